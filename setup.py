@@ -7,6 +7,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 ASSETS = ("templates", "static", "locale")
+# For machines that install from this one (helixweb/operations/join_script.py).
+BUILT_FROM = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
 
 
 class BuildWithAssets(build_py):
@@ -27,7 +29,13 @@ class BuildWithAssets(build_py):
     def _assets(self) -> list[tuple[Path, Path]]:
         inside = Path(self.build_lib) / "helixweb" / "_assets"
         files = [path for name in ASSETS for path in sorted(Path(name).rglob("*"))]
-        return [(path, inside / path) for path in files if path.is_file() and path.suffix != ".po"]
+        loops = [
+            path for name in ("planner", "runtime") for path in sorted(Path(name).rglob("*.[ch]"))
+        ]
+        return [
+            *((path, inside / path) for path in files if path.is_file() and path.suffix != ".po"),
+            *((path, inside / "source" / path) for path in (*map(Path, BUILT_FROM), *loops)),
+        ]
 
 
 setup(
@@ -87,6 +95,9 @@ setup(
             "runtime.models.compiled._kernels",
             sources=[
                 "runtime/models/compiled/product.c",
+                "runtime/models/compiled/product_avx2.c",
+                "runtime/models/compiled/product_avx512.c",
+                "runtime/models/compiled/product_avx512_bf16.c",
                 "runtime/models/compiled/attend.c",
                 "runtime/models/compiled/rows.c",
                 "runtime/models/compiled/threads.c",
@@ -95,6 +106,9 @@ setup(
             depends=[
                 "runtime/models/compiled/exponential.h",
                 "runtime/models/compiled/kernels.h",
+                "runtime/models/compiled/product.h",
+                "runtime/models/compiled/product_avx512.h",
+                "runtime/models/compiled/product_tile.h",
                 "runtime/models/compiled/threads.h",
                 "runtime/models/compiled/widening.h",
             ],

@@ -10,8 +10,11 @@ from celery import Celery, signals
 from runtime.protocol.logs import JsonLines
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
+# Django's checks import every page and the REST API, which a worker does not need. `helixweb
+# doctor` runs them.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
-app = Celery("helixweb")
+app = Celery("helixweb", task_cls="helixweb.common.site_task:SiteTask")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 

@@ -50,6 +50,8 @@ CSRF_TRUSTED_ORIGINS = [HELIX_URL]
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = _https
 SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _https
+# Browsers ignore the header over plain HTTP, and log an error for each page.
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin" if _https else None
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
 _behind_proxy = environment.flag("HELIX_BEHIND_PROXY", default=False)
 if _behind_proxy:
@@ -401,9 +403,24 @@ LOGGING = {
     },
 }
 
+# -- Models ----------------------------------------------------------------------------------------
+# Folder whose checkpoints the site may read the sizes of; empty: only agents look at paths.
+HELIX_MODELS_DIR = environment.text("HELIX_MODELS_DIR")
+# Where models that are given by name are looked up; the names are those of huggingface_hub.
+HF_ENDPOINT = environment.url(
+    "HF_ENDPOINT",
+    "https://huggingface.co",
+    schemes=("https", "http"),
+    example="https://huggingface.co",
+)
+HF_TOKEN = environment.text("HF_TOKEN")
+HF_HUB_OFFLINE = environment.flag("HF_HUB_OFFLINE", default=False)
+
 # -- Alerts ----------------------------------------------------------------------------------------
 # Networks that are not public but that webhooks may reach, like 10.1.0.0/16.
 HELIX_WEBHOOK_NETWORKS = environment.networks("HELIX_WEBHOOK_NETWORKS")
+# Certificates (PEM) to trust beside the system's issuers, where this site dials itself.
+HELIX_CA = environment.text("HELIX_CA")
 # The site's own certificate (PEM), whose end an alert rule watches; empty: nobody knows it.
 HELIX_TLS_CERTIFICATE = environment.text("HELIX_TLS_CERTIFICATE")
 # Mails of alerts; without a host none is sent.

@@ -19,6 +19,7 @@ WORDS_OF_ROWS = (
     gettext_noop("agent"), gettext_noop("stage"),
     # profiles and links
     gettext_noop("measured"), gettext_noop("imported"), gettext_noop("estimated"),
+    gettext_noop("entered"),
     gettext_noop("refined"), gettext_noop("prompt"), gettext_noop("decode"),
     gettext_noop("ordered"), gettext_noop("waiting"), gettext_noop("measuring"),
     gettext_noop("done"),
@@ -33,6 +34,7 @@ WORDS_OF_ROWS = (
     gettext_noop("pipelines"), gettext_noop("instances"), gettext_noop("instances and pipelines"),
     # what limits
     gettext_noop("silent node"), gettext_noop("slow node"), gettext_noop("KV cache"),
+    gettext_noop("host CPU"),
     gettext_noop("compute"), gettext_noop("admission"), gettext_noop("nothing"),
     gettext_noop("unknown"),
     # how a request ended
@@ -55,6 +57,19 @@ WORDS_OF_ROWS = (
     gettext_noop("revoked"), gettext_noop("by single sign-on"),
     gettext_noop("wrong user name or password"), gettext_noop("too many failed attempts"),
     gettext_noop("single sign-on: no group has a role"), gettext_noop("refused"),
+    # links that do not work: the templates of runtime.protocol.reach
+    gettext_noop(
+        "%(source)s is refused at %(place)s, where %(target)s listens: allow this TCP port through "
+        "the firewall, or restart %(target)s with --advertise and the address that leads to it"
+    ),
+    gettext_noop(
+        "%(source)s cannot reach %(target)s at %(place)s: allow this TCP port through the firewall"
+        "; if %(target)s is behind NAT, forward a port to it and restart it with --advertise"
+    ),
+    gettext_noop(
+        "%(source)s cannot reach %(target)s at %(place)s, which is loopback: restart %(target)s "
+        "with --data-host and an address that other machines can dial"
+    ),
     # labels that forms make of the names of columns
     gettext_noop("Username"), gettext_noop("Name"), gettext_noop("Coordinator region"),
     gettext_noop("Mean prompt tokens"), gettext_noop("Mean output tokens"), gettext_noop("Region"),

@@ -70,4 +70,5 @@ def checked_plan(
         solver=solver,
         stop_reason=stop_reason,
         elapsed_s=elapsed_s,
+        max_hops=max_hops,
     )

@@ -1,7 +1,8 @@
 """The use case: a problem and options -> a checked plan. Read this file first.
 
 1. Apply the rules; refuse what cannot hold the model; prove an upper bound on any placement's flow.
-2. Place by the baselines (separate pipelines, Swarm, Petals). Milliseconds; never do worse.
+2. Place by the baselines (separate pipelines, Swarm, Petals) and guards (SP+, replicas).
+   Milliseconds; never do worse.
 3. Unless a baseline is at the bound already, search by the chosen placer, warm-started.
 4. Unless flow is the objective, that took a tenth of the time, and what it found on the way was
    estimated and shown: its answer, the baselines and much else now compete by what they are
@@ -27,7 +28,7 @@ from planner.feasibility import check_reach, check_rules, conform, restricted_pr
 from planner.objectives.goal import goal_for
 from planner.objectives.search import ServingSearch
 from planner.objectives.trial import Trial, Trials
-from planner.placers.base import CancelToken, InvalidOptions, Progress
+from planner.placers.base import START, CancelToken, InvalidOptions, Progress
 from planner.placers.choice import chosen_placer
 from planner.placers.flow_meter import FlowMeter
 from planner.placers.replicas import place_replicas
@@ -45,8 +46,7 @@ _ESTIMATING_SHARE_OF_TIME = 0.2  # of the search for flow, to show what it finds
 _MOST_SEARCH_SHARE_OF_TIME = 0.6
 _LEAST_SEARCH_SHARE_OF_TIME = 0.35
 
-START = "start"
-# Held against other objectives only: for the flow they are never the best.
+# Candidates whatever the options: they take a millisecond, and no answer may be below them.
 GUARDS: dict[str, Callable[[Problem], Placement | None]] = {
     "separate_pipelines_plus": place_separate_pipelines_plus,
     "replicas": place_replicas,
@@ -83,7 +83,7 @@ def compute_plan(
     problem = restricted_problem(problem, options.rules)
     check_reach(problem)
     options = replace(options, rules=options.rules.once_restricted)
-    run = _Run(
+    run = Run(
         problem=problem,
         options=options,
         progress=progress,
@@ -97,8 +97,8 @@ def compute_plan(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """What every step of one computation needs; `problem` has the rules applied."""
+class Run:
+    """What every step of one computation needs; its seconds count from `started_s` on `clock`."""
 
     problem: Problem
     options: PlanOptions
@@ -111,8 +111,17 @@ class _Run:
     def elapsed_s(self) -> float:
         return self.clock() - self.started_s
 
+    def progress_from_now(self) -> Progress:
+        """Reports the incumbents of a search that begins now, at their seconds of this run."""
+        begun_s = self.elapsed_s
 
-def _plan_for_flow(run: _Run, *, best_known: Incumbent | None, start: Placement | None) -> Plan:
+        def report(incumbent: Incumbent, /) -> None:
+            self.progress(replace(incumbent, elapsed_s=begun_s + incumbent.elapsed_s))
+
+        return report
+
+
+def _plan_for_flow(run: Run, *, best_known: Incumbent | None, start: Placement | None) -> Plan:
     found = _largest_flow(run, best_known=best_known, start=start)
     if found.standing.best is None:
         raise NoPlacementFound(_NOTHING_FOUND.format(reason=found.stop_reason))
@@ -140,13 +149,15 @@ def serving_trials(problem: Problem, options: PlanOptions) -> Trials:
     )
 
 
-def _plan_for_serving(run: _Run, *, best_known: Incumbent | None, start: Placement | None) -> Plan:
+def _plan_for_serving(run: Run, *, best_known: Incumbent | None, start: Placement | None) -> Plan:
     """As much of the goal as is found; the flow's answer where nothing is forecast to serve."""
     options, limit_s = run.options, run.options.time_limit_s
     trials = serving_trials(run.problem, options)
     upper_bound = math.inf  # until the search for flow tells one
     if best_known is not None or start is not None:
         upper_bound = upper_bound_tokens_per_s(run.problem)
+    if best_known is not None:
+        upper_bound = min(upper_bound, best_known.upper_bound_tokens_per_s)
 
     def report(trial: Trial) -> None:
         flow = trial.flow.value_tokens_per_s
@@ -177,11 +188,15 @@ def _plan_for_serving(run: _Run, *, best_known: Incumbent | None, start: Placeme
 
     def offer_on_the_way(incumbent: Incumbent, /) -> None:
         nonlocal upper_bound, estimating_s
+        before = serving.best
+        is_tighter = incumbent.upper_bound_tokens_per_s < upper_bound
         upper_bound = min(upper_bound, incumbent.upper_bound_tokens_per_s)
         begun_s = run.elapsed_s
         if estimating_s <= _ESTIMATING_SHARE_OF_TIME * begun_s or begun_s == 0:
             serving.offer(incumbent.placement, placer=f"{incumbent.placer}{FOR_FLOW}")
             estimating_s += run.elapsed_s - begun_s
+        if is_tighter and before is not None and serving.best is before:
+            report(before)
 
     found = _largest_flow(
         replace(
@@ -196,12 +211,6 @@ def _plan_for_serving(run: _Run, *, best_known: Incumbent | None, start: Placeme
     for name, placement in found.placed.items():
         if placement is not None:
             serving.offer(placement, placer=name, is_guard=True)
-    for name, place in GUARDS.items():
-        placement = place(run.problem)
-        if placement is not None:
-            serving.offer(
-                conform(run.problem, placement, options.rules), placer=name, is_guard=True
-            )
     if found.standing.best is not None:
         serving.offer(found.standing.best, placer=found.standing.placer)
     decided_s = limit_s - _check_s(run.problem)
@@ -229,7 +238,7 @@ _NOTHING_FOUND = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FlowSearch:
-    """What the search for flow found; `placed` are the baselines' placements."""
+    """What the search for flow found; `placed` are those of the baselines and guards."""
 
     standing: "_Standing"
     placed: dict[str, Placement | None]
@@ -238,7 +247,7 @@ class _FlowSearch:
 
 
 def _largest_flow(
-    run: _Run, *, best_known: Incumbent | None, start: Placement | None
+    run: Run, *, best_known: Incumbent | None, start: Placement | None
 ) -> _FlowSearch:
     problem, options = run.problem, run.options
     standing = _Standing(problem, options, run.progress, elapsed=lambda: run.elapsed_s)
@@ -250,7 +259,8 @@ def _largest_flow(
         )
     if start is not None:
         standing.offer(conform(problem, start, options.rules), placer=START)
-    placed = {name: _place(name, problem, options.rules) for name in options.baselines}
+    placers = {name: BASELINES[name] for name in options.baselines} | GUARDS
+    placed = {name: _placed(place, problem, options.rules) for name, place in placers.items()}
     for name, placement in placed.items():
         if placement is not None:
             standing.offer(placement, placer=name)
@@ -268,7 +278,7 @@ def _largest_flow(
 
 
 def _checked(
-    run: _Run, found: _FlowSearch, placement: Placement, placer: str, stop_reason: str
+    run: Run, found: _FlowSearch, placement: Placement, placer: str, stop_reason: str
 ) -> Plan:
     return checked_plan(
         run.problem,
@@ -287,9 +297,11 @@ def _check_s(problem: Problem) -> float:
     return _CHECK_S_PER_NODE * len(problem.cluster.nodes)
 
 
-def _place(name: str, problem: Problem, rules: PlacementRules) -> Placement | None:
+def _placed(
+    place: Callable[[Problem], Placement | None], problem: Problem, rules: PlacementRules
+) -> Placement | None:
     """A baseline's placement; baselines know nothing of pins, so these replace what they chose."""
-    placement = BASELINES[name](problem)
+    placement = place(problem)
     return None if placement is None else conform(problem, placement, rules)
 
 

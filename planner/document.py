@@ -5,13 +5,11 @@
 
 import json
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import yaml
-
 from planner.domain.errors import InvalidProblem
+from planner.yaml_reader import YamlRefused, read_yaml
 
 _LONGEST_SHOWN = 60
 
@@ -19,8 +17,8 @@ _LONGEST_SHOWN = 60
 def parse_document(text: str, *, name_hint: str) -> object:
     """Plain values of a JSON or YAML text; `name_hint`'s suffix decides, else the first character.
 
-    Refuses what the formats or their readers let pass: NaN, infinities, a key written twice.
-    Raises InvalidProblem with the line.
+    YAML is read as `planner.yaml_reader` says. Refuses what JSON's readers let pass: NaN,
+    infinities, a key written twice. Raises InvalidProblem with the line.
     """
     text = text.removeprefix("\ufeff")
     suffix = name_hint.rpartition(".")[2].lower()
@@ -226,49 +224,8 @@ def _parse_json(text: str) -> object:
     return value
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader that refuses a key written twice and reads 1.25e9 as a number, like YAML 1.2."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                continue
-            if key_node.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key_node.value!r} appears twice", key_node.start_mark
-                )
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep=deep)
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge keys are YAML 1.1's, and a few dozen of them may stand for more than memory."""
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                raise yaml.constructor.ConstructorError(
-                    None, None, "merge keys (<<) are not read; write the keys out",
-                    key_node.start_mark,
-                )  # fmt: skip
-        super().flatten_mapping(node)
-
-
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
-    list("-+0123456789."),
-)
-
-
 def _parse_yaml(text: str) -> object:
     try:
-        value: object = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise InvalidProblem(
-            f"{where}not valid YAML ({error.problem or error.context}); correct it there"
-        ) from None
-    except (yaml.YAMLError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidProblem(f"not valid YAML ({reason}); correct it") from None
-    return value
+        return read_yaml(text)
+    except YamlRefused as error:
+        raise InvalidProblem(str(error)) from None

@@ -8,7 +8,7 @@ evened together within all limits, and then the connections once more with the n
 import numpy as np
 
 from planner.even_program import Equations, most_even
-from planner.flow_graph import SINK_VERTEX, Floats, FlowGraph, Gate, Integers
+from planner.flow_graph import SINK_VERTEX, SOURCE_VERTEX, Bools, Floats, FlowGraph, Gate, Integers
 from planner.pools import Pools
 from planner.raised_flow import proportional_flow, raised_flow
 
@@ -26,22 +26,53 @@ def even_flow(
     """Tokens/s of every edge of the graph, together as much as `value_tokens_per_s`, its maximum.
 
     `maximum_E` is any maximum flow. The even one falls back on it where bandwidth is shared and
-    evening would take too long.
+    evening would take too long. Edges that would carry less than 1e-9 of the flow carry none, nor
+    do those that then lie on no path from the source to the sink.
     """
     unit = value_tokens_per_s * _ASKED_SHARE
+    return _without_dust(graph, _evened(graph, gates, maximum_E, unit)) * unit
+
+
+def _evened(graph: FlowGraph, gates: tuple[Gate, ...], maximum_E: Floats, unit: float) -> Floats:
+    """The most even flow as shares of the whole."""
     upper_E = np.minimum(graph.capacities_tokens_per_s / unit, _AMPLE)
     limits = [(gate.bytes_per_token_E * unit / gate.bandwidth_bytes_per_s) for gate in gates]
     pooled_E = _by_pools(graph, upper_E)
     if pooled_E is not None and _fits(pooled_E, upper_E, limits):
-        return pooled_E * unit
+        return pooled_E
     nodes_E = _even_nodes(graph, upper_E, limits)
     if nodes_E is not None:
         even_E = _even_connections(graph, upper_E, limits, nodes_E)
-        return (nodes_E if even_E is None else even_E) * unit
+        return nodes_E if even_E is None else even_E
     wished_E = proportional_flow(graph, upper_E) if pooled_E is None else pooled_E
     if not limits:
-        return raised_flow(graph, upper_E=upper_E, wished_E=wished_E) * unit
-    return _towards(wished_E, maximum_E / unit, upper_E, limits) * unit
+        return raised_flow(graph, upper_E=upper_E, wished_E=wished_E)
+    return _towards(wished_E, maximum_E / unit, upper_E, limits)
+
+
+def _without_dust(graph: FlowGraph, flow_E: Floats) -> Floats:
+    """Solvers leave 1e-13 of the flow on edges that should carry none, and routers would use it."""
+    carries = flow_E > _NEGLIGIBLE
+    if (carries == (flow_E > 0)).all():
+        return flow_E
+    tails, heads = graph.tails[carries], graph.heads[carries]
+    on_path = np.logical_and(
+        _reached(SOURCE_VERTEX, tails, heads, num_vertices=graph.num_vertices),
+        _reached(SINK_VERTEX, heads, tails, num_vertices=graph.num_vertices),
+    )
+    kept = carries & on_path[graph.tails] & on_path[graph.heads]
+    return np.where(kept, flow_E, 0.0)
+
+
+def _reached(start: int, tails: Integers, heads: Integers, *, num_vertices: int) -> Bools:
+    """The vertices that edges tails[e] -> heads[e] lead to from `start`, itself included."""
+    reached = np.zeros(num_vertices, dtype=np.bool_)
+    reached[start] = True
+    while True:
+        further = heads[reached[tails] & ~reached[heads]]
+        if not len(further):
+            return reached
+        reached[further] = True
 
 
 def _fits(flow_E: Floats, upper_E: Floats, limits: list[Floats]) -> bool:

@@ -11,8 +11,8 @@ much is possible. For bandwidth nobody moves, and the flow is solved again.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from planner.capacity import max_layers, throughput_tokens_per_s
-from planner.domain.cluster import Cluster, Link, Node
+from planner.capacity import fits, max_layers, throughput_tokens_per_s
+from planner.domain.cluster import SOURCE, Cluster, Link, Node, free_name
 from planner.domain.flow import Flow, Price
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
@@ -194,7 +194,7 @@ def _wider(link: Link) -> Link:
 
 
 def _with_a_twin(cluster: Cluster, node: Node) -> Cluster:
-    twin = replace(node, name=_free_name(cluster))
+    twin = replace(node, name=free_name(ADDED_NODE, {one.name for one in cluster.nodes}))
 
     def renamed(old: str, end: str) -> str:
         return twin.name if end == old else end
@@ -220,7 +220,8 @@ def _with_a_twin(cluster: Cluster, node: Node) -> Cluster:
         if node.name not in share.members:
             shared.append(share)
         elif share.members == (node.name,):
-            shared += [share, replace(share, name=f"{share.name}+", members=(twin.name,))]
+            name = free_name(share.name, {one.name for one in (*cluster.shared, *shared)})
+            shared += [share, replace(share, name=name, members=(twin.name,))]
         else:
             shared.append(replace(share, members=(*share.members, twin.name)))
     return replace(
@@ -231,38 +232,36 @@ def _with_a_twin(cluster: Cluster, node: Node) -> Cluster:
     )
 
 
-def _free_name(cluster: Cluster) -> str:
-    name = ADDED_NODE
-    while cluster.has_node(name):
-        name += "+"
-    return name
-
-
 def _best_with_added_node(
     problem: Problem, placement: Placement, *, options: PlanOptions, before: float
 ) -> float:
-    """The best max flow over all ranges of the last node, the others as placed.
+    """The best max flow over all ranges of the last node in any component, the others as placed.
 
-    No flow exceeds the coverage, so ranges are tried from the most coverage down, until no other
-    can be better than the best found.
+    No component's flow exceeds its coverage, so ranges are tried from the most coverage down, until
+    no other can be better than the best found.
     """
     name = problem.cluster.nodes[-1].name
     num_layers = problem.model.num_layers
-    coverage = _coverage(problem, placement)
+    coverages = [_coverage(problem, part) for part in placement.parts]
+    total = sum(min(coverage) for coverage in coverages)
     candidates = []
-    for length in range(1, max_layers(problem, name) + 1):
-        speed = throughput_tokens_per_s(problem, name, length)
-        for first in range(num_layers - length + 1):
-            end = first + length
-            rest = min([*coverage[:first], *coverage[end:]], default=float("inf"))
-            most = min(rest, min(coverage[first:end]) + speed)
-            if most > before:
-                candidates.append((most, LayerRange(first=first, end=end)))
+    for component, coverage in enumerate(coverages):
+        others = total - min(coverage)
+        for length in range(1, max_layers(problem, name) + 1):
+            speed = throughput_tokens_per_s(problem, name, length)
+            for first in range(num_layers - length + 1):
+                end = first + length
+                if not fits(problem, name, LayerRange(first=first, end=end)):
+                    continue
+                rest = min([*coverage[:first], *coverage[end:]], default=float("inf"))
+                most = others + min(rest, min(coverage[first:end]) + speed)
+                if most > before:
+                    candidates.append((most, component, LayerRange(first=first, end=end)))
     best = before
-    for most, held in sorted(candidates, key=lambda pair: (-pair[0], pair[1].first)):
+    for most, component, held in sorted(candidates, key=lambda one: (-one[0], one[2].first)):
         if most <= best * (1 + 1e-9):
             break
-        tried = Placement(layers=dict(placement.layers) | {name: held})
+        tried = placement.with_node(name, held, component=component)
         best = max(best, _flow(problem, tried, options=options).value_tokens_per_s)
     return best
 
@@ -272,7 +271,8 @@ def _with_fewest_more_nodes(
 ) -> Iterator[MarginalValue]:
     """Two or more nodes of the kind that `larger` has one more of, if as many bring anything.
 
-    They serve all tight ranges, as few as can, each no more layers than it must.
+    They serve all tight ranges of the component that needs the fewest, each no more layers than it
+    must. Of several such components the one that gains most.
     """
     added = larger.cluster.nodes[-1]
     longest = max(
@@ -283,24 +283,29 @@ def _with_fewest_more_nodes(
         ),
         default=0,
     )
-    ranges = _windows(_tight_layers(problem, placement, before), longest=longest)
-    if not 2 <= len(ranges) <= _MOST_MORE_NODES:
-        return
-    cluster, layers = larger.cluster, dict(placement.layers)
-    for number, held in enumerate(ranges):
-        if number > 0:
-            cluster = _with_a_twin(cluster, added)
-        layers[cluster.nodes[-1].name] = held
-    with_all = replace(larger, cluster=cluster)
-    kept = _flow(with_all, Placement(layers=layers), options=options).value_tokens_per_s
-    value = MarginalValue(
-        resource=f"+{len(ranges)} {added.compute_profile} in {added.region}, together",
-        before_tokens_per_s=before.value_tokens_per_s,
-        kept_tokens_per_s=kept,
-        replanned_tokens_per_s=None,
-    )
-    if value.gain > _GAINS:
-        yield value
+    values = []
+    for component, tight in enumerate(_tight_layers(problem, placement, before)):
+        ranges = _windows(tight, longest=longest)
+        if not 2 <= len(ranges) <= _MOST_MORE_NODES:
+            continue
+        if not all(fits(larger, added.name, held) for held in ranges):
+            continue
+        cluster, with_all = larger.cluster, placement
+        for number, held in enumerate(ranges):
+            if number > 0:
+                cluster = _with_a_twin(cluster, added)
+            with_all = with_all.with_node(cluster.nodes[-1].name, held, component=component)
+        kept = _flow(replace(larger, cluster=cluster), with_all, options=options)
+        value = MarginalValue(
+            resource=f"+{len(ranges)} {added.compute_profile} in {added.region}, together",
+            before_tokens_per_s=before.value_tokens_per_s,
+            kept_tokens_per_s=kept.value_tokens_per_s,
+            replanned_tokens_per_s=None,
+        )
+        if value.gain > _GAINS:
+            values.append((len(ranges), value))
+    if values:
+        yield min(values, key=lambda pair: (pair[0], -pair[1].gain))[1]
 
 
 def _coverage(problem: Problem, placement: Placement) -> list[float]:
@@ -313,11 +318,15 @@ def _coverage(problem: Problem, placement: Placement) -> list[float]:
     return coverage
 
 
-def _tight_layers(problem: Problem, placement: Placement, flow: Flow) -> list[int]:
-    """The layers whose nodes compute no more than the flow."""
-    most = flow.value_tokens_per_s * _TIGHT
-    coverage = _coverage(problem, placement)
-    return [layer for layer, speed in enumerate(coverage) if speed <= most]
+def _tight_layers(problem: Problem, placement: Placement, flow: Flow) -> list[list[int]]:
+    """Of every component the layers whose nodes compute no more than the component's flow."""
+    enters = {edge.target: edge.flow_tokens_per_s for edge in flow.edges if edge.source == SOURCE}
+    tight = []
+    for part in placement.parts:
+        most = sum(enters.get(name, 0.0) for name in part.layers) * _TIGHT
+        coverage = _coverage(problem, part)
+        tight.append([layer for layer, speed in enumerate(coverage) if speed <= most])
+    return tight
 
 
 def _windows(layers: list[int], *, longest: int) -> list[LayerRange]:
@@ -335,12 +344,16 @@ def _tight_sentences(problem: Problem, placement: Placement, flow: Flow) -> Iter
     """Where several ranges of layers limit the flow alike, though a cut names one of them only."""
     if flow.value_tokens_per_s <= 0:
         return
-    stages = _runs(placement, _tight_layers(problem, placement, flow))
-    if len(stages) > 1:
-        yield (
-            f"{len(stages)} ranges of layers are as tight as that, "
-            f"{_listed([str(held) for held in stages])}: more for one of them alone brings nothing"
-        )
+    tight_layers = _tight_layers(problem, placement, flow)
+    for part, tight in zip(placement.parts, tight_layers, strict=True):
+        stages = _runs(part, tight)
+        if len(stages) > 1:
+            among = "" if part is placement else f" of the component of {min(part.layers)}"
+            yield (
+                f"{len(stages)} ranges of layers{among} are as tight as that, "
+                f"{_listed([str(held) for held in stages])}: more for one of them alone brings "
+                "nothing"
+            )
 
 
 def _runs(placement: Placement, layers: list[int]) -> list[LayerRange]:

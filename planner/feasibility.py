@@ -1,22 +1,25 @@
 """Whether rules and a problem agree, and what is left when the rules are applied."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 
 from planner.capacity import (
+    LayerLimits,
     ModelDoesNotFit,
-    allowed_layers,
+    allowed_limits,
     check_cluster_can_hold_model,
     max_layers,
 )
-from planner.domain.cluster import COORDINATOR, Node
+from planner.domain.cluster import COORDINATOR, Node, free_name
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.profile import ComputeProfile
 from planner.domain.rules import InvalidRules, PlacementRules
 from planner.link_matrix import link_capacities_tokens_per_s
+from planner.units import bytes_text
 
 Bools: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
@@ -39,9 +42,8 @@ def restricted_problem(problem: Problem, rules: PlacementRules) -> Problem:
         if node.name in rules.excluded_nodes:
             continue
         profile = problem.profile_of(node.name)
-        limit = allowed_layers(problem, node.name, rules)
-        if limit < profile.max_layers:
-            profile = replace(profile, name=f"{profile.name}, {limit} layers", max_layers=limit)
+        limits = allowed_limits(problem, node.name, rules)
+        profile = _limited(profile, limits, taken=problem.compute_profiles)
         profiles[profile.name] = profile
         nodes.append(replace(node, compute_profile=profile.name))
     if not nodes:
@@ -59,16 +61,17 @@ def check_rules(problem: Problem, rules: PlacementRules) -> None:
     """
     restricted = restricted_problem(problem, rules)
     for name, pin in rules.pinned.items():
-        limit = allowed_layers(problem, name, rules)
+        limits = allowed_limits(problem, name, rules)
         if pin.end > problem.model.num_layers:
             raise InvalidRules(
                 f"node {name!r} is pinned to layers {pin} but model {problem.model.name!r} has "
                 f"{problem.model.num_layers} layers; the end must be at most that"
             )
+        limit = limits.of(pin.first, pin.end, num_layers=problem.model.num_layers)
         if len(pin) > limit:
             raise InvalidRules(
                 f"node {name!r} is pinned to {len(pin)} layers {pin} but "
-                f"{_what_limits(problem, name, limit)}; pin it to {limit} layers or fewer"
+                f"{_what_limits(problem, name, pin, limit)}; pin it to {limit} layers or fewer"
             )
     _check_memory(problem, restricted, rules)
     _check_beside_pins(restricted, rules)
@@ -85,9 +88,9 @@ def conform(problem: Problem, placement: Placement, rules: PlacementRules) -> Pl
     for name, held in placement.layers.items():
         if not problem.cluster.has_node(name) or held.first >= problem.model.num_layers:
             continue
-        limit = allowed_layers(problem, name, rules)
-        if limit > 0:
-            end = min(held.end, held.first + limit, problem.model.num_layers)
+        limits = allowed_limits(problem, name, rules)
+        end = _longest_end(limits, held, num_layers=problem.model.num_layers)
+        if end > held.first:
             layers[name] = LayerRange(first=held.first, end=end)
     layers |= dict(rules.pinned)
     components = tuple(
@@ -114,11 +117,53 @@ def _check_names(problem: Problem, rules: PlacementRules) -> None:
                 )
 
 
-def _what_limits(problem: Problem, name: str, limit: int) -> str:
+def _limited(
+    profile: ComputeProfile, limits: LayerLimits, *, taken: Collection[str]
+) -> ComputeProfile:
+    """The profile with no more layers than allowed, by a name of its own where that changes it."""
+    memory = profile.memory
+    if memory is not None:
+        allowed = [
+            min(room.max_layers, limit)
+            for room, limit in zip(
+                (memory.first, memory.last, memory.both), limits[1:], strict=True
+            )
+        ]
+        if allowed != [memory.first.max_layers, memory.last.max_layers, memory.both.max_layers]:
+            first, last, both = (
+                replace(room, max_layers=limit)
+                for room, limit in zip(
+                    (memory.first, memory.last, memory.both), allowed, strict=True
+                )
+            )
+            memory = replace(memory, first=first, last=last, both=both)
+    if limits.middle >= profile.max_layers and memory == profile.memory:
+        return profile
+    return replace(
+        profile,
+        name=free_name(f"{profile.name}, {limits.middle} layers", taken),
+        max_layers=min(limits.middle, profile.max_layers),
+        memory=memory,
+    )
+
+
+def _longest_end(limits: LayerLimits, held: LayerRange, *, num_layers: int) -> int:
+    """Where the longest allowed part of `held` ends that begins at its first layer."""
+    for end in range(min(held.end, num_layers), held.first, -1):
+        if end - held.first <= limits.of(held.first, end, num_layers=num_layers):
+            return end
+    return held.first
+
+
+def _what_limits(problem: Problem, name: str, pin: LayerRange, limit: int) -> str:
     profile = problem.profile_of(name)
-    if limit == profile.max_layers:
-        return f"its profile {profile.name!r} has memory for {limit}"
-    return f"the rules leave its profile {profile.name!r} (memory for {profile.max_layers}) {limit}"
+    has_first, has_last = pin.first == 0, pin.end == problem.model.num_layers
+    holds = profile.most_layers(has_first=has_first, has_last=has_last)
+    ends = [end for end, there in (("first", has_first), ("last", has_last)) if there]
+    where = f" with the model's {' and '.join(ends)} layer" if ends and profile.memory else ""
+    if limit == holds:
+        return f"its profile {profile.name!r} has memory for {holds}{where}"
+    return f"the rules leave its profile {profile.name!r} (memory for {holds}{where}) {limit}"
 
 
 def _check_memory(problem: Problem, restricted: Problem, rules: PlacementRules) -> None:
@@ -212,7 +257,7 @@ def _check_beside_pins(restricted: Problem, rules: PlacementRules) -> None:
     missing_bytes = missing * restricted.model.bytes_per_layer
     raise ModelDoesNotFit(
         f"the pins leave layers {_as_ranges(open_layers)} to nodes that can hold {holdable} of "
-        f"these {len(open_layers)}; {missing} layers ({missing_bytes / 1e9:.3g} GB) are missing: "
+        f"these {len(open_layers)}; {missing} layers ({bytes_text(missing_bytes)}) are missing: "
         "pin fewer nodes, or pin them to different layers"
     )
 

@@ -12,12 +12,13 @@ a graph, so it comes as `Gate`s beside it.
 A graph is arrays, one entry per edge: a cluster of 1000 nodes has 100 000 connections.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
-from planner.capacity import max_layers, throughput_tokens_per_s
+from planner.capacity import LayerLimits, layer_limits, throughput_tokens_per_s
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE, SharedBandwidth
 from planner.domain.errors import InvalidPlacement
 from planner.domain.placement import Placement
@@ -78,6 +79,7 @@ class FlowGraphs:
         self._max_hops = max_hops
         nodes = problem.cluster.nodes
         self._number_of = {node.name: number for number, node in enumerate(nodes)}
+        self._limits_of = {node.name: layer_limits(problem, node.name) for node in nodes}
         self._links = link_capacities_tokens_per_s(
             problem, [*(node.name for node in nodes), COORDINATOR]
         )
@@ -88,7 +90,7 @@ class FlowGraphs:
         Acyclic, because every connection leads to a later end. Raises InvalidPlacement.
         """
         problem = self._problem
-        check_placement(problem, placement)
+        check_placement(problem, placement, limits_of=self._limits_of)
         names = tuple(sorted(placement.layers))
         ranges = [placement.layers[name] for name in names]
         firsts: Integers = np.array([held.first for held in ranges], dtype=np.int64)
@@ -147,8 +149,16 @@ def build_flow_graph(
     return graphs.graph_of(placement)
 
 
-def check_placement(problem: Problem, placement: Placement) -> None:
-    """Raises InvalidPlacement for an unknown node, layers beyond the model, or too many layers."""
+def check_placement(
+    problem: Problem,
+    placement: Placement,
+    *,
+    limits_of: Mapping[str, LayerLimits] | None = None,
+) -> None:
+    """Raises InvalidPlacement for an unknown node, layers beyond the model, or too many layers.
+
+    `limits_of` are those of all nodes, where they are known already.
+    """
     num_layers = problem.model.num_layers
     for name, held in placement.layers.items():
         if not problem.cluster.has_node(name):
@@ -161,11 +171,13 @@ def check_placement(problem: Problem, placement: Placement) -> None:
                 f"node {name!r} holds layers {held} but model {problem.model.name!r} has "
                 f"{num_layers} layers; the end must be at most {num_layers}"
             )
-        limit = max_layers(problem, name)
+        limits = layer_limits(problem, name) if limits_of is None else limits_of[name]
+        limit = limits.of(held.first, held.end, num_layers=num_layers)
         if len(held) > limit:
+            where = "" if limit == limits.middle else " there, beside what the model's ends take"
             raise InvalidPlacement(
                 f"node {name!r} holds {len(held)} layers {held} but its profile "
-                f"{problem.cluster.node(name).compute_profile!r} has memory for {limit}; "
+                f"{problem.cluster.node(name).compute_profile!r} has memory for {limit}{where}; "
                 "give it fewer"
             )
 

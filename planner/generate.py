@@ -143,6 +143,7 @@ def _uneven(profile: ComputeProfile, unevenness: float, chance: random.Random) -
             speed * chance.uniform(1 - unevenness, 1 + unevenness) for speed in profile.tokens_per_s
         ),
         kv_capacity_token_layers=profile.kv_capacity_token_layers,
+        memory=profile.memory,
     )
 
 

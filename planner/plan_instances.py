@@ -7,13 +7,14 @@ pipelines as their plan's forecast says.
 """
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from planner.bounds import upper_bound_tokens_per_s
 from planner.capacity import ModelDoesNotFit
 from planner.checked_plan import checked_plan
-from planner.compute_plan import NoPlacementFound, compute_plan
+from planner.compute_plan import NoPlacementFound, Run, compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.domain.instance import MethodChoice, MethodForecast, PlanMethod
 from planner.domain.placement import LayerRange, Placement
@@ -41,6 +42,7 @@ def plan_by_method(
     cancel: CancelToken,
     best_known: Incumbent | None = None,
     start: Placement | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Plan:
     """The plan that `options.method` asks for; arguments are those of `compute_plan`.
 
@@ -55,17 +57,20 @@ def plan_by_method(
             cancel=cancel,
             best_known=best_known,
             start=start,
+            clock=clock,
         )
+    run = Run(
+        problem=problem, options=options, progress=progress, cancel=cancel, clock=clock,
+        started_s=clock(),
+    )  # fmt: skip
     restricted = restricted_problem(problem, options.rules)
     try:
         placed = _place(restricted, options)
     except NoDegree as error:
         if options.method == INSTANCES:
             raise
-        return _without_instances(
-            problem, options, str(error), progress=progress, cancel=cancel, start=start
-        )
-    only = _instances_plan(restricted, options, placed)
+        return _without_instances(run, str(error), start=start)
+    only = _instances_plan(restricted, options, placed, elapsed_s=run.elapsed_s)
     progress(_incumbent(only, placed.output_tokens_per_s))
     if options.method == INSTANCES:
         remark = _left_out(placed.smaller, options.rules)
@@ -78,9 +83,7 @@ def plan_by_method(
                 chosen=INSTANCES, candidates=(forecast,), degrees=placed.ranks
             ),
         )
-    return _best_of_all(
-        problem, options, placed, only, progress=progress, cancel=cancel, start=start
-    )
+    return _best_of_all(run, placed, only, start=start)
 
 
 def _place(problem: Problem, options: PlanOptions) -> PlacedInstances:
@@ -102,17 +105,9 @@ def _place(problem: Problem, options: PlanOptions) -> PlacedInstances:
     return replace(placed, smaller=tuple(sorted((*placed.smaller, *pinned))))
 
 
-def _best_of_all(
-    problem: Problem,
-    options: PlanOptions,
-    placed: PlacedInstances,
-    only: Plan,
-    *,
-    progress: Progress,
-    cancel: CancelToken,
-    start: Placement | None,
-) -> Plan:
+def _best_of_all(run: Run, placed: PlacedInstances, only: Plan, *, start: Placement | None) -> Plan:
     """Half of the time goes to pipelines over all nodes, half to those beside the instances."""
+    options = run.options
     half = replace(options, method=PIPELINES, time_limit_s=options.time_limit_s / 2)
     candidates = [
         MethodForecast(
@@ -123,15 +118,10 @@ def _best_of_all(
     ]
     plans: dict[str, tuple[float, Plan]] = {INSTANCES: (placed.output_tokens_per_s, only)}
     attempts: dict[str, Callable[[], tuple[float, Plan]]] = {
-        PIPELINES: lambda: _pipelines(
-            problem, half, progress=_tagged(progress, 0.0), cancel=cancel, start=start
-        ),
+        PIPELINES: lambda: _pipelines(run, half, start=start),
     }
     if placed.smaller:
-        attempts[BOTH] = lambda: _beside(
-            problem, half, placed, only, progress=_tagged(progress, half.time_limit_s),
-            cancel=cancel,
-        )  # fmt: skip
+        attempts[BOTH] = lambda: _beside(run, half, placed, only)
     for method, attempt in attempts.items():
         try:
             plans[method] = attempt()
@@ -143,7 +133,8 @@ def _best_of_all(
             candidates.append(MethodForecast(method=method, output_tokens_per_s=plans[method][0]))
     chosen = max(plans, key=lambda method: plans[method][0])
     value, plan = plans[chosen]
-    progress(_incumbent(plan, value))
+    plan = replace(plan, elapsed_s=run.elapsed_s)
+    run.progress(_incumbent(plan, value))
     candidates.sort(key=lambda one: -(one.output_tokens_per_s or 0.0))
     return replace(
         plan,
@@ -153,21 +144,12 @@ def _best_of_all(
     )
 
 
-def _without_instances(
-    problem: Problem,
-    options: PlanOptions,
-    reason: str,
-    *,
-    progress: Progress,
-    cancel: CancelToken,
-    start: Placement | None,
-) -> Plan:
+def _without_instances(run: Run, reason: str, *, start: Placement | None) -> Plan:
     """Mixed was asked for, and no machine can run an instance."""
-    value, plan = _pipelines(
-        problem, replace(options, method=PIPELINES), progress=progress, cancel=cancel, start=start
-    )
+    value, plan = _pipelines(run, replace(run.options, method=PIPELINES), start=start)
     return replace(
         plan,
+        elapsed_s=run.elapsed_s,
         method_choice=MethodChoice(
             chosen=PIPELINES,
             candidates=(
@@ -179,26 +161,20 @@ def _without_instances(
     )
 
 
-def _pipelines(
-    problem: Problem,
-    options: PlanOptions,
-    *,
-    progress: Progress,
-    cancel: CancelToken,
-    start: Placement | None,
-) -> tuple[float, Plan]:
-    plan = compute_plan(problem, options=options, progress=progress, cancel=cancel, start=start)
+def _pipelines(run: Run, options: PlanOptions, *, start: Placement | None) -> tuple[float, Plan]:
+    plan = compute_plan(
+        run.problem,
+        options=options,
+        progress=run.progress_from_now(),
+        cancel=run.cancel,
+        start=start,
+        clock=run.clock,
+    )
     return _forecast_of(plan), plan
 
 
 def _beside(
-    problem: Problem,
-    options: PlanOptions,
-    placed: PlacedInstances,
-    only: Plan,
-    *,
-    progress: Progress,
-    cancel: CancelToken,
+    run: Run, options: PlanOptions, placed: PlacedInstances, only: Plan
 ) -> tuple[float, Plan]:
     """Instances where they fit, and pipelines over the nodes that are left."""
     taken = frozenset(only.placement.layers)
@@ -206,6 +182,7 @@ def _beside(
     rules = replace(
         rules, pinned={name: held for name, held in rules.pinned.items() if name not in taken}
     )
+    problem, progress = run.problem, run.progress_from_now()
     whole = problem.model.num_layers
 
     def report(incumbent: Incumbent, /) -> None:
@@ -226,7 +203,11 @@ def _beside(
             )
 
     rest = compute_plan(
-        problem, options=replace(options, rules=rules), progress=report, cancel=cancel
+        problem,
+        options=replace(options, rules=rules),
+        progress=report,
+        cancel=run.cancel,
+        clock=run.clock,
     )
     plan = _checked(
         restricted_problem(problem, options.rules),
@@ -235,13 +216,15 @@ def _beside(
         placer=f"{rest.placer} beside instances",
         stop_reason=rest.stop_reason,
         solver=rest.solver,
-        elapsed_s=only.elapsed_s + rest.elapsed_s,
+        elapsed_s=run.elapsed_s,
     )
     value = placed.output_tokens_per_s + _forecast_of(rest)
     return value, replace(plan, instances=placed.instances)
 
 
-def _instances_plan(problem: Problem, options: PlanOptions, placed: PlacedInstances) -> Plan:
+def _instances_plan(
+    problem: Problem, options: PlanOptions, placed: PlacedInstances, *, elapsed_s: float
+) -> Plan:
     nodes = frozenset(one.node for one in placed.instances)
     plan = _checked(
         problem,
@@ -250,7 +233,7 @@ def _instances_plan(problem: Problem, options: PlanOptions, placed: PlacedInstan
         placer="instances",
         stop_reason="heuristic",
         solver="none",
-        elapsed_s=0.0,
+        elapsed_s=elapsed_s,
     )
     return replace(plan, instances=placed.instances)
 
@@ -305,15 +288,6 @@ def _incumbent(plan: Plan, value: float) -> Incumbent:
         placement=plan.placement,
         objective_value=value if math.isfinite(value) else None,
     )
-
-
-def _tagged(progress: Progress, later_s: float) -> Progress:
-    """The same reports, of a search that began `later_s` after the run."""
-
-    def report(incumbent: Incumbent, /) -> None:
-        progress(replace(incumbent, elapsed_s=incumbent.elapsed_s + later_s))
-
-    return report
 
 
 def _left_out(smaller: tuple[str, ...], rules: PlacementRules) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from planner.domain.instance import BACKENDS, PLAN_METHODS, Backend, PlanMethod
 from planner.domain.placement import Placement
+from planner.domain.plan import Plan
 from planner.domain.plan_forecast import LimitPercentile, Objective
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
@@ -113,6 +114,19 @@ class PlanOptions:
             tpot_limit_s=None,
             limit_percentile="p50",
             demand_tokens_per_s=None,
+        )
+
+    def for_running(self, plan: Plan) -> "PlanOptions":
+        """The same options under the conditions that `plan` runs with.
+
+        A plan made without partial inference never runs with it. Its hop limit holds where these
+        options have none.
+        """
+        max_hops = plan.max_hops if self.rules.max_hops is None else self.rules.max_hops
+        return replace(
+            self,
+            partial_inference=self.partial_inference and plan.partial_inference,
+            rules=replace(self.rules, max_hops=max_hops),
         )
 
     def placer_options(self, *, known_upper_bound_tokens_per_s: float) -> PlacerOptions:

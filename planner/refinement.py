@@ -124,6 +124,7 @@ def refined_profile(
         batch_limits=profile.batch_limits,
         price_per_hour=profile.price_per_hour,
         instance_times=profile.instance_times,
+        memory=profile.memory,
     )
 
 

@@ -38,15 +38,16 @@ def with_rates(problem: Problem, rates: Mapping[Ends, float]) -> Problem:
     return replace(problem, cluster=replace(cluster, links=tuple(links.values())))
 
 
-def reweigh(
-    problem: Problem, plan: Plan, rates: Mapping[Ends, float], *, max_hops: int | None = None
-) -> Reweighed:
-    """The most even maximum flow of the plan's placement over links of the measured bytes/s."""
+def reweigh(problem: Problem, plan: Plan, rates: Mapping[Ends, float]) -> Reweighed:
+    """The most even maximum flow of the plan's placement over links of the measured bytes/s.
+
+    The plan's hop limit holds.
+    """
     flow = balanced_flow(
         with_rates(problem, rates),
         plan.placement,
         partial_inference=plan.partial_inference,
-        max_hops=max_hops,
+        max_hops=plan.max_hops,
     )
     return Reweighed(
         flow_tokens_per_s=flow.value_tokens_per_s, routing_weights=routing_weights(flow)

@@ -98,11 +98,7 @@ def survival(problem: Problem, placement: Placement, *, options: PlanOptions) ->
         if of_class[name] in lost_before:
             continue
         lost_before.add(of_class[name])
-        left = Placement(
-            layers={n: held for n, held in placement.layers.items() if n != name},
-            components=tuple(rest for group in placement.components if (rest := group - {name})),
-        )
-        flow = meter.tokens_per_s(left)
+        flow = meter.tokens_per_s(placement.without({name}))
         if flow < worst.flow_tokens_per_s:
             worst = Survival(flow_tokens_per_s=flow, worst_node=name)
     return worst
@@ -356,6 +352,7 @@ class _RobustSearch:
                     target_tokens_per_s=aim,
                     max_stages=len(tables.names),
                     number=number,
+                    beside_pins=False,
                     seed=options.seed * 1009 + number,
                     moves=min(_MOST_MOVES, effort * _FIRST_MOVES_PER_NODE * len(tables.names)),
                     best=self._best[0],

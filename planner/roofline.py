@@ -5,6 +5,7 @@ the data sheet that kernels reach, plus what launching them costs. Weights are r
 keys and values once a decode. How far this is off: `python -m benchmarks.instances.roofline`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -12,8 +13,10 @@ from types import MappingProxyType
 from planner.domain.errors import PlannerError
 from planner.domain.layer_times import LayerTimes, Points
 from planner.domain.model_spec import ModelSpec
+from planner.domain.node_memory import KvMinimum
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
+from planner.memory import ModelMemory, StepShape, kv_minimum, node_room
 
 ESTIMATED = "estimated from its data sheet"
 FLOPS_SHARE, BYTES_SHARE = 0.5, 0.75
@@ -21,7 +24,9 @@ LAUNCH_S = 1e-4  # of a layer: a dozen kernels without a graph
 USABLE_MEMORY = 0.9
 TARGET_OCCUPANCY = 0.3  # of the KV room, as when a profile is measured (runtime/profiler)
 _ELEMENT_BYTES = 2
-_BUDGET_PER_WEIGHTS = 2  # as in Helix: at most half of the memory for weights
+# Of models that do not say: the larger vocabularies of today, held twice.
+ASSUMED_VOCABULARY = 131_072
+STEP_TOKENS = 512  # as stages are deployed unless told otherwise
 _PROMPT_TOKENS = (1, 16, 64, 128, 256, 512, 1024, 2048, 4096)
 _DECODES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -98,6 +103,14 @@ class LayerShape:
         return float(2 * self.kv_heads * self.head_size * _ELEMENT_BYTES)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """How many tokens a model knows; tied embeddings serve as its output head as well."""
+
+    size: int
+    is_tied: bool
+
+
 def layer_shape(model: ModelSpec) -> LayerShape:
     """Of a model in 16 bits, from what the planner knows of it; its MLP has what attention leaves.
 
@@ -143,6 +156,20 @@ def data_sheet(gpu: str) -> DataSheet:
     return DATA_SHEETS[gpu]
 
 
+def sheet_name_of(gpu: str) -> str:
+    """The data sheet of a GPU as its driver calls it: "NVIDIA GeForce RTX 4090" -> "RTX-4090".
+
+    Raises UnknownGpu.
+    """
+    words = set(re.split(r"[^a-z0-9]+", gpu.lower()))
+    if "hbm3" in words:  # H100 SXM, which does not say so
+        words.add("sxm")
+    known = [name for name in DATA_SHEETS if set(name.lower().split("-")) <= words]
+    if not known:
+        raise UnknownGpu(f"there is no data sheet of {gpu!r}; there are {', '.join(DATA_SHEETS)}")
+    return max(known, key=len)
+
+
 def roofline_times(sheet: DataSheet, layer: LayerShape, *, context_tokens: float) -> LayerTimes:
     """Seconds of a layer for prompts and for decodes that attend over `context_tokens` each."""
 
@@ -162,6 +189,41 @@ def roofline_times(sheet: DataSheet, layer: LayerShape, *, context_tokens: float
     return LayerTimes(prompt=prompt, decode=decode)
 
 
+def model_memory(
+    layer: LayerShape,
+    *,
+    num_layers: int,
+    vocabulary: Vocabulary,
+    minimum: KvMinimum,
+    context_tokens: float,
+) -> ModelMemory:
+    """What the model takes on a node that runs steps of `STEP_TOKENS`."""
+    table = float(vocabulary.size * layer.hidden_size * _ELEMENT_BYTES)
+    shape = StepShape(
+        hidden_size=layer.hidden_size,
+        intermediate_size=layer.intermediate_size,
+        query_size=layer.query_heads * layer.head_size,
+        kv_size=layer.kv_heads * layer.head_size,
+        vocab_size=vocabulary.size,
+        element_bytes=_ELEMENT_BYTES,
+    )
+    without_head, with_head = (
+        shape.activation_bytes(STEP_TOKENS, context_tokens=context_tokens, has_head=has_head)
+        for has_head in (False, True)
+    )
+    return ModelMemory(
+        num_layers=num_layers,
+        layer=layer.weights_bytes,
+        first=table,
+        last=table,
+        both=table if vocabulary.is_tied else 2 * table,
+        kv_token=layer.kv_token_bytes,
+        kv_minimum=minimum,
+        activations=without_head,
+        head_activations=with_head - without_head,
+    )
+
+
 def roofline_profile(
     name: str,
     sheet: DataSheet,
@@ -170,26 +232,43 @@ def roofline_profile(
     gpu: str,
     num_layers: int,
     workload: Workload,
+    vocabulary: Vocabulary | None = None,
+    longest_tokens: int | None = None,
+    minimum: KvMinimum | None = None,
 ) -> ComputeProfile:
-    """What a node with that GPU would do with 1 to all layers it can hold."""
+    """What a node with that GPU would do with 1 to all layers it can hold.
+
+    Beside them there is room for KV cache of `minimum`, by default eight requests of the workload's
+    mean length or one of `longest_tokens`. Without a `vocabulary` a large one is assumed.
+    """
     prompt, output = workload.mean_prompt_tokens, workload.mean_output_tokens
     times = roofline_times(sheet, layer, context_tokens=prompt + output / 2)
     memory_bytes = sheet.memory_bytes * USABLE_MEMORY
-    most = int(memory_bytes // (_BUDGET_PER_WEIGHTS * layer.weights_bytes))
-    rooms, speeds = [], []
-    for layers in range(1, min(num_layers, most) + 1):
-        room = (memory_bytes - layers * layer.weights_bytes) / layer.kv_token_bytes
+    model = model_memory(
+        layer,
+        num_layers=num_layers,
+        vocabulary=vocabulary or Vocabulary(size=ASSUMED_VOCABULARY, is_tied=False),
+        minimum=minimum or kv_minimum(workload, longest_tokens=longest_tokens),
+        context_tokens=longest_tokens or prompt + output,
+    )
+    held = node_room(
+        lambda _layers, _has_first, _has_last: model,
+        budget_bytes=memory_bytes,
+        num_layers=num_layers,
+    )
+    speeds = []
+    for layers, room in enumerate(held.kv_token_layers, start=1):
         batch = max(1.0, TARGET_OCCUPANCY * room / (layers * (prompt + output)))
         batch = min(batch, float(_DECODES[-1]))
         request_s = times.prompt_s(prompt) + output * times.decode_s(batch) / batch
-        rooms.append(room)
         speeds.append((prompt + output) / (layers * request_s))
     return ComputeProfile(
         name=name,
         gpu=f"{gpu} ({ESTIMATED})",
         vram_bytes=sheet.memory_bytes,
-        max_layers=len(rooms),
+        max_layers=held.max_layers,
         tokens_per_s=tuple(speeds),
-        kv_capacity_token_layers=tuple(rooms),
+        kv_capacity_token_layers=held.kv_token_layers,
         layer_times=times,
+        memory=held.memory,
     )

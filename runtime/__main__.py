@@ -6,6 +6,8 @@ Each is imported only when asked for, so that the agent and the coordinator neve
 import importlib
 import sys
 
+from runtime.thread_failure import exit_when_a_thread_fails
+
 PROGRAMS = {
     "agent": ("runtime.agent.main", "join a cluster and run the stage it is assigned"),
     "stage": ("runtime.engine.main", "run layers of a model (started by the agent)"),
@@ -28,6 +30,7 @@ def main(argv: list[str]) -> int:
         usage = "usage: python -m runtime PROGRAM [OPTIONS]\n" + "\n".join(lines)
         print(wrong + usage, file=sys.stderr)
         return 0 if argv and not wrong else 2
+    exit_when_a_thread_fails()
     module = importlib.import_module(PROGRAMS[argv[0]][0])
     status: int = module.main(argv[1:])
     return status

@@ -10,9 +10,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO
 
 import psutil
+
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
 class AlreadyLocked(Exception):
@@ -22,8 +25,8 @@ class AlreadyLocked(Exception):
 if sys.platform == "win32":
     import msvcrt
 
-    def lock_file(file: IO[str]) -> None:
-        """Keep it to this process until it is closed. Raises AlreadyLocked."""
+    def lock_file(file: IO[str], *, shared: bool = False) -> None:
+        """Keep it to this process until it is closed, also where `shared`. Raises AlreadyLocked."""
         try:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         except OSError as error:
@@ -31,12 +34,20 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def lock_file(file: IO[str]) -> None:
-        """Keep it to this process until it is closed. Raises AlreadyLocked."""
+    def lock_file(file: IO[str], *, shared: bool = False) -> None:
+        """Keep it to this process, or to those that ask for it `shared`, until it is closed.
+
+        Raises AlreadyLocked.
+        """
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise AlreadyLocked from error
+
+
+def pci_device_file(address: str) -> Path:
+    """What every user may open of the device at that PCI address; only Linux has it."""
+    return _PCI_DEVICES / address / "uevent"
 
 
 def on_signals(numbers: tuple[int, ...], heard: Callable[[int], object]) -> None:

@@ -5,19 +5,23 @@ Every call has a timeout. Errors are `WebError`: the server could not be reached
 
 import asyncio
 import hashlib
+import html
 import json
 import logging
 import random
-from collections.abc import AsyncGenerator, Mapping
+import re
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
+from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from runtime.backoff import Backoff
+from runtime.protocol.checkpoint_looks import TAKES_LOOKS, LookAnswer
 from runtime.protocol.complaints import complaint
 from runtime.protocol.control import (
     AgentIdentity,
@@ -33,6 +37,8 @@ from runtime.protocol.control import (
 from runtime.protocol.logs import HEADER, request_id_or_new
 from runtime.protocol.node_log import LogBatch
 from runtime.protocol.profiling import ProfilingProgress
+from runtime.protocol.reach import Reach
+from runtime.protocol.trust import trusting, why_untrusted
 from runtime.server_events import ServerEvent, parse_events
 
 logger = logging.getLogger(__name__)
@@ -41,13 +47,15 @@ MessageT = TypeVar("MessageT", bound=BaseModel)
 DesiredT = TypeVar("DesiredT", DesiredState, CoordinatorDesired)
 
 _STREAMS: dict[type[BaseModel], str] = {
-    DesiredState: "/api/v1/agent/stream",
+    DesiredState: f"/api/v1/agent/stream?{TAKES_LOOKS}",
     CoordinatorDesired: "/api/v1/coordinator/stream",
 }
 _CALL_TIMEOUT = httpx.Timeout(10.0, connect=5.0)
 # The server sends a comment every 15 s; three missed ones mean the connection is dead.
 _STREAM_TIMEOUT = httpx.Timeout(10.0, connect=5.0, read=45.0)
 _MAX_SHOWN_CHARS = 200
+EXTRA = "Extra inputs are not permitted"  # how Pydantic refuses a field that it does not know
+_TITLE = re.compile(r"<(title|h1)[^>]*>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
 
 
 class WebError(Exception):
@@ -73,12 +81,15 @@ class ServerRefused(WebError):
         detail: str,
         asks_for_later: bool = False,
         is_problem: bool = True,
+        unknown: frozenset[str] = frozenset(),
     ) -> None:
-        """`is_problem`: said as helixweb says it, not as a gateway before it might."""
+        """`is_problem`: said as helixweb says it, not as a gateway before it might. `unknown`: the
+        fields that the site does not know, by their paths, such as `reach.listens`."""
         super().__init__(f"{status} {title}: {detail}" if detail else f"{status} {title}")
         self.status = status
         self.title = title
         self.detail = detail
+        self.unknown = unknown
         self._asks_for_later = asks_for_later  # by Retry-After
         self._is_problem = is_problem
 
@@ -123,13 +134,23 @@ class WebClient:
     """An async context manager. `credential` may be set once registration gave one."""
 
     def __init__(
-        self, server: str, *, credential: str | None = None, rng: random.Random | None = None
+        self,
+        server: str,
+        *,
+        credential: str | None = None,
+        ca: Path | None = None,
+        rng: random.Random | None = None,
     ) -> None:
+        """`ca`: certificates to trust beside the system's issuers."""
         self.credential = credential
+        self._unknown: frozenset[str] = frozenset()  # fields that a site of before refused
         self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
         # A proxy of the environment is for the outside, never for this machine.
         self._http = httpx.AsyncClient(
-            base_url=server.rstrip("/"), timeout=_CALL_TIMEOUT, trust_env=not is_loopback(server)
+            base_url=server.rstrip("/"),
+            timeout=_CALL_TIMEOUT,
+            trust_env=not is_loopback(server),
+            verify=trusting(ca),
         )
 
     async def __aenter__(self) -> Self:
@@ -161,7 +182,7 @@ class WebClient:
 
     async def agent_desired(self) -> DesiredState:
         """What this node shall run. Raises WebError."""
-        return _read(DesiredState, await self._call("GET", "/api/v1/agent/desired"))
+        return _read(DesiredState, await self._call("GET", f"/api/v1/agent/desired?{TAKES_LOOKS}"))
 
     async def heartbeat(
         self,
@@ -169,9 +190,13 @@ class WebClient:
         *,
         leaving: bool = False,
         profiling: ProfilingProgress | None = None,
+        reach: Reach | None = None,
+        looked: tuple[LookAnswer, ...] = (),
     ) -> HeartbeatReply:
         """What this node does run; `leaving`: and that it says no more. Raises WebError."""
-        body = Heartbeat(observed=observed, leaving=leaving, profiling=profiling)
+        body = Heartbeat(
+            observed=observed, leaving=leaving, profiling=profiling, reach=reach, looked=looked
+        )
         return _read(HeartbeatReply, await self._call("POST", "/api/v1/agent/heartbeat", body))
 
     async def log(self, batch: LogBatch) -> None:
@@ -248,7 +273,27 @@ class WebClient:
         *,
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        content = None if body is None else body.model_dump_json()
+        try:
+            return await self._call_once(method, path, body, headers=headers)
+        except ServerUnreachable:
+            self._unknown = frozenset()  # another release may answer next
+            raise
+        except ServerRefused as error:
+            if body is None or error.unknown <= self._unknown:
+                raise
+            logger.warning(
+                "%s is of an earlier release than this process and does not know %s; that is left "
+                "out until the site is upgraded",
+                self._http.base_url,
+                ", ".join(sorted(error.unknown - self._unknown)),
+            )
+            self._unknown |= error.unknown
+        return await self._call(method, path, body, headers=headers)
+
+    async def _call_once(
+        self, method: str, path: str, body: BaseModel | None, *, headers: Mapping[str, str] | None
+    ) -> httpx.Response:
+        content = None if body is None else _without(body, self._unknown)
         headers = {**self._headers(), **(headers or {}), "Content-Type": "application/json"}
         try:
             answer = await self._http.request(method, path, content=content, headers=headers)
@@ -287,6 +332,21 @@ def _complaint(error: ValidationError, answer: httpx.Response) -> str:
     return f"{'.'.join(map(str, first['loc']))}: {complaint(first)}"
 
 
+def _without(body: BaseModel, unknown: Collection[str]) -> str:
+    """The body as JSON without the fields at these paths."""
+    if not unknown:
+        return body.model_dump_json()
+    told = body.model_dump(mode="json")
+    for path in unknown:
+        *parents, last = path.split(".")
+        part: Any = told
+        for name in parents:
+            part = part.get(name) if isinstance(part, dict) else None
+        if isinstance(part, dict):
+            part.pop(last, None)
+    return json.dumps(told)
+
+
 def _refusal(answer: httpx.Response) -> ServerRefused:
     try:
         problem = answer.json()
@@ -294,8 +354,14 @@ def _refusal(answer: httpx.Response) -> ServerRefused:
         problem = None
     is_problem = isinstance(problem, dict) and "title" in problem
     if not isinstance(problem, dict):
-        problem = {"detail": f"{answer.url} answered {_shown(answer.text)!r}"}
+        problem = {"detail": _foreign(answer)}
+    errors = problem.get("errors", ())
     return ServerRefused(
+        unknown=frozenset(
+            str(one.get("field"))
+            for one in (errors if isinstance(errors, list) else ())
+            if isinstance(one, dict) and str(one.get("message")).startswith(EXTRA)
+        ),
         status=answer.status_code,
         title=str(problem.get("title") or answer.reason_phrase),
         detail=" ".join(str(problem.get("detail") or "").split()),
@@ -304,7 +370,23 @@ def _refusal(answer: httpx.Response) -> ServerRefused:
     )
 
 
+def _foreign(answer: httpx.Response) -> str:
+    """What an answer says that is not in the words of the API."""
+    if "html" not in answer.headers.get("Content-Type", ""):
+        return f"{answer.url} answered {_shown(answer.text)!r}"
+    title = _TITLE.search(answer.text)
+    named = f" titled {_shown(html.unescape(title[2]))!r}" if title else ""
+    return (
+        f"{answer.url} answered with a page for browsers{named}, not as helixweb does; is --server "
+        "its address, and a host name that it knows (HELIX_URL, HELIX_HOSTS)?"
+    )
+
+
 def _unreachable(server: httpx.URL, error: httpx.HTTPError) -> ServerUnreachable:
+    if why := why_untrusted(error):
+        return ServerUnreachable(
+            f"the certificate of {server} is not trusted: {why}; give its issuer with --ca FILE"
+        )
     return ServerUnreachable(f"{server} does not answer: {error or type(error).__name__}")
 
 

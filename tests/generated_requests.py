@@ -42,6 +42,8 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
+from tests.examples import examples
+
 _WRONG = re.compile(r"violates [^\n]*")
 _SCALAR = "(string|number|integer|boolean)"
 _OTHER_TYPE = re.compile(rf"violates `type` at \S+ \(was {_SCALAR}, became {_SCALAR}\)")
@@ -263,7 +265,7 @@ class _Judge:
 
 def _turn(judge: _Judge, mode: schemathesis.GenerationMode, *, most: int, seed: int) -> None:
     @hypothesis.seed(seed)
-    @hypothesis.settings(_SETTINGS, max_examples=most)
+    @hypothesis.settings(_SETTINGS, max_examples=examples(most))
     @hypothesis.given(
         case=judge.operation.as_strategy(generation_mode=mode),
         draw=st.integers(min_value=0, max_value=2**32),

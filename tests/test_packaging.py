@@ -10,7 +10,6 @@ import copy
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -22,16 +21,24 @@ import pytest
 import yaml
 
 from helixweb.command_line.main import parser_for
-from runtime.agent import join
+from runtime.agent import join, service
 from runtime.coordinator.options import parse_options
+from runtime.protocol.join_tokens import TOKEN_VARIABLE
+from tests.certificate import write_certificate
 from tests.go_templates import Chart, TemplateFault
+from tests.installed import installed
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGING = ROOT / "packaging"
 CHART = PACKAGING / "helm" / "helixweb"
-UNITS = sorted((PACKAGING / "systemd").glob("*.service")) + sorted(
-    (PACKAGING / "systemd").glob("*.timer")
-)
+UNITS = {
+    path.name: path.read_text()
+    for path in sorted((PACKAGING / "systemd").iterdir())
+    if path.suffix in (".service", ".timer")
+}
+# What `helix-agent join … --service` writes.
+JOINED = ["https://helix.example", "--region", 'a $HOME "50%" away']
+UNITS[service.UNIT] = service.unit_text(JOINED, for_system=True)
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
@@ -43,16 +50,16 @@ def understood(words: list[str]) -> argparse.Namespace:
 # -- systemd ---------------------------------------------------------------------------------------
 
 
-def unit(path: Path) -> configparser.ConfigParser:
+def unit(name: str) -> configparser.ConfigParser:
     parser = configparser.ConfigParser(strict=False, interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read(path)
+    parser.read_string(UNITS[name])
     return parser
 
 
-@pytest.mark.parametrize("path", [p for p in UNITS if p.suffix == ".service"], ids=lambda p: p.name)
-def test_a_service_has_no_rights_that_it_does_not_need(path: Path) -> None:
-    service = unit(path)["Service"]
+@pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
+def test_a_service_has_no_rights_that_it_does_not_need(name: str) -> None:
+    service = unit(name)["Service"]
     assert service["User"] not in ("", "root")
     for setting in ("NoNewPrivileges", "PrivateTmp", "LockPersonality", "RestrictSUIDSGID"):
         assert service[setting] == "yes", setting
@@ -64,28 +71,30 @@ def test_a_service_has_no_rights_that_it_does_not_need(path: Path) -> None:
 
 
 def test_the_site_is_ready_when_it_says_so_and_is_not_started_again_for_nothing() -> None:
-    site, agent = (unit(PACKAGING / "systemd" / f"{n}.service")["Service"] for n in (
-        "helixweb", "helix-agent"
-    ))  # fmt: skip
+    site, agent = (unit(f"{name}.service")["Service"] for name in ("helixweb", "helix-agent"))
     assert site["Type"] == "notify"
     assert site["KillMode"] == agent["KillMode"] == "mixed"
     assert agent["RestartPreventExitStatus"] == "2"
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_systemd_finds_nothing_wrong_with_a_unit(path: Path, tmp_path: Path) -> None:
-    for one in UNITS:  # the program is not installed where tests run
-        text = re.sub(r"/opt/helixweb/bin/[a-z-]+", "/bin/true", one.read_text())
-        (tmp_path / one.name).write_text(text)
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_finds_nothing_wrong_with_a_unit(name: str, tmp_path: Path) -> None:
+    for one, text in UNITS.items():  # the program is not installed where tests run
+        text = re.sub(r"/opt/helixweb/bin/[a-z-]+", "/bin/true", text)
+        (tmp_path / one).write_text(text)
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(tmp_path / path.name)],
+        [
+            installed("systemd-analyze", package="systemd"),
+            "verify",
+            "--man=no",
+            str(tmp_path / name),
+        ],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
-    ours = [line for line in done.stderr.splitlines() if path.name in line]
+    ours = [line for line in done.stderr.splitlines() if name in line]
     assert (done.returncode, ours) == (0, [])
 
 
@@ -121,6 +130,7 @@ def test_compose_starts_what_the_command_line_knows_with_secrets_in_files() -> N
             [re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", w) for w in service["command"]]
         )
         assert name in arguments.role
+        assert arguments.token is None, "the process list shows arguments"
         assert service["cap_drop"] == ["ALL"]
         assert service["read_only"]
         variables = service["environment"]
@@ -231,7 +241,9 @@ def _check_command(container: dict[str, Any]) -> None:
         return
     line = re.sub(r'"\$\([^)]*\)"', "hlxj_x", container["args"][0])
     line = re.sub(r'"\$(HOST_IP|POD_IP)"', "192.0.2.1", line).replace('"$NODE_NAME"', "box")
-    words = shlex.split(line.removeprefix("exec "))
+    given, _, line = line.partition("; exec ")
+    assert given == f"export {TOKEN_VARIABLE}=hlxj_x"
+    words = shlex.split(line)
     if words[0] == "helix-agent":
         known, rest = join._parser().parse_known_args(words[1:])
         options = join.agent_options(known, rest, environ={})
@@ -297,17 +309,10 @@ def test_no_proxy_keeps_back_what_is_streamed() -> None:
     assert routed == traefik["http"]["services"].keys()
 
 
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
 def test_nginx_takes_its_configuration(tmp_path: Path) -> None:
+    nginx = installed("nginx")
     folder = PACKAGING / "proxies"
-    subprocess.run(
-        [
-            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
-            "-subj", "/CN=helix.example", "-keyout", str(tmp_path / "privkey.pem"),
-            "-out", str(tmp_path / "fullchain.pem"),
-        ],
-        check=True, capture_output=True, timeout=300,
-    )  # fmt: skip
+    write_certificate(tmp_path / "fullchain.pem", tmp_path / "privkey.pem", host="helix.example")
     text = (folder / "nginx.conf").read_text()
     text = text.replace("/etc/ssl/helix.example", str(tmp_path))
     text = text.replace("/etc/nginx/helixweb_proxy.conf", str(folder / "helixweb_proxy.conf"))
@@ -315,7 +320,7 @@ def test_nginx_takes_its_configuration(tmp_path: Path) -> None:
     whole = f"pid {tmp_path}/pid; events {{}} http {{ include {tmp_path}/site.conf; }}"
     (tmp_path / "nginx.conf").write_text(whole)
     done = subprocess.run(
-        ["nginx", "-t", "-c", str(tmp_path / "nginx.conf")],
+        [nginx, "-t", "-c", str(tmp_path / "nginx.conf")],
         capture_output=True,
         text=True,
         timeout=300,
@@ -324,10 +329,9 @@ def test_nginx_takes_its_configuration(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.skipif(shutil.which("caddy") is None, reason="Caddy is not installed")
 def test_caddy_takes_its_configuration() -> None:
     done = subprocess.run(
-        ["caddy", "validate", "--adapter", "caddyfile", "--config", "Caddyfile"],
+        [installed("caddy"), "validate", "--adapter", "caddyfile", "--config", "Caddyfile"],
         cwd=PACKAGING / "proxies",
         capture_output=True,
         text=True,

@@ -106,6 +106,16 @@ def test_scripts_put_what_they_are_told_into_pages_as_text() -> None:
         assert not markup.search(path.read_text()), path
 
 
+def test_the_project_says_under_which_licence_it_may_be_used() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["license"] == "Apache-2.0"
+    (licence,) = project["license-files"]
+    assert "Apache License" in (ROOT / licence).read_text()[:200]
+    assert licence in (ROOT / "MANIFEST.in").read_text()
+    assert project["authors"]
+    assert {"Homepage", "Documentation", "Changelog", "Issues"} <= set(project["urls"])
+
+
 def test_every_package_that_is_asked_for_has_a_version_that_was_tested() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"]]

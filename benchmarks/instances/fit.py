@@ -18,7 +18,8 @@ from pathlib import Path
 
 import torch
 
-from planner.latency_model import Fit, Timing, errors_of, fit_extended_model, fit_latency_model
+from planner.latency_fit import Timing, errors_of, fit_extended_model, fit_latency_model
+from planner.latency_model import Fit
 from runtime.models.config import read_config
 from runtime.models.weights import load_decoder
 from runtime.profiler.latency_sweep import measure_latencies

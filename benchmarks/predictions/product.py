@@ -9,11 +9,13 @@ from typing import Any
 
 from benchmarks.slow_links.site_links import enter
 from benchmarks.web.opening import ROOT
-from helixweb.demo.local_cluster import NODES, Checkpoint, problem
+from helixweb.demo.local_cluster import TINY, problem
 from helixweb.demo.processes import Processes, free_port
 from helixweb.demo.scenario import WORKER_COMMAND, answers_ok
 from helixweb.demo.site import Site, answers, wait_until
+from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
+from runtime.profiler.main import model_numbers
 from tests.shaped_links.network import RelayedLink, Side
 
 # The coordinator and the site are where the tower is; the other nodes are alone.
@@ -100,14 +102,15 @@ def _deployed(
 ) -> Product:
     sizes = TinySizes(**parameters["model"])
     make_tiny_checkpoint(folder / "checkpoint", sizes=sizes, seed=1)
-    document = _problem(Checkpoint.read(folder / "checkpoint"), parameters)
+    document = _problem(folder / "checkpoint", parameters)
     cluster = int(site.post("clusters/import/", {"problem": document})["id"])
     (model,) = site.results("models/")
     limits = {"max_context_tokens": sizes.max_position_embeddings}
     site.patch(f"models/{model['id']}/", {"checkpoint": str(folder / "checkpoint"), **limits})
     _join(processes, site, url, folder, parameters, link, cluster=cluster, chat_port=chat_port)
     measurements = {
-        node.name: _measured(processes, site, cluster, model["id"], node.name) for node in NODES
+        node.name: _measured(processes, site, cluster, model["id"], node.name)
+        for node in TINY.nodes
     }
     plan = _plan(processes, site, cluster, model["id"])
     deployment = site.post("deployments/", {"plan": plan["id"]})["id"]
@@ -127,13 +130,16 @@ def _deployed(
     )
 
 
-def _problem(checkpoint: Checkpoint, parameters: dict[str, Any]) -> dict[str, Any]:
+def _problem(checkpoint: Path, parameters: dict[str, Any]) -> dict[str, Any]:
     """With profiles that stand in until the agents have measured."""
     stand_in = {
         "gpu": "CPU", "max_layers": 1, "tokens_per_s": [1.0], "kv_capacity_token_layers": [1e3],
     }  # fmt: skip
-    profiles = {node.name: stand_in | {"vram_bytes": float(node.memory_bytes)} for node in NODES}
-    document = problem(checkpoint, profiles)
+    profiles = {
+        node.name: stand_in | {"vram_bytes": float(node.memory_bytes)} for node in TINY.nodes
+    }
+    model = model_numbers(TINY.name, read_config(checkpoint))
+    document = problem(TINY, {"model": model, "compute_profiles": profiles})
     network, load = parameters["network"], parameters["load"]
     far = {
         "bandwidth_bytes_per_s": network["rate_bytes_per_s"],
@@ -180,7 +186,7 @@ def _join(
     host = link.address(_SITE)
     join("coordinator", "coordinator", _SITE, "--host", host, "--port", str(chat_port))
     scale = parameters["nodes"]["speed_scale"]
-    for node in NODES:
+    for node in TINY.nodes:
         join(
             "node", node.name, _SIDES[node.name],
             "--memory-budget-bytes", str(node.memory_bytes),

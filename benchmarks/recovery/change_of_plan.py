@@ -32,8 +32,7 @@ from benchmarks.recovery.steady_streams import (
     steady_tpot_s,
     until_true,
 )
-from helixweb.demo import local_cluster
-from helixweb.demo.local_cluster import NODES
+from helixweb.demo.local_cluster import TINY
 from helixweb.demo.scenario import MAX_TOKENS
 from helixweb.demo.site import Site, wait_until
 
@@ -74,7 +73,7 @@ async def measure(demo: DemoCluster, *, streams: int, requests: int, without: st
     ) as client:
         load = SteadyStreams(
             client=client,
-            model=local_cluster.MODEL,
+            model=TINY.name,
             questions=QUESTIONS,
             output_tokens=MAX_TOKENS,
         )
@@ -94,11 +93,11 @@ async def measure(demo: DemoCluster, *, streams: int, requests: int, without: st
     return _tell(load.ended, calm, (first, back))
 
 
-_OPTIONS = {"max_batch_tokens": local_cluster.MAX_BATCH_TOKENS}
+_OPTIONS = {"max_batch_tokens": TINY.max_batch_tokens}
 
 
 def _plan_without(demo: DemoCluster, node: str) -> dict[str, Any]:
-    model = next(r for r in demo.site.results("models/") if r["name"] == local_cluster.MODEL)
+    model = next(r for r in demo.site.results("models/") if r["name"] == TINY.name)
     run = demo.site.post(
         "plan-runs/",
         {
@@ -192,7 +191,7 @@ def main() -> int:
     parser.add_argument("--without", default="mini", help="the node that the other plan leaves out")
     parser.add_argument("--memory-factor", type=float, default=2.0)
     asked = parser.parse_args()
-    budgets = {node.name: int(node.memory_bytes * asked.memory_factor) for node in NODES}
+    budgets = {node.name: int(node.memory_bytes * asked.memory_factor) for node in TINY.nodes}
     with running_demo(
         options_of=lambda node: ("--memory-budget-bytes", str(budgets[node]))
     ) as demo:

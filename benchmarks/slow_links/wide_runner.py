@@ -6,7 +6,7 @@ from dataclasses import replace
 from runtime.engine.backend import ModelShape, StepResult
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.pages import PageBooks
-from runtime.engine.sequence import RequestKey, Work
+from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.protocol.data import DTYPE_BYTES
 
 
@@ -37,6 +37,9 @@ class WideRunner:
     @property
     def emulated(self) -> bool:
         return True
+
+    def is_ready(self, sequence: Sequence) -> bool:
+        return self._inner.is_ready(sequence)
 
     def run(self, step: Items[Work]) -> StepResult:
         return replace(self._inner.run(step), rows=self._rows)

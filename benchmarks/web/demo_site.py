@@ -59,7 +59,7 @@ class DemoSite:
 
     @property
     def command(self) -> list[str]:
-        """Of the coordinator, without a join token, which counts once."""
+        """Of the coordinator, without the options of a restart."""
         words = [str(word) for word in self.coordinator.process.args]  # type: ignore[union-attr]
         return words[: words.index("--data-dir") + 2]
 
@@ -126,7 +126,7 @@ def running_demo(folder: Path, *, time_scale: float | None = None) -> Iterator[D
                 site=site,
                 key=key,
                 cluster=cluster,
-                model=local_cluster.MODEL,
+                model=local_cluster.TINY.name,
                 coordinator=coordinator,
             )
         finally:
@@ -142,10 +142,10 @@ def _emulation_file(folder: Path, node: str) -> Path:
 
 
 def _emulations(
-    site: Site, cluster: int, checkpoint: local_cluster.Checkpoint, time_scale: float
+    site: Site, cluster: int, checkpoint: Path, time_scale: float
 ) -> dict[str, dict[str, Any]]:
     """By node, as `runtime.protocol.emulation` has them."""
-    vocab_size = json.loads((checkpoint.path / "config.json").read_text())["vocab_size"]
+    vocab_size = json.loads((checkpoint / "config.json").read_text())["vocab_size"]
     document = site.get(f"clusters/{cluster}/problem/")
     problem = problem_from_dict(document)
     emulations = {}

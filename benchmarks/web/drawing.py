@@ -7,7 +7,8 @@ each page. Three numbers, all from one visit, the one that kept the browser busy
 
 * seen: from the end of the HTML (`responseEnd`) until every chart in the window (1280 x 900) is
   drawn;
-* all: until every chart of the page is, which the page does in time that is left over;
+* all: until every chart of the page that is not folded away is, which the page does in time that is
+  left over;
 * busy: CPU time of the page's main thread from the beginning until all are drawn, its scripts,
   styles and layout included. A busy machine stretches the first two, not this one.
 
@@ -43,7 +44,8 @@ WATCH = """
 window.drawn = { seen: 0, all: 0 };
 const isDrawn = (chart) => chart.querySelector(".main-svg");
 const look = () => {
-  const charts = [...document.querySelectorAll("[data-figure-json]")];
+  const charts = [...document.querySelectorAll("[data-figure-json]")]
+    .filter((chart) => chart.checkVisibility());
   const seen = charts.filter((chart) => chart.getBoundingClientRect().top < innerHeight);
   if (!window.drawn.seen && seen.every(isDrawn)) window.drawn.seen = performance.now();
   if (charts.every(isDrawn)) window.drawn.all = performance.now();

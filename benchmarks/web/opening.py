@@ -32,3 +32,6 @@ def open_site(arguments: Namespace) -> None:
     os.environ.update(site_environment(arguments))
     django.setup()
     call_command("migrate", verbosity=0)
+    from helixweb.common.actor import acting_for_site  # needs the models
+
+    acting_for_site().__enter__()  # to the end of the program

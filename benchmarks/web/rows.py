@@ -29,7 +29,8 @@ from planner.generate import generated_cluster
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
 from planner.serialization import problem_to_dict
-from runtime.protocol.control import Phase, StageStats
+from runtime.protocol.control import StageStats
+from runtime.protocol.phases import Phase
 from runtime.protocol.request_trace import RequestTrace
 
 USER = "bench"

@@ -17,7 +17,7 @@ import psutil
 
 from benchmarks.web.chatting import Chatters
 from benchmarks.web.demo_site import DemoSite, running_demo
-from helixweb.demo.local_cluster import NODES
+from helixweb.demo.local_cluster import TINY
 
 WARM_UP_S = 4.0
 WANTED = 0.01
@@ -53,8 +53,9 @@ def main() -> int:
 def _measured(demo: DemoSite, arguments: argparse.Namespace) -> tuple[float, float]:
     """(CPU seconds a token, tokens/s)."""
     processes = [
-        psutil.Process(demo.coordinator.process.pid), *(demo.stage(node.name) for node in NODES)
-    ]  # fmt: skip
+        psutil.Process(demo.coordinator.process.pid),
+        *(demo.stage(node.name) for node in TINY.nodes),
+    ]
     with Chatters(
         demo.coordinator_url, key=demo.key, model=demo.model, streams=arguments.streams,
         max_tokens=48, prompt_words=12,

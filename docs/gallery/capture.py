@@ -1,18 +1,24 @@
-"""`python -m docs.gallery.capture`: make the pictures of the README anew. Needs Chromium; minutes.
+"""`python -m docs.gallery.capture [demo|three-machines]`: take the pictures of the README or of
+docs/three-machines.md again. Needs Chromium, and minutes.
 
-A site of its own on loopback: the demo cluster of 24 mixed GPUs, planned in front of the camera,
-and the rows that the tests in a browser look at, whose processes are doubles.
+`demo` is a site of its own on loopback: the demo cluster of 24 mixed GPUs, whose plan is computed
+meanwhile, and the rows that the tests in a browser look at, whose processes are doubles.
+`three-machines` is the page's walk in three network namespaces, which need root and iproute2.
 """
 
 import argparse
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from tests.e2e import blank_database
 from tests.e2e.browsed_site import BrowsedSite
 from tests.e2e.chromium import headless_chromium, picture_of_window
 from tests.e2e.person import Person, look_like
+from tests.e2e.three_machines import ADDRESSES, Machines
+from tests.e2e.three_machines_by_clicks import CHECKPOINT, chat_model, walk_to_an_answer
 from tests.helixweb.chat_double import ChatDouble
+from tests.shaped_links.network import cabled
 
 HERE = Path(__file__).resolve().parent
 SEARCH_S = 10
@@ -44,11 +50,12 @@ class Photographer:
 
 ALL_DRAWN = """
 return [...document.querySelectorAll('[data-figure-json]')]
+  .filter((chart) => chart.checkVisibility())
   .every((chart) => chart.classList.contains('js-plotly-plot'))
 """
 
 
-def take_all(person: Person, site: BrowsedSite, photographer: Photographer) -> None:
+def take_demo(person: Person, site: BrowsedSite, photographer: Photographer) -> None:
     person.browser.get(site.login_link())
     person.click("Log in")
     person.open("/clusters/")
@@ -77,10 +84,7 @@ def take_all(person: Person, site: BrowsedSite, photographer: Photographer) -> N
         photographer.take("node-on-a-phone", width=PHONE, theme="dark")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, default=HERE, help="where the pictures go")
-    folder = parser.parse_args().folder
+def demo(folder: Path) -> None:
     with (
         tempfile.TemporaryDirectory() as blank,
         tempfile.TemporaryDirectory() as data,
@@ -89,7 +93,47 @@ def main() -> None:
     ):
         site.start_worker()
         person = Person(browser, site.url)
-        take_all(person, site, Photographer(person, folder))
+        take_demo(person, site, Photographer(person, folder))
+
+
+def three_machines(folder: Path) -> None:
+    """Raises ShapingFailed where there are no network namespaces."""
+    model = chat_model()
+    with tempfile.TemporaryDirectory() as data, cabled(ADDRESSES) as network, network.inside("a"):
+        machines = Machines(Path(data), network, {CHECKPOINT: str(model)})
+        try:
+            with headless_chromium() as browser:
+                person = Person(browser, f"http://{ADDRESSES['a']}:8000")
+                look = partial(take_moment, person, Photographer(person, folder))
+                walk_to_an_answer(machines, person, look)
+        finally:
+            machines.end()
+
+
+def take_moment(person: Person, photographer: Photographer, moment: str) -> None:
+    name, top = MOMENTS[moment]
+    if moment == "joined":
+        person.see("#reach", "All 3 processes")
+        person.unfold("Matrix", within="#reach", css="#reach", words="From")
+    photographer.take(name, width=DESK, theme="light", top=top)
+
+
+# Of the walk: the picture, and what stands at its top.
+MOMENTS = {
+    "command": ("three-machines-command", "#join"),
+    "joined": ("three-machines-joined", "body"),
+    "planned": ("three-machines-plan", "body"),
+    "answered": ("three-machines-answer", "body"),
+}
+WORLDS = {"demo": demo, "three-machines": three_machines}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("world", nargs="?", choices=WORLDS, default="demo")
+    parser.add_argument("--folder", type=Path, default=HERE, help="where the pictures go")
+    arguments = parser.parse_args()
+    WORLDS[arguments.world](arguments.folder)
 
 
 if __name__ == "__main__":

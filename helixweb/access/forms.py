@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from helixweb.access.holders import NoHolder, holder_named
 from helixweb.access.roles import Role
 from helixweb.common import auth
 from helixweb.common.addresses import parsed_network
@@ -61,19 +62,10 @@ class ClusterGrantForm(forms.Form):
     role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices)
 
     def clean_name(self) -> Any:
-        name = self.cleaned_data["name"]
-        users = get_user_model().objects.filter(username=name)
-        found = [*users, *Group.objects.filter(name=name)]
-        if not found:
-            raise forms.ValidationError(
-                _("There is no user and no group %(name)s; let them in first.") % {"name": name}
-            )
-        if len(found) > 1:  # people of single sign-on choose their names elsewhere
-            raise forms.ValidationError(
-                _("%(name)s is a user and a group; give the role on the page of the one you mean.")
-                % {"name": name}
-            )
-        return found[0]
+        try:
+            return holder_named(self.cleaned_data["name"])
+        except NoHolder as error:
+            raise forms.ValidationError(str(error)) from error
 
 
 class GroupForm(forms.Form):

@@ -21,6 +21,8 @@ FAILURES_OF_ADDRESS = 20
 NETWORK_BITS = 64  # of IPv6, as providers give them to a household
 # More than one address may have: whoever guesses must not lock out whom he guesses at too easily.
 FAILURES_OF_NAME = 60
+# By an administrator of single clusters, who may give roles by name but not look at users.
+UNKNOWN_NAMES_OF_USER = 5
 
 
 def must_wait(request: Any, username: str) -> bool:
@@ -35,17 +37,37 @@ def must_wait(request: Any, username: str) -> bool:
 
 def note_failure(request: Any, username: str) -> None:
     """Count one, from the first for `WINDOW_S`."""
-    now = timezone.now()
     for counted, _ in _counters(request, username):
-        row, is_new = FailedLogins.objects.get_or_create(
-            counted=counted, defaults={"failures": 1, "since": now}
-        )
-        if is_new:
-            continue
-        same = FailedLogins.objects.filter(pk=row.pk, since__gt=_oldest(now))
-        if not same.update(failures=F("failures") + 1):
-            FailedLogins.objects.filter(pk=row.pk).update(failures=1, since=now)
+        _count(counted)
     audit.note_refusal("login", username, text="wrong user name or password")
+
+
+def must_stop_naming(user: Any) -> bool:
+    """True if the user has named too many people lately who do not exist."""
+    rows = FailedLogins.objects.filter(counted=_naming(user), since__gt=_oldest(timezone.now()))
+    return any(row.failures >= UNKNOWN_NAMES_OF_USER for row in rows)
+
+
+def note_unknown_name(user: Any, name: str) -> None:
+    """Count a name given by `user` that no user or group has."""
+    _count(_naming(user))
+    audit.note_refusal("grant", name, text="no user and no group has this name")
+
+
+def _naming(user: Any) -> str:
+    return f"naming:{user.pk}"
+
+
+def _count(counted: str) -> None:
+    now = timezone.now()
+    row, is_new = FailedLogins.objects.get_or_create(
+        counted=counted, defaults={"failures": 1, "since": now}
+    )
+    if is_new:
+        return
+    same = FailedLogins.objects.filter(pk=row.pk, since__gt=_oldest(now))
+    if not same.update(failures=F("failures") + 1):
+        FailedLogins.objects.filter(pk=row.pk).update(failures=1, since=now)
 
 
 def forget_failures(now: datetime) -> None:

@@ -88,7 +88,8 @@ _CHANGING = {
         (
             "cluster-new", "cluster-demo", "cluster-import", "api-cluster-list",
             "api-cluster-import-problem", "api-cluster-demo", "api-cluster-batch", "model-new",
-            "model-edit", "model-delete", "api-model-list", "api-model-detail", "api-model-batch",
+            "model-read", "model-edit", "model-delete", "api-model-list", "api-model-detail",
+            "api-model-batch",
         ),
         CHANGE_SITE,
     ),

@@ -11,6 +11,7 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from helixweb.access.holders import NoHolder, holder_named
 from helixweb.access.models import Grant
 from helixweb.access.roles import Role
 from helixweb.common import auth
@@ -50,16 +51,11 @@ class GrantSerializer(StrictFieldsMixin, serializers.ModelSerializer[Grant]):
         if (names["user"] is None) == (names["group"] is None):
             raise serializers.ValidationError("Name either a user or a group.")
         kind = "user" if names["user"] is not None else "group"
-        found: Any = (
-            get_user_model().objects.filter(username=names["user"])
-            if kind == "user"
-            else Group.objects.filter(name=names["group"])
-        ).first()
-        if found is None:
-            raise serializers.ValidationError(
-                {kind: [f"There is no {kind} {names[kind]!r}; let them in first."]}
-            )
-        return {**attrs, "holder": found}
+        try:
+            holder = holder_named(str(names[kind]), kinds=(kind,))
+        except NoHolder as error:
+            raise serializers.ValidationError({kind: [str(error)]}) from error
+        return {**attrs, "holder": holder}
 
 
 class UserSerializer(StrictFieldsMixin, serializers.ModelSerializer[Any]):

@@ -11,7 +11,6 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from helixweb.alerting.models import AlertRule, Evaluation
-from helixweb.alerting.services import AlertingError, check_rule
 from helixweb.inventory.as_code.kinds import Kind
 from helixweb.inventory.models import Cluster
 from planner.domain.errors import InvalidProblem
@@ -20,6 +19,9 @@ _COLUMNS = ("name", "kind", "threshold", "clears_at", "for_s", "resolve_s", "sev
 
 
 def _check(values: Mapping[str, Any]) -> None:
+    # Every process registers these rules, and few read a file of them.
+    from helixweb.alerting.services import AlertingError, check_rule
+
     try:
         check_rule(AlertRule(**values), None)
     except AlertingError as error:

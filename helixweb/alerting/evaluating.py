@@ -169,6 +169,8 @@ def _follow(alert: Alert, rule: AlertRule, reading: Reading | None, now: datetim
         return False
     before = alert.state
     alert.rule = rule
+    if value is not None and rule.limits.is_good(value):
+        reading = None  # the alert keeps what was wrong, until it is over and after
     _write(alert, standing, reading, now)
     return alert.state != before
 

@@ -16,8 +16,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-import httpx
-
 LONGEST_URL = 500
 WITHIN_S = 10.0
 LOOKED_UP_WITHIN_S = 5.0
@@ -158,6 +156,8 @@ def post(
     verify: ssl.SSLContext | bool = True,
 ) -> int:
     """The status of the answer. Raises Refused, NotDelivered."""
+    import httpx  # only those who send need it: models import this module
+
     target = parse_target(url)
     address = checked_address(target, allowed=allowed, resolve=resolve, within_s=looked_up_within_s)
     sending = _post(target, address, body=body, headers=headers, verify=verify, within_s=within_s)
@@ -178,6 +178,8 @@ async def _post(
     verify: ssl.SSLContext | bool,
     within_s: float,
 ) -> int:
+    import httpx
+
     host = f"[{address}]" if ":" in address else address
     client = httpx.AsyncClient(
         trust_env=False, follow_redirects=False, timeout=WITHIN_S, verify=verify

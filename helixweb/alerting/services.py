@@ -4,10 +4,12 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from helixweb.alerting import signing
 from helixweb.alerting.models import OPEN, Alert, AlertRule, Channel, Silence
+from helixweb.alerting.states import State
 from helixweb.common import events
 from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Change
@@ -17,6 +19,11 @@ from planner.domain.errors import PlannerError
 
 class AlertingError(PlannerError):
     """What was asked for cannot be; the message says why."""
+
+
+def unattended() -> QuerySet[Alert]:
+    """Alerts that fire, that are not silenced, and that nobody has acknowledged."""
+    return Alert.objects.filter(state=State.FIRING.value, acknowledged_at=None, silenced=False)
 
 
 def create_channel(**fields: Any) -> tuple[Channel, str]:

@@ -15,7 +15,6 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from helixweb.alerting import services
 from helixweb.alerting.forms import AlertFilter, SilenceForm
 from helixweb.alerting.models import OPEN, Alert, Silence
-from helixweb.alerting.states import State
 from helixweb.common import events
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.views.editing import Page, edit_page
@@ -52,10 +51,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
 @never_cache
 def bell(request: HttpRequest) -> HttpResponse:
     """How many fire that nobody looks after."""
-    firing = Alert.objects.filter(
-        state=State.FIRING.value, acknowledged_at=None, silenced=False
-    ).count()
-    return render(request, "alerting/_bell.html", {"firing": firing})
+    return render(request, "alerting/_bell.html", {"firing": services.unattended().count()})
 
 
 @require_POST

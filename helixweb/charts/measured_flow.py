@@ -40,25 +40,36 @@ STEPS_THAT_FIT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Connection:
+class Connection:
     source: str
     target: str
     planned: float
+    capacity: float
     measured: float | None
+
+    @property
+    def used(self) -> float | None:
+        """Share of what it can carry; None: not known."""
+        if self.measured is None or self.capacity <= 0:
+            return None
+        return self.measured / self.capacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFlow:
-    """What of the diagram is the plan's: tokens/s between its ends, the widest first.
+    """What of the diagram is the plan's: tokens/s between its ends, the widest first, and what they
+    can carry.
 
     `ends_of` has those of every connection in use by (source, target); they are nodes, or groups of
-    nodes.
+    nodes, as `key_of` has them by node.
     """
 
     value_tokens_per_s: float
     hops: float
     between: Mapping[Ends, float]
+    capacity: Mapping[Ends, float]
     ends_of: Mapping[Ends, Ends]
+    key_of: Mapping[str, str]
 
 
 def planned_flow(plan: Plan) -> PlannedFlow:
@@ -68,17 +79,21 @@ def planned_flow(plan: Plan) -> PlannedFlow:
     for name, held in layers.items():
         key_of[name] = title % {"held": held} if grouped else name
     between: defaultdict[Ends, float] = defaultdict(float)
+    capacity: defaultdict[Ends, float] = defaultdict(float)
     ends_of: dict[Ends, Ends] = {}
     for edge in plan.flow.edges:
         if edge.flow_tokens_per_s > 0:
             ends = key_of[edge.source], key_of[edge.target]
             between[ends] += edge.flow_tokens_per_s
+            capacity[ends] += edge.capacity_tokens_per_s
             ends_of[edge.source, edge.target] = ends
     return PlannedFlow(
         value_tokens_per_s=plan.flow.value_tokens_per_s,
         hops=plan.hops,
         between=dict(sorted(between.items(), key=lambda item: -item[1])),
+        capacity=capacity,
         ends_of=ends_of,
+        key_of=key_of,
     )
 
 
@@ -88,7 +103,7 @@ def measured_flow(planned: PlannedFlow, measured: Mapping[Ends, float] | None) -
     `measured` is tokens/s by (source, target); None: not known. Shares are compared, not rates:
     at half the load every link carries half of what it could.
     """
-    connections = _connections(planned, measured)
+    connections = connections_of(planned, measured)
     whole = None
     if measured is not None:
         whole = sum(rate for (source, _), rate in measured.items() if source == SOURCE)
@@ -96,16 +111,17 @@ def measured_flow(planned: PlannedFlow, measured: Mapping[Ends, float] | None) -
         _colour(each, whole=whole or 0.0, planned_whole=planned.value_tokens_per_s)
         for each in connections
     ]
-    names = list(dict.fromkeys(end for each in connections for end in (each.source, each.target)))
-    layout: dict[str, object] = {
-        "height": HEIGHT_PX + PX_PER_NODE * len(names),
-        "margin": {"l": 8, "r": 8, "t": 20, "b": 20},
-    }
-    steps = round(planned.hops) + 2
-    if steps > STEPS_THAT_FIT:
-        layout["width"] = PX_PER_STEP * steps
+    names = distinct_ends(connections)
+    texts = [
+        _("%(measured)s measured, %(planned)s planned tokens/s")
+        % {"measured": rate_text(each), "planned": tokens_per_s(each.planned)}
+        + f"<br>{_(WORDS[colour])}"
+        for each, colour in zip(connections, colours, strict=True)
+    ]
     return Chart(
-        figure=figure_json([_sankey(connections, names, colours)], layout),
+        figure=figure_json(
+            [sankey(connections, names, colours, texts)], flow_layout(planned, names)
+        ),
         summary=_summary(colours, whole),
         columns=(
             _("From"),
@@ -116,9 +132,9 @@ def measured_flow(planned: PlannedFlow, measured: Mapping[Ends, float] | None) -
         ),
         rows=tuple(
             (
-                _shown(each.source),
-                _shown(each.target),
-                _rate(each),
+                shown_end(each.source),
+                shown_end(each.target),
+                rate_text(each),
                 tokens_per_s(each.planned),
                 _(WORDS[colour]),
             )
@@ -128,23 +144,24 @@ def measured_flow(planned: PlannedFlow, measured: Mapping[Ends, float] | None) -
     )
 
 
-def _connections(planned: PlannedFlow, measured: Mapping[Ends, float] | None) -> list[_Connection]:
+def connections_of(planned: PlannedFlow, measured: Mapping[Ends, float] | None) -> list[Connection]:
     passed: defaultdict[Ends, float] = defaultdict(float)
     for connection, rate in (measured or {}).items():
         if connection in planned.ends_of:
             passed[planned.ends_of[connection]] += rate
     return [
-        _Connection(
+        Connection(
             source=ends[0],
             target=ends[1],
             planned=rate,
+            capacity=planned.capacity[ends],
             measured=None if measured is None else passed[ends],
         )
         for ends, rate in planned.between.items()
     ]
 
 
-def _colour(each: _Connection, *, whole: float, planned_whole: float) -> str:
+def _colour(each: Connection, *, whole: float, planned_whole: float) -> str:
     if not each.measured or whole <= 0:
         return NOTHING
     ratio = (each.measured / whole) / (each.planned / planned_whole)
@@ -153,18 +170,47 @@ def _colour(each: _Connection, *, whole: float, planned_whole: float) -> str:
     return MORE if ratio > 1 + TOLERANCE else AS_PLANNED
 
 
-def _sankey(connections: list[_Connection], names: list[str], colours: list[str]) -> Trace:
+def distinct_ends(connections: list[Connection]) -> list[str]:
+    return list(dict.fromkeys(end for each in connections for end in (each.source, each.target)))
+
+
+def flow_layout(
+    planned: PlannedFlow, names: list[str], *, height_px: int = HEIGHT_PX
+) -> dict[str, object]:
+    layout: dict[str, object] = {
+        "height": height_px + PX_PER_NODE * len(names),
+        "margin": {"l": 8, "r": 8, "t": 20, "b": 20},
+    }
+    steps = round(planned.hops) + 2
+    if steps > STEPS_THAT_FIT:
+        layout["width"] = PX_PER_STEP * steps
+    return layout
+
+
+def sankey(
+    connections: list[Connection],
+    names: list[str],
+    colours: list[str],
+    texts: list[str],
+    *,
+    node_colours: list[str] | None = None,
+    node_texts: list[str] | None = None,
+) -> Trace:
+    """`texts` are shown over the links, `node_texts` under the names of nodes."""
     number_of = {name: number for number, name in enumerate(names)}
     return trace(
         "sankey",
         textfont={"color": "var(--text)", "size": 11},
         node={
-            "label": [shortened(_shown(name)) for name in names],
-            "color": "var(--muted)",
+            "label": ["" if name == SINK else shortened(shown_end(name)) for name in names],
+            "color": node_colours or "var(--muted)",
             "line": {"width": 0},
             "pad": 18,
             "thickness": 14,
-            "customdata": [plain(_shown(name)) for name in names],
+            "customdata": [
+                plain(text or shown_end(name))
+                for name, text in zip(names, node_texts or [""] * len(names), strict=True)
+            ],
             "hovertemplate": "%{customdata}<extra></extra>",
         },
         link={
@@ -173,23 +219,19 @@ def _sankey(connections: list[_Connection], names: list[str], colours: list[str]
             "value": [each.planned for each in connections],
             "color": [f"{colour}99" for colour in colours],
             "customdata": [
-                f"{plain(_shown(each.source))} → {plain(_shown(each.target))}<br>"
-                + _("%(measured)s measured, %(planned)s planned tokens/s")
-                % {"measured": _rate(each), "planned": tokens_per_s(each.planned)}
-                + "<br>"
-                f"{_(WORDS[colour])}"
-                for each, colour in zip(connections, colours, strict=True)
+                f"{plain(shown_end(each.source))} → {plain(shown_end(each.target))}<br>{text}"
+                for each, text in zip(connections, texts, strict=True)
             ],
             "hovertemplate": "%{customdata}<extra></extra>",
         },
     )
 
 
-def _shown(name: str) -> str:
+def shown_end(name: str) -> str:
     return _("coordinator") if name in (SOURCE, SINK) else name
 
 
-def _rate(each: _Connection) -> str:
+def rate_text(each: Connection) -> str:
     return UNKNOWN if each.measured is None else tokens_per_s(each.measured)
 
 

@@ -17,7 +17,7 @@ from helixweb.charts.quantities import bytes_text
 from helixweb.words import gettext as _
 from helixweb.words import gettext_noop
 
-BYTES_PER_GB = 1e9
+UNITS = (("GB", 1e9), ("MB", 1e6))  # of the axis: that of the longest bar
 # Okabe-Ito for what holds something; what is free or not to be had is grey, so it reads as room.
 _COLOURS = {
     gettext_noop("weights"): PALETTE[0],
@@ -41,6 +41,8 @@ class MemoryBar:
 
 def memory_bars(bars: Sequence[MemoryBar]) -> Chart:
     """Bars in the order given, the first on top."""
+    longest = max((sum(bar.parts.values()) for bar in bars), default=0.0)
+    unit, unit_bytes = next(one for one in UNITS if longest >= one[1] or one is UNITS[-1])
     components = list(dict.fromkeys(part for bar in bars for part in bar.parts))
     shown = [part for part in components if any(bar.parts.get(part, 0.0) > 0 for bar in bars)]
     traces = [
@@ -49,7 +51,7 @@ def memory_bars(bars: Sequence[MemoryBar]) -> Chart:
             name=_(part),
             orientation="h",
             y=[bar.name for bar in bars],
-            x=[bar.parts.get(part, 0.0) / BYTES_PER_GB for bar in bars],
+            x=[bar.parts.get(part, 0.0) / unit_bytes for bar in bars],
             marker={
                 "color": _colour(part),
                 "line": {"width": 1, "color": "var(--surface)"},
@@ -69,7 +71,7 @@ def memory_bars(bars: Sequence[MemoryBar]) -> Chart:
         "uirevision": "memory",
         "showlegend": False,  # in HTML, which finds room on a phone
         "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
-        "xaxis": {"title": {"text": "GB"}, "rangemode": "tozero"},
+        "xaxis": {"title": {"text": unit}, "rangemode": "tozero"},
         "yaxis": node_axis([bar.name for bar in bars]),
     }
     return Chart(

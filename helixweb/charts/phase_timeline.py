@@ -22,6 +22,7 @@ COLOURS = {
     "ready": "#009E73",
     "stopping": "#56B4E9",
     "failed": "#D55E00",
+    "lost": "#CC79A7",
 }
 
 # A message may be long; the table below the chart has it whole.
@@ -98,7 +99,14 @@ def _bars(phase: str, spans: Sequence[PhaseSpan]) -> Trace:
 
 
 def _summary(spans: Sequence[PhaseSpan], nodes: Sequence[str]) -> str:
-    """How long it took until every node was ready, or how many are."""
+    """How long it took until every node was ready, or how many are; then which are lost now."""
+    newest = {span.node: span.phase for span in sorted(spans, key=lambda span: span.begin_s)}
+    lost = ", ".join(node for node in nodes if newest[node] == "lost")
+    ready = _until_ready(spans, nodes)
+    return f"{ready} {_('Lost: %(names)s.') % {'names': lost}}" if lost else ready
+
+
+def _until_ready(spans: Sequence[PhaseSpan], nodes: Sequence[str]) -> str:
     first_ready = {
         node: min(
             (span.begin_s for span in spans if span.node == node and span.phase == "ready"),

@@ -1,7 +1,7 @@
 """Lines over wall-clock time, as the monitor draws them; gaps (None) stay gaps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 
@@ -61,6 +61,25 @@ def time_lines(times: Sequence[datetime], lines: Sequence[Line], *, unit: str) -
             )
             for index in reversed(range(max(0, len(times) - LISTED), len(times)))
         ),
+    )
+
+
+def small(chart: Chart) -> Chart:
+    """The same lines without legend and axis title, for a chart of a few dozen pixels; whoever
+    shows it says what the lines are."""
+    layout = chart.figure["layout"]
+    return replace(
+        chart,
+        figure={
+            **chart.figure,
+            "layout": {
+                **layout,
+                "showlegend": False,
+                "margin": {"l": 8, "r": 8, "t": 4, "b": 22},
+                "xaxis": {**layout["xaxis"], "nticks": 4},
+                "yaxis": {"rangemode": "tozero", "nticks": 3},
+            },
+        },
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -9,6 +10,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from helixweb.client.errors import ClientError, NotTheApi, Unreachable, problem_of
+from runtime.protocol.trust import trusting, why_untrusted
 
 Row = TypeVar("Row")
 
@@ -41,7 +43,8 @@ class BadAddress(ClientError):
 
 
 class Connection:
-    """Close it, or use it in a `with`. `key` is `hlx_…`, empty for none."""
+    """Close it, or use it in a `with`. `key` is `hlx_…`, empty for none; `ca` are certificates to
+    trust beside the system's issuers."""
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Connection:
         *,
         key: str = "",
         timeout_s: float = TIMEOUT_S,
+        ca: Path | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = checked_url(url)
@@ -60,6 +64,8 @@ class Connection:
             headers=headers,
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 5.0)),
             transport=transport,
+            # Loading the issuers takes 20 ms. Redirects to https are not followed.
+            verify=False if urlsplit(self.url).scheme == "http" else trusting(ca),
         )
 
     def __enter__(self) -> Self:
@@ -193,6 +199,10 @@ def checked_key(key: str) -> str:
 
 
 def unreachable(url: str, error: httpx.TransportError) -> Unreachable:
+    if why := why_untrusted(error):
+        return Unreachable(
+            f"the certificate of {url} is not trusted: {why}; give its issuer with --ca FILE"
+        )
     reason = str(error) or type(error).__name__
     return Unreachable(
         f"{url} does not answer ({reason}); is it running, and is the address right?"

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from helixweb.client import Client, ClientError
-from helixweb.command_line.session import settings_of
+from helixweb.command_line.session import ca_of, settings_of
 from helixweb.command_line.settings_file import BadSettings
 from helixweb.command_line.surroundings import Surroundings
 
@@ -33,7 +33,11 @@ def _names(kind: str, prefix: str, arguments: argparse.Namespace) -> list[str]:
     try:
         settings = settings_of(arguments)
         with Client(
-            settings.url, key=settings.key, timeout_s=_WITHIN_S, transport=around.transport
+            settings.url,
+            key=settings.key,
+            timeout_s=_WITHIN_S,
+            ca=ca_of(arguments),
+            transport=around.transport,
         ) as client:
             rows = client.pages(f"/{kind}/", query={"limit": _MOST})
             names = [str(row["name"]) for row in rows]

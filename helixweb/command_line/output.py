@@ -89,6 +89,11 @@ def percent(ratio: float | None) -> str:
     return NOTHING if ratio is None else f"{100 * ratio:.1f}%"
 
 
+def gain(ratio: float) -> str:
+    """0.3137 -> +31.4 %"""
+    return f"{100 * ratio:+.1f} %"
+
+
 def duration(seconds: float | None) -> str:
     """0.0123 -> 12 ms; 75 -> 75.0 s"""
     if seconds is None:
@@ -118,10 +123,8 @@ def _padded(text: str, size: int, at_right: bool) -> str:
 
 
 def _are_numbers(cells: Sequence[str]) -> bool:
-    told = [cell.replace(",", "").rstrip("%") for cell in cells if cell != NOTHING]
-    return bool(told) and all(
-        plain.replace(".", "", 1).removeprefix("-").isdecimal() for plain in told
-    )
+    told = [cell.replace(",", "").rstrip(" %") for cell in cells if cell != NOTHING]
+    return bool(told) and all(plain.replace(".", "", 1).lstrip("+-").isdecimal() for plain in told)
 
 
 def _columns(character: str) -> int:

@@ -24,6 +24,7 @@ class Reading:
     sample: schemas.Sample | None
     finding: schemas.Finding | None
     links: list[schemas.LinkAtWork]
+    reach: schemas.Reachability | None
 
     @property
     def states(self) -> Counter[str]:
@@ -41,6 +42,7 @@ class Reading:
             "metrics": self.sample,
             "bottleneck": self.finding,
             "links": self.links,
+            "reach": self.reach,
         }
 
 
@@ -58,6 +60,7 @@ def read_cluster(client: Client, cluster: schemas.Cluster) -> Reading:
         sample=_sample(client, number),
         finding=_finding(client, number),
         links=[] if deployment is None else client.deployments.links(deployment["id"])["links"],
+        reach=_reach(client, number),
     )
 
 
@@ -70,6 +73,14 @@ def _failed(client: Client, cluster: int) -> schemas.Deployment | None:
 def _sample(client: Client, cluster: int) -> schemas.Sample | None:
     try:
         return client.metrics.latest(cluster=cluster)
+    except NotFound:
+        return None
+
+
+def _reach(client: Client, cluster: int) -> schemas.Reachability | None:
+    """None from a site of an earlier release."""
+    try:
+        return client.clusters.reach(cluster)
     except NotFound:
         return None
 

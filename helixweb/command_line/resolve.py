@@ -53,10 +53,23 @@ def model_named(client: Client, word: str) -> schemas.LanguageModel:
     raise NoSuchName(f"there is no model {word!r}; there are: {names}")
 
 
+def only_model(client: Client, word: str | None) -> schemas.LanguageModel:
+    """The named one, or the only one whose checkpoint nodes can load."""
+    if word is not None:
+        return model_named(client, word)
+    known = [model for model in client.models.all() if model.get("checkpoint")]
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise NoSuchName("there is no model yet; add one with `helixweb model add PATH`")
+    names = _listed([model["name"] for model in known])
+    raise BadUsage(f"say which model with --model; there are: {names}")
+
+
 def model_of_cluster(
     client: Client, word: str | None, cluster: schemas.Cluster
 ) -> schemas.LanguageModel:
-    """The named one, or the only one that the cluster has profiles for."""
+    """The named one, the only one that the cluster has profiles for, or the only one there is."""
     if word is not None:
         return model_named(client, word)
     wanted = {profile["model"] for profile in client.profiles.all(cluster=cluster["id"])}
@@ -64,10 +77,7 @@ def model_of_cluster(
     if len(known) == 1:
         return known[0]
     if not known:
-        raise NoSuchName(
-            f"cluster {cluster['name']} has no compute profile yet, which tells what its nodes do "
-            "with a model; press Measure on each node's page, or estimate them from data sheets"
-        )
+        return only_model(client, None)
     names = _listed([model["name"] for model in known])
     raise BadUsage(f"say which model with --model; {cluster['name']} has profiles for: {names}")
 

@@ -10,9 +10,10 @@ from typing import Any
 from helixweb.client import Client
 from helixweb.command_line import settings_file
 from helixweb.command_line.output import json_text
-from helixweb.command_line.settings_file import Settings
+from helixweb.command_line.settings_file import BadSettings, Settings
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.command_line.text_files import text_of
+from runtime.protocol.trust import CA_HELP, ca_file
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 Action = Callable[["Session", argparse.Namespace], int]
@@ -37,6 +38,7 @@ def connection_options() -> argparse.ArgumentParser:
     group = parent.add_argument_group("server")
     group.add_argument("--url", help=f"the site; else HELIXWEB_URL, login's, or {DEFAULT_URL}")
     group.add_argument("--key", help="API key hlx_…; else HELIXWEB_KEY or login's, which is safer")
+    group.add_argument("--ca", type=ca_file, metavar="FILE", help=f"{CA_HELP}; else HELIXWEB_CA")
     group.add_argument("--timeout", type=seconds, default=30.0, metavar="S", help="per request")
     group.add_argument("--json", action="store_true", help="print what the API answers")
     return parent
@@ -54,7 +56,11 @@ def session(arguments: argparse.Namespace) -> Iterator[Session]:
     around: Surroundings = arguments.surroundings
     settings = settings_of(arguments)
     with Client(
-        settings.url, key=settings.key, timeout_s=arguments.timeout, transport=around.transport
+        settings.url,
+        key=settings.key,
+        timeout_s=arguments.timeout,
+        ca=ca_of(arguments),
+        transport=around.transport,
     ) as client:
         yield Session(client=client, around=around, as_json=arguments.json)
 
@@ -74,6 +80,19 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     if not key and url.rstrip("/") == kept.url.rstrip("/"):
         key = kept.key
     return Settings(url=url, key=key)
+
+
+def ca_of(arguments: argparse.Namespace) -> Path | None:
+    """Certificates to trust: of the option, else of the file that `HELIXWEB_CA` names."""
+    if (given := getattr(arguments, "ca", None)) is not None:
+        return Path(given)
+    named = arguments.surroundings.environ.get("HELIXWEB_CA")
+    if not named:
+        return None
+    try:
+        return ca_file(named)
+    except argparse.ArgumentTypeError as error:
+        raise BadSettings(f"HELIXWEB_CA: {error}") from error
 
 
 def key_of_environment(around: Surroundings) -> str:

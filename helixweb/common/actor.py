@@ -25,6 +25,7 @@ COMMENT_HEADER = "X-Change-Comment"
 COMMENT_LENGTH = 200
 
 _REQUEST: ContextVar[HttpRequest | None] = ContextVar("helixweb_request", default=None)
+_FOR_SITE: ContextVar[bool] = ContextVar("helixweb_for_site", default=False)
 _COMMAND: ContextVar[str] = ContextVar("helixweb_command", default="")
 _BATCH: ContextVar[uuid.UUID | None] = ContextVar("helixweb_batch", default=None)
 
@@ -43,20 +44,36 @@ class Actor:
 
 @contextmanager
 def acting(request: HttpRequest) -> Iterator[None]:
-    """Within, `current_user` is whoever `request` turns out to be from."""
-    token = _REQUEST.set(request)
+    """Within, `current_user` is the sender of `request`."""
+    token, for_site = _REQUEST.set(request), _FOR_SITE.set(False)
     try:
         yield
     finally:
+        _FOR_SITE.reset(for_site)
         _REQUEST.reset(token)
 
 
 @contextmanager
-def commanding(command: str) -> Iterator[None]:
-    """Within, what is done is done by whoever runs `command` on the server."""
-    token = _COMMAND.set(command)
+def acting_for_site() -> Iterator[None]:
+    """Within, rows of every cluster may be read: no user sees them as such.
+
+    For tasks, commands, and requests of agents and coordinators; also a decorator. A request that
+    is answered within starts without it.
+    """
+    token = _FOR_SITE.set(True)
     try:
         yield
+    finally:
+        _FOR_SITE.reset(token)
+
+
+@contextmanager
+def commanding(command: str) -> Iterator[None]:
+    """Within, changes are logged as made by the server user who runs `command`."""
+    token = _COMMAND.set(command)
+    try:
+        with acting_for_site():
+            yield
     finally:
         _COMMAND.reset(token)
 
@@ -76,13 +93,18 @@ def current_batch() -> uuid.UUID | None:
     return _BATCH.get()
 
 
+def acts_for_site() -> bool:
+    """True within `acting_for_site` or `commanding`, unless a request is answered within."""
+    return _FOR_SITE.get()
+
+
 def current_request() -> HttpRequest | None:
     """The request that is being answered; None: a task or a command is at work."""
     return _REQUEST.get()
 
 
 def current_user() -> Any | None:
-    """The person logged in, by session or by API key; None: a process, a task, or nobody.
+    """The user of the session or API key; None for a process, a task or no login.
 
     Read when it is asked for: the REST framework knows the owner of a key only within the view.
     """
@@ -118,7 +140,7 @@ def _behind(request: HttpRequest) -> tuple[str, str, str]:
 
 
 def _comment(request: HttpRequest) -> str:
-    """What whoever acts says of it: a header by REST, a field of a form."""
+    """The user's comment on a change: a header by REST, a field of a form."""
     text = request.headers.get(COMMENT_HEADER, "")
     if not text and request.method == "POST" and not request.path.startswith("/api/"):
         text = _of_form(request)

@@ -8,9 +8,6 @@ class CommonConfig(AppConfig):
     def ready(self) -> None:
         # The web sends messages too; without our app they would go to Celery's default broker.
         from helixweb import celery  # noqa: F401 - becomes the current app
-        from helixweb.common import (
-            schema,  # noqa: F401 - registers itself
-            task_request_ids,
-        )
+        from helixweb.common import task_request_ids
 
         task_request_ids.connect()

@@ -54,22 +54,18 @@ def key_of(token: str) -> ApiKey | None:
 class ApiKeyAuthentication(authentication.BaseAuthentication):
     """`request.auth` is the ApiKey row."""
 
+    def knows(self, request: Any) -> bool:
+        """True if the request has a good key; does not count as a request of the key."""
+        try:
+            return _row_of(request) is not None
+        except exceptions.AuthenticationFailed:
+            return False
+
     def authenticate(self, request: Request) -> tuple[AbstractBaseUser, ApiKey] | None:
-        token = bearer(request)
-        if token is None or not token.startswith("hlx_"):
+        row = _row_of(request)
+        if row is None:
             return None
-        row = key_of(token)
-        if row is None or row.revoked_at is not None or not row.user.is_active:
-            raise exceptions.AuthenticationFailed("This API key is unknown or revoked.")
-        now = timezone.now()
-        if row.expires_at is not None and row.expires_at <= now:
-            raise exceptions.AuthenticationFailed("This API key has expired; create a new one.")
-        if not is_within(address_of(request), row.networks):
-            raise exceptions.AuthenticationFailed(
-                f"This API key may not be used from {address_of(request)}; "
-                f"it is for {', '.join(row.networks)}."
-            )
-        wait_s = key_usage.count_request(row, now=now)
+        wait_s = key_usage.count_request(row, now=timezone.now())
         if wait_s:
             raise exceptions.Throttled(
                 wait_s, f"This API key may send {row.requests_per_min} requests a minute."
@@ -78,3 +74,21 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
 
     def authenticate_header(self, request: Request) -> str:
         return "Bearer"
+
+
+def _row_of(request: Any) -> ApiKey | None:
+    """The row of the request's key; None: it has no key. Raises AuthenticationFailed."""
+    token = bearer(request)
+    if token is None or not token.startswith("hlx_"):
+        return None
+    row = key_of(token)
+    if row is None or row.revoked_at is not None or not row.user.is_active:
+        raise exceptions.AuthenticationFailed("This API key is unknown or revoked.")
+    if row.expires_at is not None and row.expires_at <= timezone.now():
+        raise exceptions.AuthenticationFailed("This API key has expired; create a new one.")
+    if not is_within(address_of(request), row.networks):
+        raise exceptions.AuthenticationFailed(
+            f"This API key may not be used from {address_of(request)}; "
+            f"it is for {', '.join(row.networks)}."
+        )
+    return row

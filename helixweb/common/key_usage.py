@@ -1,46 +1,79 @@
-"""Counts what API keys ask for, and holds them to their rate by REST."""
+"""Counts the REST requests of API keys, and enforces their rate limits."""
 
+import threading
+from collections import Counter
 from datetime import datetime, timedelta
 
-from django.db.models import F, Q
+from django.db import Error
+from django.db.models import Case, F, Q, Value, When
 
 from helixweb.common.models import ApiKey, KeyUsage
 
-# A key without a rate is counted in memory, and written down this often.
+# A request of a key is counted in memory; counts are written to the database this often.
 WRITTEN_EVERY = timedelta(minutes=1)
-_unwritten: dict[int, int] = {}
+_lock = threading.Lock()
+_unwritten: Counter[int] = Counter()  # requests by primary key of the API key; under `_lock`
 
 
 def count_request(key: ApiKey, *, now: datetime) -> int:
-    """Note a request by REST; the seconds to wait if it is one too many, else 0."""
+    """Count a REST request; return 0, or the seconds to wait if it exceeds the key's rate."""
     if key.requests_per_min is not None and not _within_rate(key, key.requests_per_min, now=now):
         return max(1, 60 - now.second)
     count_unwritten(key.pk)
     if key.last_used_at is None or now - key.last_used_at > WRITTEN_EVERY:
         ApiKey.objects.filter(pk=key.pk).update(last_used_at=now)
-        add(key.pk, now=now, rest_requests=_unwritten.pop(key.pk, 0))
+        _write(key.pk, now=now)
     return 0
 
 
 def count_unwritten(key_pk: int) -> None:
-    """Note a request of a key without a rate; `count_request` writes it down with the next."""
-    _unwritten[key_pk] = _unwritten.get(key_pk, 0) + 1
+    """Count a request in memory; `write_all`, or a later `count_request`, writes it down."""
+    with _lock:
+        _unwritten[key_pk] += 1
+
+
+def write_all(*, now: datetime) -> None:
+    """Write down what this process has counted; keys that were deleted meanwhile are forgotten.
+
+    Raises django.db.Error; what could not be written stays counted.
+    """
+    with _lock:
+        counted = list(_unwritten)
+    existing = set(ApiKey.objects.filter(pk__in=counted).values_list("pk", flat=True))
+    for key_pk in counted:
+        if key_pk in existing:
+            _write(key_pk, now=now)
+        else:
+            with _lock:
+                _unwritten.pop(key_pk, None)
 
 
 def add(key_pk: int, *, now: datetime, **counts: int) -> None:
-    """Add to what the key did on that day."""
+    """Add `counts` to the usage of the key on that day."""
     row, _ = KeyUsage.objects.get_or_create(key_id=key_pk, day=now.date())
     KeyUsage.objects.filter(pk=row.pk).update(
         **{name: F(name) + count for name, count in counts.items()}
     )
 
 
+def _write(key_pk: int, *, now: datetime) -> None:
+    with _lock:
+        requests = _unwritten.pop(key_pk, 0)
+    if not requests:  # another thread has just written them
+        return
+    try:
+        add(key_pk, now=now, rest_requests=requests)
+    except Error:
+        with _lock:
+            _unwritten[key_pk] += requests
+        raise
+
+
 def _within_rate(key: ApiKey, limit: int, *, now: datetime) -> bool:
-    """Counted in the row, so that all web processes count together."""
+    """Count in the row, which all web processes share, in one statement, so that requests that
+    come at once in a new minute are all counted."""
     minute = int(now.timestamp()) // 60
-    row = ApiKey.objects.filter(pk=key.pk)
-    same = row.filter(minute=minute, minute_requests__lt=limit)
-    if same.update(minute_requests=F("minute_requests") + 1):
-        return True
-    is_new = row.filter(~Q(minute=minute))
-    return limit > 0 and bool(is_new.update(minute=minute, minute_requests=1))
+    below = ~Q(minute=minute) | Q(minute_requests__lt=limit)
+    requests = Case(When(minute=minute, then=F("minute_requests") + 1), default=Value(1))
+    row = ApiKey.objects.filter(below, pk=key.pk)
+    return limit > 0 and bool(row.update(minute=minute, minute_requests=requests))

@@ -37,6 +37,8 @@ class Prepared:
     """
 
     def __init__(self, rows: QuerySet[Any]) -> None:
+        if hasattr(rows, "check_scope"):  # of rows that belong to clusters
+            rows.check_scope()
         self._rows = rows
         self._compiler: Any = rows.query.get_compiler(using=rows.db)
         self._sql, self.params = "", ()

@@ -4,15 +4,13 @@ import logging
 from collections.abc import Iterator
 from http import HTTPStatus
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.db import IntegrityError, InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions
-from rest_framework.response import Response
-from rest_framework.views import set_rollback
 
 from helixweb.common.request_ids import request_id_of
 from planner.domain.errors import PlannerError
@@ -21,6 +19,9 @@ CONTENT_TYPE = "application/problem+json"
 # Of one request that are told; who sends a long list of wrong things gets no longer one back.
 MOST_ERRORS = 1000
 LONGEST_NAME = 200
+
+if TYPE_CHECKING:  # services raise what is here; only REST needs REST's views
+    from rest_framework.response import Response
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +64,11 @@ def is_database_away(error: BaseException | None) -> bool:
     return not words.startswith(("no such", "near "))
 
 
-def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
+def exception_handler(error: Exception, context: dict[str, Any]) -> "Response | None":
     """Turn what a view raised into a problem document; None lets a bug surface as a 500."""
+    from rest_framework.response import Response
+    from rest_framework.views import set_rollback
+
     if isinstance(error, Http404):
         error = exceptions.NotFound(str(error) or None)
     elif isinstance(error, PermissionDenied):

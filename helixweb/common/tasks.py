@@ -10,7 +10,6 @@ from django.utils import timezone
 from helixweb.common import leases
 from helixweb.common.batches import delete_in_batches
 from helixweb.common.models import Event, LeasedTask, LoginLink
-from helixweb.common.rest.idempotency import forget_old_answers
 
 # A page that was away for longer is read anew; a sample comes every second.
 REPLAYED = timedelta(hours=1)
@@ -40,6 +39,8 @@ def reap_lost_tasks() -> None:
 @shared_task
 def prune_expired() -> None:
     """Events and answers too old to be replayed, sessions and login links that admit nobody."""
+    from helixweb.common.rest.idempotency import forget_old_answers  # and with it all of REST
+
     now = timezone.now()
     old = Event.objects.filter(created_at__lt=now - REPLAYED)
     samples = Event.objects.filter(created_at__lt=now - SAMPLES_REPLAYED, type="metrics")

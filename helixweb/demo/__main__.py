@@ -1,4 +1,4 @@
-"""`python -m helixweb.demo [--check]`: what `make demo` runs."""
+"""`python -m helixweb.demo [--tiny] [--check]`: what `make demo` runs."""
 
 import argparse
 import shutil
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from helixweb.demo import check
-from helixweb.demo.local_cluster import Checkpoint
+from helixweb.demo.local_cluster import CHAT, TINY, DemoModel
 from helixweb.demo.processes import DemoFailed, Processes, Running, alone_in, free_port
-from helixweb.demo.scenario import MAX_TOKENS, QUESTION, Places, Scenario, Timings
+from helixweb.demo.scenario import MAX_TOKENS, Places, Scenario, Timings
 from runtime.protocol.ports import is_free
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,10 +29,11 @@ def run(arguments: argparse.Namespace) -> int:
     """What `main` and `helixweb demo` do."""
     for number in (signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal was closed
         signal.signal(number, _interrupt)
+    model = TINY if arguments.tiny else CHAT
     try:
         if arguments.check:
-            return _check(keep=arguments.keep)
-        return _demo(port=arguments.port)
+            return _check(model, keep=arguments.keep)
+        return _demo(model, port=arguments.port)
     except DemoFailed as error:
         print(f"\nThe demo failed: {error}", file=sys.stderr)
         return 1
@@ -48,6 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=8000,
         help="of the web site (default 8000); the OpenAI API gets the port 100 above",
     )
+    parser.add_argument(
+        "--tiny", action="store_true", help="a toy model made here: no download, no real answers"
+    )
     parser.add_argument("--check", action="store_true", help="headless: verify, print, exit")
     parser.add_argument("--keep", action="store_true", help="with --check: keep data and logs")
 
@@ -58,13 +62,13 @@ def _port(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is no port for the demo; give 1 to 65435")
 
 
-def _demo(*, port: int) -> int:
-    data_dir = ROOT / "var" / "demo"
+def _demo(model: DemoModel, *, port: int) -> int:
+    data_dir = ROOT / "var" / ("demo-tiny" if model is TINY else "demo")
     with alone_in(data_dir):
-        return _serve(port=port, data_dir=data_dir)
+        return _serve(model, port=port, data_dir=data_dir)
 
 
-def _serve(*, port: int, data_dir: Path) -> int:
+def _serve(model: DemoModel, *, port: int, data_dir: Path) -> int:
     """Until Ctrl-C; what ends by itself once the demo is up is reported, and the rest goes on."""
     for wanted in (port, port + 100):
         if not is_free("127.0.0.1", wanted):
@@ -77,9 +81,9 @@ def _serve(*, port: int, data_dir: Path) -> int:
     )
     print(f"HelixWeb demo; data and logs in {data_dir}")
     with _processes(places) as processes:
-        scenario = Scenario(places, processes, Timings())
-        link, key, answer, plan, _ = _main_job(scenario, reference=None)
-        _print_answer(answer, plan)
+        scenario = Scenario(places, processes, Timings(), model=model)
+        link, key, answers, plan, _ = _main_job(scenario, reference=None)
+        _print_answers(model, answers, plan)
         print(
             f"\n  Web site        {places.web_url}\n"
             f"  Log in (once)   {link}\n"
@@ -101,7 +105,7 @@ def _serve(*, port: int, data_dir: Path) -> int:
         raise DemoFailed("nothing is running any more")
 
 
-def _check(*, keep: bool) -> int:
+def _check(model: DemoModel, *, keep: bool) -> int:
     data_dir = Path(tempfile.mkdtemp(prefix="helixweb-demo-"))
     places = Places(
         data_dir=data_dir,
@@ -114,18 +118,19 @@ def _check(*, keep: bool) -> int:
     passed = False
     try:
         with _processes(places) as processes:
-            scenario = Scenario(places, processes, timings)
-            _, _, answer, plan, reference = _main_job(
+            scenario = Scenario(places, processes, timings, model=model, exact=True)
+            _, _, answers, plan, references = _main_job(
                 scenario, reference=data_dir / "reference.log"
             )
             with timings.step("Comparing with transformers"):
-                check.same_tokens(answer, reference)
-            pipelines = check.uneven_and_shared(plan["document"])
-            _print_answer(answer, plan)
+                for told in zip(model.questions, answers, references, strict=True):
+                    check.same_tokens(*told)
+            pipelines = check.uneven_and_shared(plan["document"], nodes=len(model.nodes))
+            _print_answers(model, answers, plan)
             print(f"  {pipelines}")
             print(
-                f"  {len(reference)} token ids equal transformers' generate (fp32, greedy)\n\n"
-                "Seconds per step"
+                f"  {sum(map(len, references))} token ids equal transformers' generate "
+                "(fp32, greedy)\n\nSeconds per step"
             )
         for title, seconds in timings.steps:
             print(f"  {seconds:6.1f}  {title}")
@@ -141,9 +146,13 @@ def _check(*, keep: bool) -> int:
 
 def _main_job(
     scenario: Scenario, *, reference: Path | None
-) -> tuple[str, str, dict[str, Any], dict[str, Any], list[int]]:
-    """Login link, API key, chat answer, plan, reference token ids (empty without a reference)."""
-    checkpoint: Checkpoint = scenario.make_checkpoint()
+) -> tuple[str, str, list[dict[str, Any]], dict[str, Any], list[list[int]]]:
+    """Login link, API key, chat answers, plan, reference token ids.
+
+    Without `reference`, a log file for it, there is one answer and no token ids.
+    """
+    questions = list(scenario.model.questions)
+    checkpoint = scenario.make_checkpoint()
     scenario.start_web()
     link = scenario.login_link()
     site, key = scenario.connect()
@@ -154,21 +163,25 @@ def _main_job(
         plan = scenario.ensure_plan(site, cluster_id)
         if reference is not None:
             oracle = check.Reference(
-                checkpoint=checkpoint.path,
-                questions=[QUESTION],
+                checkpoint=checkpoint,
+                questions=questions,
                 max_tokens=MAX_TOKENS,
                 log=reference,
                 cwd=ROOT,
             )
         scenario.ensure_deployed(site, cluster_id, plan["id"])
         with scenario.timings.step("Asking one question"):
-            answer = scenario.ask(key)
-        expected = oracle.token_ids()[0] if oracle is not None else []
+            answers = [scenario.ask(key, questions[0])]
+        expected = []
+        if oracle is not None:
+            with scenario.timings.step("Asking more, and waiting for transformers"):
+                answers += [scenario.ask(key, question) for question in questions[1:]]
+                expected = oracle.token_ids()
     finally:
         site.close()
         if oracle is not None:
             oracle.stop()
-    return link, key, answer, plan, expected
+    return link, key, answers, plan, expected
 
 
 def numbers_of(agents: Mapping[str, Running]) -> str:
@@ -176,12 +189,13 @@ def numbers_of(agents: Mapping[str, Running]) -> str:
     return ", ".join(f"{name} {agent.process.pid}" for name, agent in agents.items())
 
 
-def _print_answer(answer: dict[str, Any], plan: dict[str, Any]) -> None:
-    text = answer["choices"][0]["message"]["content"]
-    stages = answer["helix"]["pipeline"]
-    print(f"\n  Question        {QUESTION}\n  Answer          {text!r}")
-    path = " -> ".join(f"{stage['node']} [{stage['first']}, {stage['end']})" for stage in stages)
-    print(f"  Computed by     {path}")
+def _print_answers(model: DemoModel, answers: list[dict[str, Any]], plan: dict[str, Any]) -> None:
+    for question, answer in zip(model.questions, answers, strict=False):
+        text = answer["choices"][0]["message"]["content"]
+        stages = answer["helix"]["pipeline"]
+        print(f"\n  Question        {question}\n  Answer          {text!r}")
+        path = (f"{stage['node']} [{stage['first']}, {stage['end']})" for stage in stages)
+        print(f"  Computed by     {' -> '.join(path)}")
     held = plan["document"]["placement"]
     print(
         "  Layers held     "

@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from helixweb.demo.local_cluster import NODES
 from helixweb.demo.processes import DemoFailed
 from planner.serialization import plan_from_dict
 
@@ -55,7 +54,7 @@ class Reference:
             self._process.wait()
 
 
-def same_tokens(answer: dict[str, Any], reference: list[int]) -> None:
+def same_tokens(question: str, answer: dict[str, Any], reference: list[int]) -> None:
     """Raises DemoFailed unless the answer's token ids equal the reference's."""
     ids = answer["choices"][0]["token_ids"]
     if ids != reference:
@@ -64,20 +63,22 @@ def same_tokens(answer: dict[str, Any], reference: list[int]) -> None:
             min(len(ids), len(reference)),
         )
         raise DemoFailed(
-            f"token {at} differs from transformers: {ids[at : at + 4]} against "
-            f"{reference[at : at + 4]} ({len(ids)} and {len(reference)} tokens)"
+            f"token {at} of the answer to {question!r} differs from transformers: "
+            f"{ids[at : at + 4]} against {reference[at : at + 4]} "
+            f"({len(ids)} and {len(reference)} tokens)"
         )
 
 
-def uneven_and_shared(document: dict[str, Any]) -> str:
-    """The plan in words; raises DemoFailed if it is an even split or no pipelines share a node."""
+def uneven_and_shared(document: dict[str, Any], *, nodes: int) -> str:
+    """The plan in words; raises DemoFailed if it is an even split over all `nodes` or no
+    pipelines share a node."""
     plan = plan_from_dict(document)
     sizes = {len(held) for held in plan.placement.layers.values()}
     used = set(plan.placement.layers)
     paths = _paths(plan.routing_weights, "source")
     visits = Counter(node for path in paths for node in path)
     shared = sorted(node for node, count in visits.items() if count >= 2)
-    if len(sizes) == 1 and len(used) == len(NODES):
+    if len(sizes) == 1 and len(used) == nodes:
         raise DemoFailed("the plan is an even split; the demo's nodes are meant to be unequal")
     if len(paths) < 2 or not shared:
         raise DemoFailed(f"no two pipelines share a node: {paths}")

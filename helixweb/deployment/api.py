@@ -21,25 +21,29 @@ from helixweb.deployment.instance_view import instances_view
 from helixweb.deployment.models import Deployment, Drain, NodeAssignment, Profiling, Repair
 from helixweb.deployment.node_log import log_tail
 from helixweb.deployment.presentation import timeline_of
-from helixweb.deployment.profiling import cancel_profiling, order_profiling
+from helixweb.deployment.profiling import cancel_profiling, measure_cluster, order_profiling
 from helixweb.deployment.serializers import (
     DeploymentSerializer,
     DeployRequestSerializer,
     DrainSerializer,
     LogQuerySerializer,
+    MeasureSerializer,
     NodeLogLineSerializer,
     ProfilingSerializer,
     RepairSerializer,
 )
-from helixweb.inventory.models import Node
-from runtime.protocol.node_log import LogLevel
+from helixweb.inventory.models import Cluster, Node
+from runtime.protocol.log_levels import LogLevel
 
 
 class DeploymentViewSet(ReadViewSet[Deployment]):
     queryset = (
         Deployment.objects.select_related("model", "created_by")
         .defer("serving_plan")
-        .prefetch_related(Prefetch("assignments", NodeAssignment.objects.select_related("node")))
+        .prefetch_related(
+            # Of deployments that are within reach.
+            Prefetch("assignments", NodeAssignment.objects.unscoped().select_related("node"))
+        )
     )
     serializer_class = DeploymentSerializer
     filterset_fields = ["cluster", "plan", "model", "status", "emulated", "created_at"]
@@ -142,6 +146,23 @@ class ProfilingViewSet(mixins.CreateModelMixin, DeleteViewSet[Profiling]):
 
     def perform_destroy(self, instance: Profiling) -> None:
         cancel_profiling(instance, now=timezone.now())
+
+
+class MeasureView(RestView):
+    @extend_schema(request=MeasureSerializer, responses={202: ProfilingSerializer(many=True)})
+    def post(self, request: Request, pk: int) -> Response:
+        """Measure all nodes of a cluster that lack a fresh measurement for the model: those of
+        different machines at once, those that share cores in turn."""
+        asked = MeasureSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        rows = measure_cluster(
+            get_object_or_404(Cluster, pk=pk),
+            asked.validated_data["model"],
+            user=request.user,
+            now=timezone.now(),
+            again=asked.validated_data["again"],
+        )
+        return Response(ProfilingSerializer(rows, many=True).data, status=status.HTTP_202_ACCEPTED)
 
 
 class RepairViewSet(ReadViewSet[Repair]):

@@ -4,6 +4,7 @@ from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
 from helixweb.deployment import api, link_api, process_api
+from helixweb.deployment.site_weights import SiteWeightsView
 
 router = SimpleRouter()
 router.register("deployments", api.DeploymentViewSet, basename="api-deployment")
@@ -17,6 +18,12 @@ urlpatterns = [
     path("agent/desired", process_api.AgentDesiredView.as_view(), name="agent-desired"),
     path("agent/heartbeat", process_api.HeartbeatView.as_view(), name="agent-heartbeat"),
     path("agent/log", process_api.LogView.as_view(), name="agent-log"),
+    path(
+        "agent/weights/<path:model>/resolve/<str:revision>/<str:file>",
+        SiteWeightsView.as_view(),
+        name="agent-weights",
+    ),
+    path("agent/weight-peers", process_api.WeightPeersView.as_view(), name="agent-weight-peers"),
     path("agent/stream", process_api.AgentStreamView.as_view(), name="agent-stream"),
     path(
         "coordinator/desired",
@@ -38,6 +45,7 @@ urlpatterns = [
         link_api.KeepMeasuredView.as_view(),
         name="api-keep-measured-links",
     ),
+    path("clusters/<int:pk>/measure/", api.MeasureView.as_view(), name="api-cluster-measure"),
     path("nodes/<int:pk>/log", api.NodeLogView.as_view(), name="api-node-log"),
     path("", include(router.urls)),
 ]

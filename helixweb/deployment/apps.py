@@ -9,17 +9,25 @@ class DeploymentConfig(AppConfig):
         from django.db.models.signals import post_delete, post_save
 
         from helixweb.access.signals import rights_changed
+        from helixweb.common.deferred import deferred
         from helixweb.common.metrics import register_metrics
         from helixweb.common.models import ApiKey
-        from helixweb.deployment import metrics
-        from helixweb.deployment.link_view import links_at_work
-        from helixweb.deployment.links import links_in_use
-        from helixweb.deployment.pushing import announce_keys
-        from helixweb.inventory.signals import links_asked, links_at_work_asked
+        from helixweb.inventory.signals import (
+            links_asked,
+            links_at_work_asked,
+            profiles_missing,
+        )
+        from helixweb.planning.signals import plan_run_ended
 
-        for signal in (post_save, post_delete):
-            signal.connect(announce_keys, sender=ApiKey, dispatch_uid="deployment-announce-keys")
-        rights_changed.connect(announce_keys, dispatch_uid="deployment-announce-rights")
-        links_asked.connect(links_in_use, dispatch_uid="deployment-links-in-use")
-        links_at_work_asked.connect(links_at_work, dispatch_uid="deployment-links-at-work")
-        register_metrics(metrics.collect)
+        for signal, sender, path in (
+            (post_save, ApiKey, "pushing.announce_keys"),
+            (post_delete, ApiKey, "pushing.announce_keys"),
+            (rights_changed, None, "pushing.announce_keys"),
+            (links_asked, None, "links.links_in_use"),
+            (links_at_work_asked, None, "link_view.links_at_work"),
+            (profiles_missing, None, "profiling.measure_missing"),
+            (plan_run_ended, None, "repair_task.follow_search"),
+        ):
+            path = f"helixweb.deployment.{path}"
+            signal.connect(deferred(path), sender=sender, dispatch_uid=path, weak=False)
+        register_metrics(deferred("helixweb.deployment.metrics.collect"))

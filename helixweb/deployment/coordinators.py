@@ -37,6 +37,16 @@ def heard_reports(cluster_id: int, *, now: datetime) -> QuerySet[LatestReport]:
     return told.filter(coordinator__in=online) if online else told
 
 
+def lost_stages(cluster_id: int, generation: int, *, now: datetime) -> frozenset[str]:
+    """Nodes whose stages have served the generation and are lost to every coordinator that can be
+    heard."""
+    told = LatestReport.objects.filter(
+        coordinator__in=online_ids(cluster_id, now=now), report__generation=generation
+    )
+    lost = [frozenset(names or ()) for names in told.values_list("report__lost_nodes", flat=True)]
+    return frozenset.intersection(*lost) if lost else frozenset()
+
+
 def with_others(
     coordinator: Coordinator, report: CoordinatorReport, *, now: datetime
 ) -> CoordinatorReport:

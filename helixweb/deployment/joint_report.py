@@ -8,7 +8,15 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any, TypeVar
 
-from runtime.protocol.control import CoordinatorReport, DrainProgress, LinkStats, NodeTraffic
+from runtime.protocol.control import (
+    MOST_REQUESTS_REPORTED,
+    CoordinatorReport,
+    DrainProgress,
+    LinkStats,
+    LiveRequestState,
+    NodeTraffic,
+    ReportedRequest,
+)
 from runtime.protocol.instance_orders import InstanceTraffic
 
 NumberT = TypeVar("NumberT", int, float)
@@ -53,9 +61,15 @@ def joint_report(
         "paused": any(report.paused for report in heard),
         "window_s": max(report.window_s for report in heard),
         "nodes": _nodes(heard, silent),
+        "lost_nodes": {
+            node: how
+            for node, how in heard[0].lost_nodes.items()
+            if all(node in report.lost_nodes for report in heard)
+        },
         "instances": _instances(heard),
         "edge_tokens_total": _sums(report.edge_tokens_total for report in everybody),
         "latency_counts": _latency_counts(everybody),
+        "requests": _oldest(request for report in heard for request in report.requests),
         "traces": tuple(trace for report in heard for trace in report.traces),
         "links": _links(heard),
     }
@@ -64,6 +78,14 @@ def joint_report(
     changes |= {name: _median(heard, name) for name in _MEDIANS}
     changes |= {name: _highest(getattr(each, name) for each in heard) for name in _TAILS}
     return heard[0].model_copy(update=changes)
+
+
+def _oldest(requests: Iterable[ReportedRequest]) -> tuple[ReportedRequest, ...]:
+    """As many as one coordinator lists, in its order."""
+    ordered = sorted(
+        requests, key=lambda one: (one.state is not LiveRequestState.WAITING, -one.age_s)
+    )
+    return tuple(ordered[:MOST_REQUESTS_REPORTED])
 
 
 def _highest(numbers: Iterable[NumberT | None]) -> NumberT | None:

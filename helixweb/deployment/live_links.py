@@ -11,8 +11,9 @@ from helixweb.deployment.coordinators import heard_reports
 from helixweb.deployment.joint_report import sent_bytes
 from helixweb.deployment.models import SERVING, Deployment, NodeAssignment
 from planner.domain.cluster import COORDINATOR
-from runtime.protocol.control import LinkStats, Phase
+from runtime.protocol.control import LinkStats
 from runtime.protocol.coordinators import is_coordinator
+from runtime.protocol.phases import Phase
 
 _LINKS = TypeAdapter(dict[str, LinkStats])
 

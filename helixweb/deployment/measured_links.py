@@ -1,13 +1,14 @@
 """Keeps what stages measured of links that no plan uses, for the network's page and the next plan.
 
-What a person imported stays; all else is replaced by what the link does.
+What a person entered or imported stays; all else is replaced by what the link does.
 """
 
 from datetime import datetime, timedelta
 
 from helixweb.deployment.live_links import LiveLink, live_links
 from helixweb.deployment.models import SERVING, Deployment
-from helixweb.inventory.models import Link, Origin
+from helixweb.inventory import services as inventory
+from helixweb.inventory.models import BY_PEOPLE, Origin
 from helixweb.inventory.network import KnownLink
 from helixweb.inventory.presentation import cluster_network
 
@@ -17,7 +18,8 @@ _CLOCKS_DIFFER = timedelta(seconds=5)
 
 
 def keep_measured(deployment_id: int, *, now: datetime) -> int:
-    """Write the measurements of the last seconds into the inventory; returns how many."""
+    """Write the measurements of the last seconds into the inventory; returns how many links have
+    other numbers than before."""
     deployment = (
         Deployment.objects.select_related("cluster", "plan")
         .defer("serving_plan", "plan__document", "plan__problem")
@@ -41,24 +43,16 @@ def keep_measured(deployment_id: int, *, now: datetime) -> int:
             continue
         if stats.bandwidth_is_floor:
             rate = max(rate, known.bandwidth_bytes_per_s)
-        Link.objects.update_or_create(
-            cluster=deployment.cluster,
-            source=link.source,
-            target=link.target,
-            defaults={
-                "bandwidth_bytes_per_s": rate,
-                "latency_s": rtt_s / 2,
-                "origin": Origin.MEASURED,
-            },
+        written += inventory.keep_measured_link(
+            deployment.cluster, link.ends, bandwidth_bytes_per_s=rate, latency_s=rtt_s / 2
         )
-        written += 1
     return written
 
 
 def _stays(own: KnownLink, *, measured_at: datetime) -> bool:
     """Whether the pair's own numbers are a person's, or this measurement's already."""
     if own.origin != Origin.MEASURED or own.recorded_at is None:
-        return own.origin == Origin.IMPORTED
+        return own.origin in BY_PEOPLE
     return own.recorded_at > measured_at - _CLOCKS_DIFFER
 
 

@@ -29,7 +29,7 @@ def read_message(kind: type[MessageT], request: Request) -> MessageT:
             f"The message has {len(request.body):,} bytes; at most {MAX_MESSAGE_BYTES:,} are read."
         )
     try:
-        return kind.model_validate_json(_NUL.sub(rb"\1\\ufffd", request.body))
+        return kind.model_validate_json(_NUL.sub(rb"\1\\ufffd", request.body), strict=True)
     except ValidationError as error:
         problems: dict[str, list[str]] = {}
         for problem in error.errors(include_url=False, include_context=False):

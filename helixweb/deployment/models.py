@@ -1,15 +1,21 @@
 """Rows of deployments. `services/` is the only writer."""
 
+from datetime import datetime
+
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 
 from helixweb.access.scope import InCluster
 from planner.routers.load_aware import DEFAULT_THETA
-from runtime.protocol.control import Phase
-from runtime.protocol.node_log import LogLevel, LogSource
+from runtime.protocol.log_levels import LogLevel, LogSource
+from runtime.protocol.phases import Phase
+
+_LEAST_DONE = 0.05  # of a measurement, before anybody can tell how long it takes
 
 PHASES = [(phase.value, phase.value) for phase in Phase]
+# In the timeline only: the agent is silent, or no coordinator reaches the stage any more.
+LOST = "lost"
 # A line's level is its place here, so that "at least" can be asked for.
 LOG_LEVELS = tuple(LogLevel)
 
@@ -47,7 +53,9 @@ class Deployment(InCluster):
         "inventory.LanguageModel", on_delete=models.RESTRICT, related_name="deployments"
     )
     model_name = models.CharField(max_length=120)
+    # As the user wrote it, and with the commit that its name stood for; empty without one.
     checkpoint = models.CharField(max_length=500)
+    pinned_checkpoint = models.CharField(max_length=600, blank=True, db_default="")
     generation = models.PositiveIntegerField()
     status = models.CharField(max_length=12, choices=Status.choices, default=Status.DEPLOYING)
     message = models.TextField(blank=True)
@@ -101,6 +109,11 @@ class Deployment(InCluster):
         return own.get(node_name, self.tensor_parallel)
 
     @property
+    def stage_checkpoint(self) -> str:
+        """Where stages and coordinators get the model from: all the same version, if pinned."""
+        return self.pinned_checkpoint or self.checkpoint
+
+    @property
     def is_live(self) -> bool:
         return self.status in LIVE
 
@@ -122,6 +135,7 @@ class NodeAssignment(InCluster):
     agent reports of an older generation is not written here, so `phase` is idle until it answers
     the present one. The row outlives its node. With `instances`, AssignedInstance without keys, it
     runs these instead of the stage; `observed_instances` is what its agent last told of them.
+    `weights` is a NodeWeights: what it fetches and serves; empty: its agent reported none.
     """
 
     cluster_path = "deployment__cluster"
@@ -139,6 +153,9 @@ class NodeAssignment(InCluster):
     message = models.TextField(blank=True)
     loaded_ratio = models.FloatField(null=True, blank=True)
     stats = models.JSONField(null=True, blank=True)
+    weights = models.JSONField(
+        default=dict, db_default=Value({}, models.JSONField()), blank=True, editable=False
+    )
     updated_at = models.DateTimeField()
 
     class Meta:
@@ -154,14 +171,14 @@ class NodeAssignment(InCluster):
 
 
 class PhaseChange(InCluster):
-    """A node entered `phase`; the timeline of a deployment."""
+    """A node entered `phase`, or was lost; the timeline of a deployment."""
 
     cluster_path = "assignment__deployment__cluster"
 
     assignment = models.ForeignKey(
         NodeAssignment, on_delete=models.CASCADE, related_name="phase_changes"
     )
-    phase = models.CharField(max_length=10, choices=PHASES)
+    phase = models.CharField(max_length=10, choices=[*PHASES, (LOST, LOST)])
     message = models.TextField(blank=True)
     at = models.DateTimeField()
 
@@ -317,7 +334,9 @@ class Drain(InCluster):
 class Profiling(InCluster):
     """An order to measure a node for a model beside what it serves, and how far that is.
 
-    `done` is a share, `message` why it waits or failed; `version` is what was found.
+    `done` is a share, `message` why it waits or failed; `version` is what was found. `began_at`:
+    when its agent took the order. `may_check`: what was measured of a node of the same kind is
+    enough, if a few steps take as long here; `like` is that measurement.
     """
 
     cluster_path = "node__cluster"
@@ -338,8 +357,17 @@ class Profiling(InCluster):
     version = models.ForeignKey(
         "inventory.ProfileVersion", null=True, blank=True, on_delete=models.SET_NULL
     )
+    may_check = models.BooleanField(default=False, db_default=False)
+    like = models.ForeignKey(
+        "inventory.ProfileVersion",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+    )
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField()
+    began_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -354,6 +382,17 @@ class Profiling(InCluster):
 
     def __str__(self) -> str:
         return f"profiling {self.pk} of {self.node.name}: {self.state}"
+
+    def whole_s_at(self, now: datetime) -> float | None:
+        """Seconds that it will have taken, by how far it is; None: nobody can tell."""
+        if self.began_at is None or self.done < _LEAST_DONE:
+            return None
+        return (now - self.began_at).total_seconds() / self.done
+
+    def left_s_at(self, now: datetime) -> float | None:
+        """Seconds until it ends, by how far it is; None: nobody can tell."""
+        whole_s = self.whole_s_at(now) if self.is_open else None
+        return None if whole_s is None else whole_s * (1 - self.done)
 
     @property
     def is_open(self) -> bool:

@@ -10,7 +10,8 @@ from django.db import transaction
 from helixweb.common import events
 from helixweb.deployment.models import LOG_LEVELS, NodeLogLine
 from helixweb.inventory.models import Node
-from runtime.protocol.node_log import LogBatch, LogLevel
+from runtime.protocol.log_levels import LogLevel
+from runtime.protocol.node_log import LogBatch
 
 KEPT_LINES = 1000
 KEPT = timedelta(days=7)

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET
 from helixweb.deployment.models import LOG_LEVELS, NodeLogLine
 from helixweb.deployment.node_log import KEPT_LINES, log_tail
 from helixweb.inventory.models import Node
-from runtime.protocol.node_log import LogLevel
+from runtime.protocol.log_levels import LogLevel
 
 LINE_COUNTS = (50, 200, KEPT_LINES)
 

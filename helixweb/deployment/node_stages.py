@@ -6,6 +6,7 @@ from datetime import datetime
 
 from helixweb.charts.chart import Chart
 from helixweb.charts.memory_bars import MemoryBar, memory_bars
+from helixweb.deployment.coordinators import lost_stages
 from helixweb.deployment.models import LIVE, Deployment, NodeAssignment, PhaseChange
 from helixweb.deployment.presentation import NodeRow, assignment_row
 from helixweb.inventory.models import Node
@@ -25,8 +26,8 @@ class NodeStage:
 
 
 def stages_of(nodes: Iterable[Node], *, now: datetime) -> dict[int, NodeStage]:
-    """By the node's id, in one query; nodes that hold no layers are left out."""
-    assignments = (
+    """By the node's id; nodes that hold no layers are left out."""
+    assignments = list(
         NodeAssignment.objects.filter(
             node__in=[node.pk for node in nodes], deployment__status__in=LIVE
         )
@@ -36,6 +37,10 @@ def stages_of(nodes: Iterable[Node], *, now: datetime) -> dict[int, NodeStage]:
             "deployment__plan__document",
         )
     )  # fmt: skip
+    deployments = {row.deployment_id: row.deployment for row in assignments}
+    lost = {
+        pk: lost_stages(one.cluster_id, one.generation, now=now) for pk, one in deployments.items()
+    }
     return {
         assignment.node_id: NodeStage(
             deployment=assignment.deployment,
@@ -45,6 +50,7 @@ def stages_of(nodes: Iterable[Node], *, now: datetime) -> dict[int, NodeStage]:
                 layers=stored_plan(assignment.deployment.plan).placement.layers[
                     assignment.node_name
                 ],
+                is_lost=assignment.node_name in lost[assignment.deployment_id],
                 now=now,
             ),
             stats=StageStats.model_validate(assignment.stats) if assignment.stats else None,

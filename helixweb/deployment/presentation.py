@@ -3,18 +3,20 @@
 import json
 import shlex
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from helixweb.charts.chart import MOST_ROWS, Chart
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
-from helixweb.deployment.coordinators import coordinators_of, is_online
+from helixweb.deployment.coordinators import coordinators_of, is_online, lost_stages
 from helixweb.deployment.models import (
     LIVE,
+    LOST,
     SERVING,
     Deployment,
     Drain,
@@ -29,9 +31,10 @@ from helixweb.planning.stored import kept, stored_plan
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
-from runtime.protocol.control import Phase
+from runtime.protocol.phases import Phase
+from runtime.protocol.weight_fetch import HUB_SOURCE, SITE_SOURCE, WeightFetch, peer_name
 
-SILENT = "silent"
+SILENT = "silent"  # its agent; its stage may serve on
 PHASE_KINDS = {
     Phase.IDLE: "",
     Phase.LOADING: "live",
@@ -104,6 +107,42 @@ def _end(deployment: Deployment, changes: Sequence[_Change], now: datetime) -> d
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRow:
+    """Weights that a node lacked, and from where they come. `eta_s`: until all are there."""
+
+    needed_bytes: int
+    fetched_bytes: int
+    sources: Sequence[tuple[str, int]]
+    eta_s: float | None
+
+
+def _most_first(fetched: Mapping[str, int]) -> list[tuple[str, int]]:
+    """PostgreSQL keeps no order of keys."""
+    return sorted(fetched.items(), key=lambda one: -one[1])
+
+
+def fetch_row(weights: dict[str, Any], *, is_loading: bool) -> FetchRow | None:
+    """From a NodeWeights; None if the node fetched nothing."""
+    if not weights.get("fetch"):
+        return None
+    fetch = WeightFetch.model_validate(weights["fetch"])
+    return FetchRow(
+        needed_bytes=fetch.needed_bytes,
+        fetched_bytes=fetch.fetched_bytes,
+        sources=[(_source(name), count) for name, count in _most_first(fetch.fetched)],
+        eta_s=fetch.eta_s if is_loading else None,
+    )
+
+
+def _source(name: str) -> str:
+    if name == SITE_SOURCE:
+        return _("from the site")
+    if name == HUB_SOURCE:
+        return _("from the hub")
+    return _("from node %(name)s") % {"name": peer_name(name)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
     """One line of the table of nodes. `kind` colours the badge; `phase` may say more than it.
     `ranks` share each of the layers."""
@@ -117,6 +156,7 @@ class NodeRow:
     kind: str
     message: str
     loaded_ratio: float | None
+    fetch: FetchRow | None
     kv_used_ratio: float | None
     heard_at: datetime | None
     drain: Drain | None
@@ -134,17 +174,25 @@ def node_rows(deployment: Deployment, names: Sequence[str], *, now: datetime) ->
     layers = stored_plan(deployment.plan).placement.layers
     rows = deployment.assignments.filter(node_name__in=names).select_related("node__drain")
     by_name = {row.node_name: row for row in rows.defer("desired")}
+    lost = lost_stages(deployment.cluster_id, deployment.generation, now=now)
     return [
-        assignment_row(by_name[name], deployment, layers=layers[name], now=now)
+        assignment_row(
+            by_name[name], deployment, layers=layers[name], is_lost=name in lost, now=now
+        )
         for name in names
         if name in by_name
     ]
 
 
 def assignment_row(
-    assignment: NodeAssignment, deployment: Deployment, *, layers: LayerRange, now: datetime
+    assignment: NodeAssignment,
+    deployment: Deployment,
+    *,
+    layers: LayerRange,
+    is_lost: bool,
+    now: datetime,
 ) -> NodeRow:
-    """One node of the deployment, which holds `layers` in it.
+    """One node of the deployment, which holds `layers` in it; `is_lost`: to the coordinators.
 
     They are the plan's; `desired` says them too, but in a large cluster it is long.
     """
@@ -158,6 +206,8 @@ def assignment_row(
         phase, kind = "removed", "bad"
     elif drain is not None and drain.state is not Drain.State.DRAINING:
         phase, kind = drain.state.value, "warn"
+    elif answered and is_lost and assignment.phase == Phase.READY.value:
+        phase, kind = LOST, "bad"
     elif node.state_at(now) is NodeState.LOST:
         phase, kind = SILENT, "bad"
     elif not answered:
@@ -174,6 +224,9 @@ def assignment_row(
         kind=kind,
         message=assignment.message if answered else "",
         loaded_ratio=assignment.loaded_ratio if answered and in_service else None,
+        fetch=fetch_row(assignment.weights, is_loading=phase == Phase.LOADING.value)
+        if answered and in_service
+        else None,
         kv_used_ratio=(
             stats["kv_pages_used"] / stats["kv_pages_total"]
             if phase == Phase.READY.value and stats and stats["kv_pages_total"]
@@ -184,23 +237,20 @@ def assignment_row(
     )
 
 
-def silence_of(deployment: Deployment, *, now: datetime) -> list[str]:
-    """Who should be heard and is not, one sentence each."""
+def losses_of(deployment: Deployment, *, now: datetime) -> list[str]:
+    """Which processes should be there and are not, and what to do: one sentence each."""
     if deployment.status not in SERVING:
         return []
-    lost = Node.objects.filter(
-        in_state(NodeState.LOST, now=now), assignments__deployment=deployment
-    )
-    lost = lost.exclude(drain__let_go_at__isnull=False)
-    silent = set(lost.values_list("assignments__node_name", flat=True))
+    rows = deployment.assignments.exclude(node__drain__let_go_at__isnull=False)
+    is_silent = Q(node__in=Node.objects.filter(in_state(NodeState.LOST, now=now)))
+    silent = set(rows.filter(is_silent).values_list("node_name", flat=True))
+    ready = rows.filter(phase=Phase.READY.value, observed_generation=deployment.generation)
+    lost = lost_stages(deployment.cluster_id, deployment.generation, now=now)
+    ended = lost & set(ready.values_list("node_name", flat=True))
     sentences = [
-        _(
-            "The agent of %(name)s is silent; its stage may serve on, but nobody "
-            "would start it again. Start the agent."
-        )
-        % {"name": name}
+        _loss(name, has_stage=name not in ended, has_agent=name not in silent)
         for name in placed_names(deployment.plan)
-        if name in silent
+        if name in silent | ended
     ]
     coordinators = coordinators_of(deployment.cluster_id, now=now)
     if not coordinators:
@@ -214,8 +264,29 @@ def silence_of(deployment: Deployment, *, now: datetime) -> list[str]:
     return sentences
 
 
+def _loss(name: str, *, has_stage: bool, has_agent: bool) -> str:
+    """Of one node that is not whole."""
+    if has_stage:
+        said = _(
+            "The agent of %(name)s is silent; its stage may serve on, but nobody "
+            "would start it again. Start the agent."
+        )
+    elif has_agent:
+        said = _(
+            "The coordinator does not reach the stage of %(name)s. If the stage has ended, its "
+            "agent starts it again."
+        )
+    else:
+        said = _(
+            "The stage of %(name)s is lost, and its agent is silent. Start the agent; it starts "
+            "the stage."
+        )
+    return said % {"name": name}
+
+
 def coordinator_says(deployment: Deployment) -> str:
-    """The message of the coordinator's last report on this very generation; "" if there is none.
+    """The message of the coordinator's last report on this very generation; "" if there is none, or
+    the deployment's message has it.
 
     Of several the messages of all, each with its name.
     """
@@ -234,8 +305,10 @@ def coordinator_says(deployment: Deployment) -> str:
         if message and generation == deployment.generation
     ]
     if len(rows) == 1:
-        return "".join(message for _name, message in said)
-    return "; ".join(f"{name}: {message}" for name, message in said)
+        says = "".join(message for _name, message in said)
+    else:
+        says = "; ".join(f"{name}: {message}" for name, message in said)
+    return "" if says in deployment.message else says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,13 @@ Bodies are the messages of runtime.protocol.control.
 """
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
-from django.http import HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from pydantic import BaseModel
 from rest_framework.permissions import AllowAny
 from rest_framework.renderers import JSONRenderer
@@ -18,6 +19,7 @@ from rest_framework.response import Response
 from rest_framework.throttling import AnonRateThrottle, SimpleRateThrottle
 from rest_framework.views import APIView
 
+from helixweb.common.actor import acting_for_site
 from helixweb.common.rest.events import EventStreamRenderer
 from helixweb.common.rest.views import RestView
 from helixweb.deployment import services
@@ -29,9 +31,10 @@ from helixweb.deployment.process_authentication import (
     ProcessAuthentication,
 )
 from helixweb.deployment.profiling import follow_profiling
-from helixweb.deployment.pushing import process_topic
-from helixweb.deployment.streams import ReadState, desired_stream
+from helixweb.deployment.streams import ReadState, desired_stream, unset_of
 from helixweb.inventory.models import Coordinator, Node
+from helixweb.inventory.services import follow_reach, is_of_this_machine
+from runtime.protocol.checkpoint_looks import LOOKS_PARAMETER
 from runtime.protocol.control import (
     AgentIdentity,
     CoordinatorDesired,
@@ -43,8 +46,14 @@ from runtime.protocol.control import (
     RegisterRequest,
 )
 from runtime.protocol.node_log import LogBatch
+from runtime.protocol.weight_access import WeightPeers
 
 ProcessT = TypeVar("ProcessT", Node, Coordinator)
+
+
+_LOOKS = OpenApiParameter(
+    LOOKS_PARAMETER, OpenApiTypes.BOOL, description="The agent takes orders to look at checkpoints."
+)
 
 
 class JoinThrottle(AnonRateThrottle):
@@ -65,26 +74,43 @@ class LogThrottle(SimpleRateThrottle):
 
 
 def answer(message: BaseModel, status: int = 200) -> Response:
-    return Response(message.model_dump(mode="json"), status=status)
+    return Response(message.model_dump(mode="json", exclude=unset_of(message)), status=status)
+
+
+def answer_heartbeat(reply: HeartbeatReply) -> Response:
+    """Without what is unset: processes of an earlier release refuse fields they do not know."""
+    unset = {name for name in ("to_reach", "to_measure") if getattr(reply, name) is None}
+    return Response(reply.model_dump(mode="json", exclude=unset))
 
 
 class RegisterView(RestView):
-    """Admits an agent or a coordinator with a one-time join token."""
+    """Admits an agent or a coordinator with a join token."""
 
     authentication_classes = []
     permission_classes = [AllowAny]
     throttle_classes = [JoinThrottle]
 
+    @acting_for_site()
+    def dispatch(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponseBase:
+        return super().dispatch(request, *args, **named)
+
     @extend_schema(request=RegisterRequest, responses={201: RegisterReply}, tags=["processes"])
     def post(self, request: Request) -> Response:
         message = read_message(RegisterRequest, request)
-        return answer(services.admit(message, now=timezone.now()), status=201)
+        reply = services.admit(
+            message, now=timezone.now(), from_this_machine=is_of_this_machine(request)
+        )
+        return answer(reply, status=201)
 
 
 class ProcessView(APIView):
     """With the credential of a node or a coordinator."""
 
     authentication_classes = [ProcessAuthentication]
+
+    @acting_for_site()
+    def dispatch(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponseBase:
+        return super().dispatch(request, *args, **named)
 
 
 class IdentityView(ProcessView):
@@ -95,7 +121,12 @@ class IdentityView(ProcessView):
     @extend_schema(request=AgentIdentity, responses={204: None}, tags=["processes"])
     def put(self, request: Request) -> Response:
         identity = read_message(AgentIdentity, request)
-        services.take_identity(cast(Node | Coordinator, request.auth), identity, now=timezone.now())
+        services.take_identity(
+            cast(Node | Coordinator, request.auth),
+            identity,
+            now=timezone.now(),
+            from_this_machine=is_of_this_machine(request),
+        )
         return Response(status=204)
 
 
@@ -106,9 +137,9 @@ class AgentView(ProcessView):
 class AgentDesiredView(AgentView):
     """What this node shall run."""
 
-    @extend_schema(responses=DesiredState, tags=["processes"])
+    @extend_schema(parameters=[_LOOKS], responses=DesiredState, tags=["processes"])
     def get(self, request: Request) -> Response:
-        return answer(services.desired_state(node_of(request)))
+        return answer(services.desired_state(node_of(request), takes_looks=takes_looks(request)))
 
 
 class HeartbeatView(AgentView):
@@ -117,9 +148,24 @@ class HeartbeatView(AgentView):
     @extend_schema(request=Heartbeat, responses=HeartbeatReply, tags=["processes"])
     def post(self, request: Request) -> Response:
         heartbeat, now = read_message(Heartbeat, request), timezone.now()
-        generation = services.record_heartbeat(node_of(request), heartbeat, now=now)
-        order = follow_profiling(node_of(request), heartbeat.profiling, now=now)
-        return answer(HeartbeatReply(generation=generation, profile=order))
+        node = node_of(request)
+        heard_at = node.last_seen_at
+        generation = services.record_heartbeat(node, heartbeat, now=now)
+        order = follow_profiling(node, heartbeat.profiling, now=now)
+        to_reach, to_measure = follow_reach(node, heartbeat.reach, heard_at=heard_at, now=now)
+        return answer_heartbeat(
+            HeartbeatReply(
+                generation=generation, profile=order, to_reach=to_reach, to_measure=to_measure
+            )
+        )
+
+
+class WeightPeersView(AgentView):
+    """Agents that may have tensors which this node needs."""
+
+    @extend_schema(responses=WeightPeers, tags=["processes"])
+    def get(self, request: Request) -> Response:
+        return answer(services.weight_peers(node_of(request), now=timezone.now()))
 
 
 class LogView(AgentView):
@@ -138,10 +184,15 @@ class AgentStreamView(AgentView):
 
     renderer_classes = [JSONRenderer, EventStreamRenderer]
 
-    @extend_schema(responses={(200, "text/event-stream"): OpenApiTypes.STR}, tags=["processes"])
+    @extend_schema(
+        parameters=[_LOOKS],
+        responses={(200, "text/event-stream"): OpenApiTypes.STR},
+        tags=["processes"],
+    )
     def get(self, request: Request) -> HttpResponseBase:
         node = node_of(request)
-        return desired_stream(process_topic(node), follow(node, services.desired_state))
+        decide = partial(services.desired_state, takes_looks=takes_looks(request))
+        return desired_stream(node.topic, follow(node, decide))
 
 
 class CoordinatorView(ProcessView):
@@ -161,9 +212,14 @@ class ReportView(CoordinatorView):
 
     @extend_schema(request=CoordinatorReport, responses=HeartbeatReply, tags=["processes"])
     def post(self, request: Request) -> Response:
-        report = read_message(CoordinatorReport, request)
-        generation = services.record_report(coordinator_of(request), report, now=timezone.now())
-        return answer(HeartbeatReply(generation=generation))
+        report, now = read_message(CoordinatorReport, request), timezone.now()
+        coordinator = coordinator_of(request)
+        heard_at = coordinator.last_seen_at
+        generation = services.record_report(coordinator, report, now=now)
+        to_reach, to_measure = follow_reach(coordinator, report.reach, heard_at=heard_at, now=now)
+        return answer_heartbeat(
+            HeartbeatReply(generation=generation, to_reach=to_reach, to_measure=to_measure)
+        )
 
 
 class CoordinatorStreamView(CoordinatorView):
@@ -175,7 +231,7 @@ class CoordinatorStreamView(CoordinatorView):
     def get(self, request: Request) -> HttpResponseBase:
         coordinator = coordinator_of(request)
         return desired_stream(
-            process_topic(coordinator),
+            coordinator.topic,
             follow(coordinator, services.coordinator_desired),
         )
 
@@ -183,6 +239,11 @@ class CoordinatorStreamView(CoordinatorView):
 def node_of(request: Request) -> Node:
     """The node whose credential was sent; IsNode has seen to it."""
     return cast(Node, request.auth)
+
+
+def takes_looks(request: Request) -> bool:
+    """True if the agent knows orders to look at checkpoints."""
+    return request.query_params.get(LOOKS_PARAMETER) == "true"
 
 
 def coordinator_of(request: Request) -> Coordinator:
@@ -193,6 +254,7 @@ def coordinator_of(request: Request) -> Coordinator:
 def follow(process: ProcessT, decide: Callable[[ProcessT], BaseModel]) -> ReadState:
     """Reads the state of `process` anew; None once its credential is no longer its own."""
 
+    @acting_for_site()
     def read() -> BaseModel | None:
         same = (
             type(process)

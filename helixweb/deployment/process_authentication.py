@@ -1,11 +1,14 @@
 """Agents and coordinators: `Authorization: Bearer hlxn_…`, the credential of one process."""
 
+from typing import Any
+
 from django.contrib.auth.models import AnonymousUser
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import authentication, exceptions, permissions
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from helixweb.common.actor import acting_for_site
 from helixweb.common.auth import bearer
 from helixweb.inventory.models import Coordinator, Node
 from helixweb.inventory.services import authenticate_agent
@@ -13,6 +16,12 @@ from helixweb.inventory.services import authenticate_agent
 
 class ProcessAuthentication(authentication.BaseAuthentication):
     """`request.auth` is the Node or Coordinator row."""
+
+    @acting_for_site()
+    def knows(self, request: Any) -> bool:
+        """True if the request has the credential of a process."""
+        token = bearer(request)
+        return token is not None and authenticate_agent(token) is not None
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Node | Coordinator]:
         token = bearer(request)

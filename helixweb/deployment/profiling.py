@@ -3,10 +3,14 @@
 Level-triggered by heartbeats: their answers say which order stands, they say how far it is.
 """
 
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import datetime
+from statistics import median
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -14,11 +18,23 @@ from helixweb.common import events
 from helixweb.common.problems import Conflict
 from helixweb.common.sentences import sentence
 from helixweb.deployment.models import STANDING, Profiling
-from helixweb.inventory.models import LanguageModel, Node, ProfileVersion
+from helixweb.inventory.models import (
+    Cluster,
+    LanguageModel,
+    Node,
+    NodeState,
+    Origin,
+    Profile,
+    ProfileVersion,
+)
 from helixweb.inventory.services import take_measured
+from helixweb.inventory.stale_profiles import measured_alike, stale_profiles
 from planner.domain.errors import InvalidProblem
+from planner.domain.node_memory import KvMinimum
 from planner.domain.profile import ComputeProfile
+from planner.serialization import profile_from_dict
 from runtime.protocol.profiling import (
+    MeasuredPoint,
     NodeMeasurement,
     ProfileOrder,
     ProfilingPhase,
@@ -26,18 +42,25 @@ from runtime.protocol.profiling import (
 )
 
 MESSAGE_LENGTH = 2000
+# So much the steps of nodes of the same kind may differ, relatively: timings spread that far.
+CHECK_WITHIN = 0.2
 _STATES = {
     ProfilingPhase.WAITING: Profiling.State.WAITING,
     ProfilingPhase.MEASURING: Profiling.State.MEASURING,
 }
 
 
-def order_profiling(node: Node, model: LanguageModel, *, user: Any, now: datetime) -> Profiling:
-    """Have the node's agent measure it, when its traffic pauses. Raises Conflict."""
+def order_profiling(
+    node: Node, model: LanguageModel, *, user: Any, now: datetime, may_check: bool = False
+) -> Profiling:
+    """Have the node's agent measure it, when its traffic pauses. `may_check`: what was measured of
+    a node of the same kind is enough, if a few steps take as long here. Raises Conflict."""
     _check(node, model)
     try:
         with transaction.atomic():
-            row = Profiling.objects.create(node=node, model=model, created_by=user, created_at=now)
+            row = Profiling.objects.create(
+                node=node, model=model, created_by=user, created_at=now, may_check=may_check
+            )
             _announce(
                 row,
                 sentence(
@@ -53,6 +76,101 @@ def order_profiling(node: Node, model: LanguageModel, *, user: Any, now: datetim
             % {"name": node.name}
         ) from error
     return row
+
+
+def nodes_without_profile(cluster: Cluster, model: LanguageModel) -> QuerySet[Node]:
+    """Those that no plan for the model can use yet."""
+    profiles = Profile.objects.filter(cluster=cluster, model=model)
+    return cluster.nodes.exclude(profile_name__in=profiles.values("name"))
+
+
+def nodes_to_measure(cluster: Cluster, model: LanguageModel) -> list[Node]:
+    """Those of `nodes_without_profile` that can be ordered to be measured now."""
+    if not model.checkpoint:
+        return []
+    ordered = Profiling.objects.filter(state__in=STANDING).values("node")
+    nodes = nodes_without_profile(cluster, model).exclude(joined_at=None).exclude(pk__in=ordered)
+    return [node for node in nodes.order_by("name") if not node.is_emulated]
+
+
+def measure_cluster(
+    cluster: Cluster, model: LanguageModel, *, user: Any, now: datetime, again: bool = False
+) -> list[Profiling]:
+    """Have all nodes measured that lack a fresh measurement for the model, or all if `again`;
+    returns their orders, those that stood already among them. Raises Conflict if there are none.
+    """
+    online = [
+        node
+        for node in Node.objects.filter(cluster=cluster, joined_at__isnull=False).order_by("pk")
+        if node.state_at(now) is NodeState.ONLINE and not node.is_emulated
+    ]
+    _check_checkpoint(model)
+    wanted = online if again else lacking_measurement(online, model)
+    if not wanted:
+        raise Conflict(
+            _("Every node that is online has a fresh measurement for %(model)s.")
+            % {"model": model.name}
+            if online
+            else _("No node of %(cluster)s that can be measured is online.")
+            % {"cluster": cluster.name}
+        )
+    standing = {
+        row.node_id: row for row in Profiling.objects.filter(node__in=wanted, state__in=STANDING)
+    }
+    return [
+        standing.get(node.pk)
+        or order_profiling(node, model, user=user, now=now, may_check=not again)
+        for node in wanted
+    ]
+
+
+def lacking_measurement(nodes: Sequence[Node], model: LanguageModel) -> list[Node]:
+    """Those whose profile for the model is missing, an estimate, or measured under other
+    conditions."""
+    found = Profile.objects.filter(cluster__in={node.cluster_id for node in nodes}, model=model)
+    fresh = set(found.exclude(origin=Origin.ESTIMATED).values_list("cluster", "name"))
+    stale = stale_profiles(nodes, model=model)
+    return [
+        node
+        for node in nodes
+        if (node.cluster_id, node.profile_name) not in fresh or node.pk in stale
+    ]
+
+
+def measure_missing(
+    cluster: Cluster, model: LanguageModel, user: Any, now: datetime, **_named: Any
+) -> list[str]:
+    """Answers `inventory.signals.profiles_missing`: the names of nodes without any profile for the
+    model, if agents measure them from now on."""
+    lacking = set(nodes_without_profile(cluster, model).values_list("pk", flat=True))
+    if not lacking:
+        return []
+    try:
+        rows = measure_cluster(cluster, model, user=user, now=now)
+    except Conflict:
+        return []
+    return [row.node.name for row in rows if row.node_id in lacking]
+
+
+def waits_for(row: Profiling, standing: Iterable[Profiling], *, now: datetime) -> Profiling | None:
+    """The measurement that this one waits for: of another node of the same machine, whose cores
+    they share. Nodes with GPUs of their own wait for none."""
+    if row.state != Profiling.State.ORDERED or row.node.gpus_are_its_own:
+        return None
+    for other in sorted(standing, key=lambda one: one.pk):
+        if other.pk == row.pk or other.node.gpus_are_its_own or other.node.host != row.node.host:
+            continue
+        has_begun = other.state != Profiling.State.ORDERED
+        is_heard = other.node.state_at(now) is NodeState.ONLINE
+        if is_heard and (has_begun or other.pk < row.pk):
+            return other
+    return None
+
+
+def standing_in(cluster_id: int) -> list[Profiling]:
+    """Orders of the cluster's nodes that have not ended, oldest first."""
+    rows = Profiling.objects.filter(node__cluster=cluster_id, state__in=STANDING)
+    return list(rows.select_related("node", "model", "like").order_by("pk"))
 
 
 def cancel_profiling(row: Profiling, *, now: datetime) -> None:
@@ -72,22 +190,58 @@ def follow_profiling(
     """Note what a heartbeat says, and give the order that stands, if any."""
     row = (
         Profiling.objects.filter(node=node, state__in=STANDING)
-        .select_related("node__cluster", "model")
+        .select_related("node__cluster", "model", "like")
         .first()
     )
     if row is None:
         return None
     if progress is not None and progress.id == row.pk:
+        if row.began_at is None:
+            _change(row, began_at=now)
         _note(row, progress, now=now)
         if not row.is_open:
             return None
+    elif row.began_at is None and waits_for(row, standing_in(node.cluster_id), now=now):
+        return None
+    elif row.began_at is None and row.may_check and row.like is None and _knows_checks(node):
+        _change(row, like=measured_alike(node, row.model))
     return ProfileOrder(
         id=row.pk,
         checkpoint=row.model.checkpoint,
         mean_prompt_tokens=node.cluster.mean_prompt_tokens,
         mean_output_tokens=node.cluster.mean_output_tokens,
         max_context_tokens=max(2, row.model.max_context_tokens),
+        kv_minimum=_chosen_kv_minimum(node, row.model),
+        check=() if row.like is None else _steps_to_check(row.like),
     )
+
+
+def _knows_checks(node: Node) -> bool:
+    """Whether its agent is of a release that takes such orders: one that listens while idle."""
+    return "listens" in node.reach
+
+
+def _steps_to_check(version: ProfileVersion) -> tuple[MeasuredPoint, ...]:
+    """Of what was measured: the smallest and the largest step of each phase over most layers."""
+    points = [MeasuredPoint.model_validate(point) for point in (version.evidence or {})["points"]]
+    most = max(point.layers for point in points)
+    found = []
+    for phase in ("decode", "prompt"):
+        steps = [point for point in points if (point.phase, point.layers) == (phase, most)]
+        ends = sorted(steps, key=lambda point: (point.batch * point.tokens, point.batch))
+        found += ends[:1] + ends[1:][-1:]
+    return tuple(found)
+
+
+def _chosen_kv_minimum(node: Node, model: LanguageModel) -> KvMinimum | None:
+    """That of the profile that the node goes by, unless a measurement without a choice set it."""
+    rows = Profile.objects.filter(cluster=node.cluster_id, model=model, name=node.profile_name)
+    profile = rows.only("memory", "measured_under").first()
+    if profile is None:
+        return None
+    told = profile.memory if profile.measured_under is None else profile.measured_under
+    chosen = (told or {}).get("kv_minimum")
+    return None if chosen is None else KvMinimum(**chosen)
 
 
 def profiling_of(node: Node) -> Profiling | None:
@@ -112,6 +266,10 @@ def _check(node: Node, model: LanguageModel) -> None:
             _("Node %(name)s is emulated and takes its times from a profile: nothing to measure.")
             % {"name": node.name}
         )
+    _check_checkpoint(model)
+
+
+def _check_checkpoint(model: LanguageModel) -> None:
     if not model.checkpoint:
         raise Conflict(
             _("Model %(model)s has no checkpoint; say on its page where it lies on the nodes.")
@@ -124,11 +282,41 @@ def _note(row: Profiling, progress: ProfilingProgress, *, now: datetime) -> None
     with transaction.atomic():
         if progress.phase in _STATES:
             _change(row, state=_STATES[progress.phase], done=progress.done, message=message)
+        elif row.like is not None:
+            _take_check(row, row.like, progress, now=now)
         elif progress.measurement is None:
             message = message or "it ended without a result"
             _change(row, state=Profiling.State.FAILED, message=message, ended_at=now)
         else:
             _take(row, progress.measurement, now=now)
+
+
+def _take_check(
+    row: Profiling, like: ProfileVersion, progress: ProfilingProgress, *, now: datetime
+) -> None:
+    """Take over the measurement of a node of the same kind, or have this one measured whole."""
+    expected = _steps_to_check(like)
+    ratios = [
+        here.seconds / there.seconds  # the least of several runs: what else runs only adds to it
+        for here, there in zip(progress.checked, expected, strict=False)
+    ]
+    if len(ratios) == len(expected) and abs(median(ratios) - 1) <= CHECK_WITHIN:
+        profile = profile_from_dict(like.document, name=row.node.name)
+        checked = [point.model_dump(mode="json") for point in progress.checked]
+        evidence = {**(like.evidence or {}), "like": like.node, "checked": checked}
+        version = take_measured(row.node, row.model, profile, evidence=evidence, now=now)
+        _change(
+            row, state=Profiling.State.DONE, done=1.0, message="", version=version, ended_at=now
+        )
+        return
+    why = (
+        f"steps take {median(ratios):.2f} times as long as on {like.node}"
+        if ratios
+        else progress.message or "the check ended without a result"
+    )
+    message = f"measured whole instead: {why}"
+    _change(row, state=Profiling.State.CANCELLED, message=message, ended_at=now)
+    order_profiling(row.node, row.model, user=row.created_by, now=now)
 
 
 def _take(row: Profiling, measurement: NodeMeasurement, *, now: datetime) -> None:
@@ -144,6 +332,8 @@ def _take(row: Profiling, measurement: NodeMeasurement, *, now: datetime) -> Non
 def _kept(row: Profiling, found: NodeMeasurement, *, now: datetime) -> ProfileVersion:
     told = found.model_dump(mode="json")
     evidence = {key: value for key, value in told.items() if key not in _OF_PROFILE}
+    if (chosen := _chosen_kv_minimum(row.node, row.model)) is not None:
+        evidence["kv_minimum"] = asdict(chosen)
     profile = ComputeProfile(
         name=row.node.name,
         gpu=found.gpu,
@@ -152,6 +342,7 @@ def _kept(row: Profiling, found: NodeMeasurement, *, now: datetime) -> ProfileVe
         tokens_per_s=found.tokens_per_s,
         kv_capacity_token_layers=found.kv_capacity_token_layers,
         layer_times=found.layer_times,
+        memory=found.memory,
     )
     return take_measured(row.node, row.model, profile, evidence=evidence, now=now)
 
@@ -159,7 +350,7 @@ def _kept(row: Profiling, found: NodeMeasurement, *, now: datetime) -> ProfileVe
 _OF_PROFILE = frozenset(
     {
         "gpu", "vram_bytes", "max_layers", "tokens_per_s", "kv_capacity_token_layers",
-        "layer_times",
+        "layer_times", "memory",
     }
 )  # fmt: skip
 
@@ -180,3 +371,4 @@ def _change(row: Profiling, **changes: Any) -> None:
 def _announce(row: Profiling, said: dict[str, Any] | None = None) -> None:
     data = {"node": row.node_id, "state": row.state, "done": row.done, "message": row.message}
     events.emit(f"node:{row.node_id}", "profiling", {**data, **(said or {})})
+    events.emit(f"cluster:{row.node.cluster_id}", "profiling", data)

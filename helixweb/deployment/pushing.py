@@ -11,15 +11,9 @@ from django.db import transaction
 
 from helixweb.common import events
 from helixweb.deployment.models import LIVE, Deployment, Status
-from helixweb.inventory.models import Coordinator, Node, Process
+from helixweb.inventory.models import Coordinator, Node
 
 PUSH_WITHIN = timedelta(seconds=3)
-
-
-def process_topic(process: Process) -> str:
-    """The event topic of one process's stream."""
-    kind = "agent" if isinstance(process, Node) else "coordinator"
-    return f"{kind}:{process.pk}"
 
 
 def push(deployment_id: int, *, now: datetime) -> bool:
@@ -49,7 +43,7 @@ def overdue_ids(now: datetime) -> list[int]:
 
 def announce_keys(**signal: Any) -> None:
     """An API key was made, revoked or deleted: every coordinator reads its list anew."""
-    for coordinator in Coordinator.objects.all():
+    for coordinator in Coordinator.objects.unscoped():
         _wake_process(coordinator)
 
 
@@ -72,4 +66,4 @@ def wake_unplaced(deployment: Deployment) -> None:
 
 
 def _wake_process(process: Node | Coordinator) -> None:
-    events.emit(process_topic(process), "desired", {})
+    events.emit(process.topic, "desired", {})

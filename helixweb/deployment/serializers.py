@@ -26,10 +26,10 @@ from helixweb.deployment.options import (
     DeployOptions,
     trouble_of_backend,
 )
-from helixweb.inventory.models import Node, NodeState
+from helixweb.inventory.models import LanguageModel, Node, NodeState
 from helixweb.planning.models import Plan
 from planner.routers.load_aware import MAX_THETA
-from runtime.protocol.node_log import LogLevel
+from runtime.protocol.log_levels import LogLevel
 
 OPTION_FIELDS = [
     "page_tokens", "max_batch_tokens", "kv_high_water", "max_queued_requests", "max_context_tokens",
@@ -51,6 +51,11 @@ class AssignmentSerializer(serializers.ModelSerializer[NodeAssignment]):
     )  # fmt: skip
     node_state = serializers.SerializerMethodField()
     stats = serializers.DictField(read_only=True, allow_null=True)
+    fetch = serializers.DictField(
+        source="weights.fetch", default=None, read_only=True, allow_null=True,
+        help_text="Weights that the node lacked: needed_bytes, bytes fetched by source, the "
+        "source in use, and eta_s, the seconds that are left.",
+    )  # fmt: skip
     instances = serializers.ListField(
         child=serializers.DictField(),
         read_only=True,
@@ -64,8 +69,8 @@ class AssignmentSerializer(serializers.ModelSerializer[NodeAssignment]):
         model = NodeAssignment
         fields = [
             "node", "node_name", "node_state", "emulated", "first", "end", "tensor_parallel",
-            "observed_generation", "phase", "message", "loaded_ratio", "stats", "instances",
-            "observed_instances", "updated_at",
+            "observed_generation", "phase", "message", "loaded_ratio", "fetch", "stats",
+            "instances", "observed_instances", "updated_at",
         ]  # fmt: skip
         read_only_fields = fields
 
@@ -87,12 +92,18 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
     class Meta:
         model = Deployment
         fields = [
-            "id", "cluster", "plan", "model", "model_name", "checkpoint", "generation", "status",
-            "message", "emulated", *OPTION_FIELDS, "created_by", "created_at", "ready_at",
-            "ended_at", "pushed_at", "follows_generation", "took_over_at", "paused_at",
-            "assignments",
+            "id", "cluster", "plan", "model", "model_name", "checkpoint", "pinned_checkpoint",
+            "generation", "status", "message", "emulated", *OPTION_FIELDS, "created_by",
+            "created_at", "ready_at", "ended_at", "pushed_at", "follows_generation", "took_over_at",
+            "paused_at", "assignments",
         ]  # fmt: skip
         read_only_fields = fields
+        extra_kwargs = {
+            "pinned_checkpoint": {
+                "help_text": "With the commit that all stages load; empty for a path, and for a "
+                "name whose commit the site could not look up.",
+            },
+        }
 
 
 class DrainSerializer(StrictFieldsMixin, serializers.ModelSerializer[Drain]):
@@ -200,18 +211,32 @@ class DeployRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 
 
 class ProfilingSerializer(StrictFieldsMixin, serializers.ModelSerializer[Profiling]):
-    """An order to measure a node for a model, and how far it is."""
+    """An order to measure a node for a model, how far it is, and about how long it still takes."""
+
+    left_s = serializers.SerializerMethodField()
 
     class Meta:
         model = Profiling
         fields = [
-            "id", "node", "model", "state", "done", "message", "version", "created_by",
-            "created_at", "ended_at",
+            "id", "node", "model", "state", "done", "left_s", "message", "version", "like",
+            "created_by", "created_at", "began_at", "ended_at",
         ]  # fmt: skip
         read_only_fields = [
-            "state", "done", "message", "version", "created_by", "created_at", "ended_at",
+            "state", "done", "message", "version", "like", "created_by", "created_at", "began_at",
+            "ended_at",
         ]  # fmt: skip
         validators: tuple[()] = ()  # that one stands already is the service's to say
+
+    def get_left_s(self, row: Profiling) -> float | None:
+        return row.left_s_at(timezone.now())
+
+
+class MeasureSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """For which model all nodes of a cluster are measured; `again`: those with a fresh
+    measurement, too."""
+
+    model = serializers.PrimaryKeyRelatedField(queryset=LanguageModel.objects.all())
+    again = serializers.BooleanField(default=False)
 
 
 class NodeLogLineSerializer(serializers.ModelSerializer[NodeLogLine]):

@@ -1,30 +1,36 @@
 """From the phases of the nodes to the status of their deployment."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import OuterRef
 from django.utils.translation import gettext_noop
 
 from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
-from helixweb.deployment.coordinators import heard_reports
+from helixweb.deployment.coordinators import heard_reports, is_online, lost_stages
 from helixweb.deployment.models import (
     LIVE,
+    LOST,
     SERVING,
     Deployment,
+    LatestReport,
     NodeAssignment,
+    PhaseChange,
     Status,
 )
-from helixweb.inventory.models import NodeState
-from runtime.protocol.control import Phase
+from helixweb.inventory.models import Coordinator, NodeState
+from runtime.protocol.phases import Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """How far a node is. `phase` None: it has not answered the present generation."""
+    """How far a node is. `phase` None: it has not answered the present generation. `lost`: its
+    agent is silent, or no coordinator reaches the stage that it reports as ready."""
 
     name: str
     phase: Phase | None
@@ -45,12 +51,21 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """What coordinators say of the present generation: one answers requests, or `why` none does."""
+
+    answers: bool = True
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     status: Status
     message: str = ""
 
 
 _NOBODY = Elsewhere()
+_ANSWERS = Endpoint()
 
 
 def verdict_in_service(
@@ -58,13 +73,16 @@ def verdict_in_service(
     *,
     refusals: Sequence[str] = (),
     elsewhere: Elsewhere = _NOBODY,
+    endpoint: Endpoint = _ANSWERS,
+    was_ready: bool = False,
 ) -> Verdict:
     """Failed if one node failed or is gone for good, the plan cannot be served for the `refusals`,
-    or somebody's servers are all there is and none answers; ready once all are, deploying until
-    then.
+    or somebody's servers are all there is and none answers; ready once all are and the `endpoint`
+    answers requests, deploying until then.
 
-    Degraded when all were ready and one is not heard any more: its stage may serve on, or not; and
-    when an instance failed while another, the pipelines, or somebody's server answers requests.
+    Degraded when all were ready and one is not heard any more: its stage may serve on, or not; when
+    the endpoint answers no more (`was_ready`); and when an instance failed while another, the
+    pipelines, or somebody's server answers requests.
     """
     failures = list(refusals)
     failed = [report for report in reports if report.phase is Phase.FAILED]
@@ -92,7 +110,10 @@ def verdict_in_service(
         if lost:
             nodes = "node" if len(lost) == 1 else "nodes"
             return Verdict(status=Status.DEGRADED, message=f"{nodes} {', '.join(lost)} lost")
-        return Verdict(status=Status.READY)
+        if endpoint.answers:
+            return Verdict(status=Status.READY)
+        status = Status.DEGRADED if was_ready else Status.DEPLOYING
+        return Verdict(status=status, message=endpoint.why)
     return Verdict(status=Status.DEPLOYING)
 
 
@@ -132,10 +153,13 @@ def settle(deployment_id: int, *, now: datetime) -> None:
             return
         reports = _reports(deployment, now)
         if deployment.status in SERVING:
+            _record_losses(deployment, {report.name for report in reports if report.lost}, now)
             verdict = verdict_in_service(
                 reports,
                 refusals=refusals_of(deployment, now=now),
                 elsewhere=_elsewhere(deployment, now=now),
+                endpoint=endpoint_of(deployment, now=now),
+                was_ready=deployment.status in (Status.READY, Status.DEGRADED),
             )
         else:
             verdict = verdict_while_stopping(reports)
@@ -162,6 +186,37 @@ def refusals_of(deployment: Deployment, *, now: datetime) -> list[str]:
     told = heard_reports(deployment.cluster_id, now=now)
     refused = told.filter(report__refused_generation=deployment.generation)
     return [message or "" for message in refused.values_list("report__message", flat=True)]
+
+
+def endpoint_of(deployment: Deployment, *, now: datetime) -> Endpoint:
+    """Whether a coordinator that can be heard answers requests under the present generation."""
+    fields = ("generation", "serving", "coming_generation", "coming_missing", "message")
+    told = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
+    reports = {
+        coordinator: dict(zip(fields, values, strict=True))
+        for coordinator, *values in told.values_list(
+            "coordinator", *(f"report__{field}" for field in fields)
+        )
+    }
+    whys: dict[str, str] = {}
+    for row in Coordinator.objects.filter(cluster=deployment.cluster_id):
+        report = reports.get(row.pk)
+        if not is_online(row, now=now):
+            whys[row.name] = f"coordinator {row.name} is not heard any more; start it again"
+        elif report is None or report["generation"] != deployment.generation:
+            whys[row.name] = f"coordinator {row.name} has not taken up the plan yet"
+        elif report["coming_generation"] is not None:
+            missing = ", ".join(report["coming_missing"] or ())
+            whys[row.name] = f"waiting for the stages of: {missing}" if missing else "taking over"
+        elif not report["serving"]:
+            whys[row.name] = report["message"] or "no way through the nodes is left"
+        else:
+            return _ANSWERS
+    if not whys:
+        return Endpoint(answers=False, why="no coordinator has joined; let one join")
+    if len(set(whys.values())) == 1:
+        return Endpoint(answers=False, why=whys.popitem()[1])
+    return Endpoint(answers=False, why="; ".join(f"{who}: {why}" for who, why in whys.items()))
 
 
 def _elsewhere(deployment: Deployment, *, now: datetime) -> Elsewhere:
@@ -200,13 +255,20 @@ def is_elsewhere(row: NodeAssignment) -> bool:
 
 
 def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
+    gone = frozenset[str]()
+    if deployment.status in SERVING:
+        gone = lost_stages(deployment.cluster_id, deployment.generation, now=now)
     return [
         NodeReport(
             name=row.node_name,
             phase=Phase(row.phase) if row.observed_generation == deployment.generation else None,
             message=row.message,
             removed=row.node is None,
-            lost=row.node is not None and row.node.state_at(now) is not NodeState.ONLINE,
+            lost=row.node is not None
+            and (
+                row.node.state_at(now) is not NodeState.ONLINE
+                or (row.phase == Phase.READY.value and row.node_name in gone)
+            ),
             runs_instances=bool(row.instances),
         )
         for row in deployment.assignments.exclude(node__drain__let_go_at__isnull=False)
@@ -214,6 +276,21 @@ def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
         .defer("desired", "stats", "node__hardware")
         if not is_elsewhere(row)
     ]
+
+
+def _record_losses(deployment: Deployment, lost: AbstractSet[str], now: datetime) -> None:
+    """Add to the timeline the nodes that are lost since it was looked at last, and those that are
+    back."""
+    changes = PhaseChange.objects.filter(assignment__deployment=deployment, phase=LOST)
+    names = lost | set(changes.values_list("assignment__node_name", flat=True))
+    if not names:
+        return
+    newest = PhaseChange.objects.filter(assignment=OuterRef("pk")).order_by("-at", "-pk")
+    rows = deployment.assignments.filter(node_name__in=names, node__isnull=False)
+    for row in rows.only("node_name", "phase").annotate(shown=newest.values("phase")[:1]):
+        if (row.shown == LOST) != (row.node_name in lost):
+            phase = LOST if row.node_name in lost else row.phase
+            PhaseChange.objects.create(assignment=row, phase=phase, at=now)
 
 
 def _said(deployment: Deployment, nodes: int) -> dict[str, Any]:
@@ -230,4 +307,6 @@ def _said(deployment: Deployment, nodes: int) -> dict[str, Any]:
         return sentence(gettext_noop("%(name)s failed: %(why)s"), name=name, why=why)
     if deployment.status == Status.STOPPED:
         return sentence(gettext_noop("%(name)s is stopped."), name=name)
+    if why:
+        return sentence(gettext_noop("%(name)s is not ready: %(why)s."), name=name, why=why)
     return sentence(gettext_noop("%(name)s is not ready: a node is loading."), name=name)

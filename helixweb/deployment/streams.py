@@ -56,7 +56,12 @@ async def desired_frames(
 @returns_connection
 def _read(read_state: ReadState) -> str | None:
     state = read_state()
-    return None if state is None else state.model_dump_json()
+    return None if state is None else state.model_dump_json(exclude=unset_of(state))
+
+
+def unset_of(state: BaseModel) -> set[str]:
+    """Fields to leave out: processes of an earlier release refuse those they do not know."""
+    return set() if getattr(state, "looks", ()) else {"looks"}
 
 
 async def _nudge(subscription: Subscription, *, timeout_s: float) -> None:

@@ -9,9 +9,10 @@ from helixweb.deployment import pushing, services, settling
 from helixweb.deployment.measured_links import keep_measured
 from helixweb.deployment.node_log import prune_log
 from helixweb.deployment.push_task import push_deployment
+from helixweb.deployment.repair_task import repair_deployment
 from helixweb.deployment.weighing import follow_links
 
-__all__ = ["prune_node_logs", "push_deployment", "tend_deployments"]
+__all__ = ["prune_node_logs", "push_deployment", "repair_deployment", "tend_deployments"]
 
 
 @shared_task

@@ -38,6 +38,7 @@ urlpatterns = [
         profiling_pages.node_measure_cancel,
         name="node-measure-cancel",
     ),
+    path("clusters/<int:pk>/measure", profiling_pages.cluster_measure, name="cluster-measure"),
     path("clusters/<int:pk>/nodes/<int:node_pk>/log", node_log_page.node_log, name="node-log"),
     path(
         "clusters/<int:pk>/network/keep-measured",

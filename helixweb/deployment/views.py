@@ -13,17 +13,17 @@ from helixweb.common.queries import query_id
 from helixweb.deployment import services
 from helixweb.deployment.forms import DeployForm
 from helixweb.deployment.instance_view import instances_view
-from helixweb.deployment.models import SERVING, Deployment, Repair
+from helixweb.deployment.models import SERVING, Deployment
 from helixweb.deployment.presentation import (
     change_of,
     coordinator_says,
     curl_command,
     drains_of,
     endpoint_urls,
+    losses_of,
     node_rows,
     placed_names,
     requests_waiting,
-    silence_of,
     timeline_of,
 )
 from helixweb.deployment.settling import refusals_of
@@ -31,8 +31,6 @@ from helixweb.planning.models import Plan
 
 DEPLOYMENTS_PER_PAGE = 30
 NODES_PER_PAGE = 100
-# Of repairs: what a person may want to know or do.
-SHOWN = frozenset(Repair.State) - {Repair.State.WAITING, Repair.State.OVERTAKEN}
 
 
 @require_GET
@@ -101,24 +99,26 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     now = timezone.now()
     base_url, *more_urls = endpoint_urls(row, now=now) or [""]
     drains = drains_of(row) if row.status in SERVING else []
-    repair = row.repairs.filter(state__in=SHOWN).select_related("run").first()
+    repair = services.shown_repair(row, now=now) if row.status in SERVING else None
     away = [] if repair is None else repair.lost
     drained = [name for name in away if name in {drain.node.name for drain in drains}]
     page = Paginator(placed_names(row.plan), NODES_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "deployment": row,
+        "may_mix_versions": services.may_mix_versions(row.stage_checkpoint),
         "can_stop": row.status in SERVING,
         "instances": instances_view(row, now=now) if row.is_live else None,
         "before": services.deployment_before(row) if row.status in SERVING else None,
         "change": change_of(row),
         "page": page,
         "nodes": node_rows(row, list(page.object_list), now=now),
-        "silence": silence_of(row, now=now),
+        "losses": losses_of(row, now=now),
         "drains": drains,
         "waiting": requests_waiting(row) if row.status in SERVING else None,
         "refusals": refusals_of(row, now=now),
         "coordinator_says": coordinator_says(row),
         "repair": repair,
+        "outage": services.outage_of(row, now=now),
         "lost": [name for name in away if name not in drained],
         "drained": drained,
         "base_url": base_url,
@@ -127,7 +127,7 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
         "last_event_id": last_event_id,
     }
     if "HX-Request" in request.headers:
-        return render(request, "deployment/_state.html", context)
+        return render(request, "deployment/_live.html", context)
     context["timeline"] = timeline_of(row, now=now)
     return render(request, "deployment/deployment.html", context)
 

@@ -13,6 +13,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from helixweb.access.log_readers import LogReader
 from helixweb.common.parsers import DocumentParser
 from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id
@@ -49,10 +50,13 @@ from helixweb.inventory.serializers import (
     ProfileImportSerializer,
     ProfileSerializer,
     ProfileVersionSerializer,
+    ReachabilitySerializer,
     RegionLinkSerializer,
     SharedBandwidthSerializer,
+    refuse_measured_elsewhere,
 )
 from planner.serialization import problem_to_dict
+from runtime.protocol.model_facts import ModelFacts
 
 LINK_FILTERS = (
     "cluster", "source", "target", "origin", "bandwidth_bytes_per_s", "latency_s", "recorded_at",
@@ -114,6 +118,18 @@ class ClusterViewSet(RowViewSet):
         model = _chosen_model(cluster, request.query_params.get("model"))
         return Response(problem_to_dict(services.build_problem(cluster, model)))
 
+    @extend_schema(responses=ReachabilitySerializer)
+    @action(detail=True)
+    def reach(self, request: Request, pk: str) -> Response:
+        """Which of its processes cannot reach the data ports of which."""
+        parties = services.parties(self.get_object().pk, now=timezone.now())
+        told = {
+            "processes": len(parties),
+            "untried": [party.name for party in parties if not party.tried],
+            "cut": services.cut_pairs(parties),
+        }
+        return Response(ReachabilitySerializer(told).data)
+
 
 def _chosen_model(cluster: Cluster, wanted: str | None) -> LanguageModel:
     if wanted is not None:
@@ -171,7 +187,11 @@ class NodeViewSet(ProcessList, RowViewSet):
             raise serializers.ValidationError(
                 {"nodes": [f"There is no node {named}, so nothing was changed."]}
             )
-        changed = services.change_nodes(sorted(wanted), asked.changes())
+        changes = asked.changes()
+        if changes.profile_name and not asked.validated_data.get("confirm_profile"):
+            others = Node.objects.filter(pk__in=wanted).exclude(profile_name=changes.profile_name)
+            refuse_measured_elsewhere(others, changes.profile_name)
+        changed = services.change_nodes(sorted(wanted), changes)
         return Response(ChangedSerializer({"changed": changed}).data)
 
     @extend_schema(request=None, responses={204: None})
@@ -192,6 +212,18 @@ class ChangeViewSet(ReadViewSet[Change]):
         "request_id", "action", "batch", "at",
     ]  # fmt: skip
     search_fields = ("name", "text", "actor", "comment")
+
+    def filter_queryset(self, queryset: Any) -> Any:
+        """Those that the user may read; an address or a key finds only lines that show it."""
+        rows, reader = super().filter_queryset(queryset), LogReader.of(self.request._request)
+        if any(name.startswith(("address", "api_key")) for name in self.request.query_params):
+            rows = reader.with_origin(rows)
+        return reader.lines(rows)
+
+    def beside_rows(self) -> Hashable:
+        """Users of other rights are shown other addresses."""
+        reader = LogReader.of(self.request._request)
+        return reader.rights.as_key(), reader.username
 
 
 class CoordinatorViewSet(ProcessList, DeleteViewSet[Coordinator]):
@@ -251,6 +283,17 @@ class LanguageModelViewSet(RowViewSet):
     shows_rows_alone = True
     filterset_fields = ["name", "num_layers", "checkpoint", "created_at"]
     search_fields = ("name", "checkpoint")
+    # What the checkpoint of a new model says, or why it cannot be read.
+    _read: ModelFacts | services.CheckpointRefused | None = None
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Reads the checkpoint before a transaction begins: agents answer in others."""
+        super().initial(request, *args, **kwargs)
+        if self.action == "create":
+            self._read = services.read_where_needed(request.data)
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        return {**super().get_serializer_context(), "read": self._read}
 
 
 class ProfileViewSet(RowViewSet):
@@ -319,7 +362,7 @@ class ProfileVersionViewSet(DeleteViewSet[ProfileVersion]):
 class JoinTokenViewSet(mixins.CreateModelMixin, DeleteViewSet[JoinToken]):
     """POST answers with the secret and the command that uses it; they are shown this once.
 
-    DELETE lets an unused one expire at once.
+    DELETE lets one expire at once, used or not.
     """
 
     queryset = JoinToken.objects.order_by("-pk")
@@ -336,4 +379,4 @@ class JoinTokenViewSet(mixins.CreateModelMixin, DeleteViewSet[JoinToken]):
 
     def perform_destroy(self, instance: JoinToken) -> None:
         if not services.revoke_join_token(instance.pk, now=timezone.now()):
-            raise Conflict("The token was used or had expired already.")
+            raise Conflict("The token had expired already.")

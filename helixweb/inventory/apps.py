@@ -6,7 +6,7 @@ class InventoryConfig(AppConfig):
     label = "inventory"
 
     def ready(self) -> None:
+        from helixweb.common.deferred import deferred
         from helixweb.common.metrics import register_metrics
-        from helixweb.inventory import metrics
 
-        register_metrics(metrics.collect)
+        register_metrics(deferred("helixweb.inventory.metrics.collect"))

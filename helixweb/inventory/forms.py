@@ -5,12 +5,14 @@ from typing import Any
 
 from django import forms
 from django.core.validators import FileExtensionValidator
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from helixweb.common.long_select import LongSelect
 from helixweb.common.number_field import NumberField
 from helixweb.inventory.models import (
+    MAX_MACHINES,
     NAME_LENGTH,
     PROFILE_NAME_LENGTH,
     Cluster,
@@ -18,9 +20,17 @@ from helixweb.inventory.models import (
     LanguageModel,
     Link,
     Node,
+    Origin,
     RegionLink,
     SharedBandwidth,
 )
+from helixweb.inventory.services import (
+    NEEDED_NUMBERS,
+    CheckpointRefused,
+    filled_from,
+    read_checkpoint,
+)
+from helixweb.inventory.stale_profiles import elsewhere_text, measured_elsewhere
 from helixweb.inventory.validators import (
     validate_curve,
     validate_members,
@@ -135,6 +145,12 @@ class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
     """Declares or changes a node; the profile is one that its cluster has."""
 
     profile_name = forms.ChoiceField(required=False, label=gettext_lazy("Profile"))
+    # Shown once it is needed.
+    confirm_profile = forms.BooleanField(
+        required=False,
+        label=gettext_lazy("Assign this profile all the same"),
+        widget=forms.HiddenInput,
+    )
 
     class Meta:
         model = Node
@@ -155,6 +171,20 @@ class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
             self.fields["name"].disabled = True
             self.fields["name"].help_text = _("A node that has joined keeps its name.")
 
+    def clean(self) -> dict[str, Any]:
+        """Another node's measurement is assigned only if that was confirmed."""
+        cleaned: dict[str, Any] = super().clean() or {}
+        is_confirmed = cleaned.pop("confirm_profile", False)
+        if "profile_name" in self.changed_data and "profile_name" in cleaned:
+            found = measured_elsewhere([self.instance], cleaned["profile_name"])
+            if found is not None:
+                self.fields["confirm_profile"].widget = forms.CheckboxInput()
+                if not is_confirmed:
+                    self.add_error(
+                        "confirm_profile", elsewhere_text(cleaned["profile_name"], found[1])
+                    )
+        return cleaned
+
 
 class JoinForm(forms.Form):
     """Which command to make."""
@@ -167,20 +197,51 @@ class JoinForm(forms.Form):
         widget=forms.RadioSelect,
         initial=JoinToken.Role.NODE,
     )
-    name = forms.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    machines = forms.IntegerField(
+        label=gettext_lazy("How many machines"),
+        required=False,
+        initial=1,
+        min_value=1,
+        max_value=MAX_MACHINES,
+        help_text=gettext_lazy("The same command, run once on each within the hour."),
+    )
+    name = forms.CharField(
+        required=False,
+        max_length=NAME_LENGTH,
+        validators=[validate_name],
+        help_text=gettext_lazy("Blank: the name of the host, with a number if that is taken."),
+    )
     region = forms.CharField(
         max_length=NAME_LENGTH,
         validators=[validate_name],
         help_text=gettext_lazy("A node that is declared already keeps its region."),
     )
+    service = forms.BooleanField(
+        label=gettext_lazy("Start at boot"),
+        required=False,
+        help_text=gettext_lazy("Nodes only: the agent becomes a systemd unit."),
+    )
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
-        if cleaned.get("role") == JoinToken.Role.NODE and "name" in cleaned:
+        name = cleaned.get("name")
+        machines = cleaned["machines"] = cleaned.get("machines") or 1
+        if cleaned.get("role") == JoinToken.Role.NODE and name:
             try:
-                validate_node_name(cleaned["name"])
+                validate_node_name(name)
             except forms.ValidationError as error:
                 self.add_error("name", error)
+        if name and machines > 1:
+            self.add_error(
+                "name",
+                _("%(machines)s machines cannot all be called %(name)s; leave the name blank.")
+                % {"machines": machines, "name": repr(name)},
+            )
+        if cleaned.get("role") == JoinToken.Role.COORDINATOR and machines > 1:
+            self.add_error(
+                "machines",
+                _("Coordinators join one at a time, each by a name of its own; give 1."),
+            )
         return cleaned
 
 
@@ -199,6 +260,7 @@ class _ConnectionForm(forms.Form):
         values = dict(self.cleaned_data)
         values["bandwidth_bytes_per_s"] = bytes_per_s_from_mbit_per_s(values.pop("mbit_per_s"))
         values["latency_s"] = values.pop("latency_ms") / MS_PER_S
+        values["origin"] = Origin.ENTERED
         return values
 
     @staticmethod
@@ -284,24 +346,39 @@ class SharedBandwidthForm(forms.Form):
         }
 
 
+_HAVE_DEFAULTS = ("token_bytes", "max_context_tokens")
+
+
 class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A model by its checkpoint alone: numbers that are left blank are read from it."""
+
     class Meta:
         model = LanguageModel
         fields = [
-            "name", "num_layers", "bytes_per_layer", "activation_bytes_per_token", "token_bytes",
-            "checkpoint", "max_context_tokens", "num_heads", "num_kv_heads",
+            "checkpoint", "name", "num_layers", "bytes_per_layer", "embedding_bytes", "head_bytes",
+            "activation_bytes_per_token", "token_bytes", "max_context_tokens", "num_heads",
+            "num_kv_heads", "head_dim", "dtype", "architecture", "vllm_flags",
         ]  # fmt: skip
         field_classes = {
             "bytes_per_layer": NumberField,
+            "embedding_bytes": NumberField,
+            "head_bytes": NumberField,
             "activation_bytes_per_token": NumberField,
             "token_bytes": NumberField,
         }
         labels = {
+            "checkpoint": gettext_lazy("Folder, GGUF file, or name on Hugging Face"),
+            "embedding_bytes": gettext_lazy("Bytes of the embedding"),
+            "head_bytes": gettext_lazy("Bytes of the output head"),
+            "architecture": gettext_lazy("Architecture"),
+            "head_dim": gettext_lazy("Size of a head"),
+            "dtype": gettext_lazy("Type of the weights"),
             "num_layers": gettext_lazy("Layers"),
             "token_bytes": gettext_lazy("Bytes of a token"),
             "max_context_tokens": gettext_lazy("Longest request (tokens)"),
             "num_heads": gettext_lazy("Query heads"),
             "num_kv_heads": gettext_lazy("KV heads"),
+            "vllm_flags": gettext_lazy("vLLM flags"),
         }
         help_texts = {
             "name": gettext_lazy("What chat clients ask for."),
@@ -313,8 +390,13 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             ),
             "token_bytes": gettext_lazy("A token between the coordinator and a node."),
             "checkpoint": gettext_lazy(
-                "Folder on the nodes: Hugging Face config.json and safetensors. Needed "
-                "to deploy, not to plan."
+                "A whole path on the nodes, such as /models/smollm2, or a name such as "
+                "HuggingFaceTB/SmolLM2-135M-Instruct. Everything else is read from it."
+            ),
+            "embedding_bytes": gettext_lazy("On the node with the first layer."),
+            "head_bytes": gettext_lazy(
+                "On the node with the last layer, with the last norm; little more if the embedding "
+                "is the output head too."
             ),
             "max_context_tokens": gettext_lazy("Prompt and answer together."),
             "num_heads": gettext_lazy(
@@ -323,7 +405,59 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             "num_kv_heads": gettext_lazy(
                 "Heads of keys and values; with grouped queries fewer than those."
             ),
+            "vllm_flags": gettext_lazy(
+                "For vLLM instances that agents start, such as --enable-auto-tool-choice "
+                "--tool-call-parser hermes. They apply from the next deployment."
+            ),
         }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in (*NEEDED_NUMBERS, *_HAVE_DEFAULTS, "name"):
+            self.fields[name].required = False
+        if self.instance.pk is None:
+            for name in _HAVE_DEFAULTS:
+                self.initial.pop(name, None)
+        # read while it is typed
+        self.fields["checkpoint"].widget.attrs |= {
+            "hx-post": reverse("model-read"),
+            "hx-trigger": "input changed delay:500ms",
+            "hx-target": "#model-numbers",
+            "hx-swap": "outerHTML",
+            "hx-sync": "this:replace",
+            "spellcheck": "false",
+        }
+
+    @property
+    def name_alone(self) -> list[forms.BoundField]:
+        """The name, which a checkpoint suggests."""
+        return [self["name"]]
+
+    @property
+    def numbers(self) -> list[forms.BoundField]:
+        """The fields that a checkpoint fills."""
+        return [self[name] for name in self.fields if name not in ("checkpoint", "name")]
+
+    def clean(self) -> dict[str, Any]:
+        """Blank numbers are read from the checkpoint."""
+        cleaned: dict[str, Any] = super().clean() or {}
+        if not self.errors and any(cleaned.get(key) is None for key in NEEDED_NUMBERS):
+            if not cleaned.get("checkpoint"):
+                self.add_error(
+                    "checkpoint", _("Say where the model is, or enter its numbers below.")
+                )
+                return cleaned
+            try:
+                cleaned = filled_from(read_checkpoint(cleaned["checkpoint"]), cleaned)
+            except CheckpointRefused as error:
+                self.add_error("checkpoint", str(error))
+                return cleaned
+        if not cleaned.get("name") and not self.errors:
+            self.add_error("name", self.fields["name"].error_messages["required"])
+        for key in _HAVE_DEFAULTS:
+            if cleaned.get(key) is None and key in cleaned:
+                cleaned[key] = getattr(LanguageModel(), key)
+        return cleaned
 
 
 class CurveField(forms.CharField):

@@ -6,6 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
+from django.db.models import Value
 from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
@@ -21,10 +22,12 @@ from helixweb.inventory.validators import (
     validate_positive,
     validate_tag,
     validate_text,
+    validate_vllm_flags,
 )
 from planner.domain.cluster import COORDINATOR
 
 NAME_LENGTH = 64
+MAX_MACHINES = 1000  # of one join token
 PROFILE_NAME_LENGTH = 120
 VERSION_LENGTH = 64
 TAG_LENGTH = 32
@@ -37,6 +40,11 @@ class Origin(models.TextChoices):
     MEASURED = "measured"
     REFINED = "refined"
     ESTIMATED = "estimated"
+    ENTERED = "entered"
+
+
+# Numbers of a person's, which no measurement overwrites.
+BY_PEOPLE = (Origin.IMPORTED, Origin.ENTERED)
 
 
 class NodeState(models.TextChoices):
@@ -66,7 +74,9 @@ class Cluster(InCluster):
     )
     mean_prompt_tokens = models.FloatField(default=512, validators=[validate_positive])
     mean_output_tokens = models.FloatField(default=128, validators=[validate_positive])
-    replanning = models.CharField(max_length=10, choices=Replanning.choices, default=Replanning.ASK)
+    replanning = models.CharField(
+        max_length=10, choices=Replanning.choices, default=Replanning.AUTOMATIC
+    )
     source = models.TextField(blank=True, validators=[validate_text])
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -91,6 +101,8 @@ class LanguageModel(models.Model):
     max_context_tokens = models.PositiveIntegerField(
         default=2048, validators=[MinValueValidator(1)]
     )
+    # Passed to vLLM instances of the model that agents start.
+    vllm_flags = models.CharField(max_length=1000, blank=True, validators=[validate_vllm_flags])
     # Of queries, and of keys and values; null: not told. Tensor parallelism deals them to ranks.
     num_heads = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1)]
@@ -98,6 +110,14 @@ class LanguageModel(models.Model):
     num_kv_heads = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1)]
     )
+    head_dim = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
+    # Null: not known. The head's are those of the last norm alone where embeddings are tied.
+    embedding_bytes = models.FloatField(null=True, blank=True, validators=[validate_not_negative])
+    head_bytes = models.FloatField(null=True, blank=True, validators=[validate_not_negative])
+    architecture = models.CharField(
+        max_length=80, blank=True, db_default="", validators=[validate_text]
+    )
+    dtype = models.CharField(max_length=40, blank=True, db_default="", validators=[validate_text])
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -107,16 +127,22 @@ class LanguageModel(models.Model):
         return self.name
 
     @property
-    def total_bytes(self) -> float:
+    def layers_bytes(self) -> float:
         """Weights of all layers."""
         return self.num_layers * self.bytes_per_layer
+
+    @property
+    def total_bytes(self) -> float:
+        """All weights, as far as they are known: layers, embedding and output head."""
+        return self.layers_bytes + (self.embedding_bytes or 0) + (self.head_bytes or 0)
 
 
 class Profile(InCluster):
     """Speed and KV room of one kind of node for one model; index j-1 is j layers held.
 
     `layer_times` (null: not measured), `batch_limits` and `instance_times`, of engines that serve
-    the whole model, by degree, are written as in a problem file; the price is in any currency, the
+    the whole model, by degree, are written as in a problem file, and so is `memory`, what the
+    model's ends leave (null: they cost nothing); the price is in any currency, the
     same for all of a cluster.
     """
 
@@ -131,8 +157,12 @@ class Profile(InCluster):
     layer_times = models.JSONField(null=True, blank=True)
     batch_limits = models.JSONField(null=True, blank=True)
     instance_times = models.JSONField(null=True, blank=True)
+    memory = models.JSONField(null=True, blank=True)
     price_per_hour = models.FloatField(null=True, blank=True, validators=[validate_positive])
     origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
+    # Of a measurement: node, checkpoint, dtype, bytes_per_layer, and kv_minimum if it was chosen;
+    # null: not known.
+    measured_under = models.JSONField(null=True, blank=True)
     recorded_at = models.DateTimeField(auto_now=True, null=True)
 
     class Meta:
@@ -208,9 +238,18 @@ class Process(models.Model):
     joined_at = models.DateTimeField(null=True, blank=True)
     last_seen_at = models.DateTimeField(null=True, blank=True)
     silence_announced = models.BooleanField(default=False)
+    # A `Reach`: which data ports of the others it cannot reach; empty: it has reported none.
+    reach = models.JSONField(
+        default=dict, db_default=Value({}, models.JSONField()), blank=True, editable=False
+    )
 
     class Meta:
         abstract = True
+
+    @property
+    def topic(self) -> str:
+        """The event topic of its stream."""
+        return f"{'agent' if isinstance(self, Node) else 'coordinator'}:{self.pk}"
 
     def state_at(self, now: datetime) -> NodeState:
         """Declared until it joins; lost after `HELIX_NODE_LOST_AFTER_S` of silence."""
@@ -262,6 +301,30 @@ class Node(InCluster, Process):
     def gpus(self) -> int:
         """Devices that instances may share; a machine without a GPU counts as one."""
         return gpus_of(self.hardware, self.declared_gpus)
+
+    @property
+    def gpus_are_its_own(self) -> bool:
+        """True if it computes on GPUs, which no other node of its machine has."""
+        return bool((self.hardware or {}).get("gpus"))
+
+    @property
+    def host(self) -> str:
+        """The host that others dial, which all nodes of a machine have in common."""
+        return self.data_endpoint.removeprefix("tcp://").rpartition(":")[0]
+
+
+class CheckpointLook(InCluster):
+    """A question to a node's agent: what lies at `path`? Deleted by whoever asked, once answered
+    or given up."""
+
+    cluster_path = "node__cluster"
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="checkpoint_looks")
+    path = models.CharField(max_length=500)
+    asked_at = models.DateTimeField()
+    is_answered = models.BooleanField(default=False)
+    facts = models.JSONField(null=True, blank=True)
+    error = models.TextField(blank=True)
 
 
 class Coordinator(InCluster, Process):
@@ -393,7 +456,12 @@ class SharedBandwidth(InCluster):
 
 
 class JoinToken(InCluster):
-    """Admits one machine, once; only the sha256 of `hlxj_…` is kept."""
+    """Admits as many machines as `machines` says; only the sha256 of `hlxj_…` is stored.
+
+    `admitted` has a `[machine uuid, name]` for each process that joined with it, in order: several
+    of one machine, one per GPU group, count once. A process that is its machine has "node UUID".
+    `used_at`: when the last machine was admitted.
+    """
 
     class Role(models.TextChoices):
         NODE = "node"
@@ -405,6 +473,10 @@ class JoinToken(InCluster):
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
+    machines = models.PositiveSmallIntegerField(
+        default=1, db_default=1, validators=[MinValueValidator(1), MaxValueValidator(MAX_MACHINES)]
+    )
+    admitted = models.JSONField(default=list, db_default=Value([], models.JSONField()))
     used_at = models.DateTimeField(null=True, blank=True)
     used_by_name = models.CharField(max_length=NAME_LENGTH, blank=True)
 
@@ -413,6 +485,17 @@ class JoinToken(InCluster):
 
     def __str__(self) -> str:
         return self.cluster.name
+
+    @property
+    def machines_admitted(self) -> int:
+        """How many machines joined with it."""
+        return len({machine for machine, _name in self.admitted})
+
+    @property
+    def names_admitted(self) -> list[str]:
+        """What those that joined with it are called, each once, in the order in which they came."""
+        named = [name for _machine, name in self.admitted]
+        return list(dict.fromkeys(named or filter(None, [self.used_by_name])))
 
 
 class Change(InCluster):

@@ -1,7 +1,7 @@
 """The list of all nodes: filtered, sorted and paged in the database. Reads only."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ from helixweb.common.queries import parsed_id
 from helixweb.common.spreadsheets import cell
 from helixweb.inventory.models import Cluster, Node, NodeState, NodeTag, Profile
 from helixweb.inventory.presentation import NodeRow, row_of
+from helixweb.inventory.stale_profiles import stale_profiles
 
 SORTS = {
     "name": ("name", "pk"),
@@ -96,9 +97,16 @@ def node_rows(nodes: Sequence[Node], *, now: datetime) -> list[NodeRow]:
         for profile in Profile.objects.filter(
             cluster__in={node.cluster_id for node in nodes},
             name__in={node.profile_name for node in nodes},
-        ).defer("layer_times", "batch_limits", "tokens_per_s", "kv_capacity_token_layers")
+        ).defer("layer_times", "batch_limits", "tokens_per_s", "kv_capacity_token_layers", "memory")
     }
-    return [row_of(node, profiles.get((node.cluster_id, node.profile_name)), now) for node in nodes]
+    stale = stale_profiles(nodes)
+    return [
+        replace(
+            row_of(node, profiles.get((node.cluster_id, node.profile_name)), now),
+            is_stale=node.pk in stale,
+        )
+        for node in nodes
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

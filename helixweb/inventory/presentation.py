@@ -18,6 +18,7 @@ from helixweb.inventory.models import (
     RegionLink,
 )
 from helixweb.inventory.network import KnownLink, Network, build_network
+from planner.capacity import LayerLimits, most_held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +31,16 @@ class NodeRow:
     memory_bytes: float
     is_slowed: bool
     is_emulated: bool
+    is_stale: bool = False  # its profile was measured under other conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """How often the layers of a model fit into a cluster: `layers` held at most, of `needed`."""
+    """How often the layers of a model fit into a cluster: `layers` held at most, of `needed`.
+
+    `tokens_per_s` is what `nodes_with_speed` of the nodes compute together, network aside; it is
+    only forecast for a model without profiles.
+    """
 
     cluster: Cluster
     layers: int
@@ -42,6 +48,8 @@ class Fit:
     nodes: int
     nodes_with_profile: int
     gpus: tuple[tuple[str, int], ...]
+    tokens_per_s: float = 0.0
+    nodes_with_speed: int = 0
 
     @property
     def fits(self) -> bool:
@@ -113,7 +121,7 @@ def fits_of_models(models: Sequence[LanguageModel]) -> dict[int, list[Fit]]:
     profiles = (
         Profile.objects.filter(model__in=models)
         .select_related("cluster")
-        .only("cluster", "cluster__name", "model", "name", "gpu", "max_layers")
+        .only("cluster", "cluster__name", "model", "name", "gpu", "max_layers", "memory")
     )
     of_pair: dict[tuple[int, int], dict[str, Profile]] = defaultdict(dict)
     clusters: dict[int, Cluster] = {}
@@ -142,12 +150,24 @@ def _fit(
         gpus[profiles[name].gpu or name] += count
     return Fit(
         cluster=cluster,
-        layers=sum(
-            count * min(profiles[name].max_layers, model.num_layers)
-            for name, count in known.items()
+        layers=most_held(
+            [
+                _limits(profiles[name], num_layers=model.num_layers)
+                for name, count in known.items()
+                for _ in range(count)
+            ],
+            num_layers=model.num_layers,
         ),
         needed=model.num_layers,
         nodes=counts.total(),
         nodes_with_profile=sum(known.values()),
         gpus=tuple(gpus.most_common()),
     )
+
+
+def _limits(profile: Profile, *, num_layers: int) -> LayerLimits:
+    most = min(profile.max_layers, num_layers)
+    if profile.memory is None:
+        return LayerLimits(most, most, most, most)
+    ends = (profile.memory[end]["max_layers"] for end in ("first", "last", "both"))
+    return LayerLimits(most, *(min(most, end) for end in ends))

@@ -1,14 +1,19 @@
 """The inventory as JSON. Writing goes through `services`; unknown fields are refused."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from rest_framework import serializers
 
+from helixweb.access.log_readers import LogReader
+from helixweb.common.actor import current_request
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.inventory import services
 from helixweb.inventory.models import (
+    MAX_MACHINES,
     NAME_LENGTH,
     PROFILE_NAME_LENGTH,
     Change,
@@ -19,11 +24,13 @@ from helixweb.inventory.models import (
     Link,
     Node,
     NodeState,
+    Origin,
     Profile,
     ProfileVersion,
     RegionLink,
     SharedBandwidth,
 )
+from helixweb.inventory.stale_profiles import elsewhere_text, measured_elsewhere
 from helixweb.inventory.validators import validate_curve, validate_members, validate_name
 from planner.roofline import DATA_SHEETS
 
@@ -80,6 +87,24 @@ class ClusterSerializer(RowSerializer):
         read_only_fields = ["created_at"]
 
 
+class CutPairSerializer(serializers.Serializer[Any]):
+    """`source` finds no way to the data port of `target`; `why` as its system says it."""
+
+    source = serializers.CharField()  # type: ignore[assignment]
+    target = serializers.CharField()
+    endpoint = serializers.CharField()
+    why = serializers.CharField()
+    remedy = serializers.CharField()
+
+
+class ReachabilitySerializer(serializers.Serializer[Any]):
+    """Of the coordinators and nodes that can be heard; `untried` have not reported yet."""
+
+    processes = serializers.IntegerField()
+    untried = serializers.ListField(child=serializers.CharField())
+    cut = CutPairSerializer(many=True)
+
+
 class LanguageModelSerializer(RowSerializer):
     fixed_fields = ()
 
@@ -88,9 +113,31 @@ class LanguageModelSerializer(RowSerializer):
         fields = [
             "id", "name", "num_layers", "activation_bytes_per_token", "token_bytes",
             "bytes_per_layer", "checkpoint", "max_context_tokens", "num_heads", "num_kv_heads",
+            "head_dim", "embedding_bytes", "head_bytes", "architecture", "dtype", "vllm_flags",
             "created_at",
         ]  # fmt: skip
         read_only_fields = ["created_at"]
+        extra_kwargs = {key: {"required": False} for key in (*services.NEEDED_NUMBERS, "name")} | {
+            "checkpoint": {
+                "help_text": "A whole path on the nodes, or a name on the hub. Numbers that a new "
+                "model is sent without are read from it."
+            }
+        }
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Numbers that are left out are read from the checkpoint."""
+        missing = [key for key in services.NEEDED_NUMBERS if key not in attrs]
+        if self.instance is None and missing:
+            read = self.context.get("read")
+            if isinstance(read, services.CheckpointRefused):
+                raise read
+            if read is None:
+                told = "Give it, or a checkpoint to read it from; a batch reads none."
+                raise serializers.ValidationError({key: [told] for key in missing})
+            attrs = services.filled_from(read, attrs)
+        if self.instance is None and "name" not in attrs:
+            raise serializers.ValidationError({"name": ["Give it."]})
+        return attrs
 
 
 class ProfileLayerTimesSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
@@ -120,6 +167,32 @@ class BatchLimitsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     decode_max_tokens = serializers.ListField(child=serializers.IntegerField(min_value=1))
 
 
+class ProfileEndRoomSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """The most layers that a node can hold at an end of the model, and the KV room lost there."""
+
+    max_layers = serializers.IntegerField(min_value=0)
+    kv_token_layers_less = serializers.FloatField(
+        required=False, min_value=0, help_text="Tokens x layers less than in the middle."
+    )
+
+
+class ProfileKvMinimumSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """KV cache that layers must leave room for: so many requests of so many tokens."""
+
+    requests = serializers.IntegerField(min_value=1)
+    tokens = serializers.IntegerField(min_value=1)
+
+
+class ProfileMemorySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """What is left where a node holds the embedding, the output head, or both as well."""
+
+    first = ProfileEndRoomSerializer()
+    last = ProfileEndRoomSerializer()
+    both = ProfileEndRoomSerializer()
+    kv_minimum = ProfileKvMinimumSerializer(required=False)
+    reserve_bytes = serializers.FloatField(required=False, min_value=0)
+
+
 class ProfileSerializer(RowSerializer):
     fixed_fields = ("cluster", "model")
     tokens_per_s = serializers.ListField(
@@ -132,13 +205,16 @@ class ProfileSerializer(RowSerializer):
         required=False, allow_null=True, help_text="Null: derived from tokens_per_s."
     )
     batch_limits = BatchLimitsSerializer(required=False, allow_null=True)
+    memory = ProfileMemorySerializer(
+        required=False, allow_null=True, help_text="Null: the model's ends cost nothing."
+    )
 
     class Meta:
         model = Profile
         fields = [
             "id", "cluster", "model", "name", "gpu", "vram_bytes", "max_layers", "tokens_per_s",
-            "kv_capacity_token_layers", "layer_times", "batch_limits", "price_per_hour", "origin",
-            "recorded_at",
+            "kv_capacity_token_layers", "layer_times", "batch_limits", "memory", "price_per_hour",
+            "origin", "recorded_at",
         ]  # fmt: skip
 
 
@@ -182,7 +258,28 @@ class EstimateSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     )
 
 
+def refuse_measured_elsewhere(nodes: Iterable[Node], profile_name: str) -> None:
+    """Raises Conflicting if a node's hardware differs from that on which the profile was measured.
+    Callers skip it for a request that says `confirm_profile`."""
+    found = measured_elsewhere(nodes, profile_name)
+    if found is not None:
+        node, source = found
+        raise services.Conflicting(
+            _("%(node)s: %(why)s To confirm it, send confirm_profile: true.")
+            % {"node": node.name, "why": elsewhere_text(profile_name, source)}
+        )
+
+
+def confirm_profile_field() -> serializers.BooleanField:
+    return serializers.BooleanField(
+        required=False,
+        write_only=True,
+        help_text="Assign a profile that was measured on other hardware.",
+    )
+
+
 class NodeSerializer(RowSerializer):
+    confirm_profile = confirm_profile_field()
     state = serializers.SerializerMethodField()
     hardware = serializers.DictField(read_only=True, allow_null=True)
     tags: serializers.SlugRelatedField[Any] = serializers.SlugRelatedField(
@@ -193,9 +290,23 @@ class NodeSerializer(RowSerializer):
         model = Node
         fields = [
             "id", "cluster", "name", "region", "profile_name", "price_per_hour", "state", "uuid",
-            "hardware", "tags", *AGENT_FIELDS,
+            "hardware", "tags", *AGENT_FIELDS, "confirm_profile",
         ]  # fmt: skip
         read_only_fields = ["uuid", *AGENT_FIELDS]
+
+    def create(self, validated_data: dict[str, Any]) -> models.Model:
+        """Of a node without hardware: no measurement is known not to fit it."""
+        validated_data.pop("confirm_profile", None)
+        return super().create(validated_data)
+
+    def update(self, instance: models.Model, validated_data: dict[str, Any]) -> models.Model:
+        """Raises Conflicting also for an unconfirmed profile that was measured elsewhere."""
+        node = cast(Node, instance)
+        is_confirmed = validated_data.pop("confirm_profile", False)
+        name = validated_data.get("profile_name", node.profile_name)
+        if name != node.profile_name and not is_confirmed:
+            refuse_measured_elsewhere([node], name)
+        return super().update(instance, validated_data)
 
     def get_state(self, node: Node) -> NodeState:
         return node.state_at(timezone.now())
@@ -211,6 +322,7 @@ class BulkSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     )
     region = serializers.CharField(required=False)
     profile_name = serializers.CharField(required=False, allow_blank=True)
+    confirm_profile = confirm_profile_field()
     add_tags = serializers.ListField(child=serializers.CharField(), required=False)
     remove_tags = serializers.ListField(child=serializers.CharField(), required=False)
 
@@ -218,6 +330,7 @@ class BulkSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         """Call after `is_valid`. Raises InvalidProblem."""
         given = dict(self.validated_data)
         del given["nodes"]
+        given.pop("confirm_profile", None)
         for name in ("add_tags", "remove_tags"):
             given[name] = tuple(given.get(name, ()))
         return services.NodeChanges(**given)
@@ -234,6 +347,19 @@ class ChangeSerializer(serializers.ModelSerializer[Change]):
 
     before = serializers.DictField(read_only=True, allow_null=True)
     after = serializers.DictField(read_only=True, allow_null=True)
+    address = serializers.SerializerMethodField(
+        help_text="For administrators and whoever acted; empty for others."
+    )
+
+    api_key = serializers.SerializerMethodField(
+        help_text="The public part. For administrators and whoever acted; empty for others."
+    )
+
+    def get_api_key(self, line: Change) -> str:
+        return LogReader.of(current_request()).api_key(line)
+
+    def get_address(self, line: Change) -> str:
+        return LogReader.of(current_request()).address(line)
 
     class Meta:
         model = Change
@@ -257,13 +383,21 @@ class CoordinatorSerializer(serializers.ModelSerializer[Coordinator]):
         return coordinator.state_at(timezone.now())
 
 
-class LinkSerializer(RowSerializer):
+class _ConnectionSerializer(RowSerializer):
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Numbers that come without a source are a person's, which no measurement overwrites."""
+        if attrs.keys() & {"bandwidth_bytes_per_s", "latency_s"}:
+            attrs.setdefault("origin", Origin.ENTERED)
+        return attrs
+
+
+class LinkSerializer(_ConnectionSerializer):
     class Meta:
         model = Link
         fields = LINK_FIELDS
 
 
-class RegionLinkSerializer(RowSerializer):
+class RegionLinkSerializer(_ConnectionSerializer):
     class Meta:
         model = RegionLink
         fields = LINK_FIELDS
@@ -286,14 +420,19 @@ class SharedBandwidthSerializer(RowSerializer):
 class JoinTokenSerializer(StrictFieldsMixin, serializers.ModelSerializer[JoinToken]):
     """`secret` and `command` are in the answer to POST only, this once."""
 
+    machines = serializers.IntegerField(
+        default=1, min_value=1, max_value=MAX_MACHINES, help_text="How many it admits."
+    )
+    machines_admitted = serializers.IntegerField(read_only=True)
+    names_admitted = serializers.ListField(child=serializers.CharField(), read_only=True)
     secret = serializers.SerializerMethodField()
     command = serializers.SerializerMethodField()
 
     class Meta:
         model = JoinToken
         fields = [
-            "id", "cluster", "role", "created_at", "expires_at", "used_at", "used_by_name",
-            "secret", "command",
+            "id", "cluster", "role", "machines", "created_at", "expires_at", "machines_admitted",
+            "names_admitted", "used_at", "used_by_name", "secret", "command",
         ]  # fmt: skip
         read_only_fields = ["created_at", "expires_at", "used_at", "used_by_name"]
 

@@ -9,3 +9,7 @@ links_asked = Signal()
 # What is measured of a cluster's links now? Sent with cluster_id and now; receivers answer with
 # what "inventory/_live_links.html" shows, or None.
 links_at_work_asked = Signal()
+
+# A plan was asked for, but nodes lack profiles. Sent with cluster, model, user and now; receivers
+# answer with the names of nodes that are measured from now on.
+profiles_missing = Signal()

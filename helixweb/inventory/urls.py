@@ -92,6 +92,7 @@ urlpatterns = [
     ),
     path("models/", models.models, name="models"),
     path("models/new", models.model_new, name="model-new"),
+    path("models/read", models.model_read, name="model-read"),
     path("models/<int:pk>/", models.model, name="model"),
     path("models/<int:pk>/edit", models.model_edit, name="model-edit"),
     path("models/<int:pk>/delete", models.model_delete, name="model-delete"),

@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 
 from planner.domain.cluster import RESERVED_NAMES
 from runtime.protocol.coordinators import is_coordinator
+from runtime.protocol.vllm_flags import parse_vllm_flags
 
 MAX_LAYERS = 10_000
 TAG = re.compile(r"[\w.-]+")
@@ -107,6 +108,14 @@ def validate_http_url(value: str) -> None:
             )
             % {"value": repr(value)}
         )
+
+
+def validate_vllm_flags(value: str) -> None:
+    """Options of `vllm serve` that a site may pass on."""
+    try:
+        parse_vllm_flags(value)
+    except ValueError as error:
+        raise ValidationError(str(error)) from None
 
 
 def validate_curve(values: object) -> None:

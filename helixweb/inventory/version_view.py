@@ -47,7 +47,8 @@ class PointLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionLine:
-    """`used`: plans computed now stand on it. `slower`: it does so much less a second than
+    """`interpolation_error`: of decode steps between the sizes that were timed, as estimated; a
+    share. `used`: plans computed now stand on it. `slower`: it does so much less a second than
     what plans use, a share; None: not known."""
 
     row: ProfileVersion
@@ -57,6 +58,7 @@ class VersionLine:
     waited_s: float
     nic_bytes_per_s: float | None
     fits: tuple[FitLine, ...]
+    interpolation_error: float | None
     points: tuple[PointLine, ...]
     factors: tuple[tuple[str, float, float], ...]
 
@@ -100,6 +102,7 @@ def _line(row: ProfileVersion, used: Mapping[str, Any], *, is_used: bool) -> Ver
             for phase, key in (("prompt", "prompt_fit"), ("decode", "decode_fit"))
             if _is_fit(told.get(key))
         ),
+        interpolation_error=_share(told.get("interpolation_error")),
         points=tuple(_point(point) for point in told.get("points", ()) if _is_point(point)),
         factors=tuple(
             (phase, float(told[phase]["factor"]), float(told[phase]["error"]))
@@ -131,6 +134,10 @@ def _point(point: Mapping[str, Any]) -> PointLine:
 
 
 # Evidence of an imported file is whatever was in it.
+
+
+def _share(told: object) -> float | None:
+    return float(told) if isinstance(told, int | float) else None
 
 
 def _is_fit(told: object) -> bool:

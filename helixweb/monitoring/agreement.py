@@ -69,7 +69,10 @@ class Figure:
 
     @property
     def holds(self) -> bool | None:
-        return None if self.off is None else abs(self.off) <= self.limit
+        """True also where it serves better than predicted: more tokens/s, shorter times."""
+        if self.off is None:
+            return None
+        return (-self.off if self.is_rate else self.off) <= self.limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,13 +164,15 @@ class Broken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """Predicted against measured. `running`: requests at once on average, as both are of."""
+    """Predicted against measured. `running`: requests at once on average while there was any,
+    `predicted_running`: as many were simulated. None: none ran, nothing is predicted."""
 
     running: float | None
     figures: Sequence[Figure]
     nodes: Sequence[NodeSteps]
     links: Sequence[LinkRate]
     lengths: Sequence[MeanTokens]
+    predicted_running: float | None = None
 
     @property
     def broken(self) -> tuple[Broken, ...]:

@@ -6,10 +6,13 @@ class MonitoringConfig(AppConfig):
     label = "monitoring"
 
     def ready(self) -> None:
+        from helixweb.common.deferred import deferred
         from helixweb.common.metrics import register_metrics
         from helixweb.deployment.signals import report_received
-        from helixweb.monitoring import metrics
-        from helixweb.monitoring.receivers import keep_report
 
-        report_received.connect(keep_report, dispatch_uid="monitoring-keep-report")
-        register_metrics(metrics.collect)
+        report_received.connect(
+            deferred("helixweb.monitoring.receivers.keep_report"),
+            dispatch_uid="monitoring-keep-report",
+            weak=False,
+        )
+        register_metrics(deferred("helixweb.monitoring.metrics.collect"))

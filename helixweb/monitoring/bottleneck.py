@@ -1,11 +1,13 @@
 """What limits a cluster now, in words. Decides from numbers alone."""
 
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from helixweb.charts.quantities import bit_rate_text
 
@@ -39,6 +41,7 @@ class Limit(StrEnum):
     SILENT_NODE = "silent node"
     SLOW_NODE = "slow node"
     KV_CACHE = "KV cache"
+    CORES = "host CPU"
     COMPUTE = "compute"
     LINK = "link"
     ADMISSION = "admission"
@@ -53,7 +56,7 @@ class NodeLoad:
     `capacity_tokens_per_s` is what the plan takes it to be capable of, `kv_promised_ratio` what
     the coordinator counts on requests to need, of all its pages. `expected_busy_ratio` is the
     share of the time that its steps should have taken by its profile, `delayed_ratio` the share
-    that they were ready and waited for a core of their machine.
+    that they were ready and waited for a core of `host`, its machine ("": not known).
     """
 
     name: str
@@ -64,6 +67,7 @@ class NodeLoad:
     kv_promised_ratio: float | None
     expected_busy_ratio: float | None = None
     delayed_ratio: float = 0.0
+    host: str = ""
 
     @property
     def speed(self) -> float | None:
@@ -157,6 +161,7 @@ def bottleneck(load: Load) -> Finding:
         or _slow(load, heard)
         or _slow_link([link for link in load.links if link.limits])
         or _kv(load, heard)
+        or _cores(load, heard)
         or _compute(load, heard)
         or _link(load)
         or _slow_link([link for link in load.links if link.slow])
@@ -172,8 +177,7 @@ def _silent(load: Load) -> Finding | None:
     return Finding(
         limit=Limit.SILENT_NODE,
         subject=silent[0],
-        headline=_("%(silent)s not reporting; requests avoid what is not heard of.")
-        % {"silent": _named(silent)},
+        headline=_silence(silent),
         evidence=_("%(silent)s of %(nodes)s nodes are silent.")
         % {"silent": len(silent), "nodes": len(load.nodes)},
         advice=_("See the node's page for its last message; plan without it if it stays away."),
@@ -345,6 +349,35 @@ def _kv(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
     )
 
 
+def _cores(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
+    """The machine whose nodes wait for its cores most, if they could use more than it has."""
+    nodes_of: defaultdict[str, list[NodeLoad]] = defaultdict(list)
+    for node in heard:
+        nodes_of[node.host or node.name].append(node)
+
+    def delayed(host: str) -> float:
+        return sum(node.delayed_ratio for node in nodes_of[host])
+
+    host = max(nodes_of, key=delayed)
+    busy = sum(map(_busy, nodes_of[host]))
+    if busy < SATURATED or delayed(host) < CROWDED * busy:
+        return None
+    return Finding(
+        limit=Limit.CORES,
+        subject=host,
+        headline=_(
+            "The CPU of %(host)s limits: its nodes' steps wait for a core %(share)s of their time."
+        )
+        % {"host": host, "share": f"{delayed(host) / busy:.0%}"},
+        evidence=_("Its nodes: %(names)s.%(queue)s")
+        % {"names": ", ".join(node.name for node in nodes_of[host]), "queue": _queue(load)},
+        advice=_(
+            "Run fewer nodes or less other work on that machine, or give each node cores of its "
+            "own; profiles measured without that contention promise too much."
+        ),
+    )
+
+
 def _compute(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
     busiest = _busiest(heard)
     if _busy(busiest) < SATURATED:
@@ -439,12 +472,15 @@ def _requests(number: int) -> str:
     )
 
 
-def _named(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return f"{names[0]} is"
-    shown = ", ".join(names[:3])
-    return (
-        _("%(shown)s are") % {"shown": shown}
-        if len(names) <= 3
-        else _("%(shown)s and %(count)s more are") % {"shown": shown, "count": len(names) - 3}
-    )
+def _silence(names: Sequence[str]) -> str:
+    shown, more = ", ".join(names[:3]), len(names) - 3
+    if more > 0:
+        return _(
+            "%(shown)s and %(count)s more are not reporting; "
+            "requests avoid nodes that do not report."
+        ) % {"shown": shown, "count": more}
+    return ngettext(
+        "%(shown)s is not reporting; requests avoid nodes that do not report.",
+        "%(shown)s are not reporting; requests avoid nodes that do not report.",
+        len(names),
+    ) % {"shown": shown}

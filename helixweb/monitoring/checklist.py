@@ -1,74 +1,123 @@
-"""The way from nothing to the first token, as far as a cluster has come. Reads only."""
+"""The steps from an empty site to the first token of a cluster, and how far each one is.
 
+Reads only.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
+from django.db.models import Q
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
-from helixweb.deployment.models import Deployment, LatestReport
+from helixweb.charts.quantities import bytes_text
+from helixweb.common.models import ApiKey
+from helixweb.deployment.models import STANDING, Deployment, LatestReport, Profiling, Status
+from helixweb.deployment.profiling import nodes_to_measure, nodes_without_profile
 from helixweb.deployment.services import find_obstacles
-from helixweb.inventory.models import Cluster, NodeState
+from helixweb.inventory.models import Cluster, LanguageModel, NodeState
 from helixweb.inventory.node_list import state_counts
 from helixweb.inventory.presentation import cluster_network
+from helixweb.monitoring.models import TracedRequest
 from helixweb.monitoring.presentation import live_deployment
 from helixweb.planning.models import Plan, PlanRun
+from runtime.protocol.phases import Phase
+
+NAMED = 3  # of more nodes only their number is said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """`text` says how far it is; `action` is the words of the link to where it is done."""
+    """`text` says how far it is, or what it waits for; `action` is the label of the link to where
+    it is done, or, with `fields`, of the button that does it by posting these. `progress`: 0 to 1
+    while something is under way, else None."""
 
     title: str
     done: bool
     text: str
     url: str
     action: str
+    progress: float | None = None
+    fields: Mapping[str, int] | None = None
 
 
-def checklist(cluster: Cluster | None, *, now: datetime) -> tuple[Step, ...]:
-    """Add nodes, know the network, plan, deploy, chat; empty once all that has worked."""
-    if cluster is None:
-        return _before_any_cluster()
-    live, first_token = live_deployment(cluster), _first_token(cluster)
-    if live is not None and live.ready_at is not None and first_token.done:
-        return ()
+def has_served(cluster: Cluster) -> bool:
+    """True if what is deployed was ready, and the cluster has put out a token."""
+    live = live_deployment(cluster)
+    return live is not None and live.ready_at is not None and _asked(cluster, live).done
+
+
+def checklist(cluster: Cluster | None, *, user: Any, now: datetime) -> tuple[Step, ...]:
+    """Model, machines, measurements, plan, deployment, first answer, and an API key of `user`."""
+    live = live_deployment(cluster) if cluster else None
     plans = Plan.objects.filter(cluster=cluster).select_related("model")
     plan = plans.defer("document", "problem").first()
+    run = PlanRun.objects.filter(cluster=cluster).select_related("model").defer("problem").first()
+    model = _model(live, plan, run)
     return (
-        _nodes(cluster, now),
-        _network(cluster),
-        _plan(cluster, plan),
+        _model_step(model),
+        _machines(cluster, now),
+        _speeds(cluster, model),
+        _links(cluster),
+        _compute(cluster, model, plan, run, now),
         _deploy(live, plan, now),
-        first_token,
+        _asked(cluster, live),
+        _api_key(cluster, user, now),
     )
 
 
-def _before_any_cluster() -> tuple[Step, ...]:
-    return (
-        Step(
-            title=_("Add nodes"),
+def _model(live: Deployment | None, plan: Plan | None, run: PlanRun | None) -> LanguageModel | None:
+    """What is served, else what was planned for last, else the newest that nodes can load."""
+    for row in (live, plan, run):
+        if row is not None:
+            return row.model
+    newest = LanguageModel.objects.order_by("-pk")
+    return newest.exclude(checkpoint="").first() or newest.first()
+
+
+def _model_step(model: LanguageModel | None) -> Step:
+    if model is None:
+        return Step(
+            title=_("Add a model"),
             done=False,
-            text=_("Make a cluster and let machines join it, or import a problem file."),
+            text=_("Name a folder, a GGUF file, or a repository of a model hub."),
+            url=reverse("model-new"),
+            action=_("New model"),
+        )
+    known = {
+        "model": model.name,
+        "layers": model.num_layers,
+        "size": bytes_text(model.total_bytes),
+    }
+    return Step(
+        title=_("Add a model"),
+        done=bool(model.checkpoint),
+        text=_("%(model)s: %(layers)s layers, %(size)s.") % known
+        if model.checkpoint
+        else _("%(model)s has no checkpoint yet, so nodes can neither measure nor load it.")
+        % known,
+        url=reverse("model", args=[model.pk]),
+        action=_("Model"),
+    )
+
+
+def _machines(cluster: Cluster | None, now: datetime) -> Step:
+    title = _("Add machines")
+    if cluster is None:
+        return Step(
+            title=title,
+            done=False,
+            text=_("Create a cluster and let machines join it, or import a problem file."),
             url=reverse("clusters"),
             action=_("Clusters"),
-        ),
-        *(
-            Step(title=title, done=False, text=text, url="", action="")
-            for title, text in (
-                (_("Know the network"), _("Links between the nodes.")),
-                (_("Plan"), _("The best placement of a model's layers, against a proven bound.")),
-                (_("Deploy"), _("The nodes load their layers.")),
-                (_("Chat"), _("The first token.")),
-            )
-        ),
-    )
-
-
-def _nodes(cluster: Cluster, now: datetime) -> Step:
+        )
     states = state_counts(cluster.nodes.all(), now=now)
     nodes = sum(states.values())
     joined = nodes - states[NodeState.DECLARED.value]
+    has_coordinator = cluster.coordinators.exists()
     if not nodes:
         text = _("No node yet. Run the join command on each machine.")
     elif joined < nodes:
@@ -81,73 +130,168 @@ def _nodes(cluster: Cluster, now: datetime) -> Step:
             "joined": joined,
             "online": states[NodeState.ONLINE.value],
         }
+    if not has_coordinator:
+        text += " " + _("No coordinator has joined yet.")
     return Step(
-        title=_("Add nodes"),
-        done=nodes > 0,
+        title=title,
+        done=0 < joined == nodes and has_coordinator,
         text=text,
         url=reverse("cluster", args=[cluster.pk]),
         action=_("Nodes and join command"),
+        progress=joined / nodes if 0 < joined < nodes else None,
     )
 
 
-def _network(cluster: Cluster) -> Step:
+def _speeds(cluster: Cluster | None, model: LanguageModel | None) -> Step:
+    """A profile of the model for every node; of those that are measured now, how far they are."""
+    title = _("Measure the nodes")
+    nodes = cluster.nodes.count() if cluster else 0
+    if cluster is None or model is None or not nodes:
+        text = _("Needs a model.") if nodes else _("Needs machines.")
+        return Step(title=title, done=False, text=text, url="", action="")
+    unmeasured = nodes_without_profile(cluster, model)
+    missing = unmeasured.count()
+    told = _("%(known)s of %(nodes)s nodes have a profile for %(model)s.") % {
+        "known": nodes - missing,
+        "nodes": nodes,
+        "model": model.name,
+    }
+    orders = Profiling.objects.filter(node__cluster=cluster, model=model).select_related("node")
+    standing = list(orders.filter(state__in=STANDING).order_by("node__name"))
+    failed = orders.filter(state=Profiling.State.FAILED, node__in=unmeasured)
+    last_failed = failed.exclude(node__in=[row.node_id for row in standing]).first()
+    if standing:
+        told += " " + _("Under way: %(nodes)s.") % {"nodes": _orders(standing)}
+    if last_failed is not None:
+        told += " " + _("%(node)s failed: %(message)s") % {
+            "node": last_failed.node.name,
+            "message": last_failed.message,
+        }
+    can_order = bool(nodes_to_measure(cluster, model))
+    return Step(
+        title=title,
+        done=not missing,
+        text=told,
+        url=_measuring_url(cluster, can_order=can_order) if missing else reverse("profiles"),
+        action=_("Measure all nodes")
+        if can_order
+        else _("Measure the nodes")
+        if missing
+        else _("Profiles"),
+        progress=_mean(row.done for row in standing),
+        fields={"model": model.pk, "overview": 1} if can_order else None,
+    )
+
+
+def _measuring_url(cluster: Cluster, *, can_order: bool) -> str:
+    """Where all nodes are measured by one click, or how far that is."""
+    if can_order:
+        return reverse("cluster-measure", args=[cluster.pk])
+    return reverse("cluster", args=[cluster.pk]) + "#measuring"
+
+
+def _orders(standing: list[Profiling]) -> str:
+    if len(standing) > NAMED:
+        return ngettext("%(count)s node", "%(count)s nodes", len(standing)) % {
+            "count": len(standing)
+        }
+    return ", ".join(f"{row.node.name} {row.done:.0%}" for row in standing)
+
+
+def _mean(shares: Iterable[float]) -> float | None:
+    known = list(shares)
+    return sum(known) / len(known) if known else None
+
+
+def _links(cluster: Cluster | None) -> Step:
+    title = _("Measure the links")
+    if cluster is None:
+        return Step(title=title, done=False, text=_("Needs machines."), url="", action="")
     network = cluster_network(cluster)
     known = network.known
     return Step(
-        title=_("Know the network"),
+        title=title,
         done=0 < known == network.possible,
         text=_("%(known)s of %(possible)s directed links are known.")
         % {"known": known, "possible": network.possible}
         if network.possible
-        else _("No pair of machines yet."),
+        else _("Needs machines."),
         url=reverse("network", args=[cluster.pk]),
         action=_("Network"),
     )
 
 
-def _plan(cluster: Cluster, plan: Plan | None) -> Step:
+def _compute(
+    cluster: Cluster | None,
+    model: LanguageModel | None,
+    plan: Plan | None,
+    run: PlanRun | None,
+    now: datetime,
+) -> Step:
+    title = _("Compute a plan")
+    if run is not None and not run.is_finished and cluster is not None:
+        text = (
+            _("Searching; the best so far carries %(flow)s tokens/s.")
+            % {"flow": f"{run.flow_tokens_per_s:,.0f}"}
+            if run.flow_tokens_per_s
+            else _("The last search is %(status)s.") % {"status": _(run.status)}
+        )
+        elapsed_s = (now - run.started_at).total_seconds() if run.started_at else 0.0
+        return Step(
+            title=title,
+            done=plan is not None,
+            text=text,
+            url=reverse("plan-run", args=[run.pk]),
+            action=_("Search"),
+            progress=min(1.0, elapsed_s / run.options["time_limit_s"]),
+        )
+    new = reverse("plan-run-new")
+    query = f"?cluster={cluster.pk}" if cluster else ""
+    query += f"&model={model.pk}" if query and model else ""
     if plan is not None:
         text = _("%(model)s: max flow %(flow_tokens_per_s)s tokens/s.") % {
             "model": plan.model,
             "flow_tokens_per_s": f"{plan.flow_tokens_per_s:,.0f}",
         }
+    elif run is not None:
+        text = _("The last search is %(status)s.") % {"status": _(run.status)}
+        text += f" {run.error}" if run.error else ""
     else:
-        run = PlanRun.objects.filter(cluster=cluster).defer("problem").first()
-        text = (
-            _("The last search is %(status)s.") % {"status": _(run.status)}
-            if run
-            else _("No search for a plan yet.")
-        )
+        text = _("No search for a plan yet.")
     return Step(
-        title=_("Plan"),
-        done=plan is not None,
-        text=text,
-        url=f"{reverse('plan-run-new')}?cluster={cluster.pk}",
-        action=_("Compute a plan"),
+        title=title, done=plan is not None, text=text, url=new + query, action=_("Compute a plan")
     )
 
 
 def _deploy(live: Deployment | None, plan: Plan | None, now: datetime) -> Step:
+    title = _("Deploy")
     if live is not None:
+        text = _("%(model_name)s is %(status)s.") % {
+            "model_name": live.model_name,
+            "status": _(live.status),
+        }
+        text += f" {live.message}" if live.message else ""
+        phases = list(live.assignments.values_list("phase", "observed_generation"))
+        ready = sum(told == (Phase.READY.value, live.generation) for told in phases)
+        is_loading = live.status == Status.DEPLOYING and phases
+        if is_loading:
+            text += " " + _("%(ready)s of %(nodes)s nodes are ready.") % {
+                "ready": ready,
+                "nodes": len(phases),
+            }
         return Step(
-            title=_("Deploy"),
+            title=title,
             done=live.ready_at is not None,
-            text=_("%(model_name)s is %(status)s.")
-            % {"model_name": live.model_name, "status": _(live.status)},
+            text=text,
             url=reverse("deployment", args=[live.pk]),
             action=_("Deployment"),
+            progress=ready / len(phases) if is_loading else None,
         )
     if plan is None:
-        return Step(
-            title=_("Deploy"),
-            done=False,
-            text=_("Needs a plan."),
-            url=reverse("deployments"),
-            action=_("Deployments"),
-        )
+        return Step(title=title, done=False, text=_("Needs a plan."), url="", action="")
     obstacles = find_obstacles(plan, now=now)
     return Step(
-        title=_("Deploy"),
+        title=title,
         done=False,
         text=obstacles[0] if obstacles else _("The plan can be deployed now."),
         url=f"{reverse('deployment-new')}?plan={plan.pk}",
@@ -155,16 +299,41 @@ def _deploy(live: Deployment | None, plan: Plan | None, now: datetime) -> Step:
     )
 
 
-def _first_token(cluster: Cluster) -> Step:
+def _asked(cluster: Cluster | None, live: Deployment | None) -> Step:
     told = LatestReport.objects.filter(coordinator__cluster=cluster)
     tokens = sum(told.values_list("report__output_tokens_total", flat=True))
+    served = TracedRequest.objects.filter(cluster=cluster, output_tokens__gt=0)
+    if tokens:
+        text = _("%(tokens)s tokens put out since the coordinator started.") % {
+            "tokens": f"{tokens:,}"
+        }
+    else:
+        text = _("No token yet.") if live else _("Needs a deployment.")
+    query = f"?deployment={live.pk}" if live else ""
     return Step(
-        title=_("Chat"),
-        done=tokens > 0,
-        text=_("%(tokens)s tokens put out since the coordinator started.")
-        % {"tokens": f"{tokens:,}"}
-        if tokens
-        else _("No token yet since the coordinator started."),
-        url=reverse("playground"),
+        title=_("Ask the model"),
+        done=tokens > 0 or served.exists(),
+        text=text,
+        url=reverse("playground") + query if live else "",
         action=_("Playground"),
+    )
+
+
+def _api_key(cluster: Cluster | None, user: Any, now: datetime) -> Step:
+    """For programs; the playground needs none."""
+    usable = ApiKey.objects.filter(
+        Q(expires_at=None) | Q(expires_at__gt=now),
+        Q(cluster=None) | Q(cluster=cluster),
+        user=user,
+        revoked_at=None,
+    )
+    keys = sum("serve" in scopes for scopes in usable.values_list("scopes", flat=True))
+    return Step(
+        title=_("Create an API key"),
+        done=keys > 0,
+        text=_("Your keys that may send requests: %(count)s.") % {"count": keys}
+        if keys
+        else _("Programs send it with every request; the playground needs none."),
+        url=reverse("api-keys"),
+        action=_("API keys"),
     )

@@ -1,6 +1,7 @@
 """The flow of the last minute over every connection. Reads only."""
 
 from helixweb.charts.chart import Chart
+from helixweb.charts.load_flow import load_flow
 from helixweb.charts.measured_flow import PlannedFlow, measured_flow, planned_flow
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
@@ -14,6 +15,12 @@ from planner.domain.problem import Problem
 def flow_chart(cluster: Cluster, serving: Serving, sample: MetricSample | None) -> Chart:
     """Measured until `sample` beside planned."""
     return measured_flow(_planned(serving.row), measured_rates(cluster, sample))
+
+
+def load_chart(cluster: Cluster, serving: Serving, sample: MetricSample | None) -> Chart:
+    """How full nodes and links are, until `sample`."""
+    busy = {node.name: node.busy_ratio for node in serving.nodes}
+    return load_flow(_planned(serving.row), measured_rates(cluster, sample), busy)
 
 
 @kept

@@ -12,6 +12,7 @@ from helixweb.charts.latency import latency
 from helixweb.charts.latency_heat import latency_heat
 from helixweb.charts.markers import Marker, marked
 from helixweb.charts.throughput import requests_in_system, throughput
+from helixweb.charts.time_lines import small
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.history import has_simulated, points, smallest_step_s
@@ -38,6 +39,7 @@ class Range:
 
 RANGES = (
     Range(name="5m", title=gettext_noop("5 minutes"), length=timedelta(minutes=5)),
+    Range(name="15m", title=gettext_noop("15 minutes"), length=timedelta(minutes=15)),
     Range(name="1h", title=gettext_noop("1 hour"), length=timedelta(hours=1)),
     Range(name="6h", title=gettext_noop("6 hours"), length=timedelta(hours=6)),
     Range(name="24h", title=gettext_noop("24 hours"), length=timedelta(hours=24)),
@@ -98,6 +100,14 @@ def history(cluster: Cluster, range_: Range, *, now: datetime) -> History:
         requests=over(
             requests_in_system(times, running=values("running"), waiting=values("waiting")),
         ),
+    )
+
+
+def small_history(cluster: Cluster, range_: Range, *, now: datetime) -> History:
+    """The same; its charts of tokens, TTFT and ITL are for a few dozen pixels."""
+    whole = history(cluster, range_, now=now)
+    return dataclasses.replace(
+        whole, tokens=small(whole.tokens), ttft=small(whole.ttft), itl=small(whole.itl)
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from helixweb.inventory.models import Cluster
+from helixweb.inventory.models import Cluster, Node
 from helixweb.monitoring.bottleneck import Finding, Load, NodeLoad, bottleneck
 from helixweb.monitoring.history import current_sample
 from helixweb.monitoring.link_loads import link_loads
@@ -41,6 +41,15 @@ def finding_of(cluster: Cluster, *, now: datetime) -> Finding | None:
     return find(cluster, serving, sample, now=now)
 
 
+_OF_HOST = ("name", "cluster", "data_endpoint", "hardware")
+
+
+def _host(node: Node) -> str:
+    """The machine by its name and the address that others dial: names alone may repeat."""
+    name = (node.hardware or {}).get("hostname", "")
+    return f"{name} ({node.host})" if name and node.host != name else node.host
+
+
 def find(
     cluster: Cluster, serving: Serving | None, sample: MetricSample | None, *, now: datetime
 ) -> Finding | None:
@@ -48,6 +57,7 @@ def find(
     if serving is None or sample is None:
         return None
     lately = _lately(cluster, serving, sample)
+    hosts = {node.name: _host(node) for node in cluster.nodes.only(*_OF_HOST)}
     load = Load(
         nodes=[
             NodeLoad(
@@ -59,6 +69,7 @@ def find(
                 if node.name in lately
                 else None,
                 delayed_ratio=lately[node.name].delayed_ratio if node.name in lately else 0.0,
+                host=hosts.get(node.name, ""),
                 kv_used_ratio=node.kv_used_ratio,
                 kv_promised_ratio=node.kv_promised_ratio,
             )

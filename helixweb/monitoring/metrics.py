@@ -23,7 +23,7 @@ def collect(now: datetime) -> Iterator[Metric]:
         if sample is not None:
             yield from _of_sample(cluster.name, sample)
         if serving is not None:
-            yield from _of_plan(cluster.name, serving, sample)
+            yield from _of_plan(cluster.name, serving)
             yield from _of_nodes(cluster.name, serving)
 
 
@@ -61,7 +61,7 @@ def _of_sample(cluster: str, sample: MetricSample) -> Iterator[Metric]:
     )
 
 
-def _of_plan(cluster: str, serving: Serving, sample: MetricSample | None) -> Iterator[Metric]:
+def _of_plan(cluster: str, serving: Serving) -> Iterator[Metric]:
     labels = {"cluster": cluster}
     for name, words, value in (
         ("flow", "Maximum flow of the plan", serving.max_flow_tokens_per_s),
@@ -73,11 +73,6 @@ def _of_plan(cluster: str, serving: Serving, sample: MetricSample | None) -> Ite
         ),
     ):
         yield gauge(f"helix_plan_{name}_tokens_per_second", words, [(labels, value)])
-    yield gauge(
-        "helix_plan_efficiency_ratio",
-        "Measured output by the forecast, without one all tokens by the maximum flow",
-        [(labels, serving.efficiency(sample))],
-    )
 
 
 def _of_nodes(cluster: str, serving: Serving) -> Iterator[Metric]:

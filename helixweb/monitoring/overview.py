@@ -8,9 +8,10 @@ from typing import Any
 from helixweb.common.models import Event
 from helixweb.common.sentences import in_words
 from helixweb.deployment.models import LIVE, Deployment
+from helixweb.deployment.services import Outage, outage_of
 from helixweb.inventory.models import Cluster, NodeState
 from helixweb.inventory.node_list import state_counts_by_cluster
-from helixweb.monitoring.checklist import Step, checklist
+from helixweb.monitoring.checklist import Step, checklist, has_served
 from helixweb.monitoring.history import current_sample, with_newest
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.presentation import Serving, numbers, serving_of
@@ -41,28 +42,28 @@ class NewsItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """`serving` is what `cluster` serves; `sample` its current numbers. None: not there."""
+    """`serving` is what `cluster` serves, or `outage` says why nothing does; `sample` its current
+    numbers. None: not there. `is_set_up`: what is deployed has put out a token."""
 
     cluster: Cluster | None
     line: ClusterLine | None
+    is_set_up: bool
     steps: tuple[Step, ...]
     serving: Serving | None
+    outage: Outage | None
     sample: MetricSample | None
     lines: tuple[ClusterLine, ...]
     news: tuple[NewsItem, ...]
 
     @property
-    def is_set_up(self) -> bool:
-        return not self.steps
+    def is_moving(self) -> bool:
+        """True while a step is under way: it reports its progress to no topic of the page."""
+        return any(step.progress is not None for step in self.steps)
 
     @property
     def numbers(self) -> Mapping[str, Any]:
         """Of the sample; None each while there is none."""
         return numbers(self.sample)
-
-    @property
-    def efficiency(self) -> float | None:
-        return self.serving.efficiency(self.sample) if self.serving else None
 
 
 def focus() -> Cluster | None:
@@ -76,15 +77,20 @@ def focus() -> Cluster | None:
     return live.cluster if live else Cluster.objects.order_by("-pk").first()
 
 
-def overview_of(cluster: Cluster | None, *, now: datetime) -> Overview:
-    """Everything at once."""
+def overview_of(cluster: Cluster | None, *, user: Any, is_refresh: bool, now: datetime) -> Overview:
+    """Everything at once, for `user`; a refresh leaves out the steps once all have been taken."""
     lines = tuple(_lines(now))
     sample = current_sample(cluster, now=now) if cluster else None
+    serving = serving_of(cluster, sample) if cluster else None
+    live = serving.deployment if serving else None
+    is_set_up = cluster is not None and has_served(cluster)
     return Overview(
         cluster=cluster,
         line=next((line for line in lines if line.cluster == cluster), None),
-        steps=checklist(cluster, now=now),
-        serving=serving_of(cluster, sample) if cluster else None,
+        is_set_up=is_set_up,
+        steps=() if is_set_up and is_refresh else checklist(cluster, user=user, now=now),
+        serving=serving,
+        outage=outage_of(live, now=now) if live else None,
         sample=sample,
         lines=lines,
         news=_news(),

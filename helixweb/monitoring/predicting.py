@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Avg, F
+from django.db.models import Avg, F, Q, QuerySet
 
 from helixweb.deployment.models import Deployment, Status
 from helixweb.monitoring.models import LivePrediction, MetricSample, TracedRequest
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 # Load and figures are means over so long; lengths are those of the last requests.
 LOOKED_BACK = timedelta(seconds=60)
 LENGTHS_OF = 200
+IS_BUSY = Q(running__gt=0) | Q(waiting__gt=0)
 LEAST_RUNNING = 0.5
 # What is known is good enough for a load that differs by less, and for so long.
 CHANGED = 0.15
@@ -36,7 +37,7 @@ WARM_UP_S, WINDOW_S = 60.0, 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresentLoad:
-    """Requests at once, running or waiting, and what they are like, on average."""
+    """Requests at once, running or waiting, while there was any; and their mean lengths."""
 
     running: float
     mean_prompt_tokens: float
@@ -48,7 +49,7 @@ def predict_live(now: datetime) -> None:
     serving = Deployment.objects.filter(status__in=(Status.READY, Status.DEGRADED))
     for deployment in serving.select_related("plan").defer("serving_plan"):
         load = present_load(deployment, now=now)
-        if load is None or _is_known(deployment, load, now=now):
+        if load is None or prediction_at(deployment, load, now=now) is not None:
             continue
         try:
             forecast = forecast_at(deployment, load)
@@ -69,16 +70,23 @@ def predict_live(now: datetime) -> None:
             )
 
 
-def present_load(deployment: Deployment, *, now: datetime) -> PresentLoad | None:
-    """None: there is hardly any."""
-    samples = MetricSample.objects.filter(
+def recent_samples(deployment: Deployment, *, now: datetime) -> QuerySet[MetricSample]:
+    """Of the present generation, over the time that load and figures are means of."""
+    return MetricSample.objects.filter(
         cluster=deployment.cluster_id,
         generation=deployment.generation,
         second__gte=int((now - LOOKED_BACK).timestamp()),
         simulated_plan=None,
     )
-    running = samples.aggregate(mean=Avg(F("running") + F("waiting")))["mean"]
-    if running is None or running < LEAST_RUNNING:
+
+
+def present_load(deployment: Deployment, *, now: datetime) -> PresentLoad | None:
+    """None: there is hardly any."""
+    here = F("running") + F("waiting")
+    found = recent_samples(deployment, now=now).aggregate(
+        mean=Avg(here), while_busy=Avg(here, filter=IS_BUSY)
+    )
+    if found["mean"] is None or found["mean"] < LEAST_RUNNING:
         return None
     ended = TracedRequest.objects.filter(
         cluster=deployment.cluster_id, generation=deployment.generation, tpot_s__isnull=False
@@ -88,7 +96,7 @@ def present_load(deployment: Deployment, *, now: datetime) -> PresentLoad | None
         return None
     prompts, outputs = zip(*lengths, strict=True)
     return PresentLoad(
-        running=running,
+        running=found["while_busy"],
         mean_prompt_tokens=sum(prompts) / len(prompts),
         mean_output_tokens=sum(outputs) / len(outputs),
     )
@@ -122,13 +130,15 @@ def forecast_at(deployment: Deployment, load: PresentLoad) -> Forecast | None:
     )
 
 
-def _is_known(deployment: Deployment, load: PresentLoad, *, now: datetime) -> bool:
+def prediction_at(
+    deployment: Deployment, load: PresentLoad, *, now: datetime
+) -> LivePrediction | None:
+    """What is predicted of this very load; None: nothing, or of another one."""
     row = LivePrediction.objects.filter(
         deployment=deployment, generation=deployment.generation, at__gt=now - KEPT_FOR
     ).first()
-    if row is None:
-        return False
-    return all(
+    is_of_load = row is not None and all(
         abs(getattr(row, name) - getattr(load, name)) <= CHANGED * getattr(row, name)
         for name in ("running", "mean_prompt_tokens", "mean_output_tokens")
     )
+    return row if is_of_load else None

@@ -16,7 +16,6 @@ from helixweb.common import events
 from helixweb.common.rest.views import RestView
 from helixweb.deployment.models import Deployment
 from helixweb.monitoring.agreement import Agreement
-from helixweb.monitoring.models import LivePrediction
 from helixweb.monitoring.predictions import agreement_of
 from helixweb.monitoring.serializers import AgreementSerializer
 from helixweb.planning.stored import stored_plan
@@ -35,9 +34,6 @@ def predictions(request: HttpRequest, pk: int) -> HttpResponse:
         "agreement": agreement,
         "has_instances": bool(stored_plan(deployment.plan).instances),
         "broken": [(line, ids.get(line.node)) for line in agreement.broken],
-        "prediction": LivePrediction.objects.filter(
-            deployment=deployment, generation=deployment.generation
-        ).first(),
         "last_event_id": last_event_id,
     }
     return render(request, "monitoring/predictions.html", context)

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from django.db.models import Avg
+from django.db.models import Avg, QuerySet
 
 from helixweb.deployment.live_links import live_links
 from helixweb.deployment.models import Deployment
@@ -20,7 +20,12 @@ from helixweb.monitoring.agreement import (
 )
 from helixweb.monitoring.link_loads import link_loads
 from helixweb.monitoring.models import LivePrediction, MetricSample
-from helixweb.monitoring.predicting import LOOKED_BACK, PresentLoad, present_load
+from helixweb.monitoring.predicting import (
+    PresentLoad,
+    prediction_at,
+    present_load,
+    recent_samples,
+)
 from helixweb.monitoring.step_factors import Observed, observed_steps
 from helixweb.planning.simulating import forecast_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
@@ -28,40 +33,64 @@ from planner.roofline import is_estimated
 
 LEAST_WINDOWS = 3
 LEAST_BUSY_S = 1.0
+RATES_COVER_S = 10  # a sample's rates are means over the coordinator's last seconds
 
 
 def agreement_of(deployment: Deployment, *, now: datetime) -> Agreement:
     """`deployment` with its plan."""
     load = present_load(deployment, now=now)
+    prediction = None if load is None else prediction_at(deployment, load, now=now)
     return Agreement(
         running=None if load is None else load.running,
-        figures=tuple(_figures(deployment, now=now)),
+        predicted_running=None if prediction is None else prediction.running,
+        figures=tuple(_figures(deployment, load, prediction, now=now)),
         nodes=tuple(_nodes(deployment, now=now)),
         links=tuple(_links(deployment, now=now)),
         lengths=_lengths(deployment, load),
     )
 
 
-def _figures(deployment: Deployment, *, now: datetime) -> Iterator[Figure]:
-    measured = MetricSample.objects.filter(
-        cluster=deployment.cluster_id,
-        generation=deployment.generation,
-        second__gte=int((now - LOOKED_BACK).timestamp()),
-        simulated_plan=None,
-    ).aggregate(output=Avg("output_tokens_per_s"), ttft=Avg("ttft_p50_s"), tpot=Avg("tpot_p50_s"))
-    row = LivePrediction.objects.filter(
-        deployment=deployment, generation=deployment.generation
-    ).first()
-    forecast = None if row is None else forecast_from_json(row.forecast)
+def _figures(
+    deployment: Deployment,
+    load: PresentLoad | None,
+    prediction: LivePrediction | None,
+    *,
+    now: datetime,
+) -> Iterator[Figure]:
+    """Both at the same load: without one there is nothing to measure, and a prediction of another
+    load is none of this one."""
+    if load is None:
+        yield from (Figure(quantity=one, predicted=None, measured=None) for one in Quantity)
+        return
+    recent = recent_samples(deployment, now=now)
+    latencies = recent.aggregate(ttft=Avg("ttft_p50_s"), tpot=Avg("tpot_p50_s"))
+    measured = (_output_while_busy(recent), latencies["ttft"], latencies["tpot"])
+    forecast = None if prediction is None else forecast_from_json(prediction.forecast)
     predicted: tuple[float | None, float | None, float | None] = (None, None, None)
     if forecast is not None:
         predicted = (
             forecast.decode_tokens_per_s, forecast.ttft.p50_s or None, forecast.tpot.p50_s or None,
         )  # fmt: skip
-    for quantity, foreseen, key in zip(
-        Quantity, predicted, ("output", "ttft", "tpot"), strict=True
-    ):
-        yield Figure(quantity=quantity, predicted=foreseen, measured=measured[key])
+    for quantity, foreseen, found in zip(Quantity, predicted, measured, strict=True):
+        yield Figure(quantity=quantity, predicted=foreseen, measured=found)
+
+
+def _output_while_busy(samples: QuerySet[MetricSample]) -> float | None:
+    """Mean output tokens/s of moments whose rate covers no idle time; None: there was none."""
+    told = list(
+        samples.order_by("second").values_list(
+            "second", "running", "waiting", "output_tokens_per_s"
+        )
+    )
+    rates, busy_since = [], None
+    for second, running, waiting, output in told:
+        if not running + waiting:
+            busy_since = None
+            continue
+        busy_since = second if busy_since is None else busy_since
+        if second - busy_since >= RATES_COVER_S:
+            rates.append(output)
+    return statistics.mean(rates) if rates else None
 
 
 def _nodes(deployment: Deployment, *, now: datetime) -> Iterator[NodeSteps]:

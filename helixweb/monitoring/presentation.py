@@ -12,10 +12,10 @@ from helixweb.charts.flow_share import FlowShare, flow_share
 from helixweb.charts.node_bars import NodeShare, node_bars
 from helixweb.deployment.models import LIVE, Deployment
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.expected import output_forecast
 from helixweb.monitoring.history import FIELDS
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.services import NODE_NUMBERS, cluster_numbers, node_numbers
+from helixweb.planning.expected import output_forecast
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan
 from planner.domain.placement import LayerRange
@@ -65,26 +65,6 @@ class Serving:
     @property
     def max_flow_tokens_per_s(self) -> float:
         return self.plan.flow.value_tokens_per_s
-
-    def efficiency(self, sample: MetricSample | None) -> float | None:
-        """Output tokens/s measured ÷ forecast; without a forecast prompt and output ÷ max flow."""
-        if sample is None:
-            return None
-        if self.forecast_tokens_per_s:
-            return sample.output_tokens_per_s / self.forecast_tokens_per_s
-        if self.max_flow_tokens_per_s <= 0:
-            return None
-        measured = sample.prompt_tokens_per_s + sample.output_tokens_per_s
-        return measured / self.max_flow_tokens_per_s
-
-    @property
-    def efficiency_of(self) -> str:
-        """What efficiency divides by what."""
-        return (
-            _("output ÷ forecast")
-            if self.forecast_tokens_per_s
-            else _("prompt + output ÷ max flow")
-        )
 
     @property
     def kv_used_ratio(self) -> float | None:

@@ -3,10 +3,12 @@
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
+from helixweb.monitoring.live_requests import live_requests
 from helixweb.monitoring.models import TracedRequest
 from helixweb.monitoring.request_filters import RequestFilter
 from helixweb.monitoring.request_view import request_view
@@ -18,7 +20,13 @@ REQUESTS_PER_PAGE = 50
 @require_GET
 @never_cache
 def requests(request: HttpRequest) -> HttpResponse:
-    """Filters, order and page are in the address; what cannot be read filters nothing."""
+    """Filters, order and page are in the address; what cannot be read filters nothing.
+
+    Requests that wait or run stand above the list; htmx fetches them alone.
+    """
+    live = live_requests(now=timezone.now())
+    if "HX-Request" in request.headers:
+        return render(request, "monitoring/_live_requests.html", {"live": live})
     chosen = RequestFilter(request.GET, queryset=traced_requests())
     page = Paginator(chosen.qs, REQUESTS_PER_PAGE).get_page(request.GET.get("page"))
     context = {
@@ -26,6 +34,7 @@ def requests(request: HttpRequest) -> HttpResponse:
         "form": chosen.form,
         "is_filtered": any(request.GET.get(name) for name in chosen.filters if name != "order"),
         "page": page,
+        "live": live,
     }
     return render(request, "monitoring/requests.html", context)
 

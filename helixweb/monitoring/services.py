@@ -52,7 +52,8 @@ def record_sample(
     node_stats: Mapping[str, StageStats],
     at: datetime,
 ) -> MetricSample | None:
-    """Store the report as a sample; None within the same second.
+    """Store the report as a sample; None if the second has one already, also of a report that
+    another coordinator sent at the same moment.
 
     What single nodes did stays with the first sample of every few seconds, and with the newest,
     over which rates are taken.
@@ -82,28 +83,33 @@ def record_sample(
             reference=_reference(reference) if reference else None,
             silent_after_s=settings.HELIX_NODE_LOST_AFTER_S,
         )
-        sample = MetricSample.objects.create(
+        # Another coordinator may store this second's sample between the look above and this insert.
+        sample, is_new = MetricSample.objects.get_or_create(
             cluster_id=cluster_id,
             second=second,
-            at=at,
-            generation=report.generation,
-            output_tokens_per_s=report.output_tokens_per_s,
-            prompt_tokens_per_s=report.prompt_tokens_per_s,
-            ttft_p50_s=report.ttft_p50_s,
-            ttft_p95_s=report.ttft_p95_s,
-            itl_p50_s=report.itl_p50_s,
-            itl_p95_s=report.itl_p95_s,
-            tpot_p50_s=report.tpot_p50_s,
-            tpot_p95_s=report.tpot_p95_s,
-            e2e_p50_s=report.e2e_p50_s,
-            e2e_p95_s=report.e2e_p95_s,
-            latency_totals=report.latency_counts,
-            edge_tokens_total=report.edge_tokens_total,
-            running=report.requests_running,
-            waiting=report.requests_waiting,
-            entered_tokens_total=entered_tokens_total(report),
-            nodes={name: node.to_json() for name, node in nodes.items()},
+            defaults={
+                "at": at,
+                "generation": report.generation,
+                "output_tokens_per_s": report.output_tokens_per_s,
+                "prompt_tokens_per_s": report.prompt_tokens_per_s,
+                "ttft_p50_s": report.ttft_p50_s,
+                "ttft_p95_s": report.ttft_p95_s,
+                "itl_p50_s": report.itl_p50_s,
+                "itl_p95_s": report.itl_p95_s,
+                "tpot_p50_s": report.tpot_p50_s,
+                "tpot_p95_s": report.tpot_p95_s,
+                "e2e_p50_s": report.e2e_p50_s,
+                "e2e_p95_s": report.e2e_p95_s,
+                "latency_totals": report.latency_counts,
+                "edge_tokens_total": report.edge_tokens_total,
+                "running": report.requests_running,
+                "waiting": report.requests_waiting,
+                "entered_tokens_total": entered_tokens_total(report),
+                "nodes": {name: node.to_json() for name, node in nodes.items()},
+            },
         )
+        if not is_new:
+            return None
         _thin_detail(samples, before=second - ALL_DETAIL_S)
     return sample
 

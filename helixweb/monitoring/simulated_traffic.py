@@ -21,6 +21,7 @@ from helixweb.monitoring.presentation import live_deployment
 from helixweb.monitoring.services import SimulatedMoment, record_simulated_sample
 from helixweb.planning.models import Plan
 from helixweb.planning.watched_engine import watched
+from planner.capacity import kv_room_token_layers
 from planner.domain.errors import PlannerError
 from planner.domain.plan import Plan as DomainPlan
 from planner.domain.problem import Problem
@@ -91,7 +92,7 @@ def simulate_traffic(
     rate = _rate(problem, stored, options)
     book = _RequestBook()
     pages = {
-        name: int(problem.profile_of(name).kv_capacity_token_layers[len(held) - 1] // PAGE_TOKENS)
+        name: int(kv_room_token_layers(problem, name, held) // PAGE_TOKENS)
         for name, held in stored.placement.layers.items()
     }
     report = _Report(names=tuple(stored.placement.layers), pages=pages, book=book)

@@ -8,7 +8,9 @@ urlpatterns = [
     path("", views.overview, name="overview"),
     path("monitor/", views.monitor, name="monitor"),
     re_path(
-        r"^monitor/chart/(?P<name>heat|flow-measured)/$", views.monitor_chart, name="monitor-chart"
+        r"^monitor/chart/(?P<name>heat|flow-measured|flow-load)/$",
+        views.monitor_chart,
+        name="monitor-chart",
     ),
     path("deployments/<int:pk>/predictions/", prediction_pages.predictions, name="predictions"),
     path("requests/", request_pages.requests, name="requests"),

@@ -1,5 +1,6 @@
 """Overview, monitor, playground."""
 
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -28,7 +29,7 @@ from helixweb.deployment.services import current_generation
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring import chat_proxy
 from helixweb.monitoring.endpoints import NoEndpoint, all_endpoints, endpoint_of
-from helixweb.monitoring.flow_view import flow_chart
+from helixweb.monitoring.flow_view import flow_chart, load_chart
 from helixweb.monitoring.history import (
     SILENT_AFTER_S,
     age_s,
@@ -36,14 +37,23 @@ from helixweb.monitoring.history import (
     if_current,
     latest_sample,
 )
-from helixweb.monitoring.history_view import KIND_TITLES, RANGES, Range, heat, history
+from helixweb.monitoring.history_view import (
+    KIND_TITLES,
+    RANGES,
+    Range,
+    heat,
+    history,
+    small_history,
+)
 from helixweb.monitoring.load import find
+from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.overview import focus, overview_of
-from helixweb.monitoring.presentation import node_charts, numbers, serving_of
+from helixweb.monitoring.presentation import Serving, node_charts, numbers, serving_of
 from runtime.protocol.trace_context import CHAT, HEADER, context_of
 
 NODES_PER_PAGE = 100
 CHART_KEPT_S = 10
+OVERVIEW_RANGE = next(one for one in RANGES if one.name == "15m")
 
 
 @require_GET
@@ -51,11 +61,31 @@ CHART_KEPT_S = 10
 def overview(request: HttpRequest) -> HttpResponse:
     """How far the set-up is; once something serves, how it does."""
     last_event_id = events.latest_id()
-    view = overview_of(_chosen(request), now=timezone.now())
-    live = "HX-Request" in request.headers
-    template = "monitoring/_overview.html" if live else "monitoring/overview.html"
+    is_refresh = "HX-Request" in request.headers
+    now = timezone.now()
+    view = overview_of(_chosen(request), user=request.user, is_refresh=is_refresh, now=now)
+    template = "monitoring/_overview.html" if is_refresh else "monitoring/overview.html"
     context = {"view": view, "section": "overview", "last_event_id": last_event_id}
+    if not is_refresh and view.cluster is not None:
+        context |= _live_charts(view.cluster, view.serving, view.sample, now=now)
     return render(request, template, context)
+
+
+def _live_charts(
+    cluster: Cluster, serving: Serving | None, sample: MetricSample | None, *, now: datetime
+) -> dict[str, Any]:
+    """What monitor.js moves: the flow, and lines of the last minutes."""
+    latest = latest_sample(cluster)
+    return {
+        "history": small_history(cluster, OVERVIEW_RANGE, now=now) if serving else None,
+        "flow": load_chart(cluster, serving, sample) if serving else None,
+        "finding": find(cluster, serving, sample, now=now),
+        "range": OVERVIEW_RANGE,
+        "generation": current_generation(cluster.pk),
+        "latest": latest,
+        "age_s": age_s(latest, now=now) if latest else None,
+        "silent_after_s": SILENT_AFTER_S,
+    }
 
 
 @require_GET
@@ -96,7 +126,6 @@ def monitor(request: HttpRequest) -> HttpResponse:
         "latest": latest,
         "silent_after_s": SILENT_AFTER_S,
         "age_s": age_s(latest, now=now) if latest else None,
-        "efficiency": serving.efficiency(sample) if serving else None,
         "last_event_id": last_event_id,
     }
     return render(request, "monitoring/monitor.html", context)
@@ -105,7 +134,7 @@ def monitor(request: HttpRequest) -> HttpResponse:
 @require_GET
 @never_cache
 def monitor_chart(request: HttpRequest, name: str) -> JsonResponse:
-    """`?cluster=&range=&kind=`: what monitor.js draws anew: "heat" or "flow-measured".
+    """`?cluster=&range=&kind=`: what monitor.js draws anew: "heat", "flow-measured", "flow-load".
 
     Worked out once for all who ask within `CHART_KEPT_S`.
     """
@@ -126,7 +155,8 @@ def _chart(pk: int, name: str, kind: str, range_: Range) -> dict[str, Any]:
         serving = serving_of(cluster, sample)
         if serving is None:
             raise Http404(_("Cluster %(cluster)s serves nothing.") % {"cluster": cluster})
-        chart = flow_chart(cluster, serving, sample)
+        draw = load_chart if name == "flow-load" else flow_chart
+        chart = draw(cluster, serving, sample)
     return {"figure": chart.figure, "summary": chart.summary, "rows": chart.rows}
 
 

@@ -36,7 +36,10 @@ def main(argv: list[str]) -> int:
         os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
         with said_plainly():
             django.setup()
-            print(json.dumps(_prepare(options)))  # noqa: T201 - the answer to `up`
+            from helixweb.common.actor import acting_for_site  # needs the models
+
+            with acting_for_site():
+                print(json.dumps(_prepare(options)))  # noqa: T201 - the answer to `up`
     except Fault as fault:
         sys.stderr.write(f"{fault}\n")
         return 1

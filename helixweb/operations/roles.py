@@ -9,8 +9,17 @@ from urllib.parse import urlsplit
 
 from helixweb.operations.prepare import Fault
 from helixweb.places import Addresses
+from runtime.protocol.addresses import (
+    address_towards,
+    bracketed,
+    is_wildcard,
+    outward_address,
+)
+from runtime.protocol.join_tokens import TOKEN_VARIABLE
+from runtime.protocol.trust import ca_file
 
 WEB, WORKER, BEAT, COORDINATOR = "web", "worker", "beat", "coordinator"
+LOOPBACK = "127.0.0.1"
 ROLES = (WEB, WORKER, BEAT, COORDINATOR)
 _ON = frozenset({"1", "true", "yes", "on"})  # as settings read it, who refuse other words
 
@@ -24,13 +33,16 @@ class Wanted:
     port: int
     url: str
     tls: tuple[Path, Path] | None
+    ca: Path | None
     login: str
     cluster: str
     coordinator_host: str
     coordinator_port: int
     data_host: str
+    advertise: str
     server: str
     token: str
+    name: str
     logs_to_files: bool
     behind_proxy: bool
     check: bool
@@ -50,7 +62,7 @@ class Wanted:
     def local_url(self) -> str:
         """Where processes of this machine reach the web."""
         scheme = "https" if self.tls else "http"
-        return f"{scheme}://{_dialled(self.host)}:{self.port}"
+        return f"{scheme}://{bracketed(_dialled_here(self.host))}:{self.port}"
 
     @property
     def server_url(self) -> str:
@@ -59,39 +71,56 @@ class Wanted:
         return self.server or (self.url if self.url.startswith("https:") else self.local_url)
 
     @property
+    def issuer(self) -> Path | None:
+        """What the coordinator of this machine trusts beside the system's issuers: what was given,
+        else the site's own certificate."""
+        return self.ca or (self.tls[0] if self.tls else None)
+
+    @property
     def addresses(self) -> Addresses:
         """What other commands on the same data folder should know."""
         return Addresses(url=self.url, port=self.port, coordinator_port=self.coordinator_port)
 
     @property
+    def coordinator_url(self) -> str:
+        """Where this machine reaches the coordinator."""
+        return f"http://{bracketed(_dialled_here(self.coordinator_host))}:{self.coordinator_port}"
+
+    @property
     def openai_url(self) -> str:
-        """Where chat clients of this machine reach the coordinator."""
-        return f"http://{_dialled(self.coordinator_host)}:{self.coordinator_port}/v1"
+        """Where chat clients reach the coordinator, those of other machines if they can."""
+        host = self.data_host if is_wildcard(self.coordinator_host) else self.coordinator_host
+        return f"http://{bracketed(host)}:{self.coordinator_port}/v1"
 
 
 def wanted_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Wanted:
     """Raises Fault for options that contradict each other."""
     roles = frozenset(arguments.role or ROLES)
     tls = _tls(arguments)
+    server = (arguments.server or "").rstrip("/")
+    host, coordinator_host, data_host = _hosts(arguments, roles=roles, server=server)
     wanted = Wanted(
         roles=roles,
-        host=arguments.host,
+        host=host,
         port=arguments.port,
         url="",
         tls=tls,
+        ca=arguments.ca or _ca_of_environment(environ),
         login=arguments.login,
         cluster=arguments.cluster,
-        coordinator_host=arguments.coordinator_host,
+        coordinator_host=coordinator_host,
         coordinator_port=arguments.coordinator_port,
-        data_host=arguments.data_host,
-        server=(arguments.server or "").rstrip("/"),
-        token=arguments.token or "",
+        data_host=data_host,
+        advertise=arguments.advertise,
+        server=server,
+        token=arguments.token or environ.get(TOKEN_VARIABLE, ""),
+        name=arguments.name,
         logs_to_files=arguments.logs == "files",
         behind_proxy=environ.get("HELIX_BEHIND_PROXY", "").lower() in _ON,
         check=arguments.check,
         as_json=arguments.json,
     )
-    url = arguments.url or environ.get("HELIX_URL", "") or wanted.local_url
+    url = arguments.url or environ.get("HELIX_URL", "") or _url_elsewhere(wanted)
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise Fault(f"--url is {url!r}; give where people reach the site: https://helix.example")
     _check(wanted, given=arguments, environ=environ)
@@ -110,8 +139,8 @@ def _check(wanted: Wanted, *, given: argparse.Namespace, environ: Mapping[str, s
             "a coordinator without the role web needs --server URL and, at its first start, "
             "--token hlxj_… (from the page of its cluster)"
         )
-    if not alone and (wanted.server or wanted.token):
-        raise Fault("--server and --token are for --role coordinator without web")
+    if not alone and (wanted.server or given.token or given.name != COORDINATOR):
+        raise Fault("--server, --token and --name are for --role coordinator without web")
     several = wanted.needs_site and wanted.roles < set(ROLES) and given.role
     shared = environ.get("DATABASE_URL") or environ.get("DATABASE_URL_FILE")
     if several and not shared and not _is_loopback(wanted.host) and WORKER not in wanted.roles:
@@ -133,6 +162,13 @@ def _tls(arguments: argparse.Namespace) -> tuple[Path, Path] | None:
     return certificate.resolve(), key.resolve()
 
 
+def _ca_of_environment(environ: Mapping[str, str]) -> Path | None:
+    try:
+        return ca_file(environ["HELIX_CA"]) if environ.get("HELIX_CA") else None
+    except argparse.ArgumentTypeError as error:
+        raise Fault(f"HELIX_CA: {error}") from error
+
+
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -140,10 +176,42 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _dialled(host: str) -> str:
+def _hosts(
+    arguments: argparse.Namespace, *, roles: frozenset[str], server: str
+) -> tuple[str, str, str]:
+    """Where the web, and the coordinator for clients and for stages, listen: what is not given
+    follows --host, and that of a coordinator alone the route to its site. Raises Fault."""
+    host = arguments.host or LOOPBACK
+    coordinator_host = arguments.coordinator_host or arguments.host
+    if not coordinator_host:
+        is_alone = COORDINATOR in roles and WEB not in roles
+        coordinator_host = _own_address(server) if is_alone and server else host
+    data_host = arguments.data_host
+    if not data_host and COORDINATOR in roles and is_wildcard(coordinator_host):
+        data_host = _own_address(server)
+    return host, coordinator_host, data_host or coordinator_host
+
+
+def _url_elsewhere(wanted: Wanted) -> str:
+    """The site's URL by an address that other machines can dial, unless it is for this one."""
+    if not is_wildcard(wanted.host) or WEB not in wanted.roles:
+        return wanted.local_url
+    return wanted.local_url.replace(bracketed(_dialled_here(wanted.host)), _own_address(""), 1)
+
+
+def _own_address(server: str) -> str:
+    """By which other machines dial this one. Raises Fault."""
+    try:
+        return address_towards(server) if server else outward_address()
+    except OSError as error:
+        raise Fault(
+            "this machine has no default route, so the address that others dial is not known "
+            f"({error}); give it with --host or --data-host, and with --url the site's"
+        ) from error
+
+
+def _dialled_here(host: str) -> str:
     """An address that listens everywhere is dialled here."""
-    if host == "0.0.0.0":  # noqa: S104 - compared, not bound
-        return "127.0.0.1"
-    if host == "::":
-        return "[::1]"
-    return f"[{host}]" if ":" in host else host
+    if is_wildcard(host):
+        return "::1" if ":" in host else LOOPBACK
+    return host

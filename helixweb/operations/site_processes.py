@@ -12,11 +12,15 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from helixweb.operations.children import Child
 from helixweb.operations.data_folder import DataFolder
 from helixweb.operations.listening import check_free, listen
+from helixweb.operations.prepare import Fault
 from helixweb.operations.roles import BEAT, COORDINATOR, WEB, WORKER, Wanted
+from runtime.protocol.join_tokens import TOKEN_VARIABLE
+from runtime.protocol.trust import trusting
 
 ASKED_WITHIN_S = 5.0
 # Streams end at once, answers on their way get two seconds (web_server).
@@ -73,6 +77,7 @@ def environment(wanted: Wanted, folder: DataFolder) -> dict[str, str]:
         "HELIX_DATA_DIR": str(folder.path),
         "HELIX_URL": wanted.url,
         "PYTHONUNBUFFERED": "1",
+        **({"HELIX_CA": str(wanted.ca)} if wanted.ca else {}),
         **tls,
     }
 
@@ -99,7 +104,14 @@ def plan(
         children.append(_beat(wanted, folder))
     if COORDINATOR in wanted.roles:
         children.append(_coordinator(wanted, folder, prepared))
-        health = wanted.openai_url.removesuffix("/v1") + "/health"
+        health = f"{wanted.coordinator_url}/health"
+        if wanted.server_url.startswith("https:"):
+            is_up = partial(is_trusted, wanted.server_url, ca=wanted.issuer)
+            probes.append(Probe(name=wanted.server_url, is_up=is_up, remedy="see --url"))
+        if wanted.coordinator_here:
+            is_up = partial(_has_joined, folder)
+            remedy = f"it could not join; see {folder.logs}"
+            probes.append(Probe(name="the coordinator", is_up=is_up, remedy=remedy))
         # Without a plan to serve it is up and says 503.
         is_up = partial(answers, health, any_status=True)
         probes.append(Probe(name="the coordinator", is_up=is_up, remedy=f"see {folder.logs}"))
@@ -155,18 +167,20 @@ def _coordinator(wanted: Wanted, folder: DataFolder, prepared: Mapping[str, Any]
     command = [
         sys.executable, "-m", "runtime", "coordinator",
         "--server", wanted.server_url,
-        "--name", "coordinator",
+        "--name", wanted.name,
         "--data-dir", str(folder.coordinator),
         "--host", wanted.coordinator_host, "--port", str(wanted.coordinator_port),
         "--data-host", wanted.data_host,
+        *(("--advertise", wanted.advertise) if wanted.advertise else ()),
         "--shutdown-grace", str(COORDINATOR_GRACE_S),
         *(("--trusted-proxies", PROXIES_HERE) if wanted.behind_proxy else ()),
-        *(("--token", str(token)) if token else ()),
+        *(("--ca", str(wanted.issuer)) if wanted.issuer else ()),
     ]  # fmt: skip
     return Child(
         name="coordinator",
         command=tuple(command),
         ends=_COORDINATOR_ENDS,
+        env={TOKEN_VARIABLE: str(token)} if token else {},
         log=_log(wanted, folder, "coordinator"),
         remedy=_COORDINATOR_HERE if wanted.coordinator_here else "",
     )
@@ -174,6 +188,33 @@ def _coordinator(wanted: Wanted, folder: DataFolder, prepared: Mapping[str, Any]
 
 def _log(wanted: Wanted, folder: DataFolder, name: str) -> Path | None:
     return folder.logs / f"{name}.log" if wanted.logs_to_files else None
+
+
+def _has_joined(folder: DataFolder) -> bool:
+    return bool(folder.coordinator_credential)
+
+
+def is_trusted(url: str, *, ca: Path | None) -> bool:
+    """Whether a server answers there with a certificate that processes of this machine trust.
+
+    Raises Fault for one that they do not.
+    """
+    parts = urlsplit(url)
+    place = (parts.hostname or "", parts.port or 443)
+    try:
+        with (
+            socket.create_connection(place, timeout=ASKED_WITHIN_S) as raw,
+            trusting(ca).wrap_socket(raw, server_hostname=parts.hostname),
+        ):
+            return True
+    except ssl.SSLCertVerificationError as error:
+        raise Fault(
+            f"the coordinator cannot join: the certificate of {url} is not trusted "
+            f"({error.verify_message}); give its issuer with --ca FILE, and with --url the name "
+            "that it is for"
+        ) from error
+    except OSError:
+        return False
 
 
 def answers(url: str, *, any_status: bool = False) -> bool:

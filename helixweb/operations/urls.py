@@ -4,4 +4,8 @@ from django.urls import path
 
 from helixweb.operations import views
 
-urlpatterns = [path("readyz", views.readyz, name="readyz")]
+urlpatterns = [
+    path("readyz", views.readyz, name="readyz"),
+    path("join.sh", views.join_script, name="join-script"),
+    path("join/helixweb.tar.gz", views.join_source, name="join-source"),
+]

@@ -1,11 +1,12 @@
-"""`/readyz`: for load balancers, probes and whoever waits for a site to come up."""
+"""`/readyz` for load balancers and probes; `/join.sh` for machines that join."""
 
 from django.contrib.auth.decorators import login_not_required
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
+from helixweb.operations import join_script as joining
 from helixweb.operations.health import site_health
 
 
@@ -17,3 +18,18 @@ def readyz(request: HttpRequest) -> JsonResponse:
     health = site_health(timezone.now())
     content = {"status": health.status, "checks": health.checks()}
     return JsonResponse(content, status=200 if health.is_ready else 503)
+
+
+@login_not_required
+@never_cache
+@require_GET
+def join_script(request: HttpRequest) -> HttpResponse:
+    """A shell script that installs the agent and joins; it holds no secret."""
+    return HttpResponse(joining.join_script(), content_type="text/x-shellscript; charset=utf-8")
+
+
+@login_not_required
+@require_GET
+def join_source(request: HttpRequest) -> HttpResponse:
+    """The source of this version, which `join.sh` installs; public, as its licence is."""
+    return HttpResponse(joining.source_archive().content, content_type="application/gzip")

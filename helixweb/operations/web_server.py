@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
         "helixweb.asgi:application",
         log_level="warning",
         access_log=False,
-        lifespan="off",
+        lifespan="on",
         server_header=False,
         proxy_headers=False,  # Django reads them, and only if told to (HELIX_BEHIND_PROXY)
         timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,

@@ -6,8 +6,14 @@ class PlanningConfig(AppConfig):
     label = "planning"
 
     def ready(self) -> None:
+        from helixweb.common.deferred import deferred
         from helixweb.common.tasks import register_leased
-        from helixweb.planning.tasks import WAKE
+        from helixweb.planning.models import Explanation, ModelMix, PlanRun, Simulation
 
-        for kind, wake in WAKE.items():
-            register_leased(kind, wake)
+        for kind, wake in (
+            (PlanRun, "wake_plan_run"),
+            (ModelMix, "wake_model_mix"),
+            (Explanation, "wake_explanation"),
+            (Simulation, "wake_simulation"),
+        ):
+            register_leased(kind, deferred(f"helixweb.planning.tasks.{wake}"))

@@ -1,7 +1,7 @@
 """One attempt at explaining a plan: what limits it, what survives a loss, what more would bring."""
 
 import logging
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from django.db import transaction
@@ -59,11 +59,8 @@ def waiting_ids(run_id: int) -> list[int]:
 
 def _explained(row: Explanation, *, cancel: CancelToken) -> dict[str, Any]:
     problem, plan = problem_from_dict(row.plan.problem), plan_from_dict(row.plan.document)
-    options = (
-        options_from_json(row.plan.run.options)
-        if row.plan.run
-        else replace(DEFAULTS, partial_inference=plan.partial_inference)
-    )
+    options = options_from_json(row.plan.run.options) if row.plan.run else DEFAULTS
+    options = options.for_running(plan)
     standing = zero_moves(problem, plan.placement, options=options)
     worst = survival(problem, plan.placement, options=options)
     values = marginal_values(

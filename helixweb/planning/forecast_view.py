@@ -1,5 +1,6 @@
 """Forecasts as the pages and the API show them: stored simulations into numbers and charts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
@@ -7,11 +8,13 @@ from django.utils.translation import gettext as _
 from helixweb.charts.chart import Chart
 from helixweb.charts.link_bars import LinkLoad, link_bars
 from helixweb.charts.node_bars import NodeShare, node_bars
+from helixweb.planning.expected import output_forecasts
 from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.objectives import ObjectiveFigure, objective_figure
 from helixweb.planning.simulating import forecast_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain.instance import instance_nodes
+from planner.domain.plan import Plan as DomainPlan
 from planner.domain.plan_forecast import PlanForecast
 from planner.simulator.forecast import Forecast
 from planner.timing import timing_source
@@ -42,6 +45,55 @@ class SimulationView:
         """Most messages that waited for one link."""
         forecast = self.row.forecast
         return max((link.queued_peak for link in forecast.links), default=0) if forecast else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """Output of a plan while requests always wait: decode tokens/s, and from which to which the
+    `forecasts` of it go. Medians in seconds; None: not known."""
+
+    decode_tokens_per_s: float
+    lowest: float
+    highest: float
+    forecasts: int
+    ttft_s: float | None
+    tpot_s: float | None
+
+
+def headline_of(row: Plan, simulations: Sequence[SimulationRow]) -> Headline | None:
+    """None while nobody has forecast what the plan puts out."""
+    plan = stored_plan(row)
+    rates = output_forecasts(row, plan)
+    if not rates:
+        return None
+    ttft_s, tpot_s = _latencies(plan, simulations)
+    return Headline(
+        decode_tokens_per_s=rates[0],
+        lowest=min(rates),
+        highest=max(rates),
+        forecasts=len(rates),
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+    )
+
+
+def _latencies(
+    plan: DomainPlan, simulations: Sequence[SimulationRow]
+) -> tuple[float | None, float | None]:
+    """By the same source as the rate."""
+    if plan.instances:
+        return None, None
+    for row in reversed(simulations):
+        asked = row.simulation
+        is_of_runtime = asked.policy == Simulation.Policy.RUNTIME
+        if row.forecast and is_of_runtime and asked.workload == Simulation.Workload.BACKLOG:
+            return row.forecast.ttft.p50_s, row.forecast.tpot.p50_s
+    if plan.forecast is None:
+        return None, None
+    simulated, estimated = plan.forecast.simulated, plan.forecast.estimated
+    if simulated is not None and simulated.requests_per_s is None:
+        return simulated.ttft.p50_s, simulated.tpot.p50_s
+    return estimated.ttft_s, estimated.tpot_s
 
 
 def simulation_rows(plan: Plan) -> list[SimulationRow]:

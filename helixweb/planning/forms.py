@@ -1,5 +1,6 @@
 """The forms that start a search: for a plan of a cluster, and around a plan that runs."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from helixweb.common.number_field import NumberField, PlainNumberInput
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import models_of
 from helixweb.planning import options
-from helixweb.planning.line_fields import parsed_lines
+from helixweb.planning.line_fields import NodesField, parsed_lines
 from helixweb.planning.method_form import MethodForm
 from helixweb.planning.models import Plan
 from helixweb.planning.objectives import CHOICES
@@ -153,6 +154,9 @@ class SearchForm(forms.Form):
         help_text=gettext_lazy("NODE=LAYERS a line."),
     )
 
+    def clean_excluded_nodes(self) -> frozenset[str]:
+        return names_from_lines(self.cleaned_data["excluded_nodes"])
+
     def clean_pinned(self) -> dict[str, LayerRange]:
         return parsed_lines(pins_from_lines, self.cleaned_data["pinned"])
 
@@ -174,7 +178,7 @@ class SearchForm(forms.Form):
             seed=values["seed"],
             rules=PlacementRules(
                 max_hops=values["max_hops"],
-                excluded_nodes=names_from_lines(values["excluded_nodes"]),
+                excluded_nodes=values["excluded_nodes"],
                 pinned=values.get("pinned", {}),
                 max_layers_per_node=values["max_layers_per_node"],
                 max_layers_of=values["max_layers_of"],
@@ -296,9 +300,17 @@ class ReplanForm(SearchForm):
         ),
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, nodes: Iterable[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         del self.fields["warm_start"]  # it starts from the plan that runs
+        label = self.fields["excluded_nodes"].label
+        self.fields["excluded_nodes"] = NodesField(label=label, names=nodes)
+        if excluded := self.initial.get("excluded_nodes"):
+            self.initial["excluded_nodes"] = excluded.splitlines()
+
+    def clean_excluded_nodes(self) -> frozenset[str]:
+        chosen: frozenset[str] = self.cleaned_data["excluded_nodes"]
+        return chosen
 
     @property
     def budget_bytes(self) -> float | None:

@@ -15,6 +15,7 @@ from django.db import InterfaceError, OperationalError, connection
 from django.utils import timezone
 
 from helixweb.common import leases
+from helixweb.common.actor import acting_for_site
 from helixweb.common.models import LeasedTask
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class LeaseKeeper:
     def write(self, *, ended: bool) -> None:
         """What the keeper's thread does ten times a second and at the end; may raise LostLease."""
 
+    @acting_for_site()
     def _run(self) -> None:
         renewed_s = time.monotonic()
         try:

@@ -73,7 +73,7 @@ class ModelMixSerializer(serializers.ModelSerializer[ModelMix]):
 
 class ModelMixViewSet(ReadViewSet[ModelMix]):
     queryset = ModelMix.objects.select_related("created_by").prefetch_related(
-        "shares", Prefetch("runs", PlanRun.objects.defer("problem").order_by("pk"))
+        "shares", Prefetch("runs", PlanRun.objects.unscoped().defer("problem").order_by("pk"))
     )
     serializer_class = ModelMixSerializer
     filterset_fields = ["cluster", "status", "created_at"]

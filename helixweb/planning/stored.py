@@ -6,6 +6,7 @@ again.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from typing import TypeVar
@@ -13,6 +14,7 @@ from typing import TypeVar
 from django.utils.translation import get_language
 
 from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.options import options_from_json
 from planner.domain.plan import Plan as DomainPlan
 from planner.domain.problem import Problem
 from planner.serialization import plan_from_dict, problem_from_dict
@@ -23,7 +25,10 @@ KEPT = 16
 
 
 def stored_plan(row: Plan) -> DomainPlan:
-    """What `row.document` says; the column is read only if the plan is not kept."""
+    """What `row.document` says; the column is read only if the plan is not kept.
+
+    A plan stored before plans had their hop limit takes it from the options of its search.
+    """
     return _plan(row.pk, row.created_at)
 
 
@@ -49,8 +54,13 @@ def kept(make: Callable[[Problem, DomainPlan], Made]) -> Callable[[Plan], Made]:
 
 @lru_cache(maxsize=KEPT)
 def _plan(pk: int, created_at: datetime) -> DomainPlan:
-    document = Plan.objects.values_list("document", flat=True).get(pk=pk, created_at=created_at)
-    return plan_from_dict(document)
+    document, options = Plan.objects.values_list("document", "run__options").get(
+        pk=pk, created_at=created_at
+    )
+    plan = plan_from_dict(document)
+    if plan.max_hops is not None or options is None:
+        return plan
+    return replace(plan, max_hops=options_from_json(options).rules.max_hops)
 
 
 @lru_cache(maxsize=KEPT)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from django.utils.translation import gettext as _
 
 from planner.bounds import upper_bound_tokens_per_s
-from planner.capacity import max_layers, throughput_tokens_per_s
+from planner.capacity import longest_ranges, throughput_tokens_per_s
 from planner.domain.cluster import COORDINATOR, Cluster, Link, Node
 from planner.domain.errors import InvalidProblem
 from planner.domain.placement import LayerRange, Placement
@@ -115,38 +115,47 @@ def edited(problem: Problem, edits: Edits) -> Problem:
 
 
 def carried_over(before: Problem, placement: Placement, after: Problem) -> Placement:
-    """What of the placement fits the changed problem, new nodes on the layers served least."""
-    kept = conform(after, placement, PlacementRules())
-    layers = dict(kept.layers)
-    speed_of_layer = [0.0] * after.model.num_layers
-    for name, held in layers.items():
-        _count(speed_of_layer, held, throughput_tokens_per_s(after, name, len(held)))
+    """What of the placement fits the changed problem; new nodes hold the layers served least.
+
+    Each joins the component in which that is.
+    """
+    carried = conform(after, placement, PlacementRules())
+    num_layers = after.model.num_layers
+    speeds = [[0.0] * num_layers for _ in carried.parts]
+    for part, speed_of_layer in zip(carried.parts, speeds, strict=True):
+        for name, held in part.layers.items():
+            _count(speed_of_layer, held, throughput_tokens_per_s(after, name, len(held)))
     for node in after.cluster.nodes:
-        length = min(max_layers(after, node.name), after.model.num_layers)
-        if before.cluster.has_node(node.name) or length == 0:
+        if before.cluster.has_node(node.name):
             continue
-        first = min(
-            range(after.model.num_layers - length + 1),
-            key=lambda start: (sum(speed_of_layer[start : start + length]), start),
+        choices = (
+            (sum(speed_of_layer[held.first : held.end]), held.first, component, held)
+            for component, speed_of_layer in enumerate(speeds)
+            for held in longest_ranges(after, node.name)
         )
-        layers[node.name] = LayerRange(first=first, end=first + length)
-        _count(
-            speed_of_layer,
-            layers[node.name],
-            throughput_tokens_per_s(after, node.name, length),
-        )
-    joined = len(layers) > len(kept.layers)
-    return Placement(layers=layers, components=() if joined else kept.components)
+        best = min(choices, key=lambda one: one[:3], default=None)
+        if best is None:
+            continue
+        _, _, component, held = best
+        carried = carried.with_node(node.name, held, component=component)
+        _count(speeds[component], held, throughput_tokens_per_s(after, node.name, len(held)))
+    return carried
 
 
-def worth(problem: Problem, placement: Placement, *, partial_inference: bool) -> Worth:
+def worth(
+    problem: Problem,
+    placement: Placement,
+    *,
+    partial_inference: bool,
+    max_hops: int | None = None,
+) -> Worth:
     """By the estimate, for our runtime's policy. Raises PlannerError."""
     trials = Trials(
         problem,
         goal=Goal(objective="decode"),
         policy=RUNTIME_POLICY,
         partial_inference=partial_inference,
-        max_hops=None,
+        max_hops=max_hops,
     )
     trial = trials.estimated(placement, placer="what if")
     return Worth(

@@ -6,7 +6,8 @@ Bounds and integer programs then grow with the number of kinds, not with the num
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.capacity import allowed_layers, throughput_tokens_per_s
+from planner.capacity import LayerLimits, allowed_limits, throughput_tokens_per_s
+from planner.domain.placement import LayerRange
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 
@@ -17,12 +18,18 @@ NO_RULES = PlacementRules()
 class NodeKind:
     """Nodes of one group that run j layers at the same speeds.
 
-    `tokens_per_s` maps j, the layers held, to T_j > 0 for what such a node may hold.
+    `tokens_per_s` maps j, the layers held, to T_j > 0 for what such a node may hold. `limits` are
+    fewer layers at an end of the model; None where the ends cost the nodes nothing.
     """
 
     group: str
     tokens_per_s: Mapping[int, float]
     names: tuple[str, ...]
+    limits: LayerLimits | None = None
+
+    def may_hold(self, held: LayerRange, *, num_layers: int) -> bool:
+        """False for layers at an end of the model that its nodes have no memory for."""
+        return self.limits is None or self.limits.allow(held, num_layers=num_layers)
 
     @property
     def count(self) -> int:
@@ -51,23 +58,26 @@ def node_kinds(
     tokens/s) cuts a node's speeds, for example at what its links carry. A pinned node may hold
     exactly its pin's number of layers.
     """
-    names_by_key: dict[tuple[str, tuple[tuple[int, float], ...]], list[str]] = {}
+    names_by_key: dict[
+        tuple[str, tuple[tuple[int, float], ...], LayerLimits | None], list[str]
+    ] = {}
     for node in problem.cluster.nodes:
         pin = rules.pinned.get(node.name)
-        limit = allowed_layers(problem, node.name, rules)
+        limits = allowed_limits(problem, node.name, rules)
         usable = (usable_tokens_per_s or {}).get(node.name, float("inf"))
         speeds = tuple(
             (layers, speed)
-            for layers in range(1, limit + 1)
+            for layers in range(1, limits.middle + 1)
             if (speed := min(usable, throughput_tokens_per_s(problem, node.name, layers))) > 0
             and (pin is None or layers == len(pin))
         )
         if speeds:
             group = "" if groups is None else groups[node.name]
-            names_by_key.setdefault((group, speeds), []).append(node.name)
+            at_ends = limits if min(limits) < limits.middle else None
+            names_by_key.setdefault((group, speeds, at_ends), []).append(node.name)
     return [
-        NodeKind(group=group, tokens_per_s=dict(speeds), names=tuple(names))
-        for (group, speeds), names in names_by_key.items()
+        NodeKind(group=group, tokens_per_s=dict(speeds), names=tuple(names), limits=at_ends)
+        for (group, speeds, at_ends), names in names_by_key.items()
     ]
 
 

@@ -99,9 +99,12 @@ def _print_forecasts(problem: Problem, options: PlanOptions, *, simulates: bool)
         if placement is None:
             continue
         trial = trials.estimated(conform(problem, placement, options.rules), placer=name)
-        figures = trials.simulated(trial, seeds=seeds, span=_SPAN) if simulates else None
+        figures, reason = None, "give --time-limit to simulate"
+        if simulates:
+            figures = trials.simulated(trial, seeds=seeds, span=_SPAN)
+            reason = "no request of such lengths fits"
         print(f"{name}:")
-        for line in forecast_lines(trials.forecast(trial, figures)):
+        for line in forecast_lines(trials.forecast(trial, figures), not_simulated=reason):
             print(f"  {line}")
 
 

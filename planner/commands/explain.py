@@ -1,7 +1,6 @@
 """`planner explain`: what limits a plan, what survives a loss, what one more unit would bring."""
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 from planner.commands.files import read_plan_of, read_problem
@@ -22,7 +21,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="S",
-        help="seconds of replanning for each kind of node that one is added of (default: 0)",
+        help="seconds of replanning with one more node of each kind, for the largest flow whatever "
+        "the plan's objective is (default: 0)",
     )
 
 
@@ -30,9 +30,7 @@ def run(parsed: argparse.Namespace) -> None:
     options = plan_options(parsed, time_limit_s=parsed.time_limit)
     problem = read_problem(parsed.problem)
     plan = read_plan_of(problem, parsed.plan)
-    # A plan made without partial inference never runs with it.
-    partial_inference = options.partial_inference and plan.partial_inference
-    options = replace(options, partial_inference=partial_inference)
+    options = options.for_running(plan)
     point = zero_moves(problem, plan.placement, options=options)
     for number, sentence in enumerate(explain_min_cut(problem, point.placement, point.flow)):
         print(sentence if number == 0 else f"  {sentence}")
@@ -43,6 +41,11 @@ def run(parsed: argparse.Namespace) -> None:
     with interrupt.listening():
         values = marginal_values(
             problem, point.placement, options=options, search_s=parsed.search, cancel=interrupt
+        )
+    if parsed.search > 0 and plan.forecast is not None:
+        print(
+            f"The plan's objective is {plan.forecast.objective!r}; replanning searches for the "
+            "largest flow, and all numbers below are flows in tokens/s."
         )
     print(f"{'one more unit':<{_LABEL_WIDTH}}{'layers kept':>13}{'replanned':>13}{'gain':>9}")
     for value in values:

@@ -4,9 +4,16 @@ from collections.abc import Iterator
 
 from planner.domain.plan_forecast import Percentiles, PlanForecast
 
+_NO_TIME_OR_ROOM = "no time was left, or no request of such lengths fits"
 
-def forecast_lines(forecast: PlanForecast) -> Iterator[str]:
-    """The objective, the estimate, and what was simulated; says what the times stand on."""
+
+def forecast_lines(
+    forecast: PlanForecast, *, not_simulated: str = _NO_TIME_OR_ROOM
+) -> Iterator[str]:
+    """The objective, the estimate and what was simulated, with the source of the times.
+
+    `not_simulated` is the reason to print for a forecast without a simulation.
+    """
     yield (
         f"forecast for {forecast.objective!r} ({forecast.value:.4g}), {forecast.timing} layer "
         f"times, prompts of {forecast.mean_prompt_tokens:g} and outputs of "
@@ -20,7 +27,7 @@ def forecast_lines(forecast: PlanForecast) -> Iterator[str]:
     )
     simulated = forecast.simulated
     if simulated is None:
-        yield "not simulated: no time was left, or no request of such lengths fits"
+        yield f"not simulated: {not_simulated}"
         return
     offered = (
         "requests always waiting"

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from planner.checked_plan import checked_plan
@@ -22,27 +23,27 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    plan_search = plan_options(parsed, time_limit_s=parsed.time_limit)
     options = ReplanOptions(
-        plan=plan_search,
+        plan=plan_options(parsed, time_limit_s=parsed.time_limit),
         time_limit_s=parsed.time_limit,
         budget_bytes=None if parsed.budget_gb is None else parsed.budget_gb * 1e9,
     )
     output: Path = parsed.output
     check_writable(output)
     problem = read_problem(parsed.problem)
-    running = read_plan_of(problem, parsed.running).placement
+    running = read_plan_of(problem, parsed.running)
+    options = replace(options, plan=options.plan.for_running(running))
     interrupt = Interrupt()
     with interrupt.listening():
         found = replan(
-            problem, running, options=options, progress=_print_progress, cancel=interrupt
+            problem, running.placement, options=options, progress=_print_progress, cancel=interrupt
         )
     chosen = found.chosen
     plan = checked_plan(
         problem,
         chosen.placement,
-        partial_inference=plan_search.partial_inference,
-        max_hops=plan_search.rules.max_hops,
+        partial_inference=options.plan.partial_inference,
+        max_hops=options.plan.rules.max_hops,
         upper_bound_tokens_per_s=found.upper_bound_tokens_per_s,
         placer=f"replan: {chosen.method}",
         solver="none",

@@ -8,7 +8,15 @@ from typing import Any
 from planner.commands.files import read_text
 from planner.domain.errors import InvalidProblem, PlannerError
 from planner.domain.problem import Workload
-from planner.roofline import DATA_SHEETS, DataSheet, LayerShape, data_sheet, roofline_profile
+from planner.memory import DEFAULT_KV_REQUESTS, kv_minimum
+from planner.roofline import (
+    DATA_SHEETS,
+    DataSheet,
+    LayerShape,
+    Vocabulary,
+    data_sheet,
+    roofline_profile,
+)
 from planner.serialization.problem_file import profile_to_dict
 
 
@@ -26,11 +34,23 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add("--name", help="of the profile (default: the GPU's)")
     add("--mean-prompt-tokens", type=float, default=763.0)
     add("--mean-output-tokens", type=float, default=232.0)
+    add(
+        "--kv-requests",
+        type=int,
+        default=DEFAULT_KV_REQUESTS,
+        metavar="N",
+        help="hold no more layers than leave KV cache for N requests (default: %(default)s)",
+    )
+    add("--kv-tokens", type=int, metavar="N", help="of so many tokens (default: the mean length)")
 
 
 def run(parsed: argparse.Namespace) -> None:
     sheet = _sheet(parsed)
-    layer, num_layers = _shape(parsed.config)
+    layer, num_layers, vocabulary = _shape(parsed.config)
+    workload = Workload(
+        mean_prompt_tokens=parsed.mean_prompt_tokens,
+        mean_output_tokens=parsed.mean_output_tokens,
+    )
     name = parsed.name or parsed.gpu
     profile = roofline_profile(
         name,
@@ -38,10 +58,9 @@ def run(parsed: argparse.Namespace) -> None:
         layer,
         gpu=parsed.gpu,
         num_layers=num_layers,
-        workload=Workload(
-            mean_prompt_tokens=parsed.mean_prompt_tokens,
-            mean_output_tokens=parsed.mean_output_tokens,
-        ),
+        workload=workload,
+        vocabulary=vocabulary,
+        minimum=kv_minimum(workload, requests=parsed.kv_requests, tokens=parsed.kv_tokens),
     )
     print(json.dumps({"compute_profiles": {name: profile_to_dict(profile)}}, indent=2))
 
@@ -66,8 +85,11 @@ def _sheet(parsed: argparse.Namespace) -> DataSheet:
     )
 
 
-def _shape(path: Path) -> tuple[LayerShape, int]:
-    """Of the decoder that a config describes. Raises InvalidProblem."""
+def _shape(path: Path) -> tuple[LayerShape, int, Vocabulary | None]:
+    """Of the decoder that a config describes, and its layers; the vocabulary if it says one.
+
+    Raises InvalidProblem.
+    """
     try:
         config: dict[str, Any] = json.loads(read_text(path))
         config = config.get("text_config", config)
@@ -80,7 +102,11 @@ def _shape(path: Path) -> tuple[LayerShape, int]:
             kv_heads=int(config.get("num_key_value_heads") or heads),
             head_size=int(config.get("head_dim") or hidden // heads),
         )
-        return layer, int(config["num_hidden_layers"])
+        vocabulary = None
+        if "vocab_size" in config:
+            is_tied = bool(config.get("tie_word_embeddings", True))
+            vocabulary = Vocabulary(size=int(config["vocab_size"]), is_tied=is_tied)
+        return layer, int(config["num_hidden_layers"]), vocabulary
     except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
         raise InvalidProblem(
             f"{path} is no config of a decoder ({error!r}); give the config.json of a checkpoint"

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 
-from planner.balanced_flow import balanced_weights
+from planner.balanced_flow import balanced_flow
 from planner.commands.files import read_plan
 from planner.commands.options import POLICIES, add_timing_options, timed_problem
 from planner.commands.request_rows import COLUMNS, request_rows
@@ -174,11 +174,15 @@ def _check_workload(parsed: argparse.Namespace) -> None:
 
 
 def _weights(problem: Problem, plan: Plan, *, routing: str) -> dict[str, dict[str, float]]:
-    partial = plan.partial_inference
-    if routing == "balanced":
-        return balanced_weights(problem, plan.placement, partial_inference=partial)
-    if routing == "max_flow":
-        return routing_weights(max_flow(problem, plan.placement, partial_inference=partial))
+    if routing != "plan":
+        flow_of = balanced_flow if routing == "balanced" else max_flow
+        flow = flow_of(
+            problem,
+            plan.placement,
+            partial_inference=plan.partial_inference,
+            max_hops=plan.max_hops,
+        )
+        return routing_weights(flow)
     if not plan.routing_weights:
         raise InvalidWorkload(
             "the plan has no routing weights; give them, or use --routing balanced or max_flow"

@@ -1,10 +1,17 @@
 """Nodes, links and the coordinator of one cluster (Helix §4.1)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from planner.domain.errors import InvalidProblem
+from planner.domain.limits import (
+    MAX_BYTES_PER_S,
+    MAX_GPUS,
+    MAX_PRICE,
+    MAX_SECONDS,
+    check_between,
+)
 
 COORDINATOR = "coordinator"
 SOURCE = "source"
@@ -31,6 +38,7 @@ class Node:
             raise InvalidProblem(
                 f"node {self.name!r}: gpus is {self.gpus}; it must be 1 or more, or left out"
             )
+        check_between(f"node {self.name!r}: gpus", self.gpus, 1, MAX_GPUS)
         if not self.name:
             raise InvalidProblem("a node has an empty name; give every node a name")
         if self.name in RESERVED_NAMES:
@@ -43,6 +51,8 @@ class Node:
                 f"node {self.name!r}: price_per_hour is {self.price_per_hour}; it must be above 0, "
                 "or left out"
             )
+        price = self.price_per_hour or 0.0
+        check_between(f"node {self.name!r}: price_per_hour", price, 0, MAX_PRICE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +71,11 @@ class Link:
                 f"{where}: bandwidth_bytes_per_s is {self.bandwidth_bytes_per_s}; "
                 "it must be greater than 0 (leave the link out if there is none)"
             )
+        bandwidth = self.bandwidth_bytes_per_s
+        check_between(f"{where}: bandwidth_bytes_per_s", bandwidth, 0, MAX_BYTES_PER_S)
         if not self.latency_s >= 0:
             raise InvalidProblem(f"{where}: latency_s is {self.latency_s}; it must be 0 or greater")
+        check_between(f"{where}: latency_s", self.latency_s, 0, MAX_SECONDS)
 
 
 SharedDirection = Literal["egress", "ingress"]
@@ -101,6 +114,8 @@ class SharedBandwidth:
                 f"{where}: bandwidth_bytes_per_s is {self.bandwidth_bytes_per_s}; "
                 "it must be greater than 0"
             )
+        bandwidth = self.bandwidth_bytes_per_s
+        check_between(f"{where}: bandwidth_bytes_per_s", bandwidth, 0, MAX_BYTES_PER_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +230,13 @@ class Cluster:
             ),
             shared=tuple(shared),
         )
+
+
+def free_name(wanted: str, taken: Container[str]) -> str:
+    """`wanted`, with as many "+" after it as no name in `taken` is equal to."""
+    while wanted in taken:
+        wanted += "+"
+    return wanted
 
 
 def _check_shared(

@@ -5,6 +5,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from planner.domain.errors import InvalidProblem
+from planner.domain.limits import (
+    MAX_BATCH_TOKENS,
+    MAX_COUNT,
+    MAX_LAYER_SECONDS,
+    MAX_SECONDS,
+    MIN_TOKENS,
+    check_all_between,
+    check_between,
+)
 
 Points = tuple[tuple[float, float], ...]
 # Of `LayerTimes`: seconds that do not depend on tokens or layers.
@@ -16,11 +25,12 @@ class LayerTimes:
     """Seconds one layer takes for a batch, by its tokens: (tokens, seconds), tokens rising.
 
     `prompt` for the prompt tokens of a batch together, `decode` for its decoding sequences. Between
-    two points the time is linear, below the first from (0, 0), beyond the last by its slope. A step
-    takes `prompt_step_s`, or `decode_step_s`, however many layers it runs, and where it ends with
-    the model's last layer `head_s` for logits and tokens; see `held`. Beside each step the stage
-    needs `handling_s` to take in, pack and send, and a message between two processes `hop_s` beside
-    the link: to leave the one and to wake the other, half at either end.
+    two points the time is linear, below the first from (0, 0), beyond the last by its slope, or as
+    long as the last where that is shorter than the one before. A step takes `prompt_step_s`, or
+    `decode_step_s`, however many layers it runs, and where it ends with the model's last layer
+    `head_s` for logits and tokens; see `held`. Beside each step the stage needs `handling_s` to
+    take in, pack and send, and a message between two processes `hop_s` beside the link: to leave
+    the one and to wake the other, half at either end.
     """
 
     prompt: Points
@@ -33,10 +43,7 @@ class LayerTimes:
 
     def __post_init__(self) -> None:
         for key in FIXED_KEYS:
-            if not 0 <= getattr(self, key) < float("inf"):
-                raise InvalidProblem(
-                    f"layer_times.{key} is {getattr(self, key):g}; it must be 0 or more"
-                )
+            check_between(f"layer_times.{key}", getattr(self, key), 0, MAX_SECONDS)
         for phase, points in (("prompt", self.prompt), ("decode", self.decode)):
             if not points:
                 raise InvalidProblem(
@@ -48,6 +55,9 @@ class LayerTimes:
                         f"layer_times.{phase} has the point [{tokens:g}, {seconds:g}]; tokens and "
                         "seconds must be greater than 0 (no tokens take no time)"
                     )
+                where = f"layer_times.{phase} has the point [{tokens:g}, {seconds:g}]:"
+                check_between(f"{where} tokens", tokens, MIN_TOKENS, MAX_BATCH_TOKENS)
+                check_between(f"{where} seconds", seconds, 0, MAX_LAYER_SECONDS)
             for (tokens, _), (following, _) in pairwise(points):
                 if not tokens < following:
                     raise InvalidProblem(
@@ -97,11 +107,7 @@ class BatchLimits:
 
     def __post_init__(self) -> None:
         for key in ("prompt_max_requests", "decode_max_tokens"):
-            for layers, value in enumerate(getattr(self, key), start=1):
-                if value < 1:
-                    raise InvalidProblem(
-                        f"batch_limits.{key} for {layers} layers is {value}; it must be 1 or more"
-                    )
+            check_all_between(f"batch_limits.{key}", getattr(self, key), 1, MAX_COUNT)
 
 
 def _interpolated(points: Points, amount: float) -> float:
@@ -110,4 +116,6 @@ def _interpolated(points: Points, amount: float) -> float:
     upper = min(bisect_left(points, amount, key=lambda point: point[0]), len(points) - 1)
     x1, y1 = points[upper]
     x0, y0 = points[upper - 1] if upper > 0 else (0.0, 0.0)
+    if amount > x1 and y1 < y0:
+        return y1
     return y0 + (y1 - y0) * (amount - x0) / (x1 - x0)

@@ -1,7 +1,7 @@
 """Which layers each node holds (Helix §4.1, the function Psi)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from planner.domain.errors import InvalidPlacement
 
@@ -67,6 +67,32 @@ class Placement:
         if self.components or name not in self.layers:
             raise KeyError(name)
         return 0
+
+    @property
+    def parts(self) -> tuple["Placement", ...]:
+        """Each component as a placement of its own; the placement itself where there is one."""
+        if len(self.components) < 2:
+            return (self,)
+        return tuple(
+            Placement(layers={name: held for name, held in self.layers.items() if name in names})
+            for names in self.components
+        )
+
+    def without(self, names: Collection[str]) -> "Placement":
+        """What the other nodes hold; components that lose all their nodes are removed."""
+        layers = {name: held for name, held in self.layers.items() if name not in names}
+        left = tuple(part for names in self.components if (part := names.intersection(layers)))
+        return replace(self, layers=layers, components=left if len(left) > 1 else ())
+
+    def with_node(self, name: str, held: LayerRange, *, component: int = 0) -> "Placement":
+        """The placement in which `name` holds `held`, whatever it held before.
+
+        A node that held nothing joins the component of that index.
+        """
+        components = list(self.components)
+        if components and name not in self.layers:
+            components[component] |= {name}
+        return replace(self, layers={**self.layers, name: held}, components=tuple(components))
 
     def as_lists(self) -> dict[str, list[int]]:
         """{node: [first, end]}, sorted by name, as files and the REST API write it."""

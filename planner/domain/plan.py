@@ -30,7 +30,8 @@ class Plan:
     """What is deployed. `flow` was recomputed from `placement` by a second method.
 
     `routing_weights[u][v]` is the weight of v among u's successors (Helix §5.1); u is `source`
-    or a node, v a node or `sink`. `hops` is the flow-weighted mean number of stages. `forecast` is
+    or a node, v a node or `sink`. `hops` is the flow-weighted mean number of stages. `max_hops` is
+    the hop limit it was made under (None: no limit); weights computed later keep it. `forecast` is
     there where it was the objective. Nodes with `instances` hold all layers, each in a component of
     its own, and run them by whole-model engines; `method_choice` says why, or why not.
     """
@@ -48,6 +49,7 @@ class Plan:
     solver: str
     stop_reason: str
     elapsed_s: float
+    max_hops: int | None = None
     forecast: PlanForecast | None = None
     instances: tuple[PlannedInstance, ...] = ()
     method_choice: MethodChoice | None = None

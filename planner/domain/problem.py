@@ -5,6 +5,12 @@ from dataclasses import dataclass
 
 from planner.domain.cluster import Cluster
 from planner.domain.errors import InvalidProblem
+from planner.domain.limits import (
+    MAX_CLUSTER_TOKENS_PER_S,
+    MAX_MEAN_TOKENS,
+    MIN_TOKENS,
+    check_between,
+)
 from planner.domain.model_spec import ModelSpec
 from planner.domain.profile import ComputeProfile
 
@@ -21,6 +27,7 @@ class Workload:
             value = getattr(self, key)
             if not value > 0:
                 raise InvalidProblem(f"workload.{key} is {value}; it must be greater than 0")
+            check_between(f"workload.{key}", value, MIN_TOKENS, MAX_MEAN_TOKENS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +49,13 @@ class Problem:
                     f"node {node.name!r}: compute profile {node.compute_profile!r} is unknown; "
                     f"add it to compute_profiles or use one of: {known}"
                 )
+        profiles = [self.compute_profiles[node.compute_profile] for node in self.cluster.nodes]
+        check_between(
+            f"the largest tokens_per_s of all {len(profiles)} nodes together",
+            sum(max(profile.tokens_per_s, default=0.0) for profile in profiles),
+            0,
+            MAX_CLUSTER_TOKENS_PER_S,
+        )
 
     def profile_of(self, node_name: str) -> ComputeProfile:
         """The compute profile of a node; raises KeyError for an unknown node."""

@@ -104,9 +104,14 @@ class NodeFigures:
         """Seconds a layer takes for a prompt step."""
         return self._step_s[self.table_of[node]]
 
-    def room(self, node: str, *, held: int, layers: float) -> float:
-        """Requests that fit below the high-water mark, each running `layers` of the `held`."""
-        kv = self.problem.profile_of(node).kv_capacity_token_layers[held - 1]
+    def room(self, node: str, *, held: int, layers: float, ends: tuple[bool, bool]) -> float:
+        """Requests that fit below the high-water mark, each running `layers` of the `held`.
+
+        `ends`: whether the first and the last layer of the model are among those held.
+        """
+        kv = self.problem.profile_of(node).kv_room_token_layers(
+            held, has_first=ends[0], has_last=ends[1]
+        )
         return self._policy.kv_high_water * kv / (layers * self._lengths.reserved_tokens)
 
     def return_s(self, first: Mapping[str, float], last: Mapping[str, float]) -> float:
@@ -245,8 +250,13 @@ def _load(
         step_s_N=np.array([figures.step_s(name) for name in names]),
         room_N=np.array(
             [
-                figures.room(name, held=count, layers=mean)
-                for name, count, mean in zip(names, held, layers, strict=True)
+                figures.room(
+                    name,
+                    held=end - first,
+                    layers=mean,
+                    ends=(first == 0, end == figures.problem.model.num_layers),
+                )
+                for name, (first, end), mean in zip(names, ranges, layers, strict=True)
             ]
         ),
         decode_limit_N=np.array(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from planner.capacity import max_layers
+from planner.capacity import layer_limits, most_held
 from planner.domain.problem import Problem
 
 Partition = tuple[tuple[str, ...], ...]
@@ -45,9 +45,10 @@ def _grouped(key_of: Mapping[str, str]) -> list[list[str]]:
 
 def _joined(problem: Problem, groups: Sequence[Sequence[str]]) -> Partition:
     """Smallest first, every group that cannot hold the model joins the next larger one."""
+    limits = {node.name: layer_limits(problem, node.name) for node in problem.cluster.nodes}
 
     def holds(group: Sequence[str]) -> int:
-        return sum(max_layers(problem, name) for name in group)
+        return most_held([limits[name] for name in group], num_layers=problem.model.num_layers)
 
     waiting = sorted((list(group) for group in groups), key=holds)
     parts: list[list[str]] = []

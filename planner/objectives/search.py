@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from planner.capacity import allowed_layers
+from planner.capacity import allowed_limits
 from planner.domain.errors import PlannerError
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan_forecast import PlanForecast
@@ -95,7 +95,7 @@ class ServingSearch:
         self._on_better = on_better
         self._tried: dict[_Key, Trial] = {}
         self._guards: list[Trial] = []
-        self._best: Trial | None = None
+        self.best: Trial | None = None
         self._whole: Arena | None = None
         self._contest = Contest(trials, seed=seed, cancel=cancel, clock=clock)
 
@@ -110,8 +110,8 @@ class ServingSearch:
         trial = self._tried[key]
         if is_guard and trial not in self._guards:
             self._guards.append(trial)
-        if trial.value > 0 and (self._best is None or trial.value > self._best.value):
-            self._best = trial
+        if trial.value > 0 and (self.best is None or trial.value > self.best.value):
+            self.best = trial
             self._on_better(trial)
         return trial
 
@@ -137,13 +137,13 @@ class ServingSearch:
         for number in range(_MOST_ROUNDS):
             if self._is_over(ends_s) or idle >= _IDLE_ROUNDS or not divisions:
                 break
-            before = self._best.value if self._best else 0.0
+            before = self.best.value if self.best else 0.0
             reached = []
             for division in divisions:
                 for arena in division:
                     self._anneal(arena, number, ends_s=ends_s)
                 reached.append(self._offer_division(division, ends_s=ends_s))
-            after = self._best.value if self._best else 0.0
+            after = self.best.value if self.best else 0.0
             idle = 0 if after > before * (1 + 1e-3) else idle + 1
             if number + 1 >= _DIVIDED_AFTER_ROUNDS:
                 divisions = [
@@ -216,9 +216,9 @@ class ServingSearch:
     def expected_decision_s(self) -> float:
         """About how long `decide` would like to take with what is known now."""
         guards = [guard for guard in self._guards if guard.value > 0]
-        if self._best is None:
+        if self.best is None:
             return 0.0
-        return self._contest.expected_s(self._best, guards)
+        return self._contest.expected_s(self.best, guards)
 
     def _neighbours(self, trial: Trial) -> Iterator[Trial]:
         """Stages that short walks reach from the trial's and that are estimated nearly as good."""
@@ -300,21 +300,23 @@ class ServingSearch:
                     self.offer(placement, placer=PLACER)
         chance = random.Random(self._seed)  # noqa: S311 - a search, no secret
         most_of = {
-            node.name: allowed_layers(problem, node.name, self._rules)
+            node.name: allowed_limits(problem, node.name, self._rules)
             for node in problem.cluster.nodes
             if node.name not in self._rules.pinned
         }
         idle = 0
-        while self._best and most_of and idle < _IDLE_MOVES * nodes and not self._is_over(ends_s):
-            before = self._best
+        while self.best and most_of and idle < _IDLE_MOVES * nodes and not self._is_over(ends_s):
+            before = self.best
             layers = dict(before.placement.layers)
             name, other = chance.choice(list(most_of)), chance.choice(list(layers))
             moved = {name: layers[other]}
             if other in most_of and name in layers and chance.random() < _EXCHANGED_SHARE:
                 moved[other] = layers[name]
-            if all(len(held) <= most_of[mover] for mover, held in moved.items()):
+            if all(
+                most_of[mover].allow(held, num_layers=num_layers) for mover, held in moved.items()
+            ):
                 self.offer(Placement(layers={**layers, **moved}), placer=PLACER)
-            idle = 0 if self._best is not before else idle + 1
+            idle = 0 if self.best is not before else idle + 1
 
     def _anneal(self, arena: Arena, number: int, *, ends_s: float) -> None:
         """A round in slices, so that the clock and a cancel are heard."""

@@ -19,23 +19,16 @@ def thinned(problem: Problem, placement: Placement, *, most_nodes: int) -> Place
     share = most_nodes / len(placement.layers)
     kept: set[str] = set()
     for names in alike.values():
-        # Sorted by kind and place, every so manieth: the mix stays.
+        # Every n-th of the nodes sorted by kind and region, so the mix is preserved.
         ordered = sorted(names, key=lambda name: (*_kind(problem, name), name))
         count = max(1, round(share * len(ordered)))
         kept.update(
             ordered[(2 * number + 1) * len(ordered) // (2 * count)] for number in range(count)
         )
-    components = tuple(component & kept for component in placement.components)
-    while len(components) > 1 and sum(map(len, components)) > most_nodes:
-        components = components[:-1]
-    return Placement(
-        layers={
-            name: held
-            for name, held in placement.layers.items()
-            if name in kept and (not components or any(name in part for part in components))
-        },
-        components=components if len(components) > 1 else (),
-    )
+    left = placement.without(placement.layers.keys() - kept)
+    while len(left.components) > 1 and len(left.layers) > most_nodes:
+        left = left.without(left.components[-1])
+    return left
 
 
 def _kind(problem: Problem, name: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """One placement held against a goal: its balanced flow, its estimate, and its simulations."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TypeAlias
@@ -26,11 +26,9 @@ from planner.simulator.simulate import InvalidSimulation, SimulationOptions, sim
 from planner.timing import timing_source
 from planner.workload.arrivals import poisson, requests
 from planner.workload.demand import Arrivals, Backlog, Demand
-from planner.workload.lengths import published_lengths
-from planner.workload.request import InvalidWorkload, Lengths
+from planner.workload.lengths import scaled_lengths
+from planner.workload.request import InvalidWorkload
 
-# Means of `published_lengths`, which the workload's are scaled from.
-_PUBLISHED_PROMPT_TOKENS, _PUBLISHED_OUTPUT_TOKENS = 763.0, 232.4
 _TOKEN_HOPS_PER_S = 5e6
 _ROUTED_NODES_PER_S = 2e5
 # Fewer requests than these would compare chance, not plans.
@@ -312,7 +310,12 @@ class Trials:
         seed: int,
         requests_per_s: float | None = None,
     ) -> Forecast:
-        lengths = self._lengths(seed)
+        workload = self.problem.workload
+        lengths = scaled_lengths(
+            seed,
+            mean_prompt_tokens=workload.mean_prompt_tokens,
+            mean_output_tokens=workload.mean_output_tokens,
+        )
         demand: Demand = Backlog(lengths=lengths)
         if requests_per_s is not None:
             arrivals = poisson(rate_per_s=requests_per_s, seed=seed)
@@ -326,17 +329,6 @@ class Trials:
             partial_inference=self.partial_inference,
             options=options,
         )
-
-    def _lengths(self, seed: int) -> Iterator[Lengths]:
-        workload = self.problem.workload
-        prompts = workload.mean_prompt_tokens / _PUBLISHED_PROMPT_TOKENS
-        outputs = workload.mean_output_tokens / _PUBLISHED_OUTPUT_TOKENS
-        for pair in published_lengths(seed):
-            yield replace(
-                pair,
-                prompt_tokens=max(1, round(pair.prompt_tokens * prompts)),
-                output_tokens=max(1, round(pair.output_tokens * outputs)),
-            )
 
 
 def _mean(

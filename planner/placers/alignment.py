@@ -19,12 +19,13 @@ Quality: TypeAlias = tuple[float, float]
 def aligned_to(
     problem: Problem, placement: Placement, running: Placement, *, rules: PlacementRules
 ) -> Placement:
-    """The exchange of like nodes that loads the fewest layers; same flow, same hops.
+    """The exchange of like nodes that loads the fewest layers; same flow, hops and components.
 
     Nodes are alike when they have one profile, one region and the same links, are neither pinned
     nor limited by themselves, and no shared bandwidth names them.
     """
     layers = dict(placement.layers)
+    takes_place_of = {name: name for name in layers}
     for names in _groups_of_like_nodes(problem, rules):
         ranges = [placement.layers.get(name) for name in names]
         costs = [
@@ -35,7 +36,14 @@ def aligned_to(
             held = ranges[column]
             if held is not None:
                 layers[name] = held
-    return Placement(layers=layers)
+                takes_place_of[names[column]] = name
+    return Placement(
+        layers=layers,
+        components=tuple(
+            frozenset(takes_place_of[name] for name in component)
+            for component in placement.components
+        ),
+    )
 
 
 def assignment(costs: Sequence[Sequence[float]]) -> list[int]:

@@ -69,11 +69,15 @@ class TimeLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """Aim at a flow, from the best placement so far; `number` counts the tries of a search."""
+    """Aim at a flow, from the best placement so far; `number` counts the tries of a search.
+
+    `beside_pins`: where nodes are pinned, place only the layers that no pin holds.
+    """
 
     target_tokens_per_s: float
     max_stages: int
     number: int
+    beside_pins: bool
     seed: int
     moves: int
     best: Placement | None
@@ -162,6 +166,8 @@ class AnnealingPlacer:
                     target_tokens_per_s=best.tokens_per_s + share * (bound - best.tokens_per_s),
                     max_stages=options.rules.max_hops or len(tables.names),
                     number=number,
+                    # Every view is tried twice with one answer before it is with the other.
+                    beside_pins=number // (2 * len(views)) % 2 == 1,
                     seed=options.seed * 1009 + number,
                     moves=max(1, moves),
                     best=best.placement,

@@ -2,6 +2,7 @@
 
 Free nodes stand in an order; a stage takes the next of them. A pinned node counts only in a stage
 of exactly its range: beside it the stage needs fewer nodes, or none. Nobody has to use a pin.
+In the first and the last stage a node counts only if it has memory for that end of the model too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
-from planner.capacity import allowed_layers, throughput_tokens_per_s
+from planner.capacity import LayerLimits, allowed_limits, throughput_tokens_per_s
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
@@ -30,18 +31,20 @@ class AroundPins:
         self._num_layers = problem.model.num_layers
         self._pinned = dict(rules.pinned)
         self._bound = knapsack_bound_tokens_per_s(problem)
-        limits = {
-            node.name: allowed_layers(problem, node.name, rules)
+        self._limits: dict[str, LayerLimits] = {
+            node.name: allowed_limits(problem, node.name, rules)
             for node in problem.cluster.nodes
             if node.name not in self._pinned
         }
-        self._longest_free = max(limits.values(), default=0)
+        limits = self._limits
+        self._longest_free = max((one.middle for one in limits.values()), default=0)
+        self._ends_cost_layers = any(min(one) < one.middle for one in limits.values())
         self._speeds_of: dict[str, list[float]] = {
             name: [
-                throughput_tokens_per_s(problem, name, layers) if 0 < layers <= limit else 0.0
+                throughput_tokens_per_s(problem, name, layers) if 0 < layers <= one.middle else 0.0
                 for layers in range(self._longest_free + 1)
             ]
-            for name, limit in limits.items()
+            for name, one in limits.items()
         }
         self._pinned_speed: dict[tuple[int, int], float] = {}
         for name, pin in self._pinned.items():
@@ -49,7 +52,9 @@ class AroundPins:
             speed = throughput_tokens_per_s(problem, name, len(pin))
             self._pinned_speed[place] = self._pinned_speed.get(place, 0.0) + speed
         # A stage without free nodes or hop of its own counts as a hop all the same.
-        self._hop_columns = 1 if rules.max_hops is None else rules.max_hops + 1
+        self._hop_columns = (
+            1 if rules.max_hops is None else min(rules.max_hops, self._num_layers) + 1
+        )
 
     def first_orders(self) -> Iterator[list[str]]:
         """Orders to begin with: region by region, and kind by kind."""
@@ -67,6 +72,38 @@ class AroundPins:
             return (past, past) if held is None else (held.first, held.end)
 
         return sorted(self._speeds_of, key=place)
+
+    def orders_of(self, placement: Placement) -> Iterator[list[str]]:
+        """The order, and where the model's ends cost layers those with roomier stages at the ends.
+
+        Roomy is a stage whose nodes lose few of their layers there.
+        """
+        order = self.order_of(placement)
+        yield order
+        if not self._ends_cost_layers:
+            return
+        stages: dict[LayerRange | None, list[str]] = {}
+        for name in order:
+            stages.setdefault(placement.layers.get(name), []).append(name)
+        idle = stages.pop(None, [])
+        if not stages:
+            return
+        numbers = range(len(stages))
+        members = list(stages.values())
+
+        def lost(number: int, at: int) -> float:
+            return max(
+                1 - self._limits[name][at] / max(1, self._limits[name].middle)
+                for name in members[number]
+            )
+
+        first = min(numbers, key=lambda number: (lost(number, 1), number))
+        last = min(numbers, key=lambda number: (number == first, lost(number, 2), -number))
+        middle = [number for number in numbers if number not in (first, last)]
+        ends = [first] if first == last else [first, last]
+        for turned in dict.fromkeys((tuple(ends), tuple(reversed(ends)))):
+            numbered = [turned[0], *middle, *turned[1:]]
+            yield [name for number in numbered for name in members[number]] + idle
 
     def laid(self, order: Sequence[str], *, above_tokens_per_s: float) -> Placement | None:
         """Stages of the highest flow above the given one, pins in place; None if there are none."""
@@ -88,26 +125,42 @@ class AroundPins:
             for held, begin, end in best
             for name in order[begin:end]
             if self._speeds_of[name][len(held)] > 0
+            and self._limits[name].allow(held, num_layers=self._num_layers)
         }
         return Placement(layers=layers | self._pinned)
 
-    def _sums(self, order: Sequence[str]) -> NDArray[np.float64]:
-        """`[j, i]`: the speed of the first i nodes together, each with j layers."""
+    def _sums(self, order: Sequence[str]) -> list[NDArray[np.float64]]:
+        """`[e][j, i]`: the speed of the first i nodes together, each with j layers.
+
+        e is the index of `LayerLimits`: the ends of the model among the layers.
+        """
         sums = np.zeros((self._longest_free + 1, len(order) + 1))
-        if len(order) > 0:
-            speeds = np.array([self._speeds_of[name] for name in order])
-            sums[:, 1:] = np.cumsum(speeds.T, axis=1)
-        return sums
+        if len(order) == 0:
+            return [sums] * 4
+        speeds_NJ = np.array([self._speeds_of[name] for name in order])
+        sums[:, 1:] = np.cumsum(speeds_NJ.T, axis=1)
+        found = [sums]
+        limits_NE = np.array([self._limits[name] for name in order])
+        layers_J = np.arange(self._longest_free + 1)
+        for at in (1, 2, 3):
+            if not self._ends_cost_layers:
+                found.append(sums)
+                continue
+            there = np.where(layers_J <= limits_NE[:, at, None], speeds_NJ, 0.0)
+            at_end = np.zeros_like(sums)
+            at_end[:, 1:] = np.cumsum(there.T, axis=1)
+            found.append(at_end)
+        return found
 
     def _stages(
-        self, sums: NDArray[np.float64], flow: float
+        self, sums_E: list[NDArray[np.float64]], flow: float
     ) -> list[tuple[LayerRange, int, int]] | None:
         """Ranges, each with the begin and the end of its nodes in the order; None: not this flow.
 
         By dynamic programming: the fewest nodes of the order that carry layers [0, x), for every
         number of hops where these are limited.
         """
-        num_nodes = sums.shape[1] - 1
+        num_nodes = sums_E[0].shape[1] - 1
         out_of_nodes = num_nodes + 1
         used_XH: _Counts = np.full((self._num_layers + 1, self._hop_columns), out_of_nodes)
         came_by_XH: _Counts = np.zeros_like(used_XH)
@@ -117,6 +170,7 @@ class AroundPins:
             if used_XH[x].min() >= out_of_nodes:
                 continue
             for layers in range(1, min(longest, self._num_layers - x) + 1):
+                sums = sums_E[(x == 0) + 2 * (x + layers == self._num_layers)]
                 after = self._used_after(used_XH[x], sums, x=x, layers=layers, flow=flow)
                 if self._hop_columns > 1:
                     after = np.concatenate(([out_of_nodes], after[:-1]))

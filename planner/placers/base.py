@@ -11,6 +11,7 @@ from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 
+START = "start"  # the placer of a placement that was given to a search
 StopReason = Literal["heuristic", "optimal", "bound reached", "time limit", "cancelled"]
 
 

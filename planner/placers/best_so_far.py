@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from planner.capacity import fits
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
@@ -13,7 +14,8 @@ from planner.placers.flow_meter import FlowMeter
 class BestSoFar:
     """Keeps the offered placement with the largest flow.
 
-    Puts pinned nodes in their places, and tries the stages laid around these as well.
+    Puts pinned nodes in their places, and tries the stages laid around these as well. What gives a
+    node more layers than it has memory for at an end of the model is laid again as stages.
     """
 
     def __init__(
@@ -32,7 +34,13 @@ class BestSoFar:
         self._upper_bound = upper_bound_tokens_per_s
         self._progress = progress
         self._elapsed_s = elapsed_s
-        self._around_pins = AroundPins(problem, options.rules) if options.rules.pinned else None
+        self._problem = problem
+        may_not_fit = any(
+            problem.profile_of(node.name).memory is not None for node in problem.cluster.nodes
+        )
+        self._around_pins = (
+            AroundPins(problem, options.rules) if options.rules.pinned or may_not_fit else None
+        )
         self.placement: Placement | None = None
         self.tokens_per_s = 0.0
 
@@ -41,7 +49,7 @@ class BestSoFar:
         self.placement, self.tokens_per_s = placement, self._meter.tokens_per_s(placement)
 
     def begin_around_pins(self) -> None:
-        """Where nodes are pinned: lay the others around them, before anything is found."""
+        """Lay stages before anything is found, where nodes are pinned or the ends cost memory."""
         if self._around_pins is not None:
             for order in self._around_pins.first_orders():
                 self._offer_laid(self._around_pins, order)
@@ -51,8 +59,13 @@ class BestSoFar:
             self._offer_as_it_is(placement)
             return
         pinned = dict(self._options.rules.pinned)
-        self._offer_as_it_is(Placement(layers=dict(placement.layers) | pinned))
-        self._offer_laid(self._around_pins, self._around_pins.order_of(placement))
+        with_pins = Placement(layers=dict(placement.layers) | pinned)
+        if all(fits(self._problem, name, held) for name, held in with_pins.layers.items()):
+            self._offer_as_it_is(with_pins)
+            if not pinned:
+                return
+        for order in self._around_pins.orders_of(placement):
+            self._offer_laid(self._around_pins, order)
 
     def _offer_laid(self, around_pins: AroundPins, order: list[str]) -> None:
         laid = around_pins.laid(order, above_tokens_per_s=self.tokens_per_s)

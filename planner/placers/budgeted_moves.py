@@ -8,7 +8,7 @@ pass and sees neither hops nor shared bandwidth.
 import random
 from collections.abc import Callable, Iterator
 
-from planner.capacity import allowed_layers
+from planner.capacity import allowed_limits
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
@@ -40,8 +40,11 @@ def climb(
     for _ in range(tries if names else 0):
         name = chance.choice(names)
         held = _other_range(problem, best, name, rules=rules, chance=chance)
-        layers = {other: other_held for other, other_held in best.layers.items() if other != name}
-        changed = Placement(layers=layers if held is None else layers | {name: held})
+        if held is None:
+            changed = best.without({name})
+        else:
+            component = chance.randrange(len(best.components)) if best.components else 0
+            changed = best.with_node(name, held, component=component)
         if changed == best or moved_layers(running, changed) > budget_layers:
             continue
         flow = flow_of(changed)
@@ -59,7 +62,8 @@ def _other_range(
     chance: random.Random,
 ) -> LayerRange | None:
     """A range that meets others where they begin and end, as the node's memory allows."""
-    limit = allowed_layers(problem, name, rules)
+    limits = allowed_limits(problem, name, rules)
+    limit, num_layers = limits.middle, problem.model.num_layers
     ranges = [held for other, held in placement.layers.items() if other != name]
     if limit == 0 or not ranges:
         return placement.layers.get(name)
@@ -67,7 +71,8 @@ def _other_range(
     first = chance.choice(cuts[:-1])
     ends = [cut for cut in cuts if first < cut <= first + limit]
     end = chance.choice([*ends, min(first + limit, problem.model.num_layers)])
-    return LayerRange(first=first, end=end)
+    held = LayerRange(first=first, end=end)
+    return held if limits.allow(held, num_layers=num_layers) else placement.layers.get(name)
 
 
 def _common(held: LayerRange, before: LayerRange | None) -> int:

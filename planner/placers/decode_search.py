@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from planner.capacity import allowed_layers, throughput_tokens_per_s
+from planner.capacity import allowed_limits, throughput_tokens_per_s
 from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
@@ -41,13 +41,17 @@ class StageSearch:
     ) -> None:
         problem = estimator.figures.problem
         self.names = tuple(name for name in names if name not in rules.pinned)
-        most = [allowed_layers(problem, name, rules) for name in self.names]
-        width = max(most, default=0) + 1
-        speeds, rooms, limits = (np.zeros((len(self.names), width)) for _ in range(3))
-        for row, (name, limit) in enumerate(zip(self.names, most, strict=True)):
-            for held in range(1, limit + 1):
+        most = [allowed_limits(problem, name, rules) for name in self.names]
+        width = max((one.middle for one in most), default=0) + 1
+        speeds, limits = (np.zeros((len(self.names), width)) for _ in range(2))
+        rooms = np.zeros((4, len(self.names), width))
+        for row, (name, one) in enumerate(zip(self.names, most, strict=True)):
+            for held in range(1, one.middle + 1):
                 speeds[row, held] = throughput_tokens_per_s(problem, name, held)
-                rooms[row, held] = estimator.figures.room(name, held=held, layers=held)
+                for at in range(4):
+                    rooms[at, row, held] = estimator.figures.room(
+                        name, held=held, layers=held, ends=(at % 2 == 1, at >= 2)
+                    )
                 limits[row, held] = estimator.figures.decode_limit(name, held=held)
         bandwidth, latency = _links(problem, self.names)
         prices = price_of or {}
@@ -58,13 +62,13 @@ class StageSearch:
             max_stages=min(rules.max_hops or len(self.names), len(self.names)),
             aim=aim,
             demand_tokens_per_s=demand_tokens_per_s,
-            max_layers_N=np.array(most, dtype=np.int64),
+            limits_NE=np.array(most, dtype=np.int64).reshape(len(self.names), 4),
             table_N=np.array(
                 [estimator.figures.table_of[name] for name in self.names], dtype=np.int64
             ),
             step_s_N=np.array([estimator.figures.step_s(name) for name in self.names]),
             speeds_NJ=speeds,
-            rooms_NJ=rooms,
+            rooms_ENJ=rooms,
             limits_NJ=limits,
             bandwidth=bandwidth,
             latency=latency,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.capacity import allowed_layers, throughput_tokens_per_s
+from planner.capacity import allowed_limits, throughput_tokens_per_s
 from planner.domain.cluster import COORDINATOR
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
@@ -35,15 +35,15 @@ class FlowTables:
     """The free nodes of a problem (not pinned, not excluded), numbered as in `names`.
 
     `speeds_NJ[i, j]` is T_j, `links[i, k]` the capacity from i to k, index n the coordinator, both
-    in flow units and cut to the bound; `unit_tokens_per_s` is what one unit is. Shared bandwidth is
-    divided among `links_sharing` links.
+    in flow units and cut to the bound; `unit_tokens_per_s` is what one unit is; `limits_NE` as in
+    `IntervalTask`. Shared bandwidth is divided among `links_sharing` links.
     """
 
     names: tuple[str, ...]
     num_layers: int
     unit_tokens_per_s: float
     speeds_NJ: IntegerArray
-    limits_N: IntegerArray
+    limits_NE: IntegerArray
     links: IntegerArray
     region_N: IntegerArray
     links_sharing: int
@@ -52,6 +52,18 @@ class FlowTables:
     def target(self, tokens_per_s: float) -> int:
         """A target flow in flow units, at least 1."""
         return max(1, int(tokens_per_s / self.unit_tokens_per_s * (1 - _ROUNDING_SHARE)))
+
+    @property
+    def ends_cost_layers(self) -> bool:
+        """True if some node holds fewer layers at an end of the model than in its middle."""
+        return bool((self.limits_NE != self.limits_NE[:, :1]).any())
+
+    def speeds_at(self, *, is_first: bool, is_last: bool) -> IntegerArray:
+        """`speeds_NJ` of a stage with those ends of the model: 0 for more layers than fit there."""
+        limits_N = self.limits_NE[:, is_first + 2 * is_last]
+        layers_J = np.arange(self.speeds_NJ.shape[1])
+        speeds: IntegerArray = np.where(layers_J <= limits_N[:, None], self.speeds_NJ, 0)
+        return speeds
 
     def links_may_bind(self) -> bool:
         """Whether any link passes less than its ends can compute."""
@@ -76,10 +88,11 @@ def flow_tables(
     """
     unit = bound_tokens_per_s / _UNITS_OF_BOUND
     nodes = [node for node in problem.cluster.nodes if node.name not in rules.pinned]
-    limits = [allowed_layers(problem, node.name, rules) for node in nodes]
-    speeds = np.zeros((len(nodes), max(limits, default=0) + 1), dtype=np.int64)
+    limits = [allowed_limits(problem, node.name, rules) for node in nodes]
+    longest = max((one.middle for one in limits), default=0)
+    speeds = np.zeros((len(nodes), longest + 1), dtype=np.int64)
     for index, node in enumerate(nodes):
-        for layers in range(1, limits[index] + 1):
+        for layers in range(1, limits[index].middle + 1):
             speed = throughput_tokens_per_s(problem, node.name, layers)
             speeds[index, layers] = int(min(speed, bound_tokens_per_s) / unit)
     regions = sorted({node.region for node in nodes})
@@ -92,7 +105,7 @@ def flow_tables(
         num_layers=problem.model.num_layers,
         unit_tokens_per_s=unit,
         speeds_NJ=speeds,
-        limits_N=np.array(limits, dtype=np.int64),
+        limits_NE=np.array(limits, dtype=np.int64).reshape(len(nodes), 4),
         links=(np.minimum(capacities, bound_tokens_per_s) / unit).astype(np.int64),
         region_N=np.array([regions.index(node.region) for node in nodes], dtype=np.int64),
         links_sharing=links_sharing,

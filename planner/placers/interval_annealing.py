@@ -52,7 +52,7 @@ class IntervalAnnealer:
         But the fastest node of a layer is looked for among all nodes.
         """
         slower = 1 + self._spares * len(tables.names) // 8
-        return _MOVES_PER_S / max(1, int(tables.limits_N.max(initial=1)) // 8) / slower
+        return _MOVES_PER_S / max(1, int(tables.limits_NE.max(initial=1)) // 8) / slower
 
     def attempt(
         self, tables: FlowTables, aim: Try, *, chunk_moves: int, time_left: TimeLeft
@@ -62,7 +62,7 @@ class IntervalAnnealer:
             num_layers=tables.num_layers,
             target=tables.target(aim.target_tokens_per_s),
             speeds_NJ=_with_pinned_speeds(tables),
-            limits_N=np.append(tables.limits_N, [0] * len(tables.pinned)),
+            limits_NE=np.pad(tables.limits_NE, ((0, len(tables.pinned)), (0, 0))),
             spares=self._spares,
         )
 

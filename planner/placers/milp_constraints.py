@@ -21,6 +21,32 @@ def hold_one_range(built: PlacementModel) -> None:
         built.model.add_at_most(_end_layer(built, node), built.num_layers)
 
 
+def leave_room_for_ends(built: PlacementModel) -> None:
+    """Not in the paper: fewer layers where the embedding or the output head are held as well.
+
+    With first_i = 1 where s_i = 0 and last_i = 1 where e_i = L: s_i + first_i >= 1;
+    e_i - last_i <= L - 1; sum_j j b_i^j + (m - f) first_i <= m, m and f the most layers of the node
+    in the middle and with the first layer; so for the last. Not b_i^L where both do not fit.
+    """
+    num_layers = built.num_layers
+    for node, limits in built.limits.items():
+        held = built.variables.holds[node]
+        count = [(float(layers), column) for layers, column in enumerate(held, start=1)]
+        if node in built.variables.holds_first:
+            first = built.variables.holds_first[node]
+            begins = built.variables.first_layer[node]
+            built.model.add_at_most([(-1.0, begins), (-1.0, first)], -1.0)
+            less = float(limits.middle - limits.first)
+            built.model.add_at_most([*count, (less, first)], limits.middle)
+        if node in built.variables.holds_last:
+            last = built.variables.holds_last[node]
+            built.model.add_at_most([*_end_layer(built, node), (-1.0, last)], num_layers - 1)
+            less = float(limits.middle - limits.last)
+            built.model.add_at_most([*count, (less, last)], limits.middle)
+        if len(held) == num_layers > limits.both:
+            built.model.add_equal([(1.0, held[-1])], 0.0)
+
+
 def conserve_flow(built: PlacementModel) -> None:
     """Constraint 2, flow conservation: sum_u f_ui = sum_v f_iv."""
     inflow, outflow = _flow_columns(built)

@@ -8,7 +8,12 @@ speeds and capacities above it are cut to 1: they stand before 0/1 variables, an
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from planner.capacity import link_capacity_tokens_per_s, max_layers, throughput_tokens_per_s
+from planner.capacity import (
+    LayerLimits,
+    layer_limits,
+    link_capacity_tokens_per_s,
+    throughput_tokens_per_s,
+)
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
@@ -20,13 +25,20 @@ from planner.placers.milp_constraints import (
     hold_one_range,
     hold_pinned_layers,
     leave_at_last_layer,
+    leave_room_for_ends,
     respect_inference_throughput,
     respect_transmission_throughput,
     rise_along_pipelines,
     share_bandwidth,
     share_the_work,
 )
-from planner.placers.milp_variables import Edge, PlacementModel, PlacementVariables, joins_nodes
+from planner.placers.milp_variables import (
+    Edge,
+    PlacementModel,
+    PlacementVariables,
+    joins_nodes,
+    one_layer,
+)
 from planner.placers.solvers.base import MixedIntegerModel
 
 
@@ -44,7 +56,8 @@ def build_placement_model(
     constraints; the others are for `restricted_problem`.
     """
     unit = upper_bound_tokens_per_s if upper_bound_tokens_per_s > 0 else 1.0
-    speeds = _speeds(problem, unit=unit)
+    limits = _limits(problem)
+    speeds = _speeds(problem, limits, unit=unit)
     links = _link_capacities(problem, node_links, speeds=speeds, unit=unit)
     model = MixedIntegerModel()
     built = PlacementModel(
@@ -55,14 +68,17 @@ def build_placement_model(
             model,
             speeds=speeds,
             links=links,
+            limits=limits,
             num_layers=problem.model.num_layers,
             partial_inference=partial_inference,
             max_hops=rules.max_hops,
         ),
         speeds=speeds,
         links=links,
+        limits=limits,
     )
     hold_one_range(built)
+    leave_room_for_ends(built)
     conserve_flow(built)
     respect_inference_throughput(built)
     enter_at_first_layer(built)
@@ -80,14 +96,25 @@ def build_placement_model(
     return built
 
 
-def _speeds(problem: Problem, *, unit: float) -> dict[str, tuple[float, ...]]:
+def _limits(problem: Problem) -> dict[str, LayerLimits]:
+    """Of every node that can hold a layer somewhere."""
+    limits = {node.name: layer_limits(problem, node.name) for node in problem.cluster.nodes}
     return {
-        node.name: tuple(
-            min(throughput_tokens_per_s(problem, node.name, count) / unit, 1.0)
-            for count in range(1, max_layers(problem, node.name) + 1)
+        name: one
+        for name, one in limits.items()
+        if one_layer(one, num_layers=problem.model.num_layers) is not None
+    }
+
+
+def _speeds(
+    problem: Problem, limits: Mapping[str, LayerLimits], *, unit: float
+) -> dict[str, tuple[float, ...]]:
+    return {
+        name: tuple(
+            min(throughput_tokens_per_s(problem, name, count) / unit, 1.0)
+            for count in range(1, one.middle + 1)
         )
-        for node in problem.cluster.nodes
-        if max_layers(problem, node.name) > 0
+        for name, one in limits.items()
     }
 
 
@@ -117,6 +144,7 @@ def _add_variables(
     *,
     speeds: Mapping[str, Sequence[float]],
     links: Mapping[Edge, float],
+    limits: Mapping[str, LayerLimits],
     num_layers: int,
     partial_inference: bool,
     max_hops: int | None,
@@ -136,4 +164,6 @@ def _add_variables(
         cond1={edge: model.add_binary() for edge in conditional},
         cond2={edge: model.add_binary() for edge in conditional},
         level=({} if max_hops is None else {n: model.add_real(upper=max_hops - 1) for n in speeds}),
+        holds_first={n: model.add_binary() for n in speeds if limits[n].first < limits[n].middle},
+        holds_last={n: model.add_binary() for n in speeds if limits[n].last < limits[n].middle},
     )

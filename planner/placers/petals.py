@@ -1,6 +1,6 @@
 """Petals: every node joins where the served throughput is least (Borzunov et al., Helix §6.6)."""
 
-from planner.capacity import max_layers, throughput_tokens_per_s
+from planner.capacity import longest_ranges, throughput_tokens_per_s
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 
@@ -15,12 +15,14 @@ def place_petals(problem: Problem) -> Placement | None:
     served_tokens_per_s = [0.0] * problem.model.num_layers
     layers: dict[str, LayerRange] = {}
     for node in problem.cluster.nodes:
-        held = max_layers(problem, node.name)
-        if held == 0:
+        window = min(
+            longest_ranges(problem, node.name),
+            key=lambda one: sorted(served_tokens_per_s[one.first : one.end]),
+            default=None,
+        )
+        if window is None:
             continue
-        starts = range(problem.model.num_layers - held + 1)
-        first = min(starts, key=lambda start: sorted(served_tokens_per_s[start : start + held]))
-        layers[node.name] = LayerRange(first=first, end=first + held)
-        for layer in range(first, first + held):
-            served_tokens_per_s[layer] += throughput_tokens_per_s(problem, node.name, held)
+        layers[node.name] = window
+        for layer in range(window.first, window.end):
+            served_tokens_per_s[layer] += throughput_tokens_per_s(problem, node.name, len(window))
     return Placement(layers=layers) if layers else None

@@ -24,6 +24,7 @@ from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
 from planner.placers.annealing import AnnealingOptions
 from planner.placers.base import (
+    START,
     CancelToken,
     Placer,
     Progress,
@@ -205,10 +206,10 @@ class _Board:
         return self._options.time_limit_s - (self._clock() - self._started_s)
 
     def start_from(self, placement: Placement) -> None:
-        """A placement from elsewhere: nobody is told."""
+        """A placement from elsewhere: only better bounds are reported with it."""
         flow = FlowMeter(self._problem, self._options).tokens_per_s(placement)
         if flow > 0:
-            self._best, self._best_flow = placement, flow
+            self._best, self._best_flow, self._best_placer = placement, flow, START
 
     def should_stop(self) -> bool:
         return self._cancel.is_cancelled() or self.left_s <= 0 or self._is_at_bound()
@@ -269,7 +270,7 @@ class _Board:
         self._tell()
 
     def _tell(self) -> None:
-        if self._best is not None and self._best_placer:
+        if self._best is not None:
             self._progress(
                 Incumbent(
                     elapsed_s=self._clock() - self._started_s,

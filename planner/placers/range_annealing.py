@@ -8,7 +8,7 @@ exact max flow says what is true.
 import numpy as np
 
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
-from planner.capacity import allowed_layers, throughput_tokens_per_s
+from planner.capacity import LayerLimits, allowed_limits, throughput_tokens_per_s
 from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
@@ -69,14 +69,17 @@ class RangeAnnealing:
         self._problem = problem
         self._running = running
         self._names = [node.name for node in problem.cluster.nodes]
-        limits = {name: allowed_layers(problem, name, rules) for name in self._names}
-        self._speeds_NJ = np.zeros((len(self._names), 1 + max(limits.values())), dtype=np.int64)
+        limits = {name: allowed_limits(problem, name, rules) for name in self._names}
+        self._speeds_NJ = np.zeros(
+            (len(self._names), 1 + max(one.middle for one in limits.values())), dtype=np.int64
+        )
         for number, name in enumerate(self._names):
-            for layers in range(1, limits[name] + 1):
+            for layers in range(1, limits[name].middle + 1):
                 speed = throughput_tokens_per_s(problem, name, layers)
                 self._speeds_NJ[number, layers] = int(speed * _UNITS_PER_TOKEN)
-        self._limits_N = np.array(
-            [0 if name in rules.pinned else limits[name] for name in self._names]
+        none = LayerLimits(0, 0, 0, 0)
+        self._limits_NE = np.array(
+            [none if name in rules.pinned else limits[name] for name in self._names]
         )
         self._links = links
         self._moves = self._moves_in_a_moment()
@@ -102,7 +105,7 @@ class RangeAnnealing:
             num_layers=self._problem.model.num_layers,
             target=target,
             speeds_NJ=self._speeds_NJ,
-            limits_N=self._limits_N,
+            limits_NE=self._limits_NE,
             running=self._ranges(self._running),
             budget_layers=budget_layers,
             penalty=max(1, int(target * _PENALTY_SHARE)),

@@ -205,19 +205,22 @@ def _best_orders(
         for drawn in itertools.product(range(len(groups)), repeat=len(groups)):
             value(_without_gaps(drawn))
     else:
-        _anneal(len(groups), value, seed=seed, is_over=is_over)
+        anneal_levels(len(groups), value, seed=seed, is_over=is_over)
     best_first = sorted(worth, key=lambda levels: (-worth[levels], levels))
     return [levels for levels in best_first[:_ORDERS_PLACED] if worth[levels] > 0]
 
 
-def _anneal(
+def anneal_levels(
     num_groups: int,
     value: Callable[[Levels], float],
     *,
     seed: int,
     is_over: Callable[[], bool],
 ) -> None:
-    """Threshold accepting over changes of one group's level; `value` remembers what it saw."""
+    """Threshold accepting over changes of one group's level; `value` remembers what it saw.
+
+    A value below 0, of levels that cannot hold the model, may become worse by the same share.
+    """
     chance = random.Random(seed)  # noqa: S311 - a search, not a secret
     levels = tuple(range(num_groups))
     here = value(levels)
@@ -238,7 +241,7 @@ def _anneal(
         proposed = _without_gaps(tuple(changed))
         there = value(proposed)
         heat = _HOT * (_COLD / _HOT) ** (move / _MOVES)
-        if there >= here * (1 - heat * chance.random()):
+        if there >= here - heat * chance.random() * abs(here):
             levels, here = proposed, there
 
 

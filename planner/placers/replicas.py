@@ -4,7 +4,9 @@ Where machines hold much, pipelines of few of them often serve most; separate pi
 are one for each kind, however many its machines.
 """
 
-from planner.capacity import max_layers
+from collections.abc import Sequence
+
+from planner.capacity import fits, max_layers
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.placers.base import equal_split
@@ -25,10 +27,25 @@ def place_replicas(problem: Problem) -> Placement | None:
     for names in kinds.values():
         most = max_layers(problem, names[0])
         copies = len(names) // -(-num_layers // most) if most else 0
-        for first in range(copies):
-            dealt = names[first::copies][:num_layers]
+        while copies and not _fit(problem, names, copies):
+            copies -= 1
+        for dealt in _dealt(names, copies, num_layers):
             layers.update(zip(dealt, equal_split(num_layers, len(dealt)), strict=True))
             components.append(frozenset(dealt))
     if not components:
         return None
     return Placement(layers=layers, components=tuple(components) if len(components) > 1 else ())
+
+
+def _dealt(names: Sequence[str], copies: int, num_layers: int) -> list[Sequence[str]]:
+    return [names[first::copies][:num_layers] for first in range(copies)]
+
+
+def _fit(problem: Problem, names: Sequence[str], copies: int) -> bool:
+    """True if every node has memory for its part, also where that has an end of the model."""
+    num_layers = problem.model.num_layers
+    return all(
+        fits(problem, name, stage)
+        for dealt in _dealt(names, copies, num_layers)
+        for name, stage in zip(dealt, equal_split(num_layers, len(dealt)), strict=True)
+    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from planner.capacity import max_layers
+from planner.capacity import fits, layer_limits
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.placers.base import equal_split
@@ -23,7 +23,7 @@ def place_separate_pipelines(problem: Problem) -> Placement | None:
     for names in names_by_profile.values():
         num_stages = min(len(names), num_layers)
         stages = equal_split(num_layers, num_stages)
-        if max(len(stage) for stage in stages) <= max_layers(problem, names[0]):
+        if all(fits(problem, names[0], stage) for stage in stages):
             layers.update(zip(names[:num_stages], stages, strict=True))
             components.append(frozenset(names[:num_stages]))
     if not components:
@@ -40,7 +40,7 @@ def place_separate_pipelines_plus(problem: Problem) -> Placement | None:
     separate = place_separate_pipelines(problem)
     layers = dict(separate.layers) if separate is not None else {}
     left = [node.name for node in problem.cluster.nodes if node.name not in layers]
-    stages = _stages_of(left, [max_layers(problem, name) for name in left], problem)
+    stages = _stages_of(left, problem)
     if stages is None:
         return None
     parts = separate.components or (frozenset(layers),) if separate is not None else ()
@@ -50,11 +50,23 @@ def place_separate_pipelines_plus(problem: Problem) -> Placement | None:
     )
 
 
-def _stages_of(
-    names: Sequence[str], most: Sequence[int], problem: Problem
-) -> dict[str, LayerRange] | None:
-    """A stage for each node, its end rounded up from its share; None where they hold too little."""
-    num_layers, whole = problem.model.num_layers, sum(most)
+def _stages_of(names: Sequence[str], problem: Problem) -> dict[str, LayerRange] | None:
+    """A stage for each node, its end rounded up from its share; None where they hold too little.
+
+    In the first and the last place stand the first nodes with room for that end of the model.
+    """
+    num_layers = problem.model.num_layers
+    limits = {name: layer_limits(problem, name) for name in names}
+    head = next((name for name in names if limits[name].first > 0), None)
+    tail = next((name for name in reversed(names) if limits[name].last > 0 and name != head), None)
+    if head is None or (tail is None and limits[head].both < num_layers):
+        return None
+    names = [head, *(name for name in names if name not in (head, tail))]
+    most = [limits[head].first, *(limits[name].middle for name in names[1:])]
+    if tail is not None:
+        names.append(tail)
+        most.append(limits[tail].last)
+    whole = sum(most)
     if whole < num_layers:
         return None
     stages: dict[str, LayerRange] = {}

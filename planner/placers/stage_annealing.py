@@ -35,7 +35,6 @@ _NUM_NEIGHBOURS = 8
 _S_PER_MOVE, _S_PER_PAIR = 0.8e-6, 0.12e-6
 _LAYERS_PER_STAGE = 2.7
 _LINKS_OF_A_CROSSING = 16
-_TRIES_FOR_ALL_LAYERS = 2  # of four, where nodes are pinned
 
 
 class StageAnnealingPlacer(AnnealingPlacer):
@@ -63,10 +62,9 @@ class _StageAnnealer:
     ) -> Placement | None:
         """From the best stages so far, or on every other try from stages drawn by chance.
 
-        Where nodes are pinned, half of the tries are for the layers that no pin holds; whoever
-        measures them lays them around the pins.
+        A try beside pins is measured by laying its stages around the pins.
         """
-        if aim.number % 4 >= _TRIES_FOR_ALL_LAYERS:
+        if aim.beside_pins:
             tables = _beside_pins(tables)
         task = StageTask(
             num_layers=tables.num_layers,
@@ -76,6 +74,7 @@ class _StageAnnealer:
             links=tables.links,
             neighbours_NK=_neighbours(tables, seed=aim.seed),
             weight=_CROSSING_WEIGHT,
+            limits_NE=tables.limits_NE if tables.ends_cost_layers else None,
         )
 
         def loop(ranks: list[int], schedule: Schedule) -> Annealed[float, list[int]]:

@@ -1,6 +1,6 @@
 """Swarm: equal stages, every node to the stage with the least throughput (Helix §6.2)."""
 
-from planner.capacity import max_layers, throughput_tokens_per_s
+from planner.capacity import fits, max_layers, throughput_tokens_per_s
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.placers.base import equal_split
@@ -33,8 +33,12 @@ def _fill_stages(problem: Problem, names: list[str], stages: list[LayerRange]) -
     for name in strongest_first:
         # Empty stages first, also where a node's throughput is 0: every stage gets a node.
         weakest = min(
-            range(len(stages)), key=lambda stage: (stage_throughput[stage], stage_nodes[stage])
+            (number for number, stage in enumerate(stages) if fits(problem, name, stage)),
+            key=lambda stage: (stage_throughput[stage], stage_nodes[stage]),
+            default=None,
         )
+        if weakest is None:
+            continue
         layers[name] = stages[weakest]
         stage_nodes[weakest] += 1
         stage_throughput[weakest] += throughput_tokens_per_s(problem, name, len(stages[weakest]))

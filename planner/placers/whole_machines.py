@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from planner.capacity import max_layers
+from planner.capacity import holds_model, layer_limits
 from planner.domain.instance import (
     Backend,
     DegreeRank,
@@ -21,7 +21,8 @@ from planner.domain.layer_times import LayerTimes, Points
 from planner.domain.problem import Problem
 from planner.domain.profile import ComputeProfile
 from planner.domain.request_length import RequestLength
-from planner.latency_model import Fit, LatencyModel, Timing, fit_latency_model
+from planner.latency_fit import Timing, fit_latency_model
+from planner.latency_model import Fit, LatencyModel
 from planner.placers.instance_names import instance_names
 from planner.placers.instances import (
     DegreeEstimate,
@@ -69,7 +70,7 @@ def place_instances(
     nodes = {node.name for node in problem.cluster.nodes}
     smaller = []
     for node in problem.cluster.nodes:
-        if max_layers(problem, node.name) < problem.model.num_layers:
+        if not holds_model(problem, node.name):
             smaller.append(node.name)
         else:
             kinds.setdefault((node.compute_profile, node.gpus), []).append(node.name)
@@ -112,11 +113,7 @@ def place_instances(
 def check_instances(problem: Problem, *, degree: int | None = None) -> None:
     """Raises NoDegree where `place_instances` would for the size of machines or the degree, without
     an estimate of any."""
-    whole = [
-        node
-        for node in problem.cluster.nodes
-        if max_layers(problem, node.name) >= problem.model.num_layers
-    ]
+    whole = [node for node in problem.cluster.nodes if holds_model(problem, node.name)]
     if not whole:
         raise NoDegree(_nobody_holds(problem))
     for node in whole:
@@ -131,7 +128,8 @@ def machine_of(problem: Problem, node_name: str) -> tuple[Machine, WholeModel]:
     weights_bytes = layers * spec.bytes_per_layer
     kv_heads = spec.num_kv_heads or spec.num_heads or 1
     layer_token_bytes = _layer_token_bytes(profile, layers, spec.bytes_per_layer)
-    room_tokens = profile.kv_capacity_token_layers[layers - 1] / layers
+    room = profile.kv_room_token_layers(layers, has_first=True, has_last=True)
+    room_tokens = room / layers
     memory_bytes = weights_bytes + room_tokens * layers * layer_token_bytes
     latency = {degree: latency_of(times) for degree, times in profile.instance_times.items()}
     if gpus not in latency:
@@ -300,7 +298,9 @@ def _check_degree(problem: Problem, degree: int | None, *, gpus: int, names: Seq
 
 def _nobody_holds(problem: Problem) -> str:
     layers = problem.model.num_layers
-    most, name = max((max_layers(problem, node.name), node.name) for node in problem.cluster.nodes)
+    most, name = max(
+        (layer_limits(problem, node.name).both, node.name) for node in problem.cluster.nodes
+    )
     return (
         f"no machine holds all {layers} layers of {problem.model.name}: the most is {most}, on "
         f"node {name!r}; plan pipelines instead, or add a machine with more memory"

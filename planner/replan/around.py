@@ -39,6 +39,26 @@ _LEAST_GAIN = 2e-3
 _STEP = 0.01
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How to anneal once: indices of a start and a hotness, and whether only for a moment."""
+
+    start: int
+    hotness: int
+    is_short: bool
+
+
+def way_of(turn: int, *, num_hotness: int, num_starts: int) -> Way:
+    """The way of an annealing by its number: one in three is short.
+
+    Over three times `num_hotness` * `num_starts` turns every start meets every hotness, once short
+    and twice long.
+    """
+    cycle, pair = divmod(turn, num_hotness * num_starts)
+    start, hotness = divmod(pair, num_hotness)
+    return Way(start=start, hotness=hotness, is_short=(pair + cycle) % 3 == 0)
+
+
 class Around:
     """The search around the running placement, of which `kept` still stands."""
 
@@ -128,13 +148,15 @@ class Around:
             starts.append(fresh.placement)
         goal = self._front.most_flow_tokens_per_s
         is_close = before is not None and before.flow_tokens_per_s >= _GOAL_SHARES[1] * goal
-        annealing, hotness = self._annealings[number % len(self._annealings)]
+        turn, which = divmod(number, len(self._annealings))
+        annealing, hotness = self._annealings[which]
+        way = way_of(turn, num_hotness=len(hotness), num_starts=len(starts))
         end = annealing.attempt(
-            starts[number // len(hotness) % len(starts)],
+            starts[way.start],
             target_tokens_per_s=search.target_above(before, goal_tokens_per_s=goal),
             budget_layers=search.budget_layers,
-            hotness=hotness[number % len(hotness)],
-            effort=1.0 if number % 3 == 0 or is_close else self._long_effort,
+            hotness=hotness[way.hotness],
+            effort=1.0 if way.is_short or is_close else self._long_effort,
             seed=self._options.plan.seed + number,
         )
         coverage = coverage_tokens_per_s(self._problem, end)

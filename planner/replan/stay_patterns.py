@@ -50,7 +50,7 @@ class StayPatterns:
         self.target_tokens_per_s = target_tokens_per_s * _REACHES
         self._kinds = node_kinds(problem, rules=rules)
         self.groups = list(stay_groups(self._kinds, running, rules))
-        self._loads = Loads(self.groups, num_layers=self.num_layers)
+        self._loads = Loads(self.groups, self._kinds, num_layers=self.num_layers)
         self._free = [
             sum(len(group.names) for group in self.groups if group.kind == kind)
             for kind in range(len(self._kinds))

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from planner.bounds.node_kinds import NodeKind
 from planner.domain.placement import LayerRange
 from planner.replan.stay_covers import Integers
 from planner.replan.stay_groups import Holder, StayGroup
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 PAYS_OFF = 1e-6  # moved layers
 
@@ -49,10 +51,14 @@ class _Offers:
 class Loads:
     """How many layers the nodes of each group must load, for every range."""
 
-    def __init__(self, groups: Sequence[StayGroup], *, num_layers: int) -> None:
+    def __init__(
+        self, groups: Sequence[StayGroup], kinds: Sequence[NodeKind], *, num_layers: int
+    ) -> None:
         self.groups = groups
+        self._kinds = kinds
         self.num_layers = num_layers
         self._known: dict[int, Integers] = {}
+        self._barred: dict[int, Bools] = {}
 
     def of_length(self, layers: int) -> Integers:
         """By group G and first layer S."""
@@ -69,6 +75,25 @@ class Loads:
                 dtype=np.int64,
             )
             self._known[layers] = known
+        return known
+
+    def barred(self, layers: int) -> Bools:
+        """By kind K and first layer S: True where a node has no memory for so many layers."""
+        known = self._barred.get(layers)
+        if known is None:
+            known = np.array(
+                [
+                    [
+                        not kind.may_hold(
+                            LayerRange(first=first, end=first + layers), num_layers=self.num_layers
+                        )
+                        for first in range(self.num_layers - layers + 1)
+                    ]
+                    for kind in self._kinds
+                ],
+                dtype=np.bool_,
+            )
+            self._barred[layers] = known
         return known
 
 
@@ -100,6 +125,9 @@ class PricedLength:
             sums = np.cumsum(np.take_along_axis(price_NS, order_NS[:most], axis=0), axis=0)
             self.price_CS += np.vstack((np.zeros((1, sums.shape[1])), sums))[covers_CK[:, kind]]
             self._offers[kind] = _Offers(group_N=group_N, price_NS=price_NS, order_NS=order_NS)
+        barred_KS = loads.barred(layers)
+        if barred_KS.any():
+            self.price_CS[(covers_CK > 0) @ barred_KS] = math.inf
 
     def least(self, rows: Integers) -> tuple[Floats, Integers]:
         """The least price of the rows at each first layer, and whose it is."""

@@ -46,6 +46,8 @@ class Hops:
             self._successors[source] = tuple(
                 (target, self._layers[target].end - position) for target in targets
             )
+        # Every hop leads to a later layer, so each vertex comes before all that follow it.
+        self._in_order = sorted(self._successors, key=self._position)
         self._stages: dict[tuple[str, int], PipelineStage] = {}
 
     def open_now(
@@ -94,21 +96,24 @@ class Hops:
         rooms: Mapping[str, float],
     ) -> dict[str, tuple[str, ...]]:
         tokens = self._kv.reserved_tokens(size)
+        reached = {SOURCE}
+        allowed: list[tuple[str, list[str]]] = []
+        for vertex in self._in_order:
+            if vertex not in reached:
+                continue
+            targets = [
+                target
+                for target, num_layers in self._successors[vertex]
+                if tokens * num_layers <= rooms[target]
+                and target not in masked
+                and not (cut and (vertex, target) in cut)
+            ]
+            reached.update(targets)
+            allowed.append((vertex, targets))
         hops = self._home.copy()
-
-        def explore(vertex: str) -> tuple[str, ...]:
-            found = []
-            for target, num_layers in self._successors.get(vertex, ()):
-                if tokens * num_layers > rooms[target] or target in masked:
-                    continue
-                if cut and (vertex, target) in cut:
-                    continue
-                if hops[target] if target in hops else explore(target):
-                    found.append(target)
-            hops[vertex] = open_hops = tuple(found)
-            return open_hops
-
-        explore(SOURCE)
+        for vertex, targets in reversed(allowed):
+            hops[vertex] = tuple(target for target in targets if hops.get(target))
+        hops.setdefault(SOURCE, ())
         return hops
 
     def _check(self, source: str, target: str, *, partial_inference: bool) -> None:

@@ -55,6 +55,7 @@ def plan_from_dict(document: object) -> Plan:
         "solver",
         "stop_reason",
         "elapsed_s",
+        "max_hops",
         "routing_weights",
         "flow",
         "forecast",
@@ -78,6 +79,7 @@ def plan_from_dict(document: object) -> Plan:
         solver=top.text("solver"),
         stop_reason=top.text("stop_reason"),
         elapsed_s=top.number_from_zero("elapsed_s"),
+        max_hops=top.integer("max_hops", minimum=1) if top.has("max_hops") else None,
         forecast=forecast_from(top.section("forecast")) if top.has("forecast") else None,
         instances=instances_from(top) if top.has("instances") else (),
         method_choice=(
@@ -123,6 +125,7 @@ def plan_to_dict(plan: Plan) -> dict[str, object]:
         "solver": plan.solver,
         "stop_reason": plan.stop_reason,
         "elapsed_s": plan.elapsed_s,
+        **({} if plan.max_hops is None else {"max_hops": plan.max_hops}),
         "placement": plan.placement.as_lists(),
         **_components_to_dict(plan.placement),
         "routing_weights": {

@@ -20,6 +20,7 @@ from planner.domain.layer_times import FIXED_KEYS, BatchLimits, LayerTimes, Poin
 from planner.domain.model_spec import ModelSpec
 from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
+from planner.serialization.node_memory import memory_from, memory_to_dict
 from planner.serialization.placements import check_format, one_of
 from planner.serialization.planned_instances import times_from, times_to_dict
 
@@ -103,6 +104,8 @@ def profile_to_dict(profile: ComputeProfile) -> dict[str, object]:
         section["instance_times"] = {
             str(degree): times_to_dict(times) for degree, times in profile.instance_times.items()
         }
+    if profile.memory is not None:
+        section["memory"] = memory_to_dict(profile.memory)
     if profile.batch_limits is not None:
         section["batch_limits"] = {
             "prompt_max_requests": list(profile.batch_limits.prompt_max_requests),
@@ -188,6 +191,7 @@ def _compute_profile(section: Section, name: str) -> ComputeProfile:
         "batch_limits",
         "price_per_hour",
         "instance_times",
+        "memory",
     )
     return ComputeProfile(
         name=name,
@@ -200,6 +204,7 @@ def _compute_profile(section: Section, name: str) -> ComputeProfile:
         batch_limits=_batch_limits(section) if section.has("batch_limits") else None,
         price_per_hour=_price(section),
         instance_times=_instance_times(section) if section.has("instance_times") else {},
+        memory=memory_from(section.section("memory")) if section.has("memory") else None,
     )
 
 

@@ -125,8 +125,7 @@ def simulate(
         )
     )
     capacities = {
-        name: options.page_tokens
-        * kv_pages(problem, name, layers=len(held), page_tokens=options.page_tokens)
+        name: options.page_tokens * kv_pages(problem, name, held, page_tokens=options.page_tokens)
         for name, held in placement.layers.items()
     }
     kv = KvEstimator(

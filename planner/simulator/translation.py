@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.capacity import kv_room_token_layers
 from planner.domain.cluster import COORDINATOR
 from planner.domain.errors import InvalidPlacement
 from planner.domain.layer_times import LayerTimes, Points
 from planner.domain.pipeline import Pipeline, PipelineStage
-from planner.domain.placement import Placement
+from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import ReturnPath, ServingPolicy
 from planner.simulator.engine import (
@@ -109,7 +110,7 @@ def engine_setup(
                 decode=step_times(times, "decode"),
                 prompt_limit=limits.prompt_max_requests[len(held) - 1] if limits else NEVER,
                 decode_limit=limits.decode_max_tokens[len(held) - 1] if limits else NEVER,
-                pages=kv_pages(problem, name, layers=len(held), page_tokens=page_tokens),
+                pages=kv_pages(problem, name, held, page_tokens=page_tokens),
                 refusal_s=latency_s(problem, home) if home is not None else 0.0,
                 least_decodes=measured.least_decodes,
                 shared_s=measured.shared_s(has_head=has_head) / len(held),
@@ -137,9 +138,9 @@ def engine_setup(
     )
 
 
-def kv_pages(problem: Problem, node: str, *, layers: int, page_tokens: int) -> int:
-    """The pages of a node that holds so many layers, as a stage of the runtime counts them."""
-    return int(problem.profile_of(node).kv_capacity_token_layers[layers - 1]) // page_tokens
+def kv_pages(problem: Problem, node: str, held: LayerRange, *, page_tokens: int) -> int:
+    """The pages of a node that holds these layers, as a stage of the runtime counts them."""
+    return int(kv_room_token_layers(problem, node, held)) // page_tokens
 
 
 class Links:
@@ -246,6 +247,6 @@ def step_times(times: LayerTimes, phase: str) -> StepTimes:
 def _step_times(points: Points) -> StepTimes:
     tokens = np.array([0.0, *(point[0] for point in points)])
     seconds = np.array([0.0, *(point[1] for point in points)])
-    slope = (seconds[-1] - seconds[-2]) / (tokens[-1] - tokens[-2])
+    slope = max(0.0, seconds[-1] - seconds[-2]) / (tokens[-1] - tokens[-2])
     whole = np.arange(max(1, int(tokens[-1])) + 1, dtype=np.float64)
     return StepTimes(seconds=np.interp(whole, tokens, seconds), slope_s=float(slope))

@@ -4,6 +4,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
+from planner.domain.limits import MAX_COUNT
 from planner.workload.request import InvalidWorkload
 
 
@@ -43,4 +44,6 @@ def _whole(text: str | None, where: str, *, minimum: int) -> int:
         ) from None
     if value < minimum:
         raise InvalidWorkload(f"{where} is {value}; it must be {minimum} or more")
+    if value > MAX_COUNT:
+        raise InvalidWorkload(f"{where} is {text[:40]}; it must be at most {MAX_COUNT}")
     return value

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from runtime.agent.checkpoint_looks import CheckpointLooks
 from runtime.agent.identity import DataDir
 from runtime.agent.instance_specs import InstanceSettings
 from runtime.agent.instances import InstanceKeeper, goes_on, with_instances
@@ -27,9 +28,16 @@ from runtime.agent.reconcile import (
 )
 from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
+from runtime.agent.weight_server import WeightServer
 from runtime.backoff import Backoff
+from runtime.link_measuring import LinkListener
 from runtime.protocol.control import AgentIdentity, DesiredState, ObservedState
+from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.link_news import LinkNews
+from runtime.protocol.phases import Phase
+from runtime.protocol.profiling import ProfilingPhase
+from runtime.protocol.weight_fetch import NodeWeights
+from runtime.reaching import Reaching
 from runtime.web_client import ServerRefused, WebClient, WebError
 
 logger = logging.getLogger(__name__)
@@ -58,6 +66,7 @@ class Agent:
         settings: StageSettings,
         instance_settings: InstanceSettings,
         rng: random.Random,
+        weights: WeightServer | None = None,
         clock: Callable[[], float] = time.monotonic,
         stage_command: Sequence[str] = STAGE_COMMAND,
         profile_command: Sequence[str] = PROFILE_COMMAND,
@@ -87,6 +96,18 @@ class Agent:
             clock=clock,
             command=profile_command,
         )
+        bound = parse_endpoint(settings.bind, listening=True)
+        self._listener = LinkListener(
+            host=bound.host, port=bound.port, may_measure=self._may_measure
+        )
+        self._reaching = Reaching(
+            own_endpoint=announcement.data_endpoint,
+            on_change=lambda: self._to_tell.set(),
+            may_measure=self._may_measure,
+            listener=self._listener,
+        )
+        self._weights = weights
+        self._looks = CheckpointLooks(on_change=lambda: self._to_tell.set())
         self._keeper = InstanceKeeper(
             settings=instance_settings,
             directory=data_dir.instances,
@@ -134,6 +155,7 @@ class Agent:
                     self._beat(),
                     self._reconcile(),
                     self._keeper.run(),
+                    self._reaching.run(),
                     tell_log(self._web, self._node_log),
                 )
             ]
@@ -151,6 +173,7 @@ class Agent:
             await self._keeper.close()
             await self._profiling.stop()
             await self._supervisor.stop()
+            await self._listener.close()
 
     async def _leave(self, hurry: asyncio.Event) -> None:
         """Tell helixweb that this node goes, and have the requests of its stage go on elsewhere."""
@@ -231,7 +254,13 @@ class Agent:
             self._is_announced = True
         desired = self._desired or DesiredState(generation=0)
         observed = self._observe(desired)
-        reply = await self._web.heartbeat(observed, profiling=self._profiling.progress)
+        reply = await self._web.heartbeat(
+            observed,
+            profiling=self._profiling.progress,
+            reach=self._reaching.state,
+            looked=self._looks.answers,
+        )
+        self._reaching.want(reply.to_reach, reply.to_measure)
         if observed.stage is not None:
             self._link_news.told(observed.stage.links)
         self._profiling.want(reply.profile)
@@ -250,6 +279,7 @@ class Agent:
             if isinstance(action, StartStage) and self._keeper.holds_any:
                 await self._to_reconcile.wait()  # they hold memory, and are ending
             elif isinstance(action, StartStage):
+                await self._listener.close()  # the stage's port from now on
                 await self._supervisor.start(action.assignment)
             elif isinstance(action, AddGeneration):
                 await self._supervisor.add(action.assignment)
@@ -258,22 +288,54 @@ class Agent:
             elif action is not None:
                 await self._supervisor.stop()
             else:
+                await self._listen_while_idle(self._desired)
                 again_s = look_again_at_s(self._desired, local)
                 wait_s = None if again_s is None else max(0.0, again_s - self._clock())
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await self._to_reconcile.wait()
 
+    async def _listen_while_idle(self, desired: DesiredState) -> None:
+        """Have others find and measure the data port while no stage is wanted there."""
+        running = self._supervisor.local.running
+        is_idle = running is None and desired.assignment is None
+        if is_idle and not self._announcement.hardware.emulated:
+            try:
+                await self._listener.open()
+            except OSError as error:
+                logger.warning("nothing listens at %s: %s", self._announcement.data_endpoint, error)
+        is_ready = running is not None and running.phase is Phase.READY
+        self._reaching.note_listening(self._listener.is_open or is_ready)
+
+    def _may_measure(self) -> bool:
+        """Whether links may be measured: nothing is served here, and the node is not measured."""
+        progress = self._profiling.progress
+        is_profiled = progress is not None and progress.phase in (
+            ProfilingPhase.WAITING,
+            ProfilingPhase.MEASURING,
+        )
+        return self._listener.is_open and not self._keeper.holds_any and not is_profiled
+
     def _observe(self, desired: DesiredState) -> ObservedState:
         observed = observe(desired, self._supervisor.local, now_s=self._clock())
+        running = self._supervisor.local.running
+        weights = NodeWeights(
+            port=None if self._weights is None else self._weights.port,
+            fetch=None if running is None else running.fetch,
+        )
+        observed = observed.model_copy(update={"weights": weights})
         instances = self._keeper.observed()
         return with_instances(observed, instances, wanted=len(desired.instances))
 
     def _want(self, desired: DesiredState) -> None:
+        self._looks.want(desired.looks)
+        desired = desired.model_copy(update={"looks": ()})
         if desired == self._desired:
             return
         logger.info("generation %d is wanted", desired.generation)
         self._desired = desired
+        if self._weights is not None:
+            self._weights.serve(desired.assignment)
         if not goes_on(desired):
             self._keeper.want(desired.instances)
         try:

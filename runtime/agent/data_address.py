@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable
 
+from runtime.protocol.addresses import Advertised, address_towards, endpoint_of, is_wildcard
 from runtime.protocol.ports import bind_once, hold, take_any_port
 
 _PORT_WAIT_S = 5.0  # a stage whose agent was killed is gone sooner
@@ -29,7 +30,6 @@ def choose_port(
     by another, as it is the operator's to give. Waits a few seconds for a port that is in use, as
     the last run may still be leaving. Raises AddressError.
     """
-    _check_dialled(host)
     deadline_s = clock() + _PORT_WAIT_S
     while preferred := wanted or kept:
         try:
@@ -50,25 +50,39 @@ def choose_port(
         raise _no_address(host, error) from error
 
 
+def choose_host(given: str, *, server: str, advertised: Advertised | None) -> str:
+    """Where to receive: the address that was given, else the one on the way to the `server`.
+
+    One that others cannot dial needs an `advertised` one. Raises AddressError.
+    """
+    try:
+        host = given or address_towards(server)
+    except OSError as error:
+        raise AddressError(
+            f"no route leads to {server} ({error}), so this machine's address is not known; give "
+            "it with --data-host"
+        ) from error
+    if is_wildcard(host) and advertised is None:
+        raise AddressError(
+            f"--data-host {host!r} is no address others can dial; give this machine's own, or "
+            "beside it with --advertise the address they dial"
+        )
+    return host
+
+
 def check_host(host: str) -> None:
-    """That peers can dial `host` and it is this machine's. Raises AddressError."""
-    _check_dialled(host)
+    """That `host` is this machine's. Raises AddressError."""
     try:
         bind_once(host, 0)
     except OSError as error:
         raise _no_address(host, error) from error
 
 
-def data_endpoint(host: str, port: int) -> str:
+def data_endpoint(host: str, port: int, advertised: Advertised | None = None) -> str:
     """As peers dial it."""
-    return f"tcp://{host}:{port}"
-
-
-def _check_dialled(host: str) -> None:
-    if host in ("0.0.0.0", "::", "*", ""):  # noqa: S104 - refused, not bound
-        raise AddressError(
-            f"--data-host {host!r} is no address others can dial; give this machine's own"
-        )
+    if advertised is None:
+        return endpoint_of(host, port)
+    return endpoint_of(advertised.host, advertised.port or port)
 
 
 def _no_address(host: str, error: OSError) -> AddressError:

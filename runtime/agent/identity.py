@@ -74,6 +74,11 @@ class DataDir:
         return self._path / "stage.log"
 
     @property
+    def weights(self) -> Path:
+        """Weights that were fetched, unless another folder was chosen."""
+        return self._path / "weights"
+
+    @property
     def instances(self) -> Path:
         """Logs and process ids of whole-model instances."""
         return self._path / "instances"

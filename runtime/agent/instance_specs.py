@@ -21,14 +21,15 @@ class CannotRun(Exception):
 class InstanceSettings:
     """What every instance of this agent gets, whatever it is assigned.
 
-    `host` is where they listen. `gpu_budgets_bytes` as in StageSettings, `gpus`: how many there
-    are; without any an instance's share of `memory_budget_bytes` is its own. Commands are the
-    machine's, never helixweb's.
+    `host` is where they listen. `gpu_budgets_bytes` as in StageSettings; `gpus`: what
+    CUDA_VISIBLE_DEVICES calls each GPU that this agent has, in their order; without any an
+    instance's share of `memory_budget_bytes` is its own. Commands are the machine's, never
+    helixweb's.
     """
 
     host: str
     memory_budget_bytes: int
-    gpus: int
+    gpus: tuple[int, ...]
     gpu_budgets_bytes: tuple[int, ...]
     relative_speed: float
     threads: int
@@ -69,10 +70,11 @@ def spec_of(
         return VllmInstance(
             backend="vllm",
             model=order.checkpoint,
-            gpus=order.gpus,
+            gpus=_devices(order, settings),
             tensor_parallel=len(order.gpus),
             max_context_tokens=order.max_context_tokens,
             command=settings.vllm_command,
+            extra_arguments=order.vllm_flags,
             **common,
         )
     if order.backend == "transformers":
@@ -90,7 +92,7 @@ def spec_of(
         max_context_tokens=order.max_context_tokens,
         relative_speed=settings.relative_speed,
         threads=settings.threads,
-        gpus=order.gpus if settings.gpus else (),
+        gpus=_devices(order, settings) if settings.gpus else (),
         **common,
     )
 
@@ -116,11 +118,16 @@ def _check(order: AssignedInstance, settings: InstanceSettings) -> None:
             f"`transformers serve` knows no API keys, and others reach {settings.host}; use "
             "another backend, or a --data-host of loopback"
         )
-    if settings.gpus and max(order.gpus) >= settings.gpus:
+    if settings.gpus and max(order.gpus) >= len(settings.gpus):
         raise CannotRun(
-            f"GPU {max(order.gpus)} is wanted and this machine has {settings.gpus}, counted from "
+            f"GPU {max(order.gpus)} is wanted and this node has {len(settings.gpus)}, counted from "
             "0; compute a new plan now that the node has told its GPUs"
         )
+
+
+def _devices(order: AssignedInstance, settings: InstanceSettings) -> tuple[int, ...]:
+    """Orders count the GPUs of the node, which may be some of the machine's."""
+    return tuple(settings.gpus[gpu] for gpu in order.gpus) if settings.gpus else order.gpus
 
 
 def _budget_bytes(order: AssignedInstance, settings: InstanceSettings, *, count: int) -> int:

@@ -22,8 +22,9 @@ from runtime.instances.health import Condition, Patience
 from runtime.instances.instance import LOOK_EVERY_S, SupervisedInstance, look_after
 from runtime.instances.pinned import instance_client
 from runtime.instances.process import ServerProcess
-from runtime.protocol.control import DesiredState, ObservedState, Phase
+from runtime.protocol.control import DesiredState, ObservedState
 from runtime.protocol.instance_orders import MOST_SAID, AssignedInstance, ObservedInstance
+from runtime.protocol.phases import Phase
 from runtime.protocol.ports import is_free
 
 _LOOK_S = 0.3

@@ -1,43 +1,85 @@
 """`helix-agent join URL --token T`: the shortest way to make this machine a node of a cluster.
 
-The same agent as `python -m runtime agent`, with what a machine knows by itself filled in: its
-name, where it keeps who it is, and the address by which other nodes reach it. Started again it
-needs no token. Every option of `python -m runtime agent` may follow.
+The same agent as `python -m runtime agent`, with a default data directory. Started again it needs
+no token. With --service it joins, then runs as a systemd unit that starts at boot.
+Every option of `python -m runtime agent` may follow.
 """
 
 import argparse
-import ipaddress
 import os
-import re
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from runtime.agent import main as agent
-
-_UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
+from runtime.agent import service
+from runtime.command_numbers import SIZE_HELP, size_bytes
+from runtime.protocol.join_tokens import TOKEN_HELP
+from runtime.protocol.trust import CA_HELP, ca_file
+from runtime.thread_failure import exit_when_a_thread_fails
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until told to stop; returns the exit status (2: it was started wrongly)."""
     known, rest = _parser().parse_known_args(argv)
+    exit_when_a_thread_fails()
+    if known.service:
+        return _run_as_service(known, rest, environ=os.environ)
     return agent.main(agent_options(known, rest, environ=os.environ))
+
+
+def _run_as_service(
+    known: argparse.Namespace, rest: Sequence[str], *, environ: Mapping[str, str]
+) -> int:
+    """Join first, so that a refused token is seen here; the unit has no token."""
+    try:
+        service.check_systemd()
+        if service.is_root():
+            if known.data_dir is not None:
+                raise service.ServiceRefused(
+                    f"as root, --service keeps its state in {service.STATE_DIR}; leave --data-dir "
+                    f"{known.data_dir} out"
+                )
+            known.data_dir = service.STATE_DIR
+        was_running = service.stop_running()
+        status = agent.main([*agent_options(known, rest, environ=environ), "--join-only"])
+        if status != 0:
+            if was_running:
+                service.start_again()
+            return status
+        known.token = None
+        if known.ca is not None:  # the unit's user may not read where it is now
+            known.ca = service.keep_certificates(known.ca, data_dir_of(known, environ))
+        _server, *words = agent_options(known, rest, environ=environ)
+        sys.stdout.write(service.install(words, environ=environ) + "\n")
+    except service.ServiceRefused as refused:
+        sys.stderr.write(f"helix-agent: {refused}\n")
+        return 2
+    return 0
 
 
 def agent_options(
     known: argparse.Namespace, rest: Sequence[str], *, environ: Mapping[str, str]
 ) -> list[str]:
     """The options of `python -m runtime agent` that `join` stands for."""
-    data_dir = known.data_dir or default_data_dir(environ)
-    options = ["--server", known.url, "--data-dir", str(data_dir)]
+    options = ["--server", known.url, "--data-dir", str(data_dir_of(known, environ))]
+    if known.ca is not None:
+        options += ["--ca", str(known.ca)]
     if known.token is not None:
-        options += ["--token", known.token, "--name", known.name or machine_name()]
-    elif known.name is not None:
+        options += ["--token", known.token]
+    if known.name is not None:
         options += ["--name", known.name]
-    options += ["--data-host", known.data_host or address_towards(known.url)]
+    if known.region is not None:
+        options += ["--region", known.region]
+    if known.memory_budget_bytes is not None:
+        options += ["--memory", str(known.memory_budget_bytes)]
     return [*options, *rest]
+
+
+def data_dir_of(known: argparse.Namespace, environ: Mapping[str, str]) -> Path:
+    """Where this agent keeps who it is, as an absolute path."""
+    folder: Path = known.data_dir or default_data_dir(environ)
+    return folder.expanduser().absolute()
 
 
 def default_data_dir(environ: Mapping[str, str]) -> Path:
@@ -46,32 +88,35 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
     return Path(base) / "helix-agent"
 
 
-def machine_name() -> str:
-    """The host's name without what names of nodes may not have."""
-    return _UNFIT.sub("-", socket.gethostname().partition(".")[0]).strip("-.") or "node"
-
-
-def address_towards(url: str) -> str:
-    """This machine's address on the way to the server; nothing is sent to find it."""
-    host = urlsplit(url).hostname or "localhost"
-    try:
-        family, _, _, _, there = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(there)
-            return str(ipaddress.ip_address(probe.getsockname()[0].partition("%")[0]))
-    except OSError:
-        return "127.0.0.1"  # no way there yet; joining will say so
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="helix-agent", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    join = commands.add_parser("join", help="make this machine a node of a cluster")
+    join = commands.add_parser(
+        "join",
+        help="make this machine a node of a cluster",
+        epilog="Every option of `python -m runtime agent` may follow; see its --help.",
+    )
     join.add_argument("url", metavar="URL", help="where helixweb is, e.g. https://helix.example")
-    join.add_argument("--token", help="join token hlxj_…; needed at the first start only")
-    join.add_argument("--name", help="the node's name (default: that of this machine)")
+    join.add_argument("--ca", type=ca_file, metavar="FILE", help=CA_HELP)
+    join.add_argument("--token", help=TOKEN_HELP)
+    join.add_argument("--name", help="the node's name (default: the host's name)")
+    join.add_argument(
+        "--service",
+        action="store_true",
+        help="run as a systemd unit that starts at boot: for root one of the system, else one of "
+        "the user",
+    )
     join.add_argument("--data-dir", type=Path, help="where this node keeps who it is")
-    join.add_argument("--data-host", help="this machine's IP address as other nodes dial it")
+    join.add_argument("--region", help="the node's region (default: local)")
+    join.add_argument(
+        "--memory",
+        "--memory-budget-bytes",
+        dest="memory_budget_bytes",
+        type=size_bytes,
+        metavar="SIZE",
+        help=f"what a stage may use of memory, in {SIZE_HELP} (default: 90 %% of each GPU, without "
+        "GPUs half of main memory)",
+    )
     return parser
 
 

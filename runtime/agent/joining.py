@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from runtime.agent.hardware import machine_name
 from runtime.agent.identity import DataDir, Identity, Membership
 from runtime.backoff import Backoff
 from runtime.protocol.complaints import complaint
@@ -22,13 +23,24 @@ class JoinRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applicant:
-    """What a process asks for: its role, name and region. `join_token` is needed once."""
+    """What a process asks for: its role, name and region. `join_token` is needed once.
+
+    Without a name it is called as its host, by the site with a number behind it if that is taken;
+    `name_suffix` follows either. `machine_uuid`: see RegisterRequest.
+    """
 
     role: Role
     name: str | None
+    name_suffix: str = ""
+    machine_uuid: str | None = None
     region: str
     join_token: str | None
     announcement: AgentIdentity
+
+    @property
+    def full_name(self) -> str:
+        """What the node is to be called, with its suffix."""
+        return "-".join(filter(None, (self.name or machine_name(), self.name_suffix)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,17 +93,19 @@ async def _register(
     *,
     rng: random.Random,
 ) -> Joined:
-    if applicant.join_token is None or applicant.name is None:
+    if applicant.join_token is None:
         raise JoinRefused(
             "this data directory has not joined a cluster yet; copy the join command with --token "
-            "and --name from the cluster's page"
+            "from the cluster's page"
         )
     try:
         request = RegisterRequest(
             join_token=applicant.join_token,
             role=applicant.role,
             node_uuid=identity.node_uuid,
-            name=applicant.name,
+            machine_uuid=applicant.machine_uuid,
+            name=applicant.full_name,
+            may_rename=applicant.name is None,
             region=applicant.region,
             **dict(applicant.announcement),
         )
@@ -123,7 +137,7 @@ async def _register(
 
 
 def _check_name(member: Membership, applicant: Applicant) -> None:
-    if applicant.name is not None and applicant.name != member.name:
+    if applicant.name is not None and applicant.full_name != member.name:
         raise JoinRefused(
             f"this data directory belongs to {member.name!r} of cluster {member.cluster!r}; start "
             f"it with --name {member.name}, or join as {applicant.name!r} from another --data-dir"

@@ -8,34 +8,60 @@ status 2: it was started wrongly or the node was removed.
 import argparse
 import asyncio
 import logging
+import os
 import random
 import shlex
 import signal
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 from runtime.agent.agent import Agent, NodeRemoved
-from runtime.agent.data_address import AddressError, choose_port, data_endpoint
+from runtime.agent.data_address import AddressError, choose_host, choose_port, data_endpoint
+from runtime.agent.gpus import (
+    CUDA_ORDER,
+    FoundGpu,
+    GpuInUse,
+    claimed,
+    devices_of,
+    find_gpus,
+    groups_of,
+)
 from runtime.agent.hardware import detect_hardware, emulated_hardware, gpu_budgets_bytes
 from runtime.agent.identity import DataDir, DataDirError
 from runtime.agent.instance_specs import InstanceSettings
 from runtime.agent.joining import Applicant, JoinRefused, join
+from runtime.agent.machine import at_end_of_stdin, is_one_node, node_agents, run_agents
 from runtime.agent.node_log import NodeLog, NodeLogHandler
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
-from runtime.command_numbers import port_number, positive_int, positive_seconds, ratio
+from runtime.agent.weight_server import WeightServer
+from runtime.checkpoints.weight_store import WeightStore
+from runtime.command_numbers import (
+    SIZE_HELP,
+    port_number,
+    positive_int,
+    positive_seconds,
+    ratio,
+    size_bytes,
+)
 from runtime.http_process import CannotListen
 from runtime.metrics_port import metrics_port
 from runtime.platforms import on_signals
+from runtime.protocol.addresses import ADVERTISE_HELP, DATA_HOST_HELP, advertised
 from runtime.protocol.control import AgentIdentity, Role
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.emulation import EmulationRefused, read_emulation
+from runtime.protocol.join_tokens import TOKEN_HELP, given_token
 from runtime.protocol.logs import UnknownFormat, begin_logging
 from runtime.protocol.stage_pipe import LEAVE_WITHIN_S
+from runtime.protocol.trust import CA_HELP, ca_file
+from runtime.protocol.weight_access import WeightAccess
 from runtime.transport.keys import KeyFileError, KeyPair
+from runtime.transport.zmq_sockets import BindFailed
 from runtime.web_client import BadServerAddress, WebClient, check_server
 
 logger = logging.getLogger(__name__)
@@ -44,6 +70,7 @@ logger = logging.getLogger(__name__)
 def main(argv: list[str]) -> int:
     """Run until told to stop; returns the exit status."""
     options = _parser().parse_args(argv)
+    options.token = given_token(options.token, os.environ)
     try:
         begin_logging(
             "agent",
@@ -52,15 +79,26 @@ def main(argv: list[str]) -> int:
         )
         logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per heartbeat otherwise
         check_server(options.server)
-        data_dir = DataDir(options.data_dir.expanduser())
-        with data_dir.locked(), _heard_by(node_log := NodeLog()):
-            asyncio.run(_run(options, data_dir, node_log))
+        options.data_dir = options.data_dir.expanduser()
+        data_dir = DataDir(options.data_dir)
+        os.environ.update(CUDA_ORDER)  # for all that is started from here
+        gpus = find_gpus(os.environ) if options.emulate is None else ()
+        groups = groups_of(gpus, tensor_parallel=options.tensor_parallel)
+        with data_dir.locked():
+            if not is_one_node(options.data_dir, groups):
+                agents = node_agents(argv, options, groups)
+                return asyncio.run(run_agents(agents, must_all_end_well=options.join_only))
+            shared = options.memory_budget_bytes is not None
+            with claimed(gpus, shared=shared), _heard_by(node_log := NodeLog()):
+                asyncio.run(_run(options, data_dir, node_log, gpus))
     except (
         AddressError,
         BadServerAddress,
+        BindFailed,
         CannotListen,
         DataDirError,
         EmulationRefused,
+        GpuInUse,
         JoinRefused,
         KeyFileError,
         NodeRemoved,
@@ -82,7 +120,9 @@ def _heard_by(node_log: NodeLog) -> Iterator[None]:
         logging.getLogger().removeHandler(handler)
 
 
-async def _run(options: argparse.Namespace, data_dir: DataDir, node_log: NodeLog) -> None:
+async def _run(
+    options: argparse.Namespace, data_dir: DataDir, node_log: NodeLog, gpus: Sequence[FoundGpu]
+) -> None:
     stopped, hurry = asyncio.Event(), asyncio.Event()
 
     def end(number: int) -> None:
@@ -91,23 +131,28 @@ async def _run(options: argparse.Namespace, data_dir: DataDir, node_log: NodeLog
         stopped.set()
 
     on_signals((signal.SIGTERM, signal.SIGINT), end)
+    if options.machine_uuid is not None:
+        at_end_of_stdin(partial(end, signal.SIGTERM))
     keys = KeyPair.load_or_create(data_dir.key_file)
     identity = data_dir.load_identity(fresh_uuid=str(uuid.uuid4()))
-    port = choose_port(options.data_host, wanted=options.data_port, kept=identity.data_port)
+    host = choose_host(options.data_host, server=options.server, advertised=options.advertise)
+    port = choose_port(host, wanted=options.data_port, kept=identity.data_port)
     identity = identity.model_copy(update={"data_port": port})
     data_dir.save_identity(identity)
     gpu_budgets: tuple[int, ...] = ()
     if options.emulate is None:
         stage_command: tuple[str, ...] = STAGE_COMMAND
         hardware = detect_hardware(
-            memory_budget_bytes=options.memory_budget_bytes, relative_speed=options.relative_speed
+            memory_budget_bytes=options.memory_budget_bytes,
+            relative_speed=options.relative_speed,
+            gpus=[gpu.announced for gpu in gpus],
         )
         if options.memory_budget_bytes is None:
             gpu_budgets = gpu_budgets_bytes(hardware.gpus)
     else:
         stage_command = (*STAGE_COMMAND, "--emulate", str(options.emulate.resolve()))
         hardware = emulated_hardware(read_emulation(options.emulate))
-    endpoint = data_endpoint(options.data_host, port)
+    bound, endpoint = data_endpoint(host, port), data_endpoint(host, port, options.advertise)
     announcement = AgentIdentity(
         hardware=hardware,
         data_endpoint=endpoint,
@@ -117,20 +162,38 @@ async def _run(options: argparse.Namespace, data_dir: DataDir, node_log: NodeLog
     applicant = Applicant(
         role=Role.NODE,
         name=options.name,
+        name_suffix=options.name_suffix,
+        machine_uuid=options.machine_uuid,
         region=options.region,
         join_token=options.token,
         announcement=announcement,
     )
     rng = random.SystemRandom()
-    async with WebClient(options.server, rng=rng) as web:
+    async with WebClient(options.server, ca=options.ca, rng=rng) as web:
         joining = asyncio.create_task(join(web, data_dir, identity, applicant, rng=rng))
         stopping = asyncio.create_task(stopped.wait())
         await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not joining.done():
             joining.cancel()
+            if options.join_only:
+                raise JoinRefused("stopped before this machine joined; run the same again")
             return
         joined = joining.result()
+        if options.join_only:
+            return
+        weights = WeightAccess(
+            directory=str(options.weights_dir or data_dir.weights.resolve()),
+            quota_bytes=options.weights_quota_bytes,
+            site=options.server,
+            credential=joined.member.credential,
+            ca=str(options.ca or ""),
+            secret_key_file=str(data_dir.key_file.resolve()),
+            security=options.data_security,
+        )
+        server = (
+            None if options.emulate is not None else _weight_server(options, host, keys, weights)
+        )
         agent = Agent(
             web=web,
             joined=joined,
@@ -139,7 +202,7 @@ async def _run(options: argparse.Namespace, data_dir: DataDir, node_log: NodeLog
             node_log=node_log,
             settings=StageSettings(
                 name=joined.member.name,
-                bind=endpoint,
+                bind=bound,
                 secret_key_file=str(data_dir.key_file),
                 public_key=keys.public_key,
                 memory_budget_bytes=hardware.memory_budget_bytes,
@@ -149,11 +212,12 @@ async def _run(options: argparse.Namespace, data_dir: DataDir, node_log: NodeLog
                 data_security=options.data_security,
                 gpu_budgets_bytes=gpu_budgets,
                 leave_within_s=options.shutdown_grace_s,
+                weights=weights,
             ),
             instance_settings=InstanceSettings(
-                host=options.data_host,
+                host=host,
                 memory_budget_bytes=hardware.memory_budget_bytes,
-                gpus=len(hardware.gpus),
+                gpus=devices_of(gpus),
                 gpu_budgets_bytes=gpu_budgets,
                 relative_speed=hardware.relative_speed,
                 threads=options.threads,
@@ -162,11 +226,32 @@ async def _run(options: argparse.Namespace, data_dir: DataDir, node_log: NodeLog
                 transformers_command=options.transformers_command,
             ),
             rng=rng,
+            weights=server,
             stage_command=stage_command,
         )
-        logger.info("%s of cluster %s is up", joined.member.name, joined.member.cluster)
-        async with metrics_port(options.metrics_port, agent.metrics):
-            await agent.run(stopped, hurry=hurry)
+        member = joined.member
+        logger.info(
+            "%s of cluster %s is up; others dial it at %s", member.name, member.cluster, endpoint
+        )
+        try:
+            async with metrics_port(options.metrics_port, agent.metrics):
+                await agent.run(stopped, hurry=hurry)
+        finally:
+            if server is not None:
+                server.close()
+
+
+def _weight_server(
+    options: argparse.Namespace, host: str, keys: KeyPair, access: WeightAccess
+) -> WeightServer:
+    """Raises AddressError and BindFailed."""
+    return WeightServer(
+        port=choose_port(host, wanted=options.weights_port, kept=None),
+        host=host,
+        keys=keys,
+        security=options.data_security,
+        store=WeightStore(path=Path(access.directory), quota_bytes=access.quota_bytes),
+    )
 
 
 def _version() -> str:
@@ -191,16 +276,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m runtime agent", description=__doc__)
     add = parser.add_argument
     add("--server", required=True, help="where helixweb is, e.g. https://helix.example.org")
-    add("--token", help="one-time join token hlxj_…; needed at the first start only")
-    add("--name", help="the node's name in the cluster; needed at the first start only")
+    add("--ca", type=ca_file, metavar="FILE", help=CA_HELP)
+    add("--token", help=TOKEN_HELP)
+    # Of one among several agents of a machine, which `runtime.agent.machine` starts.
+    add("--machine-uuid", help=argparse.SUPPRESS)
+    add("--name-suffix", default="", help=argparse.SUPPRESS)
+    add("--join-only", action="store_true", help="join, then end; start again to compute")
+    add("--name", help="the node's name in the cluster (default: the host's name)")
     add("--data-dir", type=Path, required=True, help="where this node keeps who it is")
     add("--region", default="local", help="the node's region (default %(default)s)")
-    add(
-        "--data-host",
-        default="127.0.0.1",
-        help="this machine's IP address as other nodes dial it (default %(default)s)",
-    )
+    add("--data-host", default="", help=DATA_HOST_HELP)
     add("--data-port", type=port_number, default=0, help="0: any free one, kept for later starts")
+    add("--advertise", type=advertised, metavar="HOST[:PORT]", help=ADVERTISE_HELP)
     add(
         "--data-security",
         type=DataSecurity,
@@ -210,10 +297,13 @@ def _parser() -> argparse.ArgumentParser:
         "same for all agents and the coordinator (default %(default)s)",
     )
     add(
+        "--memory",
         "--memory-budget-bytes",
-        type=positive_int,
-        help="for weights and KV cache of all ranks together (default: 90 %% of each rank's GPU; "
-        "without GPUs half of main memory)",
+        dest="memory_budget_bytes",
+        type=size_bytes,
+        metavar="SIZE",
+        help=f"in {SIZE_HELP}; for weights and KV cache of all ranks together (default: 90 %% of "
+        "each rank's GPU; without GPUs half of main memory)",
     )
     add(
         "--relative-speed",
@@ -242,6 +332,27 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="after SIGTERM: how long requests may take to go on elsewhere before the stage ends; "
         "SIGINT, or a second signal, ends it at once (default %(default)g)",
+    )
+    add(
+        "--weights-dir",
+        type=lambda text: Path(text).expanduser().resolve(),
+        metavar="DIR",
+        help="where weights that are fetched from a hub are stored (default: in --data-dir)",
+    )
+    add(
+        "--weights-port",
+        type=port_number,
+        default=0,
+        help="where other nodes of a deployment fetch these weights, encrypted as the data port is "
+        "(default: any free port)",
+    )
+    add(
+        "--weights-quota",
+        dest="weights_quota_bytes",
+        type=size_bytes,
+        metavar="SIZE",
+        help="most that these weights may take, as for --memory; the least recently used are "
+        "deleted (default: 95 %% of the disk)",
     )
     add(
         "--vllm-command",

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from prometheus_client import Metric
 
-from runtime.protocol.control import LinkStats, ObservedState, Phase, StageStats
+from runtime.protocol.control import LinkStats, ObservedState, StageStats
 from runtime.protocol.exposition import counter, gauge, page, states
+from runtime.protocol.phases import Phase
 
 
 def metrics_page(

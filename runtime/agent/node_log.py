@@ -11,13 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from runtime.protocol.log_levels import LogLevel, LogSource
 from runtime.protocol.node_log import (
     MAX_LINE_CHARS,
     MAX_LINES,
     LogBatch,
-    LogLevel,
     LogLine,
-    LogSource,
 )
 from runtime.protocol.secrets_out import without_secrets
 from runtime.web_client import ServerRefused, WebClient, WebError

@@ -21,8 +21,9 @@ from pydantic import ValidationError
 from runtime.agent.reconcile import LocalState
 from runtime.agent.supervisor import StageSettings
 from runtime.instances.health import Condition
-from runtime.protocol.control import AgentIdentity, Phase
+from runtime.protocol.control import AgentIdentity
 from runtime.protocol.instance_orders import ObservedInstance
+from runtime.protocol.phases import Phase
 from runtime.protocol.profiling import (
     NodeMeasurement,
     ProfileOrder,
@@ -34,9 +35,11 @@ from runtime.protocol.profiling_pipe import (
     GO,
     Asking,
     CannotMeasure,
+    Checked,
     ProfilingLaunch,
     parse_profiling_event,
 )
+from runtime.protocol.weight_access import WeightAccess
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +71,7 @@ class ProfilingSettings:
     relative_speed: float
     threads: int
     emulated: bool = False
+    weights: WeightAccess | None = None
 
 
 def profiling_settings(announcement: AgentIdentity, stage: StageSettings) -> ProfilingSettings:
@@ -78,6 +82,7 @@ def profiling_settings(announcement: AgentIdentity, stage: StageSettings) -> Pro
         relative_speed=stage.relative_speed,
         threads=stage.threads,
         emulated=announcement.hardware.emulated,
+        weights=stage.weights,
     )
 
 
@@ -202,6 +207,7 @@ class Profiling:
             memory_budget_bytes=self._settings.memory_budget_bytes,
             relative_speed=self._settings.relative_speed,
             threads=self._settings.threads,
+            weights=self._settings.weights,
         )
         answer, left_with = launch.to_line(), self._traffic()
         while True:
@@ -220,6 +226,12 @@ class Profiling:
                 return
             if isinstance(event, CannotMeasure):
                 self._fail(order, event.message)
+                return
+            if isinstance(event, Checked):
+                done = ProfilingPhase.DONE
+                self._tell(
+                    ProfilingProgress(id=order.id, phase=done, done=1.0, checked=event.points)
+                )
                 return
             if not isinstance(event, Asking):
                 self._finish(order, event.measurement, seconds=self._clock() - began_s)

@@ -5,13 +5,9 @@ Level-triggered: it is asked again after every change, so a lost message costs n
 
 from dataclasses import dataclass
 
-from runtime.protocol.control import (
-    DesiredState,
-    ObservedState,
-    Phase,
-    StageAssignment,
-    StageStats,
-)
+from runtime.protocol.control import DesiredState, ObservedState, StageAssignment, StageStats
+from runtime.protocol.phases import Phase
+from runtime.protocol.weight_fetch import WeightFetch
 
 RETRY_FIRST_S = 1.0
 RETRY_LIMIT_S = 60.0
@@ -31,7 +27,8 @@ class RunningStage:
     `assignment` is what it was last told to run; `phase` is how far that is: LOADING, READY, IDLE
     when it was retired or could not be added, or STOPPING the process as a whole. `beside` it go on
     earlier ones, oldest first, that are not retired. `heard_s`: when it last reported, once it
-    runs. `refused`: could not be added, but may run in a process of its own.
+    runs. `fetch`: of weights that were not on this machine. `refused`: could not be added, but may
+    run in a process of its own.
     """
 
     assignment: StageAssignment
@@ -41,6 +38,7 @@ class RunningStage:
     ready_s: float | None = None
     heard_s: float | None = None
     stats: StageStats | None = None
+    fetch: WeightFetch | None = None
     refused: StageAssignment | None = None
 
     @property

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from runtime.agent.reconcile import Failure, LocalState, RunningStage
-from runtime.protocol.control import Phase, StageAssignment
+from runtime.protocol.control import StageAssignment
+from runtime.protocol.phases import Phase
 from runtime.protocol.stage_pipe import (
     CannotAddEvent,
+    FetchingEvent,
     LoadingEvent,
     ReadyEvent,
     RetiredEvent,
@@ -24,6 +26,8 @@ def after_event(
         return local
     if isinstance(event, StatsEvent):
         return replace(local, running=replace(running, heard_s=now_s, stats=event.stats))
+    if isinstance(event, FetchingEvent):
+        return replace(local, running=replace(running, fetch=event.fetch))
     if isinstance(event, ReadyEvent):
         running = replace(running, heard_s=now_s, stats=event.stats)
         return replace(local, running=_with_ready(running, told[event.generation], now_s=now_s))

@@ -20,8 +20,9 @@ from pydantic import ValidationError
 from runtime.agent.reconcile import LocalState, RunningStage, after_failure
 from runtime.agent.stage_events import after_event
 from runtime.agent.stage_log import StageLog
-from runtime.protocol.control import Phase, StageAssignment
+from runtime.protocol.control import StageAssignment
 from runtime.protocol.data_security import DataSecurity
+from runtime.protocol.phases import Phase
 from runtime.protocol.stage_pipe import (
     LEAVE_WITHIN_S,
     AddOrder,
@@ -29,6 +30,7 @@ from runtime.protocol.stage_pipe import (
     StageLaunch,
     parse_event,
 )
+from runtime.protocol.weight_access import WeightAccess
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class StageSettings:
     data_security: DataSecurity = DataSecurity.CURVE
     gpu_budgets_bytes: tuple[int, ...] = ()
     leave_within_s: float = LEAVE_WITHIN_S
+    weights: WeightAccess | None = None
 
     def budget_bytes(self, *, ranks: int) -> int:
         """For all ranks of a stage; each gets an equal part.
@@ -232,6 +235,7 @@ class Supervisor:
             threads=settings.threads,
             data_security=settings.data_security,
             leave_within_s=settings.leave_within_s,
+            weights=settings.weights,
         )
         if process.stdin is None:
             raise RuntimeError("the stage was started without a pipe to its stdin")

@@ -20,6 +20,7 @@ from runtime.coordinator.tool_calls import ToolDialect
 from runtime.disconnect import unless_disconnected
 from runtime.protocol.openai import ApiError
 from runtime.protocol.openai_answers import (
+    IGNORED_HEADER,
     Answer,
     AssistantMessage,
     ChatLogprobs,
@@ -30,7 +31,8 @@ from runtime.protocol.openai_answers import (
     Usage,
 )
 
-_INTERNAL = frozenset({"grammar_failed", "not_a_number", "stage_error", "token_stream_broken"})
+_OF_THE_REQUEST = frozenset({"grammar_failed"})  # no retry changes it
+_INTERNAL = frozenset({"not_a_number", "stage_error", "token_stream_broken"})
 _RETRY_AFTER_S = 2.0
 QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 
@@ -45,6 +47,14 @@ class AnswerForm:
     return_token_ids: bool
     include_usage: bool
     dialect: ToolDialect | None = None  # None: no calls of tools to look for
+    most_calls: int | None = None  # of tools in one answer; None: any number
+    ignored: tuple[str, ...] = ()  # what the client gave and nothing depends on
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of the HTTP answer."""
+        named = {IGNORED_HEADER: ", ".join(self.ignored)} if self.ignored else {}
+        return {"X-Request-Id": self.id, **named}
 
     def whole(self, requests: Sequence[LiveRequest], deltas: Sequence[list[Delta]]) -> Answer:
         """`deltas` of each request, which is one choice."""
@@ -59,6 +69,7 @@ class AnswerForm:
                     index=index,
                     message=message if chat else None,
                     text=None if chat else text,
+                    prompt_token_ids=None if chat else self._prompt_of(request),
                     token_ids=tuple(delta.token_id for delta in told)
                     if self.return_token_ids
                     else None,
@@ -66,24 +77,39 @@ class AnswerForm:
                     finish_reason=spoken.finish(told[-1].finish_reason),
                 )
             )
-        return self._answer(requests[0], *choices, usage=_usage(requests), whole=True, opening=True)
+        return self._answer(
+            requests[0],
+            *choices,
+            usage=_usage(requests),
+            whole=True,
+            prompt_token_ids=self._prompt_of(requests[0]) if chat else None,
+        )
 
     def opening(self, requests: Sequence[LiveRequest]) -> Answer:
-        """The first chunk: it says that the assistant speaks, and what it was asked."""
+        """The first chunk of a stream: the assistant's role, and the prompt's ids if asked for."""
         chat = self.endpoint == "chat"
         choices = [
             Choice(
                 index=index,
                 delta=AssistantMessage(role="assistant", content="") if chat else None,
                 text=None if chat else "",
+                prompt_token_ids=None if chat else self._prompt_of(request),
             )
-            for index in range(len(requests))
+            for index, request in enumerate(requests)
         ]
-        return self._answer(requests[0], *choices, opening=True)
+        return self._answer(
+            requests[0],
+            *choices,
+            prompt_token_ids=self._prompt_of(requests[0]) if chat else None,
+        )
 
     def reader(self, choice: int) -> MessageReader:
         """Of the answer of one choice."""
-        return MessageReader(self.dialect, call_ids=f"{self.id.partition('-')[2]}-{choice}")
+        return MessageReader(
+            self.dialect,
+            call_ids=f"{self.id.partition('-')[2]}-{choice}",
+            most_calls=self.most_calls,
+        )
 
     def chunk(
         self,
@@ -117,6 +143,11 @@ class AnswerForm:
         """The chunk without choices that carries the usage."""
         return self._answer(requests[0], usage=_usage(requests))
 
+    def _prompt_of(self, request: LiveRequest) -> tuple[int, ...] | None:
+        """The prompt's token ids if the client asked for them: vLLM puts those of a chat beside
+        its choices, those of a completion into each."""
+        return request.prompt_ids if self.return_token_ids else None
+
     def _logprobs(
         self, request: LiveRequest, deltas: Sequence[Delta], *, offset: int
     ) -> ChatLogprobs | CompletionLogprobs | None:
@@ -131,7 +162,7 @@ class AnswerForm:
         *choices: Choice,
         usage: Usage | None = None,
         whole: bool = False,
-        opening: bool = False,
+        prompt_token_ids: tuple[int, ...] | None = None,
     ) -> Answer:
         plan = request.serving.plan
         ended = any(choice.finish_reason for choice in choices)
@@ -147,7 +178,7 @@ class AnswerForm:
             system_fingerprint=f"helixweb-{plan.deployment_id}-{plan.generation}",
             choices=choices,
             usage=usage,
-            prompt_token_ids=request.prompt_ids if opening and self.return_token_ids else None,
+            prompt_token_ids=prompt_token_ids,
             helix=_helix(request) if ended else None,
         )
 
@@ -177,7 +208,7 @@ class LiveAnswer:
                 self._end(request)
 
     async def _send_whole(self, scope: Scope, send: Send) -> None:
-        headers = {"X-Request-Id": self._form.id}
+        headers = self._form.headers
         try:
             deltas = [[delta async for delta in request.deltas()] for request in self._requests]
         except RequestFailed as failure:
@@ -199,7 +230,10 @@ class LiveAnswer:
                     (b"content-type", b"text/event-stream; charset=utf-8"),
                     (b"cache-control", b"no-cache"),
                     (b"x-accel-buffering", b"no"),
-                    (b"x-request-id", self._form.id.encode()),
+                    *(
+                        (name.lower().encode(), value.encode())
+                        for name, value in self._form.headers.items()
+                    ),
                 ],
             }
         )
@@ -211,7 +245,7 @@ class LiveAnswer:
 
     async def _events(self) -> AsyncIterator[str | None]:
         """None when there was nothing to tell for `QUIET_S`."""
-        yield _compact(self._form.opening(self._requests).as_dict())
+        is_open = False
         lengths = [0] * len(self._requests)
         readers = [self._form.reader(choice) for choice in range(len(self._requests))]
         try:
@@ -219,6 +253,10 @@ class LiveAnswer:
                 if told is None:
                     yield None
                     continue
+                if not is_open:
+                    # not before a token has come: clients take the first chunk for the first token
+                    yield _compact(self._form.opening(self._requests).as_dict())
+                    is_open = True
                 index, delta = told
                 chunk = self._form.chunk(
                     self._requests[index],
@@ -268,6 +306,8 @@ async def _merged(
 
 def failed(failure: RequestFailed) -> ApiError:
     """The error object of a request that was accepted and then failed."""
+    if failure.code in _OF_THE_REQUEST:
+        return ApiError(status=400, message=str(failure), code=failure.code)
     internal = failure.code in _INTERNAL
     return ApiError(
         status=500 if internal else 503,

@@ -29,12 +29,11 @@ from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import TokenizerError
 from runtime.coordinator.tool_calls import ToolDialect
 from runtime.metrics_port import metrics_route
-from runtime.protocol.openai import (
-    ApiError,
+from runtime.protocol.openai import ApiError, model_not_found, parse_request
+from runtime.protocol.openai_parameters import (
     ChatCompletionRequest,
     CompletionRequest,
     GenerationRequest,
-    parse_request,
 )
 
 COMPLETION_DEFAULT_TOKENS = 16  # as OpenAI's /v1/completions; a chat may fill the context
@@ -98,6 +97,7 @@ class _Endpoints:
                     request.messages,
                     tools=request.usable_tools,
                     forced=bool(request.forced_call),
+                    variables=request.template_variables,
                 )
             )
         except TokenizerError as error:
@@ -115,6 +115,8 @@ class _Endpoints:
             max_tokens=limit,
             endpoint_id="chatcmpl",
             dialect=dialect,
+            most_calls=1 if request.parallel_tool_calls is False else None,
+            unused=request.template_variables.keys() - serving.tokenizer.template_variables,
         )
 
     async def completion(self, http: Request) -> LiveAnswer:
@@ -226,7 +228,10 @@ class _Endpoints:
         max_tokens: int,
         endpoint_id: str,
         dialect: ToolDialect | None = None,
+        most_calls: int | None = None,
+        unused: Collection[str] = (),
     ) -> LiveAnswer:
+        """`unused`: variables that the client gave and the chat template does not read."""
         seed = self._new_seed() if request.seed is None else request.seed
         sampling = sampling_of(request, serving, max_tokens=max_tokens, seed=seed)
         requests: list[LiveRequest] = []
@@ -239,6 +244,7 @@ class _Endpoints:
                         sampling=replace(sampling, seed=seed_of_choice(sampling.seed, choice)),
                         stop_strings=request.stop_strings,
                         owner=owner,
+                        cache_salt=request.cache_salt or "",
                         priority=request.priority,
                     )
                 )
@@ -252,11 +258,26 @@ class _Endpoints:
             created=int(self._unix_time()),
             return_token_ids=request.return_token_ids,
             dialect=dialect,
+            most_calls=most_calls,
+            ignored=tuple(sorted(request.ignored | _ignored_variables(request, unused))),
             include_usage=bool(request.stream_options and request.stream_options.include_usage),
         )
         return LiveAnswer(
             requests=requests, form=form, stream=bool(request.stream), end=self._dispatcher.end
         )
+
+
+def _ignored_variables(request: GenerationRequest, unused: Collection[str]) -> set[str]:
+    """The parameters whose variables are all `unused` by the chat template."""
+    if not isinstance(request, ChatCompletionRequest):
+        return set()
+    ignored = set()
+    given = request.chat_template_kwargs or {}
+    if given and given.keys() <= set(unused):
+        ignored.add("chat_template_kwargs")
+    if request.reasoning_effort is not None and "reasoning_effort" in unused:
+        ignored.add("reasoning_effort")
+    return ignored
 
 
 def _dialect(request: ChatCompletionRequest, serving: Serving) -> ToolDialect | None:
@@ -281,16 +302,11 @@ def _model_entry(serving: Serving) -> dict[str, object]:
         "object": "model",
         "created": 0,
         "owned_by": "helixweb",
+        "root": serving.plan.model_name,  # `vllm bench serve` reads it
         "max_model_len": serving.plan.max_context_tokens,
         "emulated": serving.plan.emulated,
     }
 
 
 def _unknown_model(name: str, serving: Serving | None) -> ApiError:
-    available = "none yet; deploy one" if serving is None else repr(serving.plan.model_name)
-    return ApiError(
-        status=404,
-        message=f"model {name!r} is not served here; available: {available}",
-        param="model",
-        code="model_not_found",
-    )
+    return model_not_found(name, available=None if serving is None else serving.plan.model_name)

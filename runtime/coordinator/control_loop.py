@@ -3,9 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.protocol.control import AgentIdentity, CoordinatorDesired, CoordinatorReport
+from runtime.reaching import Reaching
 from runtime.web_client import ServerRefused, WebClient, WebError
 
 REPORT_INTERVAL_S = 1.0
@@ -33,10 +35,13 @@ async def report_forever(
     announcement: AgentIdentity,
     make_report: Callable[[], CoordinatorReport],
     on_delivered: Callable[[CoordinatorReport], None] = lambda _: None,
+    reaching: Reaching,
+    news: asyncio.Event,
 ) -> None:
     """Report about once a second; a reply of another generation means a push was lost.
 
-    `on_delivered` gets each report that was answered.
+    `on_delivered` gets each report that was answered, `reaching` what to try. `news` is set when
+    a stage was lost or came back, and sends the next report at once.
 
     Whenever helixweb answers again it is told anew where this process listens: it may have been
     away when that changed. Raises Removed.
@@ -44,15 +49,18 @@ async def report_forever(
     in_step = False
     was_away = False
     while True:
+        news.clear()  # before what may fail, or the wait below would return at once
         try:
             if not in_step:
                 await web.announce(announcement)
                 in_step = True
                 logger.info("helixweb answers")
-            report = make_report()
+            report = make_report().model_copy(update={"reach": reaching.state})
             reply = await web.report(report)
             on_delivered(report)
-            if reply.generation != follower.generation:
+            reaching.want(reply.to_reach, reply.to_measure)
+            # reports go on while a plan is applied, which may wait for a tokenizer from a hub
+            if reply.generation != follower.generation and not follower.is_applying:
                 await follower.apply(await web.coordinator_desired())
             was_away = False
         except WebError as error:
@@ -61,7 +69,9 @@ async def report_forever(
             if not was_away:
                 logger.warning("helixweb: %s; serving goes on without it", error)
             in_step, was_away = False, True
-        await asyncio.sleep(REPORT_INTERVAL_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REPORT_INTERVAL_S):
+                await news.wait()
 
 
 def _removed(error: ServerRefused) -> Removed:

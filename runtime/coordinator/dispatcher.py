@@ -7,6 +7,7 @@ becomes of requests whose way is gone `recovery.py`'s, how one plan follows anot
 
 import logging
 from collections.abc import Callable, Sequence
+from heapq import nsmallest
 
 from planner.routers.base import RequestSize
 from runtime.coordinator.admission import Admission
@@ -25,6 +26,7 @@ from runtime.protocol.data import Flag, Kind, Message, Reason
 from runtime.protocol.frame_error import FrameError
 from runtime.protocol.logs import REQUEST_ID
 from runtime.protocol.openai_answers import FinishReason
+from runtime.protocol.prefix_salts import prefix_salt
 from runtime.protocol.routes import Sampling
 from runtime.protocol.sampled import SampledToken, unpack_sampled
 from runtime.protocol.trace_context import TRACE
@@ -49,10 +51,11 @@ class Dispatcher:
         request_timeout_s: float,
         migrate_after_s: float = MIGRATE_AFTER_S,
         tracer: Tracer | None = None,
+        on_stage_change: Callable[[], None] = lambda: None,
     ) -> None:
         """`migrate_after_s` after a plan was followed by another beside it, or a node was to be
         drained, what still runs there goes on elsewhere. `tracer` gets every request that ends;
-        None: nothing is traced.
+        None: nothing is traced. `on_stage_change` is called when a stage was lost or came back.
         """
         self._tracer = tracer
         self._link = StageLink(transport=transport, clock=clock)
@@ -84,6 +87,7 @@ class Dispatcher:
             link=self._link,
             clock=clock,
             tracer=tracer,
+            on_change=on_stage_change,
         )
 
     @property
@@ -98,6 +102,16 @@ class Dispatcher:
     @property
     def requests_waiting(self) -> int:
         return len(self._admission.waiting)
+
+    def oldest_requests(self, most: int) -> list[LiveRequest]:
+        """So many that are not over: those that wait longest, then those that run longest."""
+
+        def arrived_at(request: LiveRequest) -> float:
+            return request.arrived_at
+
+        waiting = nsmallest(most, self._admission.waiting, key=arrived_at)
+        running = self._admission.running.values()
+        return waiting + nsmallest(most - len(waiting), running, key=arrived_at)
 
     @property
     def requests_leaving(self) -> int:
@@ -189,12 +203,14 @@ class Dispatcher:
         sampling: Sampling,
         stop_strings: Sequence[str],
         owner: str = "",
+        cache_salt: str = "",
         priority: int = 0,
     ) -> LiveRequest:
         """Route a request or let it wait its turn; the caller must `end` it.
 
         `serving` is what the prompt was tokenised for; it may have been followed since. `owner` is
-        who shares fairly with others, and a lower `priority` goes first. Raises NotServing,
+        who shares fairly with others, `cache_salt` divides its prefix cache, and a lower `priority`
+        goes first. Raises NotServing,
         NeverFits, QueueFull; then nothing was kept.
         """
         asked, serving = serving, self.open_serving()
@@ -223,6 +239,7 @@ class Dispatcher:
             progressed_at=now,
             queued_at=now,
             owner=owner,
+            prefix_salt=prefix_salt(owner, cache_salt),
             priority=priority,
             asked_as=REQUEST_ID.get(),
             context=TRACE.get(),
@@ -294,9 +311,12 @@ class Dispatcher:
         )
 
     def _silent_words(self) -> str:
-        """Which stages are missing, for an error; empty when none is."""
+        """Which stages are missing and which links cut, for an error; empty when none is."""
         silent = self.silent_nodes()
-        return f" (no word from the stages of {', '.join(silent)})" if silent else ""
+        words = [f"no word from the stages of {', '.join(silent)}"] if silent else []
+        if self.serving is not None and (cut := self.serving.cut_words(now=self._clock())):
+            words.append(cut)
+        return f" ({'; '.join(words)})" if words else ""
 
     def _on_sampled(self, sender: str, message: Message) -> None:
         try:

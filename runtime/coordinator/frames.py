@@ -36,10 +36,12 @@ def prompt_message(request: LiveRequest) -> Message:
             sampling=replace(
                 sampling,
                 max_tokens=sampling.max_tokens - len(request.token_ids),
+                min_tokens=max(0, sampling.min_tokens - len(request.token_ids)),
                 prompt_ids=() if sampling.repetition_penalty == 1 else request.prompt_ids,
                 emitted_ids=tuple(request.token_ids) if sampling.needs_history else (),
             ),
             prompt_tokens=len(token_ids),
+            block_digests=(request.prefix_salt,) if request.prefix_salt else (),
         ),
     )
     return Message(

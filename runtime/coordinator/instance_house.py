@@ -280,5 +280,6 @@ def _door(one: ServedInstance) -> Door:
         lists_model=one.lists_model,
         has_metrics=one.has_metrics,
         tells_usage=one.tells_usage,
+        takes_cache_salt=one.takes_cache_salt,
         certificate=one.certificate,
     )

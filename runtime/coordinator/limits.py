@@ -3,7 +3,8 @@
 from starlette.requests import Request
 
 from runtime.coordinator.serving import Serving
-from runtime.protocol.openai import ApiError, GenerationRequest
+from runtime.protocol.openai import ApiError
+from runtime.protocol.openai_parameters import GenerationRequest
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 

@@ -44,8 +44,9 @@ class LiveRequest:
     requests of another coordinator. It waits for a pipeline since `queued_at`; `attempts` are the
     ways it went, `tokens_before` its tokens when the last began, `progressed_before` when it had
     progressed by then, and `token_times` when they came. `outcome` is what a trace says of its end.
-    `owner` is whose share it takes, and who has a lower `priority` goes before it; `asked_as` is
-    the id that it came with, for the log, and `context` its place in the traces of others.
+    Requests with another `prefix_salt` share no pages with it. `owner` is whose share it takes, and
+    who has a lower `priority` goes before it; `asked_as` is the id that it came with, for the log,
+    and `context` its place in the traces of others.
     """
 
     id: int
@@ -59,6 +60,7 @@ class LiveRequest:
     progressed_at: float
     queued_at: float
     owner: str = ""
+    prefix_salt: bytes = b""
     priority: int = 0
     asked_as: str = NO_REQUEST
     context: TraceContext | None = None
@@ -146,14 +148,22 @@ class LiveRequest:
         finish_reason: FinishReason | None,
         logprobs: Logprobs | None = None,
     ) -> bool:
-        """Append a sampled token; True when it was the last. The stop token itself has no text."""
+        """Append a sampled token; True when it was the last.
+
+        A stop token has no text. The last token of a schema-bound answer has: it also ends with
+        "stop", but it is part of the answer. Stop strings within the first `min_tokens` tokens end
+        nothing.
+        """
         self.token_ids.append(token_id)
         self.token_times.append(now)
-        text = "" if finish_reason == "stop" else self.detokenizer.push(token_id)
-        text = self.stop_strings.push(text)
+        is_stop = finish_reason == "stop" and token_id in self.sampling.stop_token_ids
+        text = "" if is_stop else self.detokenizer.push(token_id)
+        if finish_reason is not None:
+            text += self.detokenizer.flush()
+        if len(self.token_ids) > self.sampling.min_tokens:
+            text = self.stop_strings.push(text)
         if finish_reason is not None and not self.stop_strings.matched:
-            text += self.stop_strings.push(self.detokenizer.flush())
-            text += "" if self.stop_strings.matched else self.stop_strings.flush()
+            text += self.stop_strings.flush()
         if self.stop_strings.matched:
             finish_reason = "stop"
         self._events.put_nowait(

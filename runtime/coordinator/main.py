@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -27,6 +28,7 @@ from runtime.coordinator.heap import bound_free_memory, give_back_free_memory
 from runtime.coordinator.instance_house import Surroundings
 from runtime.coordinator.instance_service import Doorway, InstanceService
 from runtime.coordinator.link_rounds import measure_links
+from runtime.coordinator.message_loops import receive_forever, see_forever
 from runtime.coordinator.metrics import NO_MODEL, metrics_page
 from runtime.coordinator.options import Options, parse_options
 from runtime.coordinator.plan_follower import PlanFollower
@@ -35,7 +37,12 @@ from runtime.coordinator.private_doors import PrivateDoor, private_doors
 from runtime.coordinator.reporter import build_report
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
-from runtime.coordinator.shared_port import choose_data_port, shared_with
+from runtime.coordinator.shared_port import (
+    choose_data_port,
+    clients_url,
+    shared_with,
+    with_hosts,
+)
 from runtime.coordinator.stage_link import Sender
 from runtime.coordinator.telemetry import NoTelemetry, telemetry
 from runtime.coordinator.tracing import Tracer
@@ -53,10 +60,14 @@ from runtime.instances.asking import PROBE_TIMEOUT_S
 from runtime.instances.command_lines import Door
 from runtime.instances.pinned import instance_client
 from runtime.metrics_port import metrics_port
+from runtime.protocol.addresses import bracketed
 from runtime.protocol.control import AgentIdentity, CoordinatorReport, Role
 from runtime.protocol.emulation import EmulatedNetwork, EmulationRefused, read_network
+from runtime.protocol.join_tokens import given_token
 from runtime.protocol.logs import UnknownFormat, begin_logging
 from runtime.protocol.request_trace import RequestTrace
+from runtime.protocol.weight_access import WeightAccess
+from runtime.reaching import Reaching
 from runtime.request_ids import RequestIds
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyFileError, KeyPair
@@ -89,6 +100,7 @@ def main(argv: list[str]) -> int:
     """0 after SIGTERM, once its requests have ended, or SIGINT, at once; 2 with one line on stderr
     for what the caller must change."""
     options = parse_options(argv)
+    options = replace(options, token=given_token(options.token, os.environ))
     bound_free_memory()
     try:
         begin_logging(
@@ -124,12 +136,12 @@ async def _run(
     stages_door: PrivateDoor,
     pipelines_door: PrivateDoor,
 ) -> None:
+    options = with_hosts(options)
     identity = data_dir.load_identity(fresh_uuid=str(uuid.uuid4()))
     curve_keys = KeyPair.load_or_create(data_dir.key_file)
     listener = listen(options.host, options.port)
     port: int = listener.getsockname()[1]
-    data_port = choose_data_port(options, clients_port=port, kept=identity.data_port)
-    shares_port = data_port == port
+    data_port, shares_port = choose_data_port(options, clients_port=port, kept=identity.data_port)
     stages_url = data_endpoint(options.data_host, data_port)
     transport = AsyncZmqTransport(
         name=COORDINATOR,
@@ -140,6 +152,7 @@ async def _run(
     identity = identity.model_copy(update={"data_port": data_port})
     data_dir.save_identity(identity)
 
+    news = asyncio.Event()
     stats = RequestStats(window_s=STATS_WINDOW_S, clock=time.monotonic)
     told_of_traces = telemetry()
     tracer = Tracer(
@@ -156,6 +169,7 @@ async def _run(
         request_timeout_s=options.request_timeout_s,
         migrate_after_s=options.migrate_after_s,
         tracer=tracer,
+        on_stage_change=news.set,
     )
     api_keys = ApiKeys(spending=stats.spending, proxies=options.trusted_proxies)
     own_key = secrets.token_urlsafe(32)
@@ -199,6 +213,16 @@ async def _run(
     def metrics() -> bytes:
         return metrics_page(report(), stats, model_name=_model_served(dispatcher, instances))
 
+    def weights() -> WeightAccess:
+        """By the credential that this process has by now."""
+        member = data_dir.load_identity(fresh_uuid=identity.node_uuid).membership
+        return WeightAccess(
+            directory=str(data_dir.weights),
+            site=options.server if member is not None else "",
+            credential="" if member is None else member.credential,
+            ca=str(options.ca or ""),
+        )
+
     follower = PlanFollower(
         dispatcher=dispatcher,
         keys=api_keys,
@@ -210,6 +234,7 @@ async def _run(
             clock=time.monotonic,
         ),
         serve_instances=instances.serve,
+        weights=weights,
     )
     await follower.apply_stored()
     server = HttpServer(
@@ -231,17 +256,30 @@ async def _run(
         region=options.region,
         join_token=options.token,
         announcement=AgentIdentity(
-            hardware=detect_hardware(memory_budget_bytes=None, relative_speed=1.0),
-            data_endpoint=stages_url,
+            hardware=detect_hardware(memory_budget_bytes=None, relative_speed=1.0, gpus=()),
+            data_endpoint=data_endpoint(options.data_host, data_port, options.advertise),
             data_public_key=curve_keys.public_key,
-            http_url=options.public_url or f"http://{options.host}:{port}",
+            http_url=clients_url(options, port),
         ),
     )
-    logger.info("listening on http://%s:%d and %s", options.host, port, stages_url)
+    told = applicant.announcement
+    logger.info("listening on http://%s:%d and %s", bracketed(options.host), port, stages_url)
+    logger.info("clients reach it at %s, stages at %s", told.http_url, told.data_endpoint)
 
     async def control() -> None:
         rng = random.Random()  # noqa: S311 - jitter of retries
-        async with WebClient(options.server, rng=rng) as web:
+        reaching = Reaching(
+            own_endpoint=told.data_endpoint,
+            on_change=news.set,
+            may_measure=lambda: (
+                options.measure_links
+                and network is None
+                and not dispatcher.requests_here
+                and not instances.requests_here
+            ),
+        )
+        reaching.note_listening(True)
+        async with WebClient(options.server, ca=options.ca, rng=rng) as web:
             await join(web, data_dir, identity, applicant, rng=rng)
             await first_end(
                 follow_plan(web, follower),
@@ -251,7 +289,10 @@ async def _run(
                     announcement=applicant.announcement,
                     make_report=lambda: report(tracer.waiting()),
                     on_delivered=lambda report: tracer.delivered(report.traces),
+                    reaching=reaching,
+                    news=news,
                 ),
+                reaching.run(),
             )
 
     def close() -> None:
@@ -270,8 +311,8 @@ async def _run(
                     grace_s=options.shutdown_grace_s,
                 ),
                 control(),
-                _receive_forever(transport, dispatcher),
-                _see_forever(transport, dispatcher),
+                receive_forever(transport, dispatcher),
+                see_forever(transport, dispatcher),
                 _tick(dispatcher, follower),
                 _give_back_forever(),
                 instances.tick(),
@@ -331,24 +372,6 @@ def _sender(transport: AsyncZmqTransport, network: EmulatedNetwork | None) -> Se
         clock=time.monotonic,
         call_at=asyncio.get_running_loop().call_at,
     )
-
-
-async def _receive_forever(transport: AsyncZmqTransport, dispatcher: Dispatcher) -> None:
-    while True:
-        for received in await transport.receive():
-            try:
-                dispatcher.receive(received)
-            except Exception:
-                logger.exception("a message of %r could not be acted on", received.sender)
-
-
-async def _see_forever(transport: AsyncZmqTransport, dispatcher: Dispatcher) -> None:
-    while True:
-        for sighting in await transport.sightings():
-            try:
-                dispatcher.see(sighting)
-            except Exception:
-                logger.exception("news of %r could not be acted on", sighting.peer)
 
 
 async def _tick(dispatcher: Dispatcher, follower: PlanFollower) -> None:

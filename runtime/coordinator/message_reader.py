@@ -19,18 +19,22 @@ from runtime.protocol.openai_answers import (
 class MessageReader:
     """Of one choice, whole or part by part. Without a dialect all is text.
 
-    `call_ids` makes the ids of calls: unlike those of any other answer.
+    `call_ids` makes the ids of calls: unlike those of any other answer. Calls beyond `most_calls`
+    are left out; None: none is.
     """
 
-    def __init__(self, dialect: ToolDialect | None, *, call_ids: str) -> None:
+    def __init__(
+        self, dialect: ToolDialect | None, *, call_ids: str, most_calls: int | None = None
+    ) -> None:
         self._reader = None if dialect is None else ToolCallReader(dialect)
         self._call_ids = call_ids
+        self._most_calls = most_calls
 
     def whole(self, text: str) -> AssistantMessage:
         """The message of an answer that has ended."""
         if self._reader is None:
             return AssistantMessage(role="assistant", content=text)
-        pieces = self._reader.push(text) + self._reader.flush()
+        pieces = self._wanted(self._reader.push(text) + self._reader.flush())
         calls: dict[int, tuple[str, str]] = {}  # index -> name and arguments
         for piece in pieces:
             if isinstance(piece, CallBegins):
@@ -59,6 +63,7 @@ class MessageReader:
         pieces = self._reader.push(text)
         if is_last:
             pieces += self._reader.flush()
+        pieces = self._wanted(pieces)
         if not pieces:
             return None
         parts = (self._streamed(piece) for piece in pieces if not isinstance(piece, str))
@@ -69,6 +74,12 @@ class MessageReader:
         if reason == "stop" and self._reader is not None and self._reader.calls:
             return "tool_calls"
         return reason
+
+    def _wanted(self, pieces: list[Piece]) -> list[Piece]:
+        most = self._most_calls
+        if most is None:
+            return pieces
+        return [piece for piece in pieces if isinstance(piece, str) or piece.index < most]
 
     def _streamed(self, piece: CallBegins | CallArguments) -> ToolCallPart:
         if isinstance(piece, CallArguments):

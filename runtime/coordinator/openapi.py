@@ -5,8 +5,8 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from runtime.protocol.openai import ChatCompletionRequest, CompletionRequest
 from runtime.protocol.openai_answers import Answer
+from runtime.protocol.openai_parameters import ChatCompletionRequest, CompletionRequest
 
 Json = dict[str, Any]
 
@@ -62,6 +62,7 @@ _MODEL = _object(
     object={"const": "model"},
     created=_COUNT,
     owned_by=_TEXT,
+    root=_TEXT,
     max_model_len=_COUNT,
     emulated={"type": "boolean"},
 )

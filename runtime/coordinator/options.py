@@ -10,7 +10,10 @@ from runtime.command_numbers import port_number, positive_seconds
 from runtime.coordinator.client_address import Network, networks
 from runtime.coordinator.dispatcher import MIGRATE_AFTER_S
 from runtime.coordinator.tracing import MOST_PER_REPORT
+from runtime.protocol.addresses import ADVERTISE_HELP, Advertised, advertised
 from runtime.protocol.data_security import DataSecurity
+from runtime.protocol.join_tokens import TOKEN_HELP
+from runtime.protocol.trust import CA_HELP, ca_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +21,7 @@ class Options:
     """The command line."""
 
     server: str
+    ca: Path | None
     token: str | None
     name: str
     region: str
@@ -27,6 +31,7 @@ class Options:
     public_url: str
     data_host: str
     data_port: int
+    advertise: Advertised | None
     data_security: DataSecurity
     request_timeout_s: float
     migrate_after_s: float
@@ -47,16 +52,22 @@ def parse_options(argv: list[str]) -> Options:
     )
     add = parser.add_argument
     add("--server", required=True, help="URL of helixweb; may be down, once joined")
-    add("--token", help="one-time join token, for the first start")
+    add("--ca", type=ca_file, metavar="FILE", help=CA_HELP)
+    add("--token", help=TOKEN_HELP)
     add("--name", default=COORDINATOR, help="name in the cluster (default %(default)s)")
     add("--region", default="local", help="region it is in (default %(default)s)")
     add("--data-dir", required=True, type=Path, help="keeps keys, credential and the last plan")
-    add("--host", default="127.0.0.1", help="address for chat clients (default %(default)s)")
+    add(
+        "--host",
+        default="",
+        help="address for chat clients; 0.0.0.0: all of this machine (default: the one on the way "
+        "to --server, which is loopback for a site on this machine)",
+    )
     add(
         "--port", type=port_number, default=8100, help="port for chat clients (default %(default)s)"
     )
     add("--public-url", default="", help="where clients reach it, if not http://HOST:PORT")
-    add("--data-host", default="127.0.0.1", help="address for stages (default %(default)s)")
+    add("--data-host", default="", help="address for stages (default: that of --host, if one)")
     add(
         "--data-port",
         type=port_number,
@@ -64,6 +75,7 @@ def parse_options(argv: list[str]) -> Options:
         help="port for stages (default: that of chat clients, if it stays, --host and --data-host "
         "are one address and frames are encrypted; else any, then kept)",
     )
+    add("--advertise", type=advertised, metavar="HOST[:PORT]", help=ADVERTISE_HELP)
     add(
         "--data-security",
         type=DataSecurity,

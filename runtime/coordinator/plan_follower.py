@@ -7,13 +7,16 @@ from pathlib import Path
 
 from planner.domain.errors import PlannerError
 from planner.routers.load_aware import DEFAULT_THETA
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.fetching import fetch_if_elsewhere
 from runtime.coordinator.access import ApiKeys
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.plan_store import PlanStore, PlanStoreError
 from runtime.coordinator.routing import Routing
 from runtime.coordinator.serving import Serving
-from runtime.coordinator.tokenizer import TokenizerError, load_tokenizer
+from runtime.coordinator.tokenizer import CheckpointTokenizer, TokenizerError, load_tokenizer
 from runtime.protocol.control import CoordinatorDesired, PeerAddress, ServingPlan
+from runtime.protocol.weight_access import WeightAccess
 
 REFUSED = "the deployed plan cannot be served; its deployment's page says why"
 
@@ -32,14 +35,17 @@ class PlanFollower:
         set_peers: Callable[[tuple[PeerAddress, ...]], None],
         routing: Routing,
         serve_instances: Callable[[CoordinatorDesired], None] = lambda _: None,
+        weights: Callable[[], WeightAccess] | None = None,
     ) -> None:
-        """`serve_instances` hears of every desired state, before the stages' part is served."""
+        """`serve_instances` hears of every desired state, before the stages' part is served.
+        `weights`: where tokenizers that are not on this machine come from."""
         self._dispatcher = dispatcher
         self._keys = keys
         self._store = store
         self._set_peers = set_peers
         self._routing = routing
         self._serve_instances = serve_instances
+        self._weights = weights
         self._applying = asyncio.Lock()
         self._desired: CoordinatorDesired | None = None
         self._is_stored = True
@@ -47,6 +53,11 @@ class PlanFollower:
         self._peers: tuple[PeerAddress, ...] | None = None
         self.trouble = ""  # why the wanted plan is not served; empty when it is
         self.refused_generation: int | None = None  # of that plan
+
+    @property
+    def is_applying(self) -> bool:
+        """True while a desired state is being applied."""
+        return self._applying.locked()
 
     async def apply_stored(self) -> None:
         """What was wanted when this process ran last, beside what served then if that is not over.
@@ -135,14 +146,14 @@ class PlanFollower:
     async def _serve(self, plan: ServingPlan, *, was_served: bool) -> None:
         logger.info("plan of generation %d: %s", plan.generation, plan.model_name)
         try:
-            tokenizer = await asyncio.to_thread(load_tokenizer, Path(plan.checkpoint))
+            tokenizer = await asyncio.to_thread(self._tokenizer, plan.checkpoint)
             serving = Serving(
                 plan=plan,
                 tokenizer=tokenizer,
                 routing=self._routing,
                 before=self._dispatcher.serving,
             )
-        except (TokenizerError, PlannerError, OSError) as error:
+        except (CheckpointError, TokenizerError, PlannerError, OSError) as error:
             self.trouble = f"plan of generation {plan.generation} cannot be served: {error}"
             self.refused_generation = plan.generation
             logger.error("%s", self.trouble)
@@ -151,6 +162,12 @@ class PlanFollower:
             return
         self.trouble, self.refused_generation = "", None
         self._dispatcher.serve(serving, was_served=was_served)
+
+    def _tokenizer(self, checkpoint: str) -> CheckpointTokenizer:
+        fetched = None
+        if self._weights is not None:
+            fetched = fetch_if_elsewhere(checkpoint, self._weights())
+        return load_tokenizer(Path(checkpoint) if fetched is None else fetched.folder)
 
     def _goes_on_beside(self, plan: ServingPlan) -> bool:
         """Whether stages that load `plan` keep what serves now until they are told to forget it."""

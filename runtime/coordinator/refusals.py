@@ -30,7 +30,8 @@ NACKS = {  # reason -> (code, what the node did and what the client may do)
     ),
     Reason.GRAMMAR_FAILED: (
         "grammar_failed",
-        "cannot keep the answer within its response_format; its log says why",
+        "cannot keep the answer within its schema, which became too complex during this answer, or "
+        "the node only emulates a model; use fewer references, combined patterns or alternatives",
     ),
     Reason.STAGE_ERROR: (
         "stage_error",

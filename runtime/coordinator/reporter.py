@@ -1,10 +1,19 @@
 """What the coordinator tells helixweb about once a second."""
 
 from runtime.coordinator.dispatcher import Dispatcher
+from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.request_stats import RequestStats
-from runtime.protocol.control import CoordinatorReport, KeySpending, LinkStats, NodeTraffic
+from runtime.protocol.control import (
+    MOST_REQUESTS_REPORTED,
+    CoordinatorReport,
+    KeySpending,
+    LinkStats,
+    LiveRequestState,
+    NodeTraffic,
+    ReportedRequest,
+)
 from runtime.protocol.request_trace import RequestTrace
 
 
@@ -21,6 +30,7 @@ def build_report(
     """Everything helixweb may know of this moment; pure but for the windows forgetting."""
     plans, coming = dispatcher.plans, dispatcher.plans.coming
     nodes: dict[str, NodeTraffic] = {}
+    lost: dict[str, str] = {}
     for plan in plans.present:  # of a node in two of them as the newer one knows it
         silent = plan.silent_nodes(now=now)
         drained = silent & plan.spared_nodes(now=now)  # which nobody need hear of
@@ -34,10 +44,14 @@ def build_report(
             for node in plan.nodes
             if node not in drained
         }
+        gone = plan.lost_nodes(now=now)
+        lost = {node: how for node, how in lost.items() if node not in plan.nodes}
+        lost |= {node: how for node, how in gone.items() if node not in drained}
     message = follower.trouble
     try:
-        dispatcher.ready_serving()
-        ready = True
+        serving = dispatcher.ready_serving()
+        ready = serving.has_way(now=now)
+        message = message or serving.cut_words(now=now)
     except NotServing as error:
         ready = False
         message = message or str(error)
@@ -55,6 +69,10 @@ def build_report(
         window_s=stats.window_s,
         requests_running=dispatcher.requests_running,
         requests_waiting=dispatcher.requests_waiting,
+        requests=tuple(
+            _reported(request, now=now)
+            for request in dispatcher.oldest_requests(MOST_REQUESTS_REPORTED)
+        ),
         requests_total=stats.requests_total,
         requests_failed_total=stats.requests_failed_total,
         requests_rejected_total=stats.requests_rejected_total,
@@ -73,8 +91,27 @@ def build_report(
         latency_counts=stats.latency_counts(),
         queue_p50_s=stats.queue_s.percentile(0.5),
         nodes=nodes,
+        lost_nodes=lost,
         edge_tokens_total=dict(stats.edge_tokens_total),
         traces=traces,
         links=links,
         keys=keys or {},
+    )
+
+
+def _reported(request: LiveRequest, *, now: float) -> ReportedRequest:
+    pipeline = request.pipeline
+    is_writing = len(request.token_ids) > request.tokens_before
+    return ReportedRequest(
+        request=f"{request.id:016x}",
+        state=LiveRequestState.WAITING
+        if pipeline is None
+        else LiveRequestState.WRITING
+        if is_writing
+        else LiveRequestState.PROMPT,
+        age_s=max(0.0, now - request.arrived_at),
+        model_name=request.serving.plan.model_name,
+        prompt_tokens=len(request.prompt_ids),
+        output_tokens=len(request.token_ids),
+        nodes=() if pipeline is None else tuple(stage.node for stage in pipeline.stages),
     )

@@ -1,9 +1,13 @@
 """What a client asks of sampling, checked against the model that shall answer."""
 
+from typing import TypeVar
+
 from runtime.coordinator.serving import Serving
-from runtime.protocol.openai import ApiError, GenerationRequest
+from runtime.protocol.openai import ApiError
+from runtime.protocol.openai_parameters import GenerationRequest
 from runtime.protocol.routes import Sampling
 
+_Number = TypeVar("_Number", int, float)
 _SEEDS = 2**64
 _NEXT_CHOICE = 0x9E3779B97F4A7C15  # odd, so that no two choices of a request share a seed
 
@@ -26,25 +30,40 @@ def sampling_of(
                     param=name,
                     code="invalid_value",
                 )
-    stop_token_ids = dict.fromkeys([*serving.tokenizer.stop_token_ids])
-    stop_token_ids |= dict.fromkeys(request.stop_token_ids or ())
+    if request.min_tokens > max_tokens:
+        raise ApiError(
+            status=400,
+            message=f"'min_tokens' is {request.min_tokens}, but at most {max_tokens} tokens can "
+            "come; lower it",
+            param="min_tokens",
+            code="invalid_value",
+        )
+    ends = () if request.ignore_eos else serving.tokenizer.stop_token_ids
+    stop_token_ids = dict.fromkeys([*ends, *(request.stop_token_ids or ())])
+    defaults = serving.tokenizer.sampling_defaults
+    top_k = _or(request.top_k, defaults.top_k)
     return Sampling(
-        temperature=1.0 if request.temperature is None else request.temperature,
-        top_p=1.0 if request.top_p is None else request.top_p,
-        top_k=request.top_k or 0,
+        temperature=_or(request.temperature, defaults.temperature),
+        top_p=_or(request.top_p, defaults.top_p),
+        top_k=max(0, top_k),
         seed=seed % _SEEDS,
         max_tokens=max_tokens,
+        min_tokens=request.min_tokens,
         stop_token_ids=tuple(stop_token_ids),
-        min_p=request.min_p or 0.0,
+        min_p=_or(request.min_p, defaults.min_p),
         presence_penalty=request.presence_penalty or 0.0,
         frequency_penalty=request.frequency_penalty or 0.0,
-        repetition_penalty=request.repetition_penalty or 1.0,
+        repetition_penalty=_or(request.repetition_penalty, defaults.repetition_penalty),
         logit_bias=tuple(
             (int(token), float(bias)) for token, bias in (request.logit_bias or {}).items()
         ),
         logprobs=request.alternatives,
         grammar=request.grammar,
     )
+
+
+def _or(asked: _Number | None, default: _Number) -> _Number:
+    return default if asked is None else asked
 
 
 def seed_of_choice(seed: int, choice: int) -> int:

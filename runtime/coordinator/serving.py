@@ -4,9 +4,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 
+from planner.domain.cluster import SINK, SOURCE
 from planner.domain.pipeline import Pipeline
 from planner.routers.base import Hop, RequestSize
 from planner.routers.kv_estimator import KvEstimator
+from planner.routers.leading_past import leads_past
 from planner.routers.node_load import NodeLoad
 from planner.routers.output_length import OutputLengthEstimate
 from runtime.coordinator.routing import Routing
@@ -14,6 +16,7 @@ from runtime.coordinator.sparing import Sparing
 from runtime.coordinator.tokenizer import CheckpointTokenizer
 from runtime.protocol.control import PeerAddress, ServingPlan
 from runtime.protocol.data import StageStatus
+from runtime.protocol.reach import cannot_reach
 from runtime.transport.pulse import Loss, Sighting
 
 STATUS_TTL_S = 5.0  # stages send STATUS about once a second; for those that are not watched
@@ -219,11 +222,45 @@ class Serving:
         """How those that are lost were found to be."""
         return dict(self._lost)
 
+    def lost_nodes(self, *, now: float) -> dict[str, str]:
+        """Nodes that have served this plan and do not now, and how that was noticed."""
+        silent = [node for node in self.silent_nodes(now=now) if node in self._states]
+        return {node: self._how_lost(node) for node in silent}
+
+    def cut_words(self, *, now: float) -> str:
+        """Which links between nodes that are there are cut, and what to do; empty when none is."""
+        silent = self.silent_nodes(now=now)
+        endpoints = {peer.name: peer.endpoint for peer in self.plan.peers}
+        cut = sorted(hop for hop in self.cut if silent.isdisjoint(hop))
+        return "; ".join(
+            cannot_reach(source, target, endpoints[target])
+            for source, target in cut
+            if target in endpoints
+        )
+
+    def has_way(self, *, now: float) -> bool:
+        """Whether a pipeline is left, around silent nodes and cut links."""
+        weights, silent = self.plan.routing_weights, self.silent_nodes(now=now)
+        return any(
+            leads_past(
+                silent,
+                weights={**weights, SOURCE: {first: weight}},
+                # a last stage must reach the first, which gets every token from it
+                cut=self.cut | {(last, SINK) for last, peer in self.cut if peer == first},
+            )
+            for first, weight in weights[SOURCE].items()
+        )
+
     def newly_silent(self, *, now: float) -> tuple[str, ...]:
         """Nodes that have fallen silent since this was asked last, each once."""
         silent = self._speaking & self.silent_nodes(now=now)
         self._speaking -= silent
         return tuple(sorted(silent))
+
+    def _how_lost(self, node: str) -> str:
+        if node in self._lost:
+            return str(self._lost[node])
+        return "its process was restarted" if node in self._begun_anew else "it fell silent"
 
     def _spared(self, silent: frozenset[str]) -> frozenset[str]:
         return self._sparing.spared(

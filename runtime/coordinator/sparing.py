@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from planner.routers.base import Hop
-from runtime.coordinator.leading_past import leads_past
+from planner.routers.leading_past import leads_past
 
 # A plan asks for two by turns: as if none were silent, and without those that are.
 _REMEMBERED = 2

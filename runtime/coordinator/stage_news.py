@@ -32,13 +32,16 @@ class StageNews:
         link: StageLink,
         clock: Callable[[], float],
         tracer: Tracer | None,
+        on_change: Callable[[], None],
     ) -> None:
+        """`on_change` is called when a stage of a plan was lost or came back."""
         self._plans = plans
         self._admission = admission
         self._recovery = recovery
         self._link = link
         self._clock = clock
         self._tracer = tracer
+        self._on_change = on_change
         self._sightings: dict[str, Sighting] = {}  # the last of every peer
 
     def introduce(self, plan: Serving) -> None:
@@ -112,6 +115,8 @@ class StageNews:
                 sighting.loss,
                 sighting.silent_s,
             )
+        if plans:
+            self._on_change()
         if len(silent) < len(plans) and sighting.loss is not None:
             self._recovery.lose_node(node, f"is lost, {sighting.loss}")
         for plan in silent:
@@ -124,9 +129,11 @@ class StageNews:
         for plan in self._plans.present:
             for node in plan.newly_silent(now=self._clock()):
                 self._recovery.lose_node(node, "fell silent", plan=plan)
+                self._on_change()
 
     def _come_up(self, node: str, plan: Serving) -> None:
         if plan is self._plans.coming:  # nothing runs or waits under it yet
             logger.info("stage of %r is there in generation %d", node, plan.generation)
         else:
             self._recovery.come_up(node, plan)
+        self._on_change()

@@ -1,22 +1,39 @@
 """Text <-> token ids for one checkpoint, and its chat template; no torch, no transformers.
 
 Reads `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja`, `config.json` and
-`generation_config.json` of a Hugging Face checkpoint directory.
+`generation_config.json` of a Hugging Face checkpoint directory, or what a GGUF file says in their
+place.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jinja2
+from jinja2 import meta
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import ValidationError
 
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.metadata import (
+    CHAT_TEMPLATE,
+    CONFIG,
+    GENERATION_CONFIG,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    read_object,
+    read_text,
+    source_of,
+)
+from runtime.coordinator.control_tokens import ControlTokens
 from runtime.coordinator.heap import give_back_free_memory
 from runtime.coordinator.tool_calls import ToolDialect, dialect_of, opening_of
-from runtime.protocol.openai import ChatMessage
+from runtime.protocol.complaints import complaint
+from runtime.protocol.openai_parameters import USUAL_DEFAULTS, ChatMessage, SamplingDefaults
 from runtime.protocol.openai_tools import Tool
 
 if TYPE_CHECKING:
@@ -52,14 +69,20 @@ class CheckpointTokenizer:
         special_tokens: dict[str, str],
         stop_token_ids: tuple[int, ...],
         vocabulary_size: int,
+        sampling_defaults: SamplingDefaults = USUAL_DEFAULTS,
     ) -> None:
-        """`special_tokens` are the names a chat template may use, e.g. bos_token."""
-        self._tokenizer = tokenizer
+        """`special_tokens` are the names a chat template may use, e.g. bos_token. `tokenizer` is
+        changed: it must not be used elsewhere."""
         self._special_tokens = special_tokens
-        self._template = None if chat_template is None else _compile_template(chat_template)
         self._template_source = chat_template or ""
+        self._template: jinja2.Template | None = None
+        self.template_variables: frozenset[str] = frozenset()  # that the chat template reads
+        if chat_template is not None:
+            self._template, self.template_variables = _compile_template(chat_template)
+        self._controls = ControlTokens(tokenizer, written=self._written_around_messages())
         self.stop_token_ids = stop_token_ids
         self.vocabulary_size = vocabulary_size
+        self.sampling_defaults = sampling_defaults
 
     @property
     def tool_dialect(self) -> ToolDialect:
@@ -85,30 +108,25 @@ class CheckpointTokenizer:
         *,
         tools: Sequence[Tool] = (),
         forced: bool = False,
+        variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> list[int]:
         """Token ids of the rendered conversation, ending where the assistant shall speak.
 
         With `forced` it shall go on with a call of one of `tools`, so whatever its dialect writes
-        before a call is there already. Raises TokenizerError when there is no template, when it
-        has no tools, or when it refuses the messages.
+        before a call is there already. The chat template gets `variables`, too. Control tokens in
+        the clients' texts are ordinary text. Raises TokenizerError when there is no template, when
+        it has no tools, or when it refuses the messages.
         """
-        if self._template is None:
-            raise TokenizerError(
-                "this model has no chat template; use /v1/completions, or add a chat_template to "
-                "the checkpoint's tokenizer_config.json"
-            )
         plain = []
         for message in messages:
             role = "system" if message.role == "developer" else message.role
-            plain.append({"role": role, "content": message.text, **_told_of_tools(message)})
+            plain.append({"role": role, "content": message.text, **_rare_fields(message)})
         opening = opening_of(self.tool_dialect) if forced else ""
         try:
-            text = self._template.render(
-                messages=plain,
-                tools=[tool.for_template() for tool in tools] or None,
-                documents=None,
-                add_generation_prompt=True,
-                **self._special_tokens,
+            text = self._render(
+                self._controls.shield(plain),
+                tools=self._controls.shield([tool.for_template() for tool in tools]) or None,
+                variables=self._controls.shield(variables),
             )
         except _RAISED_BY_TEMPLATES as error:
             raise TokenizerError(
@@ -117,31 +135,66 @@ class CheckpointTokenizer:
         return self._encode(text + opening, add_special_tokens=False)
 
     def encode_text(self, text: str) -> list[int]:
-        """Token ids of a bare prompt, with the tokenizer's own special tokens."""
+        """Token ids of a bare prompt, with the tokenizer's own special tokens.
+
+        The prompt is the client's from end to end, so its control tokens are genuine.
+        """
         return self._encode(text, add_special_tokens=True)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text without special tokens; U+FFFD where bytes are no UTF-8 (yet)."""
-        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
-        return text
+        return self._controls.decode(token_ids, skip_control=True)
 
     def token_text(self, token_id: int) -> str:
         """One token alone, special or not; U+FFFD where it is no whole characters."""
-        text: str = self._tokenizer.decode([token_id], skip_special_tokens=False)
-        return text
+        return self._controls.decode([token_id], skip_control=False)
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        token_ids: list[int] = self._tokenizer.encode(
-            text, add_special_tokens=add_special_tokens
-        ).ids
+        token_ids = self._controls.encode(text, add_special_tokens=add_special_tokens)
         if len(text) > _LONG_TEXT:
             give_back_free_memory()  # the encoder's, some 200 bytes for one of the text
         return token_ids
 
+    def _render(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
+        """Raises `_RAISED_BY_TEMPLATES`, and TokenizerError without a template."""
+        if self._template is None:
+            raise TokenizerError(
+                "this model has no chat template; use /v1/completions, or add a chat_template to "
+                "the checkpoint's tokenizer_config.json"
+            )
+        return self._template.render(
+            {
+                "documents": None,
+                **variables,
+                "messages": messages,
+                "tools": tools,
+                "add_generation_prompt": True,
+                **self._special_tokens,
+            }
+        )
 
-def _told_of_tools(message: ChatMessage) -> dict[str, Any]:
+    def _written_around_messages(self) -> str:
+        """What the template writes for a conversation without words."""
+        turns = [{"role": role, "content": ""} for role in ("system", "user", "assistant", "user")]
+        for messages in (turns, turns[1:]):  # not every template takes a system's message
+            try:
+                return self._render(messages)
+            except (*_RAISED_BY_TEMPLATES, TokenizerError):
+                continue
+        return ""
+
+
+def _rare_fields(message: ChatMessage) -> dict[str, Any]:
     """The fields of a message that few have. Raises TokenizerError."""
     told: dict[str, Any] = {}
+    if message.thoughts is not None:
+        told["reasoning_content"] = message.thoughts
     if message.name is not None:
         told["name"] = message.name
     if message.tool_call_id is not None:
@@ -164,25 +217,32 @@ def load_tokenizer(checkpoint: Path) -> CheckpointTokenizer:
         raise TokenizerError(
             "the package tokenizers is not installed here; pip install 'helixweb[coordinator]'"
         ) from error
-    path = checkpoint / "tokenizer.json"
-    if not path.is_file():
+    try:
+        path = source_of(checkpoint, TOKENIZER)
+        text = read_text(checkpoint, TOKENIZER)
+    except CheckpointError as error:
+        raise TokenizerError(str(error)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerError(f"{path} is not a tokenizer: {error}; fetch it again") from error
+    if text is None:
         raise TokenizerError(
             f"{path} does not exist; the coordinator needs the checkpoint's tokenizer files "
             "(tokenizer.json, tokenizer_config.json) at the deployed path"
         )
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_str(text)
     except Exception as error:  # the Rust side raises nothing more specific
         raise TokenizerError(f"{path} is not a tokenizer: {error}; fetch it again") from error
-    config = _read_json(checkpoint / "config.json")
-    generation = _read_json(checkpoint / "generation_config.json")
-    settings = _read_json(checkpoint / "tokenizer_config.json")
+    config = _read_object(checkpoint, CONFIG)
+    generation = _read_object(checkpoint, GENERATION_CONFIG)
+    settings = _read_object(checkpoint, TOKENIZER_CONFIG)
     special_tokens = {
         key: text
         for key, value in settings.items()
         if key.endswith("_token") and (text := _token_text(value)) is not None
     }
-    eos = generation.get("eos_token_id", config.get("eos_token_id"))
+    eos = generation.get("eos_token_id")
+    eos = config.get("eos_token_id") if eos is None else eos
     stops = [] if eos is None else eos if isinstance(eos, list) else [eos]
     tokenizer_eos = tokenizer.token_to_id(special_tokens.get("eos_token", ""))
     if tokenizer_eos is not None:
@@ -206,16 +266,35 @@ def load_tokenizer(checkpoint: Path) -> CheckpointTokenizer:
         special_tokens=special_tokens,
         stop_token_ids=unique_stops,
         vocabulary_size=vocabulary_size,
+        sampling_defaults=_sampling_defaults(checkpoint / GENERATION_CONFIG, generation),
     )
 
 
+def _sampling_defaults(path: Path, generation: dict[str, Any]) -> SamplingDefaults:
+    """Raises TokenizerError for values that no request could ask for."""
+    found = {
+        name: generation[name]
+        for name in SamplingDefaults.model_fields
+        if generation.get(name) is not None
+    }
+    try:
+        return SamplingDefaults.model_validate(found)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        raise TokenizerError(
+            f"{problem['loc'][0]} of {path} is {problem['input']!r}: {complaint(problem)}"
+        ) from error
+
+
 def _find_template(checkpoint: Path, settings: dict[str, Any]) -> str | None:
-    path = checkpoint / "chat_template.jinja"
-    if path.is_file():
-        try:
-            return path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise TokenizerError(f"{path} is not UTF-8: {error}; fetch it again") from error
+    try:
+        text = read_text(checkpoint, CHAT_TEMPLATE)
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerError(
+            f"{checkpoint / CHAT_TEMPLATE} is not UTF-8: {error}; fetch it again"
+        ) from error
+    if text is not None:
+        return text
     template = settings.get("chat_template")
     try:
         if isinstance(template, list):  # several named ones
@@ -231,8 +310,11 @@ def _find_template(checkpoint: Path, settings: dict[str, Any]) -> str | None:
     return template
 
 
-def _compile_template(source: str) -> jinja2.Template:
-    """As transformers compiles it; sandboxed, since a checkpoint is a stranger's."""
+def _compile_template(source: str) -> tuple[jinja2.Template, frozenset[str]]:
+    """The template, and the names of the variables that it reads.
+
+    Compiled as transformers does; sandboxed, since a checkpoint is a stranger's.
+    """
 
     def raise_exception(message: str) -> NoReturn:
         raise jinja2.TemplateError(message)
@@ -250,7 +332,8 @@ def _compile_template(source: str) -> jinja2.Template:
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = strftime_now
     try:
-        return environment.from_string(source)
+        variables = meta.find_undeclared_variables(environment.parse(source))
+        return environment.from_string(source), frozenset(variables)
     except jinja2.TemplateSyntaxError as error:
         raise TokenizerError(
             f"the checkpoint's chat template is no valid Jinja: line {error.lineno}: {error}"
@@ -264,14 +347,9 @@ def _token_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """{} when there is no such file."""
+def _read_object(checkpoint: Path, name: str) -> dict[str, Any]:
+    """{} when there is no such file. Raises TokenizerError."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise TokenizerError(f"{path} is not JSON: {error}; fetch it again") from error
-    if not isinstance(value, dict):
-        raise TokenizerError(f"{path} holds a JSON {type(value).__name__}, not an object")
-    return value
+        return read_object(checkpoint, name) or {}
+    except CheckpointError as error:
+        raise TokenizerError(str(error)) from error

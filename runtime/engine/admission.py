@@ -86,11 +86,13 @@ class Admission:
 
     def _find_prefix(self, sequence: Sequence, token_ids: memoryview) -> int:
         """Blocks of the prompt that are here already; its last token is always run, to sample."""
+        route = sequence.route
         if self._prefixes is not PrefixRule.REUSE:
+            sequence.route = replace(route, block_digests=())  # the salt names no block
             return 0
         page_tokens = self._books.page_tokens
-        route = sequence.route
-        digests = block_digests(token_ids, page_tokens=page_tokens, hops=route.hops)
+        salt = route.block_digests[0] if route.block_digests else b""
+        digests = block_digests(token_ids, page_tokens=page_tokens, hops=route.hops, salt=salt)
         sequence.route = replace(route, block_digests=digests)
         if sequence.key.epoch > 0:
             return 0  # begun anew, perhaps because a later stage did not have the prefix

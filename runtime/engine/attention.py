@@ -1,6 +1,7 @@
 """Attention of a ragged step over paged keys and values: gather pages, then SDPA.
 
-On CPUs for which kernels were compiled, decodes follow their pages instead.
+On CPUs for which kernels were compiled, all rows follow their pages instead, and what a row gets
+does not depend on the rows that are run with it.
 
 Legend: T rows of the step that run the layer, B decoding requests, M pages of the longest of
 them, C context tokens, S tokens per page, P pages, N heads, K KV heads, G = N/K, H head size.
@@ -16,7 +17,7 @@ from torch.nn import functional
 
 from runtime.engine.kv_cache import KvPools
 from runtime.engine.pages import PageTable
-from runtime.models.compiled.library import DTYPES, MULTIPLE, DecodeRows, Kernels, compiled_kernels
+from runtime.models.compiled.library import DTYPES, MULTIPLE, Kernels, SpanRows, compiled_kernels
 from runtime.models.decoder import AttentionRule
 
 
@@ -65,8 +66,12 @@ class PagedAttention:
         ]
         self._gather_tokens = gather_tokens
         self._decode_groups: dict[int | None, list[_DecodeGroup]] = {}  # by window
-        self._followed: dict[int | None, DecodeRows] = {}  # by window
-        self._kernels = _kernels_for(cache) if self._decodes else None
+        self._kernels = _kernels_for(cache)
+        self._rows = SpanRows(
+            rows=np.array(starts[:-1], dtype=np.int64),
+            counts=np.array([span.n_tokens for span in spans], dtype=np.int64),
+            positions=np.array([span.position for span in spans], dtype=np.int64),
+        )
 
     def __call__(
         self,
@@ -81,14 +86,10 @@ class PagedAttention:
         attended_TNH = torch.empty(query_TNH.shape, dtype=query_TNH.dtype, device=self._device)
         if self._kernels is not None:
             self._follow(self._kernels, layer, query_TNH, key_TKH, value_TKH, rule, attended_TNH)
-            if not self._prefills:
-                return attended_TNH
+            return attended_TNH
         self._store(layer, key_TKH, value_TKH)
-        if self._kernels is None:
-            for group in self._groups(rule.window):
-                attended_TNH[group.rows_B] = self._decode(
-                    layer, group, query_TNH[group.rows_B], rule
-                )
+        for group in self._groups(rule.window):
+            attended_TNH[group.rows_B] = self._decode(layer, group, query_TNH[group.rows_B], rule)
         for start, span in self._prefills:
             rows = slice(start, start + span.n_tokens)
             first = _first_seen(span.position, rule.window)
@@ -120,22 +121,11 @@ class PagedAttention:
         rule: AttentionRule,
         attended_TNH: Tensor,
     ) -> None:
-        """The decodes' rows of `attended_TNH`, straight from their pages."""
-        followed = self._followed.get(rule.window)
-        if followed is None:
-            self._followed[rule.window] = followed = DecodeRows(
-                rows=np.array([row for row, _ in self._decodes], dtype=np.int64),
-                starts=np.array(
-                    [_first_seen(span.position, rule.window) for _, span in self._decodes],
-                    dtype=np.int64,
-                ),
-                ends=np.array([span.end for _, span in self._decodes], dtype=np.int64),
-            )
-        kernels.attend_decodes(
-            followed,
+        """Store keys and values, and attend, straight over the pages."""
+        kernels.attend_rows(
+            self._rows,
             np.array(
-                [span.table.address_of(layer - span.first) for _, span in self._decodes],
-                dtype=np.int64,
+                [span.table.address_of(layer - span.first) for span in self._spans], dtype=np.int64
             ),
             query_TNH=_with_contiguous_rows(query_TNH),
             key_TKH=_with_contiguous_rows(key_TKH),
@@ -143,6 +133,7 @@ class PagedAttention:
             key_PSKH=self._cache.key_PSKH,
             value_PSKH=self._cache.value_PSKH,
             scale=rule.scale,
+            window=rule.window,
             softcap=rule.softcap,
             attended_TNH=attended_TNH,
         )

@@ -8,7 +8,7 @@ from typing import Protocol
 from runtime.engine.generation import Holdings
 from runtime.engine.limits import EngineLimits
 from runtime.engine.pages import PageBooks
-from runtime.engine.sequence import RequestKey, Work
+from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.protocol.data import DType, Reason
 from runtime.protocol.sampled import Logprobs
 
@@ -76,6 +76,10 @@ class Backend(Protocol):
     @property
     def emulated(self) -> bool:
         """Whether it only takes the time that a model would."""
+
+    def is_ready(self, sequence: Sequence) -> bool:
+        """Whether rows of the request can be part of a step now; if not, they can be soon: asking
+        has what they need made, beside the steps."""
 
     def run(self, step: Items[Work]) -> StepResult:
         """Run the layers each work asks for, and sample where a token follows."""

@@ -13,7 +13,7 @@ from runtime.engine.backend import Drawn, ModelShape, StepResult
 from runtime.engine.generation import NoRoom, Progress
 from runtime.engine.noise import mixed
 from runtime.engine.pages import PageBooks, PageTable
-from runtime.engine.sequence import RequestKey, Work
+from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.protocol.data import DTYPE_BYTES, DType, Reason
 from runtime.protocol.emulation import Emulation, EmulationRefused
 from runtime.protocol.routes import Sampling
@@ -43,7 +43,7 @@ class EmulatedRunner:
         self._clock = clock
         self._sleep = sleep
         self._books = PageBooks(
-            pages=emulation.pages(layers=end - first, page_tokens=page_tokens),
+            pages=emulation.pages(self._held, page_tokens=page_tokens),
             page_tokens=page_tokens,
             prepare=lambda pages: None,
         )
@@ -80,6 +80,9 @@ class EmulatedRunner:
     def emulated(self) -> bool:
         return True
 
+    def is_ready(self, sequence: Sequence) -> bool:
+        return True
+
     def run(self, step: Items[Work]) -> StepResult:
         ends_s = self._clock() + step_s(step, self._emulation) * self._emulation.time_scale
         drawn, failed = {}, {}
@@ -102,9 +105,9 @@ class EmulatedRunner:
 
     def pages_beside(self, ranges: Items[range]) -> int:
         """See `Holdings`: what the profile leaves with so many layers."""
-        layers = len(set().union(*ranges))
+        held: set[int] = set().union(*ranges)
         try:
-            return self._emulation.pages(layers=layers, page_tokens=self._books.page_tokens)
+            return self._emulation.pages(held, page_tokens=self._books.page_tokens)
         except EmulationRefused as error:
             raise NoRoom(str(error)) from error
 

@@ -18,7 +18,7 @@ class EventWriter:
         self._stream = stream
         self._on_broken = on_broken
         self._waiting: queue.SimpleQueue[StageEvent | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._write_all, daemon=True)
+        self._thread = threading.Thread(target=self._write_all, name="event writer", daemon=True)
         self._thread.start()
 
     def write(self, event: StageEvent) -> None:

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import distributed
 
+from runtime.engine.heap import keep_freed_memory
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
@@ -31,6 +32,7 @@ from runtime.models.free_memory import free_bytes
 from runtime.models.ranks import ProcessRanks
 from runtime.models.weights import load_decoder
 from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.thread_failure import exit_when_a_thread_fails
 
 # to find each other once all are there, and for the slowest rank of a sum
 _PATIENCE = timedelta(minutes=2)
@@ -139,8 +141,10 @@ class HeadRows:
 
 def follow(share: StageShare, rank: int, ranks: int, meeting: str, pipe: Connection) -> None:
     """The life of rank `rank`, a process of its own."""
+    exit_when_a_thread_fails()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # stdout is the stage's, for its events
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    keep_freed_memory()
+    threading.Thread(target=_end_with_parent, name="parent watch", daemon=True).start()
     pipe.send(Present())
     try:
         mine = meet(share, rank=rank, ranks=ranks, meeting=meeting)

@@ -1,73 +1,109 @@
 """Keeps answers within a JSON schema: which tokens may come next, and when the answer is whole.
 
 Uses llguidance, which is optional (extra `grammar`).
-
-Legend: V vocabulary.
 """
 
-import json
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
+
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.metadata import (
+    CONFIG,
+    GENERATION_CONFIG,
+    TOKENIZER,
+    read_object,
+    read_text,
+)
+from runtime.protocol.grammars import matcher_of
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
+
+_THREADS = 2  # the library lets go of the interpreter's lock, so that steps run meanwhile
+_KEPT = 16  # matchers of schemas used last; one may have some dozen megabytes
 
 
 class GrammarError(Exception):
     """This request's answer cannot be kept within its schema; the message says why."""
 
 
+class GrammarUnavailable(GrammarError):
+    """This node can follow no schema, whichever a request has."""
+
+
 class Grammars:
-    """Schemas over the vocabulary of one checkpoint; its tokenizer is read at the first use."""
+    """Schemas over the vocabulary of one checkpoint, compiled in threads of their own.
+
+    The tokenizer is read at the first use, the schemas used last stay compiled.
+    """
 
     def __init__(self, checkpoint: Path, *, vocab_size: int) -> None:
         self._checkpoint = checkpoint
         self._vocab_size = vocab_size
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="grammars")
+        self._lock = threading.Lock()  # of what follows
+        self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()  # oldest use first
+        self._reading = threading.Lock()  # of the tokenizer
 
-    def follow(self, schema: str) -> "Grammar":
-        """The state of an answer that has not begun. Raises GrammarError."""
-        tokenizer = self._tokenizer
-        from llguidance import LLMatcher
+    def begin(self, schema: str, *, emitted_ids: Iterable[int] = ()) -> "Future[Grammar]":
+        """The state of an answer that begins with `emitted_ids`, once it is compiled; its result
+        raises GrammarError."""
+        return self._threads.submit(self._follow, schema, tuple(emitted_ids))
 
-        try:
-            matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_json_schema(schema))
-        except ValueError as error:
-            raise GrammarError(f"a JSON schema cannot be followed: {error}") from error
-        if matcher.is_error():
-            raise GrammarError(f"a JSON schema cannot be followed: {matcher.get_error()}")
-        return Grammar(matcher)
+    def _follow(self, schema: str, emitted_ids: tuple[int, ...]) -> "Grammar":
+        with self._lock:
+            matcher = self._compiled.get(schema)
+        if matcher is None:
+            with self._reading:
+                tokenizer = self._tokenizer
+            try:
+                matcher = matcher_of(schema, tokenizer)
+            except ValueError as error:
+                raise GrammarError(f"a JSON schema cannot be followed: {error}") from error
+        with self._lock:
+            self._compiled[schema] = matcher
+            self._compiled.move_to_end(schema)
+            while len(self._compiled) > _KEPT:
+                self._compiled.popitem(last=False)
+        grammar = Grammar(matcher.deep_copy())
+        for token_id in emitted_ids:
+            grammar.accept(token_id)
+        return grammar
 
     @cached_property
     def _tokenizer(self) -> "LLTokenizer":
         try:
             from llguidance import LLTokenizer
         except ImportError:
-            raise GrammarError(
+            raise GrammarUnavailable(
                 "llguidance is not installed on this node; pip install 'helixweb[grammar]'"
             ) from None
-        path = self._checkpoint / "tokenizer.json"
         try:
+            text = read_text(self._checkpoint, TOKENIZER)
+            if text is None:
+                raise GrammarUnavailable(
+                    f"{self._checkpoint / TOKENIZER} does not exist; schemas need it"
+                )
             # only the text is read: what is not a file would be looked for on the internet
-            return LLTokenizer(
-                path.read_text(encoding="utf-8"),
-                n_vocab=self._vocab_size,
-                eos_token=self._end_tokens() or None,
-            )
-        except (OSError, ValueError) as error:
-            raise GrammarError(f"{path} is no tokenizer that schemas can use: {error}") from error
+            return LLTokenizer(text, n_vocab=self._vocab_size, eos_token=self._end_tokens() or None)
+        except (OSError, ValueError, CheckpointError) as error:
+            raise GrammarUnavailable(
+                f"{self._checkpoint / TOKENIZER} is no tokenizer that schemas can use: {error}"
+            ) from error
 
     def _end_tokens(self) -> list[int]:
-        for name in ("generation_config.json", "config.json"):
-            path = self._checkpoint / name
-            if path.is_file():
-                found = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
-                if found is not None:
-                    return found if isinstance(found, list) else [found]
+        for name in (GENERATION_CONFIG, CONFIG):
+            found = (read_object(self._checkpoint, name) or {}).get("eos_token_id")
+            if found is not None:
+                return found if isinstance(found, list) else [found]
         return []
 
 
@@ -82,13 +118,14 @@ class Grammar:
         """Whether nothing but the end may follow."""
         return self._matcher.is_stopped()
 
-    def allowed(self, logits_V: Tensor) -> Tensor:
-        """A copy of `logits_V` with -inf at every token that must not come. Raises GrammarError."""
+    def allowed(self) -> NDArray[np.uint8]:
+        """One bit per token of the vocabulary, the lowest of a byte first, set if it may come next.
+
+        Raises GrammarError.
+        """
         bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         self._check()
-        allowed_V = np.unpackbits(bits, bitorder="little", count=len(logits_V)).astype(bool)
-        mask_V = torch.from_numpy(~allowed_V).to(logits_V.device)
-        return logits_V.masked_fill(mask_V, -torch.inf)
+        return bits
 
     def accept(self, token_id: int) -> None:
         """The answer goes on with `token_id`. Raises GrammarError when it must not."""

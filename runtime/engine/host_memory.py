@@ -7,8 +7,10 @@ pinned memory for the next step, and hands none out that a transfer still uses.
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 logger = logging.getLogger(__name__)
@@ -32,6 +34,11 @@ class HostMemory:
     def to_device(self, rows: Tensor) -> Tensor:
         """`rows`, made by `empty`, on the device; what runs there waits for them by itself."""
         return rows.to(self._device, non_blocking=self._pinned is not None)
+
+    def send(self, values: NDArray[Any]) -> Tensor:
+        """A copy of `values` on the device; what runs there waits for them by itself."""
+        source = torch.from_numpy(values)
+        return self.to_device(self.empty(*values.shape, dtype=source.dtype).copy_(source))
 
     def to_host(self, rows: Tensor) -> Tensor:
         """`rows` of the device, contiguous and complete; the same memory on a CPU."""

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
-    """Page, step and context, in tokens."""
+    """Page, step and context, in tokens. `reserve_bytes` of the memory budget stay free: what the
+    allocator of a GPU loses between tensors, as a profile measured it."""
 
     page_tokens: int
     max_batch_tokens: int
     max_context_tokens: int
+    reserve_bytes: int = 0
 
     @property
     def context_pages(self) -> int:

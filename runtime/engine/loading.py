@@ -1,35 +1,49 @@
 """Makes the backend of a launch: reads weights, and gives what memory is left to the KV pool."""
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
 
+from runtime.checkpoints.fetching import Tell
 from runtime.engine.backend import CannotRun, Opened
 from runtime.engine.decode_graphs import DecodeGraphs
 from runtime.engine.follower import StageShare
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import KvCache, page_bytes
 from runtime.engine.limits import EngineLimits
-from runtime.engine.memory import BudgetTooSmall, fit_step, kv_pages, pages_in_free_memory
+from runtime.engine.memory import (
+    BudgetTooSmall,
+    fit_step,
+    kv_pages,
+    pages_in_free_memory,
+    stage_memory,
+)
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_holdings import ModelHoldings
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.ranks import RankGroup, RankLost
 from runtime.engine.varlen_attention import find_kernel
+from runtime.engine.weight_peers import peers_of
 from runtime.models.checkpoint import CheckpointError, Progress
 from runtime.models.compact_decoder import CompactDecoder
 from runtime.models.config import CompactConfig, read_config
 from runtime.models.decoder import LoadedDecoder
 from runtime.models.free_memory import free_bytes, require_memory
+from runtime.models.linear import VARIABLE as PRODUCTS_VARIABLE
+from runtime.models.linear import UnknownProducts, cpu_products
 from runtime.models.model_config import ModelConfig
 from runtime.models.ranks import ALONE
 from runtime.models.sharding import Shard, shard_config
+from runtime.models.weight_source import WeightSource
 from runtime.models.weights import load_compact, load_decoder
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.engine_options import PromptRule
 from runtime.protocol.stage_pipe import StageLaunch
+
+logger = logging.getLogger(__name__)
 
 
 def open_model(
@@ -37,31 +51,41 @@ def open_model(
     *,
     progress: Callable[[int, int], None],
     on_lost: Callable[[str], None],
+    tell_fetch: Tell = lambda _: None,
 ) -> Opened:
     """The layers of the assignment's checkpoint, in memory.
 
-    `progress` gets bytes read so far and in all, and may raise to stop. `on_lost` is told, from a
+    `progress` gets bytes read so far and in all, and may raise to stop; `tell_fetch` how far a
+    fetch is, now and when layers are added. `on_lost` is told, from a
     thread, when a rank of the stage died: see `RankGroup.open`. Raises CannotRun and OSError for
     what the person who deployed can mend.
     """
     torch.set_num_threads(launch.threads)
     try:
+        products = cpu_products()  # refuses an unknown choice before anything is read
+        if not torch.cuda.is_available():
+            logger.info("products on the CPU: %s (%s changes it)", products, PRODUCTS_VARIABLE)
         if launch.assignment.tensor_parallel == 1:
-            return _open_alone(launch, progress)
-        return _open_shared(launch, progress, on_lost)
-    except (CheckpointError, BudgetTooSmall, RankLost) as error:
+            return _open_alone(launch, progress, tell_fetch)
+        return _open_shared(launch, progress, on_lost, tell_fetch)
+    except (CheckpointError, BudgetTooSmall, RankLost, UnknownProducts) as error:
         raise CannotRun(str(error)) from error
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise CannotRun(f"out of memory ({error}); lower the node's memory budget") from error
 
 
-def _open_alone(launch: StageLaunch, progress: Callable[[int, int], None]) -> Opened:
+def _open_alone(
+    launch: StageLaunch, progress: Callable[[int, int], None], tell_fetch: Tell
+) -> Opened:
     assignment = launch.assignment
     layers = range(assignment.first, assignment.end)
-    checkpoint = Path(assignment.checkpoint)
-    config = _checked_config(assignment)
+    source = _source(launch, tell_fetch)
+    checkpoint = source.folder
+    config = _checked_config(assignment, checkpoint)
     limits, pages = _fit(config, assignment, memory_budget_bytes=launch.memory_budget_bytes)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    read_bytes = config.weights_bytes(layers.start, layers.stop)
+    progress = source.fetch(config, layers, read_bytes=read_bytes, progress=progress)
     decoder = load_decoder(
         checkpoint, config, first=layers.start, end=layers.stop, device=device, progress=progress
     )
@@ -81,7 +105,7 @@ def _open_alone(launch: StageLaunch, progress: Callable[[int, int], None]) -> Op
         holdings = ModelHoldings(
             runner,
             decoder=decoder,
-            read=partial(_read, checkpoint, config, device),
+            read=partial(_read, source, config, device),
             limits=limits,
             memory_budget_bytes=launch.memory_budget_bytes,
         )
@@ -94,17 +118,18 @@ def _open_alone(launch: StageLaunch, progress: Callable[[int, int], None]) -> Op
 
 
 def _read(
-    checkpoint: Path, config: CompactConfig, device: torch.device, layers: range, progress: Progress
+    source: WeightSource,
+    config: CompactConfig,
+    device: torch.device,
+    layers: range,
+    progress: Progress,
 ) -> CompactDecoder:
     """More layers of the same checkpoint. Raises CheckpointError."""
-    require_memory(
-        device,
-        needed_bytes=config.weights_bytes_of(layers),
-        first=layers.start,
-        end=layers.stop,
-    )
+    read_bytes = config.weights_bytes_of(layers)
+    require_memory(device, needed_bytes=read_bytes, first=layers.start, end=layers.stop)
+    progress = source.fetch(config, layers, read_bytes=read_bytes, progress=progress)
     return load_compact(
-        checkpoint,
+        source.folder,
         config,
         first=layers.start,
         end=layers.stop,
@@ -134,12 +159,16 @@ def make_runner(decoder: LoadedDecoder, cache: KvCache, limits: EngineLimits) ->
 
 
 def _open_shared(
-    launch: StageLaunch, progress: Callable[[int, int], None], on_lost: Callable[[str], None]
+    launch: StageLaunch,
+    progress: Callable[[int, int], None],
+    on_lost: Callable[[str], None],
+    tell_fetch: Tell,
 ) -> Opened:
     """By several ranks, each with its share of the budget; what one rank holds, each does."""
     assignment = launch.assignment
     first, end, ranks = assignment.first, assignment.end, assignment.tensor_parallel
-    config = _checked_config(assignment)
+    source = _source(launch, tell_fetch)
+    config = _checked_config(assignment, source.folder)
     if not isinstance(config, CompactConfig):
         raise CannotRun(
             f"{assignment.checkpoint} is of a family that only the bridge runs, which cannot share "
@@ -160,9 +189,11 @@ def _open_shared(
             first=first,
             end=end,
         )
+    read_bytes = config.weights_bytes(first, end)
+    progress = source.fetch(config, range(first, end), read_bytes=read_bytes, progress=progress)
     group = RankGroup.open(
         StageShare(
-            checkpoint=Path(assignment.checkpoint),
+            checkpoint=source.folder,
             first=first,
             end=end,
             page_tokens=limits.page_tokens,
@@ -185,7 +216,7 @@ def _open_shared(
     return Opened(
         backend=ModelBackend(
             runner,
-            grammars=Grammars(Path(assignment.checkpoint), vocab_size=config.vocab_size),
+            grammars=Grammars(source.folder, vocab_size=config.vocab_size),
         ),
         limits=limits,
         device=f"{ranks} {'GPUs' if has_gpu else 'processes'}",
@@ -198,6 +229,7 @@ def _fit(
 ) -> tuple[EngineLimits, int]:
     """Limits and pages within the budget. Raises BudgetTooSmall."""
     longest = assignment.max_context_tokens
+    ranges = [range(assignment.first, assignment.end)]
     limits = fit_step(
         config,
         EngineLimits(
@@ -206,21 +238,25 @@ def _fit(
             if assignment.options.prompts is PromptRule.WHOLE
             else assignment.max_batch_tokens,
             max_context_tokens=longest,
+            reserve_bytes=assignment.reserve_bytes,
         ),
         memory_budget_bytes=memory_budget_bytes,
+        needed_bytes=lambda limits: stage_memory(config, limits, ranges).needed,
     )
-    pages = kv_pages(
-        config,
-        limits,
-        memory_budget_bytes=memory_budget_bytes,
-        ranges=[range(assignment.first, assignment.end)],
-    )
+    pages = kv_pages(config, limits, memory_budget_bytes=memory_budget_bytes, ranges=ranges)
     return limits, pages
 
 
-def _checked_config(assignment: StageAssignment) -> ModelConfig:
+def _source(launch: StageLaunch, tell_fetch: Tell) -> WeightSource:
+    peers = peers_of(launch.weights)
+    return WeightSource.of(
+        launch.assignment.checkpoint, launch.weights, peers=peers, tell=tell_fetch
+    )
+
+
+def _checked_config(assignment: StageAssignment, checkpoint: Path) -> ModelConfig:
     """The checkpoint's, which must be the one that was planned for. Raises CannotRun."""
-    config = read_config(Path(assignment.checkpoint))
+    config = read_config(checkpoint)
     if assignment.num_layers != config.num_layers:
         raise CannotRun(
             f"the plan is for {assignment.num_layers} layers, {assignment.checkpoint} has "

@@ -27,6 +27,7 @@ from runtime.engine.emulated_links import EmulatedLinks
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.event_writer import EventWriter
 from runtime.engine.generation import Generation
+from runtime.engine.heap import keep_freed_memory
 from runtime.engine.limits import EngineLimits
 from runtime.engine.shared_cores import SharedCores, may_share_cores
 from runtime.engine.stage import Stage
@@ -35,6 +36,7 @@ from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulati
 from runtime.protocol.measure_order import MeasureOrder
 from runtime.protocol.stage_pipe import (
     FailedEvent,
+    FetchingEvent,
     LoadingEvent,
     ReadyEvent,
     StageLaunch,
@@ -71,6 +73,7 @@ def main(argv: list[str]) -> int:
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
+    keep_freed_memory()
     stop = threading.Event()
     leave = threading.Event()
     signal.signal(signal.SIGINT, lambda _number, _frame: stop.set())
@@ -83,7 +86,9 @@ def main(argv: list[str]) -> int:
         if not line:
             return 0  # told to stop before it was told what to run
         orders = Orders()
-        threading.Thread(target=_hear, args=(stdin, orders, stop), daemon=True).start()
+        threading.Thread(
+            target=_hear, args=(stdin, orders, stop), name="orders", daemon=True
+        ).start()
         return run_stage(
             line,
             events,
@@ -303,7 +308,12 @@ def _open_model(launch: StageLaunch, events: EventWriter, is_stopped: Callable[[
         events.close()
         os._exit(1)
 
-    return open_model(launch, progress=progress, on_lost=end_at_once)
+    return open_model(
+        launch,
+        progress=progress,
+        on_lost=end_at_once,
+        tell_fetch=lambda fetch: events.write(FetchingEvent(fetch=fetch)),
+    )
 
 
 def _open_emulation(launch: StageLaunch, emulation: Emulation) -> Opened:

@@ -1,8 +1,11 @@
 """How a memory budget is split into weights, activations and KV pages."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import replace
 
+from planner.domain.node_memory import KvMinimum
+from planner.memory import ModelMemory, StageMemory, StepShape
 from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
 from runtime.models.model_config import ModelConfig
@@ -16,36 +19,86 @@ class BudgetTooSmall(Exception):
 
 
 def activation_bytes(config: ModelConfig, limits: EngineLimits, *, has_head: bool) -> int:
-    """Upper estimate of what one step needs beside weights and pages.
+    """Upper estimate of what one step needs beside weights and pages."""
+    shape = StepShape(
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        query_size=config.query_size,
+        kv_size=config.kv_size,
+        vocab_size=config.vocab_size,
+        element_bytes=config.dtype.itemsize,
+    )
+    return int(
+        shape.activation_bytes(
+            limits.max_batch_tokens, context_tokens=limits.max_context_tokens, has_head=has_head
+        )
+    )
 
-    Rows of a step: decodes up to its budget, and one prefill of as many tokens. Per row: hidden
-    states before, normed and after, and the larger of attention's (fused query/key/value, their
-    rotated copies) and the MLP's (gate and up, their product). Once: keys and values gathered
-    for one context. Where the head is: float32 logits for each row of a decode-only step.
-    """
-    attention = 3 * (config.query_size + 2 * config.kv_size)
-    per_row = 3 * config.hidden_size + max(attention, 4 * config.intermediate_size)
-    gathered = 4 * limits.max_context_tokens * config.kv_size
-    head = limits.max_batch_tokens * config.vocab_size * 4 if has_head else 0
-    return (2 * limits.max_batch_tokens * per_row + gathered) * config.dtype.itemsize + head
+
+def model_memory(
+    config: ModelConfig,
+    limits: EngineLimits,
+    *,
+    kv_minimum: KvMinimum | None = None,
+) -> ModelMemory:
+    """What the model takes in steps of these limits; without a minimum, KV of one whole context."""
+    table, norm = config.embedding_bytes, config.hidden_size * config.dtype.itemsize
+    activations = activation_bytes(config, limits, has_head=False)
+    return ModelMemory(
+        num_layers=config.num_layers,
+        layer=config.bytes_per_layer,
+        first=table,
+        last=table + norm,
+        both=(1 if config.tie_word_embeddings else 2) * table + norm,
+        kv_token=page_bytes(config, page_tokens=1),
+        page_tokens=limits.page_tokens,
+        kv_minimum=kv_minimum or KvMinimum(requests=1, tokens=limits.max_context_tokens),
+        activations=activations,
+        head_activations=activation_bytes(config, limits, has_head=True) - activations,
+        reserve=limits.reserve_bytes,
+    )
+
+
+def smallest_step(limits: EngineLimits) -> EngineLimits:
+    """`limits` with steps of one page of tokens, which `fit_step` never goes below."""
+    return replace(limits, max_batch_tokens=min(limits.max_batch_tokens, limits.page_tokens))
 
 
 def fit_step(
-    config: ModelConfig, limits: EngineLimits, *, memory_budget_bytes: int
+    config: ModelConfig,
+    limits: EngineLimits,
+    *,
+    memory_budget_bytes: int,
+    needed_bytes: Callable[[EngineLimits], float] = lambda _: 0.0,
 ) -> EngineLimits:
-    """`limits` with steps halved until activations take an eighth of the budget at most.
+    """`limits` with steps halved until activations take an eighth of the budget at most, and
+    `needed_bytes` of a stage with such steps are within it.
 
     Never below one page of tokens. So one deployment-wide max_batch_tokens suits large and small
     nodes: a small one runs a prompt in smaller steps instead of refusing its layers.
     """
     allowed = memory_budget_bytes // _BUDGET_PER_ACTIVATIONS
-    while (
-        limits.max_batch_tokens > limits.page_tokens
-        and activation_bytes(config, limits, has_head=True) > allowed
+    while limits.max_batch_tokens > limits.page_tokens and (
+        activation_bytes(config, limits, has_head=True) > allowed
+        or needed_bytes(limits) > memory_budget_bytes
     ):
         halved = max(limits.page_tokens, limits.max_batch_tokens // 2)
         limits = replace(limits, max_batch_tokens=halved)
     return limits
+
+
+def stage_memory(config: ModelConfig, limits: EngineLimits, ranges: Items[range]) -> StageMemory:
+    """Of the weights of all `ranges` of layers, each once, and of steps through any of them.
+
+    The least KV cache is one request of `max_context_tokens` through the longest of `ranges`.
+    """
+    return StageMemory(
+        weights=config.weights_bytes_of(set().union(*ranges)),
+        activations=_activation_bytes(config, limits, ranges),
+        reserve=limits.reserve_bytes,
+        kv_minimum=_least_pages(limits, ranges)
+        * page_bytes(config, page_tokens=limits.page_tokens),
+    )
 
 
 def kv_pages(
@@ -56,21 +109,19 @@ def kv_pages(
     Raises BudgetTooSmall when one request of `max_context_tokens` through the longest of `ranges`
     does not fit, for then the stage could not keep its promise.
     """
-    weights = config.weights_bytes_of(set().union(*ranges))
-    activations = _activation_bytes(config, limits, ranges)
-    one_page = page_bytes(config, page_tokens=limits.page_tokens)
-    pages = (memory_budget_bytes - weights - activations) // one_page
-    least = _least_pages(limits, ranges)
-    if pages < least:
+    memory = stage_memory(config, limits, ranges)
+    if memory.needed > memory_budget_bytes:
         raise BudgetTooSmall(
             f"the memory budget of {memory_budget_bytes} bytes is too small for layers "
-            f"{_told(ranges)}: {weights + activations + least * one_page} bytes are needed "
-            f"({weights} for weights, {activations} for activations of steps of "
-            f"{limits.max_batch_tokens} tokens, {least * one_page} for the KV cache of one request "
-            f"of {limits.max_context_tokens} tokens); raise the budget, give the node fewer "
-            "layers, or lower max_context_tokens"
+            f"{_told(ranges)}: {memory.needed:.0f} bytes are needed "
+            f"({memory.weights:.0f} for weights, {memory.activations:.0f} for activations of steps "
+            f"of {limits.max_batch_tokens} tokens, {memory.reserve:.0f} as a reserve, "
+            f"{memory.kv_minimum:.0f} for the KV cache of one request of "
+            f"{limits.max_context_tokens} tokens); raise the budget, give the node "
+            "fewer layers, or lower max_context_tokens"
         )
-    return pages
+    one_page = page_bytes(config, page_tokens=limits.page_tokens)
+    return int(memory.kv_bytes(memory_budget_bytes) // one_page)
 
 
 def pages_in_free_memory(

@@ -4,19 +4,20 @@ Legend: T rows of the step, R of them sampled from, D hidden, V vocabulary.
 """
 
 import logging
-import math
 from collections.abc import Sequence as Items
+from concurrent.futures import Future
 
 import torch
 from torch import Tensor
 
 from runtime.engine.backend import Drawn, ModelShape, StepResult
-from runtime.engine.grammar import Grammar, GrammarError, Grammars
+from runtime.engine.grammar import Grammar, GrammarError, Grammars, GrammarUnavailable
 from runtime.engine.host_memory import HostMemory
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.pages import PageBooks
-from runtime.engine.sampler import TokenHistory, adjusted, logprobs_of, sample
-from runtime.engine.sequence import RequestKey, Work
+from runtime.engine.sampled_row import SampledRow, TokenHistory
+from runtime.engine.sampling_batch import Pick, SamplingBatch
+from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.protocol.data import DType, Reason
 from runtime.protocol.routes import Sampling
 
@@ -37,7 +38,7 @@ class ModelBackend:
         self._first, self._end = min(runner.decoder.held), max(runner.decoder.held) + 1
         self._grammars = grammars
         self._histories: dict[RequestKey, TokenHistory] = {}
-        self._followed: dict[RequestKey, Grammar] = {}
+        self._grammar_of: dict[RequestKey, Future[Grammar]] = {}
 
     @property
     def shape(self) -> ModelShape:
@@ -67,64 +68,71 @@ class ModelBackend:
     def emulated(self) -> bool:
         return False
 
+    def is_ready(self, sequence: Sequence) -> bool:
+        begun = self._begun(sequence)
+        return begun is None or begun.done()
+
     def run(self, step: Items[Work]) -> StepResult:
         return self.behind_layers(step, self._runner.forward(step))
 
     def behind_layers(self, step: Items[Work], hidden_TD: Tensor) -> StepResult:
         """What becomes of the rows of a step that has run through its layers."""
-        chosen, ends = [], []
+        rows: dict[int, SampledRow] = {}
+        ends, drawn, failed = [], {}, {}
         end = 0
         for index, work in enumerate(step):
             end += work.chunk.n_tokens
             if work.sequence.is_last_stage and work.chunk.is_sampled:
-                chosen.append(index)
-                ends.append(end - 1)
-        rows = _TensorRows(hidden_TD, self._runner.host)
-        if not chosen:
-            return StepResult(rows=rows)
-        logits_RV = self._runner.logits(hidden_TD[ends])
-        largest_R, best_R = (found_R.tolist() for found_R in logits_RV.max(-1))
-        drawn, failed = {}, {}
-        for index, logits_V, best, largest in zip(
-            chosen, logits_RV, best_R, largest_R, strict=True
-        ):
-            request = step[index].sequence.key.request
-            if not math.isfinite(largest):  # NaN anywhere is the largest; some may be -inf
-                logger.error("request %d: logits are no numbers", request)
-                failed[index] = Reason.NOT_A_NUMBER
-                continue
-            try:
-                drawn[index] = self._draw(step[index], logits_V, best=best)
-            except GrammarError as error:
-                logger.error("request %d: %s", request, error)
-                failed[index] = Reason.GRAMMAR_FAILED
-        return StepResult(rows=rows, drawn=drawn, failed=failed)
+                try:
+                    rows[index] = self._sampled_row(work)
+                except GrammarError as error:
+                    failed[index] = _grammar_failed(work, error)
+                else:
+                    ends.append(end - 1)
+        result_rows = _TensorRows(hidden_TD, self._runner.host)
+        if rows:
+            logits_RV = self._runner.logits(hidden_TD[ends])
+            picks = SamplingBatch([*rows.values()]).sample(logits_RV, self._runner.host)
+            for index, pick in zip(rows, picks, strict=True):
+                if not pick.is_valid:
+                    request = step[index].sequence.key.request
+                    logger.error("request %d: its logits leave no token to pick", request)
+                    failed[index] = Reason.NOT_A_NUMBER
+                    continue
+                try:
+                    drawn[index] = self._drawn(step[index], pick)
+                except GrammarError as error:
+                    failed[index] = _grammar_failed(step[index], error)
+        return StepResult(rows=result_rows, drawn=drawn, failed=failed)
 
     def forget(self, key: RequestKey) -> None:
         self._histories.pop(key, None)
-        self._followed.pop(key, None)
+        begun = self._grammar_of.pop(key, None)
+        if begun is not None:
+            begun.cancel()
 
-    def _draw(self, work: Work, logits_V: Tensor, *, best: int) -> Drawn:
-        """`best`: where `logits_V` is largest. Raises GrammarError."""
-        sampling = work.sequence.route.sampling
-        history = self._history(work.sequence.key, sampling)
-        grammar = self._grammar(work.sequence.key, sampling)
-        if sampling.temperature <= 0 and not (history or grammar or sampling.logit_bias):
-            token_id = best
-        else:
-            choices_V = adjusted(logits_V, sampling, history)
-            if grammar is not None:
-                choices_V = grammar.allowed(choices_V)
-            token_id = sample(choices_V, sampling, position=work.chunk.end)
+    def _sampled_row(self, work: Work) -> SampledRow:
+        """How the row behind `work` is sampled. Raises GrammarError."""
+        sampling = work.sampling
+        grammar = self._grammar(work)
+        return SampledRow(
+            sampling=sampling,
+            position=work.chunk.end,
+            history=self._history(work.sequence.key, sampling),
+            allowed=None if grammar is None else grammar.allowed(),
+        )
+
+    def _drawn(self, work: Work, pick: Pick) -> Drawn:
+        """Take note of the token picked for `work`. Raises GrammarError."""
+        history = self._history(work.sequence.key, work.sampling)
+        grammar = self._grammar(work)
         if history is not None:
-            history.add(token_id)
+            history.add(pick.token_id)
         if grammar is not None:
-            grammar.accept(token_id)
+            grammar.accept(pick.token_id)
         return Drawn(
-            token_id=token_id,
-            logprobs=None
-            if sampling.logprobs is None
-            else logprobs_of(logits_V, token_id, count=sampling.logprobs),
+            token_id=pick.token_id,
+            logprobs=pick.logprobs,
             is_final=grammar is not None and grammar.is_complete,
         )
 
@@ -135,15 +143,28 @@ class ModelBackend:
             self._histories[key] = TokenHistory(sampling)
         return self._histories[key]
 
-    def _grammar(self, key: RequestKey, sampling: Sampling) -> Grammar | None:
-        if not sampling.grammar:
+    def _grammar(self, work: Work) -> Grammar | None:
+        """Of the request of `work`, which waits for it. Raises GrammarError."""
+        begun = self._begun(work.sequence)
+        return None if begun is None else begun.result()
+
+    def _begun(self, sequence: Sequence) -> "Future[Grammar] | None":
+        """The grammar of a request that is sampled here, compiled or not yet; None: it has none."""
+        sampling = sequence.route.sampling
+        if not sampling.grammar or not sequence.is_last_stage:
             return None
-        if key not in self._followed:
-            grammar = self._grammars.follow(sampling.grammar)
-            for token_id in sampling.emitted_ids:
-                grammar.accept(token_id)
-            self._followed[key] = grammar
-        return self._followed[key]
+        begun = self._grammar_of.get(sequence.key)
+        if begun is None:
+            begun = self._grammars.begin(sampling.grammar, emitted_ids=sampling.emitted_ids)
+            self._grammar_of[sequence.key] = begun
+        return begun
+
+
+def _grammar_failed(work: Work, error: GrammarError) -> Reason:
+    logger.error("request %d: %s", work.sequence.key.request, error)
+    if isinstance(error, GrammarUnavailable):
+        return Reason.STAGE_ERROR
+    return Reason.GRAMMAR_FAILED
 
 
 class _TensorRows:

@@ -45,7 +45,8 @@ class ModelHoldings:
         return set(itertools.chain.from_iterable(part.held for part in self._parts))
 
     def pages_beside(self, ranges: Items[range]) -> int:
-        """See `Holdings`. As a stage that is started for these layers would find it."""
+        """See `Holdings`. As a stage that is started for these layers would find it, but with
+        steps of the size that this one was started with: refusals are followed by a restart."""
         config, limits, cache = self._runner.decoder.config, self._limits, self._runner.cache
         wanted: set[int] = set().union(*ranges)
         free = free_bytes(self._runner.decoder.device) + cache.claimed_bytes

@@ -213,7 +213,7 @@ class _Children:
             theirs.close()
             self._processes.append(process)
             self.pipes.append(ours)
-        threading.Thread(target=self._watch, daemon=True).start()
+        threading.Thread(target=self._watch, name="rank watch", daemon=True).start()
 
     def await_each(self, kind: type[MessageT]) -> list[MessageT]:
         """One message of `kind` from each. Raises RankLost for any other, or none."""

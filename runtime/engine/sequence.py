@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from runtime.engine.pages import PageTable
 from runtime.engine.span_record import SpanRecord
-from runtime.protocol.routes import Route
+from runtime.protocol.routes import Route, Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,3 +142,9 @@ class Work:
     def is_prompt(self) -> bool:
         """Whether it runs tokens of the prompt, not one that was sampled."""
         return self.chunk.position < self.sequence.route.prompt_tokens
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the token behind the chunk is picked."""
+        route = self.sequence.route
+        return route.sampling.at(self.chunk.end - route.prompt_tokens)

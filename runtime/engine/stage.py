@@ -53,6 +53,7 @@ logger = logging.getLogger(__name__)
 REPORT_INTERVAL_S = 1.0
 ORPHAN_AFTER_S = 600.0  # far longer than the coordinator waits for a silent request
 _IDLE_WAIT_S = 0.2  # how long a stop may go unnoticed
+_LOOK_AGAIN_S = 5e-3  # whether what all requests here wait for is made
 _AT_ONCE_S = 1e-3  # a receive that takes longer has waited: what it gives has just come
 
 
@@ -120,6 +121,7 @@ class Stage:
         self._looked_s = clock()  # when it last saw what had come
         self._counters = StageCounters(clock=clock, core_delay=core_delay, started_s=self._looked_s)
         self._pages_moved = False  # since they were last checked
+        self.is_held = False  # rows wait, but what none of them can do without is in work
         self._shape = shape = backend.shape
         self._coordinators = Coordinators(peer.name for peer in peers)
         self._sightings = sightings
@@ -268,6 +270,8 @@ class Stage:
 
     def _patience_s(self) -> float:
         longest_s = self._gathering_s() if self.has_work else _IDLE_WAIT_S
+        if self.is_held:
+            longest_s = max(longest_s, _LOOK_AGAIN_S)
         return max(0.0, min(longest_s, self._reporting.due_in_s))
 
     def _gathering_s(self) -> float:
@@ -289,8 +293,11 @@ class Stage:
         return bool(self._residents.waiting)
 
     def _next_step(self) -> list[Work]:
+        waiting = self._residents.waiting.values()
+        ready = [sequence for sequence in waiting if self._backend.is_ready(sequence)]
+        self.is_held = bool(waiting) and not ready
         picks = pick_step(
-            self._residents.waiting.values(),
+            ready,
             max_batch_tokens=self._limits.max_batch_tokens,
             min_prefill_tokens=self._limits.page_tokens,
             decode_cap=self._decode_cap.limit(resident=self._residents.decoding),

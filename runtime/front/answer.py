@@ -110,6 +110,7 @@ class Answer:
         self._asker = asker
         self._desk = desk
         self._attempts = _Attempts()
+        self._passed_on: dict[str, str] = {}  # headers of the instance that answers
         self._came_s = 0.0
         self._has_responded = False
         self._has_failed = False
@@ -126,7 +127,7 @@ class Answer:
 
     async def _unless_cut(self, scope: Scope, send: Send) -> None:
         """The answer, or that the front stops."""
-        client = ClientStream(send)
+        client = ClientStream(send, self._passed_on)
         answering = asyncio.create_task(
             self._stream(scope, send, client) if self._asked.stream else self._whole(scope, send)
         )
@@ -155,7 +156,11 @@ class Answer:
         while (name := await self._next_instance(None)) is not None:
             try:
                 body = await whole_answer(
-                    desk.http, desk.doors[name], self._asked, patience_s=desk.whole_answer_s
+                    desk.http,
+                    desk.doors[name],
+                    self._asked,
+                    patience_s=desk.whole_answer_s,
+                    passed_on=self._passed_on,
                 )
             except (InstanceFailed, InstanceFull) as error:
                 self._note(name, error)
@@ -177,7 +182,7 @@ class Answer:
                 response = Response(
                     json.dumps(body),
                     media_type="application/json",
-                    headers={INSTANCE_HEADER: name},
+                    headers={INSTANCE_HEADER: name, **self._passed_on},
                 )
                 break
             finally:
@@ -221,7 +226,7 @@ class Answer:
         opening: list[bytes] = []
         tokens, usage = 0, None
         lateness = self._lateness()
-        stream = stream_events(desk.http, desk.doors[name], asked)
+        stream = stream_events(desk.http, desk.doors[name], asked, passed_on=self._passed_on)
         async with aclosing(stream), aclosing(with_pauses(stream, QUIET_S)) as events:
             async for event in events:
                 if event is not None and event.tokens:

@@ -1,4 +1,5 @@
-"""The front's HTTP face: /v1/chat/completions, /v1/completions, /v1/models, /health, /metrics.
+"""The front's HTTP API: /v1/chat/completions, /v1/completions, /v1/models (all or one), /health,
+/metrics.
 
 All but /health need a key; without one it says no more than a load balancer asks: why an instance
 is not ready may quote its log.
@@ -23,7 +24,7 @@ from runtime.front.asked import Endpoint, read_asked
 from runtime.front.metrics import metrics_page
 from runtime.front.refusals import stopping
 from runtime.instances.instance import Instance
-from runtime.protocol.openai import ApiError
+from runtime.protocol.openai import ApiError, model_not_found
 
 MOST_UNDER_WAY = 4096
 _RETRY_AFTER_S = 5.0
@@ -37,6 +38,7 @@ def create_front(*, desk: Desk, instances: Mapping[str, Instance], keys: ApiKeys
             Route("/v1/chat/completions", face.chat, methods=["POST"]),
             Route("/v1/completions", face.completion, methods=["POST"]),
             Route("/v1/models", face.models, methods=["GET"]),
+            Route("/v1/models/{name:path}", face.model, methods=["GET"]),
             Route("/health", face.health, methods=["GET"]),
             Route("/metrics", face.metrics, methods=["GET"]),
         ],
@@ -59,9 +61,13 @@ class _Face:
         return await self._answer(http, "/v1/completions")
 
     async def models(self, http: Request) -> Response:
-        name = self._desk.model_name
-        entry = {"id": name, "object": "model", "created": 0, "owned_by": "helixweb"}
-        return JSONResponse({"object": "list", "data": [entry]})
+        return JSONResponse({"object": "list", "data": [self._model_entry()]})
+
+    async def model(self, http: Request) -> Response:
+        name, served = http.path_params["name"], self._desk.model_name
+        if name != served:
+            raise model_not_found(name, available=served)
+        return JSONResponse(self._model_entry())
 
     async def health(self, http: Request) -> Response:
         """200 while at least one instance takes requests; with a key the body says how each is."""
@@ -81,6 +87,10 @@ class _Face:
     async def metrics(self, http: Request) -> Response:
         page = metrics_page(self._desk.balance, self._instances)
         return Response(page, media_type="text/plain; version=0.0.4")
+
+    def _model_entry(self) -> dict[str, object]:
+        name = self._desk.model_name
+        return {"id": name, "object": "model", "created": 0, "owned_by": "helixweb", "root": name}
 
     def _has_key(self, http: Request) -> bool:
         try:

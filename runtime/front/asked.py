@@ -8,20 +8,27 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from runtime.protocol.openai import ApiError
+from runtime.protocol.openai import ApiError, model_not_found
+from runtime.protocol.prefix_salts import prefix_salt
 
 Endpoint = Literal["/v1/chat/completions", "/v1/completions"]
 FIRST_CHARS_PER_TOKEN = 4.0
 _COMPLETION_DEFAULT_TOKENS = 16  # as OpenAI's /v1/completions
 _MOST_COUNTED = 1 << 24
+# Keys of content parts that are no text, often megabytes in base64.
+_MEDIA = frozenset({
+    "audio_url", "file", "image", "image_embeds", "image_pil", "image_url", "input_audio",
+    "input_image", "video", "video_url",
+})  # fmt: skip
 _LEAST_CHARS, _MOST_CHARS = 1.0, 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """`prompt_tokens` where token ids were sent, else `prompt_chars` of text. `max_tokens` None:
-    the client set no limit. `wants_usage`: of a stream, and will be told. `asker`: the hash of the
-    client's key."""
+    """`prompt_tokens` where token ids were sent, else `prompt_chars` of text; `has_media`: of more
+    than text, so that its tokens say nothing of its characters. `max_tokens` None: the client set
+    no limit. `wants_usage`: of a stream, and will be told. `asker`: the hash of the client's
+    key."""
 
     endpoint: Endpoint
     body: dict[str, Any]
@@ -31,10 +38,15 @@ class Asked:
     max_tokens: int | None
     prompt_chars: int
     prompt_tokens: int | None
+    has_media: bool = False
     asker: str = ""
 
-    def body_for(self, model: str, *, with_usage: bool) -> bytes:
-        """As an instance gets it; `with_usage`: a stream shall end with its token counts."""
+    def body_for(self, model: str, *, with_usage: bool, with_salt: bool) -> bytes:
+        """As an instance gets it.
+
+        `with_usage`: a stream must end with its token counts. `with_salt`: the instance's prefix
+        cache is divided by key; a client's own `cache_salt` divides that of its key.
+        """
         body = {**self.body, "model": model}
         if with_usage and self.stream:
             options = self.body.get("stream_options")
@@ -42,6 +54,9 @@ class Asked:
                 **(options if isinstance(options, dict) else {}),
                 "include_usage": True,
             }
+        wanted = self.body.get("cache_salt") or ""
+        if with_salt and self.asker and isinstance(wanted, str):
+            body["cache_salt"] = prefix_salt(self.asker, wanted).hex()
         return json.dumps(body).encode()  # ASCII: half a surrogate pair has no UTF-8
 
 
@@ -59,6 +74,8 @@ class TokenLengths:
 
     def observe(self, asked: Asked, prompt_tokens: int) -> None:
         """An instance counted that many."""
+        if asked.has_media:
+            return
         if asked.prompt_tokens is None and prompt_tokens > 0 and asked.prompt_chars > 0:
             seen = min(_MOST_CHARS, max(_LEAST_CHARS, asked.prompt_chars / prompt_tokens))
             self._chars_per_token += (seen - self._chars_per_token) / 20
@@ -76,12 +93,7 @@ def read_asked(endpoint: Endpoint, content: bytes, *, model_name: str) -> Asked:
         raise ApiError(status=400, message="the body is no JSON object", code="invalid_json")
     model = body.get("model")
     if model != model_name:
-        raise ApiError(
-            status=404,
-            message=f"model {model!r} is not served here; available: {model_name!r}",
-            param="model",
-            code="model_not_found",
-        )
+        raise model_not_found(model, available=model_name)
     part = "messages" if endpoint == "/v1/chat/completions" else "prompt"
     if not body.get(part):
         raise ApiError(
@@ -94,7 +106,7 @@ def read_asked(endpoint: Endpoint, content: bytes, *, model_name: str) -> Asked:
     if limit is None and endpoint == "/v1/completions":
         limit = _COMPLETION_DEFAULT_TOKENS
     options = body.get("stream_options")
-    chars, tokens = _prompt_size(body[part])
+    size = _prompt_size(body[part])
     return Asked(
         endpoint=endpoint,
         body=body,
@@ -102,8 +114,9 @@ def read_asked(endpoint: Endpoint, content: bytes, *, model_name: str) -> Asked:
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
         choices=_count(body, "n") or 1,
         max_tokens=limit,
-        prompt_chars=chars,
-        prompt_tokens=tokens,
+        prompt_chars=size.chars,
+        prompt_tokens=size.tokens,
+        has_media=size.has_media,
     )
 
 
@@ -115,24 +128,30 @@ def _count(body: dict[str, Any], name: str) -> int | None:
     return min(value, _MOST_COUNTED)
 
 
-def _prompt_size(prompt: object) -> tuple[int, int | None]:
-    """Characters of its texts, and tokens if it is made of token ids."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Size:
+    """Of a prompt: characters of its texts, or tokens if it is made of token ids."""
+
+    chars: int = 0
+    tokens: int | None = None
+    has_media: bool = False
+
+
+def _prompt_size(prompt: object) -> _Size:
     if isinstance(prompt, list):
         ids = prompt[0] if len(prompt) == 1 and isinstance(prompt[0], list) else prompt
         if ids and all(type(token) is int for token in ids):
-            return 0, len(ids)
-    return _chars(prompt), None
-
-
-def _chars(part: object) -> int:
-    """Of all texts in it, however they are nested."""
-    total, waiting = 0, [part]
-    while waiting:
+            return _Size(tokens=len(ids))
+    chars, has_media, waiting = 0, False, [prompt]
+    while waiting:  # however it is nested
         part = waiting.pop()
         if isinstance(part, str):
-            total += len(part)
+            chars += len(part)
         elif isinstance(part, list):
             waiting.extend(part)
         elif isinstance(part, dict):
-            waiting.extend(part.values())
-    return total
+            if _MEDIA.isdisjoint(part):
+                waiting.extend(part.values())
+            else:
+                has_media = True
+    return _Size(chars=chars, has_media=has_media)

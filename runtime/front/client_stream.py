@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 
 from starlette.types import Send
 
@@ -15,8 +15,10 @@ INSTANCE_HEADER = "x-helix-instance"
 class ClientStream:
     """The event stream to the client, begun when there is something to say."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, passed_on: Mapping[str, str]) -> None:
+        """`passed_on`: headers of the instance that answers, read when the stream begins."""
         self._send = send
+        self._passed_on = passed_on
         self.is_open = False
         self.has_tokens = False
         self.is_ended = False
@@ -51,6 +53,9 @@ class ClientStream:
         ]
         if instance is not None:
             headers.append((INSTANCE_HEADER.encode(), instance.encode()))
+        headers += [
+            (name.lower().encode(), value.encode()) for name, value in self._passed_on.items()
+        ]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _write(self, content: bytes, *, more: bool) -> None:

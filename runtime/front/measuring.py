@@ -17,7 +17,8 @@ from typing import Any
 import httpx
 from pydantic import ValidationError
 
-from planner.latency_model import CannotFit, Fit, fit_latency_model
+from planner.latency_fit import CannotFit, fit_latency_model
+from planner.latency_model import Fit
 from runtime.command_numbers import positive_int
 from runtime.front.relay import InstanceFailed, InstanceFull, Refused
 from runtime.front.sweep import ApiSweep, sweep_instance

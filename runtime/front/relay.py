@@ -16,6 +16,7 @@ from runtime.instances.command_lines import Door
 from runtime.instances.pinned import instance_client, pinned_to
 from runtime.protocol import trace_context
 from runtime.protocol.logs import HEADER, NO_REQUEST, REQUEST_ID
+from runtime.protocol.openai_answers import IGNORED_HEADER
 from runtime.protocol.trace_context import TRACE
 
 MOST_ANSWER_BYTES = 64 << 20
@@ -80,11 +81,17 @@ class TooLong(Refused):
 
 
 async def whole_answer(
-    http: httpx.AsyncClient, door: Door, asked: Asked, *, patience_s: float
+    http: httpx.AsyncClient,
+    door: Door,
+    asked: Asked,
+    *,
+    patience_s: float,
+    passed_on: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """The answer of one that does not stream, of which nothing comes before all of it does.
 
-    Raises InstanceFailed, InstanceFull, Refused (TooLong), TooSlow.
+    `passed_on` becomes the headers that the client gets, too. Raises InstanceFailed,
+    InstanceFull, Refused (TooLong), TooSlow.
     """
     waits = httpx.Timeout(http.timeout)
     waits.read = None  # bounded as a whole
@@ -93,6 +100,7 @@ async def whole_answer(
             asyncio.timeout(patience_s),
             _sent(http, door, asked, waits=waits) as response,
         ):
+            _pass_on(response, passed_on)
             content = await _read(response)
     except TimeoutError as error:
         raise TooSlow(f"no answer within {patience_s:g} s; ask for fewer tokens") from error
@@ -106,13 +114,21 @@ async def whole_answer(
     return {**body}
 
 
-async def stream_events(http: httpx.AsyncClient, door: Door, asked: Asked) -> AsyncGenerator[Event]:
+async def stream_events(
+    http: httpx.AsyncClient,
+    door: Door,
+    asked: Asked,
+    *,
+    passed_on: dict[str, str] | None = None,
+) -> AsyncGenerator[Event]:
     """Events as they come, the last is the end of the stream.
 
-    Raises InstanceFailed, InstanceFull, Refused (TooLong).
+    `passed_on` becomes the headers that the client gets, too. Raises InstanceFailed,
+    InstanceFull, Refused (TooLong).
     """
     reader, open_choices = EventReader(), asked.choices
     async with _sent(http, door, asked, waits=http.timeout) as response:
+        _pass_on(response, passed_on)
         kind = response.headers.get("content-type", "")
         if not kind.startswith("text/event-stream"):
             content = await _read(response)
@@ -135,6 +151,15 @@ async def stream_events(http: httpx.AsyncClient, door: Door, asked: Asked) -> As
     yield Event(body=None)
 
 
+def _pass_on(response: httpx.Response, passed_on: dict[str, str] | None) -> None:
+    if passed_on is None:
+        return
+    passed_on.clear()  # those of an instance that was asked before
+    ignored = response.headers.get(IGNORED_HEADER, "")
+    if ignored and len(ignored) <= _MOST_SHOWN and ignored.isascii() and ignored.isprintable():
+        passed_on[IGNORED_HEADER] = ignored
+
+
 def _tells_of_context(content: bytes) -> bool:
     """Our code for it, which is OpenAI's, or vLLM's words."""
     try:
@@ -153,7 +178,9 @@ async def _sent(
     request = http.build_request(
         "POST",
         f"{door.url}{asked.endpoint}",
-        content=asked.body_for(door.model, with_usage=door.tells_usage),
+        content=asked.body_for(
+            door.model, with_usage=door.tells_usage, with_salt=door.takes_cache_salt
+        ),
         headers={"Content-Type": "application/json", **_headers(door, asked)},
         timeout=waits,
         extensions=pinned_to(door),

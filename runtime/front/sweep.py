@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from planner.latency_model import Timing
+from planner.latency_fit import Timing
 from runtime.front.asked import FIRST_CHARS_PER_TOKEN, Asked
 from runtime.front.events import usage_of
 from runtime.front.relay import InstanceFailed, TooSlow, stream_events, whole_answer

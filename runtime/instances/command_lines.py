@@ -40,8 +40,9 @@ class Door:
     """Where an instance answers, and what its backend can be asked there.
 
     `model` is the model's name there. `lists_model`: /v1/models names it. `has_metrics`: there may
-    be a /metrics. `tells_usage`: a stream ends with token counts if it is asked to. `hears_asker`:
-    the hash of the client's key is passed on behind `api_key` and a dot, within one process.
+    be a /metrics. `tells_usage`: a stream ends with token counts if it is asked to.
+    `takes_cache_salt`: the parameter of that name divides its prefix cache. `hears_asker`: the hash
+    of the client's key is passed on behind `api_key` and a dot, within one process.
     `certificate` (PEM): the only one that is taken there; empty: what everybody takes.
     `socket_path`: the Unix socket at which it answers, whatever the host in `url`.
     """
@@ -52,6 +53,7 @@ class Door:
     lists_model: bool = True
     has_metrics: bool = True
     tells_usage: bool = True
+    takes_cache_salt: bool = False
     hears_asker: bool = False
     certificate: str = ""
     socket_path: str = ""
@@ -81,7 +83,13 @@ def door_of(
             has_metrics=False,
             tells_usage=False,
         )
-    return Door(url=url, model=model_name, api_key=api_key, certificate=certificate)
+    return Door(
+        url=url,
+        model=model_name,
+        api_key=api_key,
+        takes_cache_salt=True,
+        certificate=certificate,
+    )
 
 
 def launch_of(

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from runtime.checkpoints.decoder_sizes import parse_dtype_name, positive
 from runtime.models.checkpoint import CheckpointError
-from runtime.models.model_config import ModelConfig, parse_dtype, positive
+from runtime.models.model_config import DTYPES, ModelConfig
 
 _RUNNABLE_LAYERS = {"full_attention", "sliding_attention"}
 
@@ -32,7 +33,7 @@ def read_bridge_config(checkpoint: Path, raw: Mapping[str, Any]) -> BridgeConfig
     """`raw` is the content of config.json. Raises CheckpointError, UnsupportedModel."""
     path = checkpoint / "config.json"
     family = raw.get("model_type")
-    dtype = parse_dtype(raw, path=path)
+    dtype_name = parse_dtype_name(raw, path=path)
     try:
         import transformers
     except ImportError:
@@ -48,7 +49,7 @@ def read_bridge_config(checkpoint: Path, raw: Mapping[str, Any]) -> BridgeConfig
             f"{path}: transformers {transformers.__version__} cannot read this {family!r} "
             f"config: {error}"
         ) from error
-    hf.dtype = dtype
+    hf.dtype = DTYPES[dtype_name]
     _check_layers(path, hf)
     model = build_skeleton(hf)
     layers, parameters = _layers(path, model, hf)
@@ -66,7 +67,7 @@ def read_bridge_config(checkpoint: Path, raw: Mapping[str, Any]) -> BridgeConfig
         layer_parameters=parameters,
         tie_word_embeddings=bool(hf.tie_word_embeddings),
         max_position_embeddings=_max_positions(hf),
-        dtype=dtype,
+        dtype_name=dtype_name,
         hf=hf,
         layers=layers,
     )

@@ -1,6 +1,7 @@
 """Fills a stage's share of a `transformers` skeleton from a checkpoint, layer by layer."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +39,7 @@ def load_bridged(
     total_bytes = config.weights_bytes(first, end)
     done_bytes = 0
     progress(0, total_bytes)
-    of_layers: dict[int, list[str]] = {layer: [] for layer in range(config.num_layers)}
-    others = []
-    list_name = config.layers.rpartition(".")[2]
-    pattern = re.compile(rf"(?:^|\.){re.escape(list_name)}\.(\d+)\.")
-    for name in files.holders:
-        found = pattern.search(name)
-        if found is None:
-            others.append(name)
-        elif int(found[1]) in of_layers:
-            of_layers[int(found[1])].append(name)
+    of_layers, others = _by_layer(config, files.holders)
     for layer in range(first, end):
         wanted = {
             f"{config.layers}.{layer}.{name}" for name, _ in slots[layer].named_parameters()
@@ -65,6 +57,53 @@ def load_bridged(
     return decoder
 
 
+def bridged_tensors(
+    config: BridgeConfig, names: Iterable[str], *, first: int, end: int
+) -> set[str]:
+    """Of the tensors `names` of a checkpoint those that `load_bridged` reads."""
+    of_layers, others = _by_layer(config, names)
+    skipped = _skipped_tables(build_skeleton(config.hf), config, first=first, end=end)
+    return {name for layer in range(first, end) for name in of_layers[layer]} | (
+        set(others) - skipped
+    )
+
+
+def _by_layer(config: BridgeConfig, names: Iterable[str]) -> tuple[dict[int, list[str]], list[str]]:
+    """The names of each layer, and those of no layer."""
+    of_layers: dict[int, list[str]] = {layer: [] for layer in range(config.num_layers)}
+    others = []
+    list_name = config.layers.rpartition(".")[2]
+    pattern = re.compile(rf"(?:^|\.){re.escape(list_name)}\.(\d+)\.")
+    for name in names:
+        found = pattern.search(name)
+        if found is None:
+            others.append(name)
+        elif int(found[1]) in of_layers:
+            of_layers[int(found[1])].append(name)
+    return of_layers, others
+
+
+def _skipped_tables(model: Any, config: BridgeConfig, *, first: int, end: int) -> set[str]:
+    """Parameters of embedding and head that a stage does not hold."""
+    tables = {
+        "embedding": model.get_input_embeddings(),
+        "head": model.get_output_embeddings(),
+    }
+    names = {
+        part: {f"{name}.{inner}" for inner, _ in module.named_parameters()}
+        for part, table in tables.items()
+        for name, module in model.named_modules()
+        if module is table
+    }
+    last = end == config.num_layers
+    skipped: set[str] = set()
+    if first > 0 and not (last and config.tie_word_embeddings):
+        skipped |= names["embedding"]
+    if not last or config.tie_word_embeddings:
+        skipped |= {name for name in names["head"] if name.endswith(".weight")}
+    return skipped
+
+
 def _fill_rest(
     model: Any,
     files: TensorFiles,
@@ -77,32 +116,16 @@ def _fill_rest(
 ) -> None:
     """Norms and the like on every stage; the token table where tokens come in, the head where
     they go out, one table for both where they are tied."""
-    tables = {
-        "embedding": model.get_input_embeddings(),
-        "head": model.get_output_embeddings(),
-    }
-    table_names = {
-        part: {f"{name}.{inner}" for inner, _ in module.named_parameters()}
-        for part, table in tables.items()
-        for name, module in model.named_modules()
-        if module is table
-    }
-    last = end == config.num_layers
-    skipped: set[str] = set()
-    if first > 0 and not (last and config.tie_word_embeddings):
-        skipped |= table_names["embedding"]
-    if not last or config.tie_word_embeddings:
-        skipped |= {name for name in table_names["head"] if name.endswith(".weight")}
+    skipped = _skipped_tables(model, config, first=first, end=end)
     layer_prefix = config.layers + "."
     wanted = {name for name, _ in model.named_parameters() if not name.startswith(layer_prefix)}
     read = [name for name in names if name not in skipped]
     _fill(model, files, read, wanted - skipped, config=config, device=device)
-    if last and config.tie_word_embeddings:
-        tables["head"].weight = tables["embedding"].weight
+    if end == config.num_layers and config.tie_word_embeddings:
+        embedding = model.get_input_embeddings()
+        model.get_output_embeddings().weight = embedding.weight
         if first > 0:
-            tables["embedding"].weight = nn.Parameter(
-                tables["embedding"].weight.to("meta"), requires_grad=False
-            )
+            embedding.weight = nn.Parameter(embedding.weight.to("meta"), requires_grad=False)
 
 
 def _kept_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:

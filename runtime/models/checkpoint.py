@@ -1,38 +1,21 @@
-"""A checkpoint directory in Hugging Face layout: its JSON files and its safetensors, by name."""
+"""The tensors of a checkpoint by name, whichever files hold them: safetensors or GGUF."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
+from runtime.checkpoints.errors import CheckpointError as CheckpointError
+from runtime.checkpoints.metadata import gguf_file
+from runtime.checkpoints.tensor_holders import INDEX_FILE, tensor_holders
+
 # (done_bytes, total_bytes), called after each layer that was read
 Progress = Callable[[int, int], None]
-
-
-class CheckpointError(Exception):
-    """A checkpoint we cannot run; the message names the file, the value and the remedy."""
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of a checkpoint. Raises CheckpointError."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{path} does not exist; give the directory of a Hugging Face checkpoint"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
-    if not isinstance(raw, dict):
-        raise CheckpointError(f"{path} holds no JSON object; download the checkpoint again")
-    return raw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,39 +36,49 @@ class Piece:
         return (lengths[0], self.columns[1] - self.columns[0])
 
 
+class TensorFile(Protocol):
+    """One open file with tensors."""
+
+    def names(self) -> Collection[str]: ...
+
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def rows(self, name: str, start: int, stop: int) -> Iterator[Tensor]:
+        """Rows [start, stop) of a tensor in order, in pieces that may be views of the file."""
+
+
+OpenFile = Callable[[Path], AbstractContextManager[TensorFile]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorFiles:
-    """Which file of a checkpoint holds which tensor. Nothing is read until it is asked for."""
+    """Which file of a checkpoint holds which tensor. Nothing is read until it is asked for.
+
+    `opened` opens one of the files.
+    """
 
     listing: Path
     holders: Mapping[str, Path]
+    opened: OpenFile
 
     @classmethod
     def of(cls, checkpoint: Path) -> "TensorFiles":
-        """By the index of a sharded checkpoint, else by its one file. Raises CheckpointError."""
-        index = checkpoint / INDEX_FILE
-        if index.exists():
-            weight_map = read_json(index).get("weight_map")
-            if not isinstance(weight_map, dict):
-                raise CheckpointError(
-                    f"{index} is not a safetensors index: weight_map is {weight_map!r}; "
-                    "download the checkpoint again"
-                )
+        """By the GGUF file, else by the index of a sharded checkpoint, else by its one file.
+
+        Raises CheckpointError.
+        """
+        gguf = gguf_file(checkpoint)
+        if gguf is not None:
+            from runtime.models.gguf_tensors import GgufTensors  # loads gguf
+
+            tensors = GgufTensors.of(gguf)
             return cls(
-                listing=index,
-                holders={
-                    str(name): checkpoint / _file_name(file, index=index)
-                    for name, file in weight_map.items()
-                },
+                listing=gguf,
+                holders=dict.fromkeys(tensors.names(), gguf),
+                opened=lambda _path: nullcontext(tensors),
             )
-        path = checkpoint / SINGLE_FILE
-        if not path.exists():
-            raise CheckpointError(
-                f"{checkpoint} holds neither {SINGLE_FILE} nor {INDEX_FILE}; "
-                "give a checkpoint in safetensors format"
-            )
-        with _open(path) as handle:
-            return cls(listing=path, holders=dict.fromkeys(handle.keys(), path))
+        listing, holders = tensor_holders(checkpoint)
+        return cls(listing=listing, holders=holders, opened=_open)
 
     def require(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Raises CheckpointError unless the listing names every tensor of `shapes`."""
@@ -99,10 +92,10 @@ class TensorFiles:
     def shapes(self, names: list[str]) -> dict[str, tuple[int, ...]]:
         """Shapes of the named tensors, by their files' headers alone. Raises CheckpointError."""
         found = {}
-        for path, handle_names in self._by_file(names):
-            with _open(path) as handle:
-                for name in self._present(handle, handle_names, path):
-                    found[name] = tuple(handle.get_slice(name).get_shape())
+        for path, held in self._by_file(names):
+            with self.opened(path) as file:
+                for name in self._present(file, held, path):
+                    found[name] = file.shape(name)
         return found
 
     def read(
@@ -116,13 +109,14 @@ class TensorFiles:
 
         Raises CheckpointError for one that is missing or has another shape.
         """
-        tensors = {}
-        for path, names in self._by_file(list(shapes)):
-            with _open(path) as handle:
-                for name in self._present(handle, names, path):
-                    mapped = _mapped(handle, name, shapes[name], path)
-                    tensors[name] = mapped.to(device=device, dtype=dtype, copy=True)
-        return tensors
+        return {
+            name: self.stack(
+                [Piece(name=name, shape=shape, rows=(0, shape[0] if shape else 1))],
+                dtype=dtype,
+                device=device,
+            ).reshape(shape)
+            for name, shape in shapes.items()
+        }
 
     def stack(self, pieces: Sequence[Piece], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The pieces one under the other in `dtype`, each read into its place.
@@ -135,13 +129,14 @@ class TensorFiles:
         row = 0
         for piece in pieces:
             path = self.holders[piece.name]
-            with _open(path) as handle:
-                self._present(handle, [piece.name], path)
-                part = _mapped(handle, piece.name, piece.shape, path)[slice(*piece.rows)]
-                if piece.columns is not None:
-                    part = part[:, slice(*piece.columns)]
-                stacked[row : row + len(part)].copy_(part)
-            row += len(part)
+            with self.opened(path) as file:
+                self._present(file, [piece.name], path)
+                _check_shape(file, piece, path)
+                for part in file.rows(piece.name, *piece.rows):
+                    if piece.columns is not None:
+                        part = part[:, slice(*piece.columns)]
+                    stacked[row : row + len(part)].copy_(part)
+                    row += len(part)
         return stacked
 
     def _by_file(self, names: list[str]) -> list[tuple[Path, list[str]]]:
@@ -150,8 +145,8 @@ class TensorFiles:
             files.setdefault(self.holders[name], []).append(name)
         return sorted(files.items())
 
-    def _present(self, handle: safe_open, names: list[str], path: Path) -> list[str]:
-        present = set(handle.keys())  # type: ignore[no-untyped-call]
+    def _present(self, file: TensorFile, names: list[str], path: Path) -> list[str]:
+        present = file.names()
         for name in names:
             if name not in present:
                 raise CheckpointError(
@@ -161,29 +156,40 @@ class TensorFiles:
         return names
 
 
-def _file_name(file: object, *, index: Path) -> str:
-    """Of a file beside the index: who made the checkpoint has no say over others on the machine."""
-    if isinstance(file, str) and file not in ("", ".", "..") and not set(file) & set("/\\\0"):
-        return file
-    raise CheckpointError(
-        f"{index} names the file {str(file)[:80]!r}; files of a checkpoint lie beside its index: "
-        "download the checkpoint again, from a source that you trust"
-    )
-
-
-def _mapped(handle: Any, name: str, shape: tuple[int, ...], path: Path) -> Tensor:
-    """A view of the mapped file."""
-    found = tuple(handle.get_slice(name).get_shape())
-    if found != shape:
+def _check_shape(file: TensorFile, piece: Piece, path: Path) -> None:
+    found = file.shape(piece.name)
+    if found != piece.shape:
         raise CheckpointError(
-            f"tensor {name!r} in {path} has shape {found}, config.json wants {shape}; "
+            f"tensor {piece.name!r} in {path} has shape {found}, config.json wants {piece.shape}; "
             "config.json and weights are of different models"
         )
-    tensor: Tensor = handle.get_tensor(name)
-    return tensor
 
 
-def _open(path: Path) -> safe_open:
+class _Safetensors:
+    """A TensorFile. Rows are one view of the mapped file."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self._names = frozenset(handle.keys())
+
+    def names(self) -> Collection[str]:
+        return self._names
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._handle.get_slice(name).get_shape())
+
+    def rows(self, name: str, start: int, stop: int) -> Iterator[Tensor]:
+        tensor: Tensor = self._handle.get_tensor(name)
+        yield (tensor if tensor.dim() else tensor[None])[start:stop]
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[TensorFile]:
+    with _open_safetensors(path) as handle:
+        yield _Safetensors(handle)
+
+
+def _open_safetensors(path: Path) -> safe_open:
     try:
         return safe_open(str(path), framework="pt")
     except FileNotFoundError:

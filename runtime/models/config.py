@@ -1,19 +1,21 @@
-"""What config.json says of a model (Hugging Face layout, old and new key names)."""
+"""What config.json, or the metadata of a GGUF file, says of a model (old and new key names)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from runtime.models.checkpoint import CheckpointError, read_json
-from runtime.models.model_config import ModelConfig, parse_dtype, positive
+from runtime.checkpoints.decoder_sizes import (
+    COMPACT_FAMILIES,
+    compact_sizes,
+    is_compact,
+    positive,
+)
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.metadata import CONFIG, gguf_file, read_object, source_of
+from runtime.models.model_config import ModelConfig
 from runtime.models.rope import Rope, parse_rope
 
-# model types whose layers `compact_decoder` has; all others go over the bridge to `transformers`
-COMPACT_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
-# what `transformers` assumes where these families' config.json has no such key
-_DEFAULT_KV_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32}
-_DEFAULT_HEAD_SIZE = {"qwen3": 128}
 _DEFAULT_WINDOW = 4096
 _DEFAULT_FULL_LAYERS = 28
 
@@ -35,55 +37,31 @@ class CompactConfig(ModelConfig):
 
 
 def read_config(checkpoint: Path) -> ModelConfig:
-    """The config of a checkpoint directory: a CompactConfig, or a BridgeConfig for a model that
-    only `transformers` knows. Raises CheckpointError."""
-    path = checkpoint / "config.json"
-    raw = read_json(path)
+    """The config of a checkpoint: a CompactConfig, or a BridgeConfig for a model that only
+    `transformers` knows. Raises CheckpointError."""
+    raw = read_object(checkpoint, CONFIG)
+    path = source_of(checkpoint, CONFIG)
+    if raw is None:
+        raise CheckpointError(
+            f"{path} does not exist; give the directory of a Hugging Face checkpoint, or a GGUF "
+            "file"
+        )
     if is_compact(raw):
         return parse_compact(raw, path=path)
+    if gguf_file(checkpoint) is not None:
+        raise CheckpointError(
+            f"{path}: weights in a GGUF file need one of the families "
+            f"{', '.join(COMPACT_FAMILIES)} without biases in its MLP; give the model as a folder "
+            "with safetensors"
+        )
     from runtime.models.bridge_config import read_bridge_config  # loads transformers: seconds
 
     return read_bridge_config(checkpoint, raw)
 
 
-def is_compact(raw: Mapping[str, Any]) -> bool:
-    """Whether our own decoder has everything that this config.json asks for."""
-    family = raw.get("model_type")
-    rope = raw.get("rope_parameters") or {}
-    return (
-        family in COMPACT_FAMILIES
-        and raw.get("hidden_act", "silu") == "silu"
-        and not raw.get("mlp_bias")
-        # Qwen2 has its bias by nature and no such key; elsewhere it means an output bias as well
-        and (family == "qwen2" or not raw.get("attention_bias"))
-        and (rope.get("partial_rotary_factor") or raw.get("partial_rotary_factor") or 1) == 1
-    )
-
-
 def parse_compact(raw: Mapping[str, Any], *, path: Path) -> CompactConfig:
     """The content of a config.json; `path` is named in errors. Raises CheckpointError."""
-    dtype = parse_dtype(raw, path=path)
-    family = raw.get("model_type")
-    num_layers = positive(raw, "num_hidden_layers", path=path)
-    num_heads = positive(raw, "num_attention_heads", path=path)
-    hidden = positive(raw, "hidden_size", path=path)
-    inner = positive(raw, "intermediate_size", path=path)
-    num_kv_heads = positive(
-        raw,
-        "num_key_value_heads",
-        path=path,
-        default=_DEFAULT_KV_HEADS.get(str(family), num_heads),
-    )
-    head_size = positive(
-        raw,
-        "head_dim",
-        path=path,
-        default=_DEFAULT_HEAD_SIZE.get(str(family), hidden // num_heads),
-    )
-    qkv_bias, qk_norm = family == "qwen2", family == "qwen3"
-    heads = num_heads + 2 * num_kv_heads
-    layer = (heads + num_heads) * head_size * hidden + 3 * inner * hidden + 2 * hidden
-    layer += heads * head_size * int(qkv_bias) + 2 * head_size * int(qk_norm)
+    sizes, family = compact_sizes(raw, path=path), raw.get("model_type")
     try:
         rope = parse_rope(raw)
         rms_norm_eps = float(raw.get("rms_norm_eps", 1e-6))
@@ -92,22 +70,12 @@ def parse_compact(raw: Mapping[str, Any], *, path: Path) -> CompactConfig:
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: rms_norm_eps: {error}") from None
     return CompactConfig(
-        num_layers=num_layers,
-        hidden_size=hidden,
-        intermediate_size=inner,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_size=head_size,
-        vocab_size=positive(raw, "vocab_size", path=path),
-        layer_parameters=(layer,) * num_layers,
-        tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
-        max_position_embeddings=positive(raw, "max_position_embeddings", path=path),
-        dtype=dtype,
+        **{each.name: getattr(sizes, each.name) for each in fields(sizes)},
         rms_norm_eps=rms_norm_eps,
         rope=rope,
-        qkv_bias=qkv_bias,
-        qk_norm=qk_norm,
-        windows=_windows(raw, num_layers, path=path),
+        qkv_bias=family == "qwen2",
+        qk_norm=family == "qwen3",
+        windows=_windows(raw, sizes.num_layers, path=path),
     )
 
 

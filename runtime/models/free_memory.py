@@ -24,6 +24,15 @@ def free_bytes(device: torch.device) -> int:
     return free if limit is None else min(free, limit)
 
 
+def allocator_overhead_bytes(device: torch.device) -> int:
+    """Memory that was taken from a GPU at most and held no tensor at the peak: what steps leave in
+    pieces. Measured since the process began; 0 on a CPU, where the system gets memory back."""
+    if device.type != "cuda":
+        return 0
+    most_taken = torch.cuda.max_memory_reserved(device)
+    return max(0, most_taken - torch.cuda.max_memory_allocated(device))
+
+
 def require_memory(device: torch.device, *, needed_bytes: int, first: int, end: int) -> None:
     """Raises MemoryTooSmall before anything is read, not when half of it is."""
     free = free_bytes(device)

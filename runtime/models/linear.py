@@ -1,33 +1,84 @@
-"""Rows times a weight matrix, as fast as the CPU can where torch is not.
+"""Rows times a weight matrix.
 
-Without AVX-512 or AMX torch multiplies bf16 and fp16 one row after another, so a step costs as many
-passes over the weights as it has rows. Our own product (`compiled`) widens weights in registers:
-one pass, as narrow as they are stored, and an output depends on no other row of the step. Where it
-was not built, a block of weights that stays in the cache is widened and multiplied in float32.
+On CPUs the compiled product (`compiled`) reads half-precision weights once a step and as narrow as
+they are stored, and sums every output in one order: it depends neither on the number of rows, nor
+on the number of threads, nor on the instruction set. torch chooses its kernels, and with them the
+order of the sums, by the number of rows. HELIX_CPU_PRODUCTS says whether torch's may be used.
+
+Where the kernels were not built, torch multiplies float32; half precision that the CPU lacks
+instructions for is widened to float32 a block of weights at a time.
 
 Legend: T rows, D inputs, E outputs.
 """
 
 import functools
+import os
+import time
+from collections.abc import Callable
+from enum import StrEnum
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtime.models.compiled.library import MULTIPLE, compiled_kernels
+from runtime.models.compiled.library import DTYPES, Kernels, compiled_kernels
 
+VARIABLE = "HELIX_CPU_PRODUCTS"
 _FEW_ROWS = 2  # up to here reading the weights costs more than multiplying row by row
 _BLOCK_ELEMENTS = 2**19  # 2 MiB in float32: half a cache of today
+_MEASURED_PRODUCTS = 2**26  # some milliseconds of one core
+_MEASUREMENTS = 3
+
+
+class CpuProducts(StrEnum):
+    """Which kernels multiply on CPUs: those whose results are the same for any number of rows,
+    or for each number of rows those that took least time in a short measurement."""
+
+    REPRODUCIBLE = "reproducible"
+    FASTEST = "fastest"
+
+
+class UnknownProducts(ValueError):
+    """HELIX_CPU_PRODUCTS is neither of CpuProducts; the message names the value and the choices."""
+
+
+@functools.cache
+def cpu_products() -> CpuProducts:
+    """What HELIX_CPU_PRODUCTS says. Raises UnknownProducts.
+
+    Without it: reproducible where that costs 5 % at most for any number of rows. Products of
+    bfloat16 by AVX512-BF16 or AMX cost more, so CPUs that have either get the fastest: two machines
+    of one kind decide alike, unlike by a measurement.
+    """
+    value = os.environ.get(VARIABLE, "").strip().lower()
+    if not value:
+        costs_more = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        return CpuProducts.FASTEST if costs_more else CpuProducts.REPRODUCIBLE
+    try:
+        return CpuProducts(value)
+    except ValueError:
+        choices = " or ".join(repr(str(choice)) for choice in CpuProducts)
+        raise UnknownProducts(
+            f"{VARIABLE} is {value!r}; set it to {choices}, or unset it"
+        ) from None
 
 
 def linear(rows_TD: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> Tensor:
     """rows [T, D] times weight [E, D] transposed, plus bias [E] -> [T, E], dtype of the rows."""
-    if rows_TD.device.type != "cpu" or rows_TD.requires_grad or _torch_is_fast(rows_TD.dtype):
+    if rows_TD.device.type != "cpu" or rows_TD.requires_grad:
         return functional.linear(rows_TD, weight_ED, bias_E)
     kernels = compiled_kernels()
-    if kernels is not None and rows_TD.shape[1] % MULTIPLE == 0:
-        return kernels.multiply(rows_TD, weight_ED, bias_E)
-    if rows_TD.dtype == torch.float32 or len(rows_TD) <= _FEW_ROWS:
+    if kernels is None or rows_TD.dtype not in DTYPES or not weight_ED.is_contiguous():
+        return _by_torch(rows_TD, weight_ED, bias_E)
+    if cpu_products() is CpuProducts.FASTEST and len(rows_TD) > 0:
+        size = 1 << (len(rows_TD) - 1).bit_length()
+        if _torch_is_faster(kernels, size, weight_ED.shape, weight_ED.dtype):
+            return _by_torch(rows_TD, weight_ED, bias_E)
+    return kernels.multiply(rows_TD, weight_ED, bias_E)
+
+
+def _by_torch(rows_TD: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
+    if _torch_has_instructions(rows_TD.dtype) or len(rows_TD) <= _FEW_ROWS:
         return functional.linear(rows_TD, weight_ED, bias_E)
     return _widened(rows_TD, weight_ED, bias_E)
 
@@ -48,14 +99,40 @@ def _widened(rows_TD: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tenso
 
 
 @functools.cache
-def _torch_is_fast(dtype: torch.dtype) -> bool:
-    """Whether torch's product in `dtype` is as fast as this CPU for few rows and for many.
+def _torch_has_instructions(dtype: torch.dtype) -> bool:
+    """Whether this CPU has instructions for products in `dtype`, and torch uses them.
 
-    That of half precision is only where the CPU has instructions for it; that of float32 falls
-    behind below some 64 rows where the widest registers are AVX2's.
+    torch counts AVX-512 as such for bf16, though without AVX512-BF16 it widens at each product.
     """
     if dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     if dtype == torch.float16:
         return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
-    return dtype != torch.float32 or torch.backends.cpu.get_cpu_capability() != "AVX2"
+    return True
+
+
+@functools.cache
+def _torch_is_faster(
+    kernels: Kernels, num_rows: int, shape_ED: torch.Size, dtype: torch.dtype
+) -> bool:
+    """Whether torch takes less time than the kernels for up to `num_rows` rows.
+
+    Measured with as many of the outputs as take some milliseconds.
+    """
+    outputs, inputs = shape_ED
+    outputs = max(1, min(outputs, _MEASURED_PRODUCTS // (num_rows * inputs)))
+    rows_TD = torch.ones(num_rows, inputs, dtype=dtype)
+    weight_ED = torch.ones(outputs, inputs, dtype=dtype)
+    ours_s = _shortest_s(lambda: kernels.multiply(rows_TD, weight_ED, None))
+    torch_s = _shortest_s(lambda: _by_torch(rows_TD, weight_ED, None))
+    return torch_s < ours_s
+
+
+def _shortest_s(multiply: Callable[[], Tensor]) -> float:
+    multiply()
+    times = []
+    for _ in range(_MEASUREMENTS):
+        start = time.perf_counter()
+        multiply()
+        times.append(time.perf_counter() - start)
+    return min(times)

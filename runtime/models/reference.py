@@ -10,13 +10,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.metadata import CONFIG, gguf_file, read_object
+
+
+def _place(checkpoint: Path) -> dict[str, Any]:
+    """How `transformers` wants to be told where a checkpoint is."""
+    gguf = gguf_file(checkpoint)
+    if gguf is None:
+        return {"pretrained_model_name_or_path": checkpoint}
+    return {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
+
 
 def greedy_tokens(checkpoint: Path, *, prompt_token_ids: list[int], max_tokens: int) -> list[int]:
     """The continuation, in fp32 on CPU; a final end-of-sequence token is kept."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        **_place(checkpoint), dtype=torch.float32, local_files_only=True
+    )
     prompt_1T = torch.tensor([prompt_token_ids])
     with torch.inference_mode():
         whole_1T = model.generate(
@@ -33,7 +46,7 @@ def chat_prompt(checkpoint: Path, question: str) -> list[int]:
     """The token ids of one user message under the checkpoint's own chat template."""
     from transformers import AutoTokenizer
 
-    tokenizer: Any = AutoTokenizer.from_pretrained(checkpoint)
+    tokenizer: Any = AutoTokenizer.from_pretrained(**_place(checkpoint), local_files_only=True)
     text = tokenizer.apply_chat_template(
         [{"role": "user", "content": question}], tokenize=False, add_generation_prompt=True
     )
@@ -48,7 +61,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--chat", required=True, action="append", help="one user message")
     parser.add_argument("--max-tokens", type=int, default=48)
     arguments = parser.parse_args(argv)
-    if not (arguments.checkpoint / "config.json").exists():
+    try:
+        config = read_object(arguments.checkpoint, CONFIG)
+    except CheckpointError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if config is None:
         print(f"{arguments.checkpoint} holds no config.json; give a checkpoint", file=sys.stderr)
         return 2
     try:

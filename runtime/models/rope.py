@@ -14,7 +14,7 @@ from torch import Tensor
 from runtime.models.checkpoint import CheckpointError
 
 _DEFAULT_THETA = 10000.0
-_KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
+_KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "divisors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,14 @@ class YarnScaling:
     original_max_position_embeddings: int
 
 
-Scaling = LinearScaling | Llama3Scaling | YarnScaling
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivisorScaling:
+    """Each frequency divided by its own number: how GGUF files have the stretch of Llama 3.1."""
+
+    divisors: tuple[float, ...]
+
+
+Scaling = LinearScaling | Llama3Scaling | YarnScaling | DivisorScaling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +97,8 @@ def parse_rope(raw: Mapping[str, Any]) -> Rope:
 
 
 def _parse_scaling(kind: str, rope: Mapping[str, Any], raw: Mapping[str, Any]) -> Scaling | None:
+    if kind == "divisors":
+        return DivisorScaling(divisors=tuple(float(each) for each in rope["divisors"]))
     if kind == "linear":
         return LinearScaling(factor=float(rope["factor"]))
     if kind == "llama3":
@@ -145,6 +154,13 @@ def inverse_frequencies(rope: Rope, head_size: int, *, device: torch.device) -> 
     match rope.scaling:
         case LinearScaling(factor=factor):
             frequencies_F = frequencies_F / factor
+        case DivisorScaling(divisors=divisors):
+            if len(divisors) != len(frequencies_F):
+                raise CheckpointError(
+                    f"{len(divisors)} divisors of rotary frequencies for {len(frequencies_F)} "
+                    "frequencies; download the checkpoint again"
+                )
+            frequencies_F = frequencies_F / torch.tensor(divisors)
         case Llama3Scaling() as scaling:
             frequencies_F = _llama3(frequencies_F, scaling)
         case YarnScaling() as scaling:

@@ -18,7 +18,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 from torch import Tensor
 
-from runtime.models.checkpoint import INDEX_FILE, SINGLE_FILE
+from runtime.checkpoints.tensor_holders import INDEX_FILE, SINGLE_FILE
 from runtime.models.compact_decoder import tensor_shapes
 from runtime.models.config import CompactConfig, parse_compact
 

@@ -1,6 +1,6 @@
 """Loads a stage's share of a checkpoint into memory, and nothing else of it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -67,6 +67,22 @@ def load_decoder(
     return load_bridged(checkpoint, config, first=first, end=end, device=device, progress=progress)
 
 
+def wanted_tensors(
+    config: ModelConfig, names: Collection[str], *, first: int, end: int
+) -> set[str]:
+    """Of the tensors `names` of a checkpoint those that `load_decoder` reads, or refuses."""
+    if isinstance(config, CompactConfig):
+        ours = _prefixes(first, end)
+        unknown = {name for name in names if name.startswith(ours) and not _follows(name)}
+        return unknown | tensor_shapes(config, first, end).keys()
+    from runtime.models.bridge_config import BridgeConfig  # these load transformers: seconds
+    from runtime.models.bridge_weights import bridged_tensors
+
+    if not isinstance(config, BridgeConfig):
+        raise TypeError(f"config is a {type(config).__name__}; make it with read_config")
+    return bridged_tensors(config, names, first=first, end=end)
+
+
 def load_compact(
     checkpoint: Path,
     config: CompactConfig,
@@ -108,15 +124,21 @@ def load_compact(
 def _refuse_unknown(
     files: TensorFiles, shapes: dict[str, tuple[int, ...]], *, first: int, end: int
 ) -> None:
-    """A tensor of our layers that the model does not have would change its answers if ignored.
-
-    Precomputed rotary frequencies, which old checkpoints carry, follow from config.json.
-    """
-    ours = tuple(f"model.layers.{layer}." for layer in range(first, end))
+    """A tensor of our layers that the model does not have would change its answers if ignored."""
+    ours = _prefixes(first, end)
     for name in files.holders:
-        if name.startswith(ours) and name not in shapes and not name.endswith(".inv_freq"):
+        if name.startswith(ours) and name not in shapes and not _follows(name):
             raise CheckpointError(
                 f"tensor {name!r} of shape {files.shapes([name])[name]} in {files.holders[name]} "
                 "is none that config.json asks for; config.json and weights are of different "
                 "models"
             )
+
+
+def _prefixes(first: int, end: int) -> tuple[str, ...]:
+    return tuple(f"model.layers.{layer}." for layer in range(first, end))
+
+
+def _follows(name: str) -> bool:
+    """True for precomputed rotary frequencies of old checkpoints, which follow from config.json."""
+    return name.endswith(".inv_freq")

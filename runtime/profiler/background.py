@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -18,20 +19,26 @@ import torch
 
 from planner.domain.errors import PlannerError
 from planner.domain.problem import Workload
+from planner.memory import kv_minimum
+from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.config import read_config
+from runtime.models.free_memory import allocator_overhead_bytes, free_bytes
+from runtime.models.model_config import ModelConfig
+from runtime.models.weight_source import WeightSource
 from runtime.models.weights import load_decoder
-from runtime.profiler.compute import compute_profile, needed_bytes
+from runtime.profiler.compute import compute_profile, least_bytes
 from runtime.profiler.node_sweep import NodeSweep, fitted_equation
 from runtime.profiler.rehearsal import Beside, NoAnswer, rehearse
-from runtime.profiler.step_times import REST_S
-from runtime.protocol.profiling import NodeMeasurement
+from runtime.profiler.step_times import REST_S, most_decodes
+from runtime.protocol.profiling import MeasuredPoint, NodeMeasurement
 from runtime.protocol.profiling_pipe import (
     AGAIN,
     GO,
     Asking,
     CannotMeasure,
+    Checked,
     Measured,
     ProfilingLaunch,
 )
@@ -77,7 +84,7 @@ class Turns:
             runs = run()
         return runs
 
-    def say(self, event: Measured | CannotMeasure) -> None:
+    def say(self, event: Measured | Checked | CannotMeasure) -> None:
         """The last word."""
         self._events.write(event.to_line())
         self._events.flush()
@@ -102,7 +109,11 @@ def main(argv: list[str]) -> int:
     launch = ProfilingLaunch.model_validate_json(sys.stdin.buffer.readline())
     turns = Turns(answers=sys.stdin.buffer, events=sys.stdout.buffer)
     try:
-        turns.say(Measured(measurement=measure_node(launch, turns, clock=time.perf_counter)))
+        if launch.order.check:
+            points = check_node(launch, turns, clock=time.perf_counter)
+            turns.say(Checked(points=points))
+        else:
+            turns.say(Measured(measurement=measure_node(launch, turns, clock=time.perf_counter)))
     except (Left, BrokenPipeError):
         return 1
     except (
@@ -123,6 +134,19 @@ def rest_s(step_s: float, *, relative_speed: float) -> float:
     return min(REST_S + step_s * (1 / relative_speed - 1), _LONGEST_REST_S)
 
 
+def check_node(
+    launch: ProfilingLaunch,
+    turns: Turns,
+    *,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[MeasuredPoint, ...]:
+    """How long the steps of the order's `check` take here. Raises what `main` catches."""
+    sweep = _prepare(launch, clock=clock, sleep=sleep).sweep
+    sweep.check(launch.order.check, turns.take)
+    return tuple(sweep.points)
+
+
 def measure_node(
     launch: ProfilingLaunch,
     turns: Turns,
@@ -132,10 +156,80 @@ def measure_node(
     rehearse: Rehearse = rehearse,
 ) -> NodeMeasurement:
     """The profile of this machine for the order's checkpoint. Raises what `main` catches."""
+    order, prepared = launch.order, _prepare(launch, clock=clock, sleep=sleep)
+    checkpoint, config, limits = prepared.checkpoint, prepared.config, prepared.limits
+    workload, device, sweep = prepared.workload, prepared.device, prepared.sweep
+    sweep.run(turns.take)
+    beside = turns.take(
+        1.0,
+        lambda: rehearse(
+            checkpoint, config, device=device, limits=limits, clock=clock, rest_s=REST_S
+        ),
+    )
+    chosen = {} if order.kv_minimum is None else asdict(order.kv_minimum)
+    minimum = kv_minimum(workload, longest_tokens=limits.max_context_tokens, **chosen)
+    limits = replace(limits, reserve_bytes=allocator_overhead_bytes(device))
+    profile = compute_profile(
+        "this node",
+        config=config,
+        limits=limits,
+        times=sweep.step_times(),
+        beside=beside,
+        workload=workload,
+        device_name=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
+        memory_budget_bytes=launch.memory_budget_bytes,
+        relative_speed=launch.relative_speed,
+        kv_minimum=minimum,
+    )
+    if profile.layer_times is None:
+        needed = least_bytes(config, limits, kv_minimum=minimum)
+        raise ValueError(
+            f"this node may use {launch.memory_budget_bytes} bytes, which hold no layer of "
+            f"{checkpoint.name}; one layer and KV cache for {minimum} need {needed} bytes: raise "
+            "the memory budget, or lower the model's longest request"
+        )
+    model = sweep.latency_model()
+    return NodeMeasurement(
+        gpu=profile.gpu,
+        vram_bytes=profile.vram_bytes,
+        max_layers=profile.max_layers,
+        tokens_per_s=profile.tokens_per_s,
+        kv_capacity_token_layers=profile.kv_capacity_token_layers,
+        layer_times=profile.layer_times,
+        memory=profile.memory,
+        prompt_fit=fitted_equation(model.prefill, relative_speed=launch.relative_speed),
+        decode_fit=fitted_equation(model.decode, relative_speed=launch.relative_speed),
+        points=tuple(sweep.points),
+        repeated=turns.repeated,
+        checkpoint=order.checkpoint,
+        dtype=str(config.dtype).removeprefix("torch."),
+        bytes_per_layer=float(config.bytes_per_layer),
+        interpolation_error=sweep.interpolation_error(),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    checkpoint: Path
+    config: ModelConfig
+    limits: EngineLimits
+    workload: Workload
+    device: torch.device
+    sweep: NodeSweep
+
+
+def _prepare(
+    launch: ProfilingLaunch, *, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> _Prepared:
+    """What steps are timed with: one layer of the checkpoint."""
     order = launch.order
     torch.set_num_threads(launch.threads)
-    checkpoint = Path(order.checkpoint)
+    source = WeightSource.of(order.checkpoint, launch.weights)
+    checkpoint = source.folder
     config = read_config(checkpoint)
+    # of a whole measurement the last layer as well
+    for layer in sorted({0} if order.check else {0, config.num_layers - 1}):
+        source.fetch(config, range(layer, layer + 1), read_bytes=0, progress=lambda *_: None)
     workload = Workload(
         mean_prompt_tokens=order.mean_prompt_tokens, mean_output_tokens=order.mean_output_tokens
     )
@@ -149,49 +243,24 @@ def measure_node(
     decoder = load_decoder(
         checkpoint, config, first=0, end=1, device=device, progress=lambda _done, _total: None
     )
+    # a stage may serve beside it, and on a CPU the system ends processes that take too much
+    room_bytes = min(launch.memory_budget_bytes, free_bytes(device))
+    pages = room_bytes // page_bytes(config, page_tokens=limits.page_tokens)
+    kv_room_tokens = float(pages * limits.page_tokens)
     sweep = NodeSweep(
         decoder,
         context_tokens=max(1, min(context_tokens, limits.max_context_tokens - 1)),
         longest_tokens=limits.max_context_tokens,
+        decodes=most_decodes(kv_room_tokens, context_tokens=context_tokens),
         page_tokens=limits.page_tokens,
         clock=clock,
         rest=lambda step_s: sleep(rest_s(step_s, relative_speed=launch.relative_speed)),
     )
-    sweep.run(turns.take)
-    del decoder  # for the model's last layer
-    beside = turns.take(
-        1.0,
-        lambda: rehearse(
-            checkpoint, config, device=device, limits=limits, clock=clock, rest_s=REST_S
-        ),
-    )
-    profile = compute_profile(
-        "this node",
+    return _Prepared(
+        checkpoint=checkpoint,
         config=config,
         limits=limits,
-        times=sweep.step_times(),
-        beside=beside,
         workload=workload,
-        device_name=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
-        memory_budget_bytes=launch.memory_budget_bytes,
-        relative_speed=launch.relative_speed,
-    )
-    if profile.layer_times is None:
-        raise ValueError(
-            f"this node may use {launch.memory_budget_bytes} bytes, which hold no layer of "
-            f"{checkpoint.name}; {needed_bytes(config, limits, layers=1)} are needed, or fewer "
-            "with a lower limit of context"
-        )
-    model = sweep.latency_model()
-    return NodeMeasurement(
-        gpu=profile.gpu,
-        vram_bytes=profile.vram_bytes,
-        max_layers=profile.max_layers,
-        tokens_per_s=profile.tokens_per_s,
-        kv_capacity_token_layers=profile.kv_capacity_token_layers,
-        layer_times=profile.layer_times,
-        prompt_fit=fitted_equation(model.prefill, relative_speed=launch.relative_speed),
-        decode_fit=fitted_equation(model.decode, relative_speed=launch.relative_speed),
-        points=tuple(sweep.points),
-        repeated=turns.repeated,
+        device=device,
+        sweep=sweep,
     )

@@ -13,22 +13,23 @@ runs, and what is beside steps, is told beside a layer's times, which forecasts 
 """
 
 import itertools
+import math
 import statistics
 from bisect import bisect_left
 
 from planner.domain.layer_times import LayerTimes, Points
+from planner.domain.node_memory import KvMinimum
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
-from runtime.engine.kv_cache import page_bytes
+from planner.memory import ModelMemory, least_ends, node_room
 from runtime.engine.limits import EngineLimits
-from runtime.engine.memory import activation_bytes, fit_step
+from runtime.engine.memory import fit_step, model_memory, smallest_step
 from runtime.models.model_config import ModelConfig
 from runtime.profiler.rehearsal import Beside
 from runtime.profiler.step_times import StepCost, StepTimes
 
 TARGET_OCCUPANCY = 0.3
 _LEAST_OF_LAYERS = 0.01  # of a step: so much is its layers' at least, whatever was measured
-_BUDGET_PER_WEIGHTS = 2  # as in Helix: at most half of the memory for weights
 
 
 def compute_profile(
@@ -42,42 +43,54 @@ def compute_profile(
     device_name: str,
     memory_budget_bytes: int,
     relative_speed: float,
+    kv_minimum: KvMinimum,
 ) -> ComputeProfile:
-    """The profile of a node with that memory and speed; `max_layers` may be 0."""
-    limits = fit_step(config, limits, memory_budget_bytes=memory_budget_bytes)
-    max_layers = 0
-    for layers in range(1, config.num_layers + 1):
-        if needed_bytes(config, limits, layers=layers) <= memory_budget_bytes:
-            max_layers = layers
-    one_page = page_bytes(config, page_tokens=limits.page_tokens)
-    activations = activation_bytes(config, limits, has_head=True)
-    kv_capacity: list[float] = []
+    """The profile of a node with that memory and speed; `max_layers` may be 0.
+
+    `kv_minimum` must fit beside the layers.
+    """
+
+    def memory_of(layers: int, has_first: bool, has_last: bool) -> ModelMemory:
+        def of_steps(limits: EngineLimits) -> ModelMemory:
+            return model_memory(config, limits, kv_minimum=kv_minimum)
+
+        fitting = fit_step(
+            config,
+            limits,
+            memory_budget_bytes=memory_budget_bytes,
+            needed_bytes=lambda limits: (
+                of_steps(limits).stage(layers, has_first=has_first, has_last=has_last).needed
+            ),
+        )
+        return of_steps(fitting)
+
+    room = node_room(memory_of, budget_bytes=memory_budget_bytes, num_layers=config.num_layers)
+    step = fit_step(config, limits, memory_budget_bytes=memory_budget_bytes).max_batch_tokens
     tokens_per_s: list[float] = []
-    for layers in range(1, max_layers + 1):
-        room = memory_budget_bytes - most_weights_bytes(config, layers) - activations
-        kv_capacity.append(float(room // one_page * limits.page_tokens))
+    for layers, kv_capacity in enumerate(room.kv_token_layers, start=1):
         tokens_per_s.append(
             relative_speed
             * throughput_tokens_per_s(
                 times,
                 layers=layers,
-                kv_capacity_token_layers=kv_capacity[-1],
+                kv_capacity_token_layers=kv_capacity,
                 workload=workload,
-                max_batch_tokens=limits.max_batch_tokens,
+                max_batch_tokens=step,
             )
         )
     return ComputeProfile(
         name=name,
         gpu=device_name,
         vram_bytes=float(memory_budget_bytes),
-        max_layers=max_layers,
+        max_layers=room.max_layers,
         tokens_per_s=tuple(tokens_per_s),
-        kv_capacity_token_layers=tuple(kv_capacity),
+        kv_capacity_token_layers=room.kv_token_layers,
         layer_times=(
-            layer_times(times, beside, layers=max_layers, relative_speed=relative_speed)
-            if max_layers
+            layer_times(times, beside, layers=room.max_layers, relative_speed=relative_speed)
+            if room.max_layers
             else None
         ),
+        memory=room.memory,
     )
 
 
@@ -117,26 +130,11 @@ def layer_times(
     )
 
 
-def needed_bytes(config: ModelConfig, limits: EngineLimits, *, layers: int) -> int:
-    """Least budget for `layers` layers: twice their weights, and room for one whole context
-    beside the activations of steps of `limits`.
-
-    Counted for the least favourable place of the layers in the model, so that a stage never
-    finds less room than the planner was told.
-    """
-    weights = most_weights_bytes(config, layers)
-    one_page = page_bytes(config, page_tokens=limits.page_tokens)
-    context = limits.context_pages * layers * one_page
-    engine = weights + activation_bytes(config, limits, has_head=True) + context
-    return max(_BUDGET_PER_WEIGHTS * weights, engine)
-
-
-def most_weights_bytes(config: ModelConfig, layers: int) -> int:
-    """Weights of `layers` layers wherever they are: the first or the last ones weigh most."""
-    return max(
-        config.weights_bytes(0, layers),
-        config.weights_bytes(config.num_layers - layers, config.num_layers),
-    )
+def least_bytes(config: ModelConfig, limits: EngineLimits, *, kv_minimum: KvMinimum) -> int:
+    """The least budget that holds a layer: in the middle of the model, by the smallest steps."""
+    memory = model_memory(config, smallest_step(limits), kv_minimum=kv_minimum)
+    has_first, has_last = least_ends(config.num_layers)
+    return math.ceil(memory.stage(1, has_first=has_first, has_last=has_last).needed)
 
 
 def throughput_tokens_per_s(
@@ -147,15 +145,20 @@ def throughput_tokens_per_s(
     workload: Workload,
     max_batch_tokens: int,
 ) -> float:
-    """T_j, in prompt and output tokens together."""
+    """T_j, in prompt and output tokens together.
+
+    A step holds as many decodes as KV cache allows, or as few as decode fastest: the stage's cap
+    on decodes finds the latter.
+    """
     prompt, output = workload.mean_prompt_tokens, workload.mean_output_tokens
     room = TARGET_OCCUPANCY * kv_capacity_token_layers / (layers * (prompt + output))
-    batch = min(max(1.0, room), float(max(times.decode)))
+    most = min(max(1.0, room), float(max(times.decode)))
+    batches = [most, *(float(batch) for batch in times.decode if batch < most)]
     chunks, rest = divmod(prompt, max_batch_tokens)
     prefill_s = chunks * _seconds(times.prefill, max_batch_tokens, layers)
     if rest > 0:
         prefill_s += _seconds(times.prefill, rest, layers)
-    decode_s = output * _seconds(times.decode, batch, layers) / batch
+    decode_s = output * min(_seconds(times.decode, size, layers) / size for size in batches)
     return (prompt + output) / (prefill_s + decode_s)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from planner.latency_model import Timing
+from planner.latency_fit import Timing
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
 from runtime.models.decoder import LoadedDecoder

@@ -11,18 +11,20 @@ from typing import Any
 import torch
 
 from planner.domain.problem import Workload
+from planner.memory import DEFAULT_KV_REQUESTS, kv_minimum
 from planner.serialization.problem_file import profile_to_dict
-from runtime.command_numbers import positive_int, ratio
+from runtime.command_numbers import SIZE_HELP, positive_int, ratio, size_bytes
+from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.config import read_config
+from runtime.models.free_memory import allocator_overhead_bytes
 from runtime.models.model_config import ModelConfig
 from runtime.models.weights import load_decoder
-from runtime.profiler.compute import compute_profile, needed_bytes
+from runtime.profiler.compute import compute_profile, least_bytes
 from runtime.profiler.rehearsal import NoAnswer, rehearse
-from runtime.profiler.step_times import REST_S, measure_step_times
+from runtime.profiler.step_times import REST_S, measure_step_times, most_decodes
 
-_DECODE_BATCHES = (1, 2, 4, 8, 16)
 _TOKEN_BYTES = 4  # an int32 token id on the wire
 
 
@@ -86,14 +88,18 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
     )
     largest_chunk = min(limits.max_batch_tokens, limits.max_context_tokens)
     chunks = {16, 64, 256, largest_chunk}
+    context_tokens = min(
+        int(workload.mean_prompt_tokens + workload.mean_output_tokens / 2),
+        limits.max_context_tokens - 1,
+    )
+    largest_budget = max(node.memory_budget_bytes for node in nodes)
+    pages = largest_budget // page_bytes(config, page_tokens=limits.page_tokens)
+    kv_room_tokens = float(pages * limits.page_tokens)
     times = measure_step_times(
         decoder,
-        decode_batches=_DECODE_BATCHES,
+        decodes=most_decodes(kv_room_tokens, context_tokens=context_tokens),
         prefill_tokens=tuple(sorted(size for size in chunks if size <= largest_chunk)),
-        context_tokens=min(
-            int(workload.mean_prompt_tokens + workload.mean_output_tokens / 2),
-            limits.max_context_tokens - 1,
-        ),
+        context_tokens=context_tokens,
         page_tokens=limits.page_tokens,
         clock=time.perf_counter,
         rest=lambda _: time.sleep(REST_S),
@@ -107,6 +113,13 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
         clock=time.perf_counter,
         rest_s=REST_S,
     )
+    minimum = kv_minimum(
+        workload,
+        longest_tokens=limits.max_context_tokens,
+        requests=arguments.kv_requests,
+        tokens=arguments.kv_tokens,
+    )
+    limits = replace(limits, reserve_bytes=allocator_overhead_bytes(device))
     profiles = [
         compute_profile(
             node.name,
@@ -118,20 +131,20 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
             device_name=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
             memory_budget_bytes=node.memory_budget_bytes,
             relative_speed=node.relative_speed,
+            kv_minimum=minimum,
         )
         for node in nodes
     ]
     for profile in profiles:
         if profile.max_layers == 0:
-            smallest = replace(limits, max_batch_tokens=limits.page_tokens)
+            needed = least_bytes(config, limits, kv_minimum=minimum)
             print(
-                f"{profile.name}: {profile.vram_bytes:.0f} bytes hold no layer; "
-                f"{needed_bytes(config, smallest, layers=1)} are needed, or fewer with a lower "
-                "--max-context-tokens",
+                f"{profile.name}: {profile.vram_bytes:.0f} bytes hold no layer; one layer and KV "
+                f"cache for {minimum} need {needed} bytes, fewer with a lower --max-context-tokens",
                 file=sys.stderr,
             )
     return {
-        "model": _model(arguments.checkpoint.resolve().name, config),
+        "model": model_numbers(arguments.checkpoint.resolve().name, config),
         "workload": {
             "mean_prompt_tokens": workload.mean_prompt_tokens,
             "mean_output_tokens": workload.mean_output_tokens,
@@ -140,7 +153,8 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
     }
 
 
-def _model(name: str, config: ModelConfig) -> dict[str, Any]:
+def model_numbers(name: str, config: ModelConfig) -> dict[str, Any]:
+    """The `model` section of a problem file."""
     return {
         "name": name,
         "num_layers": config.num_layers,
@@ -153,10 +167,12 @@ def _model(name: str, config: ModelConfig) -> dict[str, Any]:
 def _node(text: str) -> NodeLimits:
     try:
         name, budget, speed = text.rsplit(":", 2)
-        limits = NodeLimits(name=name, memory_budget_bytes=int(budget), relative_speed=float(speed))
-    except ValueError:
+        limits = NodeLimits(
+            name=name, memory_budget_bytes=size_bytes(budget), relative_speed=float(speed)
+        )
+    except (ValueError, argparse.ArgumentTypeError):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not NAME:MEMORY_BUDGET_BYTES:RELATIVE_SPEED, e.g. slow:8000000:0.5"
+            f"{text!r} is not NAME:MEMORY_BUDGET:RELATIVE_SPEED, e.g. slow:8M:0.5"
         ) from None
     if not name or limits.memory_budget_bytes <= 0 or not 0 < limits.relative_speed <= 1:
         raise argparse.ArgumentTypeError(
@@ -173,11 +189,11 @@ def _parser() -> argparse.ArgumentParser:
         type=_node,
         action="append",
         default=[],
-        metavar="NAME:MEMORY_BUDGET_BYTES:RELATIVE_SPEED",
+        metavar="NAME:MEMORY_BUDGET:RELATIVE_SPEED",
         help="may be given several times; the machine is measured once",
     )
     parser.add_argument("--name", default="this-machine")
-    parser.add_argument("--memory-budget-bytes", type=positive_int)
+    parser.add_argument("--memory-budget-bytes", type=size_bytes, metavar="SIZE", help=SIZE_HELP)
     parser.add_argument("--relative-speed", type=ratio, default=1.0)
     parser.add_argument("--mean-prompt-tokens", type=float, default=64.0)
     parser.add_argument("--mean-output-tokens", type=float, default=32.0)
@@ -185,6 +201,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-batch-tokens", type=positive_int, default=512)
     parser.add_argument(
         "--max-context-tokens", type=positive_int, help="default: that of the checkpoint"
+    )
+    parser.add_argument(
+        "--kv-requests",
+        type=positive_int,
+        default=DEFAULT_KV_REQUESTS,
+        metavar="N",
+        help="a node holds no more layers than leave KV cache for N requests of --kv-tokens, and "
+        f"for one of --max-context-tokens; default: {DEFAULT_KV_REQUESTS}",
+    )
+    parser.add_argument(
+        "--kv-tokens",
+        type=positive_int,
+        metavar="N",
+        help="default: --mean-prompt-tokens and --mean-output-tokens together",
     )
     parser.add_argument("--threads", type=positive_int, default=1)
     parser.add_argument("--output", type=Path, help="write there instead of printing")

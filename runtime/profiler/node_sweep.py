@@ -12,15 +12,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from planner.latency_model import Fit, LatencyModel, Timing, fit_extended_model
+import torch
+
+from planner.latency_fit import Timing, fit_extended_model
+from planner.latency_model import Fit, LatencyModel
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
 from runtime.models.decoder import LoadedDecoder
 from runtime.profiler.step_times import (
     DEEP,
+    MOST_DECODES,
+    MOST_REFINEMENTS,
     SHALLOW,
     StepRuns,
     StepTimes,
+    decode_batches,
+    interpolation_errors,
+    next_size,
     run_step,
     runner_as_staged,
     step_cost,
@@ -29,7 +37,7 @@ from runtime.protocol.profiling import FittedEquation, MeasuredPoint
 
 # Together well below three minutes, with reading the checkpoint.
 _BUDGET_S = 120.0
-_DECODES = (1, 2, 4, 8, 16)
+_FEWEST_DECODES = 16  # are timed even where a stage holds nearly all memory
 _PROMPTS = (16, 64, 256, 512)
 # For the latency model: what the steps above do not vary.
 _NEAR_DECODES, _FAR_DECODES = (1, 4, 16), (1, 4)
@@ -56,9 +64,11 @@ class StepShape:
         return float(self.layers * rows)
 
 
-def sweep_shapes(*, context_tokens: int, longest_tokens: int) -> tuple[StepShape, ...]:
-    """What is measured, small steps first. `context_tokens` is that of a typical decode,
-    `longest_tokens` the most that a request may have."""
+def sweep_shapes(
+    *, context_tokens: int, longest_tokens: int, decodes: int
+) -> tuple[StepShape, ...]:
+    """The steps to measure, small ones first. `context_tokens` is that of a typical decode,
+    `longest_tokens` the most that a request may have, `decodes` how many one step may hold."""
     prompts = [tokens for tokens in _PROMPTS if tokens < longest_tokens]
     more_prompts = [(batch, tokens) for batch, tokens in _MORE_PROMPTS if tokens < longest_tokens]
     if len(prompts) < 2:  # of a context so short that no fit would follow from these
@@ -67,7 +77,7 @@ def sweep_shapes(*, context_tokens: int, longest_tokens: int) -> tuple[StepShape
     both = (SHALLOW, DEEP)
     shapes = [
         StepShape(phase="decode", layers=layers, batch=batch, tokens=context_tokens)
-        for batch in _DECODES
+        for batch in decode_batches(decodes)
         for layers in both
     ] + [
         StepShape(phase="prompt", layers=layers, batch=1, tokens=tokens)
@@ -97,17 +107,27 @@ class NodeSweep:
         *,
         context_tokens: int,
         longest_tokens: int,
+        decodes: int,
         page_tokens: int,
         clock: Callable[[], float],
         rest: Callable[[float], None],
     ) -> None:
-        self._shapes = sweep_shapes(context_tokens=context_tokens, longest_tokens=longest_tokens)
+        while True:
+            self._shapes = sweep_shapes(
+                context_tokens=context_tokens, longest_tokens=longest_tokens, decodes=decodes
+            )
+            pages = max(_pages(shape, page_tokens) for shape in self._shapes)
+            try:
+                self._cache = KvCache(
+                    decoder.config, pages=pages, page_tokens=page_tokens, device=decoder.device
+                )
+                break
+            except torch.OutOfMemoryError:  # a stage beside it has the memory
+                if decodes <= _FEWEST_DECODES:
+                    raise
+                decodes = max(_FEWEST_DECODES, min(decodes, MOST_DECODES) // 2)
         self._context_tokens = context_tokens
         self._clock, self._rest = clock, rest
-        pages = max(_pages(shape, page_tokens) for shape in self._shapes)
-        self._cache = KvCache(
-            decoder.config, pages=pages, page_tokens=page_tokens, device=decoder.device
-        )
         self._runner = runner_as_staged(
             decoder.repeating(DEEP),
             self._cache,
@@ -119,26 +139,55 @@ class NodeSweep:
             depths=(SHALLOW, DEEP),
         )
         self.points: list[MeasuredPoint] = []
+        self._spent_s = 0.0
 
     def run(self, turn: Turn) -> None:
         """Fill `points`; each step that is timed has its turn."""
-        spent_s = 0.0
         for done, shape in enumerate(self._shapes):
-            if spent_s + self._expected_s(shape) > _BUDGET_S and self._is_enough:
-                continue
-            runs = turn(done / len(self._shapes), partial(self._run, shape))
-            spent_s += runs.runs * runs.median_s
-            self.points.append(
-                MeasuredPoint(
-                    phase=shape.phase,
-                    layers=shape.layers,
-                    batch=shape.batch,
-                    tokens=shape.tokens,
-                    seconds=runs.least_s,
-                    median_s=runs.median_s,
-                    runs=runs.runs,
-                )
+            self._measure(shape, done / len(self._shapes), turn)
+        for _ in range(MOST_REFINEMENTS):
+            size = next_size(self._decode_s())
+            if size is None:
+                break
+            for layers in (SHALLOW, DEEP):
+                self._measure(self._decodes(size, layers), 1.0, turn)
+            if size not in self._decode_s():
+                break  # no time was left for it
+
+    def check(self, points: Sequence[MeasuredPoint], turn: Turn) -> None:
+        """Fill `points` with the steps of these alone."""
+        for done, point in enumerate(points):
+            self._measure(_shape(point), done / len(points), turn)
+
+    def interpolation_error(self) -> float:
+        """The worst relative error of decode steps between measured numbers of decodes; see
+        `interpolation_errors`."""
+        return max(interpolation_errors(self._decode_s()).values(), default=0.0)
+
+    def _measure(self, shape: StepShape, done: float, turn: Turn) -> None:
+        """Time a step unless it would take longer than is left and is not needed."""
+        if self._spent_s + self._expected_s(shape) > _BUDGET_S and self._is_enough:
+            return
+        runs = turn(done, partial(self._run, shape))
+        self._spent_s += runs.runs * runs.median_s
+        self.points.append(
+            MeasuredPoint(
+                phase=shape.phase,
+                layers=shape.layers,
+                batch=shape.batch,
+                tokens=shape.tokens,
+                seconds=runs.least_s,
+                median_s=runs.median_s,
+                runs=runs.runs,
             )
+        )
+
+    def _decodes(self, batch: int, layers: int) -> StepShape:
+        return StepShape(phase="decode", layers=layers, batch=batch, tokens=self._context_tokens)
+
+    def _decode_s(self) -> dict[int, float]:
+        """Seconds of a decode step over DEEP layers by the number of decodes."""
+        return {batch: cost.seconds(DEEP) for batch, cost in self.step_times().decode.items()}
 
     def step_times(self) -> StepTimes:
         """What a profile is made from."""
@@ -185,7 +234,7 @@ class NodeSweep:
         before = [point for point in self.points if point.phase == shape.phase]
         if not before:
             return 0.0
-        last = before[-1]
+        last = max(before, key=lambda point: _shape(point).work)
         return last.median_s * shape.work / _shape(last).work
 
     def _pairs(self, phase: str) -> Iterator[tuple[MeasuredPoint, MeasuredPoint]]:

@@ -27,6 +27,7 @@ from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.pages import PageBooks
 from runtime.engine.sequence import RequestKey, Work
+from runtime.engine.sequence import Sequence as Resident
 from runtime.engine.stage import Stage
 from runtime.models.model_config import ModelConfig
 from runtime.models.weights import load_decoder
@@ -251,6 +252,9 @@ class _TimedBackend:
     @property
     def emulated(self) -> bool:
         return self._backend.emulated
+
+    def is_ready(self, sequence: Resident) -> bool:
+        return self._backend.is_ready(sequence)
 
     def run(self, step: Items[Work]) -> StepResult:
         began_s = self._clock()

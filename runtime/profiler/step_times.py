@@ -4,9 +4,11 @@ One layer of the checkpoint stands for all: Llama layers are alike. Steps of one
 such layers are timed, and their difference is the cost of a layer, the rest that of a step.
 """
 
+import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -20,6 +22,10 @@ from runtime.models.decoder import LoadedDecoder
 from runtime.protocol.routes import Hop, Route, Sampling
 
 SHALLOW, DEEP = 1, 5
+MOST_DECODES = 256  # in one step; estimates from data sheets end there too (planner/roofline.py)
+_LADDER = (1, 2, 4, 16, 64, MOST_DECODES)
+_CLOSE_ENOUGH = 0.1  # relative error of interpolation below which no further size is timed
+MOST_REFINEMENTS = 4
 _LEAST_REPEATS, _MOST_REPEATS, _ENOUGH_S = 4, 20, 0.5
 REST_S = 0.01  # about as long as a stage waits between steps for what comes over a link
 _TOO_LONG_S = 4.0  # what takes that long is not run again
@@ -46,6 +52,46 @@ class StepRuns:
     runs: int
 
 
+def decode_batches(most: int) -> tuple[int, ...]:
+    """Numbers of decodes in a step to time first, the largest `most`: at least 4, at most 256."""
+    most = min(max(most, 4), MOST_DECODES)
+    return (*(batch for batch in _LADDER if 1.5 * batch <= most), most)
+
+
+def most_decodes(kv_room_tokens: float, *, context_tokens: int) -> int:
+    """How many requests of that context a KV cache for DEEP layers holds, if it has room for so
+    many tokens in one layer."""
+    return int(kv_room_tokens // (DEEP * (context_tokens + 1)))
+
+
+def interpolation_errors(seconds: Mapping[int, float]) -> dict[int, float]:
+    """By inner size, the relative error there of a straight line between its neighbours.
+
+    An upper estimate of the error between measured sizes: the gaps there are narrower.
+    """
+    sizes = sorted(seconds)
+    errors = {}
+    for low, size, high in zip(sizes, sizes[1:], sizes[2:], strict=False):
+        share = (size - low) / (high - low)
+        straight = (1 - share) * seconds[low] + share * seconds[high]
+        errors[size] = abs(straight / seconds[size] - 1)
+    return errors
+
+
+def next_size(seconds: Mapping[int, float]) -> int | None:
+    """The size to time next: the geometric middle of the wider gap beside the size that its
+    neighbours predict worst. None if all predictions are close, or no gap is wide."""
+    errors = interpolation_errors(seconds)
+    for worst in sorted(errors, key=lambda size: -errors[size]):
+        if errors[worst] <= _CLOSE_ENOUGH:
+            break
+        beside = [gap for gap in pairwise(sorted(seconds)) if worst in gap and gap[1] >= 3 * gap[0]]
+        if beside:
+            low, high = max(beside, key=lambda gap: gap[1] / gap[0])
+            return round(math.sqrt(low * high))
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
     """Cost of a decode step by number of requests, of a prefill chunk by number of tokens."""
@@ -57,7 +103,7 @@ class StepTimes:
 def measure_step_times(
     decoder: LoadedDecoder,
     *,
-    decode_batches: tuple[int, ...],
+    decodes: int,
     prefill_tokens: tuple[int, ...],
     context_tokens: int,
     page_tokens: int,
@@ -67,14 +113,19 @@ def measure_step_times(
     """Run each step several times, each after a `rest` as `run_step` has it, and keep the median.
     `decoder` holds layer 0 of the checkpoint.
 
-    Decodes attend over `context_tokens`; prefills begin their prompt. `clock` in seconds.
+    Steps of up to `decodes` decodes, which attend over `context_tokens`, are timed at few sizes,
+    and at further ones where interpolation between these is not close. Prefills begin their
+    prompt. `clock` in seconds.
     """
     deep = decoder.repeating(DEEP)
     longest = max(context_tokens + 1, *prefill_tokens)
-    blocks = -(-longest // page_tokens)
+    most_blocks = max(
+        max(decode_batches(decodes)) * -(-(context_tokens + 1) // page_tokens),
+        -(-longest // page_tokens),
+    )
     cache = KvCache(
         decoder.config,
-        pages=max(decode_batches) * blocks * DEEP,
+        pages=most_blocks * DEEP,
         page_tokens=page_tokens,
         device=decoder.device,
     )
@@ -99,8 +150,14 @@ def measure_step_times(
         )
         return step_cost(shallow_s=shallow_s, deep_s=deep_s)
 
+    decode = {batch: cost(batch, context_tokens, 1) for batch in decode_batches(decodes)}
+    for _ in range(MOST_REFINEMENTS):
+        size = next_size({batch: found.seconds(DEEP) for batch, found in decode.items()})
+        if size is None:
+            break
+        decode[size] = cost(size, context_tokens, 1)
     return StepTimes(
-        decode={batch: cost(batch, context_tokens, 1) for batch in decode_batches},
+        decode=decode,
         prefill={tokens: cost(1, 0, tokens) for tokens in prefill_tokens},
     )
 

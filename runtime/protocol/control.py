@@ -6,13 +6,15 @@ with a generation; nothing depends on a message arriving.
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from planner.domain.layer_times import LayerTimes
 from planner.domain.placement import Placement
 from planner.domain.problem import Workload
 from planner.routers.load_aware import DEFAULT_THETA, MAX_THETA
 from runtime.protocol.bounds import Count, SmallCount
+from runtime.protocol.checkpoint_looks import MOST_LOOKS, LookAnswer, LookOrder
+from runtime.protocol.endpoints import CurveKey, Endpoint
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.instance_orders import (
     AssignedInstance,
@@ -20,12 +22,12 @@ from runtime.protocol.instance_orders import (
     ObservedInstance,
     ServedInstance,
 )
+from runtime.protocol.message import Message
+from runtime.protocol.phases import Phase
 from runtime.protocol.profiling import ProfileOrder, ProfilingProgress
+from runtime.protocol.reach import Endpoints, LinksToMeasure, Reach
 from runtime.protocol.request_trace import RequestTrace
-
-
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+from runtime.protocol.weight_fetch import NodeWeights
 
 
 class Role(StrEnum):
@@ -35,22 +37,12 @@ class Role(StrEnum):
     COORDINATOR = "coordinator"
 
 
-class Phase(StrEnum):
-    """Where a node is on its way to the desired state."""
-
-    IDLE = "idle"
-    LOADING = "loading"
-    READY = "ready"
-    STOPPING = "stopping"
-    FAILED = "failed"
-
-
-class Gpu(_Message):
+class Gpu(Message):
     name: str
     memory_bytes: Count
 
 
-class Hardware(_Message):
+class Hardware(Message):
     """What the agent found on its machine.
 
     `memory_budget_bytes` is what a stage may use for weights and KV cache together;
@@ -67,30 +59,36 @@ class Hardware(_Message):
     emulated: bool = False
 
 
-class PeerAddress(_Message):
+class PeerAddress(Message):
     """Where a stage or the coordinator listens for data frames, and its CURVE public key (z85)."""
 
     name: str = Field(min_length=1)
-    endpoint: str = Field(pattern=r"^(tcp|ipc)://.+")
-    public_key: str = Field(min_length=40, max_length=40)
+    endpoint: Endpoint
+    public_key: CurveKey
 
 
-class RegisterRequest(_Message):
-    """POST /api/v1/agent/register. `node_uuid` is kept on the machine, so a rejoin is no ghost."""
+class RegisterRequest(Message):
+    """POST /api/v1/agent/register. `node_uuid` is kept on the machine, so a rejoin is no ghost.
+
+    `machine_uuid`: nodes that have it in common are one machine, and use a join token once (null:
+    the node is its machine). `may_rename`: if the name is taken, the site appends a number.
+    """
 
     join_token: str = Field(min_length=1, repr=False)
     role: Role
     node_uuid: str = Field(min_length=32, max_length=36)
+    machine_uuid: str | None = Field(default=None, min_length=32, max_length=36)
     name: str = Field(min_length=1, max_length=64)
+    may_rename: bool = False
     region: str = Field(default="local", min_length=1, max_length=64)
     hardware: Hardware
-    data_endpoint: str = Field(pattern=r"^(tcp|ipc)://.+", max_length=300)
-    data_public_key: str = Field(min_length=40, max_length=40)
+    data_endpoint: Endpoint
+    data_public_key: CurveKey
     http_url: str = Field(default="", pattern=r"^(https?://.+)?$", max_length=300)
     version: str = ""
 
 
-class RegisterReply(_Message):
+class RegisterReply(Message):
     """`credential` is shown once; it authenticates this node alone (Authorization: Bearer)."""
 
     name: str
@@ -99,24 +97,25 @@ class RegisterReply(_Message):
     heartbeat_interval_s: float = Field(gt=0)
 
 
-class AgentIdentity(_Message):
+class AgentIdentity(Message):
     """PUT /api/v1/agent/identity: what a restarted process says anew, with its credential.
 
     The coordinator sends it too; `http_url` is where chat clients reach it.
     """
 
     hardware: Hardware
-    data_endpoint: str = Field(pattern=r"^(tcp|ipc)://.+", max_length=300)
-    data_public_key: str = Field(min_length=40, max_length=40)
+    data_endpoint: Endpoint
+    data_public_key: CurveKey
     http_url: str = Field(default="", pattern=r"^(https?://.+)?$", max_length=300)
     version: str = ""
 
 
-class StageAssignment(_Message):
+class StageAssignment(Message):
     """What one node's stage shall run. Layers are [first, end).
 
     `tensor_parallel`: ranks that share each layer, processes of this node, one GPU each.
-    `layer_times`: what the plan was made with; null where nobody knows any.
+    `layer_times`: what the plan was made with; null where nobody knows any. `reserve_bytes` of the
+    memory budget (of each rank) stay free, as the profile that the plan was made with counted.
     """
 
     deployment_id: int
@@ -132,23 +131,25 @@ class StageAssignment(_Message):
     options: EngineOptions = EngineOptions()
     tensor_parallel: int = Field(default=1, ge=1, le=64)
     layer_times: LayerTimes | None = None
+    reserve_bytes: Count = 0
     peers: tuple[PeerAddress, ...]
 
 
-class DesiredState(_Message):
+class DesiredState(Message):
     """GET /api/v1/agent/desired. No assignment and no instances: hold nothing. Never both.
 
     `continues`: what the node served before goes on beside it until the coordinator retires it;
-    else that ends at once.
+    else that ends at once. `looks`: checkpoints that the site asks about, whatever the generation.
     """
 
     generation: SmallCount
     assignment: StageAssignment | None = None
     continues: bool = False
     instances: tuple[AssignedInstance, ...] = ()
+    looks: tuple[LookOrder, ...] = Field(default=(), max_length=MOST_LOOKS)
 
 
-class LinkStats(_Message):
+class LinkStats(Message):
     """What the sender knows of a directed link; totals since it first sent, times of the sender.
 
     `bandwidth_bytes_per_s` and `rtt_s` (of the idle link) are measured from prompts' chunks and a
@@ -180,7 +181,7 @@ class LinkStats(_Message):
     stalled: bool = False
 
 
-class StageStats(_Message):
+class StageStats(Message):
     """One stage's counters since it became ready; gauges are of this moment.
 
     `decode_cap` is the most decodes a step may hold now (None: all), `micro_batches` what it
@@ -212,12 +213,12 @@ class StageStats(_Message):
     links: dict[str, LinkStats] = {}  # by the peer sent to
 
 
-class ObservedState(_Message):
+class ObservedState(Message):
     """What the agent sees of itself.
 
     `generation` is that of the desired state it acts on (also when that says: hold nothing).
     `loaded_ratio` is the share of the weights read so far, while loading. `also_serving`: earlier
-    generations that go on beside it, not retired yet.
+    generations that go on beside it, not retired yet. `weights`: what it fetches and serves.
     """
 
     generation: SmallCount
@@ -229,28 +230,37 @@ class ObservedState(_Message):
     end: int | None = None
     stage: StageStats | None = None
     instances: tuple[ObservedInstance, ...] = ()
+    weights: NodeWeights | None = None
 
 
-class Heartbeat(_Message):
+class Heartbeat(Message):
     """POST /api/v1/agent/heartbeat, every `heartbeat_interval_s`. `leaving`: it is the last one, as
-    the agent was told to end. `profiling`: of the order that the last answer gave."""
+    the agent was told to end. `profiling`: of the order that the last answer gave. `reach`: of
+    the endpoints that an answer named; null from agents of before, which are asked for none.
+    `looked`: what was found for the desired state's `looks`."""
 
     observed: ObservedState
     leaving: bool = False
     profiling: ProfilingProgress | None = None
+    reach: Reach | None = None
+    looked: tuple[LookAnswer, ...] = Field(default=(), max_length=MOST_LOOKS)
 
 
-class HeartbeatReply(_Message):
+class HeartbeatReply(Message):
     """The generation the web wants, so that a lost push is noticed at the next heartbeat.
 
     `profile`: what a node shall measure beside what it serves; null: nothing, or no longer.
+    `to_reach`: data endpoints of other processes to try, `to_measure`: to measure links to; null:
+    as before.
     """
 
     generation: int
     profile: ProfileOrder | None = None
+    to_reach: Endpoints | None = None
+    to_measure: LinksToMeasure | None = None
 
 
-class ServingPlan(_Message):
+class ServingPlan(Message):
     """What the coordinator serves: the deployed plan and where its stages listen.
 
     `emulated`: some of its nodes run no model but take its times from a profile. `placement` has
@@ -281,7 +291,7 @@ class ServingPlan(_Message):
     peers: tuple[PeerAddress, ...]
 
 
-class AdmittedKey(_Message):
+class AdmittedKey(Message):
     """An API key that opens the endpoint, and what it is held to; null: to nothing.
 
     `hash` is the hex HMAC-SHA256, under one of `CoordinatorDesired.peppers`, of the hex SHA-256 of
@@ -299,7 +309,7 @@ class AdmittedKey(_Message):
     tokens_today: Count = 0
 
 
-class CoordinatorDesired(_Message):
+class CoordinatorDesired(Message):
     """GET /api/v1/coordinator/desired. `api_key_hashes` are hex sha256 of whole keys that are held
     to nothing; `keys` are people's.
 
@@ -322,7 +332,7 @@ LATENCY_BOUNDS_S = (
 )  # fmt: skip
 
 
-class NodeTraffic(_Message):
+class NodeTraffic(Message):
     """What the coordinator knows of one node: estimate against room, tokens routed through it."""
 
     kv_estimate_token_layers: float = Field(ge=0)
@@ -331,7 +341,7 @@ class NodeTraffic(_Message):
     ready: bool
 
 
-class DrainProgress(_Message):
+class DrainProgress(Message):
     """How far a node is that shall be drained: so many `requests` still run through it. `needed`:
     no way leads around it, so that new ones do, too."""
 
@@ -339,7 +349,7 @@ class DrainProgress(_Message):
     needed: bool
 
 
-class KeySpending(_Message):
+class KeySpending(Message):
     """What one API key asked of a coordinator and was given since the process started."""
 
     requests: Count = 0
@@ -347,15 +357,43 @@ class KeySpending(_Message):
     output_tokens: Count = 0
 
 
-class CoordinatorReport(_Message):
+# Of the requests that are not over a report lists so many.
+MOST_REQUESTS_REPORTED = 50
+
+
+class LiveRequestState(StrEnum):
+    """How far a request is: it waits for a pipeline, reads its prompt, or writes."""
+
+    WAITING = "waiting"
+    PROMPT = "prompt"
+    WRITING = "writing"
+
+
+class ReportedRequest(Message):
+    """A request that is not over, `age_s` after it arrived.
+
+    `request` is the id that its trace will have; `nodes` are its pipeline, none while it waits.
+    """
+
+    request: str = Field(pattern=r"^[0-9a-f]{16}$")
+    state: LiveRequestState
+    age_s: float = Field(ge=0)
+    model_name: str = Field(max_length=120)
+    prompt_tokens: Count
+    output_tokens: Count
+    nodes: tuple[str, ...] = ()
+
+
+class CoordinatorReport(Message):
     """POST /api/v1/coordinator/report, about once a second. Totals since the process started.
 
     Percentiles cover the last `window_s` seconds and are null when nothing finished in it.
     `coming_generation` takes over when no stage is left in `coming_missing`, those that have not
     said that they serve it; null: no other plan is coming. Of `leaving_generation`, which it took
     over from, `leaving_requests` still run; null: all have gone. `draining`: every node that shall
-    be, as the desired state says. `refused_generation` cannot be served, as `message` says; what
-    served before may go on.
+    be, as the desired state says. `lost_nodes` have served and do not now; the text is how that was
+    noticed. `refused_generation` cannot be served, as `message` says; what served before may go on.
+    `reach` is as in `Heartbeat`.
     """
 
     generation: SmallCount
@@ -371,6 +409,8 @@ class CoordinatorReport(_Message):
     window_s: float = Field(gt=0)
     requests_running: SmallCount
     requests_waiting: SmallCount
+    # those that wait longest, then those that run longest
+    requests: tuple[ReportedRequest, ...] = Field(default=(), max_length=MOST_REQUESTS_REPORTED)
     requests_total: Count
     requests_failed_total: Count
     requests_rejected_total: Count
@@ -388,6 +428,7 @@ class CoordinatorReport(_Message):
     e2e_p95_s: float | None = None
     queue_p50_s: float | None = None
     nodes: dict[str, NodeTraffic] = {}
+    lost_nodes: dict[str, str] = {}
     instances: dict[str, InstanceTraffic] = {}
     # "source->target": tokens routed over the edge since start
     edge_tokens_total: dict[str, Count] = {}
@@ -398,3 +439,4 @@ class CoordinatorReport(_Message):
     traces: tuple[RequestTrace, ...] = ()
     links: dict[str, LinkStats] = {}  # by the stage sent to
     keys: dict[str, KeySpending] = {}  # by the public part of the key
+    reach: Reach | None = None

@@ -4,33 +4,31 @@
 those of the emulated machine; `time_scale` of ours pass for each of them.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from planner.domain.errors import InvalidProblem
 from planner.domain.layer_times import LayerTimes
 from planner.domain.model_spec import ModelSpec
 from planner.domain.profile import ComputeProfile
+from runtime.protocol.message import Message
 
 
 class EmulationRefused(Exception):
     """A file that describes no node; the message names it, what is wrong and the remedy."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class EmulatedLink(_Section):
+class EmulatedLink(Message):
     """The way to one peer, in one direction."""
 
     bandwidth_bytes_per_s: float = Field(gt=0)
     latency_s: float = Field(ge=0)
 
 
-class EmulatedNetwork(_Section):
+class EmulatedNetwork(Message):
     """The links of a node, or of the coordinator; a peer that `links` does not name is reached at
     once.
 
@@ -72,14 +70,17 @@ class Emulation(EmulatedNetwork):
             raise ValueError("validated to be there")
         return self.profile.layer_times
 
-    def pages(self, *, layers: int, page_tokens: int) -> int:
-        """KV pages of a node that holds so many layers. Raises EmulationRefused beyond its most."""
-        if not 1 <= layers <= self.profile.max_layers:
+    def pages(self, held: Collection[int], *, page_tokens: int) -> int:
+        """KV pages of a node that holds these layers. Raises EmulationRefused beyond its most."""
+        has_first, has_last = 0 in held, self.model.num_layers - 1 in held
+        most = self.profile.most_layers(has_first=has_first, has_last=has_last)
+        if not 1 <= len(held) <= most:
             raise EmulationRefused(
-                f"{layers} layers are assigned, profile {self.profile.name!r} holds at most "
-                f"{self.profile.max_layers}; give the node fewer"
+                f"{len(held)} layers are assigned, profile {self.profile.name!r} holds at most "
+                f"{most} there; give the node fewer"
             )
-        return int(self.profile.kv_capacity_token_layers[layers - 1]) // page_tokens
+        room = self.profile.kv_room_token_layers(len(held), has_first=has_first, has_last=has_last)
+        return int(room) // page_tokens
 
 
 NetworkT = TypeVar("NetworkT", bound=EmulatedNetwork)

@@ -6,11 +6,13 @@ they answer, and tells what it sent them.
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from planner.domain.instance import Backend
 from runtime.protocol.bounds import Count, SmallCount
 from runtime.protocol.instances import MOST_REQUESTS, InstanceName
+from runtime.protocol.message import Message
+from runtime.protocol.vllm_flags import check_vllm_flags
 
 MOST_SAID = 2000
 MOST_CERTIFICATE = 8000
@@ -18,14 +20,16 @@ Term = Annotated[float, Field(ge=0)]
 Terms = tuple[Term, Term, Term, Term]
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+def _allowed(words: tuple[str, ...]) -> tuple[str, ...]:
+    check_vllm_flags(words)
+    return words
 
 
-class AssignedInstance(_Message):
+class AssignedInstance(Message):
     """What an agent shall run, the same in every generation that wants it so, so that it goes on.
 
-    `gpus` are indices on the node. `api_key` is what its clients send.
+    `gpus` are indices on the node. `api_key` is what its clients send. `vllm_flags` are further
+    words of the command line if the backend is vLLM.
     """
 
     name: InstanceName
@@ -35,9 +39,10 @@ class AssignedInstance(_Message):
     gpus: tuple[SmallCount, ...] = Field(min_length=1)
     max_context_tokens: int | None = Field(default=None, ge=1)
     api_key: str = Field(min_length=1, repr=False)
+    vllm_flags: Annotated[tuple[str, ...], AfterValidator(_allowed)] = ()
 
 
-class ObservedInstance(_Message):
+class ObservedInstance(Message):
     """How an instance is: `condition` as in `runtime.instances.health`. `port`: where it answers on
     the host of the node's stages; null before it is known. `log_tail` is the end of its log while
     it is not ready, `progress` what that says of how much is loaded. With a `certificate` (PEM) it
@@ -54,7 +59,7 @@ class ObservedInstance(_Message):
     certificate: str = Field(default="", max_length=MOST_CERTIFICATE)
 
 
-class ServedInstance(_Message):
+class ServedInstance(Message):
     """An instance as a coordinator reaches it. `model` is the model's name there. More than
     `most_requests` wait in the coordinator's line, which is fair to keys, not in the engine's.
 
@@ -74,6 +79,7 @@ class ServedInstance(_Message):
     lists_model: bool = True
     has_metrics: bool = True
     tells_usage: bool = True
+    takes_cache_salt: bool = False
     certificate: str = Field(default="", max_length=MOST_CERTIFICATE)
 
 
@@ -83,7 +89,7 @@ def instance_url(host: str, port: int, *, certificate: str) -> str:
     return f"{scheme}://{at}:{port}"
 
 
-class InstanceTraffic(_Message):
+class InstanceTraffic(Message):
     """What a coordinator knows of an instance: requests there now, and answered since what it was
     told of the plan's instances last changed, how often it failed and why it did last, or what of
     its metrics is not understood, and how full it says it is.

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from planner.latency_model import Fit, LatencyModel
 from planner.routers.instance_choice import InstanceRouterName
 from planner.routers.load_aware import DEFAULT_THETA, MAX_THETA, InstanceSpeed
+from runtime.protocol.message import Message
 
 MAX_INSTANCES = 256
 MOST_REQUESTS = 256  # at an instance at once, as vLLM takes into a batch
@@ -31,11 +32,7 @@ class InstancesRefused(Exception):
     """A file that describes no instances; the message names it, what is wrong and the remedy."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class EngineTimes(_Section):
+class EngineTimes(Message):
     """Seconds: p1..p4 of a prefill (b tokens, b, tokens, 1), p5..p8 of a decode step likewise."""
 
     prefill: tuple[_Term, _Term, _Term, _Term]
@@ -45,7 +42,7 @@ class EngineTimes(_Section):
         return LatencyModel(prefill=_given(self.prefill), decode=_given(self.decode))
 
 
-class _Instance(_Section):
+class _Instance(Message):
     """What every instance has. `name` is also that of its log."""
 
     name: InstanceName
@@ -166,7 +163,7 @@ StartedInstance = VllmInstance | TransformersInstance | HelixInstance
 InstanceSpec = Annotated[StartedInstance | UrlInstance, Field(discriminator="backend")]
 
 
-class InstanceSet(_Section):
+class InstanceSet(Message):
     """The instances behind one model name, in order; see `planner.routers.instance_choice`.
 
     `api_key_hashes` are hex SHA-256 of the keys of those who may ask; `mean_output_tokens` is

@@ -1,36 +1,16 @@
 """Lines of a node's log, as its agent tells them to helixweb: few, short, and without secrets."""
 
-from enum import StrEnum
-
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from runtime.protocol.bounds import UnixTime
+from runtime.protocol.log_levels import LogLevel, LogSource
+from runtime.protocol.message import Message
 
 MAX_LINES = 100
 MAX_LINE_CHARS = 500
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class LogLevel(StrEnum):
-    """How much a line matters, the least first."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogSource(StrEnum):
-    """The process that wrote a line."""
-
-    AGENT = "agent"
-    STAGE = "stage"
-
-
-class LogLine(_Message):
+class LogLine(Message):
     """`at_s`: seconds since 1970 by the node's own clock."""
 
     at_s: UnixTime
@@ -39,7 +19,7 @@ class LogLine(_Message):
     text: str = Field(max_length=MAX_LINE_CHARS)
 
 
-class LogBatch(_Message):
+class LogBatch(Message):
     """POST /api/v1/agent/log: what is new, the oldest line first.
 
     A line may come twice when the answer to the first time was lost.

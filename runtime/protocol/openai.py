@@ -1,49 +1,37 @@
-"""The OpenAI dialect the coordinator speaks: requests and errors; answers are beside it.
+"""Requests and errors in the OpenAI dialect: a body is read, or refused with a reason.
 
-Strict on purpose: a parameter that would be ignored is refused by name, so that nobody believes it
-worked. Extensions: `top_k`, `min_p`, `repetition_penalty`, `stop_token_ids`, `return_token_ids`,
-`priority` (0 goes first; more steps back behind all who ask for less) and `helix` in answers.
+The parameters and the answers have files of their own beside it.
 """
 
+import difflib
 import json
 import re
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, StringConstraints, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ValidationError
 
 from runtime.protocol.complaints import complaint
-from runtime.protocol.openai_tools import (
-    MAX_TOOLS,
-    NamedTool,
-    Strict,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    forced_schema,
+from runtime.protocol.openai_parameters import (
+    ChatCompletionRequest,
+    ChatMessage,
+    GenerationRequest,
 )
+from runtime.protocol.openai_tools import NamedTool
 
-MAX_STOP_STRINGS = 4
-MAX_STOP_TOKEN_IDS = 64
-MAX_CHOICES = 8
-MAX_BIASES = 1024
-MAX_PARTS = 1024  # of one message's content
-# OpenAI's own parameters that this server does not have yet.
-# fmt: off
-_UNSUPPORTED = frozenset({
-    "audio", "best_of", "echo", "function_call", "functions", "metadata", "modalities",
-    "parallel_tool_calls", "prediction", "reasoning_effort", "service_tier", "store", "suffix",
-    "top_logprobs", "verbosity", "web_search_options",
-})
-# fmt: on
+# Parameters of OpenAI that would be answered wrongly, with what to use instead.
+_UNSUPPORTED = {
+    "audio": "remove it",
+    "function_call": "use 'tool_choice'",
+    "functions": "use 'tools'",
+    "top_logprobs": "use 'logprobs'",
+    "web_search_options": "remove it",
+}
+
+# What a chat template always gets, beside special tokens.
+_TEMPLATE_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt"})
 
 _TOKEN_ID = re.compile("[0-9]{1,10}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-
-StopString = Annotated[str, StringConstraints(min_length=1, max_length=256)]
-TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-# A body may hold a million of them, and every complaint costs more than what it complains of.
-TokenIds = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 
 
 class ApiError(Exception):
@@ -78,184 +66,15 @@ class ApiError(Exception):
         }
 
 
-class StreamOptions(Strict):
-    include_usage: bool = False
-
-
-class TextPart(Strict):
-    type: Literal["text"]
-    text: str
-
-
-class ChatMessage(Strict):
-    """`tool_calls` belong to the assistant, who may then say nothing else, and `tool_call_id` to
-    the role "tool", which answers one of them."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS)] | None = None
-    name: str | None = None
-    tool_calls: list[ToolCall] | None = Field(default=None, min_length=1)
-    tool_call_id: str | None = None
-
-    @property
-    def text(self) -> str:
-        if self.content is None:
-            return ""
-        if isinstance(self.content, str):
-            return self.content
-        return "".join(part.text for part in self.content)
-
-
-class JsonSchema(Strict):
-    """`schema` is what the answer follows; `strict` changes nothing, it always does."""
-
-    name: str
-    description: str | None = None
-    schema_: dict[str, Any] = Field(alias="schema")
-    strict: bool | None = None
-
-
-class ResponseFormat(Strict):
-    """`json_schema` is needed with the type of that name, and with it only."""
-
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchema | None = None
-
-
-def _not_too_many(biases: object) -> object:
-    """Counted before each is looked at."""
-    if isinstance(biases, dict) and len(biases) > MAX_BIASES:
-        raise PydanticCustomError(
-            "too_long",
-            "Dictionary should have at most {most} items, not {count}",
-            {"most": MAX_BIASES, "count": len(biases)},
-        )
-    return biases
-
-
-TokenBias = Annotated[float, Field(ge=-100, le=100)]
-Penalty = Annotated[float, Field(ge=-2, le=2)]
-
-
-class GenerationRequest(Strict):
-    """What both endpoints share."""
-
-    model: str
-    max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=0, lt=2**31)
-    seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
-    stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    user: str | None = None
-    n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
-    min_p: float | None = Field(default=None, ge=0, le=1)
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    repetition_penalty: float | None = Field(default=None, gt=0, le=10)
-    logit_bias: Annotated[dict[str, TokenBias], BeforeValidator(_not_too_many)] | None = None
-    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
-    response_format: ResponseFormat | None = None
-    return_token_ids: bool = False
-    priority: int = Field(default=0, ge=0, le=100)
-
-    @property
-    def token_limit(self) -> int | None:
-        """The most output tokens the client allows; None when it did not say."""
-        return self.max_tokens
-
-    @property
-    def stop_strings(self) -> tuple[str, ...]:
-        if self.stop is None:
-            return ()
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
-
-    @property
-    def alternatives(self) -> int | None:
-        """How many likely tokens are told with each token; None: no logprobs at all."""
-        return None
-
-    @property
-    def grammar(self) -> str:
-        """The JSON schema the answer must follow; empty: none."""
-        wanted = self.response_format
-        if wanted is None or wanted.type == "text":
-            return ""
-        schema = {"type": "object"} if wanted.json_schema is None else wanted.json_schema.schema_
-        return json.dumps(schema)
-
-    @property
-    def grammar_param(self) -> str:
-        """The parameter that `grammar` comes from."""
-        return "response_format"
-
-
-class ChatCompletionRequest(GenerationRequest):
-    """POST /v1/chat/completions."""
-
-    messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
-    max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31)
-    logprobs: bool | None = None
-    top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    tools: list[Tool] | None = Field(default=None, min_length=1, max_length=MAX_TOOLS)
-    tool_choice: ToolChoice | None = None
-
-    @property
-    def usable_tools(self) -> list[Tool]:
-        """The tools the model is told of."""
-        return [] if self.tool_choice == "none" else self.tools or []
-
-    @property
-    def forced_call(self) -> str:
-        """The JSON schema of the call that must be made; empty when none must."""
-        return forced_schema(self.tools or [], self.tool_choice or "auto")
-
-    @property
-    def grammar(self) -> str:
-        return self.forced_call or super().grammar
-
-    @property
-    def grammar_param(self) -> str:
-        return "tool_choice" if self.forced_call else super().grammar_param
-
-    @property
-    def alternatives(self) -> int | None:
-        return self.top_logprobs or 0 if self.logprobs else None
-
-    @property
-    def token_limit(self) -> int | None:
-        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-
-
-class CompletionRequest(GenerationRequest):
-    """POST /v1/completions. One prompt: text or token ids, bare or as a list of one."""
-
-    logprobs: int | None = Field(default=None, ge=0, le=5)
-    prompt: (
-        str
-        | TokenIds
-        | Annotated[list[str], Field(min_length=1, max_length=1)]
-        | Annotated[
-            list[TokenIds],
-            Field(min_length=1, max_length=1),
-        ]
+def model_not_found(name: object, *, available: str | None) -> ApiError:
+    """404 for a model that is not served; `available`: the one that is."""
+    told = "none yet; deploy one" if available is None else repr(available)
+    return ApiError(
+        status=404,
+        message=f"model {name!r} is not served here; available: {told}",
+        param="model",
+        code="model_not_found",
     )
-
-    @property
-    def alternatives(self) -> int | None:
-        return self.logprobs
-
-    @property
-    def single_prompt(self) -> str | list[int]:
-        """The prompt as text or token ids."""
-        if isinstance(self.prompt, str):
-            return self.prompt
-        head = self.prompt[0]
-        if isinstance(head, int):
-            return [token for token in self.prompt if isinstance(token, int)]
-        return head
 
 
 RequestT = TypeVar("RequestT", bound=GenerationRequest)
@@ -274,9 +93,9 @@ def parse_request(kind: type[RequestT], body: bytes) -> RequestT:
 
 
 def _parsed(kind: type[RequestT], raw: dict[str, object]) -> RequestT:
-    strange = next((name for name in raw if name not in kind.model_fields), None)
-    if strange is not None:
-        raise _unknown_parameter(kind, strange)
+    for name, value in raw.items():
+        if name not in kind.model_fields and value is not None:
+            raise _unknown_parameter(kind, name)
     try:
         request = kind.model_validate(raw)
     except ValidationError as error:
@@ -292,6 +111,13 @@ def _refuse_contradictions(request: GenerationRequest) -> None:
             "stream_options",
             "'stream_options' is only allowed with \"stream\": true; set stream or remove "
             "stream_options",
+        )
+    choices = request.n or 1
+    if request.best_of not in (None, 1, choices):
+        raise _contradiction(
+            "best_of",
+            f"'best_of' is {request.best_of} and 'n' is {choices}; every choice is returned: give "
+            "both the same value, or remove best_of",
         )
     wanted = request.response_format
     if wanted is not None and (wanted.type == "json_schema") != (wanted.json_schema is not None):
@@ -309,18 +135,25 @@ def _refuse_contradictions(request: GenerationRequest) -> None:
             )
     if not isinstance(request, ChatCompletionRequest):
         return
-    if request.top_logprobs is not None and not request.logprobs:
+    if request.top_logprobs and not request.logprobs:
         raise _contradiction(
             "top_logprobs",
             "'top_logprobs' is only allowed with \"logprobs\": true; set logprobs or remove "
             "top_logprobs",
         )
-    if None not in (request.max_tokens, request.max_completion_tokens):
+    limits = {request.max_tokens, request.max_completion_tokens} - {None}
+    if len(limits) > 1:
         raise _contradiction(
             "max_tokens",
             f"both 'max_tokens' ({request.max_tokens}) and 'max_completion_tokens' "
             f"({request.max_completion_tokens}) are given; they mean the same, keep one",
         )
+    for name in request.chat_template_kwargs or ():
+        if name in _TEMPLATE_VARIABLES or name.endswith("_token"):
+            raise _contradiction(
+                "chat_template_kwargs",
+                f"'chat_template_kwargs' sets {_cut(name)!r}, which the server sets; remove it",
+            )
     for index, message in enumerate(request.messages):
         _refuse_stray_fields(message, where=f"messages[{index}]")
     _refuse_tool_contradictions(request)
@@ -328,7 +161,7 @@ def _refuse_contradictions(request: GenerationRequest) -> None:
 
 def _refuse_stray_fields(message: ChatMessage, *, where: str) -> None:
     """What a message of its role must have or cannot have. Raises ApiError 400."""
-    if message.content is None and not message.tool_calls:
+    if message.content is None and message.refusal is None and not message.tool_calls:
         raise ApiError(
             status=400,
             message=f"required parameter '{where}.content' is missing; add it",
@@ -357,7 +190,7 @@ def _refuse_tool_contradictions(request: ChatCompletionRequest) -> None:
             raise _contradiction(
                 "tools", f"'tools' offers {name!r} more than once; give each function its own name"
             )
-    if choice not in (None, "none") and not names:
+    if choice not in (None, "none", "auto") and not names:
         raise _contradiction(
             "tool_choice", "'tool_choice' is only allowed with 'tools'; offer tools or remove it"
         )
@@ -411,10 +244,11 @@ def _read_json(body: bytes) -> dict[str, object]:
 
 def _unknown_parameter(kind: type[BaseModel], name: str) -> ApiError:
     if name in _UNSUPPORTED:
-        message = f"parameter {name!r} is not supported by this server; remove it"
+        message = f"parameter {name!r} is not supported by this server; {_UNSUPPORTED[name]}"
     else:
-        supported = ", ".join(sorted(kind.model_fields))
-        message = f"unknown parameter {_cut(name)!r}; remove it (supported: {supported})"
+        near = difflib.get_close_matches(_cut(name), kind.model_fields, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else "remove it"
+        message = f"unknown parameter {_cut(name)!r}; {remedy}"
     return ApiError(status=400, message=message, param=_cut(name), code="unknown_parameter")
 
 
@@ -455,8 +289,10 @@ def _cut(text: str) -> str:
 def _parameter_path(raw: object, location: tuple[int | str, ...]) -> str:
     """`messages[0].content`: the location without pydantic's names of union branches."""
     path = ""
-    for part in location:
+    for number, part in enumerate(location, start=1):
         if isinstance(raw, dict) and isinstance(part, str):
+            if part not in raw and number < len(location):
+                continue
             path += f".{part}"
             raw = raw.get(part)
         elif isinstance(raw, list) and isinstance(part, int):

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+IGNORED_HEADER = "X-HelixWeb-Ignored"  # names what a client gave and nothing depends on
+
 FinishReason = Literal["stop", "length"]
 ChoiceFinish = Literal["stop", "length", "tool_calls"]
 
@@ -97,6 +99,7 @@ class Choice(_Answer):
     message: AssistantMessage | None = None
     delta: AssistantMessage | None = None
     text: str | None = None
+    prompt_token_ids: tuple[int, ...] | None = None  # of a completion
     token_ids: tuple[int, ...] | None = None
     logprobs: ChatLogprobs | CompletionLogprobs | None = None
     finish_reason: ChoiceFinish | None = None
@@ -112,7 +115,7 @@ class Answer(_Answer):
     system_fingerprint: str
     choices: tuple[Choice, ...]
     usage: Usage | None = None
-    prompt_token_ids: tuple[int, ...] | None = None
+    prompt_token_ids: tuple[int, ...] | None = None  # of a chat
     helix: HelixExtension | None = None
 
     def as_dict(self) -> dict[str, Any]:

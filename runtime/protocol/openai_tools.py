@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
 
 MAX_TOOLS = 128
 _ANY_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
@@ -12,9 +12,40 @@ FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$
 
 
 class Strict(BaseModel):
-    """What a client sends: nothing unknown, nothing converted."""
+    """What a client sends: nothing unknown, nothing converted; null means not given."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, given: object) -> object:
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class _Ignored:
+    """Marks what is accepted although nothing depends on it."""
+
+
+IGNORED = _Ignored()
+Ignored = Annotated[Any, IGNORED]
+
+
+def ignored_in(request: BaseModel) -> set[str]:
+    """What a client gave that is ignored, as dotted paths without indices."""
+    found = set()
+    for name, field in type(request).model_fields.items():
+        value = getattr(request, name)
+        if value is None or name not in request.model_fields_set:
+            continue
+        if IGNORED in field.metadata:
+            found.add(name)
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, BaseModel):
+                found |= {f"{name}.{path}" for path in ignored_in(each)}
+    return found
 
 
 class Function(Strict):
@@ -25,11 +56,13 @@ class Function(Strict):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+    cache_control: Ignored = None
 
 
 class Tool(Strict):
     type: Literal["function"]
     function: Function
+    cache_control: Ignored = None
 
     def for_template(self) -> dict[str, Any]:
         """As chat templates of Hugging Face expect it."""
@@ -84,6 +117,8 @@ class ToolCall(Strict):
     id: str
     type: Literal["function"] = "function"
     function: CalledFunction
+    index: Ignored = None
+    cache_control: Ignored = None
 
     def for_template(self) -> dict[str, Any]:
         """As chat templates of Hugging Face expect it: the arguments as an object.

@@ -8,13 +8,15 @@ no file is left behind, and the system gives it back whatever ends the process.
 import atexit
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 # Linux, macOS and Windows give none of these to whoever asks for any, so that no connection of
 # another process is there first.
 PORTS = range(20_000, 30_000)
 _DRAWS = 50
 _HOLD_AT = "127.0.0.1"
+_TURN_PORT = 19_999
 
 _held: dict[int, socket.socket] = {}
 
@@ -57,9 +59,32 @@ def hold(port: int) -> bool:
     return True
 
 
+def is_held(port: int) -> bool:
+    """True if another process of this machine holds the number."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((_HOLD_AT, port))
+        except OSError:
+            return port not in _held
+    return False
+
+
+@contextmanager
+def machine_turn() -> Generator[bool]:
+    """While inside with True, no other process of this machine gets True: one measures links."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as holder:
+        try:
+            holder.bind((_HOLD_AT, _TURN_PORT))
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
 def bind_once(host: str, port: int) -> int:
     """The port, which is free again afterwards; any for 0. Raises OSError where it is not free."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))
         bound: int = probe.getsockname()[1]

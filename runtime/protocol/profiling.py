@@ -6,17 +6,16 @@ is. Nothing depends on one of them arriving: an order stands until its result wa
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from planner.domain.layer_times import LayerTimes
+from planner.domain.node_memory import KvMinimum, NodeMemory
 from runtime.protocol.bounds import Count, SmallCount
+from runtime.protocol.message import Message
 
 MOST_POINTS = 200
+MOST_CHECKED = 8
 MOST_LAYERS = 2000
-
-
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ProfilingPhase(StrEnum):
@@ -28,17 +27,7 @@ class ProfilingPhase(StrEnum):
     FAILED = "failed"
 
 
-class ProfileOrder(_Message):
-    """Measure what this node does with the checkpoint, for requests of about these lengths."""
-
-    id: SmallCount
-    checkpoint: str = Field(min_length=1)
-    mean_prompt_tokens: float = Field(gt=0)
-    mean_output_tokens: float = Field(gt=0)
-    max_context_tokens: int = Field(ge=2)
-
-
-class MeasuredPoint(_Message):
+class MeasuredPoint(Message):
     """One step, timed several times: the least of `runs` is `seconds`, the median `median_s`.
 
     `phase` is prompt or decode, `tokens` those of each prompt, or of each context of a decode.
@@ -53,7 +42,23 @@ class MeasuredPoint(_Message):
     runs: int = Field(ge=1)
 
 
-class FittedEquation(_Message):
+class ProfileOrder(Message):
+    """Measure what this node does with the checkpoint, for requests of about these lengths.
+
+    `kv_minimum`: KV cache that layers must leave room for, if a user chose it; null: the usual.
+    `check`: time these steps alone, as they were measured of a node of the same kind.
+    """
+
+    id: SmallCount
+    checkpoint: str = Field(min_length=1)
+    mean_prompt_tokens: float = Field(gt=0)
+    mean_output_tokens: float = Field(gt=0)
+    max_context_tokens: int = Field(ge=2)
+    kv_minimum: KvMinimum | None = None
+    check: tuple[MeasuredPoint, ...] = Field(default=(), max_length=MOST_CHECKED)
+
+
+class FittedEquation(Message):
     """Seconds of a step over `layers` layers: p0 b t + p1 b + p2 t + p3, and `several_s` more for
     two requests or more (`planner.latency_model`).
 
@@ -70,11 +75,14 @@ class FittedEquation(_Message):
     several_s: float = Field(default=0.0, ge=0)
 
 
-class NodeMeasurement(_Message):
+class NodeMeasurement(Message):
     """A compute profile and what it was made from.
 
+    `memory`: what the model's ends leave; null from agents that do not know of it.
     `nic_bytes_per_s`: what the network card says it does, null where it does not. `seconds` went
     by, of them `waited_s` for traffic; `repeated` measurements were made again since traffic came.
+    `checkpoint`, `dtype` and `bytes_per_layer` say what was measured. `interpolation_error`
+    estimates the largest relative error of decode steps between the sizes that were timed.
     """
 
     gpu: str = Field(max_length=120)
@@ -83,6 +91,7 @@ class NodeMeasurement(_Message):
     tokens_per_s: tuple[float, ...] = Field(max_length=MOST_LAYERS)
     kv_capacity_token_layers: tuple[float, ...] = Field(max_length=MOST_LAYERS)
     layer_times: LayerTimes
+    memory: NodeMemory | None = None
     prompt_fit: FittedEquation
     decode_fit: FittedEquation
     points: tuple[MeasuredPoint, ...] = Field(max_length=MOST_POINTS)
@@ -90,13 +99,21 @@ class NodeMeasurement(_Message):
     seconds: float = Field(default=0.0, ge=0)
     waited_s: float = Field(default=0.0, ge=0)
     repeated: SmallCount = 0
+    checkpoint: str = ""
+    dtype: str = Field(default="", max_length=40)
+    bytes_per_layer: float | None = Field(default=None, gt=0)
+    interpolation_error: float | None = Field(default=None, ge=0)
 
 
-class ProfilingProgress(_Message):
-    """How far the agent is with an order. `done` is a share; `message` why it waits or failed."""
+class ProfilingProgress(Message):
+    """How far the agent is with an order. `done` is a share; `message` why it waits or failed.
+
+    A whole measurement ends with `measurement`, a check with the steps that it timed.
+    """
 
     id: SmallCount
     phase: ProfilingPhase
     done: float = Field(default=0.0, ge=0, le=1.0)
     message: str = ""
     measurement: NodeMeasurement | None = None
+    checked: tuple[MeasuredPoint, ...] = Field(default=(), max_length=MOST_CHECKED)

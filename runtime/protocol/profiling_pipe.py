@@ -2,21 +2,21 @@
 
 The agent writes one `ProfilingLaunch`. Before each step that it times the child writes `Asking` and
 waits for a line: `go`, or `again` when traffic came while it timed the last one. At the end it
-writes `Measured`, or `CannotMeasure`, and exits. Logs go to stderr.
+writes `Measured`, `Checked` or `CannotMeasure`, and exits. Logs go to stderr.
 """
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from runtime.protocol.profiling import NodeMeasurement, ProfileOrder
+from runtime.protocol.message import Message
+from runtime.protocol.profiling import MeasuredPoint, NodeMeasurement, ProfileOrder
+from runtime.protocol.weight_access import WeightAccess
 
 GO, AGAIN = b"go\n", b"again\n"
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+class _Line(Message):
     def to_line(self) -> bytes:
         """One JSON object and a newline."""
         return self.model_dump_json().encode() + b"\n"
@@ -29,6 +29,7 @@ class ProfilingLaunch(_Line):
     memory_budget_bytes: int = Field(gt=0)
     relative_speed: float = Field(default=1.0, gt=0, le=1.0)
     threads: int = Field(default=1, ge=1)
+    weights: WeightAccess | None = None
 
 
 class Asking(_Line):
@@ -45,6 +46,13 @@ class Measured(_Line):
     measurement: NodeMeasurement
 
 
+class Checked(_Line):
+    """The steps of an order's `check`, as long as they took here."""
+
+    event: Literal["checked"] = "checked"
+    points: tuple[MeasuredPoint, ...]
+
+
 class CannotMeasure(_Line):
     """One line for people, with the remedy."""
 
@@ -52,10 +60,11 @@ class CannotMeasure(_Line):
     message: str
 
 
-ProfilingEvent = Annotated[Asking | Measured | CannotMeasure, Field(discriminator="event")]
-_EVENTS: TypeAdapter[Asking | Measured | CannotMeasure] = TypeAdapter(ProfilingEvent)
+_Event = Asking | Measured | Checked | CannotMeasure
+ProfilingEvent = Annotated[_Event, Field(discriminator="event")]
+_EVENTS: TypeAdapter[_Event] = TypeAdapter(ProfilingEvent)
 
 
-def parse_profiling_event(line: bytes) -> Asking | Measured | CannotMeasure:
+def parse_profiling_event(line: bytes) -> _Event:
     """Raises pydantic.ValidationError."""
     return _EVENTS.validate_json(line)

@@ -2,13 +2,10 @@
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from runtime.protocol.bounds import Count, SmallCount, UnixTime
-
-
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+from runtime.protocol.message import Message
 
 
 class PartKind(StrEnum):
@@ -29,7 +26,7 @@ class PartPhase(StrEnum):
     DECODE = "decode"
 
 
-class TracePart(_Message):
+class TracePart(Message):
     """`seconds` of the end-to-end time, `count` times. `to` is set for a transfer `node` -> `to`.
 
     The parts of a request follow one another: their sum is its end-to-end time.
@@ -43,7 +40,7 @@ class TracePart(_Message):
     count: Count
 
 
-class TraceRow(_Message):
+class TraceRow(Message):
     """A line of the time line: spans of one kind at one place.
 
     A span is (begins, ends, busy, count), the first two seconds after the arrival. Where many are
@@ -57,7 +54,7 @@ class TraceRow(_Message):
     spans: tuple[tuple[float, float, float, int], ...]
 
 
-class TraceStage(_Message):
+class TraceStage(Message):
     """A stage of the pipeline; layers [first, end)."""
 
     node: str
@@ -65,7 +62,7 @@ class TraceStage(_Message):
     end: int = Field(ge=1)
 
 
-class RequestTrace(_Message):
+class RequestTrace(Message):
     """One request. `request` is 16 hex digits; `arrived_at` Unix seconds; times in seconds.
 
     `outcome`: stop or length, cancelled by the client, or the code of the error it ended with.

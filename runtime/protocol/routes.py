@@ -9,12 +9,13 @@ from runtime.protocol.frame_error import FrameError
 _ROUTE_HEAD = struct.Struct("<BffIQIIB")  # hops, temperature, top_p, top_k, seed, ...
 _HOP = struct.Struct("<HH")  # first, end; the name follows
 _LENGTH = struct.Struct("<B")  # of a name in bytes
-# min_p, presence, frequency and repetition penalty, logprobs; how many of: biases, bytes of the
-# grammar, prompt ids, emitted ids, block digests
-_EXTENSION = struct.Struct("<ffffbHIIII")
+# min_p, presence, frequency and repetition penalty, logprobs, min_tokens; how many of: biases,
+# bytes of the grammar, prompt ids, emitted ids, block digests
+_EXTENSION = struct.Struct("<ffffbIHIIII")
 _BIAS = struct.Struct("<If")  # token id, bias
 
 MAX_HOPS = 255
+_NEVER = -1e30  # a bias; finite, so that a grammar which allows nothing else still has its way
 DIGEST_BYTES = 16
 
 
@@ -36,7 +37,8 @@ class Sampling:
     prompt as well, which come along as `prompt_ids` if it is on. `emitted_ids` are the tokens
     sampled before a request was begun anew, if its sampling depends on them. `logit_bias`:
     (token id, bias). `logprobs`: how many alternatives are told with each token, None: nothing.
-    `grammar`: a JSON schema the answer must follow; empty: none.
+    `grammar`: a JSON schema the answer must follow; empty: none. No stop token is among the first
+    `min_tokens`, unless the grammar leaves nothing else.
     """
 
     temperature: float
@@ -44,6 +46,7 @@ class Sampling:
     top_k: int
     seed: int
     max_tokens: int
+    min_tokens: int = 0
     stop_token_ids: tuple[int, ...] = ()
     min_p: float = 0.0
     presence_penalty: float = 0.0
@@ -66,6 +69,13 @@ class Sampling:
         """Whether a token depends on those before it by more than the model."""
         return self.has_penalties or bool(self.grammar)
 
+    def at(self, generated: int) -> "Sampling":
+        """How the token behind `generated` sampled ones is picked: `min_tokens` as biases."""
+        if generated >= self.min_tokens:
+            return self
+        stops = tuple((token_id, _NEVER) for token_id in self.stop_token_ids)
+        return replace(self, min_tokens=0, logit_bias=self.logit_bias + stops)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
@@ -73,7 +83,7 @@ class Route:
 
     `block_digests` name the whole blocks (page_tokens tokens) of its prompt, so that stages can
     share their pages; the first stage adds them, and the name of the coordinator that it has the
-    prompt from.
+    prompt from. As the coordinator sends it, there is at most one, which salts those.
     """
 
     hops: tuple[Hop, ...]
@@ -173,6 +183,7 @@ def encode_extension(route: Route) -> bytes:
                 sampling.frequency_penalty,
                 sampling.repetition_penalty,
                 -1 if sampling.logprobs is None else sampling.logprobs,
+                sampling.min_tokens,
                 len(sampling.logit_bias),
                 len(grammar),
                 len(sampling.prompt_ids),
@@ -190,14 +201,15 @@ def encode_extension(route: Route) -> bytes:
 
 
 # The extension of a route that needs none.
-_NO_EXTENSION = _EXTENSION.pack(0.0, 0.0, 0.0, 1.0, -1, 0, 0, 0, 0, 0)
+_NO_EXTENSION = _EXTENSION.pack(0.0, 0.0, 0.0, 1.0, -1, 0, 0, 0, 0, 0, 0)
 
 
 def decode_extension(view: memoryview, offset: int, route: Route) -> tuple[Route, int]:
     """`route` with the extension at `offset`, and where that ends. Raises as `decode_name`."""
-    min_p, presence, frequency, repetition, logprobs, biases, grammar, prompt, emitted, digests = (
-        _EXTENSION.unpack_from(view, offset)
+    min_p, presence, frequency, repetition, logprobs, min_tokens, *counts = _EXTENSION.unpack_from(
+        view, offset
     )
+    biases, grammar, prompt, emitted, digests = counts
     offset += _EXTENSION.size
     rest = biases * _BIAS.size + grammar + 4 * (prompt + emitted) + digests * DIGEST_BYTES
     if rest > len(view) - offset:
@@ -220,6 +232,7 @@ def decode_extension(view: memoryview, offset: int, route: Route) -> tuple[Route
         repetition_penalty=repetition,
         logit_bias=logit_bias,
         logprobs=None if logprobs < 0 else logprobs,
+        min_tokens=min_tokens,
         grammar=grammar_text,
         prompt_ids=prompt_ids,
         emitted_ids=emitted_ids,

@@ -1,25 +1,27 @@
 """JSON lines between an agent and its stage process, over the child's stdin and stdout.
 
 The agent writes one `StageLaunch` line and keeps stdin open; closing it means stop. The stage
-writes `StageEvent` lines: loading*, then ready, then stats once a second; or failed, and exits 1.
-After that the agent may write `AddOrder` lines, one generation each that is to be served beside:
-loading*, then ready, or cannot_add, while the others go on. Retired ends a generation at the
-coordinator's word. Logs go to stderr.
+writes `StageEvent` lines: loading and fetching*, then ready, then stats once a second; or failed,
+and exits 1. After that the agent may write `AddOrder` lines, one generation each that is to be
+served beside: loading and fetching*, then ready, or cannot_add, while the others go on. Retired
+ends a generation at the coordinator's word. Logs go to stderr.
 """
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from runtime.protocol.control import StageAssignment, StageStats
 from runtime.protocol.data_security import DataSecurity
+from runtime.protocol.endpoints import CurveKey, ListenEndpoint
+from runtime.protocol.message import Message
+from runtime.protocol.weight_access import WeightAccess
+from runtime.protocol.weight_fetch import WeightFetch
 
 LEAVE_WITHIN_S = 20.0
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+class _Line(Message):
     def to_line(self) -> bytes:
         """One JSON object and a newline."""
         return self.model_dump_json().encode() + b"\n"
@@ -31,19 +33,20 @@ class StageLaunch(_Line):
     `relative_speed` below 1 makes each step take 1/relative_speed as long (demo agents on one
     machine). Told to end by SIGTERM, it waits for `leave_within_s` at most until its requests go on
     elsewhere. `memory_budget_bytes` holds weights, activations and KV cache of all ranks together;
-    each has an equal part.
+    each has an equal part. Without `weights` none are fetched.
     """
 
     assignment: StageAssignment
     name: str = Field(min_length=1)
-    bind: str = Field(pattern=r"^(tcp|ipc)://.+")
+    bind: ListenEndpoint
     secret_key_file: str
-    public_key: str = Field(min_length=40, max_length=40)
+    public_key: CurveKey
     memory_budget_bytes: int = Field(gt=0)
     relative_speed: float = Field(default=1.0, gt=0, le=1.0)
     threads: int = Field(default=1, ge=1)
     data_security: DataSecurity = DataSecurity.CURVE
     leave_within_s: float = Field(default=LEAVE_WITHIN_S, gt=0)
+    weights: WeightAccess | None = None
 
 
 class AddOrder(_Line):
@@ -60,6 +63,13 @@ class LoadingEvent(_Line):
     generation: int = Field(ge=1)
     done_bytes: int = Field(ge=0)
     total_bytes: int = Field(ge=0)
+
+
+class FetchingEvent(_Line):
+    """How far the stage is with weights that were not on its machine, of all its generations."""
+
+    event: Literal["fetching"] = "fetching"
+    fetch: WeightFetch
 
 
 class ReadyEvent(_Line):
@@ -103,7 +113,15 @@ class CannotAddEvent(_Line):
     restart_helps: bool
 
 
-StageEvent = LoadingEvent | ReadyEvent | StatsEvent | FailedEvent | RetiredEvent | CannotAddEvent
+StageEvent = (
+    LoadingEvent
+    | FetchingEvent
+    | ReadyEvent
+    | StatsEvent
+    | FailedEvent
+    | RetiredEvent
+    | CannotAddEvent
+)
 
 _EVENT: TypeAdapter[StageEvent] = TypeAdapter(Annotated[StageEvent, Field(discriminator="event")])
 

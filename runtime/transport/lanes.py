@@ -101,7 +101,6 @@ class Lanes:
         self._dropped_peers: set[str] = set()
         self._measuring: Measuring | None = None
         self._closing = False
-        self._failure: BaseException | None = None
         # of this thread alone
         self._wakeup = Wakeup()
         self._reassemblies: dict[str, Reassembly] = {}
@@ -170,11 +169,9 @@ class Lanes:
             self.inbox_wakeup.wake()  # within the lock: awake only while something is there
 
     def take(self, most: int) -> list[Received]:
-        """What was received, oldest first. Raises RuntimeError when the thread has failed."""
+        """What was received, oldest first."""
         with self._lock:
             self.inbox_wakeup.clear()
-            if self._failure is not None:
-                raise RuntimeError("the lanes' thread has failed") from self._failure
             was_full = self._is_full
             taken = [self._inbox.popleft() for _ in range(min(most, len(self._inbox)))]
             self._inbox_bytes -= sum(memoryview(one.message.payload).nbytes for one in taken)
@@ -225,11 +222,6 @@ class Lanes:
         try:
             while self._turn(poller):
                 pass
-        except Exception as error:
-            logger.exception("the lanes' thread ends")
-            with self._lock:
-                self._failure = error
-            self.inbox_wakeup.wake()
         finally:
             for link in (*self._links.values(), *self._doomed):
                 link.close(poller)

@@ -43,9 +43,10 @@ class LostLinks:
         self._used: dict[str, PeerAddress] = {}
         self._told: frozenset[PeerAddress] = frozenset()  # replaced whole, read by the thread
         self._closing = False
-        self._failure: Exception | None = None  # of the thread
         self._wakeup = Wakeup()
-        self._thread = threading.Thread(target=self._run, name="lost links", daemon=True)
+        self._thread = threading.Thread(
+            target=self._tell_until_closed, name="lost links", daemon=True
+        )
         self._thread.start()
 
     def tell(self, coordinators: Iterable[PeerAddress]) -> None:
@@ -54,10 +55,7 @@ class LostLinks:
         self._wakeup.wake()
 
     def use(self, peer: str) -> None:
-        """Something is sent to `peer`: watch it. Called by one thread. Raises RuntimeError when
-        that which tells has failed."""
-        if self._failure is not None:
-            raise RuntimeError("the thread that tells of lost links has failed") from self._failure
+        """Something is sent to `peer`: watch it. Called by one thread."""
         if peer in self._used:
             return
         address = self._address_of(peer)
@@ -76,13 +74,6 @@ class LostLinks:
         self._wakeup.wake()
         self._thread.join()
         self._wakeup.close()
-
-    def _run(self) -> None:
-        try:
-            self._tell_until_closed()
-        except Exception as error:  # the last resort of a thread: whoever asks next is told
-            logger.exception("the thread that tells of lost links ends")
-            self._failure = error
 
     def _tell_until_closed(self) -> None:
         dealers: dict[PeerAddress, Any] = {}

@@ -87,7 +87,6 @@ class Watch:
         self._wanted: dict[str, PeerAddress] = {}
         self._news: list[Sighting] = []
         self._closing = False
-        self._failure: BaseException | None = None
         # of this thread alone
         self._own_wakeup = Wakeup()
         self._watched: dict[str, _Watched] = {}
@@ -104,11 +103,9 @@ class Watch:
         self._own_wakeup.wake()
 
     def take(self) -> list[Sighting]:
-        """The news, oldest first. Raises RuntimeError when the thread has failed."""
+        """The news, oldest first."""
         self.wakeup.clear()
         with self._lock:
-            if self._failure is not None:
-                raise RuntimeError("the watching thread has failed") from self._failure
             news, self._news = self._news, []
         return news
 
@@ -125,11 +122,6 @@ class Watch:
         try:
             while self._turn():
                 pass
-        except Exception as error:
-            logger.exception("the watching thread ends")
-            with self._lock:
-                self._failure = error
-            self.wakeup.wake()
         finally:
             for watched in self._watched.values():
                 watched.close()

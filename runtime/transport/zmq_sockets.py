@@ -16,6 +16,11 @@ HEARTBEAT_TIMEOUT_MS = 1500
 HEARTBEAT_TTL_MS = 2000
 # A refused peer is not told; it dials again after this long (libzmq's default is 30 s).
 HANDSHAKE_INTERVAL_MS = 2000
+# A firewall that drops packets answers nothing, and the kernel asks again at growing intervals
+# (25 s and more after a minute). So an attempt is given up and begun again: a link is back within
+# the sum of both once the firewall opens.
+CONNECT_TIMEOUT_MS = 1000
+RECONNECT_INTERVAL_MAX_MS = 500
 ZAP_DOMAIN = "helixweb"
 # Messages that may wait to be read from one connection. libzmq 4.3 aborts the process if heartbeats
 # close a connection that waits for its reader (zeromq/libzmq issue 3937). So many never wait where
@@ -80,7 +85,7 @@ def receiving_socket(
     most_waiting: int,
 ) -> Any:
     """The ROUTER that peers dial. Raises BindFailed."""
-    router = _socket(context, zmq.ROUTER, most_waiting)
+    router = _socket(context, zmq.ROUTER, most_waiting, endpoint=bind)
     if security is DataSecurity.CURVE:
         _set_keys(router, keys)
         router.curve_server = True
@@ -110,7 +115,7 @@ def sending_socket(
 ) -> Any:
     """A DEALER for `address`, which it is yet to be connected to: one lane, on which up to
     `most_waiting` wait to be sent."""
-    dealer = _socket(context, zmq.DEALER, most_waiting)
+    dealer = _socket(context, zmq.DEALER, most_waiting, endpoint=address.endpoint)
     dealer.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
     dealer.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
     dealer.setsockopt(zmq.HEARTBEAT_TTL, HEARTBEAT_TTL_MS)
@@ -128,13 +133,16 @@ def _set_keys(socket: Any, keys: KeyPair) -> None:
     socket.curve_secretkey = keys.secret_key.encode()
 
 
-def _socket(context: zmq.Context[Any], kind: int, most_waiting: int) -> Any:
+def _socket(context: zmq.Context[Any], kind: int, most_waiting: int, *, endpoint: str) -> Any:
     socket = context.socket(kind)
+    # Only for an IPv6 address: names would prefer it, although their machine may listen on IPv4.
+    socket.setsockopt(zmq.IPV6, int(endpoint.startswith("tcp://[")))
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, most_waiting)
     socket.setsockopt(zmq.RCVHWM, _MOST_UNREAD)
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_INTERVAL_MS)
     socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
     socket.setsockopt(zmq.RECONNECT_IVL, 50)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_INTERVAL_MAX_MS)
+    socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_TIMEOUT_MS)
     return socket

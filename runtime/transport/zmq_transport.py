@@ -232,7 +232,7 @@ class ZmqTransport:
             self._watch.close()
         self._lanes.close()
         self._authenticator.stop()
-        self._context.term()
+        self._context.destroy(linger=0)  # a socket that a failure left open would hold `term` up
 
     def _follow_coordinators(self) -> None:
         present = {
@@ -253,7 +253,7 @@ class ZmqTransport:
 
     def _dialled(self, address: PeerAddress, most_waiting: int) -> Any:
         dealer = self._socket_for(address, most_waiting)
-        dealer.connect(address.endpoint)
+        dealer.connect(address.endpoint)  # which was parsed: nothing is left to refuse
         return dealer
 
     def _socket_for(self, address: PeerAddress, most_waiting: int) -> Any:

@@ -1,12 +1,13 @@
 """What stage and dispatcher are told when one stage holds the whole model; pure."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.metadata import CONFIG, read_object
 from runtime.protocol.control import PeerAddress, ServingPlan, StageAssignment
 
 STAGE = "whole"
@@ -30,18 +31,20 @@ class Depth:
 
 def depth_of(checkpoint: Path) -> Depth:
     """Raises CannotServe."""
-    path = checkpoint / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = read_object(checkpoint, CONFIG) or {}
         config = config.get("text_config", config)
         return Depth(
             num_layers=int(config["num_hidden_layers"]),
             context_tokens=int(config["max_position_embeddings"]),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except CheckpointError as error:
+        raise CannotServe(str(error)) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CannotServe(
-            f"{path} does not say num_hidden_layers and max_position_embeddings ({error!r}); give "
-            "--checkpoint the directory of a Hugging Face checkpoint"
+            f"{checkpoint / CONFIG} does not say num_hidden_layers and max_position_embeddings "
+            f"({error!r}); give --checkpoint the directory of a Hugging Face checkpoint, or a GGUF "
+            "file"
         ) from error
 
 

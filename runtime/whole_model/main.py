@@ -27,14 +27,23 @@ from starlette.types import ASGIApp
 from planner.domain.cluster import COORDINATOR
 from planner.domain.errors import PlannerError
 from runtime.agent.data_address import AddressError, choose_port, data_endpoint
+from runtime.agent.gpus import CUDA_ORDER, find_gpus
 from runtime.agent.hardware import detect_hardware, gpu_budgets_bytes
 from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
-from runtime.command_numbers import port_number, positive_int, positive_seconds, ratio
+from runtime.command_numbers import (
+    SIZE_HELP,
+    port_number,
+    positive_int,
+    positive_seconds,
+    ratio,
+    size_bytes,
+)
 from runtime.coordinator.access import ApiKeys
 from runtime.coordinator.app import create_app
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.heap import bound_free_memory
+from runtime.coordinator.message_loops import receive_forever, see_forever
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
 from runtime.coordinator.serving import Serving
@@ -151,8 +160,11 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
     routing = Routing(name="iwrr", rng=random.SystemRandom(), clock=time.monotonic)
     dispatcher.serve(Serving(plan=plan, tokenizer=tokenizer, routing=routing))
     transport.set_peers((stage_peer,))
+    os.environ.update(CUDA_ORDER)
     hardware = detect_hardware(
-        memory_budget_bytes=options.memory_budget_bytes, relative_speed=options.relative_speed
+        memory_budget_bytes=options.memory_budget_bytes,
+        relative_speed=options.relative_speed,
+        gpus=[gpu.announced for gpu in find_gpus(os.environ)],
     )
     ended = asyncio.Event()
 
@@ -213,8 +225,8 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
                 requests=lambda: dispatcher.requests_here,
                 grace_s=options.shutdown_grace_s,
             ),
-            _receive_forever(transport, dispatcher),
-            _see_forever(transport, dispatcher),
+            receive_forever(transport, dispatcher),
+            see_forever(transport, dispatcher),
             _tick(dispatcher),
             _fail_at_end(ended, supervisor, assignment),
             outlive(serving),
@@ -234,18 +246,6 @@ async def _fail_at_end(
     failure = supervisor.local.failure
     said = "for no known reason" if failure is None else failure.message
     raise StageEnded(f"{assignment.model_name} is served no more: {said}")
-
-
-async def _receive_forever(transport: AsyncZmqTransport, dispatcher: Dispatcher) -> None:
-    while True:
-        for received in await transport.receive():
-            dispatcher.receive(received)
-
-
-async def _see_forever(transport: AsyncZmqTransport, dispatcher: Dispatcher) -> None:
-    while True:
-        for sighting in await transport.sightings():
-            dispatcher.see(sighting)
 
 
 async def _tick(dispatcher: Dispatcher) -> None:
@@ -295,14 +295,20 @@ def parse_options(argv: list[str]) -> Options:
         f"for clients that send the key in {API_KEY_VARIABLE}.",
     )
     add = parser.add_argument
-    add("--checkpoint", required=True, type=Path, help="directory of a Hugging Face checkpoint")
+    add(
+        "--checkpoint",
+        required=True,
+        type=Path,
+        help="directory of a Hugging Face checkpoint, or a GGUF file",
+    )
     add("--model-name", help="what clients ask for (default: the directory's name)")
     add("--host", default=LOOPBACK, help="address for clients (default %(default)s)")
     add("--port", type=port_number, default=8000, help="port for clients (default %(default)s)")
     add(
         "--memory-budget-bytes",
-        type=positive_int,
-        help="default: 90 %% of a GPU, or half of main memory",
+        type=size_bytes,
+        metavar="SIZE",
+        help=f"in {SIZE_HELP}; default: 90 %% of a GPU, or half of main memory",
     )
     add("--max-context-tokens", type=positive_int, help="default: that of the checkpoint")
     add("--relative-speed", type=ratio, default=1.0, help="below 1: slowed on purpose")

@@ -1,7 +1,7 @@
 // The only place that calls Plotly. A figure is JSON from helixweb/charts; colours that depend on the
 // theme are written there as "var(--name)" and resolved here, again when the theme changes.
 // What is in sight is painted at once, the rest when the browser has nothing else to do; what changes
-// out of sight is painted when it comes into sight.
+// out of sight, or is folded away, is painted when it comes into sight.
 "use strict";
 
 window.HelixCharts = (() => {
@@ -63,6 +63,29 @@ window.HelixCharts = (() => {
       },
     };
   };
+  // Plotly writes dates in English unless it is given the words of another language.
+  const language = document.documentElement.lang || "en";
+  if (!language.startsWith("en")) {
+    const names = (count, date, how) =>
+      Array.from({ length: count }, (_, index) => new Intl.DateTimeFormat(language, how).format(date(index)));
+    const day = (index) => new Date(2023, 0, 1 + index); // a Sunday first
+    const month = (index) => new Date(2023, index, 1);
+    const directive = ({ type, value }) =>
+      ({ year: "%Y", month: /^\d+$/.test(value) ? "%-m" : "%b", day: "%-d" })[type] ?? value;
+    const pattern = (how) =>
+      new Intl.DateTimeFormat(language, how).formatToParts(month(10)).map(directive).join("");
+    const [year, short, number] = [{ year: "numeric" }, { month: "short" }, { day: "numeric" }];
+    Plotly.register({
+      moduleType: "locale", name: language, dictionary: {},
+      format: {
+        days: names(7, day, { weekday: "long" }), shortDays: names(7, day, { weekday: "short" }),
+        months: names(12, month, { month: "long" }), shortMonths: names(12, month, short),
+        year: pattern(year), month: pattern({ ...year, ...short }),
+        dayMonth: pattern({ ...short, ...number }), dayMonthYear: pattern({ ...year, ...short, ...number }),
+      },
+    });
+    config.locale = language;
+  }
   // Plotly could find the room for labels by itself, but draws the chart two or three times to do so.
   const FONT = { family: "system-ui, sans-serif", size: 12 };
   const ruler = document.createElement("canvas").getContext("2d");
@@ -112,7 +135,7 @@ window.HelixCharts = (() => {
   }, { rootMargin: `${SOON_PX}px` });
   const isNear = (element) => {
     const { top, bottom } = element.getBoundingClientRect();
-    return bottom > -SOON_PX && top < innerHeight + SOON_PX;
+    return element.checkVisibility() && bottom > -SOON_PX && top < innerHeight + SOON_PX;
   };
   // Its size is set before it is painted, so that nothing below it moves then; on the element, not in
   // the layout: Plotly forgets the layout's size when the window changes.
@@ -134,7 +157,7 @@ window.HelixCharts = (() => {
   const whenIdle = window.requestIdleCallback
     ? (next) => requestIdleCallback(next, { timeout: 2000 }) : (next) => setTimeout(next, 50);
   const paintRest = (elements) => {
-    const next = elements.find((element) => element.isConnected && due.has(element) && !element.data);
+    const next = elements.find((element) => element.checkVisibility() && due.has(element) && !element.data);
     if (next) whenIdle(() => { if (due.has(next)) paint(next); paintRest(elements); });
   };
   // All at once: asking where one is has the browser lay out the page.
@@ -154,9 +177,9 @@ window.HelixCharts = (() => {
   };
   document.addEventListener("helix-theme", () => {
     colours.clear();
-    for (const element of figures.keys()) if (element.isConnected) paint(element);
+    for (const element of figures.keys()) if (element.checkVisibility()) paint(element); else due.add(element);
   });
-  addEventListener("beforeprint", () => { for (const element of due) paint(element); });
+  addEventListener("beforeprint", () => { for (const element of due) if (element.checkVisibility()) paint(element); });
   // <div class="chart" data-figure-json="id"> reads what json_script wrote.
   const start = (scope) => {
     const elements = [...(scope.querySelectorAll?.("[data-figure-json]") ?? [])];

@@ -6,7 +6,7 @@
   const url = document.currentScript.dataset.timeline;
   const chart = document.getElementById("timeline");
   const settled = () => !["deploying", "stopping"].includes(
-    document.querySelector("#deployment-status .badge")?.textContent,
+    document.getElementById("deployment-status").dataset.status,
   );
   let loading = false;
   let again = false;

@@ -1,10 +1,11 @@
-// The monitor: every sample moves the tiles, the lines, the bars and the table of nodes; when none
-// comes for a while, the page says so instead of showing the last ones as if they were of now.
+// The monitor, and the charts of the overview: every sample moves the tiles, the lines, the bars and
+// the table of nodes; when none comes for a while, the page says so instead of showing the last ones
+// as if they were of now.
 "use strict";
 
 (() => {
   const {
-    step, length, generation, maxFlow, forecast, age, silentAfter, simulated, cluster, range, kind,
+    step, length, generation, age, silentAfter, simulated, cluster, range, kind,
   } = document.currentScript.dataset;
   const maxPoints = 900;
   const tableRows = 60;
@@ -82,6 +83,7 @@
         ? HelixTexts.fill(gettext("Now: %(names)s."), { names: figure.data.map((line, index) => `${line.name} ${cell(values[index])} ${unit}`).join(", ") })
         : gettext("Nothing is measured now."));
       const body = document.querySelector(`#${id}-table tbody`);
+      if (!body) continue;
       for (const sample of due.slice(-tableRows)) {
         body.prepend(tableRow([HelixCharts.local(sample.at), ...valuesOf(sample).map(cell)]));
       }
@@ -147,11 +149,6 @@
     show("e2e-p95", latency(sample.e2e_p95_s));
     show("running", count(sample.running));
     show("waiting", count(sample.waiting));
-    // As Serving.efficiency does it.
-    const [measured, expected] = Number(forecast)
-      ? [sample.output_tokens_per_s, Number(forecast)]
-      : [sample.output_tokens_per_s + sample.prompt_tokens_per_s, Number(maxFlow)];
-    show("efficiency", percent(expected && known(sample.output_tokens_per_s) ? measured / expected : null));
     if (!sample.nodes) return; // left out of this sample
     const heard = Object.values(sample.nodes).filter((node) => node.kv_total_pages);
     const total = heard.reduce((sum, node) => sum + node.kv_total_pages, 0);
@@ -162,7 +159,7 @@
     if (!sample.nodes) return;
     rows(sample.nodes);
     bars("busy", sample.nodes, (node) => node?.busy_ratio ?? null,
-      (node) => (known(node?.busy_ratio) ? `${Math.round(node.busy_ratio * 100)}%` : "no report"));
+      (node) => (known(node?.busy_ratio) ? `${Math.round(node.busy_ratio * 100)}%` : gettext("no report")));
     bars("kv", sample.nodes, pagesUsed,
       (node) => (known(node?.kv_total_pages) ? HelixTexts.fill(gettext("%(kv_used_pages)s of %(kv_total_pages)s pages"), { kv_used_pages: count(node.kv_used_pages), kv_total_pages: count(node.kv_total_pages) }) : gettext("no report")));
     flowShares(sample.nodes);
@@ -182,7 +179,7 @@
   };
   const LIMITS = {
     "silent node": gettext("silent node"), "slow node": gettext("slow node"), "KV cache": gettext("KV cache"),
-    compute: gettext("compute"), link: gettext("link"), admission: gettext("admission"),
+    "host CPU": gettext("host CPU"), compute: gettext("compute"), link: gettext("link"), admission: gettext("admission"),
     nothing: gettext("nothing"), unknown: gettext("unknown"),
   };
   const showFinding = (finding) => {
@@ -225,17 +222,17 @@
     const isOther = event.detail.simulated !== (simulated === "true");
     if (heardAt === null || isOther || event.detail.generation > Number(generation)) { location.reload(); return; }
     heardAt = performance.now();
-    silence.hidden = true;
+    if (silence) silence.hidden = true;
     waiting.push(event.detail);
     if (waiting.length === 1) requestAnimationFrame(flush);
     if (event.detail.finding) hear(event.detail.finding);
-    if (chartsAreDue()) { redraw("heat"); redraw("flow-measured"); }
+    if (chartsAreDue()) for (const id of ["heat", "flow-measured", "flow-load"]) redraw(id);
   });
   setInterval(() => {
     if (heardAt === null) return;
     const silent = (performance.now() - heardAt) / 1000;
     show("age", ageText(silent));
-    if (silent > Number(silentAfter) && silence.hidden) {
+    if (silent > Number(silentAfter) && silence?.hidden) {
       silence.hidden = false;
       showNow({ nodes: {} });
       for (const id of Object.keys(lines)) {

@@ -22,16 +22,12 @@
     document.dispatchEvent(new CustomEvent("helix-theme"));
   });
 
-  // On a phone the pages' names are a line that is pushed aside: the present one is in sight.
-  const nav = document.querySelector(".nav");
-  const present = nav?.querySelector("[aria-current]");
-  const showPresent = () => {
-    nav.scrollLeft = present.offsetLeft - nav.offsetLeft - (nav.clientWidth - present.offsetWidth) / 2;
-  };
-  if (present) {
-    showPresent();
-    addEventListener("resize", showPresent);
-  }
+  // On a phone the pages' names are folded away.
+  const menu = document.getElementById("menu-toggle");
+  menu?.addEventListener("click", () => {
+    const isOpen = document.getElementById("menu").classList.toggle("open");
+    menu.setAttribute("aria-expanded", String(isOpen));
+  });
 
   // The browser's time zone, for the next page: the server writes times. What the settings page says
   // comes before it.
@@ -87,6 +83,26 @@
   document.addEventListener("toggle", reachSoon, true);
   addEventListener("resize", reachSoon);
 
+  // A fold that the reader opened or closed stays so when htmx replaces the part around it. One with
+  // a form is closed again by sending it.
+  const folds = new Map();
+  const foldName = (fold) => `${fold.closest("[id]")?.id} ${fold.firstElementChild.textContent.trim()}`;
+  document.addEventListener("click", (event) => {
+    const fold = event.target.closest("summary")?.parentElement;
+    if (fold) folds.set(foldName(fold), !fold.open);
+  });
+  document.addEventListener("submit", (event) => {
+    const fold = event.target.closest("details");
+    if (fold) folds.delete(foldName(fold));
+  });
+  const refold = () => {
+    for (const fold of folds.size ? document.querySelectorAll("details") : []) {
+      const isOpen = folds.get(foldName(fold));
+      if (isOpen !== undefined) fold.open = isOpen;
+    }
+  };
+  for (const name of ["htmx:afterSwap", "htmx:oobAfterSwap"]) document.addEventListener(name, refold);
+
   // Browsers have a clipboard only on https and loopback; elsewhere the text is selected and copied
   // as by hand.
   const copied = async (element) => {
@@ -115,10 +131,6 @@
     // Back from the next page, the browser may show this one as it left it.
     addEventListener("pageshow", () => { for (const button of buttons) button.disabled = false; }, { once: true });
   });
-
-  // On a narrow screen the sections scroll; the open one shall be seen.
-  const current = document.querySelector(".nav [aria-current]");
-  if (current) current.parentElement.scrollLeft = current.offsetLeft - current.parentElement.clientWidth / 2;
 
   const main = document.querySelector("main");
   const topics = main?.dataset.topics;

@@ -3,10 +3,12 @@
 import argparse
 import importlib.util
 import re
+import runpy
 import shlex
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,30 @@ def only_parsing(patch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+def is_command(text: str) -> bool:
+    """True for a program of ours with words after it; a program's name alone is a mention."""
+    words = text.split()
+    while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+        words.pop(0)
+    return len(words) > 1 and words[0] in PROGRAMS and not {"…", ">"} & set(words)
+
+
+def without_notation(command: str) -> str:
+    """A command with optional parts written out, the first of each choice taken, and a number where
+    the usage names one: `[--rings pcie|nvlink] [--seeds N ...]` is `--rings pcie --seeds 1`."""
+    plain = re.sub(r"[\[\]]| \.\.\.", "", command)
+    plain = re.sub(r"([\w-]+)(?:\|[\w-]+)+", r"\1", plain)
+    return re.sub(r"(?<= )[NS](?= |$)", "1", plain)
+
+
+def check_mention(command: str, *, patch: pytest.MonkeyPatch) -> None:
+    """Raises Wrong. Like `check`; but for a command of ours without any option, such as
+    `helixweb backup`, it is enough that there is one of that name. A benchmark must be complete."""
+    command = without_notation(command).partition(" | ")[0]
+    short = " -" not in command.replace(" -m ", " ") and "benchmarks" not in command
+    check(f"{command} --help" if short and not command.startswith("make") else command, patch=patch)
+
+
 def check(command: str, *, patch: pytest.MonkeyPatch) -> None:
     """Raises Wrong."""
     words = shlex.split(command)
@@ -68,12 +94,16 @@ def _by_argparse(main: Callable[[list[str]], object]) -> Callable[..., None]:
     def checker(words: list[str], patch: pytest.MonkeyPatch) -> None:
         said = StringIO()
         try:
-            with only_parsing(patch), redirect_stderr(said):
-                main(words)
+            with only_parsing(patch), redirect_stderr(said), redirect_stdout(StringIO()):
+                status = main(words)
         except Parsed:
             return
-        except SystemExit:
-            raise Wrong(said.getvalue().strip()) from None
+        except SystemExit as ended:
+            status = ended.code
+        if status in (0, None) and "--help" in words:
+            return
+        if said.getvalue():
+            raise Wrong(said.getvalue().strip())
         raise Wrong("nothing was parsed")
 
     return checker
@@ -163,8 +193,31 @@ def _pip(words: list[str], patch: pytest.MonkeyPatch) -> None:
                 raise Wrong(f"there are no extras {sorted(unknown)}")
 
 
+def _script(words: list[str], patch: pytest.MonkeyPatch) -> None:
+    """A program of `benchmarks`, by the path of its file: up to where it has parsed its options."""
+    path = ROOT / words[0]
+    if not path.is_file():
+        raise Wrong(f"there is no file {words[0]}")
+    if "ArgumentParser" not in path.read_text():
+        if words[1:]:
+            raise Wrong(f"{words[0]} takes no arguments")
+        return
+
+    def run(rest: list[str]) -> None:
+        with patch.context() as here:
+            here.setattr(sys, "argv", [str(path), *rest])
+            here.syspath_prepend(str(ROOT))
+            here.syspath_prepend(str(path.parent))
+            runpy.run_path(str(path), run_name="__main__")
+
+    _by_argparse(run)(words[1:], patch)
+
+
 def _module(words: list[str], patch: pytest.MonkeyPatch) -> None:
     name = words[0]
+    if name.startswith("benchmarks."):
+        _script([name.replace(".", "/") + ".py", *words[1:]], patch)
+        return
     if name in ("venv", "pip", "pytest"):
         gone = [
             word for word in words[1:] if word.startswith("tests/") and not (ROOT / word).exists()
@@ -188,4 +241,6 @@ CHECKERS: tuple[tuple[tuple[str, ...], Callable[..., None]], ...] = (
     ((".venv/bin/pip", "install"), _pip),
     (("pip", "install"), _pip),
     (("python", "-m"), _module),
+    (("python",), _script),
 )
+PROGRAMS = ("python", "helixweb", "helix-agent", "make")

@@ -69,7 +69,7 @@ class World:
         return Done(status=done.returncode, said=done.stdout + done.stderr)
 
 
-def _make_shims(folder: Path) -> None:
+def make_shims(folder: Path) -> None:
     folder.mkdir()
     for name, words in SHIMS.items():
         shim = folder / name
@@ -83,7 +83,7 @@ def console_world(folder: Path) -> Iterator[World]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     shims = folder / "bin"
-    _make_shims(shims)
+    make_shims(shims)
     env = {
         "HELIX_DATA_DIR": str(folder / "data"),
         "HELIX_URL": url,

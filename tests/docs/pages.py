@@ -20,6 +20,20 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted(written), *sorted(packaged)]
 
 
+def inline_commands(page: Path) -> Iterator[tuple[int, str]]:
+    """Line number and text of each inline code span and indented line outside fences."""
+    text = re.sub(r"^( *)```.*?^ *```", _blank, page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for span in re.finditer(r"`([^`]+)`", text):
+        yield text[: span.start()].count("\n") + 1, " ".join(span[1].split())
+    joined = re.sub(r"\\\n\s*", "", text)
+    for line in re.finditer(r"^ {4,}(?:\$ )?(\S.*)$", joined, flags=re.MULTILINE):
+        yield joined[: line.start()].count("\n") + 1, line[1].strip()
+
+
+def _blank(found: re.Match[str]) -> str:
+    return "\n" * found[0].count("\n")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """A fence of what a shell shows. `mark` is "run", "parse" or "not run", with what follows it
@@ -50,6 +64,17 @@ class Block:
                 here = re.search(r"<<-?\s*['\"]?(\w+)['\"]?", line)
                 until = here[1] if here else ""
         return found
+
+    @property
+    def expected(self) -> list[str]:
+        """Patterns of the lines that are no commands: what must be among what is said."""
+        text = re.sub(r"\\\n\s*", "", self.text)
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return [
+            r"\s+".join(".*".join(map(re.escape, word.split("…"))) for word in line.split())
+            for line in lines
+            if not line.startswith("$ ") and line != "…"
+        ]
 
 
 def blocks(page: Path, language: str = "console") -> Iterator[Block]:

@@ -11,16 +11,16 @@ Lines without `$` are what must be among what is said; … stands for anything.
 """
 
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.docs.command_lines import NotOurs, Wrong, check
+from tests.docs.command_lines import NotOurs, Wrong, check, check_mention, is_command
 from tests.docs.console_world import World, console_world
-from tests.docs.pages import ROOT, Block, blocks, pages
+from tests.docs.pages import ROOT, Block, blocks, inline_commands, pages
+from tests.installed import installed
 
 REASONS = {
     "installs software",
@@ -32,6 +32,12 @@ REASONS = {
     "needs another machine",
 }
 ALL = [block for page in pages() for block in blocks(page)]
+INLINE = [
+    (page, line, text)
+    for page in [*pages(), *sorted((ROOT / "benchmarks").rglob("README.md"))]
+    for line, text in inline_commands(page)
+    if is_command(text)
+]
 RUN = sorted({block.page for block in ALL if block.mark == "run"})
 
 
@@ -41,7 +47,7 @@ def of(page: Path) -> str:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    assert shutil.which("curl"), "the documentation asks with curl; apt-get install curl"
+    installed("curl")
     with console_world(tmp_path_factory.mktemp("console")) as made:
         yield made
 
@@ -87,6 +93,21 @@ def test_a_command_that_is_not_run_is_one_that_its_program_takes(
             pytest.fail(f"{block.where}: {command}\n{error}")
 
 
+@pytest.mark.parametrize(
+    ("page", "line", "command"),
+    INLINE,
+    ids=lambda value: value.name if isinstance(value, Path) else None,
+)
+def test_a_command_in_running_text_is_one_that_its_program_takes(
+    page: Path, line: int, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        check_mention(command, patch=monkeypatch)
+    except Wrong as error:
+        pytest.fail(f"{of(page)}:{line}: {command}\n{error}")
+
+
+@pytest.mark.processes
 @pytest.mark.parametrize("page", RUN, ids=of)
 def test_the_commands_of_a_page_do_what_it_says(page: Path, world: World) -> None:
     room = world.room(of(page).replace("/", "-"))
@@ -99,16 +120,5 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, world: World) -> Non
             done = world.run(command, room=room, env=env)
             assert done.status == 0, f"{block.where}: {command}\n{done.said[-2000:]}"
             said += done.said
-        for line in expected(block):
+        for line in block.expected:
             assert re.search(line, said), f"{block.where} should say {line}\n{said[-2000:]}"
-
-
-def expected(block: Block) -> list[str]:
-    """Patterns of the lines that are no commands."""
-    text = re.sub(r"\\\n\s*", "", block.text)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return [
-        r"\s+".join(".*".join(map(re.escape, word.split("…"))) for word in line.split())
-        for line in lines
-        if not line.startswith("$ ") and line != "…"
-    ]

@@ -42,6 +42,7 @@ class Fetches(HTMLParser):
             self.addresses.append(address)
 
 
+@pytest.mark.processes
 def test_showing_a_page_fetches_nothing_from_elsewhere(site: Path) -> None:
     seen = 0
     for page in site.rglob("*.html"):
@@ -56,6 +57,7 @@ def test_showing_a_page_fetches_nothing_from_elsewhere(site: Path) -> None:
         assert not re.search(r"@import|url\(\s*['\"]?(https?:)?//", style.read_text()), style
 
 
+@pytest.mark.processes
 def test_every_written_page_can_be_reached(site: Path) -> None:
     for page in pages():
         if DOCS not in page.parents:

@@ -37,7 +37,8 @@ ANSWERS = {
     "deployment-pause", "deployment-resume", "node-drain", "node-take-in",
     "alerts-bell", "alert-acknowledge", "alert-channel-test", "alert-channel-secret",
     "alert-silence-end", "alert-delivery-again",
-    "node-measure", "node-measure-cancel", "profile-export", "profile-version-use",
+    "cluster-measure", "node-measure", "node-measure-cancel", "profile-export",
+    "profile-version-use", "model-read",
 }  # fmt: skip
 
 

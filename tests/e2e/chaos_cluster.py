@@ -54,6 +54,7 @@ SIZES = TinySizes(
     intermediate_size=64,
     vocab_size=300,
     max_position_embeddings=512,
+    dtype="bfloat16",
 )
 LAYERS = {
     "first-1": (0, 2),

@@ -1,7 +1,4 @@
-"""Real servers and a real browser for the end-to-end tests; what is missing is a named skip.
-
-HELIX_TEST_REQUIRE (comma-separated: browser, postgres, redis) turns such a skip into a failure.
-"""
+"""Real servers and a real browser for the end-to-end tests."""
 
 import contextlib
 import os
@@ -17,29 +14,14 @@ from selenium import webdriver
 from helixweb.demo import local_cluster
 from tests.e2e import blank_database, chromium
 from tests.e2e.browsed_site import BrowsedSite
-from tests.e2e.servers import PostgresServer, RedisServer
-
-
-def require(what: str, *, found: bool, remedy: str) -> None:
-    """Skip with a reason where `what` is missing, or fail where it must not be."""
-    if found:
-        return
-    if what in os.environ.get("HELIX_TEST_REQUIRE", "").split(","):
-        pytest.fail(f"{what} is required here but missing; {remedy}")
-    pytest.skip(f"{what} is not installed; {remedy}")
-
-
-def _postgres_bin() -> Path | None:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if found:
-        return found[-1].parent
-    on_path = shutil.which("initdb")
-    return Path(on_path).parent if on_path else None
+from tests.e2e.servers import PostgresServer, RedisServer, postgres_binaries
+from tests.installed import require
+from tests.made_once import made_once
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    binaries = _postgres_bin()
+    binaries = postgres_binaries()
     require("postgres", found=binaries is not None, remedy="apt-get install postgresql")
     assert binaries is not None
     with contextlib.closing(PostgresServer(binaries)) as server:
@@ -68,20 +50,23 @@ def redis_url(redis: RedisServer) -> str:
 @pytest.fixture(scope="session")
 def trained_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of models with the demo's small trained Llama in it."""
-    models = tmp_path_factory.mktemp("models")
-    path = models / local_cluster.MODEL
-    subprocess.run(
-        [sys.executable, "-m", "runtime", "checkpoint", "--output", str(path)],
-        check=True, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    (path / "complete").touch()
-    return models
+
+    def make(models: Path) -> None:
+        path = models / local_cluster.TINY.name
+        subprocess.run(
+            [sys.executable, "-m", "runtime", "checkpoint", "--output", str(path)],
+            check=True, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        (path / "complete").touch()
+
+    return made_once(tmp_path_factory, "models", make)
 
 
 @pytest.fixture(scope="session")
 def blank_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The database of a site in which nothing is yet, to be copied."""
-    return blank_database.make(tmp_path_factory.mktemp("blank"))
+    folder = made_once(tmp_path_factory, "blank-database", blank_database.make)
+    return folder / blank_database.NAME
 
 
 @pytest.fixture(scope="module")

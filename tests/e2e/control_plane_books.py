@@ -15,10 +15,12 @@ def main(diary_text: str) -> None:
     import django
 
     django.setup()
+    from helixweb.common.actor import acting_for_site
     from helixweb.common.models import Event
 
     diary = json.loads(diary_text)
-    faults = [*_database(), *_tasks(), *_deployments(), *_change_log(diary)]
+    with acting_for_site():
+        faults = [*_database(), *_tasks(), *_deployments(), *_change_log(diary)]
     events = Event.objects.filter(topic__in=diary["topics"]).order_by("pk")
     print(json.dumps({"faults": faults, "events": list(events.values_list("pk", flat=True))}))
 

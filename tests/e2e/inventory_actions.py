@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 from selenium.webdriver.common.keys import Keys
 
-from tests.e2e.person import PATIENCE_S, Person
+from tests.e2e.person import PATIENCE_S, Person, look_like
 from tests.helixweb.conftest import TINY_PROBLEM
 
 World = dict[str, Any]
@@ -44,6 +44,7 @@ def look_of_pages(person: Person, theme: str) -> None:
     person.until(lambda: theme_of(person) == {"light": "dark", "dark": "light"}[theme])
     person.tap("#theme-toggle")
     keys(person)
+    menu(person, theme)
     person.open("/settings/")
     person.until(lambda: theme_of(person) == theme)
     person.find("body").send_keys(Keys.TAB)
@@ -51,6 +52,16 @@ def look_of_pages(person: Person, theme: str) -> None:
     assert skip.text == "Skip to content"
     skip.send_keys(Keys.ENTER)
     person.until(lambda: person.browser.current_url.endswith("#content"))
+
+
+def menu(person: Person, theme: str) -> None:
+    """Folded on a phone, in sight at a desk."""
+    width = person.browser.execute_script("return innerWidth")
+    look_like(person.browser, 390, theme)
+    assert not person.find("#menu a").is_displayed()
+    person.click("☰ Menu")
+    assert person.find("#menu a").is_displayed()
+    look_like(person.browser, width, theme)
 
 
 def keys(person: Person) -> None:
@@ -194,8 +205,10 @@ def join_a_machine(person: Person) -> None:
     """A command for a node, then one for the coordinator, without leaving the page."""
     person.fill("name", "tower", within="#join")
     person.click("Make a join command")
-    person.see("#join-command", "helix-agent join")
+    person.see("#join-command", "/join.sh | sh -s -- --token")
     person.copy(within="#join")
+    person.click("The agent is installed already")
+    person.see("#join details", "helix-agent join")
     person.tap("#join input[value=coordinator]")
     person.fill("name", "front", within="#join")
     person.click("Make another command")
@@ -208,6 +221,8 @@ def act_on_nodes(person: Person, world: World) -> None:
     person.see("#nodes", "added")
     person.click("added", within="#nodes")
     person.see("h1", "added")
+    person.click("Profiles and links")
+    person.click("Stages, messages, and changes")
     person.click("Edit", within=".page-head")
     person.fill("region", "elsewhere")
     person.click("Save")
@@ -310,7 +325,13 @@ def act_on_models_and_profiles(person: Person, world: World) -> None:
         "name": f"{world['name']}-other", "num_layers": "12", "bytes_per_layer": "1e6",
         "activation_bytes_per_token": "512",
     }  # fmt: skip
-    person.submit("/models/new", fields, "Create model")
+    person.open("/models/new")
+    person.fill("checkpoint", "/models/none")
+    person.see("#model-numbers", "/models/none")  # refused while it is typed
+    person.click("Numbers and options")
+    for name, text in fields.items():
+        person.fill(name, text)
+    person.click("Create model", within="main")
     person.see("h1", f"{world['name']}-other")
     person.click("Edit", within=".page-head")
     person.fill("checkpoint", "/models/other")
@@ -347,6 +368,10 @@ def find_profiles_out(person: Person, world: World) -> None:
     person.see("#profiling", "Measuring it for")
     person.click("Cancel the measurement")
     person.see("#profiling", "cancelled")
+    person.open(f"/clusters/{world['cluster']}/")
+    person.tap("#measuring [name=again]")
+    person.click("Measure all nodes")
+    person.see("#measuring", "ordered")
     profile = f"/profiles/{world['profile']}/"
     person.open(profile)
     person.tap("#versions summary")
@@ -375,6 +400,7 @@ def take_the_serving_cluster_down(person: Person, world: World) -> None:
     person.see("[role=alert]", "deployment")
     person.script_errors()
     person.open(f"/clusters/{world['cluster']}/")
+    person.tap("#reach summary")
     person.click("remove", within="#live-part")
     person.click("Remove coordinator")
     person.see("[role=status].note-box", "front is deleted.")

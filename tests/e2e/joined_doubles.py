@@ -1,12 +1,14 @@
 """Agents and a coordinator that only speak: they join over HTTP and do at once what is wanted."""
 
+import socket
 import threading
 import uuid
 from typing import Any
 
 import httpx
 
-from runtime.protocol.control import CoordinatorReport, Phase
+from runtime.protocol.control import CoordinatorReport
+from runtime.protocol.phases import Phase
 from tests.helixweb.process_doubles import HARDWARE, STATS
 
 _INTERVAL_S = 0.5
@@ -27,8 +29,10 @@ class JoinedDoubles:
         self._credentials: dict[str, str] = {}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._live, name="doubles")
-        for port, (name, token) in enumerate(tokens.items(), start=7001):
-            self._join(name, token, port=port)
+        # Real agents try the data ports of those that have joined.
+        self._ports = [socket.create_server(("127.0.0.1", 0)) for _ in tokens]
+        for listener, (name, token) in zip(self._ports, tokens.items(), strict=True):
+            self._join(name, token, port=listener.getsockname()[1])
 
     def __enter__(self) -> "JoinedDoubles":
         self._thread.start()
@@ -38,6 +42,8 @@ class JoinedDoubles:
         self._closing.set()
         self._thread.join()
         self._http.close()
+        for listener in self._ports:
+            listener.close()
 
     def _join(self, name: str, token: str, *, port: int) -> None:
         is_node = name != "coordinator"
@@ -85,4 +91,10 @@ class JoinedDoubles:
 
     def _report(self) -> None:
         headers = {"Authorization": f"Bearer {self._credentials['coordinator']}"}
-        self._http.post("coordinator/report", json=REPORT.model_dump(mode="json"), headers=headers)
+        desired = self._http.get("coordinator/desired", headers=headers)
+        if desired.status_code != httpx.codes.OK:
+            return
+        wanted = desired.json()
+        serves = {"generation": wanted["generation"], "serving": wanted["plan"] is not None}
+        report = REPORT.model_copy(update=serves).model_dump(mode="json")
+        self._http.post("coordinator/report", json=report, headers=headers)

@@ -47,12 +47,20 @@ def compute_a_plan(person: Person, world: World) -> None:
 
 def go_on_from_a_plan(person: Person, world: World) -> None:
     person.open(f"/plans/{world['run']}/")
+    person.click("How the search went")
     person.click("0.7 s")
     person.see("h1", "After 0.7 s")
     person.open(f"/plans/{world['run']}/")
+    person.click("Other throughputs of this plan")
+    person.see("#throughputs", "No placement on these machines")
+    person.click("Layers and compute of every node")
+    person.see("#layers-summary", "layers")
     person.fill("search_s", "0", within="#explanation")
     person.click("Search", within="#explanation")
-    person.see("#explanation", "What one more would bring")
+    more, values = "What one more would bring", "#marginal-values"
+    person.unfold(more, within="#explanation", css=values, words="+1")
+    for _ in range(2):  # it is open while something is simulated
+        person.click("Forecast in detail, simulations")
     person.click(
         "Cancel", within=f"#simulation-rows tr:has(#simulation-{world['simulation']}-progress)"
     )
@@ -93,9 +101,10 @@ def replan(person: Person, world: World) -> None:
 
 def imagine_another_cluster(person: Person, world: World) -> None:
     path = f"/plans/by-id/{world['plan']}/what-if"
-    person.submit(path, {"removed": "mini", "time_limit_s": "1"}, "Estimate")
+    fields = {"removed": "mini", "node": "laptop", "becomes": "big", "time_limit_s": "1"}
+    person.submit(path, fields, "Estimate")
     person.see("#worth", "Nodes with layers")
-    person.click("3 nodes", within="main")
+    person.click("Several changes of a kind, as text")
     person.click("Estimate and search")
     person.see("#run-state", "what if:")
     person.see("#run-state", "finished")
@@ -118,4 +127,6 @@ def compare(person: Person, world: World) -> None:
         person.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", box)
         box.click()
     person.click("Compare the chosen plans")
+    person.see("h1", "Compare 2 plans")
+    person.click("Compare", within="main")
     person.see("h1", "Compare 2 plans")

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,11 +35,24 @@ class Server(Protocol):
     def close(self) -> None: ...
 
 
+def postgres_binaries() -> Path | None:
+    """The folder of the newest PostgreSQL server's programs; None: none is installed."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if found:
+        return found[-1].parent
+    on_path = shutil.which("initdb")
+    return Path(on_path).parent if on_path else None
+
+
 class PostgresServer:
-    def __init__(self, binaries: Path) -> None:
+    """Survives a kill of its processes, though not of the machine; `settings` are added to its
+    command line."""
+
+    def __init__(self, binaries: Path, *, settings: Sequence[str] = ()) -> None:
         self.name = "postgresql"
         self._folder = Path(tempfile.mkdtemp(prefix="helixweb-postgres-"))
         self._binaries = binaries
+        self._settings = ("listen_addresses=127.0.0.1", "fsync=off", *settings)
         self._user: dict[str, Any] = {}
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             account = pwd.getpwnam("postgres")
@@ -54,15 +68,18 @@ class PostgresServer:
         self.start()
 
     def start(self) -> None:
-        settings = ["-p", str(self._port), "-k", self._folder, "-c", "listen_addresses=127.0.0.1"]
+        settings = [word for setting in self._settings for word in ("-c", setting)]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._binaries / "postgres", "-D", self._data, *settings, "-c", "fsync=off"],
+                [
+                    self._binaries / "postgres", "-D", self._data, "-p", str(self._port),
+                    "-k", self._folder, *settings,
+                ],
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
                 **self._user,
-            )
+            )  # fmt: skip
         deadline = time.monotonic() + _STARTS_WITHIN_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:

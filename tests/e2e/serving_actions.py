@@ -25,6 +25,7 @@ CONTENT = "return document.querySelector(arguments[0])?.textContent ?? ''"
 
 
 def act_on_what_serves(person: Person, world: World, chat: ChatDouble) -> None:
+    look_over(person, world)
     talk(person, world, chat)
     look_into_a_request(person, world)
     read_the_log(person, world)
@@ -33,6 +34,16 @@ def act_on_what_serves(person: Person, world: World, chat: ChatDouble) -> None:
     drain_and_pause(person, world)
     stop_and_deploy(person, world)
     watch(person, world)
+
+
+def look_over(person: Person, world: World) -> None:
+    person.open(f"/?cluster={world['cluster']}")
+    steps = "Getting to the first token: done"
+    person.unfold(steps, within="main", css="#first-token ol", words="Ask the model")
+    person.unfold("Clusters", within="main", css="#overview-clusters", words=world["name"])
+    person.click("Last events")
+    flow = "main section:has(#flow-load)"
+    person.unfold("As table", within=flow, css="#flow-load-table", words="tower")
 
 
 def talk(person: Person, world: World, chat: ChatDouble) -> None:
@@ -121,6 +132,8 @@ def watch(person: Person, world: World) -> None:
     person.click("1 hour")
     person.see("#live", "Live")
     person.click("As table, newest first")
+    person.click("Requests, TPOT, end to end, and all latencies")
+    person.click("Flow against the plan, bars of the nodes")
     # Charts of many samples are asked for every 15 s; for this page they have gone by.
     person.browser.execute_script(
         "const now = performance.now.bind(performance); performance.now = () => now() + 16000"
@@ -167,9 +180,9 @@ def asked_for(person: Person, path: str) -> bool:
 def repair(person: Person, world: World) -> None:
     """A node was lost, and another placement found: no, and yes."""
     person.open(f"/deployments/{world['frayed']}/")
-    person.see("#repair", "Lost: mini.")
+    person.see("#outage", "Lost: mini;")
     person.click("Leave the layers where they are")
-    person.see("#repair", "found and dismissed")
+    person.see("#outage", "found and dismissed")
     person.open(f"/deployments/{world['torn']}/")
     person.click("Deploy this placement")
     person.see("#deployment-status", "deploying")

@@ -25,7 +25,10 @@ def main(name: str, chat_url: str) -> None:
     import django
 
     django.setup()
-    print(json.dumps(make_world(name, chat_url=chat_url)))
+    from helixweb.common.actor import acting_for_site
+
+    with acting_for_site():
+        print(json.dumps(make_world(name, chat_url=chat_url)))
 
 
 def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
@@ -199,7 +202,8 @@ def _replanned(plan: Any, other: Any, *, user: Any, now: datetime) -> Any:
 def _all_ready(doubles: Any, plan: Any, *, generation: int) -> tuple[str, str]:
     """The ends of a link that the plan uses and whose source tells that it is slow."""
     from planner.serialization import plan_from_dict
-    from runtime.protocol.control import LinkStats, Phase
+    from runtime.protocol.control import LinkStats
+    from runtime.protocol.phases import Phase
     from tests.helixweb.process_doubles import STATS
 
     agents = doubles.used_agents
@@ -225,8 +229,8 @@ def _instances(cluster_name: str, *, user: Any, now: datetime) -> dict[str, Any]
     from helixweb.deployment.options import DeployOptions
     from helixweb.deployment.services import deploy
     from helixweb.inventory import services as inventory
-    from runtime.protocol.control import Phase
     from runtime.protocol.instance_orders import InstanceTraffic
+    from runtime.protocol.phases import Phase
     from tests.helixweb.instance_doubles import Instances, beat_all, told
 
     cluster = inventory.import_problem_document(_problem(), user=user, cluster_name=cluster_name)
@@ -278,7 +282,7 @@ def _some_log(agent: Any, *, now: datetime) -> None:
 
 
 def _one_fails(doubles: Any, *, generation: int) -> None:
-    from runtime.protocol.control import Phase
+    from runtime.protocol.phases import Phase
 
     first, *others = doubles.used_agents.values()
     first.beat(Phase.FAILED, generation=generation, message=FAILURE)
@@ -292,14 +296,20 @@ def _offered(cluster_name: str, *, user: Any, now: datetime) -> Any:
     from helixweb.deployment.options import DeployOptions
     from helixweb.deployment.services import deploy
     from helixweb.inventory import services as inventory
-    from runtime.protocol.control import Phase
+    from helixweb.inventory.models import Replanning
+    from runtime.protocol.phases import Phase
     from tests.helixweb.process_doubles import FakeCluster, make_plan
 
     cluster = inventory.import_problem_document(_problem(), user=user, cluster_name=cluster_name)
+    cluster.replanning = Replanning.ASK
+    cluster.save()
     doubles = FakeCluster(cluster, user)
     deployment = deploy(doubles.plan, user=user, options=DeployOptions(), now=now)
     for agent in doubles.used_agents.values():
         agent.beat(Phase.READY, generation=deployment.generation)
+    doubles.coordinator.report(
+        generation=deployment.generation, lost_nodes={LOST: "its process has ended"}
+    )
     found = make_plan(cluster, without=LOST)
     run = _finished_run(found, user=None, now=now)
     found.delete()

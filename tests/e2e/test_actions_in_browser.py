@@ -35,7 +35,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 
 @pytest.mark.parametrize(
-    ("name", "width", "theme"), [("desk", 1280, "light"), ("phone", 390, "dark")]
+    ("name", "width", "theme"),
+    [("desk", 1280, "light"), pytest.param("phone", 390, "dark", marks=pytest.mark.long)],
 )
 def test_every_action_does_what_it_says(
     browsed_site: BrowsedSite, browser: webdriver.Chrome, name: str, width: int, theme: str
@@ -75,6 +76,7 @@ def go_in(person: Person, world: dict[str, Any]) -> None:
     person.open(link)
     person.click("Log in")
     person.see("h1", "Overview")
+    person.click("Getting to the first token: done")
     person.open(link)
     person.click("Log in")
     person.see("h1", "This link no longer works")

@@ -14,7 +14,7 @@ PATIENCE_S = 300
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 CHARTS = Path(__file__).resolve().parents[2] / "static" / "js" / "charts.js"
 PAGE = """<!doctype html>
-<html data-zone="Asia/Tokyo"><head><meta charset="utf-8">
+<html lang="zh-hans" data-zone="Asia/Tokyo"><head><meta charset="utf-8">
 <style>:root {{ --text: #111; --line: #ccc; }} .chart {{ height: 200px; }}</style>
 <script src="{plotly}"></script><script src="{charts}"></script></head>
 <body>{body}</body></html>"""
@@ -101,6 +101,10 @@ def test_marks_of_moments_stand_where_the_lines_say_they_are(
         " layout.shapes[0].x1, layout.annotations[0].x]"
     )
     assert drawn == ["2026-03-01 21:00:00"] * 5
+    ticks = browser.execute_script(
+        "return [...document.querySelectorAll('#top .xtick text')].map((tick) => tick.textContent)"
+    )
+    assert any("2026年3月1日" in tick for tick in ticks), ticks
 
 
 def test_long_names_of_nodes_have_room_beside_their_bars(

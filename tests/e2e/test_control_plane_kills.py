@@ -183,6 +183,7 @@ def work_under_fire(day: Day, *, kills: int, seed: int, mean_s: float) -> str:
     )
 
 
+@pytest.mark.chaos
 def test_three_kills_lose_and_repeat_nothing(tmp_path: Path, blank_sqlite: Path) -> None:
     blank_database.put(blank_sqlite, tmp_path / "data")
     with ControlPlane.running(tmp_path) as plane, ExitStack() as stack:

@@ -12,10 +12,12 @@ import psutil
 import pytest
 
 from helixweb.demo import local_cluster
-from helixweb.demo.local_cluster import Checkpoint, LocalNode
+from helixweb.demo.local_cluster import LocalNode
 from helixweb.demo.processes import Processes, free_port
-from helixweb.demo.scenario import PATIENCE_S, QUESTION, Places, Scenario, Timings, answers_ok
+from helixweb.demo.scenario import PATIENCE_S, Places, Scenario, Timings, answers_ok
 from helixweb.demo.site import Site
+from runtime.models.config import read_config
+from runtime.profiler.main import model_numbers
 from tests.e2e import blank_database
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,10 +98,11 @@ def words_of(answer: httpx.Response) -> str:
     return str(answer.json()["choices"][0]["message"]["content"])
 
 
-def import_cluster(site: Site, checkpoint: Checkpoint) -> int:
+def import_cluster(site: Site, checkpoint: Path) -> int:
     """Two machines that hold the model and two that hold half, with made-up speeds: what they write
     is not measured here."""
-    layers = checkpoint.num_layers
+    numbers = model_numbers(local_cluster.TINY.name, read_config(checkpoint))
+    layers = numbers["num_layers"]
 
     def profile(most: int) -> dict[str, Any]:
         return {
@@ -111,7 +114,7 @@ def import_cluster(site: Site, checkpoint: Checkpoint) -> int:
             "instance_times": {"1": {"prefill": [1e-4, 0, 0, 1e-3], "decode": [0, 2e-3, 0, 1e-3]}},
         }
 
-    document = local_cluster.problem(checkpoint, {})
+    document = local_cluster.problem(local_cluster.TINY, {"model": numbers, "compute_profiles": {}})
     document |= {
         "compute_profiles": {"whole": profile(layers), "half": profile((layers + 1) // 2)},
         "nodes": [
@@ -127,7 +130,7 @@ def import_cluster(site: Site, checkpoint: Checkpoint) -> int:
     (model,) = site.results("models/")
     site.patch(
         f"models/{model['id']}/",
-        {"checkpoint": str(checkpoint.path), "max_context_tokens": 512},
+        {"checkpoint": str(checkpoint), "max_context_tokens": 512},
     )
     return cluster_id
 
@@ -168,8 +171,8 @@ def ask(scenario: Scenario, http: httpx.Client) -> httpx.Response:
     answer = http.post(
         f"{scenario.places.coordinator_url}/v1/chat/completions",
         json={
-            "model": local_cluster.MODEL,
-            "messages": [{"role": "user", "content": QUESTION}],
+            "model": local_cluster.TINY.name,
+            "messages": [{"role": "user", "content": local_cluster.TINY.questions[0]}],
             "temperature": 0,
             "max_tokens": 8,
         },

@@ -138,7 +138,9 @@ print(create_api_key(name="e2e", user=ada, scopes=["read", "write"]).secret)
 """
 BACKENDS = [
     "sqlite",
-    pytest.param("postgres-redis", marks=[pytest.mark.postgres, pytest.mark.redis]),
+    pytest.param(
+        "postgres-redis", marks=[pytest.mark.postgres, pytest.mark.redis, pytest.mark.long]
+    ),
 ]
 
 

@@ -14,10 +14,13 @@ from typing import Any
 
 import httpx
 import psutil
+import psycopg
 import pytest
 
 from helixweb.demo.processes import free_port
 from helixweb.operations.site_processes import answers
+from tests.certificate import write_certificate
+from tests.e2e import blank_database
 from tests.shaped_links.network import require_shaping
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,9 +161,8 @@ def test_one_command_runs_a_site_that_mends_itself_and_ends_whole(tmp_path: Path
 def test_two_variables_give_it_postgresql_and_redis(
     tmp_path: Path, postgres_url: str, redis_url: str
 ) -> None:
-    subprocess.run(
-        ["psql", postgres_url, "-qc", "CREATE DATABASE up_test"], check=True, timeout=PATIENCE_S
-    )
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE up_test")
     database = postgres_url.rpartition("/")[0] + "/up_test"
     services = {"DATABASE_URL": database, "REDIS_URL": redis_url}
     with started(tmp_path / "data", services) as up:
@@ -185,10 +187,11 @@ ip -s -j link show out
 
 
 @pytest.mark.e2e
-def test_it_needs_no_network_and_looks_for_none(tmp_path: Path) -> None:
+def test_it_needs_no_network_and_looks_for_none(tmp_path: Path, blank_sqlite: Path) -> None:
     """In a namespace with loopback and one interface that leads nowhere and counts packets; what
     it counts is shown at last by a packet to somewhere else."""
     require_shaping()
+    blank_database.put(blank_sqlite, tmp_path / "data")
     command = [
         sys.executable, "-m", "helixweb.command_line", "up", "--data", str(tmp_path / "data"),
         "--check",
@@ -208,16 +211,10 @@ def test_it_needs_no_network_and_looks_for_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
-def test_it_speaks_https_with_a_certificate_of_its_own(tmp_path: Path) -> None:
+def test_it_speaks_https_with_a_certificate_of_its_own(tmp_path: Path, blank_sqlite: Path) -> None:
+    blank_database.put(blank_sqlite, tmp_path / "data")
     certificate, key = tmp_path / "chain.pem", tmp_path / "key.pem"
-    subprocess.run(
-        [
-            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj",
-            "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
-            "-keyout", str(key), "-out", str(certificate),
-        ],
-        check=True, capture_output=True, timeout=PATIENCE_S,
-    )  # fmt: skip
+    write_certificate(certificate, key, host="localhost")
     tls = ("--tls-certificate", str(certificate), "--tls-key", str(key), "--role", "web")
     with started(tmp_path / "data", words=tls) as up:
         trusted = ssl.create_default_context(cafile=str(certificate))

@@ -20,12 +20,13 @@ from helixweb.demo.check import Reference
 from helixweb.demo.processes import Processes, free_port
 from helixweb.demo.scenario import MAX_TOKENS, Places, Scenario, Timings
 from helixweb.demo.site import Site
+from tests.e2e import blank_database
 from tests.e2e.person import PATIENCE_S, Person
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL_OF = {"mixed24": "llama-70b-like", local_cluster.CLUSTER: local_cluster.MODEL}
+MODEL_OF = {"mixed24": "llama-70b-like", local_cluster.CLUSTER: local_cluster.TINY.name}
 NODE_OF_RANKS = "tower"
-QUESTIONS = ["What is HelixWeb?", "What is a pipeline?", "Where did this answer run?"]
+QUESTIONS = list(local_cluster.TINY.questions)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -33,7 +34,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 @pytest.fixture(
     params=[
         "sqlite-filesystem",
-        pytest.param("postgres-redis", marks=[pytest.mark.postgres, pytest.mark.redis]),
+        pytest.param(
+            "postgres-redis", marks=[pytest.mark.postgres, pytest.mark.redis, pytest.mark.long]
+        ),
     ]
 )
 def services(request: pytest.FixtureRequest) -> dict[str, str]:
@@ -47,7 +50,12 @@ def services(request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 @pytest.fixture
-def scenario(tmp_path: Path, services: dict[str, str], trained_models: Path) -> Iterator[Scenario]:
+def scenario(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    services: dict[str, str],
+    trained_models: Path,
+) -> Iterator[Scenario]:
     """A site that runs; nodes are started by the test."""
     places = Places(
         data_dir=tmp_path,
@@ -56,10 +64,29 @@ def scenario(tmp_path: Path, services: dict[str, str], trained_models: Path) -> 
         coordinator_port=free_port(),
     )
     env = {**places.env, "DATABASE_URL": "", "REDIS_URL": "", **services}
+    if not services:
+        database = request.getfixturevalue("blank_sqlite")
+        blank_database.put(database, Path(env["HELIX_DATA_DIR"]))
     with Processes(log_dir=tmp_path / "logs", cwd=ROOT, env=env) as processes:
         scenario = Scenario(places, processes, Timings())
         scenario.start_web()
         yield scenario
+
+
+@pytest.fixture(scope="module")
+def expected(trained_models: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
+    """Token ids of the answers by `transformers`, which do not depend on the services."""
+    reference = Reference(
+        checkpoint=trained_models / local_cluster.TINY.name,
+        questions=QUESTIONS,
+        max_tokens=MAX_TOKENS,
+        log=tmp_path_factory.mktemp("reference") / "reference.log",
+        cwd=ROOT,
+    )
+    try:
+        return reference.token_ids()
+    finally:
+        reference.stop()
 
 
 @pytest.fixture
@@ -74,7 +101,7 @@ def test_a_person_goes_from_login_to_a_chat_answer(
     browser: webdriver.Chrome,
     closing: ExitStack,
     services: dict[str, str],
-    tmp_path: Path,
+    expected: list[list[int]],
 ) -> None:
     person = Person(browser, scenario.places.web_url)
     browser.get(scenario.login_link())
@@ -82,8 +109,9 @@ def test_a_person_goes_from_login_to_a_chat_answer(
     person.see("h1", "Overview")
 
     import_the_mixed_cluster(person)
-    compute_a_plan(person, cluster="mixed24", time_limit_s=5)
+    compute_a_plan(person, cluster="mixed24", time_limit_s=2)
     person.see("#deploy", "This plan cannot be deployed yet")
+    a_part_may_be_replaced_while_it_is_fetched(person)
 
     site, key = scenario.connect()
     closing.callback(site.close)
@@ -93,15 +121,6 @@ def test_a_person_goes_from_login_to_a_chat_answer(
     compute_a_plan(person, cluster=local_cluster.CLUSTER, time_limit_s=10)
     deploy(person)
 
-    reference = Reference(
-        checkpoint=checkpoint.path,
-        questions=QUESTIONS,
-        max_tokens=MAX_TOKENS,
-        log=tmp_path / "reference.log",
-        cwd=ROOT,
-    )
-    closing.callback(reference.stop)
-    expected = reference.token_ids()
     chat_in_the_playground(person)
     watch_the_numbers_rise(person, lambda: stream_all(scenario, key))
     assert stream_all(scenario, key) == expected
@@ -139,8 +158,34 @@ def compute_a_plan(person: Person, *, cluster: str, time_limit_s: int) -> None:
     person.see("#run-state", "finished")
     rows = person.browser.find_elements(By.CSS_SELECTOR, "#curve-table tbody tr")
     assert len(rows) >= 2
+    person.click("Layers and compute of every node")
+    person.click("How the search went")
     for chart in ("flow", "layers", "utilisation", "curve"):
         person.until(lambda chart=chart: person.find(f"#{chart} .main-svg").is_displayed())
+
+
+def a_part_may_be_replaced_while_it_is_fetched(person: Person) -> None:
+    """The page of a run fetches itself whole and its simulations alone, in either order.
+
+    Folds that the person opened stay open.
+    """
+    person.browser.execute_script(
+        """
+        window.answered = 0;
+        document.addEventListener("htmx:afterRequest", () => { window.answered += 1; });
+        const turns = setInterval(() => {
+          if (window.answered >= 12) clearInterval(turns);
+          document.dispatchEvent(new CustomEvent("helix:plan-run"));
+          document.dispatchEvent(new CustomEvent("helix:simulation"));
+        }, 100);
+        """
+    )
+    person.until(lambda: person.browser.execute_script("return window.answered") >= 12)
+    assert person.find("#headline .value").text
+    assert person.find("#flow .main-svg").is_displayed()
+    assert person.find("#layers-fold").get_attribute("open")
+    assert not person.find("#throughputs").get_attribute("open")
+    assert person.script_errors() == []
 
 
 def deploy(person: Person) -> None:
@@ -150,10 +195,11 @@ def deploy(person: Person) -> None:
 
     def all_are_ready() -> bool:
         phases = person.browser.find_elements(By.CSS_SELECTOR, badges)
-        return [phase.text for phase in phases] == ["ready"] * len(local_cluster.NODES)
+        return [phase.text for phase in phases] == ["ready"] * len(local_cluster.TINY.nodes)
 
     person.until(all_are_ready)
     what_happens_while_a_part_is_fetched_is_not_missed(person)
+    a_part_within_takes_no_turn_of_the_whole(person)
 
 
 def what_happens_while_a_part_is_fetched_is_not_missed(person: Person) -> None:
@@ -170,6 +216,30 @@ def what_happens_while_a_part_is_fetched_is_not_missed(person: Person) -> None:
         """
     )
     person.until(lambda: person.browser.execute_script("return window.asked") >= 2)
+
+
+def a_part_within_takes_no_turn_of_the_whole(person: Person) -> None:
+    """What fetches itself within the state of a deployment leaves the state's own queue alone."""
+    person.browser.execute_script(
+        """
+        const happen = (...types) => types.forEach((type) => {
+          document.dispatchEvent(new CustomEvent(`helix:${type}`));
+        });
+        window.turns = [];
+        document.addEventListener("htmx:beforeRequest", ({ target }) => {
+          if (window.turns[0] === "settled") window.turns.push(target.id);
+        });
+        document.addEventListener("htmx:afterSettle", ({ target }) => {
+          if (target.id !== "deployment-state" || window.turns.length) return;
+          window.turns.push("settled"); // parts within are new: their throttles let them pass
+          happen("deployment", "deployment", "metrics");
+        });
+        happen("deployment");
+        """
+    )
+    turns = "return window.turns"
+    person.until(lambda: "serving-now" in person.browser.execute_script(turns))
+    person.until(lambda: person.browser.execute_script(turns).count("deployment-state") >= 2)
 
 
 def chat_in_the_playground(person: Person) -> None:
@@ -281,7 +351,7 @@ def stream_all(scenario: Scenario, key: str) -> list[list[int]]:
 
     def stream(question: str) -> list[int]:
         body = {
-            "model": local_cluster.MODEL,
+            "model": local_cluster.TINY.name,
             "messages": [{"role": "user", "content": question}],
             "temperature": 0,
             "max_tokens": MAX_TOKENS,

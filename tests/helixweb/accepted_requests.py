@@ -22,6 +22,13 @@ from tests.helixweb.conftest import TINY_PROBLEM
 
 ENDED = "2099-01-31T12:00:00Z"
 LINK = {"bandwidth_bytes_per_s": 1e7, "latency_s": 0.01}
+IDENTITY = {
+    "data_endpoint": "tcp://10.0.0.7:7000", "data_public_key": "x" * 40, "version": "0.1.0",
+    "hardware": {
+        "hostname": "attic", "cpu_count": 4, "memory_bytes": 2**33, "gpus": [],
+        "memory_budget_bytes": 2**32, "relative_speed": 1.0, "emulated": False,
+    },
+}  # fmt: skip
 
 
 class Accepted:
@@ -43,13 +50,9 @@ class Accepted:
         self.bodies = self._bodies(world, documents) | {
             "POST agent/register": {
                 "join_token": token.secret, "role": "node", "name": "attic", "region": "home",
-                "node_uuid": "2b0a9d53-5f0b-4c0e-9d5c-0b6f2d3b8f11", "version": "0.1.0",
-                "data_endpoint": "tcp://10.0.0.7:7000", "data_public_key": "x" * 40,
-                "hardware": {
-                    "hostname": "attic", "cpu_count": 4, "memory_bytes": 2**33, "gpus": [],
-                    "memory_budget_bytes": 2**32, "relative_speed": 1.0, "emulated": False,
-                },
+                "node_uuid": "2b0a9d53-5f0b-4c0e-9d5c-0b6f2d3b8f11", **IDENTITY,
             },
+            "PUT agent/identity": IDENTITY,
         }  # fmt: skip
         self._add_edits()
         self.queries = {"GET plans/compare/": {"plan": [world["plan"], world["second_plan"]]}}
@@ -156,6 +159,7 @@ class Accepted:
             "POST profiles/estimate/": {**cluster, **heads, "gpu": "T4", "name": "reckoned"},
             "POST profiles/import/": {**cluster, "document": documents["profile"]},
             "POST profilings/": {"node": world["node"], **model},
+            "POST clusters/{id}/measure/": {**model, "again": True},
             "POST shared-bandwidths/": {
                 **cluster, "name": "downlink", "members": ["tower"], "direction": "ingress",
                 "scope": "region", "bandwidth_bytes_per_s": 1e7,

@@ -1,20 +1,31 @@
 """What the web's tests share: people, clients, and a problem small enough to read."""
 
 import copy
-from collections.abc import Iterator
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.core import management
 from django.core.cache import cache
-from django.db import connections
-from django.test import Client, override_settings
+from django.core.management import BaseCommand
+from django.db import connections, transaction
+from django.test import Client, TransactionTestCase, override_settings
+from django.test.client import ClientHandler
 from django.utils import timezone
 from rest_framework.test import APIClient
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from helixweb.access.models import Grant
 from helixweb.access.roles import Role
+from helixweb.common import actor
+from helixweb.common.actor import acting_for_site
+from helixweb.common.rest.handler import Application
+from helixweb.common.site_task import SiteTask
 from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import attempts
@@ -24,6 +35,8 @@ from planner.compute_plan import compute_plan
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
 from planner.serialization import PROBLEM_FORMAT, problem_from_dict
+from tests.e2e import blank_database
+from tests.made_once import made_once
 
 LINK = {"bandwidth_bytes_per_s": 1.25e9, "latency_s": 1e-4}
 
@@ -86,12 +99,22 @@ def django_db_modify_db_settings(
     """SQLite in a file, as a site has it.
 
     In memory threads would share one cache, where who meets another's lock is refused at once
-    ("database table is locked") and the timeout of the settings does not count.
+    ("database table is locked") and the timeout of the settings does not count. Workers of
+    pytest-xdist copy one that was migrated once.
     """
     for connection in connections.all():
         if connection.vendor == "sqlite":
             path = tmp_path_factory.mktemp("database") / "test.sqlite3"
             connection.settings_dict["TEST"]["NAME"] = str(path)
+            if "PYTEST_XDIST_WORKER" in os.environ:
+                blank = made_once(tmp_path_factory, "blank-database", blank_database.make)
+                shutil.copy(blank / blank_database.NAME, path)
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """True where the database was copied: nothing is left to migrate then."""
+    return "PYTEST_XDIST_WORKER" in os.environ and connections["default"].vendor == "sqlite"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -111,11 +134,104 @@ def _static_files_are_looked_up_once() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def rows_for_a_module(blocker: Any) -> Iterator[None]:
+    """What is written when it begins is there for each test until it ends: tests roll back to it.
+
+    `blocker` is pytest-django's fixture `django_db_blocker`.
+    """
+    with blocker.unblock(), transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+# What migrations write of models and people's rights to them: the same after every test.
+_KEPT_TABLES = {"django_content_type", "auth_permission", "django_migrations"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tests_that_commit_empty_tables() -> Iterator[None]:
+    """Instead of Django's flush, which truncates a hundred tables on PostgreSQL, full or not, and
+    makes every right anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", _empty_tables)
+        yield
+
+
+def _empty_tables(case: TransactionTestCase) -> None:
+    for alias in case._databases_names(include_mirrors=False):
+        connection = connections[alias]
+        tables = set(connection.introspection.django_table_names(include_views=False))
+        quoted = map(connection.ops.quote_name, sorted(tables - _KEPT_TABLES))
+        # In one transaction, at whose end references are checked.
+        connection.ops.execute_sql_flush(
+            [f"DELETE FROM {table}" for table in quoted]  # noqa: S608
+        )
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _passwords_are_hashed_at_once() -> Iterator[None]:
     """The site's own hash takes half a second on purpose."""
     with override_settings(PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"]):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _tests_act_for_the_site() -> Iterator[None]:
+    """What a test itself does. Requests, tasks and commands of the product start without it, so
+    that one that does not declare whose rows it reads fails as it would in production."""
+    with acting_for_site():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_product_declares_whose_rows_it_reads() -> Iterator[None]:
+    load = management.load_command_class
+
+    def load_command(app_name: str, name: str) -> BaseCommand:
+        command = load(app_name, name)
+        command.execute = undeclared(command.execute)
+        return command
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(management, "load_command_class", load_command)
+        patch.setattr(SiteTask, "__call__", undeclared(SiteTask.__call__))
+        for handler in (ClientHandler,):
+            patch.setattr(handler, "get_response", streamed_undeclared(handler.get_response))
+        patch.setattr(Application, "_respond", streamed_undeclared(Application._respond))
+        yield
+
+
+def undeclared(work: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, outside `acting_for_site`."""
+
+    @wraps(work)
+    def done(*args: Any, **options: Any) -> Any:
+        token = actor._FOR_SITE.set(False)
+        try:
+            return work(*args, **options)
+        finally:
+            actor._FOR_SITE.reset(token)
+
+    return done
+
+
+def streamed_undeclared(answer: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, outside `acting_for_site`, as are the pieces of a response that comes in pieces."""
+
+    @wraps(answer)
+    def answered(*args: Any, **options: Any) -> Any:
+        response = undeclared(answer)(*args, **options)
+        if response.streaming and not response.is_async:
+            response.streaming_content = pieces(iter(response.streaming_content))
+        return response
+
+    def pieces(made: Iterator[bytes]) -> Iterator[bytes]:
+        following = undeclared(next)
+        while (piece := following(made, None)) is not None:
+            yield piece
+
+    return answered
 
 
 @pytest.fixture(autouse=True)

@@ -9,13 +9,10 @@ from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
 from helixweb.planning.models import Plan
 from planner.domain.instance import PlanMethod
-from planner.placers.base import NeverCancelled
-from planner.plan_instances import plan_by_method
-from planner.plan_options import PlanOptions
-from planner.serialization import plan_to_dict, problem_from_dict, problem_to_dict
-from runtime.protocol.control import Phase
+from planner.serialization import problem_to_dict
 from runtime.protocol.instance_orders import ObservedInstance
-from tests.helixweb.process_doubles import FakeCluster
+from runtime.protocol.phases import Phase
+from tests.helixweb.process_doubles import FakeCluster, planned
 
 
 class Instances(FakeCluster):
@@ -55,21 +52,7 @@ def make_whole(cluster: Cluster, model: LanguageModel, names: list[str]) -> None
 
 def plan_by(cluster: Cluster, model: LanguageModel, method: PlanMethod) -> Plan:
     document = problem_to_dict(inventory.build_problem(cluster, model))
-    plan = plan_by_method(
-        problem_from_dict(document),
-        options=PlanOptions(method=method, time_limit_s=1.0, solver="highs"),
-        progress=lambda incumbent: None,
-        cancel=NeverCancelled(),
-    )
-    return Plan.objects.create(
-        cluster=cluster,
-        model=model,
-        document=plan_to_dict(plan),
-        problem=document,
-        flow_tokens_per_s=plan.flow.value_tokens_per_s,
-        upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
-        hops=plan.hops,
-    )
+    return planned(cluster, model, document, method=method, time_limit_s=1.0)
 
 
 def told(name: str, condition: str = "ready", **more: Any) -> dict[str, Any]:

@@ -96,7 +96,8 @@ def made_up(dice: random.Random) -> Document:
             "profiles": [
                 {
                     "model": model, "name": one, "gpu": dice.choice(odd), "vram_bytes": 1e9,
-                    "max_layers": layers, "tokens_per_s": numbers(layers),
+                    "max_layers": layers,
+                    "tokens_per_s": [min(1e9, speed) for speed in numbers(layers)],
                     "kv_capacity_token_layers": numbers(layers), "price_per_hour": None,
                     "layer_times": {"prompt": [[1.0, 1e-4], [9.0, 1e-3]], "decode": [[1.0, 1e-4]]},
                     "batch_limits": {
@@ -137,6 +138,7 @@ def made_up(dice: random.Random) -> Document:
                 "activation_bytes_per_token": numbers(1)[0] + 1, "bytes_per_layer": 1 / 3,
                 "checkpoint": dice.choice(["", "/models/1e5"]), "max_context_tokens": 2048,
                 "num_heads": None, "num_kv_heads": dice.choice([None, 8]),
+                "vllm_flags": dice.choice(["", "--max-num-seqs 8"]),
             }
             for one in models
         ],

@@ -6,7 +6,10 @@ The words are those of `role_table.py`.
 from tests.helixweb.role_table import Need
 
 # For monitoring by others, and how one gets credentials.
-NOT_ASKED = {"healthz", "readyz", "metrics", "login", "login-link", "sso-begin", "sso-callback"}
+NOT_ASKED = {
+    "healthz", "readyz", "metrics", "login", "login-link", "sso-begin", "sso-callback",
+    "join-script", "join-source",
+}  # fmt: skip
 
 _PAGES: dict[tuple[Need, Need], tuple[str, ...]] = {
     ("operator", "operator"): (
@@ -38,7 +41,7 @@ _PAGES: dict[tuple[Need, Need], tuple[str, ...]] = {
         "about", "alert-acknowledge", "alert-channel-secret", "alert-channel-test",
         "alert-delivery-again", "alert-rules", "alert-silence-end", "alert-silences", "alerts",
         "alerts-bell", "changes", "changes-csv", "cluster", "cluster-export", "cluster-join",
-        "clusters",
+        "cluster-measure", "clusters",
         "deployment", "deployment-pause", "deployment-resume", "deployment-roll-back",
         "deployment-stop", "deployment-weights", "deployments", "incumbent", "jobs",
         "join-token-revoke", "join-tokens", "links-keep-measured", "model", "model-mix",
@@ -54,7 +57,7 @@ _PAGES: dict[tuple[Need, Need], tuple[str, ...]] = {
         "user-keep-out", "user-let-in", "user-log-out",
     ),
     ("viewer", "site-operator"): (
-        "cluster-demo",
+        "cluster-demo", "model-read",
     ),
     ("viewer", "viewer"): (
         "playground-chat",

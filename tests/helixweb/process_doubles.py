@@ -1,27 +1,32 @@
 """Agents and a coordinator as far as the web can tell: they speak the real protocol over HTTP."""
 
+import json
 import uuid
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from helixweb.deployment.settling import is_elsewhere
 from helixweb.inventory import services as inventory
-from helixweb.inventory.models import Cluster, Coordinator, Node
+from helixweb.inventory.models import Cluster, Coordinator, LanguageModel, Node
+from helixweb.monitoring.models import MetricSample
 from helixweb.planning.models import Plan
-from planner.compute_plan import compute_plan
+from planner.domain.plan import Plan as DomainPlan
 from planner.placers.base import NeverCancelled
+from planner.plan_instances import plan_by_method
 from planner.plan_options import PlanOptions
 from planner.serialization import plan_to_dict, problem_from_dict, problem_to_dict
 from runtime.protocol.control import (
     CoordinatorDesired,
     CoordinatorReport,
     DesiredState,
-    Phase,
     RegisterReply,
     StageStats,
 )
+from runtime.protocol.phases import Phase
 
 HARDWARE = {
     "hostname": "host",
@@ -85,6 +90,8 @@ class FakeProcess:
 
 
 class FakeAgent(FakeProcess):
+    coordinator: "FakeCoordinator | None" = None  # hears of its stage as soon as that is ready
+
     @property
     def row(self) -> Node:
         return Node.objects.get(uuid=self.uuid)
@@ -102,11 +109,14 @@ class FakeAgent(FakeProcess):
         answer = self.http.post("/api/v1/agent/heartbeat", {"observed": observed})
         assert answer.status_code == 200, answer.content
         wanted: int = answer.json()["generation"]
+        if phase is Phase.READY and self.coordinator is not None:
+            self.coordinator.hear_stage(generation)
         return wanted
 
 
 class FakeCoordinator(FakeProcess):
     role = "coordinator"
+    serves = 0  # the generation it reported last
 
     def __init__(
         self, cluster: Cluster, user: Any, *, port: int = 7000, name: str = "front"
@@ -126,6 +136,25 @@ class FakeCoordinator(FakeProcess):
         assert answer.status_code == 200, answer.content
         return CoordinatorDesired.model_validate_json(answer.content)
 
+    def hear_stage(self, generation: int) -> None:
+        """Report once that it serves the generation, as soon as all its nodes are ready; what ran
+        before may go on. Measures nothing."""
+        if generation == self.serves:
+            return
+        cluster = self.row.cluster
+        deployment = cluster.deployments.get(generation=generation)
+        rows = [row for row in deployment.assignments.all() if not is_elsewhere(row)]
+        if any(row.phase != Phase.READY.value for row in rows):
+            return
+        leaving = deployment.follows_generation
+        self.report(
+            generation=generation,
+            leaving_generation=leaving,
+            requests_total=0,
+            output_tokens_total=0,
+        )
+        MetricSample.objects.filter(cluster=cluster).delete()
+
     def report(self, **changes: Any) -> int:
         report = CoordinatorReport(
             generation=1,
@@ -142,6 +171,7 @@ class FakeCoordinator(FakeProcess):
             output_tokens_per_s=5.0,
             ttft_p50_s=0.2,
         ).model_copy(update=changes)
+        self.serves = report.generation
         answer = self.http.post("/api/v1/coordinator/report", report.model_dump(mode="json"))
         assert answer.status_code == 200, answer.content
         wanted: int = answer.json()["generation"]
@@ -162,6 +192,8 @@ class FakeCluster:
             node.name: FakeAgent(cluster, node.name, user, port=7001 + index)
             for index, node in enumerate(cluster.nodes.all())
         }
+        for agent in self.agents.values():
+            agent.coordinator = self.coordinator
 
     @property
     def used_agents(self) -> dict[str, FakeAgent]:
@@ -184,12 +216,14 @@ def make_plan(cluster: Cluster, *, without: str = "") -> Plan:
         for link in document["network"]["links"]
         if without not in (link["source"], link["target"])
     ]
-    plan = compute_plan(
-        problem_from_dict(document),
-        options=PlanOptions(objective="flow", time_limit_s=5.0, solver="highs"),
-        progress=lambda incumbent: None,
-        cancel=NeverCancelled(),
-    )
+    return planned(cluster, model, document, objective="flow", time_limit_s=5.0)
+
+
+def planned(
+    cluster: Cluster, model: LanguageModel, document: dict[str, Any], **options: str | float
+) -> Plan:
+    """A plan for the problem of this document, which the real planner computed once."""
+    plan = _computed(json.dumps(document), **options)
     return Plan.objects.create(
         cluster=cluster,
         model=model,
@@ -198,4 +232,14 @@ def make_plan(cluster: Cluster, *, without: str = "") -> Plan:
         flow_tokens_per_s=plan.flow.value_tokens_per_s,
         upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
         hops=plan.hops,
+    )
+
+
+@cache
+def _computed(document: str, **options: Any) -> DomainPlan:
+    return plan_by_method(
+        problem_from_dict(json.loads(document)),
+        options=PlanOptions(solver="highs", **options),
+        progress=lambda incumbent: None,
+        cancel=NeverCancelled(),
     )

@@ -39,7 +39,8 @@ OPERATIONS: dict[str, Need] = {
         "GET alert-deliveries/", "GET alert-deliveries/{id}/", "GET alerts/", "GET alerts/{id}/",
         "GET changes/", "GET changes/{id}/", "GET clusters/", "GET clusters/{id}/",
         "GET clusters/{id}/bottleneck/", "GET clusters/{id}/metrics/",
-        "GET clusters/{id}/problem/", "GET coordinators/", "GET coordinators/{id}/",
+        "GET clusters/{id}/problem/", "GET clusters/{id}/reach/",
+        "GET coordinators/", "GET coordinators/{id}/",
         "GET deployments/", "GET deployments/{id}/", "GET deployments/{id}/instances/",
         "GET deployments/{id}/links/", "GET deployments/{id}/predictions/",
         "GET deployments/{id}/timeline/", "GET drains/", "GET drains/{id}/", "GET export/",
@@ -60,6 +61,7 @@ OPERATIONS: dict[str, Need] = {
         # By the clusters that the file names; models and new clusters need the site's operator.
         "POST import/",
         "PATCH clusters/{id}/", "POST clusters/{id}/keep-measured-links/",
+        "POST clusters/{id}/measure/",
         "POST deployments/{id}/weights/", "DELETE coordinators/{id}/", "POST deployments/",
         "POST deployments/{id}/pause/", "POST deployments/{id}/resume/",
         "POST deployments/{id}/roll-back/", "POST deployments/{id}/stop/", "POST drains/",
@@ -101,7 +103,9 @@ OPERATIONS: dict[str, Need] = {
     **_all(
         "process",
         "GET agent/desired", "POST agent/heartbeat", "PUT agent/identity", "POST agent/log",
-        "GET agent/stream", "GET coordinator/desired", "POST coordinator/report",
+        "GET agent/stream", "GET agent/weight-peers",
+        "GET agent/weights/{model}/resolve/{revision}/{file}",
+        "GET coordinator/desired", "POST coordinator/report",
         "GET coordinator/stream",
     ),
     "POST agent/register": "open",

@@ -18,14 +18,9 @@ from planner.serialization import plan_from_dict
 from runtime.agent import metrics as agent_metrics
 from runtime.coordinator import metrics as coordinator_metrics
 from runtime.coordinator.request_stats import RequestStats
-from runtime.protocol.control import (
-    CoordinatorReport,
-    LinkStats,
-    NodeTraffic,
-    ObservedState,
-    Phase,
-)
+from runtime.protocol.control import CoordinatorReport, LinkStats, NodeTraffic, ObservedState
 from runtime.protocol.instance_orders import InstanceTraffic
+from runtime.protocol.phases import Phase
 
 LINK = LinkStats(
     bandwidth_bytes_per_s=1e6,

@@ -17,6 +17,8 @@ OPEN = {
     "readyz": "health",
     "login": "how one gets credentials",
     "login-link": "how one gets credentials",
+    "join-script": "a bare machine has no credentials; it holds no secret",
+    "join-source": "a bare machine has no credentials; it is under a public licence",
     "sso-begin": "how one gets credentials",
     "sso-callback": "how one gets credentials",
     "agent-register": "the join token in its body is the credential",

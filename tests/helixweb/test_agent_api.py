@@ -19,25 +19,30 @@ from helixweb.common.events import emit
 from helixweb.common.models import ApiKey, Event
 from helixweb.deployment import services
 from helixweb.deployment.process_api import follow
-from helixweb.deployment.pushing import process_topic
 from helixweb.deployment.streams import desired_frames
 from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Node
 from runtime.coordinator.access import ApiKeys
-from runtime.protocol.control import Phase
+from runtime.protocol.phases import Phase
 
 AGENT_DOORS = [
     ("get", "/api/v1/agent/desired"),
     ("post", "/api/v1/agent/heartbeat"),
     ("post", "/api/v1/agent/log"),
     ("get", "/api/v1/agent/stream"),
+    ("get", "/api/v1/agent/weight-peers"),
 ]
 COORDINATOR_DOORS = [
     ("get", "/api/v1/coordinator/desired"),
     ("post", "/api/v1/coordinator/report"),
     ("get", "/api/v1/coordinator/stream"),
 ]
-DOORS = [*AGENT_DOORS, *COORDINATOR_DOORS, ("put", "/api/v1/agent/identity")]
+DOORS = [
+    *AGENT_DOORS,
+    *COORDINATOR_DOORS,
+    ("put", "/api/v1/agent/identity"),
+    ("get", "/api/v1/agent/weights/org/small/resolve/site/config.json"),
+]
 
 
 @pytest.mark.parametrize(("method", "path"), DOORS)
@@ -88,11 +93,12 @@ def test_a_malformed_message_is_answered_with_the_path_of_each_bad_field(
     cluster: Cluster, user: Any
 ) -> None:
     agent = FakeAgent(cluster, "tower", user, port=7001)
-    observed = {"generation": -1, "phase": "asleep", "colour": "red"}
+    observed = {"generation": -1, "phase": "asleep", "colour": "red", "loaded_ratio": True}
     answer = agent.http.post("/api/v1/agent/heartbeat", {"observed": observed})
     assert answer.status_code == 400
     errors = {error["field"]: error["message"] for error in answer.json()["errors"]}
-    assert set(errors) == {"observed.generation", "observed.phase", "observed.colour"}
+    wrong = ("generation", "phase", "colour", "loaded_ratio")
+    assert set(errors) == {f"observed.{field}" for field in wrong}
     assert "got -1" in errors["observed.generation"]
     broken = agent.http.post("/api/v1/agent/heartbeat", "{", content_type="application/json")
     assert broken.status_code == 400
@@ -167,7 +173,7 @@ def test_a_stream_begins_with_the_state_as_it_is_and_sends_each_change_once(
     cluster: Cluster, user: Any
 ) -> None:
     coordinator = FakeCoordinator(cluster, user).row
-    topic = process_topic(coordinator)
+    topic = coordinator.topic
 
     async def listen() -> list[int]:
         frames = desired_frames(topic, follow(coordinator, services.coordinator_desired))
@@ -190,7 +196,7 @@ def test_a_stream_notices_a_change_that_nobody_announced_and_ends_with_its_proce
 
     async def listen() -> int:
         frames = desired_frames(
-            process_topic(agent), follow(agent, services.desired_state), look_again_s=0.05
+            agent.topic, follow(agent, services.desired_state), look_again_s=0.05
         )
         await next_state(frames)
         await in_thread(Node.objects.all().delete)
@@ -204,7 +210,10 @@ def test_streams_that_open_together_and_outlive_a_database_error_all_hear_what_f
     cluster: Cluster, user: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a restart of the web, when every process dials in at the same moment."""
-    agents = [FakeAgent(cluster, name, user, port=7001).row for name in ("tower", "laptop")]
+    agents = [
+        FakeAgent(cluster, name, user, port=port).row
+        for name, port in (("tower", 7001), ("laptop", 7002))
+    ]
     read_events, failures = Broadcaster._fetch, iter([OperationalError("the database restarts")])
 
     def fail_once(broadcaster: Broadcaster) -> list[Event]:
@@ -216,7 +225,7 @@ def test_streams_that_open_together_and_outlive_a_database_error_all_hear_what_f
 
     async def listen() -> set[str]:
         broadcaster = Broadcaster()
-        topics = [process_topic(agent) for agent in agents]
+        topics = [agent.topic for agent in agents]
         opened = await asyncio.gather(*(broadcaster.subscribe([topic]) for topic in topics))
         for topic in topics:
             await in_thread(emit, topic, "desired", {})
@@ -226,7 +235,7 @@ def test_streams_that_open_together_and_outlive_a_database_error_all_hear_what_f
         assert len(asyncio.all_tasks()) <= 2, "one poll for all, and it ends with the last stream"
         return heard
 
-    assert asyncio.run(listen()) == {process_topic(agent) for agent in agents}
+    assert asyncio.run(listen()) == {agent.topic for agent in agents}
 
 
 async def in_thread(act: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

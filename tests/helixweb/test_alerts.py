@@ -127,6 +127,10 @@ def test_a_node_that_falls_silent_is_told_of_and_told_of_again_when_it_is_back(
     assert site.later(60).look() == 0
     Node.objects.filter(name="tower").update(last_seen_at=site.now)
     assert site.look() == 0  # it must stay for a while
+    alert.refresh_from_db()
+    assert alert.state == "firing"
+    assert "has not been heard of for 2 min." in alert.said["text"], "not for 0 s"
+    assert alert.value > DEFAULTS[Kind.NODE_LOST].threshold
     Node.objects.filter(name="tower").update(last_seen_at=site.now + timedelta(minutes=9))
     assert site.later(21).look() == 1
     alert.refresh_from_db()

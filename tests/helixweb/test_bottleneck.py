@@ -1,9 +1,11 @@
 """What limits a cluster is named rightly, from made-up loads."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.utils import translation
 
 from helixweb.monitoring.bottleneck import (
     QUEUED_S,
@@ -69,6 +71,23 @@ def waiting_node(name: str, *, own_speed: float = 1.0, busy: float = 0.8) -> Nod
 def test_nodes_that_share_cores_are_not_slow_for_waiting_longer_than_others() -> None:
     found = find(*(waiting_node(name) for name in NAMES))
     assert found.limit == Limit.NOTHING
+
+
+def test_a_machine_whose_nodes_want_more_cores_than_it_has_is_named() -> None:
+    """None of them computes much, as each waits for the others."""
+    crowded = [node(name, busy=0.4, delayed_ratio=0.132, host="box") for name in NAMES]
+    found = find(*crowded, waiting=3)
+    assert (found.limit, found.subject) == (Limit.CORES, "box")
+    assert "wait for a core 33% of their time" in found.headline
+    assert found.evidence == "Its nodes: a100, l4, t4. 3 requests wait."
+    assert "fewer nodes" in found.advice
+
+
+def test_machines_that_little_runs_on_are_not_short_of_cores() -> None:
+    spread = [node(name, busy=0.4, delayed_ratio=0.13, host=name) for name in NAMES]
+    assert find(*spread).limit == Limit.NOTHING
+    waits_little = [node(name, busy=0.4, delayed_ratio=0.05, host="box") for name in NAMES]
+    assert find(*waits_little).limit == Limit.NOTHING
 
 
 @pytest.mark.parametrize("slow", NAMES)
@@ -205,6 +224,13 @@ def test_a_node_that_says_nothing_comes_before_all_else() -> None:
     assert (found.limit, found.subject) == (Limit.SILENT_NODE, "t4")
     several = find(node("a100"), *(node(name, busy_ratio=None) for name in NAMES[1:]))
     assert "l4, t4 are not reporting" in several.headline
+
+
+@pytest.mark.parametrize("names", [["l4"], ["l4", "t4"]])
+def test_nodes_that_say_nothing_are_named_in_the_readers_language(names: list[str]) -> None:
+    with translation.override("zh-hans"):
+        said = find(node("a100"), *(node(name, busy_ratio=None) for name in names)).headline
+    assert re.findall("[A-Za-z][a-z0-9]+", said) == names
 
 
 def test_without_any_report_nothing_is_claimed() -> None:

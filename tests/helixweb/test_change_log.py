@@ -12,6 +12,7 @@ from helixweb.alerting.services import create_channel
 from helixweb.common import api_keys
 from helixweb.inventory import services
 from helixweb.inventory.models import Change, Cluster, Link, Node
+from helixweb.inventory.services.change_log import record, values_of
 from planner.domain.errors import InvalidProblem
 
 
@@ -24,6 +25,21 @@ def test_a_change_in_the_browser_is_told_with_its_author_and_both_values(
     line = Change.objects.filter(kind="node", row_id=mini.pk).get()
     assert (line.actor, line.action, line.cluster) == ("ada", "changed", cluster)
     assert (line.before, line.after) == ({"region": "away"}, {"region": "moon"})
+
+
+def test_of_a_node_that_announces_itself_anew_the_change_is_shown(
+    browser: Client, cluster: Cluster
+) -> None:
+    hardware = {"hostname": "rack-4-machine-17", "cpu_count": 32, "memory_bytes": 270_000_000_000}
+    node = Node.objects.get(name="tower")
+    node.hardware = {**hardware, "memory_budget_bytes": 12_000_000}
+    before = values_of(node)
+    node.hardware = {**hardware, "memory_budget_bytes": 11_000_000}
+    record(node, Change.Action.CHANGED, before=before, after=values_of(node))
+    page = browser.get("/changes/?kind=node").content.decode()
+    assert "12000000" in page
+    assert "11000000" in page
+    assert "rack-4-machine-17" not in page
 
 
 def test_what_was_saved_without_a_difference_is_no_change(
@@ -170,9 +186,8 @@ def test_lines_of_one_batch_over_rest_share_it_and_are_found_by_it(
     assert Change.objects.get(name="laptop").batch is None
     page = browser.get("/changes/").content.decode()
     assert page.count(f'href="?batch={batch}"') == 3
-    page = browser.get("/changes/", {"batch": batch}).content.decode()
-    assert "new" in page
-    assert "laptop" not in page
+    found = browser.get("/changes/", {"batch": batch}).context["page"]
+    assert {line.name for line in found} == {"mini", "tower", "new"}
     lines = b"".join(browser.get("/changes/changes.csv", {"batch": batch})).decode().splitlines()
     assert len(lines) == 4
     assert all(batch in line for line in lines[1:])

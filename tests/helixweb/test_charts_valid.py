@@ -19,6 +19,7 @@ from helixweb.charts.latency import latency
 from helixweb.charts.latency_heat import latency_heat
 from helixweb.charts.layer_map import layer_map
 from helixweb.charts.link_bars import LinkLoad, link_bars
+from helixweb.charts.load_flow import load_flow
 from helixweb.charts.markers import Marker, marked
 from helixweb.charts.measured_flow import measured_flow, planned_flow
 from helixweb.charts.memory_bars import MemoryBar, memory_bars
@@ -72,6 +73,7 @@ CHARTS: dict[str, Callable[[Problem, Plan], Chart]] = {
     "link_bars": lambda _problem, _plan: link_bars(
         [LinkLoad(source="a", target="b", busy=0.5, bytes_per_s=1e6, queued=0.5, queued_peak=2)]
     ),
+    "load_flow": lambda _problem, plan: load_flow(planned_flow(plan), None, {}),
     "measured_flow": lambda _problem, plan: measured_flow(planned_flow(plan), None),
     "memory_bars": lambda _problem, _plan: memory_bars([MemoryBar(name="a", parts={"left": 1e9})]),
     "moved_bytes": lambda _problem, _plan: moved_bytes(

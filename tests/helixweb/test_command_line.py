@@ -237,7 +237,7 @@ def test_a_model_that_no_node_has_numbers_of_is_told_with_what_to_do(
 ) -> None:
     Cluster.objects.create(name="new")
     assert shell("plan", "compute") == exit_codes.NOT_FOUND
-    assert "press Measure on each node's page" in shell.err
+    assert "there is no model yet; add one with `helixweb model add PATH`" in shell.err
 
 
 def test_a_person_sees_what_is_waited_for_and_a_script_does_not(

@@ -12,6 +12,8 @@ from site_in_process import new_key
 
 from helixweb.inventory import services
 
+pytestmark = pytest.mark.processes
+
 WITHIN_S = 300.0
 
 

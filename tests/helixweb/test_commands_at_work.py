@@ -28,7 +28,7 @@ from planner.domain.plan import Incumbent
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
 from planner.serialization import problem_from_dict
-from runtime.protocol.control import Phase
+from runtime.protocol.phases import Phase
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -56,6 +56,13 @@ def bring_up(joined: FakeCluster) -> Deployment:
     deployment.refresh_from_db()
     assert deployment.status == Status.READY
     return deployment
+
+
+def fetch_some(joined: FakeCluster, *, generation: int) -> None:
+    """A node lacks weights, and has a part of them by now."""
+    fetched = {"peer mini": 1_000_000_000, "hub": 500_000_000}
+    fetch = {"needed_bytes": 4_000_000_000, "fetched": fetched, "source": "hub", "eta_s": 130.0}
+    joined.agents["tower"].beat(Phase.LOADING, generation=generation, weights={"fetch": fetch})
 
 
 def solve(seconds: float) -> None:
@@ -86,6 +93,11 @@ def test_a_plan_is_computed_and_its_progress_told(shell: Shell, cluster: Cluster
     assert [one["plan"] for one in shell.json()] == [plan.pk]
     assert shell("plan", "show", plan.pk, "--json") == 0
     assert shell.json()["document"]["placement"]
+
+
+def test_a_plan_is_computed_without_some_nodes(shell: Shell, cluster: Cluster) -> None:
+    assert shell("plan", "compute", "--without", "mini", "--no-wait") == 0, shell.err
+    assert PlanRun.objects.get().options["rules"]["excluded_nodes"] == ["mini"]
 
 
 def test_on_a_terminal_progress_is_one_line(shell: Shell, cluster: Cluster) -> None:
@@ -142,9 +154,11 @@ def test_a_plan_is_explained_and_compared(shell: Shell, plan: Plan) -> None:
 
 
 def test_a_plan_is_deployed_paused_resumed_and_let_go(shell: Shell, joined: FakeCluster) -> None:
-    shell.sleep = lambda seconds: bring_up(joined) and None
+    steps = [lambda: fetch_some(joined, generation=1), lambda: bring_up(joined)]
+    shell.sleep = lambda seconds: steps.pop(0)() and None
     assert shell("deploy", joined.plan.pk, "--max-queued-requests", 3) == 0
     assert "deploying: " in shell.err
+    assert "; fetched 38% of 4 GB" in shell.err
     assert re.search(r"status +ready", shell.out)
     deployment = Deployment.objects.get()
     assert deployment.max_queued_requests == 3
@@ -199,11 +213,16 @@ def test_status_tells_what_runs_and_what_is_lost(
     assert re.search(r"nodes +3: 2 online, 1 lost", shell.out)
     assert re.search(r"lost +mini", shell.out)
     assert "12.5 tokens/s" in shell.out
+    assert "fetches" not in shell.out
+    fetch_some(joined, generation=1)
+    assert shell("status") == 0
+    told_of = r"fetches +tower: 1.5 GB of 4 GB \(peer mini 1 GB, hub 500 MB\), 130.0 s left"
+    assert re.search(told_of, shell.out)
     assert shell("status", "tiny", "--json") == 0
     (told,) = shell.json()
     assert set(told) == {
         "cluster", "nodes", "coordinators", "deployment", "failed_deployment", "alerts", "metrics",
-        "bottleneck", "links",
+        "bottleneck", "links", "reach",
     }  # fmt: skip
 
 

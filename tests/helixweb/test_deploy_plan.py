@@ -19,7 +19,7 @@ from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Change, Cluster, Coordinator, Node
 from planner.serialization import problem_from_dict
 from planner.timing import layer_times_of
-from runtime.protocol.control import Phase
+from runtime.protocol.phases import Phase
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -68,6 +68,10 @@ def bring_up(joined: FakeCluster, deployment: Deployment) -> None:
 def test_a_plan_becomes_ready_when_every_node_has_loaded_its_layers(
     joined: FakeCluster, api: APIClient
 ) -> None:
+    room = {"max_layers": 80}
+    for profile in joined.plan.problem["compute_profiles"].values():
+        profile["memory"] = {"first": room, "last": room, "both": room, "reserve_bytes": 7.5}
+    joined.plan.save()
     deployment = deploy(joined, api, max_queued_requests=3)
     placement = joined.plan.document["placement"]
     problem = problem_from_dict(joined.plan.problem)
@@ -78,6 +82,7 @@ def test_a_plan_becomes_ready_when_every_node_has_loaded_its_layers(
         assert [state.assignment.first, state.assignment.end] == placement[name]
         assert state.assignment.checkpoint == "/models/tiny-llama"
         assert state.assignment.layer_times == layer_times_of(problem, name)
+        assert state.assignment.reserve_bytes == 8
         others = {peer.name for peer in state.assignment.peers}
         assert others == (set(placement) - {name}) | {"coordinator"}
         agent.beat(Phase.LOADING, generation=1, message="reading weights", loaded_ratio=0.5)
@@ -287,7 +292,7 @@ def test_a_lost_node_makes_a_ready_deployment_degraded_until_it_is_heard_again(
     assert (deployment.status, deployment.message) == (Status.DEGRADED, f"node {name} lost")
     assert agent.desired().assignment is not None, "it stays what the node shall run"
     page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
-    assert f"Degraded: node {name} lost." in page
+    assert f"The agent of {name} is silent; its stage may serve on" in page
     assert f"node {name} lost" in browser.get("/").content.decode()
     agent.beat(Phase.READY, generation=deployment.generation)
     deployment.refresh_from_db()
@@ -459,3 +464,29 @@ def test_what_is_stored_of_each_node_does_not_grow_with_the_number_of_others(
         assert assignment is not None
         others = set(deployment.plan.document["placement"]) - {name}
         assert {peer.name for peer in assignment.peers} == {*others, "coordinator"}
+
+
+def test_a_deployment_is_ready_only_when_a_coordinator_says_so(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    deployment = deploy(joined, api)
+
+    def told() -> tuple[str, str]:
+        deployment.refresh_from_db()
+        return deployment.status, deployment.message
+
+    for agent in joined.used_agents.values():
+        agent.coordinator = None
+        agent.beat(Phase.READY, generation=1)
+    assert told() == ("deploying", "coordinator front has not taken up the plan yet")
+    waits = "waiting for the stages of: laptop"
+    joined.coordinator.report(serving=False, message=waits)
+    assert told() == ("deploying", waits)
+    joined.coordinator.report(coming_generation=1, coming_missing=("laptop",))
+    assert told() == ("deploying", waits)
+    joined.coordinator.report()
+    assert told() == ("ready", "")
+    cut = "tower cannot reach laptop at 127.0.0.1:7002"
+    joined.coordinator.report(serving=False, message=cut)
+    assert told() == ("degraded", cut)
+    assert api.get(f"/api/v1/deployments/{deployment.pk}/").json()["message"] == cut

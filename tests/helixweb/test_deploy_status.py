@@ -11,7 +11,7 @@ from helixweb.deployment.settling import (
     verdict_in_service,
     verdict_while_stopping,
 )
-from runtime.protocol.control import Phase
+from runtime.protocol.phases import Phase
 
 REPORTS = st.builds(
     NodeReport,

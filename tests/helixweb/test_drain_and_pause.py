@@ -14,7 +14,8 @@ from helixweb.deployment import services
 from helixweb.deployment.models import Deployment, Drain, Repair, Status
 from helixweb.deployment.options import DeployOptions
 from helixweb.inventory.models import Change, Cluster, Node, Replanning
-from runtime.protocol.control import DrainProgress, Phase
+from runtime.protocol.control import DrainProgress
+from runtime.protocol.phases import Phase
 
 __all__ = ["short_searches"]
 

@@ -37,6 +37,8 @@ COMMAND_OF = {
     "deployments_stop_create": "undeploy",
     "drains_create": "drain",
     "drains_destroy": "drain",
+    "clusters_measure_create": "node measure",
+    "profilings_create": "node measure",
 }
 # Beginning of operations -> why `helixweb api` is command enough for them.
 BY_API_ALONE = {
@@ -59,7 +61,7 @@ BY_API_ALONE = {
     "models_batch_create": "`import` does many at once",
     "nodes_batch_create": "`import` does many at once",
     "profile_versions_": "versions are compared by chart before one is used",
-    "profilings_": "see versions",
+    "profilings_destroy": "see versions",
     "clusters_demo_create": "`demo` shows one at work",
     "clusters_keep_measured_links_create": "measured rates are looked at beside the declared",
     "deployments_weights_create": "see measured rates",

@@ -104,6 +104,7 @@ OPERATIONS = {
     "profile-estimate": "profiles_estimate_create",
     "profile-delete": "profiles_destroy",
     "model-new": "models_create",
+    "model-read": "models_create",  # reads the checkpoint as well
     "model-edit": "models_partial_update",
     "model-delete": "models_destroy",
     "plan-run-new": "plan_runs_create",
@@ -129,6 +130,7 @@ OPERATIONS = {
     "node-drain": "drains_create",
     "node-take-in": "drains_destroy",
     "node-measure": "profilings_create",
+    "cluster-measure": "clusters_measure_create",
     "node-measure-cancel": "profilings_destroy",
     "links-keep-measured": "clusters_keep_measured_links_create",
     "alert-acknowledge": "alerts_acknowledge_create",

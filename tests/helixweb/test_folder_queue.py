@@ -3,6 +3,7 @@
 import multiprocessing
 from pathlib import Path
 
+import pytest
 from kombu import Connection
 
 TRANSPORT = "helixweb.common.folder_queue:Transport"
@@ -36,6 +37,7 @@ def read(folder: Path, results: "multiprocessing.Queue[tuple[int, int]]") -> Non
             results.put((message.payload["writer"], message.payload["number"]))
 
 
+@pytest.mark.processes
 def test_messages_of_several_writers_reach_several_readers_once_each(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     results = context.Queue()

@@ -16,7 +16,7 @@ from django.db import models
 from django.test import Client
 from django.urls import reverse
 
-from helixweb.inventory.models import Cluster, Node
+from helixweb.inventory.models import Change, Cluster, Node
 from tests.e2e.pages import PAGES
 from tests.e2e.site_world import make_world
 
@@ -126,7 +126,7 @@ def test_every_page_names_the_only_scripts_that_may_run(
     assert policy["form-action"] == policy["connect-src"] == "'self'"
 
 
-FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", '=HYPERLINK("http://evil.example")')
+FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\n=1", '=HYPERLINK("http://evil.example")')
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
@@ -134,10 +134,12 @@ def test_no_cell_of_a_file_for_spreadsheets_is_a_formula(
     browser: Client, cluster: Cluster, formula: str
 ) -> None:
     Node.objects.filter(name="tower").update(name=formula, region=formula)
-    text = browser.get(reverse("nodes-csv")).content.decode()
-    cells = [cell for row in csv.reader(io.StringIO(text)) for cell in row]
-    assert any(formula in cell for cell in cells)
-    assert not [cell for cell in cells if cell[:1] in "=+-@\t\r" and cell]
+    Change.objects.update(name=formula)
+    for path in ("nodes-csv", "changes-csv"):
+        text = b"".join(browser.get(reverse(path))).decode()
+        cells = [cell for row in csv.reader(io.StringIO(text, newline="")) for cell in row]
+        assert any(formula in cell for cell in cells), path
+        assert not [cell for cell in cells if cell[:1] in "=+-@\t\r\n" and cell], path
 
 
 def test_a_name_of_a_file_cannot_end_its_header(browser: Client, cluster: Cluster) -> None:

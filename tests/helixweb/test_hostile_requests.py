@@ -131,7 +131,8 @@ def test_every_answer_says_that_it_is_nobodys_frame_and_what_it_is(
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Referrer-Policy"] == "same-origin"
-    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    # browsers ignore it over plain HTTP, and log an error; test_check_deploy.py has it over HTTPS
+    assert "Cross-Origin-Opener-Policy" not in headers
 
 
 def test_no_answer_invites_scripts_of_other_sites(browser: Client) -> None:

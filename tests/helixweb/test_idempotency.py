@@ -251,3 +251,15 @@ def test_of_two_at_once_one_does_it_and_the_other_is_told_to_ask_again(
     first.join(60)
     assert answers[1].status_code == 202
     assert PlanRun.objects.count() == before + 1
+
+
+def test_an_answer_is_given_again_after_its_cluster_has_gone(
+    api: APIClient, cluster: Cluster
+) -> None:
+    """The change log names the cluster of what was answered, if there is such a one."""
+    body = {"cluster": cluster.pk, "role": "node"}
+    made = api.post("/api/v1/join-tokens/", body, headers=KEY)
+    assert made.status_code == 201
+    assert api.delete(f"/api/v1/clusters/{cluster.pk}/").status_code == 204
+    again = api.post("/api/v1/join-tokens/", body, headers=KEY)
+    assert (again.status_code, again.json()) == (201, made.json())

@@ -91,6 +91,29 @@ def test_export_wipe_and_import_give_an_empty_diff() -> None:
     assert steps(bring_in(before, prune=True)) == []
 
 
+def test_what_the_site_measured_since_an_export_is_no_difference(world: Document) -> None:
+    measured = {"bandwidth_bytes_per_s": 5e6, "latency_s": 2.6e-4, "origin": Origin.MEASURED}
+    estimated = Link.objects.exclude(origin=Origin.MEASURED).filter(cluster__name="tiny")[0]
+    Link.objects.filter(pk=estimated.pk).update(origin=Origin.ESTIMATED)
+    world = exported()
+    rows = Link.objects.filter(origin__in=(Origin.MEASURED, Origin.ESTIMATED))
+    assert rows.update(**measured) == 2
+    tiny = Cluster.objects.get(name="tiny")
+    services.create(Link, cluster=tiny, source="mini", target="laptop", **measured)
+    assert steps(bring_in(world, dry_run=True, prune=True)) == []
+    assert bring_in(world, prune=True).status_code == 200
+    assert rows.filter(latency_s=2.6e-4).count() == 3, "they stay as measured"
+
+
+def test_numbers_of_a_person_stand_against_what_was_measured_since(world: Document) -> None:
+    links = next(one["links"] for one in world["clusters"] if one["name"] == "tiny")
+    links[0]["origin"] = "imported"
+    bring_in(world)
+    changed = Link.objects.get(cluster__name="tiny", source=links[0]["source"])
+    services.update(changed, latency_s=0.5, origin=Origin.MEASURED)
+    assert [step[:2] for step in steps(bring_in(world, dry_run=True))] == [("change", "links")]
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.usefixtures("user")
 def test_any_inventory_comes_back_as_it_was(seed: int) -> None:
@@ -283,7 +306,7 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     (f"{TINY}  nodes:\n  - name: a\n    regoin: x\n", ("nodes[0] (line 5)", "'regoin'", "region")),
     (f"{TINY}  nodes:\n  - name: source\n", ("nodes[0] (line 5)", "reserved")),
     (f"{TINY}  nodes:\n  - name: 7\n", ("name", "7", "in quotes")),
-    (f"{TINY}  nodes:\n  - name: a\n    price_per_hour: yes\n", ("price_per_hour", "true")),
+    (f"{TINY}  nodes:\n  - name: a\n    price_per_hour: yes\n", ("price_per_hour", "'yes'")),
     (f"{TINY}  nodes:\n  - name: a\n    gpus: 1.5\n", ("gpus", "1.5", "whole number")),
     (f"{TINY}  nodes:\n  - name: a\n    tags: x\n", ("tags", "'x'", "list")),
     (f"{TINY}  nodes:\n  - name: a\n    tags: [a b]\n", ("tags", "'a b'", "one word")),

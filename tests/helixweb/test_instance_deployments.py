@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.deployment import settling
 from helixweb.deployment.models import Deployment, Drain, Status
 from helixweb.inventory.models import Cluster, Node
-from runtime.protocol.control import Phase
 from runtime.protocol.instance_orders import PIPELINES, InstanceTraffic
+from runtime.protocol.phases import Phase
 from tests.helixweb.instance_doubles import Instances, beat_all, plan_by, refused, told
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -51,6 +52,40 @@ def test_nodes_are_told_their_instances_and_coordinators_where_these_answer(
     assert one.decode is not None
     deployment.refresh_from_db()
     assert deployment.status == Status.READY
+
+
+def test_vllm_gets_the_flags_of_its_model_from_the_next_deployment(
+    api: APIClient, two: Instances
+) -> None:
+    name = sorted(two.plan.document["placement"])[0]
+    two.deploy(api, backend_by_node={name: "vllm"})
+    assert two.agents[name].desired().instances[0].vllm_flags == ()
+    flags = "--enable-auto-tool-choice --tool-call-parser hermes"
+    answer = api.patch(f"/api/v1/models/{two.model.pk}/", {"vllm_flags": flags}, format="json")
+    assert answer.status_code == 200, answer.content
+    assert two.agents[name].desired().instances[0].vllm_flags == ()
+    two.deploy(api, backend_by_node={name: "vllm"})
+    assert two.agents[name].desired().instances[0].vllm_flags == tuple(flags.split())
+
+
+def test_flags_that_load_code_are_refused_in_form_rest_and_file(
+    browser: Client, api: APIClient, two: Instances
+) -> None:
+    bad, model = "--trust-remote-code", two.model
+    refused(
+        api.patch(f"/api/v1/models/{model.pk}/", {"vllm_flags": bad}, format="json"),
+        "vllm_flags",
+        bad,
+    )
+    address = reverse("model-edit", args=[model.pk])
+    form = browser.get(address).context["form"]
+    values = {key: value for key, value in form.initial.items() if value is not None}
+    page = browser.post(address, {**values, "vllm_flags": bad})
+    assert bad in page.context["form"].errors["vllm_flags"][0]
+    exported = api.get("/api/v1/export/").json()
+    for row in exported["models"]:
+        row["vllm_flags"] = bad
+    refused(api.post("/api/v1/import/", exported, format="json"), "vllm_flags", bad)
 
 
 @pytest.mark.parametrize(
@@ -284,6 +319,7 @@ def test_transformers_is_asked_by_the_name_of_its_checkpoint(
     assert plan is not None
     one = plan.instances[0]
     assert (one.model, one.has_metrics, one.tells_usage) == ("/models/tiny-llama", False, False)
+    assert [each.takes_cache_salt for each in plan.instances] == [False, True]
 
 
 @pytest.mark.parametrize(

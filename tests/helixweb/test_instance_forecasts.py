@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.expected import output_forecast
+from helixweb.planning.expected import output_forecast
 from helixweb.planning.models import Simulation
 from helixweb.planning.simulating import forecast_to_json
 from helixweb.planning.stored import stored_plan

@@ -14,8 +14,9 @@ from helixweb.deployment.services import repairing
 from helixweb.deployment.services.repairing import WAITS_S
 from helixweb.inventory.models import Cluster, Node, Replanning
 from helixweb.planning import solving
-from runtime.protocol.control import NodeTraffic, Phase
+from runtime.protocol.control import NodeTraffic
 from runtime.protocol.instance_orders import InstanceTraffic
+from runtime.protocol.phases import Phase
 from tests.helixweb.instance_doubles import Instances, beat_all, told
 
 # A search has a thread that looks into the database as well.

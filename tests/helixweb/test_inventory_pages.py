@@ -42,10 +42,12 @@ def test_the_pages_of_node_network_and_model_show_their_numbers(
     browser: Client, cluster: Cluster
 ) -> None:
     mini = Node.objects.get(name="mini")
-    node = text_of(browser, "node", cluster.pk, mini.pk)
+    answer = browser.get(reverse("node", args=[cluster.pk, mini.pk]))
+    node = answer.content.decode()
     assert "100 Mbit/s" in node
     assert "20 ms" in node
-    assert "150" in node
+    (profile,) = answer.context["profiles"]
+    assert [speed for _, _, speed, _ in profile.steps] == [150.0, 70.0]
     network = text_of(browser, "network", cluster.pk)
     assert "12 of 12 directed pairs" in network
     assert "100 Mbit/s to 10 Gbit/s" in network
@@ -61,6 +63,8 @@ def test_htmx_gets_the_part_that_changes_by_itself(browser: Client, cluster: Clu
         part = browser.get(reverse(name, args=args), headers={"HX-Request": "true"})
         assert 'id="live-part"' in part.content.decode()
         assert "<html" not in part.content.decode()
+    part = browser.get(reverse("cluster", args=[cluster.pk]), headers={"HX-Request": "true"})
+    assert "12 of 12 directed pairs" in part.content.decode()  # the network, too
 
 
 def test_a_page_that_is_fetched_for_a_part_of_it_brings_no_style_of_its_own(

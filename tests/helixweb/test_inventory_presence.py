@@ -25,10 +25,10 @@ def joined(cluster: Cluster, user: Any, *, role: Role, name: str, now: datetime 
         node_uuid=str(uuid.uuid4()),
         name=name,
         hardware=HARDWARE,
-        data_endpoint="tcp://127.0.0.1:5555",
-        data_public_key="k" * 40,
+        data_endpoint=f"tcp://127.0.0.1:{5000 + sum(name.encode())}",
+        data_public_key=name.ljust(40, "k"),
     )
-    row = services.register(request, now).row
+    row = services.register(request, now, from_this_machine=True).row
     Event.objects.all().delete()
     return row
 
@@ -92,7 +92,7 @@ def test_an_identity_is_news_only_when_it_changed(tower: Node) -> None:
         hardware=HARDWARE, data_endpoint="tcp://127.0.0.1:9999", data_public_key="k" * 40
     )
     for _ in range(2):
-        row = services.update_identity(tower, identity, NOW)
+        row = services.update_identity(tower, identity, NOW, from_this_machine=True)
     assert row.data_endpoint == "tcp://127.0.0.1:9999"
     assert states() == ["online"]
 
@@ -105,5 +105,5 @@ def test_a_coordinator_says_anew_where_it_is_reached(cluster: Cluster, user: Any
         data_public_key="p" * 40,
         http_url="http://127.0.0.1:8001",
     )
-    services.update_identity(front, identity, NOW)
+    services.update_identity(front, identity, NOW, from_this_machine=True)
     assert Coordinator.objects.get().http_url == "http://127.0.0.1:8001"

@@ -15,6 +15,7 @@ from helixweb.inventory.tasks import announce_silent_processes
 from runtime.protocol.logs import NO_REQUEST, REQUEST_ID, JsonLines
 
 
+@pytest.mark.processes
 def test_the_setting_makes_every_line_of_the_site_an_object() -> None:
     script = (
         "import os, logging, django; os.environ['DJANGO_SETTINGS_MODULE']='helixweb.settings';"
@@ -30,6 +31,7 @@ def test_the_setting_makes_every_line_of_the_site_an_object() -> None:
     assert "hlxj_secret" not in line
 
 
+@pytest.mark.processes
 def test_lines_of_the_worker_and_of_beat_say_whose_they_are() -> None:
     """The test is the worker whose child says them, so beat does not miss it."""
     script = (

@@ -1,15 +1,21 @@
 """API keys have limits, a pepper, and never more rights than their owners."""
 
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.access.models import Grant
+from helixweb.common import key_usage
 from helixweb.common.api_keys import Limits, create_api_key
 from helixweb.common.auth import sha256_hex
 from helixweb.common.models import ApiKey, KeyUsage
@@ -65,6 +71,71 @@ def test_so_many_requests_a_minute_over_rest(user: Any, time_stands_still: None)
     assert 1 <= int(statuses[2].headers["Retry-After"]) <= 60
     ApiKey.objects.update(minute=1)
     assert client.get("/api/v1/nodes/").status_code == 200
+
+
+def at_once(*works: Callable[[], Any]) -> list[Any]:
+    """What they return; each in its own thread, all begin together."""
+    start = threading.Barrier(len(works))
+
+    def done(work: Callable[[], Any]) -> Any:
+        try:
+            start.wait(60)
+            return work()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(works)) as threads:
+        return list(threads.map(done, works))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_requests_at_the_start_of_a_minute_are_all_within_the_rate(
+    user: Any, time_stands_still: None
+) -> None:
+    limits = Limits(requests_per_min=2)
+    secret = create_api_key(name="k", user=user, scopes=["read"], limits=limits).secret
+    both_have_counted = threading.Barrier(2)
+
+    def ask() -> int:
+        """Goes on from its first statement that counts when the other one is there, too."""
+        waits = [True]
+
+        def counting(execute: Any, sql: str, *args: Any) -> Any:
+            answer = execute(sql, *args)
+            if waits and sql.startswith("UPDATE") and "minute_requests" in sql:
+                waits.clear()
+                both_have_counted.wait(60)
+            return answer
+
+        with connection.execute_wrapper(counting):
+            return int(program(secret).get("/api/v1/me/").status_code)
+
+    ApiKey.objects.update(minute=1)
+    assert at_once(ask, ask) == [200, 200]
+    assert program(secret).get("/api/v1/me/").status_code == 429
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_request_of_a_key_is_counted_once_while_counts_are_written(user: Any) -> None:
+    row = create_api_key(name="k", user=user, scopes=["read"]).row
+    now, requests = timezone.now(), 20_000
+
+    def count() -> None:
+        for _ in range(requests):
+            key_usage.count_unwritten(row.pk)
+
+    def write() -> None:
+        for _ in range(50):
+            key_usage.write_all(now=now)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns within statements
+    try:
+        at_once(count, count, count, write, write)
+    finally:
+        sys.setswitchinterval(interval)
+    key_usage.write_all(now=now)
+    assert KeyUsage.objects.get().rest_requests == 3 * requests
 
 
 def test_a_stolen_table_of_hashes_opens_nothing_and_peppers_can_be_changed(

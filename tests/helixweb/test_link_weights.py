@@ -22,11 +22,12 @@ from helixweb.deployment.link_view import LinkRow
 from helixweb.deployment.live_links import LiveLink, live_links
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
-from helixweb.inventory.models import Coordinator, Link
+from helixweb.inventory.models import Change, Coordinator, Link
 from helixweb.monitoring.models import MetricSample
 from planner.reweigh import reweigh
 from planner.serialization import plan_from_dict, problem_from_dict
-from runtime.protocol.control import LinkStats, Phase
+from runtime.protocol.control import LinkStats
+from runtime.protocol.phases import Phase
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -83,7 +84,8 @@ def slow(rate: float = SLOW, *, age_s: float = 0.5) -> LinkStats:
 
 
 def texts() -> list[str]:
-    return [event.data["text"] for event in Event.objects.filter(type="deployment")]
+    events = Event.objects.filter(type="deployment")
+    return [event.data["text"] for event in events if "text" in event.data]
 
 
 def test_weights_follow_a_slow_link_say_so_and_go_back_with_it(serving: Serving) -> None:
@@ -318,6 +320,33 @@ def test_what_was_measured_of_an_unused_link_is_kept_once_and_shown_with_its_age
     serving.tell(measured_only(4e6))  # the same again: a heartbeat repeats what it knows
     link.refresh_from_db()
     assert (link.bandwidth_bytes_per_s, link.recorded_at) == (5e6, written_at)
+
+
+def test_a_link_that_was_measured_has_a_line_in_the_change_log_and_one_confirmed_has_none(
+    serving: Serving,
+) -> None:
+    source, target = serving.ends
+    lines = Change.objects.filter(kind="link", name=f"{source} -> {target}", action="changed")
+    ends = {"cluster": serving.deployment.cluster, "source": source, "target": target}
+    before = {"origin": "estimated", "bandwidth_bytes_per_s": 1e9, "latency_s": 0.5}
+    Link.objects.update_or_create(**ends, defaults=before)
+    links = Link.objects.filter(**ends)
+    Event.objects.all().delete()
+    serving.tell(measured_only())
+    (line,) = lines
+    assert (line.before["bandwidth_bytes_per_s"], line.before["origin"]) == (1e9, "estimated")
+    assert (line.after["bandwidth_bytes_per_s"], line.after["origin"]) == (5e6, "measured")
+    assert line.actor_kind == "site"
+    topic = f"cluster:{serving.deployment.cluster_id}"
+    assert Event.objects.filter(topic=topic).exists(), "open pages hear of it"
+    links.update(recorded_at=links[0].recorded_at - timedelta(minutes=1))
+    serving.tell(measured_only(5.2e6))
+    assert lines.all().count() == 1
+    assert links[0].bandwidth_bytes_per_s == 5e6
+    links.update(recorded_at=links[0].recorded_at - timedelta(minutes=1))
+    serving.tell(measured_only(2e6))
+    assert lines.all().count() == 2
+    assert links[0].bandwidth_bytes_per_s == 2e6
 
 
 def test_measurements_spare_what_a_person_imported_and_floors_lower_nothing(

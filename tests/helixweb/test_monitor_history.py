@@ -10,7 +10,8 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.charts.measured_flow import measured_flow, planned_flow
+from helixweb.charts.load_flow import FULL_COLOUR, IDLE_COLOUR, load_flow
+from helixweb.charts.measured_flow import NOTHING, measured_flow, planned_flow
 from helixweb.deployment import services as deployment
 from helixweb.deployment.options import DeployOptions
 from helixweb.inventory.models import Cluster
@@ -207,6 +208,26 @@ def test_a_connection_that_carries_another_share_is_told_apart(plan: Plan) -> No
     assert odd == {ends[0]: "less than planned"}
     assert "nothing passed" in {row[4] for row in measured_flow(
         planned_flow(plan_from_dict(plan.document)), dict.fromkeys(rates, 0.0)).rows}  # fmt: skip
+
+
+def test_nodes_and_links_are_coloured_by_how_full_they_are(plan: Plan) -> None:
+    planned = plan_from_dict(plan.document)
+    busy = {name: 0.9 if name == "mini" else 0.2 for name in planned.placement.layers}
+    rates = rates_as_planned(plan, share=0.1)
+    chart = load_flow(planned_flow(planned), rates, busy | {"laptop": None})
+    (sankey,) = chart.figure["data"]
+    of_nodes = dict(zip(sankey["node"]["label"], sankey["node"]["color"], strict=True))
+    assert of_nodes["mini"] == FULL_COLOUR
+    assert of_nodes["tower"] == IDLE_COLOUR
+    assert of_nodes["laptop"] == NOTHING
+    assert "Busiest node: mini, 90% of its time." in chart.summary
+    capacity = {
+        (edge.source, edge.target): edge.capacity_tokens_per_s for edge in planned.flow.edges
+    }
+    full = load_flow(planned_flow(planned), capacity, busy)
+    assert {row[4] for row in full.rows} == {"100%"}
+    assert {colour[:7] for colour in full.figure["data"][0]["link"]["color"]} == {FULL_COLOUR}
+    assert load_flow(planned_flow(planned), None, {}).summary == "No node is reporting."
 
 
 def test_rates_are_of_the_last_minute_of_the_same_coordinator(cluster: Cluster) -> None:

@@ -13,7 +13,8 @@ from helixweb.deployment import services as deployment
 from helixweb.deployment.options import DeployOptions
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
-from runtime.protocol.control import NodeTraffic, Phase
+from runtime.protocol.control import NodeTraffic
+from runtime.protocol.phases import Phase
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.process_doubles import STATS, FakeCluster
 

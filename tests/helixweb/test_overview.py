@@ -1,30 +1,36 @@
 """The overview leads from an empty site to the first token, and then shows how it goes."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
+from helixweb.alerting.models import Alert, AlertRule
+from helixweb.alerting.states import State
+from helixweb.common.api_keys import create_api_key, revoke
 from helixweb.deployment import services as deployment
+from helixweb.deployment.models import Deployment, Profiling, Status
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.profiling import order_profiling
 from helixweb.inventory.models import Cluster, RegionLink
 from helixweb.monitoring.checklist import Step, checklist
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.overview import focus
-from runtime.protocol.control import Phase
+from runtime.protocol.phases import Phase
 from tests.helixweb.process_doubles import STATS, FakeCluster, make_plan
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
-def steps_of(cluster: Cluster | None) -> dict[str, Step]:
-    return {step.title: step for step in checklist(cluster, now=timezone.now())}
+def steps_of(cluster: Cluster | None, user: Any) -> dict[str, Step]:
+    return {step.title: step for step in checklist(cluster, user=user, now=timezone.now())}
 
 
-def done(cluster: Cluster) -> list[str]:
-    return [title for title, step in steps_of(cluster).items() if step.done]
+def done(cluster: Cluster, user: Any) -> list[str]:
+    return [title for title, step in steps_of(cluster, user).items() if step.done]
 
 
 def bring_up(joined: FakeCluster, user: Any) -> None:
@@ -39,60 +45,117 @@ def page(browser: Client, **query: Any) -> str:
     return response.content.decode()
 
 
-def test_an_empty_site_shows_every_step_and_where_to_begin(browser: Client) -> None:
+STEPS = [
+    "Add a model", "Add machines", "Measure the nodes", "Measure the links", "Compute a plan",
+    "Deploy", "Ask the model", "Create an API key",
+]  # fmt: skip
+
+
+def test_an_empty_site_shows_every_step_and_where_to_begin(browser: Client, user: Any) -> None:
     html = page(browser)
-    for title in ("Add nodes", "Know the network", "Plan", "Deploy", "Chat"):
-        assert f"<h3>{title}" in html
+    assert list(steps_of(None, user)) == STEPS
+    assert all(f"<h3>{title}" in html for title in STEPS)
+    assert 'href="/models/new"' in html
     assert 'href="/clusters/"' in html
-    assert not any(step.done for step in steps_of(None).values())
+    assert not any(step.done for step in steps_of(None, user).values())
 
 
 def test_steps_are_done_as_far_as_the_cluster_has_come(cluster: Cluster, user: Any) -> None:
     missing = RegionLink.objects.get(cluster=cluster, source="away", target="home")
     missing.delete()
-    assert done(cluster) == ["Add nodes"]
-    steps = steps_of(cluster)
-    assert steps["Add nodes"].text == "3 declared, 0 of them joined."
-    assert steps["Know the network"].text == "9 of 12 directed links are known."
-    assert steps["Plan"].text == "No search for a plan yet."
+    assert done(cluster, user) == ["Measure the nodes"]  # the problem file says how fast they are
+    steps = steps_of(cluster, user)
+    assert "tiny-llama has no checkpoint yet" in steps["Add a model"].text
+    assert steps["Add machines"].text == (
+        "3 declared, 0 of them joined. No coordinator has joined yet."
+    )
+    assert steps["Measure the links"].text == "9 of 12 directed links are known."
+    assert steps["Compute a plan"].text == "No search for a plan yet."
     missing.save()
     make_plan(cluster)
-    assert done(cluster) == ["Add nodes", "Know the network", "Plan"]
-    assert "has no checkpoint; set the path" in steps_of(cluster)["Deploy"].text
+    assert done(cluster, user) == ["Measure the nodes", "Measure the links", "Compute a plan"]
+    assert "has no checkpoint; set the path" in steps_of(cluster, user)["Deploy"].text
 
 
 def test_a_plan_whose_machines_are_all_there_can_be_deployed(cluster: Cluster, user: Any) -> None:
     joined = FakeCluster(cluster, user)
-    step = steps_of(cluster)["Deploy"]
-    assert (step.done, step.text) == (False, "The plan can be deployed now.")
-    assert step.url == f"/deployments/new?plan={joined.plan.pk}"
-    assert steps_of(cluster)["Add nodes"].text == "3 joined, 3 online."
+    steps = steps_of(cluster, user)
+    assert (steps["Deploy"].done, steps["Deploy"].text) == (False, "The plan can be deployed now.")
+    assert steps["Deploy"].url == f"/deployments/new?plan={joined.plan.pk}"
+    assert steps["Add machines"].text == "3 joined, 3 online."
+    assert all(steps[title].done for title in STEPS[:5])
+
+
+def test_what_a_step_waits_for_is_said_with_its_progress(
+    cluster: Cluster, user: Any, browser: Client
+) -> None:
+    joined = FakeCluster(cluster, user)
+    model, now = joined.plan.model, timezone.now()
+    first, second, *_ = cluster.nodes.order_by("name")
+    cluster.nodes.filter(pk__in=(first.pk, second.pk)).update(profile_name="")
+    order_profiling(first, model, user=user, now=now)
+    Profiling.objects.update(state="measuring", done=0.4)
+    failed = order_profiling(second, model, user=user, now=now)
+    Profiling.objects.filter(pk=failed.pk).update(state="failed", message="no memory", ended_at=now)
+    step = steps_of(cluster, user)["Measure the nodes"]
+    assert (step.done, step.progress) == (False, 0.4)
+    assert step.text == (
+        "1 of 3 nodes have a profile for tiny-llama. "
+        f"Under way: {first.name} 40%. {second.name} failed: no memory"
+    )
+    assert "every 2s" in page(browser)
+    assert f'action="{step.url}"' in page(browser)
+    browser.post(step.url, step.fields)
+    ordered = Profiling.objects.filter(state="ordered").values_list("node__name", flat=True)
+    assert list(ordered) == [second.name], "the first is being measured, the third has a profile"
+    assert step.action not in page(browser)
+    deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
+    next(iter(joined.used_agents.values())).beat(Phase.READY, generation=1)
+    step = steps_of(cluster, user)["Deploy"]
+    assert step.progress == 1 / len(joined.used_agents)
+    assert step.text.endswith(f"1 of {len(joined.used_agents)} nodes are ready.")
 
 
 def test_deploying_is_done_when_every_node_is_ready(cluster: Cluster, user: Any) -> None:
     joined = FakeCluster(cluster, user)
     row = deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
-    step = steps_of(cluster)["Deploy"]
-    assert (step.done, step.text) == (False, "tiny-llama is deploying.")
+    step = steps_of(cluster, user)["Deploy"]
+    assert not step.done
+    assert step.text.startswith("tiny-llama is deploying.")
     assert step.url == f"/deployments/{row.pk}/"
     for agent in joined.used_agents.values():
         agent.beat(Phase.READY, generation=1)
-    assert steps_of(cluster)["Deploy"].done
-    assert not steps_of(cluster)["Chat"].done
+    steps = steps_of(cluster, user)
+    assert steps["Deploy"].done
+    assert not steps["Ask the model"].done
+    assert steps["Ask the model"].url == f"/playground/?deployment={row.pk}"
 
 
-def test_the_checklist_goes_once_a_token_was_put_out(
+def test_a_key_counts_for_its_owner_while_it_may_send_requests(cluster: Cluster, user: Any) -> None:
+    make_key = partial(create_api_key, name="shell", user=user, scopes=["serve"])
+    ended = make_key()
+    revoke(ended.row)
+    make_key(scopes=["read"])
+    make_key(cluster=Cluster.objects.create(name="other"))
+    assert not steps_of(cluster, user)["Create an API key"].done
+    make_key(cluster=cluster)
+    assert steps_of(cluster, user)["Create an API key"].done
+
+
+def test_the_steps_fold_once_a_token_was_put_out(
     cluster: Cluster, user: Any, browser: Client
 ) -> None:
     joined = FakeCluster(cluster, user)
     bring_up(joined, user)
     joined.coordinator.report(output_tokens_total=0)
-    assert "Still to do" in page(browser)
+    assert '<section class="card" id="first-token"' in page(browser)
     MetricSample.objects.all().delete()
     joined.coordinator.report(output_tokens_total=5)
     html = page(browser)
-    assert "Still to do" not in html
-    assert "Getting to the first token" not in html
+    assert '<details class="card" id="first-token"' in html
+    assert "<h3>Ask the model" in html
+    refreshed = browser.get("/", headers={"HX-Request": "true"}).content.decode()
+    assert "first-token" not in refreshed
 
 
 def test_what_serves_is_shown_in_numbers_against_the_plan(
@@ -107,7 +170,7 @@ def test_what_serves_is_shown_in_numbers_against_the_plan(
     html = page(browser)
     assert "tiny serves tiny-llama" in html
     assert "3 of 3" in html
-    assert "50.0 %" in html  # efficiency: prompt and output together ÷ max flow
+    assert "Efficiency" not in html  # a share of full load is none
     assert "250 ms" in html
     assert "p50; p95 1.5 s" in html
     used = STATS.kv_pages_used / STATS.kv_pages_total
@@ -125,7 +188,7 @@ def test_numbers_of_a_coordinator_that_fell_silent_are_not_shown_as_of_now(
     joined.coordinator.report(output_tokens_per_s=4321.0)
     assert "4,321" in page(browser)
     long_ago = timezone.now() - timedelta(minutes=1)
-    MetricSample.objects.update(at=long_ago)
+    MetricSample.objects.update(at=long_ago, second=int(long_ago.timestamp()))
     html = page(browser)
     assert "4,321" not in html
     assert "is not reporting" in html
@@ -153,3 +216,31 @@ def test_the_part_that_changes_is_fetched_alone(cluster: Cluster, browser: Clien
     html = browser.get("/", headers={"HX-Request": "true"}).content.decode()
     assert "<h1>Overview</h1>" in html
     assert "<html" not in html
+
+
+def test_a_chart_of_what_serves_moves_beside_what_limits_it_and_what_waits_for_a_person(
+    cluster: Cluster, user: Any, browser: Client
+) -> None:
+    joined = FakeCluster(cluster, user)
+    assert "flow-load" not in page(browser)
+    bring_up(joined, user)
+    joined.coordinator.report()
+    html = page(browser)
+    for shown in ("flow-load", "tokens", "ttft", "itl", "bottleneck"):
+        assert f'id="{shown}"' in html
+    assert 'data-range="15m"' in html
+    moved = browser.get("/monitor/chart/flow-load/", {"cluster": cluster.pk, "range": "15m"}).json()
+    nodes = moved["figure"]["data"][0]["node"]
+    assert len(nodes["color"]) == len(nodes["label"])
+    assert "fires" not in html
+    rule = AlertRule.objects.create(
+        cluster=cluster, name="slow", kind="ttft_p95", threshold=1, clears_at=1
+    )
+    Alert.objects.create(
+        cluster=cluster, rule=rule, subject="mini", severity=rule.severity,
+        state=State.FIRING.value, since=timezone.now(),
+    )  # fmt: skip
+    refreshed = browser.get("/", headers={"HX-Request": "true"}).content.decode()
+    assert f'href="/alerts/?cluster={cluster.pk}">1 alert fires' in refreshed
+    Deployment.objects.update(status=Status.FAILED, message="mini: no memory")
+    assert "mini: no memory" in page(browser)

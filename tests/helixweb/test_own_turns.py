@@ -87,7 +87,11 @@ def test_figures_comparisons_and_what_is_unmoved_wait_for_each_other(
         f"{address}/unmoved/",
         f"/api/v1/plans/compare/?{compared}",
     ]
-    pages = [f"/plans/compare?{compared}", f"/plans/by-id/{plan.pk}/replan"]
+    pages = [
+        f"/plans/compare?{compared}",
+        f"/plans/by-id/{plan.pk}/replan",
+        f"/plans/new/fit?cluster={plan.cluster_id}&model={plan.model_id}",
+    ]
     with OWN_TURNS.turn(user.pk):
         for one in asked:
             refused = api.get(one)

@@ -24,7 +24,8 @@ SAME_IN_CHINESE = frozenset(
     Cookie Enter Shift Esc Ctrl rank read write serve admin GB MB kB kbit Mbit Gbit bit ms min to in
     ended cpu MIT English python runtime profile helixweb problem stage log data-security host
     port hlx prompt decode bursts flow coordinator share burst_size tcp http gpu-a gpu-b gpu eu
-    us YOUR_KEY POST URL webhook vllm transformers helix instances PCIe SXM RTX Xiong https
+    us YOUR_KEY POST URL webhook vllm vLLM hermes transformers helix instances PCIe SXM RTX Xiong
+    https postgresql GGUF systemd
     """.split()  # noqa: SIM905 - thrice as long as a list
 )
 # What the site, its agents and people wrote down when it happened, in English.
@@ -32,6 +33,8 @@ WRITTEN_DOWN = re.compile(
     r"No module named|reading weights|^runtime\.|^made for tests$|^\d+ nodes$"
     r"|python -m runtime profile|exited with status \d|^left idle, as they cannot hold the model: "
     r"|the receiver answered \d|^(user|group) \S+ on \S+$"
+    r"|^admitted \S+: \d+ of \d+ machines$"
+    r"|node \S+ lost\b|has not taken up the plan yet"  # messages of deployments
 )
 
 
@@ -81,7 +84,9 @@ def english(text: str, names: set[str]) -> list[str]:
     """Its words that are neither names nor the same in Chinese."""
     if WRITTEN_DOWN.search(text):
         return []
-    without_addresses = re.sub(r"\S+://\S+|[0-9a-f-]{16,}|\S*[/_]\S*(?=[A-Za-z])\S*", " ", text)
+    without_addresses = re.sub(
+        r"\S+://\S+|[0-9a-f-]{16,}|--[a-z-]+|\S*[/_]\S*(?=[A-Za-z])\S*", " ", text
+    )
     return [
         word
         for word in WORD.findall(without_addresses)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import pytest
@@ -15,7 +16,7 @@ from helixweb.access import gate
 from helixweb.access.models import Grant
 from helixweb.access.templatetags.access import browser_in_words
 from tests.e2e.pages import PAGES
-from tests.helixweb.test_role_matrix import World
+from tests.helixweb.test_role_matrix import World, shared_world
 
 
 class Offers(HTMLParser):
@@ -35,9 +36,15 @@ class Offers(HTMLParser):
                 self.found.append((method, str(given.get("action") or "")))
 
 
+@pytest.fixture(scope="module")
+def shared(django_db_setup: None, django_db_blocker: Any) -> Iterator[World]:
+    with shared_world(django_db_blocker) as world:
+        yield world
+
+
 @pytest.fixture
-def world(db: None) -> World:
-    return World()
+def world(db: None, shared: World) -> World:
+    return shared
 
 
 def offered(client: Client, pages: list[str]) -> Iterator[tuple[str, str, str]]:

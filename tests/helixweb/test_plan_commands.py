@@ -168,6 +168,11 @@ def test_a_plan_that_was_never_explained_is_and_another_time_if_asked(
     assert shell("plan", "explain", plan.pk) == 0, shell.err
     done = Explanation.objects.get(plan=plan).created_at
     assert shell("plan", "explain", plan.pk, "--again") == 0, shell.err
+    for value in Explanation.objects.get(plan=plan).values:
+        (line,) = (one for one in shell.out.splitlines() if one.startswith(value["resource"]))
+        shown = line.removeprefix(value["resource"]).split("  ")
+        expected = [f"{100 * value['gain']:+.1f} %", f"{value['kept_tokens_per_s']:,.1f}", "-"]
+        assert [one.strip() for one in shown if one] == expected
     assert Explanation.objects.get(plan=plan).status == "succeeded"
     assert Explanation.objects.get(plan=plan).created_at >= done
 

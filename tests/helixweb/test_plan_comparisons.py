@@ -105,6 +105,22 @@ def test_new_nodes_take_the_layers_that_are_served_least(problem: Problem) -> No
     assert carried.layers == {**held, "new-1": LayerRange(first=2, end=4)}
 
 
+def test_a_new_node_joins_one_component_and_leaves_the_others_apart(problem: Problem) -> None:
+    def with_small(count: int) -> Problem:
+        added = (AddedNodes(count=count, profile="small", region="home"),)
+        return edited(problem, Edits(added=added))
+
+    low, high = LayerRange(first=0, end=2), LayerRange(first=2, end=4)
+    fast, slow = frozenset({"tower", "laptop"}), frozenset({"new-1", "new-2"})
+    apart = Placement(
+        layers={"tower": low, "laptop": high, "new-1": low, "new-2": high},
+        components=(fast, slow),
+    )
+    carried = carried_over(with_small(2), apart, with_small(3))
+    assert carried.layers == {**apart.layers, "new-3": low}
+    assert carried.components == (fast, slow | {"new-3"})
+
+
 def test_the_worth_of_a_placement_has_its_exact_flow(plan: Plan) -> None:
     problem, stored = problem_from_dict(plan.problem), plan_from_dict(plan.document)
     found = worth(problem, stored.placement, partial_inference=True)
@@ -130,10 +146,18 @@ def test_what_a_placement_costs_is_known_where_all_its_nodes_have_a_price(
 
 def test_the_page_estimates_a_change_at_once(browser: Client, plan: Plan) -> None:
     path = f"/plans/by-id/{plan.pk}/what-if"
-    assert "Profiles: big, small." in browser.get(path).content.decode()
-    form = {"added": "2 x big in home", "links": "home > away = 2.5 Gbit/s, 3 ms"}
+    page = browser.get(path).content.decode()
+    for choice in ("mini", "big", "away", "coordinator"):
+        assert f'<option value="{choice}">' in page
+    form = {
+        "count": "2", "profile": "big", "region": "home",
+        "source": "home", "target": "away", "gbit_per_s": "2.5", "latency_ms": "3",
+    }  # fmt: skip
     answer = browser.post(path, {**form, "time_limit_s": "5"})
     assert answer.status_code == 200
+    typed = {"added": "2 x big in home", "links": "home > away = 2.5 Gbit/s, 3 ms"}
+    by_text = browser.post(path, {**typed, "time_limit_s": "5"})
+    assert by_text.context["form"].edits() == answer.context["form"].edits()
     after = answer.context["answer"].after
     assert after.nodes_used == answer.context["answer"].before.nodes_used + 2
     assert after.flow_tokens_per_s > answer.context["answer"].before.flow_tokens_per_s
@@ -163,7 +187,9 @@ def test_a_search_on_the_copy_says_so_and_cannot_be_deployed(
         ("added", "two big in home", "two big in home"),
         ("upgraded", "laptop", "NODE=PROFILE"),
         ("links", "home > away = fast", "away = fast"),
-        ("removed", "ghost", "ghost"),
+        ("removed", "ghost", "is no node here; choose from the list."),
+        ("node", "mini", "leave the whole line blank"),
+        ("gbit_per_s", "3", "leave the whole line blank"),
     ],
 )
 def test_a_change_that_cannot_be_read_is_named(
@@ -196,12 +222,30 @@ def test_of_many_nodes_those_that_differ_are_shown(
     assert f"Left out: {len(found.nodes) - 1} of {len(found.nodes)} nodes" in page.content.decode()
 
 
-@pytest.mark.parametrize("ids", [[], ["1"], ["1", "2", "3", "4", "5"], ["1", "x"]])
-def test_one_plan_or_a_missing_one_is_no_comparison(
+@pytest.mark.parametrize("ids", [[], ["x"], ["1", "2", "3", "4", "5"], ["1", "x"]])
+def test_plans_that_cannot_be_compared_are_refused(
     browser: Client, plan: Plan, ids: list[str]
 ) -> None:
-    answer = browser.get("/plans/compare", {"plan": ids}, follow=True)
-    assert "choose" in answer.content.decode()
+    answer = browser.get("/plans/compare", {"plan": ids})
+    assert "choose" in answer.context["refusal"]
+    assert answer.context["comparison"] is None
+
+
+def test_the_other_plan_is_chosen_from_a_list_without_a_script(
+    browser: Client, plan: Plan, twin: Plan
+) -> None:
+    assert (
+        f"/plans/compare?plan={plan.pk}" in browser.get(f"/plans/{plan.run_id}/").content.decode()
+    )
+    page = browser.get("/plans/compare", {"plan": plan.pk})
+    shown = page.content.decode()
+    assert (page.context["comparison"], page.context["refusal"]) == (None, "")
+    assert shown.count('<select id="plan-') == comparing.MOST_PLANS
+    assert shown.count(f'<option value="{plan.pk}" selected>') == 1
+    # What the form then sends: the lists that were left blank are empty.
+    page = browser.get("/plans/compare", {"plan": [plan.pk, twin.pk, "", ""]})
+    assert [one.row.pk for one in page.context["comparison"].plans] == [plan.pk, twin.pk]
+    assert page.content.decode().count(" selected>") == 2
 
 
 def test_comparisons_and_what_ifs_over_rest(api: APIClient, plan: Plan, twin: Plan) -> None:

@@ -1,5 +1,6 @@
 """What a plan is forecast to deliver: its simulations, on the page and over REST."""
 
+import re
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from helixweb.charts.chart import tokens_per_s
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import attempts, services, simulating
 from helixweb.planning.models import Plan, PlanRun, Simulation
@@ -113,12 +115,24 @@ def test_what_cannot_be_served_fails_in_the_simulators_words(plan: Plan, user: A
     assert "no room on any route" in row.error
 
 
-def test_the_plans_page_shows_the_forecast_and_simulates_again(browser: Client, plan: Plan) -> None:
+def test_the_plans_page_shows_the_forecast_and_simulates_again(
+    browser: Client, plan: Plan, user: Any
+) -> None:
     simulated(plan.simulations.get())
     path = f"/plans/{plan.run_id}/"
     shown = browser.get(path).content.decode()
     assert "estimated timings" in shown
     assert "may exceed the tokens/s of the max flow" in shown
+    forecast = plan.simulations.get().forecast
+    assert forecast is not None
+    headline = re.search(
+        r'<div class="tiles" id="headline"[^>]*>.*?<div class="value">([\d,.]+)<', shown, re.S
+    )
+    assert headline is not None
+    assert headline[1] == tokens_per_s(forecast["decode_tokens_per_s"])
+    assert "by one forecast" in shown
+    simulated(ask(plan, user, seed=7))
+    assert "by 2 forecasts" in browser.get(path).content.decode()
     for chart in ("simulated-busy", "simulated-kv", "simulated-links"):
         assert f'id="{chart}"' in shown
     form = {"workload": "bursts", "share_percent": "50", "burst_size": "4", "seed": "5"}

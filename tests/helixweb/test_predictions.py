@@ -168,6 +168,34 @@ def test_the_present_load_is_simulated_and_again_when_it_changes(
     assert "Predicted by simulation of 8" in page
 
 
+def test_output_is_compared_at_the_same_load_only(served: Served) -> None:
+    """A rate that covers idle seconds is none of the simulated load, which never pauses."""
+    served.samples(running=4)
+    served.requests()
+    predict_live(served.now)
+    found = agreement_of(served.row, now=served.now)
+    assert (found.running, found.predicted_running) == (4, 4)
+    assert found.figures[0].measured == 100.0
+    idle = MetricSample.objects.filter(second__gte=served.now.timestamp() - 10)
+    idle.update(running=0, output_tokens_per_s=1.0)
+    found = agreement_of(served.row, now=served.now)
+    assert found.running == 4
+    assert found.figures[0].measured == 100.0
+    MetricSample.objects.update(running=9)
+    assert agreement_of(served.row, now=served.now).predicted_running is None
+    MetricSample.objects.update(running=0)
+    found = agreement_of(served.row, now=served.now)
+    assert found.running is None
+    assert [(one.predicted, one.measured) for one in found.figures] == [(None, None)] * 3
+
+
+def test_what_serves_better_than_predicted_holds() -> None:
+    assert Figure(quantity=Quantity.OUTPUT, predicted=10.0, measured=28.3).holds
+    assert not Figure(quantity=Quantity.OUTPUT, predicted=10.0, measured=5.0).holds
+    assert Figure(quantity=Quantity.TTFT, predicted=1.0, measured=0.3).holds
+    assert not Figure(quantity=Quantity.TTFT, predicted=0.3, measured=1.0).holds
+
+
 def test_whole_model_instances_are_not_simulated_as_pipelines(
     served: Served, monkeypatch: pytest.MonkeyPatch, browser: Client
 ) -> None:

@@ -1,13 +1,16 @@
 """A node is measured on request; what it was found to be is kept, exported, and used by plans."""
 
 import json
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
-from process_doubles import FakeAgent, FakeCluster
+from process_doubles import HARDWARE, FakeAgent, FakeCluster
 from rest_framework.test import APIClient
+from site_in_process import Shell, new_key
 
 from helixweb.deployment.models import Profiling
 from helixweb.inventory import services
@@ -17,6 +20,7 @@ from helixweb.planning import services as planning
 from planner.compute_plan import compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.domain.layer_times import LayerTimes
+from planner.domain.node_memory import EndRoom, KvMinimum, NodeMemory
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
 from planner.serialization import problem_from_dict
@@ -117,6 +121,31 @@ def test_a_heartbeat_is_answered_with_the_order_until_its_result_is_there(
     assert measured.beat("laptop") is None
 
 
+def test_the_kv_minimum_that_somebody_chose_holds_for_every_measurement(
+    measured: Measured, api: APIClient
+) -> None:
+    end = {"max_layers": 2}
+    memory = {"first": end, "last": end, "both": end}
+    chosen = {"requests": 6, "tokens": 224}
+    profile = Profile.objects.get(name="big")
+    changed = {"memory": {**memory, "kv_minimum": chosen}}
+    assert api.patch(f"/api/v1/profiles/{profile.pk}/", changed).status_code == 200
+    found = FOUND.model_copy(
+        update={"memory": NodeMemory(**{k: EndRoom(**v) for k, v in memory.items()})}
+    )
+    for _ in range(2):
+        row = measured.order("tower", api)
+        ordered = measured.beat("tower")
+        assert ordered is not None
+        assert ordered.kv_minimum == KvMinimum(**chosen)
+        done = ProfilingProgress(id=row.pk, phase=ProfilingPhase.DONE, measurement=found)
+        measured.beat("tower", done)
+    measured.order("mini", api)
+    usual = measured.beat("mini")
+    assert usual is not None
+    assert usual.kv_minimum is None
+
+
 def test_what_was_measured_is_the_nodes_profile_and_what_was_before_is_kept(
     measured: Measured, api: APIClient
 ) -> None:
@@ -129,6 +158,21 @@ def test_what_was_measured_is_the_nodes_profile_and_what_was_before_is_kept(
     assert numbers == [(2, "measured", "tower"), (1, "imported", "")]
     assert row.version.evidence["decode_fit"]["median_error"] == 0.031
     assert services.build_problem(measured.cluster.cluster, measured.cluster.model)
+
+
+def test_what_a_measured_node_holds_at_the_ends_of_the_model_is_what_plans_read(
+    measured: Measured, api: APIClient
+) -> None:
+    room = EndRoom(max_layers=1, kv_token_layers_less=250.0)
+    memory = NodeMemory(
+        first=room,
+        last=room,
+        both=EndRoom(max_layers=0),
+        kv_minimum=KvMinimum(requests=1, tokens=128),
+    )
+    measured.measure("tower", api, FOUND.model_copy(update={"memory": memory}))
+    problem = services.build_problem(measured.cluster.cluster, measured.cluster.model)
+    assert problem.profile_of("tower").memory == memory
 
 
 def test_what_a_measurement_does_not_tell_stays(measured: Measured, api: APIClient) -> None:
@@ -363,3 +407,141 @@ def test_a_gpu_that_nobody_measured_is_estimated_and_marked_where_plans_use_it(
         sorted(found.placement.layers, key=lambda name: (found.placement.layers[name].first, name))
     )
     assert f"Speeds of {names} are estimates from data sheets" in shown
+
+
+def unmeasured(measured: Measured) -> None:
+    """No node has a profile but tower, for which it was estimated."""
+    Node.objects.exclude(name="tower").update(profile_name="")
+    Profile.objects.update(origin=Origin.ESTIMATED)
+
+
+def test_one_click_measures_all_nodes_those_of_one_machine_in_turn(
+    measured: Measured, api: APIClient, browser: Client
+) -> None:
+    unmeasured(measured)
+    measured.agent("mini").move("tcp://10.0.0.9:7001")  # a machine of its own
+    cluster, model = measured.cluster.cluster, measured.cluster.model
+    address = f"/clusters/{cluster.pk}/measure"
+    assert browser.post(address, {"model": model.pk}).status_code == 302
+    assert browser.post(address, {"model": model.pk}).status_code == 302, "pressed twice"
+    first, second = Profiling.objects.exclude(node__name="mini").order_by("pk")
+    assert Profiling.objects.count() == 3
+    assert measured.beat("mini") is not None
+    assert measured.beat(second.node.name) is None, "they share cores"
+    assert measured.beat(first.node.name) is not None
+    half = ProfilingProgress(id=first.pk, phase=ProfilingPhase.MEASURING, done=0.5)
+    measured.beat(first.node.name, half)
+    began_at = timezone.now() - timedelta(seconds=60)
+    Profiling.objects.filter(pk=first.pk).update(began_at=began_at)
+    page = browser.get(f"/clusters/{cluster.pk}/").content.decode()
+    assert f"after {first.node.name}, on the same machine" in page
+    assert "about 3 min left" in page, "a minute for the first, two for the second"
+    (told,) = api.get("/api/v1/profilings/", {"node": first.node_id}).json()["results"]
+    assert 55 < told["left_s"] < 120
+    done = ProfilingProgress(id=first.pk, phase=ProfilingPhase.DONE, measurement=FOUND)
+    assert measured.beat(first.node.name, done) is None
+    assert measured.beat(second.node.name) is not None
+    refused = api.post(f"/api/v1/clusters/{cluster.pk}/measure/", {"model": model.pk})
+    assert [row["node"] for row in refused.json()] == [
+        row.node_id for row in Profiling.objects.order_by("node") if row.is_open
+    ]
+
+
+def test_nodes_with_gpus_of_their_own_are_measured_at_once(
+    measured: Measured, api: APIClient, user: Any, tmp_path: Path
+) -> None:
+    unmeasured(measured)
+    for name in measured.cluster.agents:
+        gpus = [{"name": "L4", "memory_bytes": 24_000_000_000}]
+        hardware = {**HARDWARE, "gpus": gpus, "memory_budget_bytes": int(FOUND.vram_bytes)}
+        Node.objects.filter(name=name).update(hardware=hardware)
+    shell = Shell(new_key(user), home=str(tmp_path))
+    assert shell("node", "measure", "--no-wait") == 0
+    orders = {name: measured.beat(name) for name in measured.cluster.agents}
+    assert all(orders.values())
+    for name, order in orders.items():
+        assert order is not None
+        is_good = name != "mini"
+        progress = ProfilingProgress(
+            id=order.id,
+            phase=ProfilingPhase.DONE if is_good else ProfilingPhase.FAILED,
+            measurement=FOUND if is_good else None,
+            message="" if is_good else "no room for a layer",
+        )
+        measured.beat(name, progress)
+    cluster, model = measured.cluster.cluster, measured.cluster.model
+    left = api.post(f"/api/v1/clusters/{cluster.pk}/measure/", {"model": model.pk}).json()
+    assert [row["node"] for row in left] == [measured.node("mini").pk], "the others are fresh"
+    assert shell("node", "measure", "tower", "--no-wait") == 0, "one by name, fresh or not"
+    assert "tower  ordered" in shell.out
+    assert shell("node", "measure", "nobody") == 3
+
+
+def test_a_node_of_the_same_kind_times_a_few_steps_instead(
+    measured: Measured, api: APIClient, browser: Client
+) -> None:
+    for name in measured.cluster.agents:
+        body = {
+            "observed": {"generation": 0, "phase": "idle"},
+            "reach": {"listens": True},
+        }
+        assert measured.agent(name).http.post("/api/v1/agent/heartbeat", body).status_code == 200
+    points = tuple(
+        MeasuredPoint(
+            phase=phase, layers=5, batch=batch, tokens=32, seconds=s, median_s=s, runs=4
+        )
+        for phase, batch, s in (("decode", 1, 0.005), ("decode", 4, 0.006), ("decode", 2, 0.0055),
+                                ("prompt", 1, 0.02))
+    )  # fmt: skip
+    found = FOUND.model_copy(
+        update={
+            "points": points,
+            "vram_bytes": float(HARDWARE["memory_budget_bytes"]),
+            "checkpoint": "/models/tiny-llama",
+        }
+    )
+    measured.measure("tower", api, found)
+    unmeasured(measured)
+    source = Profile.objects.filter(name=measured.node("tower").profile_name)
+    source.update(origin=Origin.MEASURED)
+    cluster, model = measured.cluster.cluster, measured.cluster.model
+    rows = api.post(f"/api/v1/clusters/{cluster.pk}/measure/", {"model": model.pk}).json()
+    names = [Node.objects.get(pk=row["node"]).name for row in rows]
+    assert sorted(names) == ["laptop", "mini"]
+    for name, slower, state in zip(names, (1.1, 1.5), ("done", "cancelled"), strict=True):
+        order = measured.beat(name)
+        assert order is not None
+        assert [(one.phase, one.batch) for one in order.check] == [
+            ("decode", 1), ("decode", 4), ("prompt", 1),
+        ]  # fmt: skip
+        page = browser.get(f"/clusters/{cluster.pk}/").content.decode()
+        assert "checks what tower measured" in page
+        checked = tuple(
+            one.model_copy(update={"seconds": slower * one.seconds}) for one in order.check
+        )
+        progress = ProfilingProgress(id=order.id, phase=ProfilingPhase.DONE, checked=checked)
+        measured.beat(name, progress)
+        assert Profiling.objects.get(pk=order.id).state == state
+    alike = Profile.objects.get(name=names[0])
+    assert alike.tokens_per_s == list(FOUND.tokens_per_s)
+    version = alike.versions.first()
+    assert version is not None
+    assert (version.node, version.evidence["like"]) == (names[0], "tower")
+    whole = measured.beat(names[1])
+    assert whole is not None
+    assert whole.check == (), "half as fast again: no node of the same kind"
+    message = Profiling.objects.filter(state="cancelled").get().message
+    assert message == "measured whole instead: steps take 1.50 times as long as on tower"
+
+
+def test_a_plan_that_lacks_measurements_starts_them(measured: Measured, api: APIClient) -> None:
+    unmeasured(measured)
+    cluster, model = measured.cluster.cluster, measured.cluster.model
+    ask = {"cluster": cluster.pk, "model": model.pk, "options": {"time_limit_s": 1.0}}
+    for _ in range(2):
+        answer = api.post("/api/v1/plan-runs/", ask)
+        assert answer.status_code in (400, 409, 422)
+        assert "are measured for it now: laptop, mini;" in answer.json()["detail"]
+    assert Profiling.objects.count() == 3, "the estimate of tower is no measurement"
+    LanguageModel.objects.update(checkpoint="")
+    assert "has no compute profile" in api.post("/api/v1/plan-runs/", ask).json()["detail"]

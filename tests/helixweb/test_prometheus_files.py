@@ -120,6 +120,7 @@ def promtool() -> str:
     return installed("promtool", package="prometheus")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "command", [["check", "rules", "helixweb.rules.yml"], ["test", "rules", "helixweb.tests.yml"]]
 )

@@ -27,6 +27,8 @@ from runtime.http_process import HttpServer, listen
 from runtime.metrics_port import metrics_port, metrics_route
 from tests.installed import installed
 
+pytestmark = pytest.mark.processes
+
 SHIPPED = Path(__file__).parents[2] / "packaging" / "prometheus"
 CHAT_KEY = "hlx_chat.secret"
 PATIENCE_S = 300.0

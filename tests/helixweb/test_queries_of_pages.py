@@ -17,7 +17,7 @@ from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, NodeTa
 from helixweb.monitoring.models import MetricSample, TracedRequest
 from helixweb.monitoring.traces import record_traces
 from helixweb.planning.models import Incumbent, Plan, PlanRun
-from runtime.protocol.control import Phase
+from runtime.protocol.phases import Phase
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.process_doubles import FakeCluster
 from tests.helixweb.request_traces import made_up_trace

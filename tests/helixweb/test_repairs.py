@@ -1,9 +1,12 @@
 """A node is lost or joins: another placement is looked for, and deployed as the cluster says."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.test import Client
 from django.utils import timezone
 from process_doubles import FakeAgent, FakeCluster
@@ -15,9 +18,12 @@ from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import repairing
 from helixweb.deployment.services.repairing import WAITS_S, Changed, chosen_answer
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node, Replanning
+from helixweb.inventory.services import create, update
 from helixweb.planning import solving
 from helixweb.planning.models import PlanRun
-from runtime.protocol.control import NodeTraffic, Phase
+from helixweb.planning.stored import stored_plan
+from runtime.protocol.control import NodeTraffic
+from runtime.protocol.phases import Phase
 
 # A search has a thread that looks into the database as well.
 pytestmark = [
@@ -34,6 +40,7 @@ class Repaired:
         Cluster.objects.filter(pk=cluster.pk).update(replanning=policy)
         self.cluster = FakeCluster(cluster, user)
         self.user = user
+        self.lost: dict[str, str] = {}
         self.now = timezone.now()
         self.deployment = services.deploy(
             self.cluster.plan, user=user, options=DeployOptions(max_queued_requests=7), now=self.now
@@ -65,7 +72,15 @@ class Repaired:
         solving.solve(run_id=run.pk)
 
     def lose(self, name: str) -> None:
+        """Its agent and its stage."""
         self.cluster.silence(name)
+        self.lost[name] = "its process has ended"
+        self.report()
+
+    def report(self, **changes: Any) -> None:
+        """What the coordinator says of the deployment that serves."""
+        generation = self.serving.generation
+        self.cluster.coordinator.report(generation=generation, lost_nodes=self.lost, **changes)
 
     def until_offered_or_done(self) -> list[str]:
         self.beat()
@@ -96,6 +111,24 @@ def automatic(cluster: Cluster, user: Any) -> Repaired:
     return Repaired(cluster, user, Replanning.AUTOMATIC)
 
 
+def test_a_cluster_keeps_the_policy_that_was_chosen_and_is_automatic_otherwise() -> None:
+    assert create(Cluster, name="new").replanning == Replanning.AUTOMATIC
+    untouched = create(Cluster, name="untouched", replanning=Replanning.ASK)
+    chosen = create(Cluster, name="chosen", replanning=Replanning.NEVER)
+    update(chosen, replanning=Replanning.ASK)
+    update(untouched, mean_prompt_tokens=99.0)
+
+    import_module("helixweb.inventory.migrations.0014_replanning_is_automatic").make_automatic(
+        apps, None
+    )
+    untouched.refresh_from_db()
+    chosen.refresh_from_db()
+    assert (untouched.replanning, chosen.replanning) == ("automatic", "ask")
+    line = untouched.changes.first()
+    assert line is not None
+    assert (line.before, line.after) == ({"replanning": "ask"}, {"replanning": "automatic"})
+
+
 def test_nothing_is_done_while_all_is_well(asking: Repaired) -> None:
     assert asking.beat() == asking.beat(after_s=60.0) == []
 
@@ -104,9 +137,7 @@ def test_a_lost_node_is_planned_around_and_the_placement_offered(
     asking: Repaired, browser: Client
 ) -> None:
     asking.lose("tower")
-    assert asking.beat() == [State.WAITING]
-    assert asking.beat(after_s=WAITS_S / 2) == [State.WAITING], "it may just be starting again"
-    assert asking.beat(after_s=WAITS_S / 2) == [State.COMPUTING]
+    assert asking.beat() == [State.COMPUTING], "nothing serves, so the search begins at once"
     assert asking.beat() == [State.COMPUTING]
     asking.search()
     assert asking.beat() == [State.OFFERED]
@@ -116,7 +147,7 @@ def test_a_lost_node_is_planned_around_and_the_placement_offered(
     assert row.flow_tokens_per_s is not None
     assert row.flow_tokens_per_s > 1.05 * (row.unmoved_tokens_per_s or 0.0)
     page = browser.get(f"/deployments/{asking.deployment.pk}/").content.decode()
-    assert "Lost: tower." in page
+    assert "Lost: tower;" in page
     assert "Deploy this placement" in page
     assert asking.serving == asking.deployment, "it was only offered"
 
@@ -128,6 +159,38 @@ def test_a_lost_node_is_planned_around_and_the_placement_offered(
     assert serving.max_queued_requests == 7, "with the options it had"
     assert serving.created_by == asking.user
     assert asking.states == [State.DEPLOYED]
+
+
+@pytest.mark.parametrize("policy", Replanning)
+def test_pages_say_what_is_done_while_nothing_serves(
+    cluster: Cluster, user: Any, browser: Client, policy: Replanning
+) -> None:
+    here = Repaired(cluster, user, policy)
+
+    def shown(pk: int) -> list[str]:
+        texts = [browser.get(path).content.decode() for path in ("/", f"/deployments/{pk}/")]
+        return [text.partition('id="outage"')[2] for text in texts]
+
+    assert shown(here.deployment.pk) == ["", ""]
+    here.cluster.silence("tower")
+    assert shown(here.deployment.pk) == ["", ""], "its stage may serve on"
+    here.lose("tower")
+    here.report(requests_waiting=3)
+    here.until_offered_or_done() if policy != Replanning.NEVER else here.beat()
+    says = {
+        Replanning.AUTOMATIC: "0 of 2 nodes have loaded their layers",
+        Replanning.ASK: "Deploy this placement",
+        Replanning.NEVER: f'href="/plans/by-id/{here.cluster.plan.pk}/replan"',
+    }
+    for text in shown(here.serving.pk):
+        assert "Lost: tower;" in text
+        assert "3 requests wait." in text
+        assert says[policy] in text
+    if policy == Replanning.AUTOMATIC:
+        for agent in here.cluster.agents.values():
+            if agent.name != "tower":
+                agent.beat(Phase.READY, generation=here.serving.generation)
+        assert shown(here.serving.pk) == ["", ""]
 
 
 def test_with_the_policy_automatic_it_is_deployed_once(automatic: Repaired) -> None:
@@ -194,12 +257,12 @@ def test_of_workers_that_look_after_a_deployment_at_once_one_does_each_thing(
 ) -> None:
     now, deployment = asking.now, asking.deployment
     asking.lose("tower")
-    asking.beat()
-    repairing._notice(deployment, Changed(lost=("mini",), added=()), now=now)
+    repairing._notice(deployment, Changed(lost=("tower",), added=()), now=now)
+    assert repairing._notice(deployment, Changed(lost=("mini",), added=()), now=now) is None
     assert asking.states == [State.WAITING], "while one change is dealt with no other is"
 
     for row in [*asking.rows, *asking.rows]:
-        repairing._search(deployment, row)
+        repairing._search(deployment, row, seconds=0.3)
     assert PlanRun.objects.count() == 1
     asking.search()
     mine, theirs = asking.rows[0], asking.rows[0]
@@ -217,6 +280,7 @@ def test_the_node_that_was_planned_around_is_taken_in_again(automatic: Repaired)
         automatic.cluster.agents[name].beat(Phase.READY, generation=automatic.serving.generation)
     tower: FakeAgent = automatic.cluster.agents["tower"]
     tower.beat(Phase.IDLE, generation=automatic.serving.generation)
+    assert automatic.beat() == [State.DEPLOYED, State.WAITING], "the others serve meanwhile"
     automatic.until_offered_or_done()
     assert automatic.states == [State.DEPLOYED, State.DEPLOYED]
     assert automatic.rows[1].added == ["tower"]
@@ -231,11 +295,61 @@ def test_with_the_policy_never_nothing_is_looked_for(cluster: Cluster, user: Any
 
 def test_a_node_that_is_back_in_time_costs_nothing(asking: Repaired) -> None:
     asking.lose("tower")
-    assert asking.beat() == [State.WAITING]
+    assert asking.beat() == [State.COMPUTING]
     asking.cluster.agents["tower"].beat(Phase.READY, generation=1)
+    asking.lost.clear()
+    asking.report()
     assert asking.beat(after_s=WAITS_S) == [State.OVERTAKEN]
     asking.lose("tower")
-    assert asking.beat() == [State.OVERTAKEN, State.WAITING], "another time is another case"
+    assert asking.beat() == [State.OVERTAKEN, State.COMPUTING], "another time is another case"
+
+
+def test_a_deployment_is_served_while_a_pipeline_leads_around_what_is_lost(
+    asking: Repaired,
+) -> None:
+    twice = replace(
+        stored_plan(asking.deployment.plan),
+        routing_weights={
+            "source": {"tower": 1.0, "mini": 1.0},
+            "tower": {"laptop": 1.0},
+            "laptop": {"sink": 1.0},
+            "mini": {"sink": 1.0},
+        },
+    )
+    assert repairing.is_served(twice, without=["mini"])
+    assert repairing.is_served(twice, without=["tower", "laptop"])
+    assert not repairing.is_served(twice, without=["laptop", "mini"])
+
+
+def test_layers_stay_while_an_agent_that_answers_may_start_its_stage_again(
+    automatic: Repaired,
+) -> None:
+    heard = NodeTraffic(
+        kv_estimate_token_layers=0.0, kv_capacity_token_layers=1.0, tokens_total=0, ready=True
+    )
+    nodes = dict.fromkeys(automatic.cluster.used_agents, heard)
+    nodes["tower"] = heard.model_copy(update={"ready": False})
+    automatic.lost["tower"] = "its process has ended"
+    automatic.report(nodes=nodes)
+    assert automatic.beat() == [State.COMPUTING]
+    automatic.search()
+    assert automatic.beat(after_s=WAITS_S / 2) == [State.COMPUTING]
+    assert automatic.beat(after_s=WAITS_S / 2) == [State.DEPLOYED], "it had its time"
+
+
+def test_a_search_that_found_nothing_in_its_short_time_gets_the_longer(
+    automatic: Repaired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repairing, "SHORT_SEARCH_S", 0.1)
+    automatic.lose("tower")
+    automatic.beat()
+    PlanRun.objects.filter(repair__isnull=False).update(status=PlanRun.Status.FAILED)
+    assert automatic.beat() == [State.COMPUTING]
+    run = automatic.rows[0].run
+    assert run is not None
+    assert run.options["time_limit_s"] == repairing.SEARCH_S
+    automatic.search()
+    assert automatic.beat(after_s=WAITS_S) == [State.DEPLOYED]
 
 
 def test_an_agent_that_is_told_to_end_has_the_time_of_one_that_falls_silent(
@@ -277,8 +391,9 @@ def test_the_coordinators_word_counts_before_the_agents_silence_does(asking: Rep
     asking.cluster.coordinator.report(nodes=nodes)
     assert asking.beat() == []
     nodes["tower"] = heard.model_copy(update={"ready": False})
-    asking.cluster.coordinator.report(nodes=nodes)
-    assert asking.beat() == [State.WAITING]
+    asking.lost["tower"] = "its process has ended"
+    asking.report(nodes=nodes)
+    assert asking.beat() == [State.COMPUTING]
     assert asking.rows[0].lost == ["tower"]
 
 

@@ -18,8 +18,8 @@ from planner.plan_options import PlanOptions
 from planner.replan import zero_moves
 from planner.serialization import plan_from_dict, plan_to_dict, problem_from_dict
 
-OPTIONS = PlanOptions(time_limit_s=2)
-FOUND_SOON = PlanOptions(objective="flow", time_limit_s=2)
+OPTIONS = PlanOptions(time_limit_s=0.5)
+FOUND_SOON = PlanOptions(objective="flow", time_limit_s=0.5)
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -65,7 +65,7 @@ def test_a_budget_of_nothing_keeps_every_layer(plan: Plan, user: Any) -> None:
 def test_a_budget_that_lets_nothing_flow_fails_and_says_what_would_do(
     plan: Plan, user: Any, cluster: Cluster
 ) -> None:
-    options = PlanOptions(time_limit_s=2)
+    options = PlanOptions(time_limit_s=0.5)
     # Several may hold the first layer: which plan was found depends on the machine's speed.
     for name, (first, _) in plan.document["placement"].items():
         if first == 0:
@@ -145,7 +145,7 @@ def test_the_form_says_what_changed_and_leaves_silent_nodes_out(
     page = browser.get(f"/plans/by-id/{plan.pk}/replan").content.decode()
     assert "New since the plan was computed: tower-2." in page
     assert "Silent now: mini." in page
-    assert ">\nmini</textarea>" in page
+    assert '<option value="mini" selected>' in page
     assert "Now, no layer moved" in page
     form = {
         "time_limit_s": "2", "placer": "auto", "solver": "auto", "gap_percent": "0.1", "seed": "0",
@@ -174,7 +174,7 @@ def test_rest_replans_and_shows_the_answers(plan: Plan, api: APIClient) -> None:
     assert unmoved["added"] == ["tower-2"]
     assert unmoved["flow_tokens_per_s"] == pytest.approx(plan.flow_tokens_per_s)
     address = f"/api/v1/plans/{plan.pk}/replan/"
-    answer = api.post(address, {"budget_bytes": 2e6, "options": {"time_limit_s": 2}})
+    answer = api.post(address, {"budget_bytes": 2e6, "options": {"time_limit_s": 1}})
     assert answer.status_code == 202, answer.content
     run = replanned(PlanRun.objects.get(pk=answer.json()["id"]))
     shown = api.get(f"/api/v1/plan-runs/{run.pk}/replan/").json()

@@ -10,11 +10,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.inventory.models import Cluster
+from helixweb.inventory.models import Cluster, Coordinator
 from helixweb.monitoring import traces
 from helixweb.monitoring.models import TracedRequest
 from helixweb.monitoring.request_view import request_view
 from helixweb.monitoring.traces import prune_traces, record_traces
+from runtime.protocol.control import LiveRequestState, ReportedRequest
 from runtime.protocol.request_trace import PartKind, PartPhase, TracePart
 from tests.helixweb.process_doubles import FakeCoordinator
 from tests.helixweb.request_traces import made_up_trace
@@ -31,6 +32,27 @@ def test_traces_of_a_report_become_rows_once(cluster: Cluster, user: Any) -> Non
     assert row.arrived_at == datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
     assert row.nodes == ["tower", "laptop"]
     assert row.tpot_s == pytest.approx((2.0 - 0.66) / 4)
+
+
+def test_requests_that_wait_or_run_are_listed_until_the_coordinator_is_silent(
+    cluster: Cluster, user: Any, browser: Client
+) -> None:
+    coordinator = FakeCoordinator(cluster, user)
+    told = {"age_s": 61.0, "model_name": "tiny", "prompt_tokens": 12, "output_tokens": 3}
+    waits = ReportedRequest(request="0" * 15 + "a", state=LiveRequestState.WAITING, **told)
+    writes = ReportedRequest(
+        request="0" * 15 + "b", state=LiveRequestState.WRITING, nodes=("tower", "mini"), **told
+    )
+    coordinator.report(requests=(waits, writes), requests_waiting=4, requests_running=1)
+    page = browser.get("/requests/").content.decode()
+    assert "4 waiting, 1 running" in page
+    assert "3 more are not listed" in page
+    assert page.index(waits.request) < page.index(writes.request)
+    assert "tower → mini" in page
+    Coordinator.objects.update(last_seen_at=timezone.now() - timedelta(minutes=1))
+    alone = browser.get("/requests/", headers={"HX-Request": "true"}).content.decode()
+    assert "No request waits or runs." in alone
+    assert "<form" not in alone
 
 
 def test_a_request_that_did_not_complete_has_no_tpot(cluster: Cluster) -> None:

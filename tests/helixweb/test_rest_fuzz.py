@@ -40,6 +40,8 @@ COLLECTIONS = {
     "channels": "alert-channels",
     "channel": "alert-channels",
 }
+# This site has no folder of models; tests/helixweb/test_site_weights.py reads files of one.
+NO_FILES = {"GET /api/v1/agent/weights/{model}/resolve/{revision}/{file}"}
 # What is deleted is ended, and stays to be looked at.
 ENDED = ("api-keys", "join-tokens", "profilings")
 
@@ -145,7 +147,10 @@ class Site:
             path = path.format(**row | self.accepted.rows.get(operation, {}))
             with transaction.atomic():
                 answer = self.client.request(
-                    method, PREFIX + path, json=self.accepted.bodies.get(operation)
+                    method,
+                    PREFIX + path,
+                    json=self.accepted.bodies.get(operation),
+                    headers={"Authorization": self.processes.get(name, self.admin)},
                 )
                 transaction.set_rollback(True)
             if answer.status_code >= 300:
@@ -272,6 +277,7 @@ def test_a_row_is_there_once_it_is_made_and_gone_once_it_is_deleted() -> None:
     assert seen > 12
 
 
+@pytest.mark.fuzz
 @pytest.mark.django_db
 def test_no_request_breaks_the_rest_api() -> None:
     tally = fuzz(requests=120, seed=1)
@@ -289,7 +295,7 @@ def test_ten_thousand_requests_do_not_break_the_rest_api(seed: int) -> None:
     print(tally.table())
     assert not tally.faults, tally.report()
     assert tally.requests >= 5_000
-    assert not tally.never_accepted()
+    assert tally.never_accepted() <= NO_FILES
 
 
 @pytest.mark.fuzz

@@ -12,6 +12,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.db import connection, connections
 
 from helixweb.common.api_keys import create_api_key
+from helixweb.common.models import ApiKey, KeyUsage
 from helixweb.common.rest import handler
 from helixweb.common.rest.handler import Application
 from helixweb.inventory.models import Cluster
@@ -52,17 +53,21 @@ async def asked(site: Application, scope: dict[str, Any], body: bytes = b"") -> 
 
 def closing(site: Application) -> None:
     """As the end of the process does."""
-    all_there = threading.Barrier(handler.THREADS)
+    for pool, threads in (
+        (site._threads, handler.THREADS),
+        (site._quick_thread, 1),
+        (site._process_threads, handler.PROCESS_THREADS),
+        (site._import_threads, handler.IMPORT_THREADS),
+    ):
+        all_there = threading.Barrier(threads)
 
-    def close() -> None:
-        all_there.wait(30)  # so that no thread closes twice, and another never
-        connections.close_all()
+        def close(all_there: threading.Barrier = all_there) -> None:
+            all_there.wait(30)  # so that no thread closes twice, and another never
+            connections.close_all()
 
-    closed = [site._threads.submit(close) for _ in range(handler.THREADS)]
-    for one in (*closed, site._quick_thread.submit(connections.close_all)):
-        one.result(30)
-    site._threads.shutdown()
-    site._quick_thread.shutdown()
+        for one in [pool.submit(close) for _ in range(threads)]:
+            one.result(30)
+        pool.shutdown()
 
 
 def test_requests_are_answered_and_connections_stay(
@@ -171,6 +176,27 @@ def test_a_stream_ends_when_nobody_listens(key: str, cluster: Cluster) -> None:
         await talk.wait(30)
 
     scenario()
+    closing(site)
+
+
+def test_requests_of_a_key_are_written_down_before_the_process_ends(
+    key: str, cluster: Cluster
+) -> None:
+    site = Application()
+
+    @async_to_sync
+    async def scenario() -> None:
+        server = ApplicationCommunicator(site, {"type": "lifespan"})
+        await server.send_input({"type": "lifespan.startup"})
+        assert (await server.receive_output(30))["type"] == "lifespan.startup.complete"
+        for _ in range(7):
+            assert (await asked(site, scope_of("/api/v1/nodes/", key)))[0] == 200
+        await server.send_input({"type": "lifespan.shutdown"})
+        assert (await server.receive_output(30))["type"] == "lifespan.shutdown.complete"
+        await server.wait(30)
+
+    scenario()
+    assert KeyUsage.objects.get(key=ApiKey.objects.get()).rest_requests == 7
     closing(site)
 
 

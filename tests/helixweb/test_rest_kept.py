@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from helixweb.access.models import Grant
 from helixweb.common import key_usage, web_requests
+from helixweb.common.actor import acting_for_site
 from helixweb.common.api_keys import Limits, create_api_key, revoke
 from helixweb.common.models import ApiKey
 from helixweb.common.rest import kept
@@ -72,7 +73,8 @@ def elsewhere(work: Callable[[], Any]) -> Any:
 
     def done() -> Any:
         try:
-            return work()
+            with acting_for_site():
+                return work()
         finally:
             connections.close_all()
 
@@ -80,11 +82,18 @@ def elsewhere(work: Callable[[], Any]) -> Any:
         return thread.submit(done).result(60)
 
 
-def is_made(asked: Callable[[], Any]) -> bool:
-    """Whether keys and rows were looked up for an answer."""
+def is_made(asked: Callable[[], Any], *, status: int = 200) -> bool:
+    """Whether keys and rows were looked up for an answer of this status."""
     with CaptureQueriesContext(connection) as queries:
-        assert asked().status_code == 200
+        assert asked().status_code == status
     return any("common_apikey" in query["sql"] for query in queries.captured_queries)
+
+
+def is_kept(asked: Callable[[], Any], *, status: int = 200) -> bool:
+    """Whether the answer was given again. On PostgreSQL a commit in any database of the server
+    ends what is kept, and other processes of the test run commit to theirs."""
+    tries = 1 if connection.vendor == "sqlite" else 50
+    return any(not is_made(asked, status=status) for _ in range(tries))
 
 
 def answers_counted() -> float:
@@ -104,7 +113,7 @@ def test_what_nobody_changed_is_given_again(ask: Ask) -> None:
     made = ask()
     for path in (LINKS, NODES):
         ask(path)
-        assert not is_made(lambda path=path: ask(path))
+        assert is_kept(lambda path=path: ask(path))
     counted = answers_counted()
     again = ask()
     assert answers_counted() == counted + 1
@@ -113,18 +122,18 @@ def test_what_nobody_changed_is_given_again(ask: Ask) -> None:
     assert again["X-Request-ID"] != made["X-Request-ID"]
     brought = ask(LINKS, (b"x-request-id", b"mine-1"))
     assert brought["X-Request-ID"] == "mine-1"
-    assert not is_made(lambda: ask(LINKS, (b"x-request-id", b"mine-2")))
+    assert is_kept(lambda: ask(LINKS, (b"x-request-id", b"mine-2")))
 
 
 def test_who_has_what_is_kept_is_told_so_without_a_query(ask: Ask) -> None:
     whole = ask()
     known = (b"if-none-match", whole["ETag"].encode())
-    with CaptureQueriesContext(connection) as queries:
-        told = [ask(LINKS, known), ask(LINKS, (b"if-none-match", b'"old", W/' + known[1]))]
-    assert [(one.status_code, one.content) for one in told] == [(304, b"")] * 2
-    assert not any("common_apikey" in query["sql"] for query in queries.captured_queries)
-    of_a_body = {"Content-Type", "Content-Length"}
-    assert {name for name, _ in told[0].items()} == {name for name, _ in whole.items()} - of_a_body
+    for sent in (known, (b"if-none-match", b'"old", W/' + known[1])):
+        assert is_kept(lambda sent=sent: ask(LINKS, sent), status=304)
+        told = ask(LINKS, sent)
+        assert (told.status_code, told.content) == (304, b"")
+        of_a_body = {"Content-Type", "Content-Length"}
+        assert {name for name, _ in told.items()} == {name for name, _ in whole.items()} - of_a_body
     assert ask(LINKS, (b"if-none-match", b'"old"')).content == whole.content
 
 
@@ -136,7 +145,7 @@ def test_who_asks_for_changes_alone_has_whole_answers_kept_for_others(ask: Ask) 
     elsewhere(lambda: Node.objects.update(region="moon"))  # the list is the same after it
     newest = (b"if-none-match", changed["ETag"].encode())
     assert ask(LINKS, newest).status_code == 304
-    assert not is_made(ask)
+    assert is_kept(ask)
     assert ask().content == changed.content
 
 
@@ -155,6 +164,7 @@ def test_what_is_not_committed_changes_nothing(ask: Ask) -> None:
     before = ask().content
     began, go_on = threading.Event(), threading.Event()
 
+    @acting_for_site()
     def change() -> None:
         with transaction.atomic():
             Link.objects.update(bandwidth_bytes_per_s=5.0)
@@ -190,6 +200,7 @@ def test_what_changes_while_an_answer_is_made_keeps_it_from_being_kept(
 def test_no_row_is_older_than_what_was_committed_before_it_was_asked_for(ask: Ask) -> None:
     committed, times = [0.0], 60
 
+    @acting_for_site()
     def write() -> None:
         for number in range(1, times + 1):
             Link.objects.update(bandwidth_bytes_per_s=float(number))
@@ -211,7 +222,8 @@ def test_after_a_commit_what_many_ask_for_is_made_once(
 ) -> None:
     ask()
     Link.objects.update(bandwidth_bytes_per_s=9.0)
-    make, read, made, looked = site._made, site.kept.database.read, [], []
+    make, made, looked = site._made, [], []
+    version = site.kept.database.read()  # on PostgreSQL other databases have a part in it
     all_looked = threading.Event()
 
     def make_late(scope: Any, body: Any) -> Any:
@@ -220,7 +232,6 @@ def test_after_a_commit_what_many_ask_for_is_made_once(
         return make(scope, body)
 
     def look() -> Any:
-        version = read()
         looked.append(1)
         if len(looked) == 4:
             all_looked.set()
@@ -253,7 +264,7 @@ def test_what_was_not_kept_before_is_made_for_each_at_once(
 def test_whoever_may_not_look_any_more_does_not_see_what_is_kept(ask: Ask, user: Any) -> None:
     def refused(change: Callable[[], Any]) -> int:
         ask()
-        assert not is_made(ask)
+        assert is_kept(ask)
         elsewhere(change)
         status: int = ask().status_code
         return status

@@ -2,6 +2,7 @@
 another one, and on the whole site."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -18,9 +19,11 @@ from helixweb.access import audit
 from helixweb.access.models import Grant
 from helixweb.access.roles import Role
 from helixweb.access.scope import cluster_of
+from helixweb.common.actor import acting_for_site
 from helixweb.common.models import ApiKey
 from helixweb.inventory.models import Cluster
 from tests.e2e.site_world import make_world
+from tests.helixweb.conftest import rows_for_a_module
 from tests.helixweb.role_table import OPERATIONS
 
 PREFIX = "/api/v1/"
@@ -90,7 +93,12 @@ class World:
         self.other = Cluster.objects.create(name="elsewhere")
         self._add_what_the_world_lacks()
         self.rows: dict[str, tuple[Any, int | None]] = {"sessions": (1, None)}
-        for collection in {path.split("/")[0] for _, path in operations() if "{" in path}:
+        addressed = [
+            path
+            for method, path in operations()
+            if "{" in path and OPERATIONS[f"{method} {path}"] != "process"
+        ]
+        for collection in {path.split("/")[0] for path in addressed}:
             self.row(collection)
 
     def _add_what_the_world_lacks(self) -> None:
@@ -142,9 +150,24 @@ class World:
         return user
 
 
+@contextmanager
+def shared_world(blocker: Any) -> Iterator[World]:
+    """For all tests of a module."""
+    with rows_for_a_module(blocker):
+        with acting_for_site():
+            world = World()
+        yield world
+
+
+@pytest.fixture(scope="module")
+def shared(django_db_setup: None, django_db_blocker: Any) -> Iterator[World]:
+    with shared_world(django_db_blocker) as world:
+        yield world
+
+
 @pytest.fixture
-def world(db: None) -> World:
-    return World()
+def world(db: None, shared: World) -> World:
+    return shared
 
 
 class Reached(APIException):
@@ -175,7 +198,8 @@ def wrong_answers(world: World, method: str, path: str) -> Iterator[str]:
     """How the operation answers somebody other than the table says."""
     need = OPERATIONS[f"{method} {path}"]
     needs = (need,) if isinstance(need, str) else need
-    key, cluster = world.row(path.split("/")[0]) if "{" in path else (None, None)
+    has_row = "{" in path and need != "process"
+    key, cluster = world.row(path.split("/")[0]) if has_row else (None, None)
     address = PREFIX + path.replace("{id}", str(key)).replace("{number}", str(key))
     address = address.replace("{figure}", "flow-diagram")
     status = answered(APIClient(), method, address)

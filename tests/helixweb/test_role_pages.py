@@ -1,5 +1,6 @@
 """Every page, asked for by every role, on its own cluster, on another one, and on the site."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +18,15 @@ from helixweb.access.scope import cluster_of
 from helixweb.inventory.models import Node
 from tests.helixweb.page_table import NOT_ASKED, PAGES
 from tests.helixweb.test_access import filled, templates
-from tests.helixweb.test_role_matrix import ALLOWED, HIDDEN, ORDER, REFUSED, World, expected
+from tests.helixweb.test_role_matrix import (
+    ALLOWED,
+    HIDDEN,
+    ORDER,
+    REFUSED,
+    World,
+    expected,
+    shared_world,
+)
 
 NO_PAGES = NOT_ASKED | {"schema", "api-unknown"}
 EVERY_PAGE = {
@@ -43,9 +52,15 @@ def test_every_page_with_a_row_of_a_cluster_says_which() -> None:
     assert unsaid <= of_people | of_oneself | {"model", "model-edit", "model-delete"}, unsaid
 
 
+@pytest.fixture(scope="module")
+def shared(django_db_setup: None, django_db_blocker: Any) -> Iterator[World]:
+    with shared_world(django_db_blocker) as world:
+        yield world
+
+
 @pytest.fixture
-def world(db: None) -> World:
-    return World()
+def world(db: None, shared: World) -> World:
+    return shared
 
 
 def address(world: World, template: str) -> tuple[str, int | None]:

@@ -9,6 +9,8 @@ import pytest
 
 from tests.installed import installed
 
+pytestmark = pytest.mark.processes
+
 WITHIN_S = 300.0
 # What is typed, and what each shell says it would offer.
 ASKED = {

@@ -11,6 +11,8 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
+from helixweb.inventory.services import DEMO_NAME
+from helixweb.monitoring import demo_cluster
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.simulated_traffic import (
     TrafficOptions,
@@ -117,6 +119,20 @@ def test_options_out_of_range_are_refused(key: str) -> None:
     changed: dict[str, Any] = {key: 0.0}
     with pytest.raises(TrafficRefused, match=key):
         TrafficOptions(**changed)
+
+
+@pytest.mark.django_db
+def test_the_command_without_a_plan_makes_the_demo_cluster_and_serves_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(demo_cluster, "SEARCH_S", 0.5)
+    call_command("simulate_traffic", "--duration", "1")
+    plan = Plan.objects.get(cluster__name=DEMO_NAME)
+    sample = MetricSample.objects.get(cluster=plan.cluster)
+    assert sample.simulated_plan_id == plan.pk
+    assert set(sample.nodes) == set(plan.document["placement"])
+    call_command("simulate_traffic", "--duration", "1")
+    assert Plan.objects.get(cluster__name=DEMO_NAME) == plan  # not planned a second time
 
 
 def test_the_command_names_a_plan_that_is_not_there(plan: Plan) -> None:

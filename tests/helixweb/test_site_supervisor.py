@@ -15,6 +15,8 @@ from helixweb.operations import supervisor as supervising
 from helixweb.operations.children import Child
 from helixweb.operations.supervisor import Signals, Supervisor
 
+pytestmark = pytest.mark.processes
+
 PATIENCE_S = 300.0
 SLEEPS = "import time; time.sleep(600)"
 ENDS = ((signal.SIGTERM, 5.0),)

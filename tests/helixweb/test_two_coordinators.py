@@ -1,9 +1,12 @@
 """Two coordinators serve one cluster: both get its plan, both are counted, either may be silent."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 from process_doubles import FakeCluster, FakeCoordinator
@@ -12,8 +15,8 @@ from test_deploy_beside import bring_up, deploy
 
 from helixweb.common.models import Event
 from helixweb.deployment.joint_report import joint_report
-from helixweb.deployment.models import Deployment, Status
-from helixweb.deployment.presentation import change_of, coordinator_says, silence_of
+from helixweb.deployment.models import Deployment, LatestReport, Status
+from helixweb.deployment.presentation import change_of, coordinator_says, losses_of
 from helixweb.deployment.pushing import push
 from helixweb.deployment.services.repairing import changes_of
 from helixweb.deployment.settling import settle
@@ -138,15 +141,40 @@ def test_numbers_of_the_cluster_are_of_both_and_do_not_fall_when_one_dies(
     assert overview.context["view"].numbers["output_tokens_per_s"] == 60.0
 
 
+@pytest.mark.django_db(transaction=True)
+def test_both_are_answered_when_they_report_at_the_same_moment(
+    fronts: TwoFronts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, now = (fronts.coordinator, fronts.second), timezone.now()
+    at_once = threading.Barrier(len(both))
+
+    def report_at_once(front: FakeCoordinator, tokens: int) -> None:
+        try:
+            at_once.wait(60)
+            front.report(generation=2, output_tokens_total=tokens)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(both)) as threads:
+        for number in range(1, 21):
+            second = now + timedelta(seconds=number)
+            monkeypatch.setattr(timezone, "now", lambda second=second: second)
+            for done in [threads.submit(report_at_once, front, number) for front in both]:
+                done.result()
+            told = LatestReport.objects.values_list("report__output_tokens_total", flat=True)
+            assert list(told) == [number, number]
+            assert MetricSample.objects.filter(second=int(second.timestamp())).count() == 1
+
+
 def test_pages_name_both_and_clients_of_the_site_ask_one_that_can_be_heard(
     fronts: TwoFronts, browser: Client
 ) -> None:
     page = browser.get(f"/deployments/{fronts.deployment.pk}/").content.decode()
     assert "http://127.0.0.1:8100/v1" in page
     assert "http://127.0.0.1:8150/v1" in page
-    assert silence_of(fronts.deployment, now=timezone.now()) == []
+    assert losses_of(fronts.deployment, now=timezone.now()) == []
     go_silent(fronts.coordinator)
-    assert ["front" in words for words in silence_of(fronts.deployment, now=timezone.now())] == [
+    assert ["front" in words for words in losses_of(fronts.deployment, now=timezone.now())] == [
         True
     ]
     (endpoint,) = all_endpoints()

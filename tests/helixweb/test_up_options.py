@@ -22,9 +22,12 @@ from helixweb.operations.commands.up import summarize
 from helixweb.operations.data_folder import DataFolder, DataFolderFault
 from helixweb.operations.listening import CannotListen, listen
 from helixweb.operations.notify import notify
-from helixweb.operations.roles import wanted_of
+from helixweb.operations.prepare import Fault
+from helixweb.operations.roles import Wanted, wanted_of
 from helixweb.places import Addresses, default_data_dir
-from runtime.coordinator.options import parse_options
+from runtime.coordinator.options import Options, parse_options
+from runtime.protocol.addresses import Advertised, outward_address
+from runtime.protocol.join_tokens import TOKEN_VARIABLE
 
 
 def up(*words: str, data: Path, **environ: str) -> tuple[int, str]:
@@ -118,18 +121,21 @@ def test_each_role_is_the_processes_of_it(
     for child in plan.children:
         if child.name == "coordinator":
             options = parse_options(list(child.command[4:]))
-            assert (options.token, options.data_dir) == ("hlxj_x", folder.coordinator)
+            assert (options.token, options.data_dir) == (None, folder.coordinator)
+            assert child.env[TOKEN_VARIABLE] == "hlxj_x", "the process list shows no environment"
             assert options.server == wanted.local_url
 
 
 @pytest.mark.parametrize(("environ", "trusts"), [({}, False), ({"HELIX_BEHIND_PROXY": "1"}, True)])
-def test_behind_a_proxy_the_coordinator_believes_those_of_its_own_machine(
+def test_a_coordinator_alone_has_its_token_and_proxies_by_the_environment(
     environ: dict[str, str], trusts: bool, tmp_path: Path
 ) -> None:
-    words = ["up", "--role", "coordinator", "--server", "http://helix.example", "--token", "hlxj_x"]
+    words = ["up", "--role", "coordinator", "--server", "http://helix.example"]
+    environ = {**environ, TOKEN_VARIABLE: "hlxj_x"}
     wanted = wanted_of(parser_for(words).parse_args(words), environ)
     plan = site_processes.plan(wanted, DataFolder.of(tmp_path, {}), [], {})
     (child,) = plan.children
+    assert child.env[TOKEN_VARIABLE] == "hlxj_x"
     proxies = parse_options(list(child.command[4:])).trusted_proxies
     assert any(ip_address("127.0.0.1") in network for network in proxies) == trusts
 
@@ -138,6 +144,66 @@ def test_a_coordinator_of_an_https_site_knows_it_by_its_name(tmp_path: Path) -> 
     words = ["up", "--url", "https://helix.example/"]
     wanted = wanted_of(parser_for(words).parse_args(words), {})
     assert (wanted.url, wanted.server_url) == ("https://helix.example", "https://helix.example")
+
+
+def wanted(*words: str) -> Wanted:
+    line = ["up", *words]
+    return wanted_of(parser_for(line).parse_args(line), {})
+
+
+def of_coordinator(wanted: Wanted, folder: Path) -> Options:
+    """What its coordinator is started with."""
+    with contextlib.ExitStack() as kept:
+        sockets = [kept.enter_context(one) for one in site_processes.bound(wanted)]
+        plan = site_processes.plan(wanted, DataFolder.of(folder, {}), sockets, {})
+    (child,) = (child for child in plan.children if child.name == "coordinator")
+    return parse_options(list(child.command[4:]))
+
+
+def ports() -> list[str]:
+    return ["--port", str(free_port()), "--coordinator-port", str(free_port())]
+
+
+@pytest.mark.parametrize(
+    ("words", "host"), [([], "127.0.0.1"), (["--host", "127.0.0.2"], "127.0.0.2")]
+)
+def test_the_coordinator_listens_where_the_site_does(
+    words: list[str], host: str, tmp_path: Path
+) -> None:
+    site = wanted(*ports(), *words)
+    options = of_coordinator(site, tmp_path)
+    assert {options.host, options.data_host} == {host}
+    assert site.url == f"http://{host}:{site.port}"
+    assert site.openai_url == f"http://{host}:{site.coordinator_port}/v1"
+
+
+def test_a_site_that_listens_everywhere_names_an_address_that_others_dial(tmp_path: Path) -> None:
+    try:
+        outward = outward_address()
+    except OSError:  # a machine without a default route is asked for its address
+        with pytest.raises(Fault, match="--host"):
+            wanted("--host", "0.0.0.0")  # noqa: S104
+        return
+    site = wanted(*ports(), "--host", "0.0.0.0")  # noqa: S104
+    assert site.url == f"http://{outward}:{site.port}"
+    assert site.openai_url == f"http://{outward}:{site.coordinator_port}/v1"
+    assert site.local_url == f"http://127.0.0.1:{site.port}"
+    options = of_coordinator(site, tmp_path)
+    assert (options.host, options.data_host) == ("0.0.0.0", outward)  # noqa: S104
+
+
+def test_a_coordinator_alone_listens_on_the_way_to_its_site_by_a_name_of_its_own(
+    tmp_path: Path,
+) -> None:
+    words = ["--role", "coordinator", "--server", "http://[::1]:8000", "--token", "hlxj_x"]
+    site = wanted(*words, "--name", "second", "--coordinator-port", str(free_port()))
+    options = of_coordinator(site, tmp_path)
+    assert (options.host, options.data_host, options.name) == ("::1", "::1", "second")
+
+
+def test_a_forwarded_port_is_passed_on_to_the_coordinator(tmp_path: Path) -> None:
+    told = of_coordinator(wanted(*ports(), "--advertise", "192.0.2.7:7000"), tmp_path)
+    assert told.advertise == Advertised(host="192.0.2.7", port=7000)
 
 
 def test_two_at_once_in_one_folder_are_told_apart_by_their_roles(tmp_path: Path) -> None:
@@ -172,6 +238,7 @@ def test_a_disk_that_is_full_is_told_before_anything_starts(
     assert "make room" in said
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_the_database_is_made_ends_all_of_it(
     number: signal.Signals, tmp_path: Path
@@ -203,6 +270,7 @@ def test_the_coordinators_credential_is_what_it_kept(tmp_path: Path) -> None:
     assert (folder.coordinator_credential, folder.coordinator_cluster) == ("hlxn_x", "c")
 
 
+@pytest.mark.processes
 def test_other_commands_know_where_up_last_ran_the_site(tmp_path: Path) -> None:
     assert Addresses.kept_in(tmp_path) == Addresses()
     words = ["up", "--port", "8640", "--coordinator-port", "8641"]

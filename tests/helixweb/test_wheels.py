@@ -51,6 +51,7 @@ def url(folder: Path) -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.processes
 def test_pip_installs_a_package_and_what_it_needs_from_there_alone(
     url: str, tmp_path: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_a_folder_without_wheels_says_how_to_fill_it(tmp_path: Path) -> None:
     assert "helixweb wheels gather" in err.getvalue()
 
 
+@pytest.mark.processes
 def test_gathering_asks_pip_for_this_version_or_for_what_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

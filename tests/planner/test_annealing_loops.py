@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from planner.placers.compiled import interval_loop, loops, move_loop, stage_loop
 from planner.placers.compiled.tasks import IntervalTask, MoveTask, Schedule, StageTask
+from tests.examples import examples
 
 needs_compiled_loops = pytest.mark.skipif(
     not loops.is_compiled(), reason="the package was built without a C compiler"
@@ -27,11 +28,14 @@ def random_stage_task(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 12))
     links = rng.integers(0, 900, size=(n + 1, n + 1)) * (rng.random((n + 1, n + 1)) < 0.8)
+    speeds = random_speeds(rng, num_nodes=n, longest=int(rng.integers(1, 7)))
+    limits = (speeds > 0).sum(axis=1)
     return StageTask(
         num_layers=int(rng.integers(1, 30)),
         target=int(rng.integers(1, 1500)),
         max_stages=int(rng.integers(1, n + 1)),
-        speeds_NJ=random_speeds(rng, num_nodes=n, longest=int(rng.integers(1, 7))),
+        speeds_NJ=speeds,
+        limits_NE=limits_with_ends(rng, limits) if seed % 3 else None,
         links=links,
         neighbours_NK=rng.integers(0, n, size=(n, int(rng.integers(0, 3)))),
         weight=float(rng.choice([0.0, 1.0, 4.0])),
@@ -39,7 +43,7 @@ def random_stage_task(seed):
 
 
 @needs_compiled_loops
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 10**6))
 def test_stages_anneal_to_the_same_state_compiled_or_not(seed):
     task, ranks = random_stage_task(seed)
@@ -49,7 +53,7 @@ def test_stages_anneal_to_the_same_state_compiled_or_not(seed):
 
 
 @needs_compiled_loops
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 10**6), spares=st.sampled_from([0, 1]))
 def test_intervals_anneal_to_the_same_ranges_compiled_or_not(seed, spares):
     rng = np.random.default_rng(seed)
@@ -60,7 +64,7 @@ def test_intervals_anneal_to_the_same_ranges_compiled_or_not(seed, spares):
         num_layers=num_layers,
         target=int(rng.integers(1, 1500)),
         speeds_NJ=speeds,
-        limits_N=limits,
+        limits_NE=limits_with_ends(rng, limits),
         spares=spares,
     )
     ranges = [(int(rng.integers(0, 3)), int(rng.integers(0, limit + 1))) for limit in limits]
@@ -68,6 +72,14 @@ def test_intervals_anneal_to_the_same_ranges_compiled_or_not(seed, spares):
     compiled = loops.anneal_intervals(task, ranges=ranges, schedule=schedule)
     assert compiled == interval_loop.anneal_intervals(task, ranges=ranges, schedule=schedule)
     assert compiled.energy == lack_of(task, compiled.best)
+
+
+def limits_with_ends(rng, limits_N):
+    """In half of the cases nodes hold fewer layers at the ends of the model than in its middle."""
+    at_ends = np.array([limits_N] * 4).T
+    if rng.random() < 0.5:
+        at_ends[:, 1:] -= rng.integers(0, 3, size=(len(limits_N), 3))
+    return np.maximum(at_ends, 0)
 
 
 def lack_of(task, ranges):
@@ -84,7 +96,7 @@ def lack_of(task, ranges):
 
 
 @needs_compiled_loops
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 10**6))
 def test_moves_anneal_to_the_same_ranges_compiled_or_not(seed):
     rng = np.random.default_rng(seed)
@@ -100,7 +112,7 @@ def test_moves_anneal_to_the_same_ranges_compiled_or_not(seed):
         num_layers=num_layers,
         target=int(rng.integers(1, 1500)),
         speeds_NJ=speeds,
-        limits_N=limits * (rng.random(n) < 0.9),
+        limits_NE=limits_with_ends(rng, limits * (rng.random(n) < 0.9)),
         running=[ranges[0]] + [(first, first + 1) for first in firsts[1:]],
         budget_layers=int(rng.integers(0, 12)),
         penalty=int(rng.integers(1, 900)),

@@ -14,6 +14,7 @@ from planner.domain.flow import Flow
 from planner.domain.placement import LayerRange, Placement
 from planner.flow_check import check_flow
 from planner.max_flow import max_flow, routing_weights
+from tests.examples import examples
 
 
 def edges_of(flow: Flow) -> dict[tuple[str, str], float]:
@@ -23,7 +24,7 @@ def edges_of(flow: Flow) -> dict[tuple[str, str], float]:
 @given(
     placed=placed_problems(max_nodes=6), partial=st.booleans(), hops=st.sampled_from([None, 2, 3])
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_it_is_a_maximum_flow_within_every_capacity(placed, partial, hops):
     problem, layers = placed
     flow = balanced_flow(problem, layers, partial_inference=partial, max_hops=hops)
@@ -34,7 +35,7 @@ def test_it_is_a_maximum_flow_within_every_capacity(placed, partial, hops):
 
 
 @given(placed=shared_problems(max_nodes=5), partial=st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_it_keeps_to_shared_bandwidth(placed, partial):
     problem, layers = placed
     check_flow(balanced_flow(problem, layers, partial_inference=partial), problem=problem)
@@ -55,7 +56,7 @@ def whole_stages(speeds: list[list[float]]) -> tuple:
 
 @given(st.lists(st.lists(st.floats(1.0, 1000.0), min_size=1, max_size=4), min_size=1, max_size=4))
 @example([[1.0], [1.0, 501.0, 501.0]])  # alike nodes together far beyond the flow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_between_whole_stages_it_is_the_product_of_even_shares(speeds):
     problem, layers = whole_stages(speeds)
     flow = balanced_flow(problem, layers, partial_inference=False)
@@ -71,7 +72,7 @@ def test_between_whole_stages_it_is_the_product_of_even_shares(speeds):
 
 
 @given(placed=placed_problems(max_nodes=6), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_no_other_maximum_flow_spreads_the_nodes_more_evenly(placed, data):
     """Towards any other maximum flow the sum of flow^2 / capacity does not fall (first order)."""
     problem, layers = placed
@@ -159,3 +160,23 @@ def test_a_plan_has_balanced_weights_unless_asked_for_the_papers():
     assert balanced.routing_weights["n0"]["n2"] == edges_of(balanced.flow)["n0", "n2"]
     assert plain.routing_weights == routing_weights(plain.flow)
     assert len(plain.routing_weights["n0"]) == 1
+
+
+@settings(max_examples=examples(100))
+@given(placed=placed_problems(max_nodes=4), partial=st.booleans(), max_hops=st.integers(1, 4))
+def test_no_weight_is_dust_and_no_weight_leads_nowhere(placed, partial, max_hops):
+    problem, layers = placed
+    weights = balanced_weights(problem, layers, partial_inference=partial, max_hops=max_hops)
+    total = sum(weights.get("source", {}).values())
+    used = {target for targets in weights.values() for target in targets}
+    assert weights.keys() - {"source"} == used - {"sink"}
+    assert all(
+        weight > 1e-10 * total for targets in weights.values() for weight in targets.values()
+    )
+
+
+def test_a_hop_beyond_the_limit_gets_no_weight():
+    problem = tiny_problem([[10.0, 10.0], [100.0], [100.0]], num_layers=2)
+    placed = placement(n0=(0, 2), n1=(0, 1), n2=(1, 2))
+    weights = balanced_weights(problem, placed, partial_inference=False, max_hops=1)
+    assert weights.keys() == {"source", "n0"}

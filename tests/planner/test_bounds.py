@@ -9,9 +9,10 @@ from planner.bounds import (
     upper_bound_tokens_per_s,
 )
 from planner.max_flow import max_flow
+from tests.examples import examples
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12))
 @given(problem=problems(max_nodes=3), partial_inference=st.booleans())
 def test_no_placement_of_a_tiny_cluster_beats_a_bound(problem, partial_inference):
     best = max(
@@ -22,7 +23,7 @@ def test_no_placement_of_a_tiny_cluster_beats_a_bound(problem, partial_inference
     assert best <= upper_bound_tokens_per_s(problem) * (1 + 1e-9)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(problem=problems(max_nodes=4))
 def test_the_knapsack_bound_is_never_above_the_papers(problem):
     knapsack = knapsack_bound_tokens_per_s(problem)

@@ -1,13 +1,16 @@
 """Placements whose components serve apart: no activation goes from one to another."""
 
 import pytest
-from tiny_problems import tiny_problem
+from tiny_problems import plan_by_hand, tiny_problem
 
 from planner.checked_plan import checked_plan
 from planner.domain.errors import InvalidPlacement, InvalidProblem
 from planner.domain.placement import LayerRange, Placement
+from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
+from planner.placers.alignment import aligned_to
 from planner.placers.base import SearchOptions
+from planner.placers.budgeted_moves import climb, moved_layers
 from planner.placers.flow_meter import FlowMeter
 from planner.routers.iwrr import IwrrRouter
 from planner.routers.kv_estimator import KvEstimator
@@ -38,18 +41,41 @@ def test_the_meter_of_searches_keeps_components_apart():
 
 
 def test_a_plan_file_keeps_components():
-    plan = checked_plan(
-        PROBLEM,
-        APART,
-        partial_inference=True,
-        max_hops=None,
-        upper_bound_tokens_per_s=11.0,
-        placer="test",
-        solver="none",
-        stop_reason="heuristic",
-        elapsed_s=0.0,
-    )
+    plan = plan_by_hand(PROBLEM, APART, partial_inference=True)
     assert plan_from_dict(plan_to_dict(plan)) == plan
+
+
+def test_what_is_left_after_a_loss_stays_in_its_component():
+    left = APART.without({"n0"})
+    assert left.components == (frozenset({"n1"}), frozenset({"n2", "n3"}))
+    assert APART.without({"n0", "n1"}).components == ()
+
+
+def test_like_nodes_are_exchanged_together_with_their_components():
+    alike = tiny_problem([[5.0, 3.0]] * 4, num_layers=2)
+    running = Placement(layers={"n0": LAYERS["n1"], "n1": LAYERS["n0"]})
+    aligned = aligned_to(alike, APART, running, rules=PlacementRules())
+    assert moved_layers(running, aligned) == 2
+    flows = [max_flow(alike, each, partial_inference=True) for each in (APART, aligned)]
+    assert flows[0].value_tokens_per_s == flows[1].value_tokens_per_s == pytest.approx(10)
+    assert sorted(map(len, aligned.components)) == [2, 2]
+
+
+def test_a_climb_leaves_components_apart():
+    more = tiny_problem([[9.0], [5.0], [2.0], [8.0], [4.0], [4.0]], num_layers=2)
+    found = climb(
+        more,
+        APART,
+        APART,
+        rules=PlacementRules(),
+        budget_layers=2,
+        flow_of=lambda each: max_flow(more, each, partial_inference=True).value_tokens_per_s,
+        tries=200,
+        seed=0,
+    )
+    best = list(found)[-1]
+    assert len(best.components) == 2
+    assert max_flow(more, best, partial_inference=True).value_tokens_per_s > 5 + 2
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from planner.placers.petals import place_petals
 from planner.placers.separate_pipelines import place_separate_pipelines
 from planner.placers.swarm import place_swarm
 from planner.plan_options import PlanOptions
+from tests.examples import examples
 
 # The best of all placements splits unevenly, overlaps, and none of the baselines finds it.
 UNEVEN = tiny_problem([[100.0, 60.0, 30.0], [50.0, 24.0], [50.0, 24.0], [30.0, 10.0]], num_layers=4)
@@ -53,7 +54,7 @@ def plan_of(problem, *, progress=lambda _: None, cancel=None, **options):
     )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8))
 @given(problem=problems(max_nodes=3), partial_inference=st.booleans())
 def test_a_plan_lies_between_the_best_baseline_and_its_bound(problem, partial_inference):
     baselines = [place(problem) for place in (place_separate_pipelines, place_swarm, place_petals)]
@@ -90,6 +91,13 @@ def test_routing_weights_and_hops_come_from_the_plans_flow():
     into_sink = sum(targets.get(SINK, 0.0) for targets in plan.routing_weights.values())
     assert into_sink == pytest.approx(plan.flow.value_tokens_per_s)
     assert 1 <= plan.hops <= len(plan.placement.layers)
+
+
+def test_without_time_to_search_a_plan_for_flow_is_not_below_any_simple_placement():
+    problem = tiny_problem([[100.0], [100.0], [100.0, 60.0, 40.0]], num_layers=4)
+    plan = plan_of(problem, time_limit_s=1e-6)
+    assert plan.placer == "separate_pipelines_plus"
+    assert plan.flow.value_tokens_per_s == pytest.approx(60.0)
 
 
 def test_progress_never_goes_backwards():

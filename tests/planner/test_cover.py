@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from planner.bounds import compiled_cover
 from planner.bounds.cover import cheapest_covers, cheapest_covers_in_python
+from tests.examples import examples
 
 
 @st.composite
@@ -21,7 +22,7 @@ def coverings(draw):
     return prices, units, per_unit, draw(st.integers(1, 9)), draw(st.integers(0, 2))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(covering=coverings())
 def test_the_cheapest_cover_is_the_cheapest_of_all_sets(covering):
     prices, units, _, target, at_least = covering
@@ -41,7 +42,7 @@ def test_the_cheapest_cover_is_the_cheapest_of_all_sets(covering):
 @pytest.mark.skipif(
     not compiled_cover.is_compiled(), reason="the package was built without a C compiler"
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(covering=coverings())
 def test_compiled_or_not_the_tables_are_the_same_to_the_last_bit(covering):
     prices, units, per_unit, target, at_least = covering

@@ -1,5 +1,6 @@
 """Stages annealed on the estimate: the same in both languages, and better than they began."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -81,6 +82,17 @@ def test_both_languages_anneal_to_the_same_stages(problem, policy, aim):
         )
         assert ours == theirs
         assert ours.score == score_of(stages.task, ours.best)
+
+
+@pytest.mark.skipif(not is_compiled(), reason="the loops are not compiled here")
+def test_searches_in_several_threads_find_what_each_finds_alone():
+    stages = search()
+    start = stages.stages_of(START)
+    coolings = [Cooling(moves=10_000, hot=0.1, cold=0.01, seed=seed) for seed in (0, 0, 1, 2)]
+    alone = [anneal(stages.task, start, cooling) for cooling in coolings]
+    with ThreadPoolExecutor(len(coolings)) as threads:
+        together = list(threads.map(lambda cooling: anneal(stages.task, start, cooling), coolings))
+    assert together == alone
 
 
 def test_stages_come_back_from_their_placement():

@@ -13,6 +13,7 @@ from planner.domain.rules import PlacementRules
 from planner.explain import explain_min_cut, marginal_values, with_one_more_node
 from planner.max_flow import max_flow
 from planner.plan_options import PlanOptions
+from tests.examples import examples
 
 TWO_KINDS = tiny_problem([[90.0, 50.0], [40.0, 20.0], [40.0, 20.0]], num_layers=4)
 PLACED = placement(n0=(0, 2), n1=(2, 4), n2=(2, 4))
@@ -24,7 +25,7 @@ def value_of(problem, layers, resource, **options):
     return value
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(placed_problems(max_nodes=3), st.booleans())
 def test_an_added_node_is_worth_what_trying_all_its_ranges_finds(placed, partial_inference):
     problem, layers = placed
@@ -178,3 +179,64 @@ def test_an_added_node_is_linked_with_its_like_where_links_are_named():
     ((_, larger),) = with_one_more_node(replace(problem, cluster=cluster))
     assert larger.cluster.link_between("n0", "added-node") is not None
     assert larger.cluster.link_between("added-node", "n0") is not None
+
+
+def test_several_added_nodes_have_a_card_each():
+    problem = sharing(EVEN_CHAIN, egress("card", "n0", tokens_per_s=1e6, scope="nic"))
+    value = value_of(problem, EVEN, "+3 p(50.0, 30.0) in here, together")
+    assert value.kept_tokens_per_s == pytest.approx(60.0)
+
+
+TWO_CHAINS = tiny_problem([[100.0], [10.0], [10.0], [100.0]], num_layers=2)
+APART = Placement(
+    layers=placement(n0=(0, 1), n1=(1, 2), n2=(0, 1), n3=(1, 2)).layers,
+    components=(frozenset({"n0", "n1"}), frozenset({"n2", "n3"})),
+)
+
+
+def test_an_added_node_joins_one_component_and_leaves_the_others_apart():
+    value = value_of(TWO_CHAINS, APART, "+1 p(10.0,) in here")
+    assert (value.before_tokens_per_s, value.kept_tokens_per_s) == pytest.approx((20.0, 30.0))
+    assert value.gain == pytest.approx(0.5)
+
+
+def test_where_one_node_brings_no_component_anything_those_that_serve_one_are_named():
+    layers = placement(n0=(0, 1), n1=(1, 2), n2=(2, 3), n3=(0, 1), n4=(1, 2), n5=(2, 3)).layers
+    problem = tiny_problem([[20.0], [20.0], [90.0], [20.0], [20.0], [20.0]], num_layers=3)
+    chains = Placement(
+        layers=layers, components=(frozenset({"n0", "n1", "n2"}), frozenset({"n3", "n4", "n5"}))
+    )
+    value = value_of(problem, chains, "+2 p(20.0,) in here, together")
+    assert value.kept_tokens_per_s == pytest.approx(60.0)
+    told = explain_min_cut(problem, chains, max_flow(problem, chains, partial_inference=True))
+    assert any("2 ranges of layers of the component of n0 are as tight" in one for one in told)
+    assert any("3 ranges of layers of the component of n3 are as tight" in one for one in told)
+
+
+@settings(max_examples=60)
+@given(st.data(), st.booleans())
+def test_an_added_node_is_worth_the_best_range_in_the_best_component(data, partial_inference):
+    problem, layers = data.draw(placed_problems(max_nodes=4))
+    names = sorted(layers.layers)
+    first = frozenset(name for name in names if data.draw(st.booleans()))
+    halves = (first, frozenset(names) - first)
+    parts = tuple(half for half in halves if half) if names else ()
+    apart = replace(layers, components=parts)
+    values = marginal_values(
+        problem, apart, options=PlanOptions(partial_inference=partial_inference)
+    )
+    kept = {value.resource: value.kept_tokens_per_s for value in values}
+    for resource, larger in with_one_more_node(problem):
+        name = larger.cluster.nodes[-1].name
+        flows = [max_flow(larger, apart, partial_inference=partial_inference).value_tokens_per_s]
+        for length in range(1, max_layers(larger, name) + 1):
+            for start in range(problem.model.num_layers - length + 1):
+                held = LayerRange(first=start, end=start + length)
+                for number, part in enumerate(parts or (frozenset(),)):
+                    tried = Placement(
+                        layers={**layers.layers, name: held},
+                        components=(*parts[:number], part | {name}, *parts[number + 1 :]),
+                    )
+                    flow = max_flow(larger, tried, partial_inference=partial_inference)
+                    flows.append(flow.value_tokens_per_s)
+        assert kept[resource] == pytest.approx(max(flows), abs=1e-6)

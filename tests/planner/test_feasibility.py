@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 from tiny_problems import placement, tiny_problem
 
-from planner.capacity import ModelDoesNotFit, allowed_layers, max_layers
-from planner.domain.cluster import COORDINATOR, Link
+from planner.capacity import ModelDoesNotFit, allowed_layers, max_layers, throughput_tokens_per_s
+from planner.domain.cluster import COORDINATOR, Link, Node
 from planner.domain.placement import LayerRange
 from planner.domain.rules import InvalidRules, PlacementRules
 from planner.feasibility import ModelOutOfReach, check_reach, check_rules, restricted_problem
@@ -90,7 +90,7 @@ def test_rules_that_contradict_the_problem_name_both(rules, words):
     [
         (
             {"excluded_nodes": frozenset({"n0"})},
-            r"can hold 4 layers .*layers \[4, 5\) cannot be held: 0.001 GB",
+            r"can hold 4 layers .*layers \[4, 5\) cannot be held: 1 MB",
         ),
         (
             {"pinned": {"n0": LayerRange(first=0, end=1), "n1": LayerRange(first=0, end=1)}},
@@ -180,3 +180,21 @@ def test_nodes_that_no_request_reaches_hold_nothing_of_use():
         check_reach(replace(PROBLEM_OF_TWO, cluster=cluster))
     back = Link(source="n1", target=COORDINATOR, bandwidth_bytes_per_s=9.0, latency_s=0.0)
     check_reach(replace(PROBLEM_OF_TWO, cluster=replace(cluster, links=(*links, back))))
+
+
+def test_a_limited_profile_takes_no_name_that_another_profile_has():
+    fast, slow = tiny_problem([[100.0, 100.0]], num_layers=2), tiny_problem([[7.0]], num_layers=2)
+    (quick,), (lame,) = fast.compute_profiles.values(), slow.compute_profiles.values()
+    profiles = {
+        "X": replace(quick, name="X", max_layers=2),
+        "X, 1 layers": replace(lame, name="X, 1 layers"),
+    }
+    nodes = tuple(
+        Node(name=name, region="here", compute_profile=profile)
+        for name, profile in (("n0", "X"), ("n1", "X"), ("n2", "X, 1 layers"))
+    )
+    problem = replace(fast, compute_profiles=profiles, cluster=replace(fast.cluster, nodes=nodes))
+    limited = restricted_problem(problem, PlacementRules(max_layers_of={"n0": 1}))
+    speeds = [throughput_tokens_per_s(limited, f"n{i}", 1) for i in range(3)]
+    assert speeds == [100.0, 100.0, 7.0]
+    assert [max_layers(limited, f"n{i}") for i in range(3)] == [1, 2, 1]

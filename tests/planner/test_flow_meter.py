@@ -10,9 +10,10 @@ from planner.max_flow import max_flow
 from planner.placers.base import SearchOptions
 from planner.placers.flow_meter import FlowMeter
 from planner.placers.swarm import place_swarm
+from tests.examples import examples
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(placed=placed_problems(max_nodes=6), partial_inference=st.booleans())
 def test_it_finds_exactly_the_max_flow_of_any_placement(placed, partial_inference):
     problem, placement = placed

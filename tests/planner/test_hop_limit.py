@@ -7,12 +7,13 @@ from tiny_problems import placed_problems, placement, tiny_problem
 from planner.flow_check import check_flow, flow_value_by_linear_program
 from planner.flow_graph import build_flow_graph, longest_path_stages
 from planner.max_flow import max_flow
+from tests.examples import examples
 
 LONG_AND_SHORT = tiny_problem([[9.0, 8.0, 7.0]] + [[5.0]] * 3, num_layers=3)
 BOTH_WAYS = placement(n0=(0, 3), n1=(0, 1), n2=(1, 2), n3=(2, 3))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(placed_problems(max_nodes=4), st.booleans(), st.integers(1, 4))
 def test_no_way_through_the_graph_is_longer_than_the_limit(placed, partial, limit):
     problem, layers = placed

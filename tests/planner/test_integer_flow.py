@@ -9,6 +9,7 @@ from networkx.algorithms.flow import preflow_push
 
 from planner.integer_flow import compiled, dinic
 from planner.integer_flow.network import IntegerNetwork
+from tests.examples import examples
 
 SOURCE, SINK = 0, 1
 
@@ -38,7 +39,7 @@ def value_by_preflow_push(network):
     return preflow_push(graph, SOURCE, SINK).graph["flow_value"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(network=networks())
 def test_the_flow_is_feasible_and_as_large_as_its_cut_and_as_preflow_push_finds(network):
     found = dinic.maximum_flow(network)
@@ -56,7 +57,7 @@ def test_the_flow_is_feasible_and_as_large_as_its_cut_and_as_preflow_push_finds(
 
 
 @pytest.mark.skipif(not compiled.is_compiled(), reason="the package was built without a C compiler")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(network=networks())
 def test_compiled_or_not_every_edge_carries_the_same(network):
     expected, found = dinic.maximum_flow(network), compiled.maximum_flow(network)

@@ -11,6 +11,7 @@ from planner.placers.annealing import AnnealingOptions
 from planner.placers.base import NeverCancelled, SearchOptions
 from planner.placers.interval_annealing import IntervalAnnealingPlacer
 from planner.placers.petals import place_petals
+from tests.examples import examples
 
 
 class Cancelled:
@@ -28,7 +29,7 @@ def search(problem, *, start=None, rules=None, cancel=None):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(problem=problems(max_nodes=3, binding_links=False))
 def test_it_finds_the_best_placement_of_a_tiny_cluster_with_ample_links(problem):
     best = max(
@@ -44,7 +45,7 @@ def test_it_finds_the_best_placement_of_a_tiny_cluster_with_ample_links(problem)
     assert flow == pytest.approx(best, rel=0.02)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(problem=problems(max_nodes=3, binding_links=False))
 def test_it_finds_the_best_placement_around_a_pinned_node(problem):
     pin = LayerRange(first=1, end=2)
@@ -71,7 +72,7 @@ def test_a_pin_holds_what_the_other_nodes_cannot():
     assert max_flow(problem, found, partial_inference=True).value_tokens_per_s == pytest.approx(7.0)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(problem=problems(max_nodes=4))
 def test_slow_links_never_make_it_worse_than_its_start(problem):
     start = place_petals(problem)
@@ -82,7 +83,7 @@ def test_slow_links_never_make_it_worse_than_its_start(problem):
     )
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10))
 @given(problem=problems(max_nodes=3))
 def test_a_cancelled_search_returns_its_start(problem):
     start = place_petals(problem)
@@ -91,7 +92,7 @@ def test_a_cancelled_search_returns_its_start(problem):
     assert result.stop_reason == "cancelled"
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10))
 @given(problem=problems(max_nodes=3))
 def test_a_node_without_permission_holds_nothing(problem):
     rules = PlacementRules(

@@ -4,13 +4,7 @@ import random
 
 import pytest
 
-from planner.latency_model import (
-    CannotFit,
-    Timing,
-    errors_of,
-    fit_extended_model,
-    fit_latency_model,
-)
+from planner.latency_fit import CannotFit, Timing, errors_of, fit_extended_model, fit_latency_model
 
 PREFILL = (2e-6, 1e-3, 5e-6, 4e-3)
 DECODE = (1e-7, 2e-4, 1e-6, 1.2e-2)

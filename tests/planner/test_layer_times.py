@@ -4,8 +4,13 @@ import dataclasses
 
 import pytest
 
+from planner.compute_plan import compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.domain.layer_times import BatchLimits, LayerTimes
+from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
+from planner.simulator.translation import step_times
+from tests.planner.tiny_problems import tiny_problem
 
 TIMES = LayerTimes(prompt=((250, 0.001), (500, 0.003)), decode=((2, 0.001),))
 
@@ -17,6 +22,13 @@ def test_times_are_linear_from_nothing_between_points_and_beyond_the_last() -> N
     assert TIMES.prompt_s(375) == pytest.approx(0.002)
     assert TIMES.prompt_s(750) == pytest.approx(0.005)
     assert TIMES.decode_s(6) == pytest.approx(0.003)
+
+
+def test_a_last_point_that_was_measured_too_short_makes_no_larger_batch_shorter() -> None:
+    times = LayerTimes(prompt=((10, 0.01),), decode=((1, 0.004), (2, 0.003)))
+    assert times.decode_s(1.5) == pytest.approx(0.0035)
+    assert times.decode_s(1000) == pytest.approx(0.003)
+    assert step_times(times, "decode").slope_s == 0.0
 
 
 @pytest.mark.parametrize(
@@ -78,3 +90,15 @@ def test_handling_is_part_of_every_step_and_the_head_of_those_that_end_with_the_
 def test_one_decode_is_charged_as_two_unless_one_was_measured() -> None:
     assert TIMES.least_decodes == 2
     assert LayerTimes(prompt=((1.0, 0.01),), decode=((1.0, 0.001),)).least_decodes == 1
+
+
+def test_nodes_of_a_token_in_ten_seconds_get_a_plan_for_decode() -> None:
+    """Their step of 1 000 tokens, to which estimates extend them, takes hours."""
+    problem = tiny_problem([[0.1, 0.05], [0.1, 0.05]], num_layers=2)
+    plan = compute_plan(
+        problem,
+        options=PlanOptions(time_limit_s=0.5, objective="decode"),
+        progress=lambda _: None,
+        cancel=NeverCancelled(),
+    )
+    assert plan.flow.value_tokens_per_s > 0

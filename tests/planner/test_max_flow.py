@@ -19,8 +19,9 @@ from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.domain.errors import InvalidPlacement
 from planner.flow_check import check_flow, flow_value_by_linear_program
 from planner.max_flow import max_flow, mean_hops, routing_weights
+from tests.examples import examples
 
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=examples(60))
 
 
 @quick
@@ -120,6 +121,7 @@ def test_an_impossible_placement_is_refused_with_its_reason(layers, words):
         assert word in str(caught.value)
 
 
+@pytest.mark.processes
 def test_the_same_placement_gives_the_same_weights_in_every_process():
     program = """
 import json

@@ -14,6 +14,7 @@ from planner.domain.errors import InvalidPlacement
 from planner.max_flow import max_flow
 from planner.placers.base import InvalidOptions, NeverCancelled, SearchOptions
 from planner.placers.milp import MilpOptions, MilpPlacer
+from tests.examples import examples
 
 both_solvers = pytest.mark.parametrize("solver", ["gurobi", "highs"])
 
@@ -76,7 +77,7 @@ def chain_through(problem):
 
 
 @both_solvers
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=examples(12), derandomize=True)
 @given(problem=problems(max_nodes=3).filter(can_hold_model), partial_inference=st.booleans())
 def test_the_optimum_is_that_of_trying_everything(solver, problem, partial_inference):
     best = best_by_trying_everything(problem, partial_inference=partial_inference)
@@ -100,7 +101,7 @@ def test_both_solvers_find_the_same_optimum_on_a_larger_cluster_with_binding_lin
 
 
 @both_solvers
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=examples(10), derandomize=True)
 @given(
     placed=placed_problems(max_nodes=3).filter(lambda pair: can_hold_model(pair[0])),
     partial_inference=st.booleans(),

@@ -22,6 +22,7 @@ from planner.max_flow import max_flow
 from planner.placers.milp_model import build_placement_model
 from planner.placers.pruning import node_links
 from planner.placers.solvers.base import VariableKind
+from tests.examples import examples
 
 NO_FLOW = Flow(
     value_tokens_per_s=0.0,
@@ -76,7 +77,7 @@ def test_problem_sizes_are_those_of_table_8(counts_and_layers, variables, rows):
     assert built.model.num_rows == rows + 1
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(placed=placed_problems(), partial_inference=st.booleans())
 def test_every_placement_with_its_max_flow_is_a_solution(placed, partial_inference):
     problem, placement_of_problem = placed
@@ -93,7 +94,7 @@ def test_every_placement_with_its_max_flow_is_a_solution(placed, partial_inferen
         assert placed_again.layers[name] == held
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 @given(problem=problems(max_nodes=2), partial_inference=st.booleans())
 def test_a_link_may_be_valid_exactly_where_the_placement_connects(problem, partial_inference):
     """Constraint 4, both directions: for every placement, d = 1 on one link at a time is a solution

@@ -14,6 +14,7 @@ from planner.feasibility import check_rules, conform
 from planner.max_flow import max_flow
 from planner.placers.base import NeverCancelled, SearchOptions
 from planner.placers.milp import MilpOptions, MilpPlacer
+from tests.examples import examples
 
 MIXED = tiny_problem([[90.0, 40.0], [60.0, 28.0], [60.0, 28.0], [30.0, 14.0]], num_layers=4)
 
@@ -67,7 +68,7 @@ def rules_of(draw, problem):
     )
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=examples(15), derandomize=True)
 @given(data=st.data(), problem=problems(max_nodes=3))
 def test_under_rules_the_optimum_is_that_of_trying_everything(data, problem):
     rules = data.draw(rules_of(problem))
@@ -81,7 +82,7 @@ def test_under_rules_the_optimum_is_that_of_trying_everything(data, problem):
     assert result.placement is None or honours(problem, result.placement, rules)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=examples(10), derandomize=True)
 @given(
     problem=problems(max_nodes=3),
     tokens_per_s=st.floats(min_value=0.1, max_value=1000.0),

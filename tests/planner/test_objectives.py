@@ -8,14 +8,18 @@ from dataclasses import replace
 import pytest
 from tiny_problems import placement, tiny_problem
 
+from planner.bounds import upper_bound_tokens_per_s
 from planner.commands.forecasts import forecast_lines
 from planner.compute_plan import FOR_FLOW, compute_plan
 from planner.domain.cluster import Cluster, Link, Node
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Incumbent
+from planner.domain.problem import Workload
 from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.feasibility import conform
+from planner.generate import generated_cluster
+from planner.max_flow import routing_weights
 from planner.objectives import trial as trial_module
 from planner.objectives.goal import Goal
 from planner.objectives.partitions import partitions
@@ -27,18 +31,31 @@ from planner.placers.separate_pipelines import place_separate_pipelines
 from planner.plan_options import BASELINES, PlanOptions
 from planner.serialization.plan_file import plan_from_dict, plan_to_dict
 from planner.serialization.problem_file import problem_from_dict, problem_to_dict
+from planner.simulator.simulate import SimulationOptions, simulate
+from planner.workload.demand import Backlog
+from planner.workload.lengths import scaled_lengths
 
 PROBLEM = tiny_problem(
     [[90.0, 50.0, 20.0], [90.0, 50.0], [40.0, 30.0, 20.0], [80.0, 30.0]], num_layers=4
 )
 
+NEVER = NeverCancelled()
 
-def solve(problem=PROBLEM, *, progress=lambda _: None, start=None, best_known=None, **options):
+
+def solve(
+    problem=PROBLEM,
+    *,
+    progress=lambda _: None,
+    cancel=NEVER,
+    start=None,
+    best_known=None,
+    **options,
+):
     return compute_plan(
         problem,
         options=PlanOptions(**{"time_limit_s": 30.0, **options}),
         progress=progress,
-        cancel=NeverCancelled(),
+        cancel=cancel,
         start=start,
         best_known=best_known,
         clock=time.process_time,  # a busy machine must not make the search a shorter one
@@ -60,6 +77,34 @@ def trials(problem=PROBLEM, *, policy=RUNTIME_POLICY, goal=None) -> Trials:
         partial_inference=True,
         max_hops=None,
     )
+
+
+def test_a_forecast_is_of_the_requests_that_simulate_draws_with_its_seed():
+    roomy = replace(
+        tiny_problem([[90.0], [70.0]], num_layers=2),
+        workload=Workload(mean_prompt_tokens=5000, mean_output_tokens=20),
+    )
+    roomy = replace(
+        roomy,
+        compute_profiles={
+            name: replace(profile, kv_capacity_token_layers=(1e6,))
+            for name, profile in roomy.compute_profiles.items()
+        },
+    )
+    held = trials(roomy)
+    trial = held.estimated(placement(n0=(0, 1), n1=(1, 2)), placer="by hand")
+    figures = held.simulated(trial, seeds=(5,), span=Span(warm_up=1.0, window=4.0))
+    forecast = simulate(
+        roomy,
+        placement=trial.placement,
+        routing_weights=routing_weights(trial.flow),
+        demand=Backlog(lengths=scaled_lengths(5, mean_prompt_tokens=5000, mean_output_tokens=20)),
+        policy=RUNTIME_POLICY,
+        partial_inference=True,
+        options=SimulationOptions(warm_up_s=figures.window_s / 4, window_s=figures.window_s),
+    )
+    assert figures.prompt_tokens_per_s == forecast.prompt_tokens_per_s
+    assert figures.decode_tokens_per_s == forecast.decode_tokens_per_s
 
 
 def two_sites():
@@ -86,8 +131,8 @@ SEEDS = (0, 1, 2)  # of one, lengths drawn can make up for a worse placement
 
 
 @pytest.mark.parametrize("policy", [RUNTIME_POLICY, PUBLISHED_POLICY])
-def test_the_plan_serves_no_less_than_any_baseline_under_the_same_policy(policy):
-    plan = solve(policy=policy)
+def test_the_plan_serves_no_less_than_any_baseline_under_the_same_policy(policy, found):
+    plan = found[0] if policy == RUNTIME_POLICY else solve(policy=policy)
     held = trials(policy=policy)
     span = Span(warm_up=1.0, window=1.0)
     ours = held.simulated(
@@ -141,8 +186,8 @@ def test_the_same_plan_with_like_machines_exchanged_is_not_simulated_twice(monke
     assert simulated == [placement(n0=(0, 2), n2=(2, 4))]
 
 
-def test_the_same_seed_gives_the_same_plan_and_forecast():
-    first, second = solve(seed=3), solve(seed=3)
+def test_the_same_seed_gives_the_same_plan_and_forecast(found):
+    (first, _), second = found, solve()
     assert first.placement == second.placement
     assert first.forecast == second.forecast
 
@@ -176,9 +221,7 @@ def test_partitions_hold_the_model_in_every_part():
         assert all(2 * len(part) >= 4 for part in parts)
 
 
-def test_pins_and_hops_hold_whatever_the_objective():
-    rules = PlacementRules(pinned={"n0": LayerRange(first=1, end=3)})
-    assert solve(rules=rules).placement.layers["n0"] == rules.pinned["n0"]
+def test_a_hop_limit_holds_whatever_the_objective():
     assert solve(rules=PlacementRules(max_hops=2)).hops <= 2
 
 
@@ -271,6 +314,44 @@ def test_a_search_goes_on_from_what_is_known(found):
     heard: list[Incumbent] = []
     solve(best_known=known, progress=heard.append)
     assert heard[0].placer == "before"
+    bounds = [incumbent.upper_bound_tokens_per_s for incumbent in heard]
+    assert bounds == sorted(bounds, reverse=True)
+    assert bounds[0] <= known.upper_bound_tokens_per_s
+
+
+def test_a_tighter_bound_is_reported_without_a_better_placement():
+    problem = generated_cluster(num_nodes=24, num_regions=1, seed=3)
+    plan = solve(problem, time_limit_s=1.0)
+    known = Incumbent(
+        elapsed_s=1.0,
+        flow_tokens_per_s=plan.flow.value_tokens_per_s,
+        upper_bound_tokens_per_s=upper_bound_tokens_per_s(problem),
+        placer="before",
+        placement=plan.placement,
+    )
+
+    class UntilTighter:
+        """Hears of the search, and ends it at a tighter bound of the same placement."""
+
+        def __init__(self) -> None:
+            self.heard: list[Incumbent] = []
+
+        def is_cancelled(self) -> bool:
+            return any(
+                after.placement == before.placement
+                and after.upper_bound_tokens_per_s < before.upper_bound_tokens_per_s
+                for before, after in itertools.pairwise(self.heard)
+            )
+
+    until_tighter = UntilTighter()
+    solve(
+        problem,
+        best_known=known,
+        progress=until_tighter.heard.append,
+        cancel=until_tighter,
+        time_limit_s=60.0,
+    )
+    assert until_tighter.is_cancelled()
 
 
 def test_a_workload_too_long_for_the_kv_room_leaves_the_plan_for_flow_without_a_simulation():

@@ -16,10 +16,11 @@ from planner.placers.separate_pipelines import (
 )
 from planner.placers.swarm import place_swarm
 from planner.plan_options import BASELINES
+from tests.examples import examples
 
 
 @pytest.mark.parametrize("name", BASELINES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(problem=problems(max_nodes=4))
 def test_a_baseline_places_within_the_rules_and_below_the_bound(name, problem):
     placed = BASELINES[name](problem)
@@ -30,7 +31,7 @@ def test_a_baseline_places_within_the_rules_and_below_the_bound(name, problem):
     assert flow <= upper_bound_tokens_per_s(problem) * (1 + 1e-9)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10))
 @given(problem=problems(max_nodes=3))
 def test_no_baseline_beats_the_best_of_all_placements(problem):
     best = max(

@@ -1,5 +1,6 @@
 """Instances in plans: who runs them, which degree, what was weighed, and what is refused."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -71,6 +72,21 @@ def planned(
         progress=reported.append,
         cancel=NeverCancelled(),
     )
+
+
+@pytest.mark.parametrize("method", ["instances", "mixed"])
+def test_reports_never_go_back_in_time(method: PlanMethod) -> None:
+    ticks, heard = itertools.count(), list[Incumbent]()
+    plan = plan_by_method(
+        problem(BIG, SMALL, SMALL),
+        options=PlanOptions(method=method, time_limit_s=1.0),
+        progress=heard.append,
+        cancel=NeverCancelled(),
+        clock=lambda: next(ticks) * 0.02,
+    )
+    seconds = [0.0, *(incumbent.elapsed_s for incumbent in heard), plan.elapsed_s]
+    assert seconds == sorted(seconds)
+    assert seconds[1] > 0
 
 
 def test_every_machine_that_holds_the_model_is_an_instance_by_itself() -> None:

@@ -8,12 +8,11 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from tiny_problems import placement, tiny_problem
+from tiny_problems import placement, plan_by_hand, tiny_problem
 
 from planner.__main__ import main
 from planner.balanced_flow import balanced_flow
 from planner.bounds import upper_bound_tokens_per_s
-from planner.checked_plan import checked_plan
 from planner.max_flow import max_flow
 from planner.placers.budgeted_moves import moved_layers
 from planner.serialization import plan_from_text, plan_to_dict, problem_to_dict
@@ -189,6 +188,13 @@ def test_compare_tabulates_the_baselines_the_solver_and_published_placements(
     assert "differs by 50.000 %" in wrong
 
 
+def test_compare_says_how_to_simulate_the_baselines(problem_path, capsys):
+    assert main(["compare", str(problem_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "not simulated: give --time-limit to simulate" in shown
+    assert "no time was left" not in shown
+
+
 def test_a_published_placement_of_another_cluster_is_named(problem_path, tmp_path, capsys):
     published = tmp_path / "x.published.json"
     entry = {"layers": {"n9": [0, 4]}, "max_flow_tokens_per_s": 1.0}
@@ -198,6 +204,7 @@ def test_a_published_placement_of_another_cluster_is_named(problem_path, tmp_pat
     assert "x.published.json: theirs: the placement gives layers [0, 4) to 'n9'" in line
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_search_and_keeps_the_best_plan_so_far(tmp_path, number):
     path = tmp_path / "hard.json"
@@ -224,6 +231,7 @@ def test_a_signal_ends_the_search_and_keeps_the_best_plan_so_far(tmp_path, numbe
     assert plan_from_text(output.read_text(), name_hint="plan.json").stop_reason == "cancelled"
 
 
+@pytest.mark.processes
 def test_ctrl_c_before_there_is_a_plan_is_one_line_and_exit_code_130(tmp_path):
     path = tmp_path / "problem.fifo"
     os.mkfifo(path)
@@ -330,17 +338,7 @@ def test_a_plan_made_without_partial_inference_is_explained_without_it(
 ):
     # Only with partial inference can n2 go on after n0.
     output = tmp_path / "plan.json"
-    plan = checked_plan(
-        PROBLEM,
-        placement(n0=(0, 2), n1=(2, 4), n2=(1, 3), n3=(3, 4)),
-        partial_inference=False,
-        max_hops=None,
-        upper_bound_tokens_per_s=upper_bound_tokens_per_s(PROBLEM),
-        placer="by hand",
-        solver="none",
-        stop_reason="heuristic",
-        elapsed_s=0.0,
-    )
+    plan = plan_by_hand(PROBLEM, placement(n0=(0, 2), n1=(2, 4), n2=(1, 3), n3=(3, 4)))
     output.write_text(json.dumps(plan_to_dict(plan)))
     with_it = max_flow(PROBLEM, plan.placement, partial_inference=True)
     assert with_it.value_tokens_per_s > plan.flow.value_tokens_per_s
@@ -448,6 +446,10 @@ def test_solve_forecasts_what_the_plan_serves_and_says_what_the_times_are(
     assert "derived layer times" in captured.out
     assert "simulated, a short run:" in captured.out
     assert all("forecast" in line for line in captured.err.splitlines())
+    # Replanning searches for the flow whatever the objective, and says so.
+    for search in ([], ["--search", "0.02"]):
+        assert main(["explain", str(problem_path), str(output), *search]) == 0
+        assert ("objective is 'decode'" in capsys.readouterr().out) == bool(search)
 
 
 def test_solve_forecasts_by_measured_times_where_it_is_given_them(problem_path, tmp_path, capsys):

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_problems import all_placements, problems
 
-from planner.bounds import knapsack_bound_tokens_per_s
+from planner.bounds import knapsack_bound_tokens_per_s, upper_bound_tokens_per_s
 from planner.generate import generated_cluster
 from planner.max_flow import max_flow
 from planner.placers.base import NeverCancelled, SearchOptions
 from planner.placers.portfolio import PortfolioOptions, PortfolioPlacer
 from planner.placers.swarm import place_swarm
+from tests.examples import examples
 
 
 class CancelledAfter:
@@ -38,7 +39,20 @@ def search(problem, *, start=None, seed=0, progress=lambda _: None, cancel=None,
     )
 
 
-@settings(max_examples=10, deadline=None)
+def test_bounds_are_reported_while_the_best_is_still_the_start():
+    problem = generated_cluster(num_nodes=24, num_regions=1, seed=3)
+    first = search(problem, time_limit_s=1.0)
+    heard = []
+    again = search(problem, start=first.placement, progress=heard.append, time_limit_s=1.0)
+    flow = max_flow(problem, first.placement, partial_inference=True).value_tokens_per_s
+    of_start = [one for one in heard if one.flow_tokens_per_s == pytest.approx(flow)]
+    assert of_start[0].placement == first.placement
+    assert of_start[0].placer == "start"
+    assert of_start[0].upper_bound_tokens_per_s < upper_bound_tokens_per_s(problem)
+    assert again.upper_bound_tokens_per_s <= of_start[-1].upper_bound_tokens_per_s
+
+
+@settings(max_examples=examples(10))
 @given(problem=problems(max_nodes=3), partial_inference=st.booleans())
 def test_it_finds_and_proves_the_best_placement_of_a_tiny_cluster(problem, partial_inference):
     best = max(

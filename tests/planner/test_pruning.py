@@ -9,6 +9,7 @@ from tiny_problems import problems, tiny_problem
 
 from planner.domain.cluster import Link
 from planner.placers.pruning import node_links, prune_links
+from tests.examples import examples
 
 
 def two_regions(nodes_per_region):
@@ -36,7 +37,7 @@ def closure(links):
         reached = longer
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(data=st.data(), problem=problems(max_nodes=6), degree=st.floats(0.1, 5.0))
 def test_pruning_keeps_what_it_must_and_who_reaches_whom(data, problem, degree):
     every = node_links(problem)

@@ -10,10 +10,11 @@ from planner import even_program
 from planner.balanced_flow import balanced_flow
 from planner.flow_check import check_flow
 from planner.max_flow import max_flow
+from tests.examples import examples
 
 # The fixture sets the same constant for every example.
 PATCHED = settings(
-    max_examples=80,
+    max_examples=examples(80),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -14,6 +14,7 @@ from planner.placers.range_annealing import (
     coverage_tokens_per_s,
     links_that_may_bind,
 )
+from tests.examples import examples
 
 ALIKE = [[20.0, 10.0], [20.0, 10.0], [20.0, 10.0]]
 SLOW_WAY = {("n0", "n1"): 1.0}
@@ -64,7 +65,7 @@ def test_what_cannot_be_reached_without_moves_is_not_moved_for_when_nothing_may_
     assert annealed(problem, running, links=None, target=10.0, budget=0) == running
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 10**6))
 def test_the_energy_is_what_the_ranges_lack_counted_anew(seed):
     rng = np.random.default_rng(seed)
@@ -77,7 +78,7 @@ def test_the_energy_is_what_the_ranges_lack_counted_anew(seed):
         num_layers=num_layers,
         target=int(rng.integers(1, 1500)),
         speeds_NJ=speeds,
-        limits_N=np.full(n, longest),
+        limits_NE=np.full((n, 4), longest),
         running=running,
         budget_layers=int(rng.integers(0, 4)),
         penalty=int(rng.integers(1, 900)),

@@ -1,3 +1,5 @@
+import itertools
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -13,6 +15,7 @@ from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.placers.budgeted_moves import moved_layers
 from planner.plan_options import PlanOptions
 from planner.replan import ReplanOptions, replan, unmoved_tokens_per_s, zero_moves
+from planner.replan.around import Way, way_of
 
 BYTES_PER_LAYER = 1e6
 CLUSTER = tiny_problem([[90.0, 50.0, 30.0], [40.0, 20.0], [40.0, 20.0], [40.0, 20.0]], num_layers=4)
@@ -164,3 +167,19 @@ def test_a_cancelled_search_still_answers_without_moves():
 def test_options_out_of_range_are_refused(options):
     with pytest.raises(InvalidOptions):
         ReplanOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("num_hotness", "num_starts"), list(itertools.product((1, 2, 3), repeat=2))
+)
+def test_annealings_for_more_flow_try_every_start_at_every_hotness_short_and_long(
+    num_hotness, num_starts
+):
+    turns = range(3 * num_hotness * num_starts)
+    ways = Counter(way_of(turn, num_hotness=num_hotness, num_starts=num_starts) for turn in turns)
+    assert ways == {
+        Way(start=start, hotness=hotness, is_short=is_short): 1 if is_short else 2
+        for start in range(num_starts)
+        for hotness in range(num_hotness)
+        for is_short in (True, False)
+    }

@@ -1,31 +1,20 @@
 """Weights that follow measured links: the flow of what links do, and no layer moved."""
 
 import pytest
-from tiny_problems import ACTIVATION_BYTES, placement, tiny_problem
+from tiny_problems import ACTIVATION_BYTES, one_hop_plan, placement, plan_by_hand, tiny_problem
 
-from planner.checked_plan import checked_plan
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.max_flow import max_flow
 from planner.reweigh import reweigh, with_rates
+from planner.serialization import plan_from_dict, plan_to_dict
 
 
 def two_ways() -> tuple[Problem, Plan]:
     """n0 feeds n1 and n2, each of which can do half of what n0 does."""
     problem = tiny_problem([[100.0], [50.0], [50.0]], num_layers=2)
     layers = placement(n0=(0, 1), n1=(1, 2), n2=(1, 2))
-    plan = checked_plan(
-        problem,
-        layers,
-        partial_inference=False,
-        max_hops=None,
-        upper_bound_tokens_per_s=1e9,
-        placer="test",
-        solver="none",
-        stop_reason="test",
-        elapsed_s=0.0,
-    )
-    return problem, plan
+    return problem, plan_by_hand(problem, layers)
 
 
 def test_weights_follow_a_link_that_does_less_and_go_back_with_it() -> None:
@@ -55,3 +44,12 @@ def test_links_that_a_problem_does_not_have_are_left_out_and_latencies_stay() ->
         == problem.cluster.link_between("n0", "n1").latency_s
     )
     assert len(other.cluster.links) == len(problem.cluster.links) + 1
+
+
+def test_weights_for_other_links_keep_the_hop_limit_that_the_plan_was_made_with() -> None:
+    problem, plan = one_hop_plan()
+    stored = plan_from_dict(plan_to_dict(plan))
+    assert stored.max_hops == 1
+    found = reweigh(problem, stored, {("coordinator", "n1"): 1e9})
+    assert found.routing_weights == plan.routing_weights
+    assert set(found.routing_weights["source"]) == {"n0"}

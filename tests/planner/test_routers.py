@@ -93,6 +93,17 @@ def flat(**weights: float) -> tuple[Placement, dict[str, dict[str, float]]]:
     }
 
 
+@pytest.mark.parametrize("name", ROUTER_NAMES)
+def test_a_chain_of_a_thousand_stages_is_routed(name: str) -> None:
+    names = [f"n{number}" for number in range(1000)]
+    weights = {
+        source: {target: 1.0} for source, target in itertools.pairwise([SOURCE, *names, SINK])
+    }
+    chain = placed({name: (number, number + 1) for number, name in enumerate(names)})
+    router = router_of(name, weights=weights, placement=chain)
+    assert path(router.choose(SMALL)) == tuple(names)
+
+
 def firsts(router: Router, turns: int) -> list[str]:
     return [path(router.choose(SMALL))[0] for _ in range(turns)]
 

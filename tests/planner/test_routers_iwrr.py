@@ -14,6 +14,7 @@ from planner.domain.placement import LayerRange, Placement
 from planner.routers.base import RequestSize
 from planner.routers.iwrr import InterleavedWeightedRoundRobin, IwrrRouter
 from planner.routers.kv_estimator import KvEstimator
+from tests.examples import examples
 
 SMALL = RequestSize(prompt_tokens=4, predicted_output_tokens=4)
 
@@ -62,7 +63,7 @@ WEIGHTS = {
     st.lists(st.floats(min_value=1e-3, max_value=1e6), min_size=1, max_size=8),
     st.integers(min_value=1, max_value=400),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 def test_after_any_number_of_turns_every_candidate_is_within_one_of_its_share(
     weights: list[float], turns: int
 ) -> None:
@@ -197,7 +198,7 @@ def test_a_request_no_idle_route_can_hold_is_known_to_be_hopeless() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_a_route_is_found_exactly_when_enumeration_finds_one(data: st.DataObject) -> None:
     num_layers = data.draw(st.integers(2, 5))
     ranges = {}

@@ -10,6 +10,7 @@ from planner.domain.pipeline import Pipeline, PipelineStage
 from planner.routers.base import RequestSize
 from planner.routers.kv_estimator import KvEstimateError, KvEstimator
 from planner.routers.output_length import OutputLengthEstimate
+from tests.examples import examples
 
 PATHS = (
     Pipeline(stages=(PipelineStage(node="a", first=0, end=6),)),
@@ -100,7 +101,7 @@ def test_contradictions_are_refused_by_name() -> None:
 
 
 @given(data=st.data(), page_tokens=st.integers(1, 32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_whatever_happens_nothing_is_negative_and_all_released_is_zero(
     data: st.DataObject, page_tokens: int
 ) -> None:

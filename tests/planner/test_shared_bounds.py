@@ -10,6 +10,7 @@ from planner.bounds import proven_bounds, quick_bounds
 from planner.bounds.shared import shared_bound_tokens_per_s
 from planner.domain.cluster import COORDINATOR, SharedBandwidth
 from planner.max_flow import max_flow
+from tests.examples import examples
 
 TWO = tiny_problem([[50.0, 20.0], [50.0, 20.0]], num_layers=3)
 
@@ -24,7 +25,7 @@ def ingress(name, *members, tokens_per_s):
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(shared_problems(max_nodes=3))
 def test_no_placement_s_flow_exceeds_any_bound_where_bandwidth_is_shared(placed):
     problem, _ = placed
@@ -37,7 +38,7 @@ def test_no_placement_s_flow_exceeds_any_bound_where_bandwidth_is_shared(placed)
         assert best <= bound.tokens_per_s * (1 + 1e-6) + 1e-6, bound.method
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(regional_problems(), st.booleans())
 def test_no_placement_s_flow_exceeds_any_bound_where_regions_and_cards_share(
     problem, partial_inference

@@ -13,12 +13,13 @@ from planner.domain.flow import Price
 from planner.flow_check import FlowCheckFailed, check_flow, flow_value_by_linear_program
 from planner.flow_graph import build_flow_graph
 from planner.max_flow import flow_through_nodes, max_flow
+from tests.examples import examples
 
 FOUR = tiny_problem([[10.0], [10.0], [10.0], [10.0]], num_layers=2)
 TWO_BY_TWO = placement(n0=(0, 1), n1=(0, 1), n2=(1, 2), n3=(1, 2))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(shared_problems(), st.booleans())
 def test_a_flow_over_shared_bandwidth_is_what_all_pipelines_together_can_carry(placed, partial):
     problem, layers = placed
@@ -31,7 +32,7 @@ def test_a_flow_over_shared_bandwidth_is_what_all_pipelines_together_can_carry(p
     assert flow.value_tokens_per_s <= upper_bound_tokens_per_s(problem) * (1 + 1e-9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(shared_problems(), st.booleans())
 def test_what_passes_the_nodes_alone_is_what_the_whole_flow_says(placed, partial):
     problem, layers = placed

@@ -1,5 +1,7 @@
 """Searches that know that links share bandwidth."""
 
+import itertools
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +16,10 @@ from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster
 from planner.link_matrix import shared_tokens_per_s
 from planner.max_flow import max_flow
+from planner.placers.annealing import AnnealingOptions, AnnealingPlacer
 from planner.placers.base import NeverCancelled, SearchOptions
 from planner.placers.region_chain import RegionChainPlacer
-from planner.placers.region_levels import RegionLevelsPlacer
+from planner.placers.region_levels import RegionLevelsPlacer, anneal_levels
 from planner.placers.regions_apart import RegionsApartPlacer
 
 PROBLEM = generated_cluster(num_nodes=60, num_regions=2, seed=1)
@@ -113,3 +116,43 @@ def test_what_links_share_is_the_least_on_the_way():
     for source, target in ((1, 3), (3, 1)):
         expected[source, target] = 5e6 / PROBLEM.model.token_bytes
     assert shared_tokens_per_s(SHARING, ends) == pytest.approx(expected)
+
+
+def test_levels_that_cannot_hold_the_model_are_left_by_moves_that_change_nothing_yet():
+    """The model fits only with all regions in three levels; whatever is not that misses a layer."""
+
+    def value(levels):
+        return 1.0 if max(levels) + 1 == 3 else -1.0
+
+    seen = set()
+
+    def remembered(levels):
+        seen.add(levels)
+        return value(levels)
+
+    anneal_levels(6, remembered, seed=0, is_over=lambda: False)
+    assert any(value(levels) > 0 for levels in seen)
+
+
+class Recorded:
+    """Annealers' tries; finds nothing."""
+
+    def __init__(self):
+        self.tries = set()
+
+    def moves_per_s(self, tables):
+        return 1e6
+
+    def attempt(self, tables, aim, *, chunk_moves, time_left):
+        self.tries.add((tables.links_sharing, aim.beside_pins, aim.number % 2))
+
+
+def test_every_view_of_shared_bandwidth_is_tried_for_all_layers_and_beside_pins():
+    annealer = Recorded()
+    placer = AnnealingPlacer(
+        annealer, name="recorded", annealing=AnnealingOptions(), clock=time.monotonic
+    )
+    assert search(placer, SHARING) is None
+    views = {sharing for sharing, _, _ in annealer.tries}
+    assert len(views) > 1
+    assert annealer.tries == set(itertools.product(views, (False, True), (0, 1)))

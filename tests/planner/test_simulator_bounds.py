@@ -20,10 +20,11 @@ from planner.simulator.python_engine import PythonEngine
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.arrivals import poisson, requests
 from planner.workload.demand import Arrivals, Backlog, PublishedFeeder
+from tests.examples import examples
 
 
 @pytest.mark.skipif(not is_compiled(), reason="the package was built without a C compiler")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 10**6), policy=st.sampled_from(POLICIES))
 def test_the_compiled_engine_forecasts_what_the_engine_in_python_does(seed, policy):
     rng = random.Random(seed)
@@ -100,7 +101,7 @@ def served(seed, policy, pairs, **case):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     seed=st.integers(0, 10**6),
     policy=st.sampled_from(POLICIES),
@@ -141,7 +142,7 @@ def test_little_kv_room_is_filled_and_taken_from_the_youngest_by_these_cases():
     assert sum(forecast.requests_preempted > 0 for forecast in found) >= 8
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 10**6), policy=st.sampled_from(POLICIES))
 def test_no_shared_bandwidth_carries_more_than_it_has(seed, policy):
     problem, placement, weights, partial_inference = random_case(seed)
@@ -167,7 +168,7 @@ def test_no_shared_bandwidth_carries_more_than_it_has(seed, policy):
         assert carried <= shared.bandwidth_bytes_per_s * (1 + 1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 @given(seed=st.integers(0, 10**6), policy=st.sampled_from(POLICIES))
 def test_no_forecast_exceeds_what_the_tables_allow_at_perfect_batching(seed, policy):
     problem, placement, weights, partial_inference = random_case(seed)

@@ -6,10 +6,9 @@ import json
 import re
 
 import pytest
-from tiny_problems import placement, tiny_problem
+from tiny_problems import one_hop_plan, placement, plan_by_hand, tiny_problem
 
 from planner.__main__ import main
-from planner.checked_plan import checked_plan
 from planner.commands.files import read_plan
 from planner.commands.request_rows import COLUMNS
 from planner.serialization import plan_to_dict, problem_to_dict
@@ -19,17 +18,7 @@ PROBLEM = tiny_problem([[100.0, 60.0], [100.0, 60.0], [50.0, 24.0]], num_layers=
 
 @pytest.fixture
 def files(tmp_path):
-    plan = checked_plan(
-        PROBLEM,
-        placement(n0=(0, 2), n1=(2, 4), n2=(2, 4)),
-        partial_inference=False,
-        max_hops=None,
-        upper_bound_tokens_per_s=100.0,
-        placer="by hand",
-        solver="none",
-        stop_reason="given",
-        elapsed_s=0.0,
-    )
+    plan = plan_by_hand(PROBLEM, placement(n0=(0, 2), n1=(2, 4), n2=(2, 4)))
     problem_path, plan_path = tmp_path / "problem.json", tmp_path / "plan.json"
     problem_path.write_text(json.dumps(problem_to_dict(PROBLEM)))
     plan_path.write_text(json.dumps(plan_to_dict(plan)))
@@ -58,6 +47,22 @@ def test_a_forecast_names_what_it_stands_on_and_its_percentiles(files, capsys):
     assert "derived layer times" in text
     for word in ("TTFT", "ITL", "TPOT", "end to end", "KV peak", "n0"):
         assert word in text
+
+
+def test_weights_computed_anew_keep_the_hop_limit_of_the_plan(tmp_path, capsys):
+    problem, plan = one_hop_plan()
+    files = [str(tmp_path / "problem.json"), str(tmp_path / "plan.json")]
+    for path, document in zip(files, (problem_to_dict(problem), plan_to_dict(plan)), strict=True):
+        with open(path, "w") as file:
+            json.dump(document, file)
+    by_routing = {}
+    for routing in ("plan", "balanced", "max_flow"):
+        document = json.loads(simulated(files, capsys, "--routing", routing, "--json"))
+        by_routing[routing] = document["decode_tokens_per_s"]
+        assert document["nodes"]["n1"]["utilisation"] == 0
+    assert len(set(by_routing.values())) == 1
+    assert main(["explain", *files]) == 0
+    assert "The flow of 10.0 tokens/s" in capsys.readouterr().out
 
 
 def test_instances_are_said_to_be_simulated_as_stages(tmp_path, capsys):

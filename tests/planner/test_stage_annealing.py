@@ -15,6 +15,7 @@ from planner.placers.base import NeverCancelled, SearchOptions
 from planner.placers.flow_tables import flow_tables
 from planner.placers.stage_annealing import StageAnnealingPlacer
 from planner.placers.stage_chain import placement_of_chain, ranks_of
+from tests.examples import examples
 
 
 def search(problem, *, moves_per_node=500, start=None, seed=0, rules=None):
@@ -34,7 +35,7 @@ def is_chain(placed, *, num_layers):
     return [first for first, _ in stages] == ends[:-1] and ends[-1] == num_layers
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(problem=problems(max_nodes=3, binding_links=False))
 def test_it_finds_the_best_chain_of_a_tiny_cluster_with_ample_links(problem):
     best = max(
@@ -54,7 +55,7 @@ def test_it_finds_the_best_chain_of_a_tiny_cluster_with_ample_links(problem):
     assert flow == pytest.approx(best, rel=0.01)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(problem=problems(max_nodes=4), seed=st.integers(0, 3))
 def test_the_same_seed_gives_the_same_placement(problem, seed):
     first = search(problem, moves_per_node=100, seed=seed)
@@ -64,7 +65,7 @@ def test_the_same_seed_gives_the_same_placement(problem, seed):
 def test_it_spreads_the_crossing_between_regions_over_several_links():
     """One node sends at most 763 tokens/s to another region, a third of what the chain carries."""
     problem = generated_cluster(num_nodes=24, num_regions=2, seed=1)
-    found = search(problem, moves_per_node=4000).placement
+    found = search(problem).placement
     flow = max_flow(problem, found, partial_inference=False).value_tokens_per_s
     assert flow > 0.6 * knapsack_bound_tokens_per_s(problem)
     regions = {problem.cluster.node(name).region for name in found.layers}

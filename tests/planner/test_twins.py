@@ -9,6 +9,7 @@ from tiny_problems import placement, tiny_problem
 
 from planner.flow_graph import build_flow_graph, gates_of
 from planner.twins import Merged, merge_twins
+from tests.examples import examples
 
 STAGES = placement(n0=(0, 1), n1=(0, 1), n2=(1, 2), n3=(1, 2))
 
@@ -40,7 +41,7 @@ def test_a_shared_bandwidth_of_its_own_tells_a_node_from_its_twin():
 
 
 @given(placed=shared_problems(max_nodes=5), partial=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_any_flow_of_the_merged_graph_split_equally_is_one_of_the_original(placed, partial):
     """Each merged edge stands for its originals: ends, capacities and bytes agree."""
     problem, layers = placed

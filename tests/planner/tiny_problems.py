@@ -5,9 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hypothesis import strategies as st
 
+from planner.bounds import upper_bound_tokens_per_s
+from planner.checked_plan import checked_plan
 from planner.domain.cluster import COORDINATOR, Cluster, Link, Node
 from planner.domain.model_spec import ModelSpec
 from planner.domain.placement import LayerRange, Placement
+from planner.domain.plan import Plan
 from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
 
@@ -86,6 +89,34 @@ def placement(**layers: tuple[int, int]) -> Placement:
     return Placement(
         layers={name: LayerRange(first=first, end=end) for name, (first, end) in layers.items()}
     )
+
+
+def plan_by_hand(
+    problem: Problem,
+    layers: Placement,
+    *,
+    partial_inference: bool = False,
+    max_hops: int | None = None,
+) -> Plan:
+    """The checked plan of a placement that no search found."""
+    return checked_plan(
+        problem,
+        layers,
+        partial_inference=partial_inference,
+        max_hops=max_hops,
+        upper_bound_tokens_per_s=upper_bound_tokens_per_s(problem),
+        placer="by hand",
+        solver="none",
+        stop_reason="given",
+        elapsed_s=0.0,
+    )
+
+
+def one_hop_plan() -> tuple[Problem, Plan]:
+    """A plan for one hop, whose placement has faster pipelines of two."""
+    problem = tiny_problem([[10.0, 10.0], [100.0], [100.0]], num_layers=2)
+    layers = placement(n0=(0, 2), n1=(0, 1), n2=(1, 2))
+    return problem, plan_by_hand(problem, layers, max_hops=1)
 
 
 def all_placements(problem: Problem) -> Iterator[Placement]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import fake_stage
 import psutil
 from fake_web import PATIENCE_S, FakeWeb, wait_until
+from free_port import free_port
 
 from runtime.agent.agent import Agent
 from runtime.agent.identity import DataDir
@@ -18,19 +19,13 @@ from runtime.agent.joining import Applicant, Joined, join
 from runtime.agent.node_log import NodeLog
 from runtime.agent.profiling import PROFILE_COMMAND
 from runtime.agent.supervisor import StageSettings
-from runtime.protocol.control import (
-    AgentIdentity,
-    DesiredState,
-    Hardware,
-    Phase,
-    Role,
-    StageAssignment,
-)
+from runtime.protocol.control import AgentIdentity, DesiredState, Hardware, Role, StageAssignment
+from runtime.protocol.phases import Phase
 from runtime.web_client import WebClient
 
 ANNOUNCEMENT = AgentIdentity(
     hardware=Hardware(hostname="h", cpu_count=1, memory_bytes=9, memory_budget_bytes=5),
-    data_endpoint="tcp://127.0.0.1:5",
+    data_endpoint=f"tcp://127.0.0.1:{free_port()}",
     data_public_key="k" * 40,
     version="1",
 )
@@ -107,7 +102,7 @@ class Node:
                 instance_settings=InstanceSettings(
                     host="127.0.0.1",
                     memory_budget_bytes=5,
-                    gpus=0,
+                    gpus=(),
                     gpu_budgets_bytes=(),
                     relative_speed=1.0,
                     threads=1,

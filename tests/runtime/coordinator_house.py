@@ -8,7 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 from coordinator_doubles import Clock, ScriptedStages, make_dispatcher, make_serving
@@ -17,18 +17,32 @@ from runtime.coordinator.access import ApiKeys
 from runtime.coordinator.app import create_app
 from runtime.http_process import HttpServer
 
+if TYPE_CHECKING:
+    from real_stages import RealStages  # imports torch
+
 KEY = "hlxk_secret"
 EOS = 257
 PATIENCE_S = 90.0
 
 
 class House:
-    """A coordinator on a loopback port, its stages, and a client with a key."""
+    """A coordinator on a loopback port, its stages, and a client with a key.
 
-    def __init__(self, checkpoint: Path, *, text: str, pages: int, **plan: object) -> None:
+    `stages`: those that answer instead of scripted ones.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        *,
+        text: str,
+        pages: int,
+        stages: "RealStages | None" = None,
+        **plan: object,
+    ) -> None:
         self.serving = make_serving(checkpoint, **plan)
         self.text = text
-        self.stages = ScriptedStages(self._script)
+        self.stages = stages or ScriptedStages(self._script)
         self.dispatcher, self.stats = make_dispatcher(self.stages, clock=Clock())
         self.dispatcher.serve(self.serving)
         self.stages.report(pages=pages)

@@ -8,7 +8,13 @@ from pathlib import Path
 
 from planner.domain.layer_times import LayerTimes
 from runtime.protocol.profiling import FittedEquation, MeasuredPoint, NodeMeasurement
-from runtime.protocol.profiling_pipe import Asking, CannotMeasure, Measured, ProfilingLaunch
+from runtime.protocol.profiling_pipe import (
+    Asking,
+    CannotMeasure,
+    Checked,
+    Measured,
+    ProfilingLaunch,
+)
 
 FIT = FittedEquation(
     layers=5,
@@ -55,7 +61,9 @@ def main(record: Path) -> int:
             return 1
         with record.open("ab") as file:
             file.write(answer)
-    say.write(Measured(measurement=MEASUREMENT).to_line())
+    check = launch.order.check
+    said = Checked(points=check) if check else Measured(measurement=MEASUREMENT)
+    say.write(said.to_line())
     return 0
 
 

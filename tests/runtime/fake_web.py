@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from runtime.protocol.checkpoint_looks import LookAnswer
 from runtime.protocol.control import (
     AgentIdentity,
     CoordinatorDesired,
@@ -27,6 +28,7 @@ from runtime.protocol.control import (
 )
 from runtime.protocol.node_log import LogBatch, LogLine
 from runtime.protocol.profiling import ProfileOrder, ProfilingProgress
+from runtime.protocol.weight_access import PEERS_PATH, WeightPeers
 
 PATIENCE_S = 90.0
 TOKEN = "hlxj_good"
@@ -50,11 +52,14 @@ class FakeWeb:
         self.announcements: list[AgentIdentity] = []
         self.observed: list[ObservedState] = []
         self.profile: ProfileOrder | None = None
+        self.unknown_of_reach: set[str] = set()  # to a site of an earlier release
         self.profilings: list[ProfilingProgress] = []
+        self.looked: dict[int, LookAnswer] = {}
         self.log: list[LogLine] = []
         self.reports: list[CoordinatorReport] = []
         self.desired = DesiredState(generation=0)
         self.coordinator_desired = CoordinatorDesired(generation=0)
+        self.weight_peers = WeightPeers()
         self.is_streaming = True  # False: pushes are lost
         self.streams_opened = 0
         self.troubled_answers = 0  # so many calls are answered 503
@@ -129,6 +134,7 @@ class FakeWeb:
                 Route("/api/v1/agent/heartbeat", self._heartbeat, methods=["POST"]),
                 Route("/api/v1/agent/log", self._log, methods=["POST"]),
                 Route("/api/v1/agent/stream", self._stream),
+                Route(PEERS_PATH, self._weight_peers),
                 Route("/api/v1/coordinator/desired", self._coordinator_desired),
                 Route("/api/v1/coordinator/report", self._report, methods=["POST"]),
             ]
@@ -144,7 +150,8 @@ class FakeWeb:
         key = request.headers["Idempotency-Key"]
         if key in self._kept:
             return answer(self._kept[key], status=201)
-        if message.join_token not in self.unused_tokens:
+        beside = {one.machine_uuid for one in self.registrations} - {None}
+        if message.join_token not in self.unused_tokens and message.machine_uuid not in beside:
             return problem(403, "Forbidden", "The join token is unknown or used; copy a fresh one.")
         self.unused_tokens.discard(message.join_token)
         self.registrations.append(message)
@@ -174,14 +181,25 @@ class FakeWeb:
     async def _desired(self, request: Request) -> Response:
         return self._refusal(request) or answer(self.desired)
 
+    async def _weight_peers(self, request: Request) -> Response:
+        return self._refusal(request) or answer(self.weight_peers)
+
     async def _heartbeat(self, request: Request) -> Response:
         if refusal := self._refusal(request):
             return refusal
-        heartbeat = Heartbeat.model_validate_json(await request.body())
+        body = await request.json()
+        if unknown := self.unknown_of_reach & (body["reach"] or {}).keys():
+            errors = [
+                {"field": f"reach.{name}", "message": "Extra inputs are not permitted (got 0)"}
+                for name in sorted(unknown)[:1]
+            ]
+            return JSONResponse({"title": "Bad Request", "errors": errors}, status_code=400)
+        heartbeat = Heartbeat.model_validate(body)
         self.observed.append(heartbeat.observed)
         self.farewells += heartbeat.leaving
         if heartbeat.profiling is not None:
             self.profilings.append(heartbeat.profiling)
+        self.looked |= {one.id: one for one in heartbeat.looked}
         return answer(HeartbeatReply(generation=self.desired.generation, profile=self.profile))
 
     async def _log(self, request: Request) -> Response:

@@ -69,7 +69,9 @@ def stand_in(model: str, *, served: str = "m") -> Any:
     thread.start()
     url = f"http://127.0.0.1:{server.server_address[1]}"
     try:
-        yield There(door=Door(url=url, model=served, api_key="k"), engine=engine)
+        yield There(
+            door=Door(url=url, model=served, api_key="k", takes_cache_salt=True), engine=engine
+        )
     finally:
         server.shutdown()
         thread.join()

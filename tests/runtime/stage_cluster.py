@@ -1,5 +1,6 @@
 """A cluster of real stages in one process, driven by hand over the in-memory transport."""
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,12 +127,14 @@ class StageCluster:
         sampling: Sampling = GREEDY,
         epoch: int = 1,
         generation: int = GENERATION,
+        digests: tuple[bytes, ...] = (),
     ) -> None:
         ids = np.array(list(token_ids), dtype="<i4")
         route = Route(
             hops=tuple(Hop(node=node, first=first, end=end) for node, first, end in hops),
             sampling=sampling,
             prompt_tokens=len(ids),
+            block_digests=digests,
         )
         entry = Entry(
             request=request,
@@ -161,6 +164,8 @@ class StageCluster:
 
     def turn(self) -> None:
         """Each stage takes one turn of its loop; then the coordinator listens."""
+        if all(stage.is_held or not stage.has_work for stage in self.stages.values()):
+            time.sleep(0.001)  # for a grammar that is compiled beside the stage
         for stage in self.stages.values():
             turns = iter((False, True))
             stage.run(lambda turns=turns: next(turns))

@@ -3,8 +3,10 @@
 import asyncio
 import os
 import re
+import socket
 import stat
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,11 +20,13 @@ from fake_web import PATIENCE_S, TOKEN, FakeWeb
 from runtime.agent.agent import NodeRemoved
 from runtime.agent.identity import DataDir, DataDirError
 from runtime.agent.joining import JoinRefused
-from runtime.protocol.control import (
-    DesiredState,
-    Phase,
-)
+from runtime.protocol.checkpoint_looks import MOST_LOOKS, LookOrder
+from runtime.protocol.control import DesiredState
+from runtime.protocol.endpoints import parse_endpoint
+from runtime.protocol.phases import Phase
 from runtime.protocol.profiling import ProfileOrder
+
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +40,12 @@ def web() -> Iterator[FakeWeb]:
         yield fake
 
 
+def is_listening() -> bool:
+    with socket.socket() as dialler:
+        place = parse_endpoint(ANNOUNCEMENT.data_endpoint)
+        return dialler.connect_ex((place.host, place.port)) == 0
+
+
 def test_a_node_joins_once_and_runs_what_is_pushed_until_told_otherwise(
     tmp_path: Path, web: FakeWeb
 ) -> None:
@@ -45,11 +55,13 @@ def test_a_node_joins_once_and_runs_what_is_pushed_until_told_otherwise(
             await node.until(lambda: web.last, what="a heartbeat")
             assert web.last is not None
             assert web.last.phase is Phase.IDLE
+            await node.until(is_listening, what="others find the data port of an idle node")
             web.desired = wants(1, "loads until told")
             await node.until(
                 lambda: web.last and (web.last.generation, web.last.phase) == (1, Phase.LOADING),
                 what="generation 1 loads",
             )
+            assert not is_listening(), "the port is the stage's"
             node.record.with_name("record.loads").touch()
             await node.until_ready(1)
             web.desired = wants(2)
@@ -62,11 +74,27 @@ def test_a_node_joins_once_and_runs_what_is_pushed_until_told_otherwise(
                 what="idle at generation 3",
             )
             assert not node.living()
+            await node.until(is_listening, what="idle again")
         phases = [seen.phase for seen in web.observed if seen.generation == 1]
         assert phases.index(Phase.LOADING) < phases.index(Phase.READY)
         assert web.registrations[0].region == "eu"
         assert stat.S_IMODE((tmp_path / "data" / "identity.json").stat().st_mode) == 0o600
         assert web.announcements == []
+
+    run(life())
+
+
+def test_a_site_of_an_earlier_release_is_told_what_it_knows(
+    tmp_path: Path, web: FakeWeb, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def life() -> None:
+        web.unknown_of_reach = {"listens", "measures"}
+        node = Node(tmp_path, web)
+        async with node.running(token=TOKEN):
+            await node.until(lambda: len(web.observed) > 2, what="heartbeats without these fields")
+        told = [record.getMessage() for record in caplog.records if "earlier" in record.message]
+        assert len(told) == 2, "once for each"
+        assert "does not know reach.listens" in told[0]
 
     run(life())
 
@@ -398,6 +426,55 @@ def test_an_agent_measures_what_the_answer_to_its_heartbeat_orders(
 
     run(life())
     assert {told.id for told in web.profilings} == {7}
+
+
+def test_an_agent_reads_checkpoints_that_the_site_asks_about(tmp_path: Path, web: FakeWeb) -> None:
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        (tmp_path / "model").mkdir()
+        (tmp_path / "model" / "config.json").write_text("{}")
+        async with node.running(token=TOKEN):
+            await node.until(lambda: web.last, what="a heartbeat")
+            paths = {7: str(tmp_path / "model"), 8: str(tmp_path / "none"), 9: "relative"}
+            looks = tuple(LookOrder(id=number, path=path) for number, path in paths.items())
+            web.desired = DesiredState(generation=0, looks=looks)
+            await node.until(lambda: web.looked.keys() == paths.keys(), what="all answers")
+            assert "holds neither model.safetensors nor" in web.looked[7].error
+            assert "does not exist" in web.looked[8].error
+            assert "not a whole path" in web.looked[9].error
+            stored = DataDir(tmp_path / "data").load_desired()
+            assert stored is None or stored.looks == ()
+
+    run(life())
+
+
+def test_looks_that_hang_keep_an_agent_neither_from_its_orders_nor_from_ending(
+    tmp_path: Path, web: FakeWeb
+) -> None:
+    """As on a file system whose server is away."""
+
+    async def life() -> None:
+        node = Node(tmp_path, web)
+        hanging = tmp_path / "hanging.gguf"
+        os.mkfifo(hanging)  # opening it waits for a writer
+        looks = tuple(LookOrder(id=n, path=str(hanging)) for n in range(1, MOST_LOOKS + 1))
+        async with node.running(token=TOKEN):
+            web.desired = DesiredState(generation=0, looks=looks)
+            await node.until(lambda: len(waiting_threads()) == MOST_LOOKS, what="all looks hang")
+            loop = asyncio.get_running_loop()
+            assert await loop.getaddrinfo("localhost", 80)  # names are still resolved
+            web.desired = wants(1).model_copy(update={"looks": looks})
+            await node.until_ready(1)
+            late = LookOrder(id=99, path=str(tmp_path / "none"))
+            web.desired = web.desired.model_copy(update={"looks": (late,)})
+            hanging.open("w").close()  # the server is back
+            await node.until(lambda: 99 in web.looked, what="the next look's answer")
+
+    run(life())
+
+
+def waiting_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "look"]
 
 
 def test_a_link_that_changed_is_told_long_before_the_next_heartbeat(tmp_path: Path) -> None:

@@ -19,14 +19,17 @@ from runtime.agent.instance_specs import CannotRun, InstanceSettings, spec_of
 from runtime.agent.instances import InstanceKeeper, goes_on, progress_of, with_instances
 from runtime.agent.main import main
 from runtime.instances.process import ServerProcess
-from runtime.protocol.control import DesiredState, ObservedState, Phase
+from runtime.protocol.control import DesiredState, ObservedState
 from runtime.protocol.instance_orders import AssignedInstance, ObservedInstance
 from runtime.protocol.instances import HelixInstance
+from runtime.protocol.phases import Phase
+
+pytestmark = pytest.mark.processes
 
 SETTINGS = InstanceSettings(
     host="127.0.0.1",
     memory_budget_bytes=1000,
-    gpus=0,
+    gpus=(),
     gpu_budgets_bytes=(),
     relative_speed=0.5,
     threads=2,
@@ -180,7 +183,7 @@ def test_what_an_agent_that_was_killed_left_running_is_ended(tmp_path: Path) -> 
             "knows no API keys, and others reach 192.0.2.1",
         ),
         (SETTINGS, order(model="--trust"), "'--trust' reads as an option"),
-        (replace(SETTINGS, gpus=2), order(gpus=(2,)), "GPU 2 is wanted and this machine has 2"),
+        (replace(SETTINGS, gpus=(4, 5)), order(gpus=(2,)), "GPU 2 is wanted and this node has 2"),
     ],
 )
 def test_what_this_machine_cannot_run_is_refused_with_the_remedy(
@@ -226,11 +229,11 @@ def test_our_engine_gets_its_share_of_the_node_and_its_speed() -> None:
     assert isinstance(spec, HelixInstance)
     assert spec.memory_budget_bytes == 500
     assert (spec.relative_speed, spec.threads, spec.gpus) == (0.5, 2, ())
-    on_gpus = replace(SETTINGS, gpus=2, gpu_budgets_bytes=(70, 80))
+    on_gpus = replace(SETTINGS, gpus=(2, 5), gpu_budgets_bytes=(70, 80))
     both = order(backend="helix", gpus=(0, 1))
     spec = spec_of(both, port=1, settings=on_gpus, beside=(both,))
     assert isinstance(spec, HelixInstance)
-    assert (spec.memory_budget_bytes, spec.gpus) == (140, (0, 1))
+    assert (spec.memory_budget_bytes, spec.gpus) == (140, (2, 5))
 
 
 def told(condition: str, message: str = "", progress: float | None = None) -> ObservedInstance:

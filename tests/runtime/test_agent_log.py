@@ -9,7 +9,8 @@ from fake_web import FakeWeb, wait_until
 
 from runtime.agent.node_log import NodeLog, NodeLogHandler, tell_log
 from runtime.agent.stage_log import StageLog
-from runtime.protocol.node_log import MAX_LINE_CHARS, MAX_LINES, LogLevel, LogLine, LogSource
+from runtime.protocol.log_levels import LogLevel, LogSource
+from runtime.protocol.node_log import MAX_LINE_CHARS, MAX_LINES, LogLine
 from runtime.protocol.secrets_out import HIDDEN, without_secrets
 from runtime.web_client import WebClient
 

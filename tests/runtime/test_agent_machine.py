@@ -14,13 +14,12 @@ import pytest
 from emulated_cluster import emulation_of
 
 from runtime.agent.data_address import AddressError, choose_port, data_endpoint
+from runtime.agent.gpus import find_gpus
 from runtime.agent.hardware import (
     detect_hardware,
     emulated_hardware,
-    find_gpus,
-    parse_gpus,
 )
-from runtime.protocol.control import Gpu
+from runtime.protocol.control import Gpu, Hardware
 
 LOOPBACK = "127.0.0.1"
 
@@ -38,21 +37,6 @@ class Clock:
         self.now_s += wait_s
 
 
-def test_gpus_are_read_from_nvidia_smi() -> None:
-    listing = "NVIDIA H200, 143771\nTesla T4, 15360\n\n"
-    assert parse_gpus(listing) == (
-        Gpu(name="NVIDIA H200", memory_bytes=143771 << 20),
-        Gpu(name="Tesla T4", memory_bytes=15360 << 20),
-    )
-
-
-def test_a_gpu_that_does_not_tell_its_memory_is_left_out_with_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    assert parse_gpus("NVIDIA GB10, [N/A]\n") == ()
-    assert "NVIDIA GB10" in caplog.text
-
-
 def install_nvidia_smi(directory: Path, script: str) -> None:
     program = directory / "nvidia-smi"
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -64,16 +48,19 @@ def test_the_budget_is_most_of_the_first_gpu_or_half_of_main_memory(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     memory_bytes = psutil.virtual_memory().total
-    hardware = detect_hardware(memory_budget_bytes=None, relative_speed=0.5)
+
+    def detected(budget_bytes: int | None) -> Hardware:
+        gpus = [gpu.announced for gpu in find_gpus({})]
+        return detect_hardware(memory_budget_bytes=budget_bytes, relative_speed=0.5, gpus=gpus)
+
+    hardware = detected(None)
     assert hardware.gpus == ()
     assert hardware.memory_bytes == memory_bytes
     assert hardware.memory_budget_bytes == memory_bytes // 2
     assert hardware.relative_speed == 0.5
-    install_nvidia_smi(tmp_path, "echo 'Tesla T4, 1000'")
-    assert detect_hardware(
-        memory_budget_bytes=None, relative_speed=1.0
-    ).memory_budget_bytes == pytest.approx(900 << 20, abs=1)
-    assert detect_hardware(memory_budget_bytes=7, relative_speed=1.0).memory_budget_bytes == 7
+    install_nvidia_smi(tmp_path, "echo '00000000:01:00.0, GPU-1, 1000, [N/A], Tesla T4'")
+    assert detected(None).memory_budget_bytes == pytest.approx(900 << 20, abs=1)
+    assert detected(7).memory_budget_bytes == 7
 
 
 def test_an_nvidia_smi_that_fails_means_no_gpus_and_a_warning(
@@ -81,7 +68,7 @@ def test_an_nvidia_smi_that_fails_means_no_gpus_and_a_warning(
 ) -> None:
     install_nvidia_smi(tmp_path, "exit 9")
     monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ["PATH"])
-    assert find_gpus() == ()
+    assert find_gpus({}) == ()
     assert "nvidia-smi does not work" in caplog.text
 
 
@@ -133,6 +120,7 @@ def test_a_port_that_was_chosen_is_not_chosen_again_before_anything_is_bound_to_
     assert choose_port(LOOPBACK, wanted=0, kept=None, draw=drawing(first, first)) != first
 
 
+@pytest.mark.processes
 def test_a_port_that_another_process_was_given_is_not_given_here() -> None:
     choosing = (
         "from runtime.agent.data_address import choose_port\n"
@@ -152,12 +140,6 @@ def test_a_port_that_another_process_was_given_is_not_given_here() -> None:
         other.communicate("\n")
 
 
-@pytest.mark.parametrize("host", ["*", "", "::"])
-def test_a_host_that_nobody_can_dial_is_refused(host: str) -> None:
-    with pytest.raises(AddressError, match="--data-host"):
-        choose_port(host, wanted=0, kept=None)
-
-
 def test_the_endpoint_is_what_peers_dial() -> None:
     assert data_endpoint(LOOPBACK, 9000) == "tcp://127.0.0.1:9000"
 
@@ -167,4 +149,4 @@ def test_an_emulated_node_shows_the_gpu_of_its_profile_and_says_so() -> None:
     assert hardware.emulated
     assert hardware.gpus == (Gpu(name="T4", memory_bytes=1_000_000_000),)
     assert hardware.memory_budget_bytes == 1_000_000_000
-    assert not detect_hardware(memory_budget_bytes=5, relative_speed=1.0).emulated
+    assert not detect_hardware(memory_budget_bytes=5, relative_speed=1.0, gpus=()).emulated

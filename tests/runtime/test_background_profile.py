@@ -14,7 +14,8 @@ import fake_profiler
 import pytest
 from fake_web import PATIENCE_S
 
-from planner.latency_model import Timing, fit_extended_model
+from planner.domain.node_memory import KvMinimum
+from planner.latency_fit import Timing, fit_extended_model
 from runtime.agent.profiling import (
     Profiling,
     ProfilingSettings,
@@ -30,12 +31,12 @@ from runtime.engine.model_runner import ModelRunner
 from runtime.models.decoder import Decoder, LoadedDecoder
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.profiler import background, step_times
-from runtime.profiler.background import Left, Turns, measure_node, rest_s
+from runtime.profiler.background import Left, Turns, check_node, measure_node, rest_s
 from runtime.profiler.node_sweep import sweep_shapes
 from runtime.profiler.rehearsal import Beside
 from runtime.profiler.step_times import StepRuns
 from runtime.protocol.instance_orders import ObservedInstance
-from runtime.protocol.profiling import ProfileOrder, ProfilingPhase
+from runtime.protocol.profiling import MeasuredPoint, ProfileOrder, ProfilingPhase
 from runtime.protocol.profiling_pipe import (
     AGAIN,
     GO,
@@ -149,6 +150,7 @@ def run(work: Coroutine[None, None, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 2 * PATIENCE_S))
 
 
+@pytest.mark.processes
 def test_an_order_is_measured_once_and_its_result_stays_until_it_is_taken(tmp_path: Path) -> None:
     async def life() -> None:
         measured = Watched(tmp_path)
@@ -168,6 +170,7 @@ def test_an_order_is_measured_once_and_its_result_stays_until_it_is_taken(tmp_pa
     run(life())
 
 
+@pytest.mark.processes
 def test_measuring_waits_for_traffic_to_pause_and_does_the_disturbed_step_again(
     tmp_path: Path,
 ) -> None:
@@ -187,6 +190,7 @@ def test_measuring_waits_for_traffic_to_pause_and_does_the_disturbed_step_again(
     run(life())
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("behaviour", "told"),
     [
@@ -221,6 +225,7 @@ def test_an_emulated_node_has_nothing_to_measure(tmp_path: Path) -> None:
     run(life())
 
 
+@pytest.mark.processes
 def test_an_order_that_is_withdrawn_ends_the_process(tmp_path: Path) -> None:
     async def life() -> None:
         measured = Watched(tmp_path)
@@ -240,10 +245,9 @@ def rehearsed(*_: object, **__: object) -> Beside:
     return Beside(head_s=0.1, handling_s=0.02, hop_s=0.003)
 
 
-def _launch(checkpoint: Path) -> ProfilingLaunch:
-    return ProfilingLaunch(
-        order=order(str(checkpoint)), memory_budget_bytes=50_000_000, relative_speed=0.5
-    )
+def _launch(checkpoint: Path, check: tuple[MeasuredPoint, ...] = ()) -> ProfilingLaunch:
+    wanted = order(str(checkpoint)).model_copy(update={"check": check})
+    return ProfilingLaunch(order=wanted, memory_budget_bytes=50_000_000, relative_speed=0.5)
 
 
 def test_a_checkpoint_is_measured_by_tokens_context_and_layers(tmp_path: Path) -> None:
@@ -266,6 +270,16 @@ def test_a_checkpoint_is_measured_by_tokens_context_and_layers(tmp_path: Path) -
     decodes = [point for point in found.points if point.phase == "decode"]
     assert len({point.tokens for point in decodes}) == 3
     assert len(asked.getvalue().splitlines()) == len(found.points) + 3
+    check = (found.points[0], found.points[-1])
+    checked = check_node(
+        _launch(tmp_path, check=check),
+        Turns(answers=io.BytesIO(GO * 100), events=io.BytesIO()),
+        clock=lambda: next(ticks) * 0.25,
+        sleep=rests.append,
+    )
+    shapes = [(one.phase, one.layers, one.batch, one.tokens) for one in checked]
+    assert shapes == [(one.phase, one.layers, one.batch, one.tokens) for one in check]
+    assert [one.median_s for one in checked] == pytest.approx([one.median_s for one in check])
     # A step of 5 layers takes 0.25 s as one of 1 does, on a node of half the speed 0.5 s.
     assert found.decode_fit.layers == 5
     constant = found.decode_fit.parameters[3]
@@ -290,7 +304,7 @@ def test_nothing_is_asked_for_twice_once_nobody_answers() -> None:
 
 
 def test_the_sweep_stays_within_the_longest_context() -> None:
-    shapes = sweep_shapes(context_tokens=100, longest_tokens=300)
+    shapes = sweep_shapes(context_tokens=100, longest_tokens=300, decodes=256)
     assert max(shape.tokens for shape in shapes) < 300
     assert {shape.layers for shape in shapes} == {1, 5}
     assert len(set(shapes)) == len(shapes)
@@ -298,7 +312,7 @@ def test_the_sweep_stays_within_the_longest_context() -> None:
 
 @pytest.mark.parametrize("longest_tokens", [3, 17, 64, 65])
 def test_of_a_short_context_enough_is_measured_for_a_fit(longest_tokens: int) -> None:
-    shapes = sweep_shapes(context_tokens=2, longest_tokens=longest_tokens)
+    shapes = sweep_shapes(context_tokens=2, longest_tokens=longest_tokens, decodes=16)
     assert max(shape.tokens for shape in shapes) < longest_tokens
     assert len(set(shapes)) == len(shapes)
     deep = [shape for shape in shapes if shape.layers == 5]
@@ -309,6 +323,21 @@ def test_of_a_short_context_enough_is_measured_for_a_fit(longest_tokens: int) ->
             if shape.phase == phase
         ]
         assert fit_extended_model(steps, steps).decode.points == len(steps)
+
+
+@pytest.mark.processes
+def test_a_check_ends_with_the_steps_that_it_timed(tmp_path: Path) -> None:
+    async def life() -> None:
+        measured = Watched(tmp_path)
+        check = fake_profiler.MEASUREMENT.points
+        measured.profiling.want(order().model_copy(update={"check": check}))
+        await measured.until(ProfilingPhase.DONE)
+        assert measured.profiling.progress is not None
+        assert measured.profiling.progress.checked == check
+        assert measured.profiling.progress.measurement is None
+        await measured.profiling.stop()
+
+    run(life())
 
 
 def test_events_of_the_pipe_are_told_apart() -> None:
@@ -361,6 +390,7 @@ class Pipes:
         return parse_profiling_event(self.out.getvalue().splitlines()[-1])
 
 
+@pytest.mark.processes
 def test_the_process_answers_with_what_it_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,6 +403,7 @@ def test_the_process_answers_with_what_it_measured(
     assert pipes.last.measurement.max_layers == 2
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -391,6 +422,29 @@ def test_the_process_says_in_one_line_why_it_cannot_measure(
     assert background.main([]) == 1
     assert isinstance(pipes.last, CannotMeasure)
     assert told in pipes.last.message
+
+
+@pytest.mark.processes
+def test_the_memory_that_a_refusal_names_suffices_and_a_byte_less_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=3), seed=1)
+    monkeypatch.setattr(step_times, "_ENOUGH_S", 0.0)
+    monkeypatch.setattr(background, "REST_S", 0.0)
+
+    def told(budget: int) -> Asking | Measured | CannotMeasure:
+        launch = _launch(tmp_path).model_copy(update={"memory_budget_bytes": budget})
+        pipes = Pipes(monkeypatch, launch.to_line() + GO * 100)
+        background.main([])
+        return pipes.last
+
+    refused = told(1000)
+    assert isinstance(refused, CannotMeasure)
+    needed = int(refused.message.split(" need ")[1].split(" bytes")[0])
+    enough = told(needed)
+    assert isinstance(enough, Measured)
+    assert enough.measurement.max_layers == 1
+    assert isinstance(told(needed - 1), CannotMeasure)
 
 
 def test_the_process_also_tells_of_what_nobody_foresaw(
@@ -420,8 +474,10 @@ def test_what_counts_of_a_step_is_the_median_of_its_runs(tmp_path: Path) -> None
     make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
     moments = itertools.accumulate(0.25 if tick % 8 else 0.001 for tick in itertools.count(1))
     turns = Turns(answers=io.BytesIO(GO * 100), events=io.BytesIO())
+    chosen = KvMinimum(requests=2, tokens=256)
+    asked = order(str(tmp_path)).model_copy(update={"kv_minimum": chosen})
     found = measure_node(
-        _launch(tmp_path),
+        _launch(tmp_path).model_copy(update={"order": asked}),
         turns,
         clock=lambda: next(moments),
         sleep=lambda _: None,
@@ -429,3 +485,5 @@ def test_what_counts_of_a_step_is_the_median_of_its_runs(tmp_path: Path) -> None
     )
     assert min(point.seconds for point in found.points) < 0.01
     assert found.decode_fit.parameters[3] == pytest.approx(0.5, rel=0.01)
+    assert found.memory is not None
+    assert found.memory.kv_minimum == chosen

@@ -1,9 +1,11 @@
 """Numbers that cannot be are refused on every command line of the runtime, with the value."""
 
+import argparse
 from collections.abc import Callable
 
 import pytest
 
+from runtime.command_numbers import size_bytes
 from runtime.coordinator.options import parse_options as parse_coordinator
 from runtime.profiler.main import main as profile
 from runtime.whole_model.main import parse_options as parse_serve
@@ -32,7 +34,8 @@ PROFILE = ["--checkpoint", "x"]
             "10.0.0.1/8 has host bits set; give networks like 127.0.0.1,192.0.2.0/28",
         ),
         (parse_serve, SERVE, "--port", "70000", "'70000' is no port; give 0 to 65535"),
-        (parse_serve, SERVE, "--memory-budget-bytes", "0", "'0' is not a whole number above 0"),
+        (parse_serve, SERVE, "--memory-budget-bytes", "0", "'0' is no size above 0; give bytes"),
+        (parse_serve, SERVE, "--memory-budget-bytes", "24Gb/s", "'24Gb/s' is no size above 0"),
         (parse_serve, SERVE, "--relative-speed", "2", "'2' is not a number above 0 and up to 1"),
         (parse_serve, SERVE, "--request-timeout", "nan", "'nan' is not a number of seconds"),
         (parse_serve, SERVE, "--shutdown-grace", "-1", "'-1' is not a number of seconds above 0"),
@@ -52,3 +55,25 @@ def test_a_number_that_cannot_be_is_refused_with_its_value_and_what_would_be_rig
         parse([*needed, f"{option}={value}"])
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("220000000", 220_000_000),
+        ("220M", 220_000_000),
+        ("220 MB", 220_000_000),
+        ("0.5G", 500_000_000),
+        ("24GiB", 24 << 30),
+        ("1.5Ti", 3 << 39),
+        ("7b", 7),
+    ],
+)
+def test_sizes_may_have_a_unit(text: str, size: int) -> None:
+    assert size_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1", "1e9", "24iB", "0K", "24GiBs", "9" * 30])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is no size above 0; give bytes, or"):
+        size_bytes(text)

@@ -1,5 +1,6 @@
-"""Decodes that follow their pages in C, held against pages gathered for torch's attention."""
+"""Rows that follow their pages in C, held against pages gathered for torch's attention."""
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -121,6 +122,44 @@ def test_what_a_request_gets_depends_on_no_other() -> None:
         alone.key_TKH = step.key_TKH[row : row + 1]
         alone.value_TKH = step.value_TKH[row : row + 1]
         assert torch.equal(alone.run(rule)[0][0], together_TNH[row])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (6, 2), (8, 2)])
+@pytest.mark.parametrize("window", [None, 5, 37])
+def test_what_a_row_gets_does_not_depend_on_the_chunks_of_its_prompt(
+    dtype: torch.dtype, heads: int, kv_heads: int, window: int | None
+) -> None:
+    tokens, size = 75, 24
+    dice = torch.Generator().manual_seed(7)
+    blocks = -(-tokens // PAGE_TOKENS)
+    table = PageTable(num_layers=1)
+    table.append(torch.randperm(blocks, generator=dice).tolist())
+    fused_TAH = torch.randn(tokens, heads + 2 * kv_heads, size, generator=dice).to(dtype)
+    rule = AttentionRule(scale=0.4, window=window)
+
+    def run_in(*borders: int) -> Tensor:
+        pages = torch.zeros(blocks, PAGE_TOKENS, kv_heads, size, dtype=dtype)
+        pools = KvPools(key_PSKH=pages, value_PSKH=pages.clone())
+        parts = []
+        for start, end in itertools.pairwise((0, *borders, tokens)):
+            span = Span(position=start, n_tokens=end - start, first=0, table=table)
+            part_TAH = fused_TAH[start:end]
+            parts.append(
+                PagedAttention([span], pools, gather_tokens=64)(
+                    0,
+                    part_TAH[:, :heads],
+                    part_TAH[:, heads : heads + kv_heads],
+                    part_TAH[:, heads + kv_heads :],
+                    rule,
+                )
+            )
+        return torch.cat(parts)
+
+    whole_TNH = run_in()
+    assert torch.equal(run_in(16), whole_TNH)
+    assert torch.equal(run_in(3, 4, 50), whole_TNH)
+    assert torch.equal(run_in(*range(1, tokens)), whole_TNH)
 
 
 @pytest.mark.usefixtures("two_threads")

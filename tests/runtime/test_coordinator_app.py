@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from runtime.coordinator.limits import MAX_BODY_BYTES
 from runtime.protocol.data import Reason
+from runtime.transport.pulse import Loss, Sighting
 
 
 @pytest.fixture
@@ -106,6 +107,20 @@ def test_a_completion_takes_text_or_token_ids_and_stops_at_16_tokens(checkpoint:
         assert "token id 261 is not in the vocabulary" in foreign.json()["error"]["message"]
 
     in_house(checkpoint, visit, text="a" * 40)
+
+
+def test_a_completions_prompt_ids_are_in_each_choice_as_vllm_has_them(checkpoint: Path) -> None:
+    async def visit(h: House) -> None:
+        asked = {"prompt": [71, 72], "return_token_ids": True, "n": 2, "max_tokens": 1}
+        whole = (await h.post("/v1/completions", **asked)).json()
+        assert [choice["prompt_token_ids"] for choice in whole["choices"]] == [[71, 72]] * 2
+        assert "prompt_token_ids" not in whole
+        streamed = (await h.post("/v1/completions", stream=True, **asked)).text
+        first = json.loads(streamed.partition("\n\n")[0].removeprefix("data: "))
+        assert [choice["prompt_token_ids"] for choice in first["choices"]] == [[71, 72]] * 2
+        assert streamed.count("prompt_token_ids") == 2
+
+    in_house(checkpoint, visit)
 
 
 def test_sampling_parameters_reach_the_stages(checkpoint: Path) -> None:
@@ -322,20 +337,25 @@ def test_a_model_is_found_by_its_name_and_another_gets_the_names_there_are(
     in_house(checkpoint, visit)
 
 
-def test_a_stream_that_waits_for_a_stage_says_so_in_comments_and_goes_on(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lost", [(), tuple(RANGES)], ids=["a stage hangs", "no pipeline"])
+def test_a_stream_that_waits_for_stages_says_so_in_comments_and_goes_on(
+    lost: tuple[str, ...], checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runtime.coordinator.answering.QUIET_S", 0.01)
 
     async def visit(h: House) -> None:
         h.may_step.clear()
+        for node in lost:
+            h.dispatcher.see(Sighting(peer=node, loss=Loss.ENDED, silent_s=0.0))
         body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "stream": True}
         lines: list[str] = []
         async with h.client.stream("POST", "/v1/chat/completions", json=body) as answer:
             async for line in answer.aiter_lines():
                 lines.append(line)
                 if line == ": waiting" and not h.may_step.is_set():
+                    assert h.dispatcher.requests_waiting == bool(lost)
                     for node in h.serving.nodes:
+                        h.dispatcher.see(Sighting(peer=node, loss=None, silent_s=0.0))
                         h.stages.restart(node)
                     h.may_step.set()
         assert ": waiting" in lines

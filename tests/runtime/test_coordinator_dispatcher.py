@@ -95,6 +95,9 @@ def test_a_full_cluster_queues_in_order_then_refuses_with_a_time(checkpoint: Pat
         bench.submit(max_tokens=30)
     waiting = [request for request in accepted if request.pipeline is None]
     assert bench.dispatcher.requests_waiting == len(waiting) == 2
+    listed = bench.dispatcher.oldest_requests(3)
+    assert listed == [*waiting, accepted[0]], "those that wait longest, then those that run longest"
+    assert bench.dispatcher.oldest_requests(1) == waiting[:1]
     assert bench.stats.requests_rejected_total == 1
     bench.clock.now += 3
     bench.dispatcher.end(accepted[0])

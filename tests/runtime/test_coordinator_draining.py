@@ -21,9 +21,9 @@ from test_coordinator_plan import Follower
 from test_coordinator_recovery import assert_whole, counting, passes
 
 from planner.domain.cluster import SINK, SOURCE
+from planner.routers.leading_past import leads_past
 from runtime.coordinator.dispatcher import MIGRATE_AFTER_S
 from runtime.coordinator.draining import LEAVES_WITHIN_S
-from runtime.coordinator.leading_past import leads_past
 from runtime.coordinator.live_request import RequestFailed
 from runtime.coordinator.refusals import NotServing, QueueFull
 from runtime.coordinator.serving import Serving

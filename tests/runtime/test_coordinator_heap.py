@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 _LIBC = ctypes.CDLL(None)
 # A large buffer comes and goes, then one of a client's body: how many lie outside glibc's heaps?
 _PROGRAM = """

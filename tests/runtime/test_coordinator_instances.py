@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
+import openai
 import pytest
 from front_house import There, ask, stand_in
 from instance_house import PATIENCE_S, run, wait_until
@@ -163,6 +164,35 @@ def test_requests_go_to_instances_and_are_counted_as_those_of_pipelines() -> Non
                 assert sum(one.answered_total for one in report.instances.values()) == 2
                 assert sum(one.tokens_total for one in report.nodes.values()) > 0
                 assert all(one.ready for one in report.nodes.values())
+
+    run(check())
+
+
+@pytest.mark.parametrize("name", ["llama", "meta-llama/Llama-3.1-8B"])
+def test_a_model_that_instances_serve_is_found_by_its_name(name: str) -> None:
+    async def check() -> None:
+        with ExitStack() as stack:
+            one = stack.enter_context(stand_in("m"))
+            async with coordinator() as here:
+                plan = desired(served("a", one))
+                assert plan.plan is not None
+                plan = plan.model_copy(
+                    update={"plan": plan.plan.model_copy(update={"model_name": name})}
+                )
+                here.service.serve(plan)
+                await here.is_open("a")
+                transport = httpx.ASGITransport(app=here.app)
+                async with openai.AsyncOpenAI(
+                    base_url="http://coordinator/v1",
+                    api_key=KEY,
+                    max_retries=0,
+                    http_client=httpx.AsyncClient(transport=transport),
+                ) as client:
+                    assert [model.id async for model in client.models.list()] == [name]
+                    assert (await client.models.retrieve(name)).id == name
+                    with pytest.raises(openai.NotFoundError, match="not served here") as caught:
+                        await client.models.retrieve("some/other")
+                assert caught.value.code == "model_not_found"
 
     run(check())
 

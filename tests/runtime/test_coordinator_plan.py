@@ -15,18 +15,36 @@ from coordinator_doubles import (
     serving_plan,
     write_checkpoint,
 )
+from fake_web import PATIENCE_S, FakeWeb, wait_until
+from hub_server import HubServer, hub_server
 
+from runtime.coordinator import control_loop
 from runtime.coordinator.access import ApiKeys
+from runtime.coordinator.control_loop import report_forever
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plan_store import PlanStore, PlanStoreError
 from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.reporter import build_report
 from runtime.coordinator.serving import STATUS_TTL_S
-from runtime.protocol.control import CoordinatorDesired, LinkStats, PeerAddress
+from runtime.protocol.control import (
+    AgentIdentity,
+    CoordinatorDesired,
+    Hardware,
+    LinkStats,
+    PeerAddress,
+)
 from runtime.protocol.openai import ApiError
 from runtime.protocol.routes import Sampling
+from runtime.protocol.weight_access import WeightAccess
+from runtime.reaching import Reaching
+from runtime.web_client import WebClient
 
+ANNOUNCEMENT = AgentIdentity(
+    hardware=Hardware(hostname="h", cpu_count=1, memory_bytes=1, memory_budget_bytes=1),
+    data_endpoint="tcp://127.0.0.1:1",
+    data_public_key="k" * 40,
+)
 SHA256_OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
@@ -46,6 +64,7 @@ class Follower:
             store=PlanStore(data_dir / "desired.json"),
             set_peers=self.peers.append,
             routing=routing(),
+            weights=lambda: WeightAccess(directory=str(data_dir / "weights")),
         )
 
     def apply(self, desired: CoordinatorDesired) -> None:
@@ -79,6 +98,26 @@ def test_a_restarted_coordinator_serves_the_last_plan_and_keys_without_helixweb(
     assert restarted.peers == [desired.plan.peers if desired.plan else ()]
     restarted.keys.check("Bearer abc")
     assert restarted.report.generation == 7
+
+
+def test_the_tokenizer_of_a_model_on_a_hub_is_fetched_once(
+    tmp_path: Path, desired: CoordinatorDesired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert desired.plan is not None
+    plan = desired.plan.model_copy(update={"checkpoint": "org/small"})
+    desired = desired.model_copy(update={"plan": plan})
+    with hub_server({"org/small": tmp_path / "checkpoint"}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        Follower(tmp_path).apply(desired)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    restarted = Follower(tmp_path)
+    asyncio.run(restarted.follower.apply_stored())
+    restarted.stages.report()
+    assert restarted.dispatcher.ready_serving().plan == plan
+    fresh = Follower(tmp_path / "other")
+    (tmp_path / "other").mkdir()
+    fresh.apply(desired)
+    assert "HF_HUB_OFFLINE is set" in fresh.report.message
 
 
 def test_the_first_start_has_nothing_stored_and_says_so(tmp_path: Path) -> None:
@@ -437,3 +476,74 @@ def test_what_served_before_is_forgotten_with_the_next_state_that_is_stored(
     stored = store.load()
     assert stored is not None
     assert stored.before is None
+
+
+def test_while_helixweb_refuses_every_call_news_of_a_stage_causes_one_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one after the other without a pause, beside the requests that are served."""
+    monkeypatch.setattr(control_loop, "REPORT_INTERVAL_S", 3600.0)
+    one = Follower(tmp_path)
+
+    async def talk(web: FakeWeb) -> None:
+        news = asyncio.Event()
+        async with WebClient(web.url, credential="c") as client:
+            reporting = asyncio.create_task(
+                report_forever(
+                    client,
+                    one.follower,
+                    announcement=ANNOUNCEMENT,
+                    make_report=lambda: one.report,
+                    reaching=Reaching(own_endpoint=ANNOUNCEMENT.data_endpoint, on_change=news.set),
+                    news=news,
+                )
+            )
+            for attempts in (1, 2, 3):  # the first is made at the start
+                news.set()
+                await asyncio.to_thread(
+                    wait_until, lambda n=attempts: web.gated_answers >= n, what="an attempt"
+                )
+                assert not news.is_set()
+            assert web.gated_answers == 3
+            reporting.cancel()
+
+    with FakeWeb() as web:
+        web.is_gated = True
+        asyncio.run(asyncio.wait_for(talk(web), PATIENCE_S))
+
+
+def test_reports_go_on_while_a_tokenizer_is_fetched(
+    tmp_path: Path, desired: CoordinatorDesired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_loop, "REPORT_INTERVAL_S", 0.01)
+    assert desired.plan is not None
+    plan = desired.plan.model_copy(update={"checkpoint": "org/small"})
+    one = Follower(tmp_path)
+
+    async def talk(web: FakeWeb, hub: HubServer) -> None:
+        news = asyncio.Event()
+        async with WebClient(web.url, credential="c") as client:
+            applying = asyncio.create_task(one.follower.apply(web.coordinator_desired))
+            reporting = asyncio.create_task(
+                report_forever(
+                    client,
+                    one.follower,
+                    announcement=ANNOUNCEMENT,
+                    make_report=lambda: one.report,
+                    reaching=Reaching(own_endpoint=ANNOUNCEMENT.data_endpoint, on_change=news.set),
+                    news=news,
+                )
+            )
+            await asyncio.to_thread(wait_until, lambda: len(web.reports) >= 3, what="reports")
+            assert not applying.done()
+            hub.answering.set()
+            await applying
+            assert one.follower.generation == desired.generation
+            reporting.cancel()
+
+    with hub_server({"org/small": tmp_path / "checkpoint"}) as hub, FakeWeb() as web:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        hub.answering.clear()
+        web.credentials["c"] = "a" * 32
+        web.coordinator_desired = desired.model_copy(update={"plan": plan})
+        asyncio.run(asyncio.wait_for(talk(web, hub), PATIENCE_S))

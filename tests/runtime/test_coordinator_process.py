@@ -35,9 +35,12 @@ from runtime.protocol.control import (
     RegisterRequest,
 )
 from runtime.protocol.data import Message
+from runtime.protocol.join_tokens import TOKEN_VARIABLE
 from runtime.transport.base import Received
 from runtime.transport.keys import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
+
+pytestmark = pytest.mark.processes
 
 KEY = "hlx_secret"
 TOKEN = "hlxj_token"
@@ -140,10 +143,16 @@ class NetworkedStages:
         self.stages = ScriptedStages(lambda prompt: [*_byte_tokens(text), 257])
         self.stages.deliver = self._to_coordinator  # type: ignore[method-assign]
         self._stop = threading.Event()
+        self._dying: list[str] = []
         self._thread = threading.Thread(target=self._pump)
 
     def _to_coordinator(self, sender: str, message: Message) -> None:
-        self.transports[sender].send(COORDINATOR, message)
+        if sender in self.transports:
+            self.transports[sender].send(COORDINATOR, message)
+
+    def die(self, name: str) -> None:
+        """Its stage is there no more."""
+        self._dying.append(name)
 
     def start(self, coordinator: PeerAddress) -> None:
         for transport in self.transports.values():
@@ -160,6 +169,8 @@ class NetworkedStages:
     def _pump(self) -> None:
         next_status = 0.0
         while not self._stop.is_set():
+            while self._dying:
+                self.transports.pop(self._dying.pop()).close()
             if time.monotonic() > next_status:
                 self.stages.report()
                 next_status = time.monotonic() + 0.5
@@ -177,6 +188,15 @@ def _byte_tokens(text: str) -> list[int]:
     return [ord(char) - ord("!") for char in text]
 
 
+_MAIN = """
+import sys
+from runtime.__main__ import main
+from runtime.coordinator import control_loop
+control_loop.REPORT_INTERVAL_S = {report_interval_s}
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 class Coordinator:
     """The process, its addresses, and a client."""
 
@@ -187,16 +207,16 @@ class Coordinator:
         server_port: int,
         token: str | None,
         ports: tuple[int, int] | None = None,
+        report_interval_s: float = 1.0,
     ) -> None:
         self.port, self.metrics_port = self.ports = ports or (free_port(), free_port())
         command = [
-            sys.executable, "-m", "runtime", "coordinator",
+            sys.executable, "-c", _MAIN.format(report_interval_s=report_interval_s), "coordinator",
             "--server", f"http://127.0.0.1:{server_port}",
             "--data-dir", str(tmp_path / "data"), "--port", str(self.port),
             "--metrics-port", str(self.metrics_port),
-            *(["--token", token] if token else []),
         ]  # fmt: skip
-        environment = os.environ | {"PYTHONPATH": os.getcwd()}
+        environment = os.environ | {"PYTHONPATH": os.getcwd(), TOKEN_VARIABLE: token or ""}
         with (tmp_path / "coordinator.log").open("a") as log:
             self.process = subprocess.Popen(command, stderr=log, env=environment)
 
@@ -283,6 +303,39 @@ def test_it_joins_serves_and_serves_on_without_helixweb_and_after_its_own_restar
     finally:
         stages.stop()
         for coordinator in coordinators:
+            coordinator.process.kill()
+            coordinator.process.wait()
+
+
+def test_a_lost_stage_is_reported_because_it_was_lost_and_not_when_the_next_report_is_due(
+    tmp_path: Path,
+) -> None:
+    web, web_port = FakeHelixweb(), free_port()
+    stages = NetworkedStages(ANSWER)
+    plan = serving_plan(write_checkpoint(tmp_path / "checkpoint"), peers=stages.peers)
+    web.desired = CoordinatorDesired(generation=7, plan=plan)
+    lost = sorted(stages.transports)[0]
+    with listening(web.app, web_port):
+        coordinator = Coordinator(
+            tmp_path, server_port=web_port, token=TOKEN, report_interval_s=3600.0
+        )
+        try:
+            wait_for(lambda: web.registered is not None, "it joins")
+            assert web.registered is not None
+            stages.start(
+                PeerAddress(
+                    name=COORDINATOR,
+                    endpoint=web.registered.data_endpoint,
+                    public_key=web.registered.data_public_key,
+                )
+            )
+            wait_for(lambda: bool(web.reports) and web.reports[-1].serving, "it serves")
+            assert web.reports[-1].lost_nodes == {}
+            stages.die(lost)
+            wait_for(lambda: lost in web.reports[-1].lost_nodes, "the loss is reported")
+            assert not web.reports[-1].nodes[lost].ready
+        finally:
+            stages.stop()
             coordinator.process.kill()
             coordinator.process.wait()
 

@@ -147,6 +147,16 @@ def test_what_penalties_count_is_sent_along_when_a_request_goes_on(bench: Bench)
     assert sampling.prompt_ids == tuple(HELLO)
 
 
+@pytest.mark.parametrize(("asked", "left"), [(4, 3), (1, 0), (0, 0)])
+def test_a_request_that_goes_on_owes_only_what_is_left_of_min_tokens(
+    bench: Bench, asked: int, left: int
+) -> None:
+    request = bench.submit(max_tokens=5, min_tokens=asked)
+    bench.stages.emit((request.id, 0), 70)
+    bench.stages.refuse((request.id, 0), Reason.PREEMPTED)
+    assert bench.stages.routes[request.id, 1].sampling.min_tokens == left
+
+
 def test_a_request_whose_prefix_has_gone_is_sent_again_at_once(bench: Bench) -> None:
     other, request = bench.submit(max_tokens=2), bench.submit(max_tokens=2)
     bench.stages.refuse((request.id, 0), Reason.PREFIX_GONE)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
 from runtime.coordinator.tokenizer import CheckpointTokenizer, TokenizerError, load_tokenizer
-from runtime.protocol.openai import ChatMessage
+from runtime.protocol.openai_parameters import ChatMessage
+from tests.examples import examples
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def pieces(tokenizer: CheckpointTokenizer, token_ids: list[int]) -> list[str]:
 
 
 @given(st.text(max_size=40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_any_text_comes_out_piece_by_piece_as_it_went_in(text: str) -> None:
     tokenizer = _shared()
     out = pieces(tokenizer, tokenizer.encode_text(text))
@@ -38,7 +39,7 @@ def test_any_text_comes_out_piece_by_piece_as_it_went_in(text: str) -> None:
 
 
 @given(st.lists(st.integers(0, 260), max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_any_tokens_even_malformed_ones_decode_as_they_would_all_at_once(ids: list[int]) -> None:
     tokenizer = _shared()
     assert "".join(pieces(tokenizer, ids)) == tokenizer.decode(ids)
@@ -73,7 +74,7 @@ def test_a_character_split_over_tokens_is_held_until_it_is_whole(
     stops=st.lists(st.text(alphabet="abc", min_size=1, max_size=4), max_size=4),
     data=st.data(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_stop_strings_cut_at_the_first_match_however_the_text_is_split(
     text: str, stops: list[str], data: st.DataObject
 ) -> None:
@@ -141,6 +142,8 @@ def test_stop_token_ids_are_those_of_the_generation_config_and_the_tokenizer(
         ("config.json", "{", "config.json is not JSON"),
         ("config.json", "[]", "holds a JSON list"),
         ("generation_config.json", '{"eos_token_id": "x"}', "eos_token_id of .* is 'x'"),
+        ("generation_config.json", '{"temperature": "hot"}', "temperature of .* is 'hot': "),
+        ("generation_config.json", '{"top_p": 0}', "top_p of .* is 0: "),
         ("chat_template.jinja", "{% if %}", "no valid Jinja: line 1"),
         ("tokenizer_config.json", '{"chat_template": [{"name": "default"}]}', "chat_template of"),
         ("tokenizer_config.json", '{"chat_template": 5}', "chat_template of"),

@@ -79,6 +79,7 @@ def test_what_few_requests_need_follows_the_route_in_these_bytes() -> None:
             repetition_penalty=2.0,
             logit_bias=((6, -0.5),),
             logprobs=3,
+            min_tokens=4,
             grammar="{}",
             prompt_ids=(8, 9),
             emitted_ids=(10,),
@@ -96,7 +97,7 @@ def test_what_few_requests_need_follows_the_route_in_these_bytes() -> None:
     golden = bytearray(_golden())
     golden[16 + 8 + 25 - 8] |= 8  # the entry's flags say that it follows
     floats = "0000803e 0000803f 000080bf 00000040"
-    counts = "03 0100 02000000 02000000 01000000 01000000"
+    counts = "03 04000000 0100 02000000 02000000 01000000 01000000"
     rest = "06000000 000000bf 7b7d 08000000 09000000 0a000000"
     extension = bytes.fromhex(floats + counts + rest) + bytes(range(16))
     assert head == bytes(golden) + extension

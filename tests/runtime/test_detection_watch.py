@@ -115,6 +115,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[], PeerProcess]]:
         peer.end()
 
 
+@pytest.mark.processes
 def test_a_killed_process_is_seen_to_have_ended_and_one_that_freezes_to_be_silent(
     watching: Watching, start: Callable[[], PeerProcess]
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_killed_process_is_seen_to_have_ended_and_one_that_freezes_to_be_silen
     assert all(sighting.silent_s > 0.0 for sighting in watching.seen[1:])
 
 
+@pytest.mark.processes
 def test_a_process_that_hangs_is_told_from_one_that_waits(
     watching: Watching, start: Callable[[], PeerProcess]
 ) -> None:
@@ -232,6 +234,7 @@ class SlowContext(zmq.Context[SlowToSay]):
     _socket_class = SlowToSay
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_death_is_seen_although_the_connection_stood_before_anybody_looked(
     start: Callable[[], PeerProcess], host: str
@@ -270,6 +273,7 @@ def test_a_socket_to_beat_on_never_stops_reading_for_want_of_room() -> None:
         listener.close(linger=0)
 
 
+@pytest.mark.processes
 def test_whoever_is_a_coordinator_among_the_peers_is_watched_wherever_it_moves(
     start: Callable[[], PeerProcess],
 ) -> None:

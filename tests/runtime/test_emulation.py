@@ -9,6 +9,7 @@ import pytest
 from emulated_cluster import LAYERS, MODEL, TIMES, EmulatedCluster, emulation_of
 from pydantic import ValidationError
 
+from planner.domain.node_memory import EndRoom, NodeMemory
 from runtime.engine.emulated_link_queue import LinkQueue, queue_to, wire_bytes
 from runtime.engine.emulated_links import EmulatedLinks
 from runtime.engine.emulated_runner import EmulatedRunner, made_up_token, step_s
@@ -304,6 +305,18 @@ def test_a_file_is_read_as_it_was_written_and_a_wrong_one_is_named(tmp_path: Pat
         read_emulation(path)
     with pytest.raises(EmulationRefused, match="cannot be read"):
         read_emulation(tmp_path / "nothing.json")
+
+
+def test_the_ends_of_the_model_leave_an_emulated_node_less_room() -> None:
+    plain = emulation_of()
+    room = EndRoom(max_layers=3, kv_token_layers_less=400.0)
+    memory = NodeMemory(first=room, last=room, both=EndRoom(max_layers=0))
+    emulation = plain.model_copy(update={"profile": replace(plain.profile, memory=memory)})
+    pages = {first: emulation.pages(range(first, first + 3), page_tokens=4) for first in (0, 1)}
+    assert pages[1] == plain.pages(range(1, 4), page_tokens=4)
+    assert pages[0] == pages[1] - 100
+    with pytest.raises(EmulationRefused, match=r"4 layers are assigned.*at most 3 there"):
+        emulation.pages(range(4), page_tokens=4)
 
 
 def test_more_layers_than_the_profile_holds_are_refused() -> None:

@@ -2,9 +2,23 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
-from front_house import CHAT, OWNER, PATIENCE_S, READY, TEXT, WORDS, Front, client_get, with_front
+from front_house import (
+    CHAT,
+    KEY,
+    OTHER_KEY,
+    OTHER_OWNER,
+    OWNER,
+    PATIENCE_S,
+    READY,
+    TEXT,
+    WORDS,
+    Front,
+    client_get,
+    with_front,
+)
 
 from runtime.front.main import parse_options
 from runtime.instances.exposition import parse_exposition
@@ -36,9 +50,30 @@ def test_whoever_is_chosen_is_told_and_all_parameters_reach_the_engine() -> None
         assert [one.instance for one in told] == ["a", "b", "a", "b"]
         engine = front.instances["a"].engine
         assert engine is not None
+        assert engine.asked[0].pop("cache_salt")
         assert engine.asked[0] == {**CHAT, "model": "m", "top_k": 7, "their_own": [1]}
 
     with_front({"a": "m", "b": "m"}, test)
+
+
+def test_the_prefix_cache_of_an_instance_is_divided_by_key() -> None:
+    async def test(front: Front) -> None:
+        for key in (KEY, OTHER_KEY, KEY):
+            assert (await front.ask(CHAT, key=key)).status == 200
+            assert (await front.ask({**CHAT, "cache_salt": "theirs"}, key=key)).status == 200
+        assert (await front.ask({**CHAT, "cache_salt": 5})).status == 200
+        engine = front.instances["a"].engine
+        assert engine is not None
+        *salts, last = [one["cache_salt"] for one in engine.asked]
+        assert len(set(salts)) == 4  # of two keys, each with a salt of its own and without
+        assert salts[:2] == salts[4:]
+        assert not {KEY, OWNER, OTHER_OWNER, "theirs"} & set(salts)
+        assert last == 5  # the engine's to refuse
+        front.desk.doors["a"] = replace(front.desk.doors["a"], takes_cache_salt=False)
+        await front.ask(CHAT)
+        assert "cache_salt" not in engine.asked[-1]
+
+    with_front({"a": "m"}, test)
 
 
 @pytest.mark.parametrize("stream", [True, False])

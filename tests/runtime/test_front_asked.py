@@ -67,6 +67,27 @@ def test_characters_of_a_token_are_learnt_within_reason() -> None:
     assert lengths.prompt_tokens(asked) == pytest.approx(125, rel=0.02)
 
 
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 1_000_000}}
+AUDIO = {"type": "input_audio", "input_audio": {"data": "A" * 1_000_000, "format": "wav"}}
+
+
+@pytest.mark.parametrize("media", [IMAGE, AUDIO])
+def test_pictures_and_sounds_are_not_counted_as_text_and_teach_nothing(
+    media: dict[str, Any],
+) -> None:
+    def chat(*parts: dict[str, Any]) -> Asked:
+        text = {"type": "text", "text": "What is it?"}
+        body = {"model": "m", "messages": [{"role": "user", "content": [text, *parts]}]}
+        return read_asked("/v1/chat/completions", json.dumps(body).encode(), model_name="m")
+
+    lengths, plain, shown = TokenLengths(), chat(), chat(media)
+    assert shown.prompt_chars == plain.prompt_chars
+    before = lengths.prompt_tokens(plain)
+    for _ in range(100):
+        lengths.observe(shown, 1500)
+    assert lengths.prompt_tokens(plain) == before
+
+
 @pytest.mark.parametrize("content", [b"", b"[", b"[]", b"7", b"\xff", b'{"model": 1}', b"[" * 9999])
 def test_what_cannot_be_routed_is_refused(content: bytes) -> None:
     with pytest.raises(ApiError):

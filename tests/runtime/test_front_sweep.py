@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from planner.latency_model import Fit, LatencyModel, fit_latency_model
+from planner.latency_fit import fit_latency_model
+from planner.latency_model import Fit, LatencyModel
 from runtime.front.measuring import document, main
 from runtime.front.relay import InstanceFailed, Refused
 from runtime.front.sweep import sweep_instance

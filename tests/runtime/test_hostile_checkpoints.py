@@ -14,7 +14,7 @@ from runtime.models.checkpoint import CheckpointError, TensorFiles
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.models.weights import load_decoder
-from runtime.protocol.openai import ChatMessage
+from runtime.protocol.openai_parameters import ChatMessage
 
 SIZES = TinySizes(
     num_layers=2, hidden_size=16, intermediate_size=24, vocab_size=270, max_position_embeddings=64

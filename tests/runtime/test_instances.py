@@ -30,6 +30,8 @@ from runtime.instances.instance import WatchedInstance
 from runtime.instances.process import ServerProcess
 from runtime.protocol.instances import UrlInstance
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.parametrize("version", ["v0", "v1"])
 def test_it_is_started_asked_and_its_metrics_are_read_whatever_its_version(

@@ -16,6 +16,8 @@ from runtime.instances.command_lines import Launch, launch_of
 from runtime.instances.process import ServerProcess
 from runtime.protocol.instances import VllmInstance
 
+pytestmark = pytest.mark.processes
+
 
 def test_a_number_that_is_another_process_by_now_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "one.pid").write_text(json.dumps({"pid": os.getppid(), "born": 1.0}))

@@ -49,6 +49,7 @@ def test_the_other_backends_are_told_to_listen_on_loopback_too() -> None:
     assert not launch.environment
     door = door_of(theirs, model_name="llama", api_key="secret", environment={})
     assert (door.model, door.api_key, door.has_metrics) == ("/m", "", False)
+    assert not door.takes_cache_salt
     ours = HelixInstance(
         backend="helix",
         name="h",
@@ -61,11 +62,14 @@ def test_the_other_backends_are_told_to_listen_on_loopback_too() -> None:
     assert launch.argv[1:5] == ("-m", "runtime", "serve", "--checkpoint")
     assert "--host 127.0.0.1 --port 9001 --model-name llama" in " ".join(launch.argv)
     assert "secret" not in " ".join(launch.argv)
+    door = door_of(ours, model_name="llama", api_key="secret", environment={})
+    assert door.takes_cache_salt
     url = UrlInstance(
         backend="url", name="u", url="https://x/v1", model="gpt", api_key_env="THEIR_KEY"
     )
     door = door_of(url, model_name="llama", api_key="no", environment={"THEIR_KEY": "theirs"})
     assert (door.url, door.model, door.api_key) == ("https://x", "gpt", "theirs")
+    assert not door.takes_cache_salt  # what it does not know it may refuse
 
 
 WHOLE = {

@@ -52,6 +52,7 @@ def test_the_certificate_is_made_once_and_its_key_is_its_owners(tmp_path: Path) 
     assert load_or_create(tmp_path).text != first.text
 
 
+@pytest.mark.processes
 def test_an_instance_that_others_reach_is_asked_by_its_certificate_and_no_other(
     tmp_path: Path,
 ) -> None:
@@ -81,6 +82,7 @@ def test_an_instance_that_others_reach_is_asked_by_its_certificate_and_no_other(
     run(check())
 
 
+@pytest.mark.processes
 def test_what_only_this_machine_reaches_needs_no_certificate(tmp_path: Path) -> None:
     async def check() -> None:
         async with keeper(tmp_path) as kept:

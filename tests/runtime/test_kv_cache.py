@@ -18,6 +18,7 @@ from runtime.engine.pages import (
     PageTable,
 )
 from runtime.models.model_config import ModelConfig
+from tests.examples import examples
 
 PAGE_TOKENS = 4
 CONFIG = ModelConfig(
@@ -31,7 +32,7 @@ CONFIG = ModelConfig(
     layer_parameters=(624,) * 6,
     tie_word_embeddings=False,
     max_position_embeddings=64,
-    dtype=torch.float32,
+    dtype_name="float32",
 )
 
 
@@ -163,7 +164,7 @@ class PagesOnADevice(PagesOfManyRequests):
         )
 
 
-SETTINGS = settings(max_examples=30, stateful_step_count=30, deadline=None)
+SETTINGS = settings(max_examples=examples(30), stateful_step_count=30)
 TestPagesOfManyRequests = PagesOfManyRequests.TestCase
 TestPagesOfManyRequests.settings = SETTINGS
 TestPagesOnADevice = PagesOnADevice.TestCase

@@ -18,6 +18,7 @@ from runtime.protocol.link_frames import (
     encode_link_frame,
     is_link_frame,
 )
+from tests.examples import examples
 
 NUMBER = st.integers(0, 2**64 - 1)
 STREAM = st.integers(0, 2**32 - 1)
@@ -75,7 +76,7 @@ def test_what_is_encoded_is_decoded(frame: LinkFrame | Ack) -> None:
     assert decode_link_frame(encode_link_frame(frame)) == frame
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=64), st.sampled_from([b"", b"HLL1", b"HLL1\x01\0\0\0", b"HLL2"]))
 def test_noise_is_refused_by_a_frame_error_and_nothing_else(noise: bytes, begin: bytes) -> None:
     with contextlib.suppress(FrameError):

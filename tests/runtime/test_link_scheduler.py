@@ -11,6 +11,7 @@ from runtime.transport.link_scheduler import (
     LinkScheduler,
     WhenStarved,
 )
+from tests.examples import examples
 from tests.runtime.virtual_link import VirtualLink
 
 RATE = 12.5e6  # 100 Mb/s
@@ -61,7 +62,7 @@ def test_fifo_makes_decodes_wait_for_the_whole_prefill() -> None:
     assert max(link.decode_latencies_s) > 1.0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(
     bound=st.integers(1, 20),
     decode_every_s=st.floats(0.001, 0.05),
@@ -110,7 +111,7 @@ def test_a_chunk_is_through_when_the_next_decode_is_due(due_in_s: float, rate: f
         assert size / rate <= min(due_in_s, options.hold_s) + 1e-9
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(st.data())
 def test_whatever_breaks_every_message_arrives_once_and_in_order(data: st.DataObject) -> None:
     """A connection may break at any time; the receiver goes on."""
@@ -133,7 +134,7 @@ def test_whatever_breaks_every_message_arrives_once_and_in_order(data: st.DataOb
     assert not link.scheduler.has_waiting
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(at_s=st.floats(0.0, 3.0))
 def test_a_receiver_that_was_started_anew_gets_whole_messages_only(at_s: float) -> None:
     link = VirtualLink(bytes_per_s=1e6, delay_s=0.02)

@@ -124,6 +124,7 @@ def test_what_a_coordinator_logs_of_a_request_has_the_id_it_came_with(
     in_house(write_checkpoint(tmp_path / "checkpoint"), visit)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("process", ["agent", "coordinator"])
 def test_a_process_that_is_told_another_format_says_what_there_is(
     tmp_path: Path, process: str, monkeypatch: pytest.MonkeyPatch

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Iterator
-from typing import NoReturn
 
 import pytest
+from dispatcher_bench import drain
 from test_coordinator_recovery import Bench, assert_whole, bench
 
-from runtime.coordinator.live_request import LiveRequest
+from runtime.coordinator.live_request import LiveRequest, RequestFailed
 from runtime.coordinator.serving import links_of
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
@@ -66,6 +66,29 @@ def test_with_no_way_left_requests_wait_until_the_link_is_back(bench: Bench) -> 
     assert uses(request, "b", "c")
     bench.run()
     assert_whole(request)
+
+
+def test_the_report_names_the_link_that_leaves_no_way(bench: Bench) -> None:
+    now = bench.clock.now
+    cannot_reach(bench, "a", "d")
+    assert bench.serving.has_way(now=now), "by b and c"
+    assert "a cannot reach d at 127.0.0.1:1" in bench.serving.cut_words(now=now)
+    cannot_reach(bench, "a", "c", "d")
+    cannot_reach(bench, "b", "c")
+    assert not bench.serving.has_way(now=now)
+    assert "b cannot reach c at 127.0.0.1:1" in bench.serving.cut_words(now=now)
+    waiting = bench.submit()
+    bench.clock.now += 1000.0
+    bench.stages.report()
+    bench.dispatcher.expire()
+    with pytest.raises(RequestFailed, match=r"b cannot reach c at 127\.0\.0\.1:1"):
+        drain(waiting)
+    cannot_reach(bench, "a", "d")
+    cannot_reach(bench, "b")
+    assert bench.serving.has_way(now=now)
+    cannot_reach(bench, "c", "a", "b")
+    cannot_reach(bench, "d", "a")
+    assert not bench.serving.has_way(now=now), "no last stage reaches a first one"
 
 
 def test_a_restarted_stage_has_lost_no_link(bench: Bench) -> None:
@@ -149,30 +172,6 @@ def test_a_peer_that_left_the_plan_is_missed_no_more(processes: dict[str, Proces
     wait_until_lost(coordinator, {"c"})
     a.transport.set_peers([coordinator.address])
     wait_until_lost(coordinator, set())
-
-
-def test_a_process_that_can_tell_of_lost_links_no_more_sends_no_more(
-    processes: dict[str, Process], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, a, _ = processes.values()
-    a.transport.tell_lost_links(generation=4)
-    watch = a.transport._watch
-    assert watch is not None
-
-    def fail() -> NoReturn:
-        raise OSError("no file descriptors are left")
-
-    monkeypatch.setattr(watch, "take", fail)
-    watch.wakeup.wake()
-    with pytest.raises(RuntimeError, match="tells of lost links has failed"):
-        send_on_and_on(a, "c")
-
-
-def send_on_and_on(process: Process, peer: str) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline_s:
-        process.transport.send(peer, Message(kind=Kind.RELEASE, generation=4))
-        time.sleep(0.01)
 
 
 def wait_until_heard(process: Process, peer: str) -> None:

@@ -23,10 +23,10 @@ from runtime.protocol.control import (
     LinkStats,
     NodeTraffic,
     ObservedState,
-    Phase,
     StageStats,
 )
 from runtime.protocol.exposition import counter, gauge, page
+from runtime.protocol.phases import Phase
 
 
 def read(text: bytes) -> dict[str, Metric]:

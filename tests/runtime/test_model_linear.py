@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from runtime.models import linear as module
 from runtime.models.compiled.library import Kernels, compiled_kernels
@@ -61,13 +60,28 @@ def test_the_compiled_product_is_the_exact_one_rounded_once(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_what_a_row_gets_depends_on_no_other_row(compiled: Kernels, dtype: torch.dtype) -> None:
-    rows_TD, weight_ED = drawn(101, 64, dtype=dtype), drawn(99, 64, dtype=dtype)
-    whole_TE = compiled.multiply(rows_TD, weight_ED, None)
-    for first, end in ((0, 1), (1, 3), (3, 51), (51, 101)):
-        assert torch.equal(
-            compiled.multiply(rows_TD[first:end], weight_ED, None), whole_TE[first:end]
-        )
+@pytest.mark.parametrize(("outputs", "inputs"), [(99, 64), (3, 1), (50, 37), (17, 1100)])
+def test_what_a_row_gets_depends_on_no_other_row(
+    dtype: torch.dtype, outputs: int, inputs: int
+) -> None:
+    rows_TD, weight_ED = drawn(101, inputs, dtype=dtype), drawn(outputs, inputs, dtype=dtype)
+    whole_TE = linear(rows_TD, weight_ED)
+    for first, end in ((0, 1), (1, 3), (3, 8), (8, 13), (13, 51), (51, 101)):
+        assert torch.equal(linear(rows_TD[first:end], weight_ED), whole_TE[first:end])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("inputs", [1, 7, 8, 15, 16, 33, 1100])
+@pytest.mark.parametrize("rows", [1, 2, 7, 50])
+def test_every_instruction_set_gives_the_same_numbers(
+    compiled: Kernels, dtype: torch.dtype, inputs: int, rows: int
+) -> None:
+    rows_TD, weight_ED = drawn(rows, inputs, dtype=dtype), drawn(21, inputs, dtype=dtype)
+    bias_E = drawn(21, dtype=dtype)
+    rows_TD[0] *= 1e-37  # what is subnormal in bfloat16 and its sums
+    rows_TD[-1, 0] = torch.finfo(dtype).tiny / 2
+    found = [each.multiply(rows_TD, weight_ED, bias_E) for each in compiled.narrower()]
+    assert all(torch.equal(each_TE, found[0]) for each_TE in found)
 
 
 @pytest.mark.parametrize("outputs", [1, 4, 5, 257])
@@ -113,7 +127,7 @@ def test_without_the_compiled_product_blocks_are_widened(
     biased: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_torch_is_fast", lambda _dtype: False)
+    monkeypatch.setattr(module, "_torch_has_instructions", lambda _dtype: False)
     monkeypatch.setattr(module, "compiled_kernels", lambda: None)
     rows_TD, weight_ED = drawn(rows, inputs, dtype=dtype), drawn(outputs, inputs, dtype=dtype)
     bias_E = drawn(outputs, dtype=dtype) if biased else None
@@ -122,19 +136,46 @@ def test_without_the_compiled_product_blocks_are_widened(
     assert_rounded_once(found_TE, exact(rows_TD, weight_ED, bias_E))
 
 
-@pytest.mark.parametrize("inputs", [8, 12])
-def test_inputs_that_do_not_fill_registers_are_left_to_torch(
-    inputs: int, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def fresh_choice() -> Iterator[None]:
+    module.cpu_products.cache_clear()
+    yield
+    module.cpu_products.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1, 5, 40])
+@pytest.mark.usefixtures("fresh_choice")
+def test_the_fastest_product_is_as_exact(
+    dtype: torch.dtype, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_torch_is_fast", lambda _dtype: False)
-    rows_TD, weight_ED = (
-        drawn(9, inputs, dtype=torch.float32),
-        drawn(5, inputs, dtype=torch.float32),
-    )
+    monkeypatch.setenv(module.VARIABLE, "fastest")
+    rows_TD, weight_ED = drawn(rows, 96, dtype=dtype), drawn(64, 96, dtype=dtype)
     assert_rounded_once(linear(rows_TD, weight_ED), exact(rows_TD, weight_ED, None))
 
 
-def test_torch_multiplies_where_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_torch_is_fast", lambda _dtype: True)
-    rows_TD, weight_ED = drawn(9, 8, dtype=torch.float32), drawn(5, 8, dtype=torch.float32)
-    assert torch.equal(linear(rows_TD, weight_ED), functional.linear(rows_TD, weight_ED))
+@pytest.mark.parametrize("instructions", ["avx512_bf16", "amx_tile"])
+@pytest.mark.usefixtures("fresh_choice")
+def test_products_are_reproducible_by_default_unless_instructions_make_that_dear(
+    instructions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(module.VARIABLE)
+    for name in ("avx512_bf16", "amx_tile"):
+        monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda: False)
+    assert module.cpu_products() is module.CpuProducts.REPRODUCIBLE
+    module.cpu_products.cache_clear()
+    monkeypatch.setattr(torch.cpu, f"_is_{instructions}_supported", lambda: True)
+    assert module.cpu_products() is module.CpuProducts.FASTEST
+
+
+@pytest.mark.usefixtures("fresh_choice")
+def test_an_unknown_choice_of_products_names_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(module.VARIABLE, "quick")
+    with pytest.raises(module.UnknownProducts, match=r"'quick'.*'reproducible' or 'fastest'"):
+        module.cpu_products()
+
+
+def test_rows_that_learn_keep_their_gradient() -> None:
+    rows_TD = drawn(3, 16, dtype=torch.float32).requires_grad_()
+    torch.autograd.backward(linear(rows_TD, drawn(5, 16, dtype=torch.float32)).sum())
+    assert rows_TD.grad is not None

@@ -8,6 +8,7 @@ import family_checkpoints
 import pytest
 import torch
 from family_checkpoints import FAMILIES, LAYERS
+from gguf_files import QuantType, write_gguf
 
 from runtime.models import free_memory
 from runtime.models.config import read_config
@@ -70,6 +71,7 @@ def weights_in_memory(checkpoint: Path, first: int, end: int) -> int:
     return int(found.stdout)
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(
     not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's account of memory"
 )
@@ -79,6 +81,9 @@ def test_k_of_n_layers_take_k_nths_of_the_memory(tmp_path: Path) -> None:
     for first, end in ((1, 5), (4, 12), (1, 15)):
         found = weights_in_memory(tmp_path, first, end)
         assert found == pytest.approx((end - first) * layer, rel=0.05), (first, end)
+    quantized = write_gguf(tmp_path / "model.gguf", tmp_path, quantized=QuantType.Q8_0)
+    found = weights_in_memory(quantized, 4, 12)
+    assert found == pytest.approx(8 * layer / 2, rel=0.05)  # in bfloat16
 
 
 @pytest.mark.parametrize("name", ["gemma2", "qwen3 moe", "mixtral", "llama with biases"])

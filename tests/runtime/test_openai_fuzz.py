@@ -86,6 +86,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return write_checkpoint(tmp_path / "checkpoint")
 
 
+@pytest.mark.fuzz
 def test_no_request_breaks_the_coordinator(checkpoint: Path) -> None:
     tally = fuzz(checkpoint, requests=120, seed=1)
     assert not tally.faults, tally.report()

@@ -6,11 +6,11 @@ import tracemalloc
 
 import pytest
 
-from runtime.protocol.openai import (
-    ApiError,
+from runtime.protocol.openai import ApiError, parse_request
+from runtime.protocol.openai_parameters import (
     ChatCompletionRequest,
     CompletionRequest,
-    parse_request,
+    GenerationRequest,
 )
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -79,6 +79,129 @@ def test_text_parts_are_joined() -> None:
     assert chat(messages=[{"role": "user", "content": parts}]).messages[0].text == "one two"
 
 
+def test_what_cannot_change_the_answer_is_accepted_and_named() -> None:
+    cached = {"cache_control": {"type": "ephemeral"}}
+    part = {"type": "text", "text": "one", **cached}
+    request = chat(
+        messages=[{"role": "user", "content": [part]}],
+        tools=[{**TOOL, **cached}],
+        metadata={"a": "b"},
+        store=False,
+        user="someone",
+        service_tier="auto",
+        safety_identifier="x",
+        prompt_cache_key="x",
+        prediction={"type": "content", "content": "x"},
+        verbosity="low",
+        stream=True,
+        stream_options={"include_usage": True, "include_obfuscation": False},
+    )
+    assert request.ignored == {
+        "messages.content.cache_control",
+        "tools.cache_control",
+        "metadata",
+        "store",
+        "user",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prediction",
+        "verbosity",
+        "stream_options.include_obfuscation",
+    }
+
+
+def test_what_changes_nothing_or_is_null_is_not_worth_a_word() -> None:
+    request = chat(
+        tools=[],
+        tool_choice="auto",
+        best_of=1,
+        modalities=["text"],
+        skip_special_tokens=True,
+        max_tokens=5,
+        max_completion_tokens=5,
+        top_logprobs=0,
+        store=None,
+        audio=None,
+        functions=None,
+        web_search_options=None,
+        some_parameter_of_tomorrow=None,
+    )
+    assert request.ignored == set()
+    assert completion(echo=False, suffix="", best_of=1).ignored == set()
+
+
+@pytest.mark.parametrize("kind", [ChatCompletionRequest, CompletionRequest])
+def test_null_is_as_if_a_parameter_was_not_given(kind: type[GenerationRequest]) -> None:
+    body = CHAT if kind is ChatCompletionRequest else COMPLETION
+    optional = [name for name, field in kind.model_fields.items() if not field.is_required()]
+    nulls = json.dumps({**dict.fromkeys(optional), **body}).encode()
+    assert parse_request(kind, nulls) == parse_request(kind, json.dumps(body).encode())
+    message = {"role": "user", "content": "hi", "name": None, "field_of_some_client": None}
+    assert chat(messages=[message]).messages[0].text == "hi"
+    options = chat(stream=True, stream_options={"include_usage": None}).stream_options
+    assert options is not None
+    assert not options.include_usage
+
+
+def test_what_clients_send_by_default_is_accepted() -> None:
+    """Bodies of code editors, chat pages, agent libraries, for models they do not know."""
+    editor: dict[str, object] = {  # Continue, for a completion in the middle of a file
+        "max_tokens": 4096,
+        "temperature": 0.01,
+        "stream": True,
+        "stop": [f"<|stop_{number}|>" for number in range(9)]
+        + ["/src/", "#- coding: utf-8", "```"],
+    }
+    assert len(completion(**editor).stop_strings) == 12
+    assert len(chat(**editor).stop_strings) == 12
+    page: dict[str, object] = {  # Open WebUI
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 0.8,
+        "stop": ["###"],
+        "logit_bias": {},
+    }
+    assert chat(**page).ignored == set()
+    chain: dict[str, object] = {  # LangChain, for several completions of one prompt
+        "temperature": 0.7,
+        "max_tokens": 256,
+        "top_p": 1,
+        "frequency_penalty": 0,
+        "presence_penalty": 0,
+        "n": 2,
+        "best_of": 2,
+    }
+    assert completion(**chain).n == 2
+    agent: dict[str, object] = {  # LlamaIndex, with a tool
+        "temperature": 0.1,
+        "max_tokens": None,
+        "stream": False,
+        "tools": [{"type": "function", "function": {"name": "f", "strict": False}}],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+    }
+    assert len(chat(**agent).usable_tools) == 1
+
+
+def test_an_assistants_message_may_be_sent_back_as_it_came() -> None:
+    answered = {
+        "role": "assistant",
+        "content": "Hello.",
+        "refusal": None,
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "tool_calls": None,
+        "reasoning_content": "They greet me.",
+    }
+    refused = {"role": "assistant", "content": None, "refusal": "I cannot."}
+    in_parts = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
+    messages = chat(messages=[answered, refused, in_parts]).messages
+    assert [message.text for message in messages] == ["Hello.", "I cannot.", "No."]
+    assert messages[0].thoughts == "They greet me."
+
+
 @pytest.mark.parametrize(
     ("prompt", "single"),
     [("x", "x"), (["x"], "x"), ([1, 2], [1, 2]), ([[1, 2]], [1, 2])],
@@ -92,11 +215,29 @@ def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
 @pytest.mark.parametrize(
     ("changes", "param", "code", "words"),
     [
-        ({"foo": 1}, "foo", "unknown_parameter", "unknown parameter 'foo'; remove it (supported:"),
-        ({"store": True}, "store", "unknown_parameter", "'store' is not supported by this server"),
-        ({"tools": []}, "tools", "invalid_value", "at least 1 item"),
+        ({"foo": 1}, "foo", "unknown_parameter", "unknown parameter 'foo'; remove it"),
+        ({"temprature": 1}, "temprature", "unknown_parameter", "did you mean 'temperature'?"),
+        ({"functions": []}, "functions", "unknown_parameter", "not supported by this server; use"),
+        ({"audio": {}}, "audio", "unknown_parameter", "not supported by this server"),
+        ({"modalities": ["audio"]}, "modalities[0]", "invalid_value", "should be 'text'"),
+        ({"add_generation_prompt": False}, "add_generation_prompt", "invalid_value", "is false"),
+        ({"best_of": 2}, "best_of", "invalid_value", "is 2 and 'n' is 1"),
+        ({"best_of": 3, "n": 2}, "best_of", "invalid_value", "the same value, or remove best_of"),
+        ({"min_tokens": -1}, "min_tokens", "invalid_value", "is -1"),
+        (
+            {"chat_template_kwargs": {"messages": []}},
+            "chat_template_kwargs",
+            "invalid_value",
+            "sets 'messages', which the server sets",
+        ),
+        (
+            {"chat_template_kwargs": {"bos_token": "x"}},
+            "chat_template_kwargs",
+            "invalid_value",
+            "sets 'bos_token'",
+        ),
         ({"tools": [TOOL, TOOL]}, "tools", "invalid_value", "offers 'f' more than once"),
-        ({"tool_choice": "auto"}, "tool_choice", "invalid_value", "only allowed with 'tools'"),
+        ({"tool_choice": "required"}, "tool_choice", "invalid_value", "only allowed with 'tools'"),
         (
             {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}},
             "tool_choice",
@@ -133,7 +274,7 @@ def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
         ({"max_tokens": 0}, "max_tokens", "invalid_value", "is 0: input should be greater"),
         ({"max_tokens": "5"}, "max_tokens", "invalid_type", 'is "5": input should be a valid int'),
         ({"top_p": 0}, "top_p", "invalid_value", "is 0: input should be greater than 0"),
-        ({"top_k": -1}, "top_k", "invalid_value", "is -1"),
+        ({"top_k": -2}, "top_k", "invalid_value", "is -2"),
         ({"seed": 2**64}, "seed", "invalid_value", "is 18446744073709551616"),
         ({"n": 9}, "n", "invalid_value", "is 9: input should be less than or equal to 8"),
         ({"logprobs": 0}, "logprobs", "invalid_type", "is 0: input should be a valid boolean"),
@@ -173,7 +314,7 @@ def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
             "invalid_value",
             "'text', 'json_object' or 'json_schema'",
         ),
-        ({"stop": ["a"] * 5}, "stop", "invalid_type", "at most 4 items"),
+        ({"stop": ["a"] * 33}, "stop", "invalid_type", "at most 32 items"),
         ({"stop": ""}, "stop", "invalid_value", "at least 1 character"),
         ({"stream": "yes"}, "stream", "invalid_type", 'is "yes": input should be a valid boolean'),
         ({"model": 5}, "model", "invalid_type", "is 5: input should be a valid string"),

@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable, Callable
 from importlib import util
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -44,6 +45,28 @@ def visited(
 def prompt_of(h: House) -> str:
     (message,) = (message for _, message in h.stages.sent if message.kind.name == "PROMPT")
     return h.serving.tokenizer.decode(memoryview(message.payload).cast("i").tolist())
+
+
+def test_without_parallel_calls_only_the_first_is_answered(tmp_path: Path) -> None:
+    call = f"<tool_call>{CALL}</tool_call>"
+
+    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+        for allowed, calls in ((True, 2), (False, 1)):
+            asked: Any = {
+                "model": "tiny",
+                "messages": HI,
+                "tools": [WEATHER],
+                "parallel_tool_calls": allowed,
+            }
+            whole = await client.chat.completions.create(**asked)
+            assert len(whole.choices[0].message.tool_calls) == calls
+            assert whole.choices[0].finish_reason == "tool_calls"
+            begun = []
+            async for chunk in await client.chat.completions.create(**asked, stream=True):
+                begun += [part.index for part in chunk.choices[0].delta.tool_calls or ()]
+            assert set(begun) == set(range(calls))
+
+    visited(tmp_path, HERMES, call + call, visit)
 
 
 @pytest.mark.parametrize("family", ["hermes", "llama"])

@@ -22,6 +22,7 @@ ENTRIES = ("runtime.agent.main", "runtime.agent.join", "runtime.engine.main", "r
 # The one place for what differs, and what looks whether the kernel offers it before it is used.
 APART = {
     "runtime/platforms.py",
+    "runtime/agent/service.py",  # systemd, if it runs
     "runtime/engine/core_use.py",  # /proc, if it is there
     "runtime/models/free_memory.py",  # /sys/fs/cgroup, if it can be read
 }
@@ -147,6 +148,7 @@ asyncio.unix_events._UnixSelectorEventLoop.add_signal_handler = refuse
 """
 
 
+@pytest.mark.processes
 def test_an_agent_starts_and_ends_by_signal_without_posix(tmp_path: Path) -> None:
     """Nobody answers at its server, so it waits to join; SIGTERM ends it as its own end."""
     program = WITHOUT_POSIX + (
@@ -173,6 +175,7 @@ def test_an_agent_starts_and_ends_by_signal_without_posix(tmp_path: Path) -> Non
     assert (tmp_path / "agent" / "identity.json").exists()
 
 
+@pytest.mark.processes
 def test_without_sessions_a_process_is_ended_with_what_descends_from_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from planner.domain.node_memory import KvMinimum
 from planner.domain.problem import Workload
-from planner.latency_model import fit_latency_model
+from planner.domain.profile import ComputeProfile
+from planner.latency_fit import fit_latency_model
 from planner.serialization.problem_file import profile_from_dict
+from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import (
     BudgetTooSmall,
@@ -15,6 +18,7 @@ from runtime.engine.memory import (
     fit_step,
     kv_pages,
     pages_in_free_memory,
+    stage_memory,
 )
 from runtime.models.config import read_config
 from runtime.models.model_config import ModelConfig
@@ -23,13 +27,19 @@ from runtime.models.weights import load_decoder
 from runtime.profiler.compute import (
     compute_profile,
     layer_times,
-    needed_bytes,
+    least_bytes,
     throughput_tokens_per_s,
 )
 from runtime.profiler.latency_sweep import measure_latencies
 from runtime.profiler.main import main
 from runtime.profiler.rehearsal import Beside
-from runtime.profiler.step_times import StepCost, StepTimes
+from runtime.profiler.step_times import (
+    MOST_DECODES,
+    StepCost,
+    StepTimes,
+    decode_batches,
+    most_decodes,
+)
 
 LIMITS = EngineLimits(page_tokens=16, max_batch_tokens=64, max_context_tokens=256)
 WORKLOAD = Workload(mean_prompt_tokens=96, mean_output_tokens=32)
@@ -44,7 +54,7 @@ CONFIG = ModelConfig(
     layer_parameters=(184_576,) * 12,
     tie_word_embeddings=False,
     max_position_embeddings=512,
-    dtype=torch.float32,
+    dtype_name="float32",
 )
 # a decode step costs 1 ms + 2 ms a layer whatever its batch; 64 prompt tokens 1 ms + 10 ms a layer
 TIMES = StepTimes(
@@ -53,21 +63,53 @@ TIMES = StepTimes(
 )
 
 
+CONTEXT = KvMinimum(requests=1, tokens=LIMITS.max_context_tokens)
 BESIDE = Beside(head_s=0.1, handling_s=0.02, hop_s=0.003)
 
 
-def profile(budget: int, *, speed: float = 1.0, config: ModelConfig = CONFIG):
+def profile(
+    budget: int,
+    *,
+    speed: float = 1.0,
+    config: ModelConfig = CONFIG,
+    limits: EngineLimits = LIMITS,
+) -> ComputeProfile:
     return compute_profile(
         "node",
         config=config,
-        limits=LIMITS,
+        limits=limits,
         times=TIMES,
         beside=BESIDE,
         workload=WORKLOAD,
         device_name="CPU",
         memory_budget_bytes=budget,
         relative_speed=speed,
+        kv_minimum=CONTEXT,
     )
+
+
+def test_more_kv_cache_never_makes_a_node_slower() -> None:
+    """Where a large step is slow, as on a CPU whose cache it leaves, smaller ones are run."""
+    times = StepTimes(
+        decode={
+            1: StepCost(fixed_s=0.0, per_layer_s=0.001),
+            8: StepCost(fixed_s=0.0, per_layer_s=0.002),
+            64: StepCost(fixed_s=0.0, per_layer_s=0.1),
+        },
+        prefill=TIMES.prefill,
+    )
+    rates = [
+        throughput_tokens_per_s(
+            times,
+            layers=1,
+            kv_capacity_token_layers=room / 0.3 * 128,
+            workload=WORKLOAD,
+            max_batch_tokens=64,
+        )
+        for room in (1, 4, 8, 16, 64)
+    ]
+    assert rates == sorted(rates)
+    assert rates[-1] == rates[2]
 
 
 def test_throughput_is_the_tokens_of_a_request_over_the_time_it_takes() -> None:
@@ -87,20 +129,64 @@ def test_throughput_is_the_tokens_of_a_request_over_the_time_it_takes() -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("budget", [6_000_000, 9_000_000, 14_000_000, 40_000_000])
+@pytest.mark.parametrize("reserve", [0, 1_000_000])
 def test_a_stage_finds_at_least_the_room_its_profile_promises_wherever_its_layers_are(
-    tied: bool, budget: int
+    tied: bool, budget: int, reserve: int
 ) -> None:
+    """A stage opens with every range that the profile says it holds, and with no longer one."""
     config = replace(CONFIG, tie_word_embeddings=tied)
-    found = profile(budget, config=config)
-    limits = fit_step(config, LIMITS, memory_budget_bytes=budget)
-    assert found.max_layers > 0
-    for layers in range(1, found.max_layers + 1):
-        for first in range(config.num_layers - layers + 1):
-            pages = kv_pages(
-                config, limits, memory_budget_bytes=budget, ranges=[range(first, first + layers)]
-            )
-            assert pages * LIMITS.page_tokens >= found.kv_capacity_token_layers[layers - 1]
-            assert 2 * config.weights_bytes(first, first + layers) <= budget
+    limits = replace(LIMITS, reserve_bytes=reserve)
+    found = profile(budget, config=config, limits=limits)
+    held = 0
+    for first, end in itertools.combinations(range(config.num_layers + 1), 2):
+        ends = {"has_first": first == 0, "has_last": end == config.num_layers}
+        try:
+            pages = pages_of_a_stage(config, range(first, end), budget=budget, limits=limits)
+        except BudgetTooSmall:
+            assert end - first > found.most_layers(**ends)
+            continue
+        assert end - first <= found.most_layers(**ends)
+        promised = found.kv_room_token_layers(end - first, **ends)
+        assert pages * LIMITS.page_tokens >= promised
+        held += 1
+    assert held > 0
+
+
+def pages_of_a_stage(
+    config: ModelConfig, layers: range, *, budget: int, limits: EngineLimits = LIMITS
+) -> int:
+    """As a stage fits itself into its budget."""
+    limits = fit_step(
+        config,
+        limits,
+        memory_budget_bytes=budget,
+        needed_bytes=lambda limits: stage_memory(config, limits, [layers]).needed,
+    )
+    return kv_pages(config, limits, memory_budget_bytes=budget, ranges=[layers])
+
+
+@pytest.mark.parametrize("layers", [range(3, 4), range(2), range(9, 12), range(12)])
+def test_the_bytes_that_a_refusal_names_suffice_and_one_less_does_not(layers: range) -> None:
+    with pytest.raises(BudgetTooSmall) as raised:
+        pages_of_a_stage(CONFIG, layers, budget=1000)
+    needed = int(str(raised.value).split(": ")[1].split(" bytes are needed")[0])
+    assert pages_of_a_stage(CONFIG, layers, budget=needed) >= LIMITS.context_pages * len(layers)
+    with pytest.raises(BudgetTooSmall):
+        pages_of_a_stage(CONFIG, layers, budget=needed - 1)
+
+
+def test_a_middle_layer_pays_for_no_embedding_and_tied_ends_pay_once() -> None:
+    tied = replace(CONFIG, tie_word_embeddings=True)
+    table = CONFIG.embedding_bytes
+    middle, whole, whole_tied = (
+        stage_memory(config, LIMITS, [layers]).weights
+        for config, layers in ((CONFIG, range(1, 2)), (CONFIG, range(12)), (tied, range(12)))
+    )
+    assert middle == CONFIG.bytes_per_layer
+    assert whole - whole_tied == table
+    ends = [stage_memory(tied, LIMITS, [layers]).weights for layers in (range(1), range(11, 12))]
+    assert ends[0] == middle + table
+    assert ends[1] == pytest.approx(middle + table, abs=CONFIG.hidden_size * 4)
 
 
 def test_more_layers_are_slower_and_leave_less_room() -> None:
@@ -147,8 +233,7 @@ def test_a_larger_step_never_takes_less_time_whatever_was_measured() -> None:
 
 
 def test_a_budget_below_the_needed_bytes_holds_no_layer() -> None:
-    smallest = replace(LIMITS, max_batch_tokens=LIMITS.page_tokens)
-    needed = needed_bytes(CONFIG, smallest, layers=1)
+    needed = least_bytes(CONFIG, LIMITS, kv_minimum=CONTEXT)
     assert profile(needed).max_layers == 1
     assert profile(needed - 1).max_layers == 0
 
@@ -203,6 +288,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.processes
 def test_the_program_measures_once_and_writes_a_profile_for_each_node(
     checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -224,7 +310,12 @@ def test_the_program_measures_once_and_writes_a_profile_for_each_node(
     assert slow["tokens_per_s"] == pytest.approx([rate / 4 for rate in fast["tokens_per_s"]])
     read = profile_from_dict(slow, name="slow").layer_times
     assert read is not None
-    assert [tokens for tokens, _ in read.decode] == [1, 2, 4, 8, 16]
+    sizes = [tokens for tokens, _ in read.decode]  # some more where interpolation is not close
+    pages = 4_000_000 // page_bytes(read_config(checkpoint), page_tokens=16)
+    most = most_decodes(pages * 16, context_tokens=64 + 32 // 2)
+    assert most > 16
+    assert set(decode_batches(most)) <= set(sizes)
+    assert sizes[-1] == min(most, MOST_DECODES)
     assert read.decode_s(1) == pytest.approx(4 * fast["layer_times"]["decode"][0][1])
 
 

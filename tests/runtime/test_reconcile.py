@@ -24,7 +24,8 @@ from runtime.agent.reconcile import (
     observe,
     retry_at_s,
 )
-from runtime.protocol.control import DesiredState, ObservedState, Phase, StageAssignment
+from runtime.protocol.control import DesiredState, ObservedState, StageAssignment
+from runtime.protocol.phases import Phase
 
 
 def assignment(generation: int, *, first: int = 0) -> StageAssignment:

@@ -23,7 +23,8 @@ from runtime.agent.reconcile import (
     observe,
 )
 from runtime.agent.stage_events import after_event
-from runtime.protocol.control import DesiredState, PeerAddress, Phase, StageAssignment
+from runtime.protocol.control import DesiredState, PeerAddress, StageAssignment
+from runtime.protocol.phases import Phase
 from runtime.protocol.stage_pipe import (
     CannotAddEvent,
     LoadingEvent,

@@ -30,6 +30,7 @@ def rehearsed(checkpoint: Path) -> Beside:
     )
 
 
+@pytest.mark.processes
 def test_a_real_stage_is_served_with_and_its_turns_are_timed(tmp_path: Path) -> None:
     make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=3), seed=1)
     found = rehearsed(tmp_path)
@@ -51,6 +52,7 @@ def test_a_model_that_has_no_two_stages_needs_no_hop(tmp_path: Path) -> None:
     assert rehearsed(tmp_path) == Beside(head_s=0.0, handling_s=0.0, hop_s=0.0)
 
 
+@pytest.mark.processes
 def test_a_process_that_ends_early_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

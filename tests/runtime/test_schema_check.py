@@ -42,6 +42,7 @@ def complaint_of(check: SchemaCheck, schema: object) -> str:
     return ""
 
 
+@pytest.mark.processes
 def test_a_schema_that_can_be_followed_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     check = SchemaCheck()
     assert complaint_of(check, GOOD) == ""
@@ -53,13 +54,24 @@ def test_a_schema_that_can_be_followed_is_looked_at_once(monkeypatch: pytest.Mon
     assert complaint_of(check, GOOD) == ""
 
 
+@pytest.mark.processes
 def test_what_the_library_says_of_a_schema_is_told() -> None:
     told = complaint_of(SchemaCheck(), {"type": "nothing"})
     assert told.startswith("400 response_format: 'response_format' asks for a schema that cannot")
     assert "nothing" in told
 
 
-@pytest.mark.parametrize("schema", [CHAIN, COMBINED], ids=["chain", "combined"])
+# Few bytes, and a lexer of seconds.
+MULTIPLE = {"type": "integer", "multipleOf": 1_000_003}
+OPTIONAL = {"type": "object", "properties": {f"p{index}": {} for index in range(4000)}}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "schema",
+    [CHAIN, COMBINED, MULTIPLE, OPTIONAL],
+    ids=["chain", "combined", "multiple", "optional"],
+)
 def test_a_schema_made_to_stop_its_reader_is_refused_and_stops_nobody(schema: object) -> None:
     check = SchemaCheck()
     assert "400 response_format: " in complaint_of(check, schema)
@@ -67,6 +79,54 @@ def test_a_schema_made_to_stop_its_reader_is_refused_and_stops_nobody(schema: ob
     assert complaint_of(check, GOOD) == ""
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"$ref": "#"}, "it allows no answer"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "it allows no answer"),
+        ({"type": "object", "properties": {f"p{n}": {} for n in range(500)}}, "too complex"),
+        (
+            {
+                "type": "object",
+                "properties": {
+                    "a": {"type": "object", "properties": {f"p{n}": {} for n in range(500)}}
+                },
+                "required": ["a"],
+            },
+            "too complex",
+        ),
+        (False, "Unsatisfiable"),
+    ],
+    ids=["cycle", "cycle of definitions", "optional", "optional within", "nothing"],
+)
+def test_a_schema_that_only_an_answer_shows_to_be_hopeless_is_refused(
+    schema: object, said: str
+) -> None:
+    complaint = complaint_of(SchemaCheck(), schema)
+    assert complaint.startswith("400 response_format: ")
+    assert said in complaint
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "schema",
+    [
+        True,
+        {"type": "array", "items": {"type": "number"}},
+        {"type": "object", "properties": {"next": {"$ref": "#"}}},
+        {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(100)}},
+        {"enum": [f"word {n}" for n in range(1000)]},
+        {"type": "string", "pattern": "^[a-z]{2,20}$", "minLength": 2},
+        {"type": "integer", "multipleOf": 7},
+    ],
+    ids=["any", "list", "list of lists", "optional", "words", "pattern", "multiple"],
+)
+def test_schemas_as_people_write_them_are_followed(schema: object) -> None:
+    assert complaint_of(SchemaCheck(), schema) == ""
+
+
+@pytest.mark.processes
 def test_of_a_schema_that_was_looked_at_nothing_large_is_kept() -> None:
     check = SchemaCheck()
     schema = json.dumps(GOOD | {"title": "x" * 10_000})
@@ -76,6 +136,7 @@ def test_of_a_schema_that_was_looked_at_nothing_large_is_kept() -> None:
     assert len(complaint_of(check, {"type": "x" * 100_000})) < 2000
 
 
+@pytest.mark.processes
 def test_many_at_once_are_all_answered() -> None:
     async def all_of_them() -> list[object]:
         check = SchemaCheck()

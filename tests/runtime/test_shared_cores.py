@@ -153,6 +153,7 @@ def test_only_stages_at_one_address_that_measure_their_micro_batches_find_out() 
 READ = core_reader(clock=time.monotonic)
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(READ is None, reason="the kernel tells nothing of who waits for cores")
 def test_a_thread_that_shares_its_core_is_delayed_as_the_kernel_counts_it() -> None:
     """A rival on the same core, another process: what it waits for is no lock of Python's."""

@@ -18,7 +18,7 @@ from runtime.coordinator import private_doors as doors
 from runtime.coordinator import shared_port
 from runtime.coordinator.options import Options, parse_options
 from runtime.coordinator.private_doors import PrivateDoor, private_doors
-from runtime.coordinator.shared_port import choose_data_port, shared_with
+from runtime.coordinator.shared_port import choose_data_port, shared_with, with_hosts
 from runtime.http_process import HttpServer
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
@@ -184,8 +184,9 @@ def test_a_server_ends_though_somebody_is_connected_and_says_nothing() -> None:
         stage = socket.create_connection(("127.0.0.1", house.port))
         stage.send(b"\xff")
         house.server.should_exit = True
-        while house.server.server_state.connections:  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(PATIENCE_S):
+            while house.server.server_state.connections:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.01)
         silent.close()
         stage.close()
 
@@ -211,7 +212,7 @@ def test_nobody_else_may_open_the_folder_of_the_doors() -> None:
 
 
 def options(*words: str) -> Options:
-    return parse_options(["--server", "http://127.0.0.1:1", "--data-dir", "x", *words])
+    return with_hosts(parse_options(["--server", "http://127.0.0.1:1", "--data-dir", "x", *words]))
 
 
 @pytest.mark.parametrize(
@@ -224,22 +225,32 @@ def options(*words: str) -> Options:
     ],
 )
 def test_stages_come_to_the_port_of_chat_clients(words: tuple[str, ...], kept: int | None) -> None:
-    assert choose_data_port(options(*words), clients_port=8100, kept=kept) == 8100
+    assert choose_data_port(options(*words), clients_port=8100, kept=kept) == (8100, True)
 
 
 @pytest.mark.parametrize(
-    "words", [("--data-security", "clear"), ("--port", "0"), ("--host", "127.0.0.2")]
+    "words", [("--data-security", "clear"), ("--port", "0"), ("--data-host", "127.0.0.2")]
 )
 def test_where_they_cannot_stages_have_a_port_of_their_own(words: tuple[str, ...]) -> None:
-    assert choose_data_port(options(*words), clients_port=8100, kept=None) != 8100
+    _, is_shared = choose_data_port(options(*words), clients_port=8100, kept=None)
+    assert not is_shared
+
+
+def test_stages_that_move_to_another_address_have_a_port_of_their_own_there() -> None:
+    kept = free_port()  # that of chat clients, and shared, until this start
+    moved = options("--data-host", "127.0.0.2", "--port", str(kept))
+    assert choose_data_port(moved, clients_port=kept, kept=kept) == (kept, False)
 
 
 def test_a_port_of_their_own_is_kept() -> None:
     kept = free_port()
-    assert choose_data_port(options("--data-port", "0"), clients_port=8100, kept=kept) == kept
+    assert choose_data_port(options("--data-port", "0"), clients_port=8100, kept=kept) == (
+        kept,
+        False,
+    )
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1"])  # noqa: S104 - refused, not bound
+@pytest.mark.parametrize("host", ["0.0.0.0", "198.51.100.1"])  # noqa: S104 - refused, not bound
 def test_an_address_that_stages_cannot_dial_is_refused(host: str) -> None:
     with pytest.raises(AddressError, match=host):
         choose_data_port(

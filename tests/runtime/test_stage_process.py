@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from runtime.engine.event_writer import EventWriter
 from runtime.engine.main import Orders, run_stage
+from runtime.models.linear import cpu_products
 from runtime.models.reference import greedy_tokens
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import PeerAddress, StageAssignment
@@ -151,6 +152,7 @@ class Members:
         ).model_copy(update=changes)
 
 
+@pytest.mark.processes
 def test_two_processes_answer_as_the_whole_model_and_free_their_pages(
     checkpoint: Path, tmp_path: Path, start: Callable[[bytes], StageProcess]
 ) -> None:
@@ -196,6 +198,7 @@ def test_two_processes_answer_as_the_whole_model_and_free_their_pages(
         coordinator.close()
 
 
+@pytest.mark.processes
 def test_a_process_serves_the_next_generation_beside_until_the_one_before_is_retired(
     checkpoint: Path, tmp_path: Path, start: Callable[[bytes], StageProcess]
 ) -> None:
@@ -277,6 +280,7 @@ def heard(coordinator: ZmqTransport) -> Iterator[Message]:
             yield one.message
 
 
+@pytest.mark.processes
 def test_sigterm_stops_a_stage_cleanly(
     checkpoint: Path, tmp_path: Path, start: Callable[[bytes], StageProcess]
 ) -> None:
@@ -287,6 +291,7 @@ def test_sigterm_stops_a_stage_cleanly(
     assert stage.process.wait(ENDS_WITHIN_S) == 0
 
 
+@pytest.mark.processes
 def test_a_stage_told_to_end_leaves_when_its_coordinator_lets_it_go(
     checkpoint: Path, tmp_path: Path, start: Callable[[bytes], StageProcess]
 ) -> None:
@@ -363,6 +368,21 @@ def test_what_a_stage_cannot_run_is_said_in_one_line_with_the_remedy(
     taken.close()
 
 
+def test_an_unknown_choice_of_products_is_refused_with_the_choices(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = Members(tmp_path, "a").launch(checkpoint, "a", 0, 4)
+    monkeypatch.setenv("HELIX_CPU_PRODUCTS", "quick")
+    cpu_products.cache_clear()
+    try:
+        said = failure(launch.to_line())
+    finally:
+        cpu_products.cache_clear()
+    assert "HELIX_CPU_PRODUCTS is 'quick'" in said
+    assert "'reproducible' or 'fastest'" in said
+
+
+@pytest.mark.processes
 def test_a_failed_stage_exits_1(
     checkpoint: Path, tmp_path: Path, start: Callable[[bytes], StageProcess]
 ) -> None:
@@ -376,6 +396,7 @@ def test_a_launch_line_that_is_no_launch_is_refused() -> None:
     assert "launch line" in failure(json.dumps({"name": "a"}).encode() + b"\n")
 
 
+@pytest.mark.processes
 def test_a_stage_told_to_stop_before_its_launch_exits_quietly(
     start: Callable[[bytes], StageProcess],
 ) -> None:
@@ -384,6 +405,7 @@ def test_a_stage_told_to_stop_before_its_launch_exits_quietly(
     assert stage.seen == []
 
 
+@pytest.mark.processes
 def test_emulated_processes_answer_without_a_checkpoint_and_say_so(
     tmp_path: Path, start: Callable[..., StageProcess]
 ) -> None:
@@ -421,12 +443,14 @@ def test_emulated_processes_answer_without_a_checkpoint_and_say_so(
         coordinator.close()
 
 
+@pytest.mark.processes
 def test_a_stage_that_may_be_emulated_loads_no_torch() -> None:
     code = "import sys, runtime.engine.main; sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
     assert done.returncode == 0
 
 
+@pytest.mark.processes
 def test_an_emulated_node_is_refused_another_model(
     tmp_path: Path, start: Callable[..., StageProcess]
 ) -> None:

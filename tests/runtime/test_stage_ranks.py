@@ -76,6 +76,7 @@ def run_steps(runner: ModelRunner) -> list[torch.Tensor]:
     return logits
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("ranks", "name"), [(2, "qwen3 tied"), (4, "mistral sliding")])
 def test_a_stage_of_several_processes_gives_the_logits_of_one(
     ranks: int, name: str, tmp_path: Path
@@ -103,6 +104,7 @@ def test_a_stage_of_several_processes_gives_the_logits_of_one(
         assert torch.equal(found_RV.argmax(-1), expected_RV.argmax(-1))
 
 
+@pytest.mark.processes
 def test_a_rank_that_ends_is_told_of_and_no_step_is_run_without_it(tmp_path: Path) -> None:
     family_checkpoints.save(COMPACT["llama 2"], tmp_path, seed=3)
     lost: list[str] = []
@@ -124,6 +126,7 @@ def test_a_rank_that_ends_is_told_of_and_no_step_is_run_without_it(tmp_path: Pat
         group.close()
 
 
+@pytest.mark.processes
 def test_what_keeps_a_rank_from_loading_is_told(tmp_path: Path) -> None:
     family_checkpoints.save(COMPACT["llama 2"], tmp_path, seed=3)
     with pytest.raises(Exception, match=r"layers \[4, 9\) are not in"):

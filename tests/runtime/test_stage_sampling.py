@@ -74,6 +74,30 @@ def test_a_token_that_must_not_come_does_not_come_and_a_favoured_one_does(
     assert set(answer(checkpoint, replace(GREEDY, logit_bias=((7, 100.0),)))) == {7}
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_no_stop_token_comes_before_the_least_number_of_tokens(
+    checkpoint: Path, temperature: float
+) -> None:
+    favoured = replace(
+        GREEDY, temperature=temperature, stop_token_ids=(7, EOS), logit_bias=((7, 100.0),)
+    )
+    assert answer(checkpoint, favoured) == [7]
+    least = answer(checkpoint, replace(favoured, min_tokens=5))
+    assert len(least) == 6
+    assert least[-1] == 7
+    assert not {7, EOS}.intersection(least[:-1])
+    # as many as may come at all
+    assert len(answer(checkpoint, replace(favoured, min_tokens=16))) == 16
+
+
+def test_a_schema_ends_an_answer_even_before_the_least_number_of_tokens(checkpoint: Path) -> None:
+    """The end of sequence is then all that may follow `true`."""
+    sampling = replace(
+        GREEDY, grammar='{"const": true}', stop_token_ids=(EOS,), min_tokens=16, max_tokens=30
+    )
+    assert bytes_of(checkpoint, answer(checkpoint, sampling)) == "true"
+
+
 def test_penalised_sampling_depends_on_neither_path_nor_batch(checkpoint: Path) -> None:
     sampling = Sampling(
         temperature=0.9,
@@ -179,6 +203,32 @@ def test_a_schema_that_cannot_be_followed_refuses_its_request_and_no_other(
     cluster.release_all()
 
 
+def test_a_grammar_in_work_holds_no_other_request_up(checkpoint: Path) -> None:
+    """Its lexer takes seconds; the other request has 16 tokens of two stages meanwhile."""
+    cluster = StageCluster(checkpoint, STAGES)
+    slow = json.dumps({"type": "integer", "multipleOf": 200_003})
+    cluster.prompt(1, PROMPT, PATHS[0], sampling=replace(GREEDY, grammar=slow))
+    cluster.prompt(2, PROMPT, PATHS[0])
+    cluster.run_until(lambda: cluster.answers[2, 1].finished is not Reason.NONE)
+    assert len(cluster.answers[2, 1].token_ids) == 16
+    assert cluster.answers[1, 1].token_ids == []
+    cluster.run_all()
+    assert cluster.answers[1, 1].nacks == []
+    assert len(cluster.answers[1, 1].token_ids) > 1
+    cluster.release_all()
+
+
+def test_a_request_that_ends_before_its_grammar_is_compiled_leaves_nothing(
+    checkpoint: Path,
+) -> None:
+    cluster = StageCluster(checkpoint, STAGES)
+    slow = json.dumps({"type": "integer", "multipleOf": 100_003})
+    cluster.prompt(1, PROMPT, PATHS[0], sampling=replace(GREEDY, grammar=slow))
+    cluster.run_until(lambda: cluster.stages["c"].is_held)
+    cluster.release_all()
+    assert not cluster.stages["c"].has_work
+
+
 def test_a_checkpoint_without_a_tokenizer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(GrammarError, match=r"tokenizer\.json is no tokenizer"):
-        Grammars(tmp_path, vocab_size=300).follow(SCHEMA)
+    with pytest.raises(GrammarError, match=r"tokenizer\.json does not exist"):
+        Grammars(tmp_path, vocab_size=300).begin(SCHEMA).result()

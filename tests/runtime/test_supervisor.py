@@ -17,11 +17,14 @@ from agent_house import assignment
 from ended import has_ended
 from fake_web import PATIENCE_S, wait_until
 
-from runtime.agent.hardware import gpu_budgets_bytes, parse_gpus
+from runtime.agent.hardware import gpu_budgets_bytes
 from runtime.agent.reconcile import LocalState
 from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import StageSettings, Supervisor
-from runtime.protocol.control import Phase
+from runtime.protocol.control import Gpu
+from runtime.protocol.phases import Phase
+
+pytestmark = pytest.mark.processes
 
 SETTINGS = StageSettings(
     name="n1",
@@ -218,8 +221,8 @@ def test_a_stage_that_is_killed_when_ready_is_a_failure_that_names_the_signal(
 def test_each_rank_gets_the_budget_of_a_gpu_of_its_own(
     tmp_path: Path, ranks: int, each_gib: int
 ) -> None:
-    listing = "NVIDIA A100, 81920\nNVIDIA A40, 40960\nNVIDIA A100, 81920\n"
-    settings = replace(SETTINGS, gpu_budgets_bytes=gpu_budgets_bytes(parse_gpus(listing)))
+    gpus = [Gpu(name="NVIDIA", memory_bytes=gib << 30) for gib in (80, 40, 80)]
+    settings = replace(SETTINGS, gpu_budgets_bytes=gpu_budgets_bytes(gpus))
     asked = assignment("tells its budget").model_copy(update={"tensor_parallel": ranks})
 
     async def life() -> None:

@@ -239,6 +239,7 @@ def test_a_request_keeps_its_place_until_it_is_over(tmp_path: Path) -> None:
     in_house(write_checkpoint(tmp_path / "checkpoint"), visit)
 
 
+@pytest.mark.processes
 def test_without_the_variable_nothing_is_loaded() -> None:
     script = (
         "import sys, runtime.coordinator.main, runtime.coordinator.telemetry as t;"

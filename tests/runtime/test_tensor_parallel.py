@@ -42,6 +42,7 @@ def checkpoint(directory: Path, name: str) -> Path:
     return path
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("degree", [2, 4])
 def test_ranks_that_share_layers_give_the_logits_of_one_process(
     degree: int, tmp_path: Path

@@ -27,6 +27,8 @@ from runtime.transport.zmq_transport import ZmqTransport
 
 __all__ = ["checkpoint", "start"]  # fixtures
 
+pytestmark = pytest.mark.processes
+
 
 def shared(launch: StageLaunch, ranks: int) -> StageLaunch:
     degree = {"tensor_parallel": ranks}

@@ -26,6 +26,7 @@ PATIENCE_S = 300.0  # it imports much; a bound on hanging, not a measurement
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
 
 
+@pytest.mark.processes
 def test_transformers_serve_is_started_asked_relayed_and_ended(tmp_path: Path) -> None:
     make_tiny_checkpoint(tmp_path / "tiny", sizes=TinySizes(num_layers=2), seed=1)
     spec = TransformersInstance(

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import socket
 import stat
 import sys
 import threading
@@ -13,12 +14,15 @@ import pytest
 import zmq
 from free_port import free_port
 
+from runtime.agent.data_address import choose_port, data_endpoint
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import DType, Entry, Kind, Message, StageStatus, encode
+from runtime.protocol.data_security import DataSecurity
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.base import PeerStalled, Received, Transport, UnknownPeer
 from runtime.transport.in_memory import InMemoryNetwork
 from runtime.transport.keys import KeyFileError, KeyPair
+from runtime.transport.zmq_sockets import sending_socket
 from runtime.transport.zmq_transport import BindFailed, ZmqTransport
 
 LOOPBACK = "tcp://127.0.0.1:0"
@@ -128,6 +132,51 @@ def test_what_is_sent_to_oneself_comes_back(pair: Pair) -> None:
     ada.send("ada", rows(5))
     assert take(ada, 1) == [Received(sender="ada", message=rows(5))]
     assert ada.receive(timeout_s=0) == []
+
+
+def test_peers_reach_each_other_at_addresses_of_ipv6(
+    keys: dict[str, KeyPair], opened: Callable[[ZmqTransport], ZmqTransport]
+) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    there = data_endpoint("::1", choose_port("::1", wanted=0, kept=None))
+    bob = opened(ZmqTransport(name="bob", bind=there, keys=keys["bob"]))
+    assert bob.endpoint == there
+    ada = opened(ZmqTransport(name="ada", bind=LOOPBACK, keys=keys["ada"]))
+    ada.set_peers([address("bob", bob, keys["bob"])])
+    bob.set_peers([address("ada", ada, keys["ada"])])
+    ada.send("bob", rows(1))
+    bob.send("ada", rows(2))
+    assert [one.message for one in take(bob, 1) + take(ada, 1)] == [rows(1), rows(2)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others refuse what a full queue cannot take")
+def test_a_connection_that_a_firewall_leaves_unanswered_is_begun_again(
+    keys: dict[str, KeyPair],
+) -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
+        place = silent.getsockname()
+        queued = [socket.socket() for _ in range(4)]  # the kernel drops what does not fit
+        for one in queued:
+            one.setblocking(False)
+            one.connect_ex(place)
+        there = PeerAddress(
+            name="bob", endpoint=f"tcp://127.0.0.1:{place[1]}", public_key=keys["bob"].public_key
+        )
+        dealer = sending_socket(
+            context, there, keys=keys["ada"], security=DataSecurity.CURVE, most_waiting=9
+        )
+        monitor = dealer.get_monitor_socket(zmq.EVENT_CONNECT_RETRIED)
+        dealer.connect(there.endpoint)
+        for _ in range(2):
+            assert monitor.poll(PATIENCE_S * 1000), "the first attempt is still waited for"
+            monitor.recv_multipart()
+        for one in queued:
+            one.close()
+    context.destroy(linger=0)
 
 
 def test_sending_to_a_stranger_names_it(pair: Pair) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from runtime.protocol.link_frames import Ack, Urgent, UrgentProbe, ack_of
 from runtime.transport.urgent_lane import Numbered, UrgentLane, UrgentOrder
+from tests.examples import examples
 
 STREAM = 7
 DONE_S = 200.0  # the longest pause between probes, several times
@@ -121,7 +122,7 @@ def test_what_a_given_up_connection_delivers_late_comes_neither_twice_nor_out_of
     assert lane.sender.probe_s == float("inf")  # all were answered
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     st.lists(
         st.one_of(

@@ -112,6 +112,7 @@ def test_an_answer_that_is_no_problem_document_is_shown(web: FakeWeb) -> None:
             with pytest.raises(ServerRefused, match=r"502 Bad Gateway.*some proxy") as refused:
                 await client.register(REQUEST)
             assert not refused.value.is_final
+            assert "<" not in str(refused.value), "a page is not shown as its source"
 
     asyncio.run(talk())
 

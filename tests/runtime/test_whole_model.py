@@ -100,6 +100,7 @@ def program(*arguments: str, log: Path) -> Iterator[Program]:
         running.close()
 
 
+@pytest.mark.processes
 def test_a_front_over_our_engine_and_a_stand_in_routes_watches_and_drains(
     checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -154,6 +155,18 @@ def test_a_front_over_our_engine_and_a_stand_in_routes_watches_and_drains(
         answered = [front.ask({"model": "tiny", **CHAT}) for _ in range(4)]
         assert [one.headers["x-helix-instance"] for one in answered] == ["ours", "theirs"] * 2
         assert {one.json()["model"] for one in answered} == {"tiny"}
+        extra = {"store": True, "ignore_eos": True, "min_tokens": 6}
+        for stream in (False, True):
+            asked = {"model": "tiny", **CHAT, **extra, "stream": stream}
+            answers = [front.ask(asked) for _ in range(4)]
+            by_instance = {one.headers["x-helix-instance"]: one for one in answers}
+            ours, theirs = by_instance["ours"], by_instance["theirs"]
+            assert ours.headers["x-helixweb-ignored"] == "store"
+            assert "x-helixweb-ignored" not in theirs.headers
+            if not stream:
+                assert ours.json()["usage"]["completion_tokens"] == 6
+        passed_on = httpx.get(f"http://127.0.0.1:{ports[1]}/asked", trust_env=False).json()
+        assert extra.items() <= passed_on[-1].items()
         first = pid_of_theirs()
         os.kill(first, signal.SIGKILL)
         for _ in range(4):  # whether that was noticed or not

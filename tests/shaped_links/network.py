@@ -2,10 +2,12 @@
 
 `relayed_link` shapes by our own relay between two TUN devices: rate, delay, loss, queue, partition,
 all changeable while traffic flows; `relayed_mesh` does so between up to four. `tbf_link` shapes by
-the kernel's token bucket over a veth pair: rate only, but no process of ours in between. All need
-root; sides are "a", "b" and so on.
+the kernel's token bucket over a veth pair: rate only, but no process of ours in between. `cabled`
+joins sides with addresses of one's choice and shapes nothing; `behind_nat` adds one that only dials
+out. All need root; sides are "a", "b" and so on.
 """
 
+import ctypes
 import dataclasses
 import itertools
 import json
@@ -13,17 +15,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Literal, get_args
 
-import pytest
-
+from tests.installed import require
 from tests.shaped_links.relay import ADDRESSES
 from tests.shaped_links.shaped_pipe import Shape
 
-Side = Literal["a", "b", "c", "d"]
+Side = Literal["a", "b", "c", "d", "e"]
 _SIDES: tuple[Side, ...] = get_args(Side)
 REPOSITORY = Path(__file__).parents[2]
 _TIMEOUT_S = 60.0
@@ -46,13 +48,29 @@ def missing_for_shaping() -> str:
 
 
 def require_shaping() -> None:
-    """Skip by name where links cannot be shaped, or fail where HELIX_TEST_REQUIRE has `shaped`."""
+    """Skip the test where links cannot be shaped, or fail it where HELIX_TEST_REQUIRE has
+    `shaped`."""
     missing = missing_for_shaping()
-    if not missing:
-        return
-    if "shaped" in os.environ.get("HELIX_TEST_REQUIRE", "").split(","):
-        pytest.fail(f"shaped links are required here: {missing}")
-    pytest.skip(missing)
+    require("shaped", found=not missing, remedy=missing)
+
+
+def missing_for_nat() -> str:
+    """Why no side can be behind NAT here; empty if one can."""
+    if shutil.which("nft") is None:
+        return "NAT needs nft (apt-get install nftables)"
+    with _namespaces("reno", _SIDES[:1]) as names:
+        try:
+            _masquerade(names["a"])
+        except ShapingFailed as error:
+            return f"NAT needs a kernel that has it: {error}"
+    return ""
+
+
+def require_nat() -> None:
+    """Skip the test where no side can be behind NAT, or fail it where HELIX_TEST_REQUIRE has
+    `nat`."""
+    missing = missing_for_nat()
+    require("nat", found=not missing, remedy=missing)
 
 
 def available_congestion_controls() -> tuple[str, ...]:
@@ -69,6 +87,19 @@ class Namespaces:
 
     def address(self, side: Side) -> str:
         return ADDRESSES[side]
+
+    @contextmanager
+    def inside(self, side: Side) -> Iterator[None]:
+        """This thread, its connections and what it starts are in the namespace of a side."""
+        with (
+            Path("/proc/thread-self/ns/net").open() as before,
+            Path("/run/netns", self.names[side]).open() as there,
+        ):
+            _enter(there.fileno())
+            try:
+                yield
+            finally:
+                _enter(before.fileno())
 
     def popen(
         self, side: Side, command: Sequence[str], *, stdin: int | None = subprocess.PIPE
@@ -137,7 +168,7 @@ def relayed_mesh(
 def _relayed(
     sides: int, shapes: Mapping[str, Shape], congestion_control: str, *, mtu: int, seed: int
 ) -> Iterator[RelayedLink]:
-    with _namespaces(congestion_control, sides) as names:
+    with _namespaces(congestion_control, _SIDES[:sides]) as names:
         relay = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.shaped_links.relay"),
@@ -164,7 +195,7 @@ def tbf_link(*, rate_bytes_per_s: float, congestion_control: str = "reno") -> It
     """The kernel's token bucket on both sides. Raises ShapingFailed when it cannot be had."""
     # what goes between two of the kernel's ticks, or the bucket is slower than asked for
     burst_bytes = max(4_000, round(rate_bytes_per_s * 0.002))
-    with _namespaces(congestion_control, 2) as names:
+    with _namespaces(congestion_control, _SIDES[:2]) as names:
         _run(f"ip link add helix0 netns {names['a']} type veth peer name helix0 netns {names['b']}")
         for side, name in names.items():
             _run(f"ip -n {name} addr add {ADDRESSES[side]}/24 dev helix0")
@@ -177,14 +208,67 @@ def tbf_link(*, rate_bytes_per_s: float, congestion_control: str = "reno") -> It
 
 
 @contextmanager
-def _namespaces(congestion_control: str, count: int) -> Iterator[dict[Side, str]]:
+def cabled(addresses: Mapping[Side, str]) -> Iterator[Namespaces]:
+    """A side for each address, and a cable of the kernel's between every two. Raises
+    ShapingFailed."""
+    with _namespaces("reno", addresses) as names:
+        for one, other in itertools.combinations(addresses, 2):
+            _run(
+                f"ip link add to-{other} netns {names[one]} "
+                f"type veth peer name to-{one} netns {names[other]}"
+            )
+            for here, there in ((one, other), (other, one)):
+                within, own = f"ip -n {names[here]}", addresses[here]
+                _run(f"{within} addr add {own}/32 dev to-{there}")
+                _run(f"{within} link set to-{there} up")
+                _run(f"{within} route add {addresses[there]} dev to-{there} src {own}")
+        yield Namespaces(names)
+
+
+@contextmanager
+def behind_nat(
+    network: Namespaces, side: Side, *, router: Side, address: IPv4Interface
+) -> Iterator[None]:
+    """Add a side with a private address, for which `router` dials all others as itself.
+
+    Raises ShapingFailed.
+    """
+    with _namespaces("reno", (side,)) as added:
+        within, gateway = network.names[router], address.network[1]
+        _run(f"ip link add out netns {added[side]} type veth peer name to-{side} netns {within}")
+        for name, device, own in (
+            (added[side], "out", address),
+            (within, f"to-{side}", f"{gateway}/{address.network.prefixlen}"),
+        ):
+            _run(f"ip -n {name} addr add {own} dev {device}")
+            _run(f"ip -n {name} link set {device} up")
+        _run(f"ip -n {added[side]} route add default via {gateway}")
+        _run(f"ip netns exec {within} sysctl -qw net.ipv4.ip_forward=1")
+        _masquerade(within)
+        network.names[side] = added[side]
+        try:
+            yield
+        finally:
+            del network.names[side]
+
+
+def _masquerade(name: str) -> None:
+    """What this namespace forwards bears its own address."""
+    within = f"ip netns exec {name} nft"
+    _run(f"{within} add table ip nat")
+    _run(f"{within} add chain ip nat out {{ type nat hook postrouting priority 100 ; }}")
+    _run(f"{within} add rule ip nat out masquerade")
+
+
+@contextmanager
+def _namespaces(congestion_control: str, sides: Iterable[Side]) -> Iterator[dict[Side, str]]:
     available = available_congestion_controls()
     if congestion_control not in available:
         raise ShapingFailed(
             f"{congestion_control!r} is not allowed here; choose of {', '.join(available)}"
         )
     number = next(_numbers)
-    names = {side: f"helix-{os.getpid()}-{number}-{side}" for side in _SIDES[:count]}
+    names = {side: f"helix-{os.getpid()}-{number}-{side}" for side in sides}
     with ExitStack() as closing:
         for name in names.values():
             _run(f"ip netns add {name}")
@@ -195,6 +279,12 @@ def _namespaces(congestion_control: str, count: int) -> Iterator[dict[Side, str]
                 f"net.ipv4.tcp_congestion_control={congestion_control}"
             )
         yield names
+
+
+def _enter(namespace: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, 0) != 0:
+        raise ShapingFailed(os.strerror(ctypes.get_errno()))
 
 
 def _run(command: str) -> None:

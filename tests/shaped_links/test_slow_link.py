@@ -15,6 +15,8 @@ FIRST_PREFILL = 1_000_000
 DECODE_BYTES = 10_000
 CUT_S = 3.0  # longer than heartbeats are waited for: connections break
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(autouse=True)
 def _shaping() -> None:

@@ -54,14 +54,14 @@ def allowed(context: template.Context, name: str, cluster: int | None = None) ->
 
 
 @register.simple_tag(takes_context=True)
-def may_open(context: template.Context, address: str) -> bool:
-    """Whether the page at that address of this site is for whoever looks."""
+def may_open(context: template.Context, address: str, method: str = "GET") -> bool:
+    """True if the requester may send that method to the page at that address of this site."""
     request = context.get("request")
     if request is None or not address:
         return True
     match = resolve(urlsplit(address).path)
     cluster = gate.cluster_named_by(match)
-    return gate.would_admit(request, str(match.url_name), method="GET", cluster=cluster)
+    return gate.would_admit(request, str(match.url_name), method=method, cluster=cluster)
 
 
 @register.simple_tag(takes_context=True)

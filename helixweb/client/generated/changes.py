@@ -35,7 +35,7 @@ class ChangesFilters(TypedDict, total=False):
     name: str
     name__in: list[str]
     offset: int
-    ordering: list[Literal['id', '-id', 'cluster', '-cluster', 'cluster_name', '-cluster_name', 'kind', '-kind', 'row_id', '-row_id', 'name', '-name', 'action', '-action', 'text', '-text', 'actor', '-actor', 'actor_kind', '-actor_kind', 'api_key', '-api_key', 'address', '-address', 'request_id', '-request_id', 'comment', '-comment', 'batch', '-batch', 'at', '-at']]
+    ordering: list[Literal['id', '-id', 'cluster', '-cluster', 'cluster_name', '-cluster_name', 'kind', '-kind', 'row_id', '-row_id', 'name', '-name', 'action', '-action', 'text', '-text', 'actor', '-actor', 'actor_kind', '-actor_kind', 'request_id', '-request_id', 'comment', '-comment', 'batch', '-batch', 'at', '-at']]
     q: str
     request_id: str
     request_id__in: list[str]

@@ -71,6 +71,12 @@ class Clusters:
         """Have the next plan count on what slow links of a cluster were measured to carry."""
         return cast('schemas.Kept', self._connection.call('POST', f"/clusters/{path_part(id)}/keep-measured-links/", headers={'Idempotency-Key': idempotency_key}))
 
+    def measure(self, id: int, body: schemas.MeasureRequest, *, idempotency_key: str | None = None) -> list[schemas.Profiling]:
+        """Measure all nodes of a cluster that lack a fresh measurement for the model: those of
+        different machines at once, those that share cores in turn.
+        """
+        return cast('list[schemas.Profiling]', self._connection.call('POST', f"/clusters/{path_part(id)}/measure/", body=body, headers={'Idempotency-Key': idempotency_key}))
+
     def metrics(self, id: int, *, since: str | None = None, step: int | None = None) -> schemas.Series:
         """A cluster's metrics over time, at most seven days back and at most 900 points.
 
@@ -81,6 +87,10 @@ class Clusters:
     def problem(self, id: int, *, model: int | None = None) -> dict[str, Any]:
         """The cluster as a `helixweb.problem/1` document."""
         return cast('dict[str, Any]', self._connection.call('GET', f"/clusters/{path_part(id)}/problem/", query={'model': model}))
+
+    def reach(self, id: int) -> schemas.Reachability:
+        """Which of its processes cannot reach the data ports of which."""
+        return cast('schemas.Reachability', self._connection.call('GET', f"/clusters/{path_part(id)}/reach/"))
 
     def batch(self, body: schemas.ClusterBatchRequest | None = None, *, idempotency_key: str | None = None) -> schemas.ClusterBatchDone:
         """Delete, change and make many rows at once: all of it or, if any is refused, nothing."""

@@ -20,10 +20,10 @@ class JoinTokensFilters(TypedDict, total=False):
     expires_at: str
     expires_at__gte: str
     expires_at__lte: str
-    fields: list[Literal['cluster', 'command', 'created_at', 'expires_at', 'id', 'role', 'secret', 'used_at', 'used_by_name']]
+    fields: list[Literal['cluster', 'command', 'created_at', 'expires_at', 'id', 'machines', 'machines_admitted', 'names_admitted', 'role', 'secret', 'used_at', 'used_by_name']]
     limit: int
     offset: int
-    ordering: list[Literal['id', '-id', 'cluster', '-cluster', 'role', '-role', 'created_at', '-created_at', 'expires_at', '-expires_at', 'used_at', '-used_at', 'used_by_name', '-used_by_name']]
+    ordering: list[Literal['id', '-id', 'cluster', '-cluster', 'role', '-role', 'machines', '-machines', 'created_at', '-created_at', 'expires_at', '-expires_at', 'used_at', '-used_at', 'used_by_name', '-used_by_name']]
     q: str
     role: Literal['coordinator', 'node']
     role__in: list[str]
@@ -41,7 +41,7 @@ class JoinTokens:
     def page(self, **filters: Unpack[JoinTokensFilters]) -> Page[schemas.JoinToken]:
         """POST answers with the secret and the command that uses it; they are shown this once.
 
-        DELETE lets an unused one expire at once.
+        DELETE lets one expire at once, used or not.
         """
         answer = self._connection.call("GET", "/join-tokens/", query=with_commas(dict(filters), 'cluster__in', 'fields', 'ordering', 'role__in'))
         return Page(count=answer["count"], results=answer["results"])
@@ -53,14 +53,14 @@ class JoinTokens:
     def create(self, body: schemas.JoinTokenRequest, *, idempotency_key: str | None = None) -> schemas.JoinToken:
         """POST answers with the secret and the command that uses it; they are shown this once.
 
-        DELETE lets an unused one expire at once.
+        DELETE lets one expire at once, used or not.
         """
         return cast('schemas.JoinToken', self._connection.call('POST', "/join-tokens/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
-    def get(self, id: int, *, fields: list[Literal['cluster', 'command', 'created_at', 'expires_at', 'id', 'role', 'secret', 'used_at', 'used_by_name']] | None = None) -> schemas.JoinToken:
+    def get(self, id: int, *, fields: list[Literal['cluster', 'command', 'created_at', 'expires_at', 'id', 'machines', 'machines_admitted', 'names_admitted', 'role', 'secret', 'used_at', 'used_by_name']] | None = None) -> schemas.JoinToken:
         """POST answers with the secret and the command that uses it; they are shown this once.
 
-        DELETE lets an unused one expire at once.
+        DELETE lets one expire at once, used or not.
         """
         return cast('schemas.JoinToken', self._connection.call('GET', f"/join-tokens/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 
@@ -71,6 +71,6 @@ class JoinTokens:
     def delete(self, id: int, *, if_match: str | None = None) -> None:
         """POST answers with the secret and the command that uses it; they are shown this once.
 
-        DELETE lets an unused one expire at once.
+        DELETE lets one expire at once, used or not.
         """
         self._connection.call('DELETE', f"/join-tokens/{path_part(id)}/", headers={'If-Match': if_match})

@@ -24,7 +24,7 @@ class LinksFilters(TypedDict, total=False):
     limit: int
     offset: int
     ordering: list[Literal['id', '-id', 'cluster', '-cluster', 'source', '-source', 'target', '-target', 'bandwidth_bytes_per_s', '-bandwidth_bytes_per_s', 'latency_s', '-latency_s', 'origin', '-origin', 'recorded_at', '-recorded_at']]
-    origin: Literal['estimated', 'imported', 'measured', 'refined']
+    origin: Literal['entered', 'estimated', 'imported', 'measured', 'refined']
     origin__in: list[str]
     q: str
     recorded_at: str

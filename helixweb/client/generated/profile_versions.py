@@ -21,7 +21,7 @@ class ProfileVersionsFilters(TypedDict, total=False):
     number__lte: int
     offset: int
     ordering: list[Literal['id', '-id', 'profile', '-profile', 'number', '-number', 'origin', '-origin', 'node', '-node', 'recorded_at', '-recorded_at']]
-    origin: Literal['estimated', 'imported', 'measured', 'refined']
+    origin: Literal['entered', 'estimated', 'imported', 'measured', 'refined']
     origin__in: list[str]
     profile: int
     profile__cluster: int

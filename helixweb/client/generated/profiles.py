@@ -14,7 +14,7 @@ class ProfilesFilters(TypedDict, total=False):
 
     cluster: int
     cluster__in: list[int]
-    fields: list[Literal['batch_limits', 'cluster', 'gpu', 'id', 'kv_capacity_token_layers', 'layer_times', 'max_layers', 'model', 'name', 'origin', 'price_per_hour', 'recorded_at', 'tokens_per_s', 'vram_bytes']]
+    fields: list[Literal['batch_limits', 'cluster', 'gpu', 'id', 'kv_capacity_token_layers', 'layer_times', 'max_layers', 'memory', 'model', 'name', 'origin', 'price_per_hour', 'recorded_at', 'tokens_per_s', 'vram_bytes']]
     gpu: str
     gpu__in: list[str]
     limit: int
@@ -24,7 +24,7 @@ class ProfilesFilters(TypedDict, total=False):
     name__in: list[str]
     offset: int
     ordering: list[Literal['id', '-id', 'cluster', '-cluster', 'model', '-model', 'name', '-name', 'gpu', '-gpu', 'vram_bytes', '-vram_bytes', 'max_layers', '-max_layers', 'price_per_hour', '-price_per_hour', 'origin', '-origin', 'recorded_at', '-recorded_at']]
-    origin: Literal['estimated', 'imported', 'measured', 'refined']
+    origin: Literal['entered', 'estimated', 'imported', 'measured', 'refined']
     origin__in: list[str]
     q: str
     recorded_at: str
@@ -54,7 +54,7 @@ class Profiles:
         """Lists, creates, changes and deletes through the services."""
         return cast('schemas.Profile', self._connection.call('POST', "/profiles/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
-    def get(self, id: int, *, fields: list[Literal['batch_limits', 'cluster', 'gpu', 'id', 'kv_capacity_token_layers', 'layer_times', 'max_layers', 'model', 'name', 'origin', 'price_per_hour', 'recorded_at', 'tokens_per_s', 'vram_bytes']] | None = None) -> schemas.Profile:
+    def get(self, id: int, *, fields: list[Literal['batch_limits', 'cluster', 'gpu', 'id', 'kv_capacity_token_layers', 'layer_times', 'max_layers', 'memory', 'model', 'name', 'origin', 'price_per_hour', 'recorded_at', 'tokens_per_s', 'vram_bytes']] | None = None) -> schemas.Profile:
         """Lists, creates, changes and deletes through the services."""
         return cast('schemas.Profile', self._connection.call('GET', f"/profiles/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 

@@ -15,7 +15,7 @@ class ProfilingsFilters(TypedDict, total=False):
     created_at: str
     created_at__gte: str
     created_at__lte: str
-    fields: list[Literal['created_at', 'created_by', 'done', 'ended_at', 'id', 'message', 'model', 'node', 'state', 'version']]
+    fields: list[Literal['began_at', 'created_at', 'created_by', 'done', 'ended_at', 'id', 'left_s', 'like', 'message', 'model', 'node', 'state', 'version']]
     limit: int
     model: int
     model__in: list[int]
@@ -24,7 +24,7 @@ class ProfilingsFilters(TypedDict, total=False):
     node__cluster__in: list[int]
     node__in: list[int]
     offset: int
-    ordering: list[Literal['id', '-id', 'node', '-node', 'model', '-model', 'state', '-state', 'done', '-done', 'message', '-message', 'version', '-version', 'created_by', '-created_by', 'created_at', '-created_at', 'ended_at', '-ended_at']]
+    ordering: list[Literal['id', '-id', 'node', '-node', 'model', '-model', 'state', '-state', 'done', '-done', 'message', '-message', 'version', '-version', 'like', '-like', 'created_by', '-created_by', 'created_at', '-created_at', 'began_at', '-began_at', 'ended_at', '-ended_at']]
     q: str
     state: Literal['cancelled', 'done', 'failed', 'measuring', 'ordered', 'waiting']
     state__in: list[str]
@@ -49,7 +49,7 @@ class Profilings:
         """Nodes measured beside what they serve; DELETE cancels one that has not ended."""
         return cast('schemas.Profiling', self._connection.call('POST', "/profilings/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
-    def get(self, id: int, *, fields: list[Literal['created_at', 'created_by', 'done', 'ended_at', 'id', 'message', 'model', 'node', 'state', 'version']] | None = None) -> schemas.Profiling:
+    def get(self, id: int, *, fields: list[Literal['began_at', 'created_at', 'created_by', 'done', 'ended_at', 'id', 'left_s', 'like', 'message', 'model', 'node', 'state', 'version']] | None = None) -> schemas.Profiling:
         """Nodes measured beside what they serve; DELETE cancels one that has not ended."""
         return cast('schemas.Profiling', self._connection.call('GET', f"/profilings/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 

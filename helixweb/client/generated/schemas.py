@@ -124,6 +124,7 @@ class Assignment(TypedDict):
     phase: PhaseEnum
     message: str
     loaded_ratio: float | None
+    fetch: dict[str, Any] | None
     stats: dict[str, Any] | None
     instances: list[dict[str, Any]]
     observed_instances: list[dict[str, Any]]
@@ -172,6 +173,7 @@ class BulkRequest(TypedDict):
     nodes: list[int]
     region: NotRequired[str]
     profile_name: NotRequired[str]
+    confirm_profile: NotRequired[bool]
     add_tags: NotRequired[list[str]]
     remove_tags: NotRequired[list[str]]
 
@@ -358,6 +360,16 @@ class Counts(TypedDict):
     output_tokens: int
 
 
+class CutPair(TypedDict):
+    """`source` finds no way to the data port of `target`; `why` as its system says it."""
+
+    source: str
+    target: str
+    endpoint: str
+    why: str
+    remedy: str
+
+
 class Delivery(TypedDict):
     """`told` are the turns of alerts that it tells of."""
 
@@ -397,6 +409,7 @@ class Deployment(TypedDict):
     model: int
     model_name: str
     checkpoint: str
+    pinned_checkpoint: str
     generation: int
     status: DeploymentStatusEnum
     message: str
@@ -640,8 +653,11 @@ class JoinToken(TypedDict):
     id: int
     cluster: int
     role: JoinTokenRoleEnum
+    machines: NotRequired[int]
     created_at: str
     expires_at: str
+    machines_admitted: int
+    names_admitted: list[str]
     used_at: str | None
     used_by_name: str
     secret: str | None
@@ -653,6 +669,7 @@ class JoinTokenRequest(TypedDict):
 
     cluster: int
     role: JoinTokenRoleEnum
+    machines: NotRequired[int]
 
 
 JoinTokenRoleEnum: TypeAlias = "Literal['node', 'coordinator']"
@@ -668,15 +685,21 @@ class LanguageModel(TypedDict):
     """Checks the fields, then calls the service."""
 
     id: int
-    name: str
-    num_layers: int
-    activation_bytes_per_token: float
+    name: NotRequired[str]
+    num_layers: NotRequired[int]
+    activation_bytes_per_token: NotRequired[float]
     token_bytes: NotRequired[float]
-    bytes_per_layer: float
+    bytes_per_layer: NotRequired[float]
     checkpoint: NotRequired[str]
     max_context_tokens: NotRequired[int]
     num_heads: NotRequired[int | None]
     num_kv_heads: NotRequired[int | None]
+    head_dim: NotRequired[int | None]
+    embedding_bytes: NotRequired[float | None]
+    head_bytes: NotRequired[float | None]
+    architecture: NotRequired[str]
+    dtype: NotRequired[str]
+    vllm_flags: NotRequired[str]
     created_at: str
 
 
@@ -700,21 +723,27 @@ class LanguageModelBatchRequest(TypedDict):
 class LanguageModelRequest(TypedDict):
     """Checks the fields, then calls the service."""
 
-    name: str
-    num_layers: int
-    activation_bytes_per_token: float
+    name: NotRequired[str]
+    num_layers: NotRequired[int]
+    activation_bytes_per_token: NotRequired[float]
     token_bytes: NotRequired[float]
-    bytes_per_layer: float
+    bytes_per_layer: NotRequired[float]
     checkpoint: NotRequired[str]
     max_context_tokens: NotRequired[int]
     num_heads: NotRequired[int | None]
     num_kv_heads: NotRequired[int | None]
+    head_dim: NotRequired[int | None]
+    embedding_bytes: NotRequired[float | None]
+    head_bytes: NotRequired[float | None]
+    architecture: NotRequired[str]
+    dtype: NotRequired[str]
+    vllm_flags: NotRequired[str]
 
 
 LevelEnum: TypeAlias = "Literal['debug', 'info', 'warning', 'error']"
 
 
-LimitEnum: TypeAlias = "Literal['silent node', 'slow node', 'KV cache', 'compute', 'link', 'admission', 'nothing', 'unknown']"
+LimitEnum: TypeAlias = "Literal['silent node', 'slow node', 'KV cache', 'host CPU', 'compute', 'link', 'admission', 'nothing', 'unknown']"
 
 
 class Link(TypedDict):
@@ -841,6 +870,15 @@ class MeanTokens(TypedDict):
     holds: bool | None
 
 
+class MeasureRequest(TypedDict):
+    """For which model all nodes of a cluster are measured; `again`: those with a fresh
+    measurement, too.
+    """
+
+    model: int
+    again: NotRequired[bool]
+
+
 class MixShare(TypedDict):
     model: int
     weight: float
@@ -936,6 +974,7 @@ class NodeRequest(TypedDict):
     region: NotRequired[str]
     profile_name: NotRequired[str]
     price_per_hour: NotRequired[float | None]
+    confirm_profile: NotRequired[bool]
 
 
 class NodeSample(TypedDict):
@@ -970,7 +1009,7 @@ NullEnum: TypeAlias = "None"
 OccasionEnum: TypeAlias = "Literal['alerts', 'test', 'alive']"
 
 
-OriginEnum: TypeAlias = "Literal['imported', 'measured', 'refined', 'estimated']"
+OriginEnum: TypeAlias = "Literal['imported', 'measured', 'refined', 'estimated', 'entered']"
 
 
 class Outcome(TypedDict):
@@ -1027,6 +1066,12 @@ class PatchedLanguageModelRequest(TypedDict):
     max_context_tokens: NotRequired[int]
     num_heads: NotRequired[int | None]
     num_kv_heads: NotRequired[int | None]
+    head_dim: NotRequired[int | None]
+    embedding_bytes: NotRequired[float | None]
+    head_bytes: NotRequired[float | None]
+    architecture: NotRequired[str]
+    dtype: NotRequired[str]
+    vllm_flags: NotRequired[str]
 
 
 class PatchedLinkRequest(TypedDict):
@@ -1048,6 +1093,7 @@ class PatchedNodeRequest(TypedDict):
     region: NotRequired[str]
     profile_name: NotRequired[str]
     price_per_hour: NotRequired[float | None]
+    confirm_profile: NotRequired[bool]
 
 
 class PatchedProfileRequest(TypedDict):
@@ -1063,6 +1109,7 @@ class PatchedProfileRequest(TypedDict):
     kv_capacity_token_layers: NotRequired[list[float]]
     layer_times: NotRequired[ProfileLayerTimesRequest | None]
     batch_limits: NotRequired[BatchLimitsRequest | None]
+    memory: NotRequired[ProfileMemoryRequest | None]
     price_per_hour: NotRequired[float | None]
     origin: NotRequired[OriginEnum]
 
@@ -1317,6 +1364,7 @@ class Profile(TypedDict):
     kv_capacity_token_layers: list[float]
     layer_times: NotRequired[ProfileLayerTimes | None]
     batch_limits: NotRequired[BatchLimits | None]
+    memory: NotRequired[ProfileMemory | None]
     price_per_hour: NotRequired[float | None]
     origin: NotRequired[OriginEnum]
     recorded_at: str | None
@@ -1339,12 +1387,40 @@ class ProfileBatchRequest(TypedDict):
     if_match: NotRequired[dict[str, str]]
 
 
+class ProfileEndRoom(TypedDict):
+    """The most layers that a node can hold at an end of the model, and the KV room lost there."""
+
+    max_layers: int
+    kv_token_layers_less: NotRequired[float]
+
+
+class ProfileEndRoomRequest(TypedDict):
+    """The most layers that a node can hold at an end of the model, and the KV room lost there."""
+
+    max_layers: int
+    kv_token_layers_less: NotRequired[float]
+
+
 class ProfileImportRequest(TypedDict):
     """A `helixweb.profile/1` document for a cluster, called `name` or as it says itself."""
 
     cluster: int
     name: NotRequired[str]
     document: dict[str, Any]
+
+
+class ProfileKvMinimum(TypedDict):
+    """KV cache that layers must leave room for: so many requests of so many tokens."""
+
+    requests: int
+    tokens: int
+
+
+class ProfileKvMinimumRequest(TypedDict):
+    """KV cache that layers must leave room for: so many requests of so many tokens."""
+
+    requests: int
+    tokens: int
 
 
 class ProfileLayerTimes(TypedDict):
@@ -1371,6 +1447,26 @@ class ProfileLayerTimesRequest(TypedDict):
     hop_s: NotRequired[float]
 
 
+class ProfileMemory(TypedDict):
+    """What is left where a node holds the embedding, the output head, or both as well."""
+
+    first: ProfileEndRoom
+    last: ProfileEndRoom
+    both: ProfileEndRoom
+    kv_minimum: NotRequired[ProfileKvMinimum]
+    reserve_bytes: NotRequired[float]
+
+
+class ProfileMemoryRequest(TypedDict):
+    """What is left where a node holds the embedding, the output head, or both as well."""
+
+    first: ProfileEndRoomRequest
+    last: ProfileEndRoomRequest
+    both: ProfileEndRoomRequest
+    kv_minimum: NotRequired[ProfileKvMinimumRequest]
+    reserve_bytes: NotRequired[float]
+
+
 class ProfileRequest(TypedDict):
     """Checks the fields, then calls the service."""
 
@@ -1384,6 +1480,7 @@ class ProfileRequest(TypedDict):
     kv_capacity_token_layers: list[float]
     layer_times: NotRequired[ProfileLayerTimesRequest | None]
     batch_limits: NotRequired[BatchLimitsRequest | None]
+    memory: NotRequired[ProfileMemoryRequest | None]
     price_per_hour: NotRequired[float | None]
     origin: NotRequired[OriginEnum]
 
@@ -1402,22 +1499,25 @@ class ProfileVersion(TypedDict):
 
 
 class Profiling(TypedDict):
-    """An order to measure a node for a model, and how far it is."""
+    """An order to measure a node for a model, how far it is, and about how long it still takes."""
 
     id: int
     node: int
     model: int
     state: ProfilingStateEnum
     done: float
+    left_s: float | None
     message: str
     version: int | None
+    like: int | None
     created_by: int | None
     created_at: str
+    began_at: str | None
     ended_at: str | None
 
 
 class ProfilingRequest(TypedDict):
-    """An order to measure a node for a model, and how far it is."""
+    """An order to measure a node for a model, how far it is, and about how long it still takes."""
 
     node: int
     model: int
@@ -1427,6 +1527,14 @@ ProfilingStateEnum: TypeAlias = "Literal['ordered', 'waiting', 'measuring', 'don
 
 
 QuantityEnum: TypeAlias = "Literal['output tokens/s', 'TTFT, median', 'TPOT, median']"
+
+
+class Reachability(TypedDict):
+    """Of the coordinators and nodes that can be heard; `untried` have not reported yet."""
+
+    processes: int
+    untried: list[str]
+    cut: list[CutPair]
 
 
 class RegionLink(TypedDict):

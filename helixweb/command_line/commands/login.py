@@ -10,6 +10,7 @@ from helixweb.command_line.registry import COMMANDS, Subparsers
 from helixweb.command_line.reporting import BadUsage
 from helixweb.command_line.session import (
     DEFAULT_URL,
+    ca_of,
     connection_options,
     key_of_environment,
 )
@@ -36,7 +37,11 @@ def run(arguments: argparse.Namespace) -> int:
     url = arguments.url or around.environ.get("HELIXWEB_URL") or kept.url or DEFAULT_URL
     settings = Settings(url=checked_url(url), key=_key(arguments))
     with Client(
-        settings.url, key=settings.key, timeout_s=arguments.timeout, transport=around.transport
+        settings.url,
+        key=settings.key,
+        timeout_s=arguments.timeout,
+        ca=ca_of(arguments),
+        transport=around.transport,
     ) as client:
         count = client.clusters.page(limit=1).count
     settings_file.write(path, settings)

@@ -1,6 +1,8 @@
 """`helixweb model`: the language models that can be served."""
 
 import argparse
+import importlib
+from pathlib import Path
 from typing import Any, cast
 
 from helixweb.client.generated import schemas
@@ -18,7 +20,7 @@ from helixweb.command_line.session import (
     whole_number,
 )
 
-run = run_action
+_STORE = "helixweb.operations.commands.model_store"
 # Option -> column.
 _NUMBERS = {
     "layers": "num_layers",
@@ -27,7 +29,11 @@ _NUMBERS = {
     "max_context_tokens": "max_context_tokens",
     "heads": "num_heads",
     "kv_heads": "num_kv_heads",
+    "head_dim": "head_dim",
+    "embedding_bytes": "embedding_bytes",
+    "head_bytes": "head_bytes",
     "checkpoint": "checkpoint",
+    "vllm_flags": "vllm_flags",
 }
 
 
@@ -36,9 +42,31 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     common = [connection_options()]
     actions.add_parser("list", help="all models", parents=common).set_defaults(act=_list)
-    add = actions.add_parser("add", help="tell of a model", parents=common)
-    add.add_argument("name")
+    add = actions.add_parser("add", help="add a model by its checkpoint", parents=common)
+    add.add_argument(
+        "model",
+        help="a folder or GGUF file on the nodes, or a name on the hub; with --layers and the "
+        "other numbers just its name",
+    )
+    add.add_argument("--name", help="what clients ask for (default: as the checkpoint is called)")
+    add.add_argument(
+        "--store",
+        action="store_true",
+        help="first copy that folder of this machine into the models folder of the site here, "
+        "from which nodes fetch their layers",
+    )
     add.set_defaults(act=_add)
+    pull = actions.add_parser(
+        "pull", help="download a model from the hub for the site on this machine"
+    )
+    pull.add_argument(
+        "model", help="a name on the hub, such as org/model or org/model-GGUF/file.gguf"
+    )
+    for one in (add, pull):
+        one.add_argument(
+            "--data", type=Path, metavar="DIR", help="data folder of the site (HELIX_DATA_DIR)"
+        )
+    pull.add_argument("--json", action="store_true", help="print what was downloaded as JSON")
     edit = actions.add_parser("edit", help="change a model", parents=common)
     edit.add_argument("--name", help="another name")
     for one, act in (
@@ -49,17 +77,39 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         completed_by(one.add_argument("model", help="its name or id"), model_names)
         one.set_defaults(act=act)
     for one in (add, edit):
-        needed = one is add
-        one.add_argument("--layers", type=whole_number, required=needed)
-        one.add_argument("--bytes-per-layer", type=positive, required=needed)
-        one.add_argument(
-            "--activation-bytes", type=positive, required=needed, help="per token, between layers"
-        )
+        one.add_argument("--layers", type=whole_number)
+        one.add_argument("--bytes-per-layer", type=positive)
+        one.add_argument("--activation-bytes", type=positive, help="per token, between layers")
         one.add_argument("--checkpoint", help="where it lies on the nodes")
         one.add_argument("--max-context-tokens", type=whole_number)
         one.add_argument("--heads", type=whole_number)
         one.add_argument("--kv-heads", type=whole_number)
+        one.add_argument("--head-dim", type=whole_number)
+        one.add_argument("--embedding-bytes", type=positive)
+        one.add_argument("--head-bytes", type=positive)
+        one.add_argument(
+            "--vllm-flags",
+            metavar="FLAGS",
+            help="for vLLM instances: --vllm-flags='--max-num-seqs 64'",
+        )
     return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """All ask the site, but for `pull` and `add --store`, which work on the site's machine."""
+    if arguments.action == "pull":
+        return int(importlib.import_module(_STORE).run(arguments))
+    if arguments.action == "add" and arguments.store:
+        _store(arguments)
+    return run_action(arguments)
+
+
+def _store(arguments: argparse.Namespace) -> None:
+    """Have the checkpoint in the models folder, and the site told of that path."""
+    if arguments.checkpoint is not None:
+        raise BadUsage("--store says where the checkpoint is; leave --checkpoint out")
+    folder = importlib.import_module(_STORE).add(arguments, arguments.name)
+    arguments.checkpoint, arguments.name = str(folder), folder.name
 
 
 def _list(site: Session, arguments: argparse.Namespace) -> int:
@@ -83,9 +133,20 @@ def _show(site: Session, arguments: argparse.Namespace) -> int:
 
 
 def _add(site: Session, arguments: argparse.Namespace) -> int:
-    body = cast(schemas.LanguageModelRequest, {"name": arguments.name, **_changes(arguments)})
-    _print(site, site.client.models.create(body))
+    given = _changes(arguments)
+    if "num_layers" in given or "checkpoint" in given:
+        given["name"] = arguments.name or arguments.model
+    else:
+        given["checkpoint"] = _whole_path(arguments.model)
+        if arguments.name is not None:
+            given["name"] = arguments.name
+    _print(site, site.client.models.create(cast(schemas.LanguageModelRequest, given)))
     return exit_codes.OK
+
+
+def _whole_path(word: str) -> str:
+    """A path as other processes know it; a name on the hub stays as it is."""
+    return str(Path(word).expanduser().resolve()) if word.startswith((".", "~")) else word
 
 
 def _edit(site: Session, arguments: argparse.Namespace) -> int:
@@ -118,6 +179,8 @@ def _print(site: Session, row: schemas.LanguageModel) -> None:
         ("activation bytes", number(row["activation_bytes_per_token"], digits=0)),
         ("context tokens", row.get("max_context_tokens")),
         ("heads", row.get("num_heads")), ("KV heads", row.get("num_kv_heads")),
-        ("checkpoint", row.get("checkpoint")),
+        ("head size", row.get("head_dim")), ("architecture", row.get("architecture")),
+        ("weights in", row.get("dtype")),
+        ("checkpoint", row.get("checkpoint")), ("vLLM flags", row.get("vllm_flags")),
     ]  # fmt: skip
     site.show(row, pairs(told))

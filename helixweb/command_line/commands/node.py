@@ -9,10 +9,12 @@ from helixweb.command_line.completion_words import cluster_names, node_names
 from helixweb.command_line.output import NOTHING, moment, number, pairs, table
 from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
 from helixweb.command_line.reporting import BadUsage
-from helixweb.command_line.resolve import cluster_named, node_named
+from helixweb.command_line.resolve import cluster_named, node_named, only_model
 from helixweb.command_line.session import Session, connection_options, positive, run_action
 
 run = run_action
+POLL_S = 2.0
+_MEASURED = ("done", "failed", "cancelled")
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -26,13 +28,30 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     add = actions.add_parser("add", help="declare a node", parents=common)
     edit = actions.add_parser("edit", help="change a node", parents=common)
     remove = actions.add_parser("remove", help="remove nodes and their links", parents=common)
-    token = actions.add_parser("token", help="a one-time join command", parents=common)
+    measure = actions.add_parser(
+        "measure",
+        help="measure nodes for a model",
+        description="Measure nodes for a model: those named, or all of a cluster that lack a "
+        "fresh measurement.",
+        parents=common,
+    )
+    completed_by(measure.add_argument("nodes", nargs="*", metavar="node"), node_names)
+    measure.add_argument("--model", help="its name or id (default: the only one)")
+    measure.add_argument("--again", action="store_true", help="also nodes with a fresh measurement")
+    measure.add_argument("--no-wait", action="store_true", help="print the orders and return")
+    measure.set_defaults(act=_measure)
+    token = actions.add_parser("token", help="a join command", parents=common)
     for one, act in ((show, _show), (edit, _edit)):
         completed_by(one.add_argument("node", help="its name or id"), node_names)
         one.set_defaults(act=act)
     add.add_argument("name")
     add.set_defaults(act=_add)
     edit.add_argument("--name", help="another name; not for nodes that have joined")
+    edit.add_argument(
+        "--confirm-profile",
+        action="store_true",
+        help="assign the profile although it was measured on other hardware",
+    )
     edit.add_argument("--tag", action="append", default=[], help="give it this tag")
     edit.add_argument("--no-tag", action="append", default=[], help="take this tag away")
     for one in (add, edit):
@@ -42,6 +61,9 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     completed_by(remove.add_argument("nodes", nargs="+", metavar="node"), node_names)
     remove.set_defaults(act=_remove)
     token.add_argument("--role", choices=("node", "coordinator"), default="node")
+    token.add_argument(
+        "--machines", type=int, default=1, help="how many it admits (default %(default)s)"
+    )
     token.set_defaults(act=_token)
     return parser
 
@@ -110,6 +132,8 @@ def _edit(site: Session, arguments: argparse.Namespace) -> int:
         body["profile_name"] = arguments.profile
     if arguments.price is not None:
         body["price_per_hour"] = arguments.price
+    if arguments.confirm_profile:
+        body["confirm_profile"] = True
     if not (body or arguments.tag or arguments.no_tag):
         raise BadUsage("say what to change: --name, --region, --profile, --price, --tag, --no-tag")
     if body:
@@ -136,20 +160,65 @@ def _remove(site: Session, arguments: argparse.Namespace) -> int:
     return exit_codes.OK
 
 
+def _measure(site: Session, arguments: argparse.Namespace) -> int:
+    """Shows how far each is until all have ended. Ctrl-C leaves them going on."""
+    model = only_model(site.client, arguments.model)
+    if arguments.nodes:
+        rows = [node_named(site.client, word, arguments.cluster) for word in arguments.nodes]
+        orders = [
+            site.client.profilings.create({"node": row["id"], "model": model["id"]}) for row in rows
+        ]
+    else:
+        cluster = cluster_named(site.client, arguments.cluster)
+        orders = site.client.clusters.measure(
+            cluster["id"], {"model": model["id"], "again": arguments.again}
+        )
+    names = {row["id"]: row["name"] for row in site.client.nodes.all()}
+    told: dict[int, tuple[str, ...]] = {}
+    while not arguments.no_wait:
+        for order in orders:
+            line = _progress(names[order["node"]], order)
+            if told.get(order["id"]) != line and not site.as_json:
+                told[order["id"]] = line
+                site.around.warn("  ".join(line))
+        if all(order["state"] in _MEASURED for order in orders):
+            break
+        site.around.sleep(POLL_S)
+        # A check that fails is followed by another order.
+        newest = [
+            site.client.profilings.all(node=order["node"], ordering=["-id"], limit=1)
+            for order in orders
+        ]
+        orders = [row for rows in newest for row in rows]
+    lines = [_progress(names[order["node"]], order) for order in orders]
+    site.show(orders, table(("NODE", "STATE", "DONE", "LEFT", "MESSAGE"), lines))
+    has_failed = any(order["state"] == "failed" for order in orders)
+    return exit_codes.FAILED if has_failed else exit_codes.OK
+
+
+def _progress(name: str, order: schemas.Profiling) -> tuple[str, ...]:
+    left_s = order["left_s"]
+    left = NOTHING if left_s is None else f"{left_s:.0f} s"
+    return name, order["state"], f"{order['done']:.0%}", left, order["message"]
+
+
 def _token(site: Session, arguments: argparse.Namespace) -> int:
     cluster = cluster_named(site.client, arguments.cluster)
     token = site.client.join_tokens.create(
-        {"cluster": cluster["id"], "role": arguments.role}, idempotency_key=str(uuid.uuid4())
+        {"cluster": cluster["id"], "role": arguments.role, "machines": arguments.machines},
+        idempotency_key=str(uuid.uuid4()),
     )
+    admits = "one machine" if arguments.machines == 1 else f"{arguments.machines} machines"
+    until = f"{moment(token['expires_at'])} UTC"
     lines = [
-        f"{arguments.role} of {cluster['name']}, once, until {moment(token['expires_at'])} UTC:",
+        f"{arguments.role} of {cluster['name']}, for {admits}, until {until}:",
         "",
         f"  {token['command']}",
     ]
     if arguments.role == "node":
         lines += [
             "",
-            "or, called as the machine itself:",
+            "or, where the agent is installed already:",
             "",
             f"  helix-agent join {site.client.url} --token {token['secret']}",
         ]

@@ -9,8 +9,8 @@ from helixweb.client import NotFound
 from helixweb.client.generated import schemas
 from helixweb.command_line import exit_codes
 from helixweb.command_line.commands import plan_again, plan_studies
-from helixweb.command_line.completion_words import cluster_names, model_names
-from helixweb.command_line.output import moment, number, percent, table
+from helixweb.command_line.completion_words import cluster_names, model_names, node_names
+from helixweb.command_line.output import gain, moment, number, percent, table
 from helixweb.command_line.plan_progress import FINISHED, POLL_S
 from helixweb.command_line.plan_told import searched, show_plan, waiting_option
 from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
@@ -70,6 +70,10 @@ def _add_compute(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tensor-parallel", type=whole_number, metavar="GPUS", help="of an instance (the best)"
     )
+    without = parser.add_argument(
+        "--without", action="append", metavar="NODE", help="place no layers on this node"
+    )
+    completed_by(without, node_names)
     parser.add_argument("--start-plan", type=whole_number, help="search on from this plan")
     parser.add_argument("--survive-one-loss", action="store_true")
     waiting_option(parser)
@@ -86,6 +90,7 @@ def _compute(site: Session, arguments: argparse.Namespace) -> int:
         "method": arguments.method,
         "backend": arguments.backend,
         "tensor_parallel": arguments.tensor_parallel,
+        "rules": {"excluded_nodes": arguments.without} if arguments.without else None,
     }
     body: schemas.PlanRunRequestRequest = {
         "cluster": cluster["id"],
@@ -167,11 +172,17 @@ def _explain(site: Session, arguments: argparse.Namespace) -> int:
         left = number(answer["survival_tokens_per_s"])
         lines.append(f"Without {answer['worst_node']}, the worst to lose, {left} tokens/s are left")
     rows = [
-        (one["resource"], number(one["gain"]), number(one["replanned_tokens_per_s"]))
+        (
+            one["resource"],
+            gain(one["gain"]),
+            number(one["kept_tokens_per_s"]),
+            number(one["replanned_tokens_per_s"]),
+        )
         for one in answer["values"]
     ]
     if rows:
-        lines += ["", table(("ONE MORE", "GAIN TOKENS/S", "REPLANNED"), rows)]
+        columns = ("ONE MORE", "GAIN", "LAYERS KEPT TOKENS/S", "REPLANNED TOKENS/S")
+        lines += ["", table(columns, rows)]
     site.show(answer, "\n".join(lines))
     return exit_codes.OK
 

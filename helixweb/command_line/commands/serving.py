@@ -9,6 +9,7 @@ from helixweb.client import Malformed
 from helixweb.client.generated import schemas
 from helixweb.command_line import exit_codes
 from helixweb.command_line.completion_words import cluster_names, node_names
+from helixweb.command_line.fetches import fetched
 from helixweb.command_line.output import pairs, percent, table
 from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
 from helixweb.command_line.reporting import CommandFailed, NoSuchName
@@ -20,6 +21,7 @@ from helixweb.command_line.session import (
     run_action,
     whole_number,
 )
+from planner.units import bytes_text
 
 POLL_S = 0.5
 Options = Callable[[argparse.ArgumentParser], None]
@@ -107,7 +109,11 @@ def progress(row: schemas.Deployment) -> str:
     """How far its nodes are."""
     phases = [one["phase"] for one in row["assignments"]]
     counts = ", ".join(f"{phases.count(word)} {word}" for word in dict.fromkeys(phases))
-    return f"deployment {row['id']} {row['status']}: {counts or 'no nodes'}"
+    fetches = [one["fetch"] for one in row["assignments"] if one["fetch"] is not None]
+    needed = sum(fetch["needed_bytes"] for fetch in fetches)
+    done = sum(sum(fetch["fetched"].values()) for fetch in fetches)
+    share = f"; fetched {done / needed:.0%} of {bytes_text(needed)}" if needed else ""
+    return f"deployment {row['id']} {row['status']}: {counts or 'no nodes'}{share}"
 
 
 def _pause(site: Session, arguments: argparse.Namespace) -> int:
@@ -166,11 +172,11 @@ def _print(site: Session, row: schemas.Deployment) -> None:
     rows = [
         (
             one["node_name"], f"[{one['first']}, {one['end']})", one["phase"],
-            percent(one["loaded_ratio"]), one["message"],
+            percent(one["loaded_ratio"]), fetched(one), one["message"],
         )
         for one in row["assignments"]
     ]  # fmt: skip
-    columns = ("NODE", "LAYERS", "PHASE", "LOADED", "SAYS")
+    columns = ("NODE", "LAYERS", "PHASE", "LOADED", "FETCHED", "SAYS")
     site.show(row, pairs(told) + (f"\n\n{table(columns, rows)}" if rows else ""))
 
 

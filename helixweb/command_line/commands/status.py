@@ -4,6 +4,7 @@ import argparse
 
 from helixweb.command_line import exit_codes
 from helixweb.command_line.completion_words import cluster_names
+from helixweb.command_line.fetches import fetched
 from helixweb.command_line.output import duration, number, pairs
 from helixweb.command_line.reading import Reading, read_cluster
 from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
@@ -51,11 +52,20 @@ def _text(reading: Reading) -> str:
         rows.append(("serves", f"{model}, deployment {number_}: {deployment['status']}"))
         if deployment["message"]:
             rows.append(("says", deployment["message"]))
+        rows += [
+            ("fetches", f"{one['node_name']}: {fetched(one)}")
+            for one in deployment["assignments"]
+            if one["fetch"] is not None and one["phase"] == "loading"
+        ][:10]
     if reading.failed is not None:
         failed = reading.failed
         rows.append(
             ("failed", f"deployment {failed['id']}: {failed['message'] or 'see its nodes'}")
         )
+    if reading.reach is None:
+        rows.append(("links", "not known: the site is of an earlier release than this command"))
+    else:
+        rows += [("cut", cut["remedy"]) for cut in reading.reach["cut"][:10]]
     rows += [("ALERT", f"{one['severity']}: {one['text']}") for one in reading.alerts]
     sample = reading.sample
     if sample is not None:

@@ -3,7 +3,8 @@
 Django's handler for ASGI makes a thread for every request and a database connection in it, and
 crosses between thread and event loop at each middleware: several milliseconds, of which the API is
 asked hundreds of times a second. Here one crossing takes a request through the same middleware to
-its view. Pages, of which people open a few, go Django's way.
+its view. Pages, of which people open a few, go Django's way. Agents and coordinators have threads
+of their own, and so have imports: however many people wait, heartbeats do not.
 
 On SQLite one thread makes all lists that are quickly made. Its library lets go of Python's lock at
 each row, so threads that read at once hand it to and fro, which takes them twice as long.
@@ -25,11 +26,18 @@ from django.db.backends.signals import connection_created
 from django.http import HttpRequest
 from django.urls import ResolverMatch, set_script_prefix
 
+from helixweb.common.rest.bodies import BoundedBody, is_known
 from helixweb.common.rest.kept import KeptAnswers, version_of_database
+from helixweb.common.rest.lifespan import serve_lifespan
 
 PREFIX = "/api/v1/"
 # Requests that wait for the database, or for a plan to be read, keep nobody else waiting.
 THREADS = 16
+PROCESS_PREFIXES = (f"{PREFIX}agent/", f"{PREFIX}coordinator/")
+PROCESS_THREADS = 8
+# Reading a large file takes seconds of the interpreter that all threads share.
+IMPORT_SUFFIX = "/import/"
+IMPORT_THREADS = 2
 # Who waits longer for the one thread of lists, since some list is not so quick, gets another.
 PATIENCE_S = 0.05
 MOST_MATCHES = 1000
@@ -59,13 +67,19 @@ class _Handler(BaseHandler):
 
 
 class Application(ASGIHandler):
-    """Django's, but for what is below `PREFIX`."""
+    """Django's, but for the server's lifespan and what is below `PREFIX`."""
 
     def __init__(self) -> None:
         super().__init__()
         self._in_a_thread = _Handler()
         self._in_a_thread.load_middleware(is_async=False)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=_NAME)
+        self._process_threads = ThreadPoolExecutor(
+            PROCESS_THREADS, thread_name_prefix=f"{_NAME}-processes"
+        )
+        self._import_threads = ThreadPoolExecutor(
+            IMPORT_THREADS, thread_name_prefix=f"{_NAME}-imports"
+        )
         self._quick_thread = ThreadPoolExecutor(1, thread_name_prefix=f"{_NAME}-lists")
         self._has_quick = connection.vendor == "sqlite"
         self._quick: set[str] = set()  # paths of lists
@@ -73,10 +87,29 @@ class Application(ASGIHandler):
         connection_created.connect(_keep)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(PREFIX):
-            await self._answer_rest(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await serve_lifespan(receive, send, self._threads)
+            return
+        bounded = BoundedBody(scope, receive, is_known=lambda: self._is_known(scope))
+        await bounded.check_length()
+        if bounded.refusal is None:
+            if scope["path"].startswith(PREFIX):
+                await self._answer_rest(scope, bounded, send)
+            else:
+                await super().__call__(scope, bounded, send)
+        if bounded.refusal is not None:
+            await self.send_response(bounded.refusal, send)
+
+    async def _is_known(self, scope: Scope) -> bool:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads_for(scope), is_known, scope)
+
+    def _threads_for(self, scope: Scope) -> ThreadPoolExecutor:
+        if scope["path"].startswith(PROCESS_PREFIXES):
+            return self._process_threads
+        if scope["method"] == "POST" and scope["path"].endswith(IMPORT_SUFFIX):
+            return self._import_threads
+        return self._threads
 
     async def _answer_rest(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -109,7 +142,7 @@ class Application(ASGIHandler):
                     raise
             finally:
                 patience.cancel()
-        response = await loop.run_in_executor(self._threads, self._respond, scope, body)
+        response = await loop.run_in_executor(self._threads_for(scope), self._respond, scope, body)
         if self._has_quick and getattr(response, "is_quick", False):
             self._quick.add(scope["path"])
         return response

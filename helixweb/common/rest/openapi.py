@@ -7,6 +7,7 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 
+import helixweb.common.schema  # noqa: F401 - registers the scheme of API keys
 from helixweb.common.rest import idempotency
 from helixweb.common.rest.batches import documented_batch
 from helixweb.common.rest.lists import FIELDS, shown_fields

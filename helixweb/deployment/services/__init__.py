@@ -18,13 +18,17 @@ from helixweb.deployment.services.desired import (
 from helixweb.deployment.services.draining import drain, follow_drains, take_in
 from helixweb.deployment.services.observing import record_heartbeat, record_report
 from helixweb.deployment.services.obstacles import find_obstacles
+from helixweb.deployment.services.outages import Outage, outage_of
 from helixweb.deployment.services.pausing import pause, resume
-from helixweb.deployment.services.repairing import accept, dismiss, repair
+from helixweb.deployment.services.pinning import may_mix_versions
+from helixweb.deployment.services.repairing import accept, dismiss, repair, shown_repair
 from helixweb.deployment.services.rolling_back import deployment_before, roll_back
+from helixweb.deployment.services.weight_peers import weight_peers
 from helixweb.deployment.weighing import follow_links, hold_weights
 
 __all__ = [
     "DeployRefused",
+    "Outage",
     "accept",
     "admit",
     "coordinator_desired",
@@ -40,7 +44,9 @@ __all__ = [
     "follow_links",
     "goes_on",
     "hold_weights",
+    "may_mix_versions",
     "options_kept",
+    "outage_of",
     "pause",
     "record_heartbeat",
     "record_report",
@@ -48,7 +54,9 @@ __all__ = [
     "resume",
     "roll_back",
     "service_key",
+    "shown_repair",
     "stop",
     "take_identity",
     "take_in",
+    "weight_peers",
 ]

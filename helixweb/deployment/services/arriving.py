@@ -10,19 +10,25 @@ from helixweb.inventory.services import register, update_identity
 from runtime.protocol.control import AgentIdentity, RegisterReply, RegisterRequest
 
 
-def admit(request: RegisterRequest, *, now: datetime) -> RegisterReply:
+def admit(request: RegisterRequest, *, now: datetime, from_this_machine: bool) -> RegisterReply:
     """Register a process; if it served before and moved, what is deployed follows.
 
     Raises what inventory's `register` raises.
     """
     with transaction.atomic():
-        registration = register(request, now)
+        registration = register(request, now, from_this_machine=from_this_machine)
         follow_addresses(registration.row.cluster, now=now)
     return registration.reply
 
 
-def take_identity(process: Node | Coordinator, identity: AgentIdentity, *, now: datetime) -> None:
+def take_identity(
+    process: Node | Coordinator,
+    identity: AgentIdentity,
+    *,
+    now: datetime,
+    from_this_machine: bool,
+) -> None:
     """Note what a restarted process says of itself, and have its deployment follow."""
     with transaction.atomic():
-        row = update_identity(process, identity, now)
+        row = update_identity(process, identity, now, from_this_machine=from_this_machine)
         follow_addresses(row.cluster, now=now)

@@ -21,11 +21,12 @@ from helixweb.deployment.services.change_lines import (
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.deployment.services.orders import make_orders
+from helixweb.deployment.services.pinning import pin_checkpoint
 from helixweb.inventory.models import Cluster, Coordinator, Node
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan
 from planner.domain.instance import instance_nodes
-from runtime.protocol.control import Phase
+from runtime.protocol.phases import Phase
 
 
 class DeployRefused(APIException):
@@ -46,14 +47,17 @@ def deploy(
     options: DeployOptions,
     now: datetime,
     seen_generation: int | None = None,
+    pinned_checkpoint: str = "",
 ) -> Deployment:
     """Make `plan` what its cluster shall run; whatever ran there before is superseded.
 
     If both can run side by side, that one serves on until this one is up; paused, this one is, too.
+    `pinned_checkpoint`: the model's commit, if it is known; otherwise it is looked up.
 
     `seen_generation` is the cluster's when the person decided (None: whatever it is now). Raises
     DeployRefused with every obstacle, or when the generation is another one by now.
     """
+    pinned_checkpoint = pinned_checkpoint or _pin(plan)  # before the lock: a hub can be slow
     with transaction.atomic():
         _hold(plan.cluster_id)
         obstacles = find_obstacles(plan, now=now, options=options)
@@ -62,7 +66,7 @@ def deploy(
         live = Deployment.objects.filter(cluster=plan.cluster, status__in=LIVE).first()
         if seen_generation not in (None, current_generation(plan.cluster_id)):
             raise DeployRefused(_changed_meanwhile(plan.cluster, live))
-        followed = _followed(live, plan, options)
+        followed = _followed(live, plan, options, pinned_checkpoint=pinned_checkpoint)
         if live is not None:
             _supersede(live, now=now)
         deployment = Deployment.objects.create(
@@ -71,6 +75,7 @@ def deploy(
             model=plan.model,
             model_name=plan.model.name,
             checkpoint=plan.model.checkpoint,
+            pinned_checkpoint=pinned_checkpoint,
             generation=current_generation(plan.cluster_id) + 1,
             page_tokens=options.page_tokens,
             max_batch_tokens=options.max_batch_tokens,
@@ -198,10 +203,22 @@ def _hold(cluster_id: int) -> None:
     Cluster.objects.select_for_update(no_key=True).only("pk").filter(pk=cluster_id).first()
 
 
-def _followed(live: Deployment | None, plan: Plan, options: DeployOptions) -> int | None:
+def _pin(plan: Plan) -> str:
+    """That of what serves the same model now, whose requests go on; else the newest commit."""
+    live = Deployment.objects.filter(cluster=plan.cluster_id, status__in=SERVING).first()
+    if live is not None and live.pinned_checkpoint and goes_on(live, plan):
+        return live.pinned_checkpoint
+    return pin_checkpoint(plan.model.checkpoint)
+
+
+def _followed(
+    live: Deployment | None, plan: Plan, options: DeployOptions, *, pinned_checkpoint: str
+) -> int | None:
     """The generation whose requests go on until a deployment of `plan` is up: it must make the same
     tokens, in pages of the same size."""
     if live is None or live.status not in SERVING or not goes_on(live, plan):
+        return None
+    if live.pinned_checkpoint != pinned_checkpoint:
         return None
     return live.generation if live.page_tokens == options.page_tokens else None
 
@@ -274,7 +291,8 @@ def _processes(cluster: Cluster) -> tuple[dict[str, Node], list[Coordinator]]:
     """Those that have joined, and so have an address."""
     joined = Node.objects.filter(cluster=cluster, joined_at__isnull=False)
     nodes = {node.name: node for node in joined}
-    return nodes, list(Coordinator.objects.filter(cluster=cluster))
+    coordinators = Coordinator.objects.filter(cluster=cluster, joined_at__isnull=False)
+    return nodes, list(coordinators)
 
 
 def _write_orders(deployment: Deployment, *, now: datetime) -> None:

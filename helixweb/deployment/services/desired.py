@@ -16,6 +16,7 @@ from helixweb.deployment.services.draining import draining_names, is_let_go
 from helixweb.deployment.services.instance_orders import assigned, served
 from helixweb.deployment.services.orders import weights_among, with_peers
 from helixweb.inventory.models import Coordinator, Node
+from helixweb.inventory.services import standing_looks
 from runtime.protocol.control import (
     CoordinatorDesired,
     DesiredState,
@@ -31,14 +32,22 @@ def current_generation(cluster_id: int) -> int:
     return newest["generation__max"] or 0
 
 
-def desired_state(node: Node) -> DesiredState:
+def desired_state(node: Node, *, takes_looks: bool = False) -> DesiredState:
+    """What the node must run, and for an agent that takes them the checkpoints to look at."""
+    to_run = _to_run(node)
+    if not takes_looks:
+        return to_run
+    return to_run.model_copy(update={"looks": standing_looks(node, now=timezone.now())})
+
+
+def _to_run(node: Node) -> DesiredState:
     """The node's assignment in the cluster's deployment, or to hold nothing, as when it is drained.
 
     What it ran before goes on until the coordinator retires it, if a deployment follows another; on
     a node without an assignment no longer than the change takes, should the coordinator have been
     restarted and know nothing of what went before.
     """
-    deployment = _newest(node.cluster_id)
+    deployment = newest_deployment(node.cluster_id)
     if deployment is None:
         return DesiredState(generation=0)
     if deployment.status not in SERVING or is_let_go(node):
@@ -65,7 +74,7 @@ def desired_state(node: Node) -> DesiredState:
 
 def coordinator_desired(coordinator: Coordinator) -> CoordinatorDesired:
     """The plan to serve, and every key that opens the endpoint."""
-    deployment = _newest(coordinator.cluster_id)
+    deployment = newest_deployment(coordinator.cluster_id)
     plan = None
     if deployment is not None and deployment.status in SERVING:
         plan = ServingPlan.model_validate(deployment.serving_plan)
@@ -110,5 +119,6 @@ def service_key(coordinator: Coordinator) -> str:
     return f"hlx_{digest.hexdigest()}"
 
 
-def _newest(cluster_id: int) -> Deployment | None:
+def newest_deployment(cluster_id: int) -> Deployment | None:
+    """The one that the processes of the cluster follow, ended or not."""
     return Deployment.objects.filter(cluster=cluster_id).order_by("-generation").first()

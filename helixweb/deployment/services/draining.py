@@ -24,7 +24,8 @@ from helixweb.deployment.pushing import wake_coordinator, wake_node
 from helixweb.inventory.models import Change, Node
 from helixweb.inventory.services.change_log import record
 from helixweb.inventory.services.joining import announce
-from runtime.protocol.control import DrainProgress, ObservedState, Phase
+from runtime.protocol.control import DrainProgress, ObservedState
+from runtime.protocol.phases import Phase
 
 _TOLD = TypeAdapter(dict[str, DrainProgress])
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from helixweb.deployment.models import Deployment, NodeAssignment
 from helixweb.deployment.options import is_url
 from helixweb.inventory.models import Node
+from planner.capacity import kv_room_token_layers
 from planner.domain.instance import PlannedInstance
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
@@ -24,8 +25,11 @@ from runtime.protocol.instance_orders import (
     ServedInstance,
     instance_url,
 )
+from runtime.protocol.vllm_flags import parse_vllm_flags
 
-_ASSIGNED = ("name", "backend", "model_name", "checkpoint", "gpus", "max_context_tokens")
+_ASSIGNED = (
+    "name", "backend", "model_name", "checkpoint", "gpus", "max_context_tokens", "vllm_flags",
+)  # fmt: skip
 
 
 def instance_orders(deployment: Deployment, plan: Plan) -> dict[str, list[dict[str, Any]]]:
@@ -68,6 +72,7 @@ def _order(deployment: Deployment, one: PlannedInstance, *, backend: str) -> dic
         "checkpoint": deployment.checkpoint,
         "gpus": list(one.gpus),
         "max_context_tokens": deployment.max_context_tokens,
+        "vllm_flags": list(parse_vllm_flags(deployment.model.vllm_flags)),
         "kv_room_tokens": one.kv_room_tokens,
         "prefill": list(one.times.prefill),
         "decode": list(one.times.decode),
@@ -78,7 +83,10 @@ def assigned(orders: Iterable[dict[str, Any]], node: Node) -> tuple[AssignedInst
     """What the node's agent shall run: all but servers of somebody else."""
     key = instance_key(node)
     return tuple(
-        AssignedInstance(**{name: order[name] for name in _ASSIGNED}, api_key=key)
+        AssignedInstance(
+            **{name: order[name] for name in _ASSIGNED if name in order},  # older rows lack flags
+            api_key=key,
+        )
         for order in orders
         if order["backend"] != "url"
     )
@@ -115,6 +123,7 @@ def _served(order: dict[str, Any], node: str, *, url: str, api_key: str = "") ->
         lists_model=not is_transformers,
         has_metrics=not is_transformers,
         tells_usage=order["backend"] in ("helix", "vllm"),
+        takes_cache_salt=order["backend"] in ("helix", "vllm"),
     )
 
 
@@ -131,19 +140,7 @@ def pipelines_room_tokens(plan: Plan, problem: Problem) -> int:
     room = [0.0] * plan.num_layers
     for name, held in plan.placement.layers.items():
         if name not in nodes:
-            capacity = problem.profile_of(name).kv_capacity_token_layers[len(held) - 1]
+            capacity = kv_room_token_layers(problem, name, held)
             for layer in range(held.first, held.end):
                 room[layer] += capacity / len(held)
     return max(1, int(min(room)))
-
-
-def pipelines_tokens_per_s(plan: Plan) -> float | None:
-    """Output tokens/s that were forecast of the pipelines beside the instances."""
-    choice = plan.method_choice
-    if choice is None:
-        return None
-    of_all = next(
-        (one.output_tokens_per_s for one in choice.candidates if one.method == choice.chosen), None
-    )
-    rest = (of_all or 0.0) - sum(one.output_tokens_per_s for one in plan.instances)
-    return rest if rest > 0 else None

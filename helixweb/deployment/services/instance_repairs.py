@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 
 from helixweb.deployment.models import Deployment
 from helixweb.deployment.options import DeployOptions, is_url
-from helixweb.deployment.services.instance_orders import pipelines_tokens_per_s
+from helixweb.planning.expected import pipelines_tokens_per_s
 from helixweb.planning.models import Plan
 from helixweb.planning.options import options_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain import plan as domain
 from planner.domain.errors import PlannerError
 from planner.domain.instance import PlanMethod, instance_nodes
-from planner.domain.placement import Placement
 from planner.placers.budgeted_moves import moved_layers
 from planner.plan_options import PlanOptions
 from planner.replan import unmoved_tokens_per_s
@@ -66,7 +65,7 @@ def search_options(plan: Plan) -> PlanOptions:
 def answer_of(before: Plan, after: Plan, *, lost: Collection[str]) -> Answer:
     """What `after` brings where `before` has lost these nodes."""
     old, new = stored_plan(before), stored_plan(after)
-    moved = moved_layers(_without(old.placement, lost), new.placement)
+    moved = moved_layers(old.placement.without(lost), new.placement)
     return Answer(
         unmoved_tokens_per_s=_left_of_instances(old, lost) + _left_of_pipelines(before, old, lost),
         tokens_per_s=_left_of_instances(new, ()) + _pipelines_rate(new),
@@ -98,14 +97,14 @@ def _left_of_pipelines(row: Plan, plan: domain.Plan, lost: Collection[str]) -> f
     rate, running = _pipelines_rate(plan), instance_nodes(plan.instances)
     if rate == 0.0 or not set(lost) & (plan.placement.layers.keys() - running):
         return rate
-    problem, stages = stored_problem(row), _without(plan.placement, running)
+    problem, stages = stored_problem(row), plan.placement.without(running)
     options = replace(search_options(row), method="pipelines").for_flow
     rules = replace(options.rules, excluded_nodes=options.rules.excluded_nodes | running)
     try:
         whole, left = (
             unmoved_tokens_per_s(
                 problem,
-                _without(stages, gone),
+                stages.without(gone),
                 options=replace(
                     options, rules=replace(rules, excluded_nodes=rules.excluded_nodes | set(gone))
                 ),
@@ -115,9 +114,3 @@ def _left_of_pipelines(row: Plan, plan: domain.Plan, lost: Collection[str]) -> f
     except PlannerError:
         return 0.0  # without these nodes the model fits into no pipeline
     return rate * left / whole if whole > 0 else 0.0
-
-
-def _without(placement: Placement, nodes: Collection[str]) -> Placement:
-    layers = {name: held for name, held in placement.layers.items() if name not in nodes}
-    kept = tuple(names for names in placement.components if names <= layers.keys())
-    return Placement(layers=layers, components=kept if len(kept) > 1 else ())

@@ -20,7 +20,8 @@ def book_spending(coordinator: Coordinator, report: CoordinatorReport, *, now: d
     known = _told_before(coordinator)
     there = Q(cluster__isnull=True) | Q(cluster=coordinator.cluster_id)
     news = {key: told for key, told in report.keys.items() if told != known.get(key, NOTHING)}
-    for row in ApiKey.objects.filter(there, key__in=news).only("pk", "key"):
+    # In order: two coordinators that book the same keys at once must not wait for each other.
+    for row in ApiKey.objects.filter(there, key__in=news).only("pk", "key").order_by("pk"):
         told, before = news[row.key], known.get(row.key, NOTHING)
         if told.requests < before.requests or told.prompt_tokens < before.prompt_tokens:
             before = NOTHING

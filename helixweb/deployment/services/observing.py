@@ -17,6 +17,7 @@ from helixweb.deployment.models import (
     Status,
 )
 from helixweb.deployment.pushing import wake_coordinator
+from helixweb.deployment.repair_task import repair_after_commit
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.draining import follow_drains, note_empty
 from helixweb.deployment.services.key_spending import book_spending
@@ -24,10 +25,21 @@ from helixweb.deployment.services.taking_over import follow_change
 from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received
 from helixweb.inventory.models import Coordinator, Node
-from helixweb.inventory.services import record_left, record_seen
-from runtime.protocol.control import CoordinatorReport, Heartbeat, Phase, StageStats
+from helixweb.inventory.services import record_left, record_looks, record_seen
+from runtime.protocol.control import CoordinatorReport, Heartbeat, StageStats
+from runtime.protocol.phases import Phase
 
 MESSAGE_LENGTH = 2000
+# Fields of a report that a deployment's status and page depend on; they seldom change.
+_STANDING = (
+    "generation",
+    "serving",
+    "message",
+    "refused_generation",
+    "coming_generation",
+    "lost_nodes",
+    "paused",
+)
 
 
 def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
@@ -42,6 +54,8 @@ def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
             record_left(node, now)
         else:
             record_seen(node, now)
+        if heartbeat.looked:
+            record_looks(node, heartbeat.looked)
         generation, assignment = _assignment(node)
         if observed.generation == generation:
             note_empty(node, observed, now=now)
@@ -73,16 +87,22 @@ def _assignment(node: Node) -> tuple[int, NodeAssignment | None]:
 
 
 def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: datetime) -> int:
-    """Keep the newest report, and tell whoever makes metrics of it and of other coordinators'.
+    """Store the newest report, and notify what makes metrics of the reports of all coordinators.
 
-    Returns the generation the coordinator shall be at.
+    Returns the generation that the coordinator must be at. What changes the status of a deployment,
+    such as a lost stage, is concluded at once and pushed to its page.
     """
+    rows = LatestReport.objects.filter(coordinator=coordinator)
     with transaction.atomic():
+        before = rows.values_list(*(f"report__{field}" for field in _STANDING)).first()
         record_seen(coordinator, now)
         book_spending(coordinator, report, now=now)
         LatestReport.objects.update_or_create(
             coordinator=coordinator,
-            defaults={"report": report.model_dump(mode="json", exclude={"traces"}), "at": now},
+            defaults={
+                "report": report.model_dump(mode="json", exclude={"traces", "reach"}),
+                "at": now,
+            },
         )
         joint = with_others(coordinator, report, now=now)
         report_received.send(
@@ -94,13 +114,19 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
         )
         follow_change(coordinator.cluster_id, joint, now=now)
         follow_drains(now=now, cluster_id=coordinator.cluster_id)
-    if report.refused_generation is not None:
-        refused = Deployment.objects.filter(
-            cluster=coordinator.cluster_id, generation=report.refused_generation, status__in=SERVING
-        )
-        for deployment_id in refused.values_list("pk", flat=True):
-            settle(deployment_id, now=now)
+    is_news = before != _standing(report)
+    if is_news or report.lost_nodes or report.refused_generation is not None:
+        serving = Deployment.objects.filter(cluster=coordinator.cluster_id, status__in=SERVING)
+        for deployment in serving.defer("serving_plan"):
+            settle(deployment.pk, now=now)
+            if is_news:
+                events.emit(deployment.topic, "deployment", {"deployment": deployment.pk})
+                repair_after_commit(deployment.pk)
     return current_generation(coordinator.cluster_id)
+
+
+def _standing(report: CoordinatorReport) -> tuple[Any, ...]:
+    return tuple(getattr(report, field) for field in _STANDING)
 
 
 def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) -> bool:
@@ -122,6 +148,7 @@ def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) ->
         message=message,
         loaded_ratio=observed.loaded_ratio,
         stats=stats,
+        weights=observed.weights.model_dump(mode="json") if observed.weights else {},
         observed_instances=instances,
         updated_at=now,
     )

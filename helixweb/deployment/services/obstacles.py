@@ -13,9 +13,11 @@ from helixweb.deployment.services.instance_orders import instance_trouble
 from helixweb.deployment.tensor_parallel import obstacles_to_ranks, ranks_of
 from helixweb.inventory.models import Node, NodeState
 from helixweb.inventory.node_list import in_state
+from helixweb.inventory.services import cut_pairs, parties
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan
 from planner.domain import plan as domain
+from planner.domain.cluster import SINK, SOURCE
 from planner.domain.instance import instance_nodes
 
 
@@ -48,6 +50,21 @@ def _obstacles_to_instances(
             "A backend is named for node %(name)s, which runs no instance in this plan; leave it "
             "out."
         ) % {"name": name}
+
+
+def _obstacles_between(cluster_id: int, stored: domain.Plan, *, now: datetime) -> Iterator[str]:
+    """Pairs that the plan has send to each other, and of which one does not reach the other."""
+    weights = stored.routing_weights
+    found = parties(
+        cluster_id, now=now, names=stored.placement.layers.keys() - instance_nodes(stored.instances)
+    )
+    coordinators = {party.name for party in found if party.is_coordinator}
+    for cut in cut_pairs(found):
+        targets = weights.get(cut.source, {})
+        # The last stage sends every token to the first one.
+        closes = SINK in targets and cut.target in weights.get(SOURCE, {})
+        if closes or cut.target in targets or coordinators & {cut.source, cut.target}:
+            yield cut.remedy
 
 
 def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[str]:
@@ -133,6 +150,7 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
         model=model,
         hardware={name: hardware.get(name) for name in stored.placement.layers},
     )
+    yield from _obstacles_between(plan.cluster_id, stored, now=now)
     coordinator = next(iter(coordinators_of(plan.cluster_id, now=now)), None)
     if coordinator is None:
         yield _("No coordinator has joined; run its join command from the cluster's page.")

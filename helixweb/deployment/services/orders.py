@@ -1,5 +1,6 @@
 """What a generation tells the processes, put together from a plan and the inventory."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,15 +9,15 @@ from helixweb.deployment.models import Deployment
 from helixweb.deployment.services.instance_orders import (
     instance_orders,
     pipelines_room_tokens,
-    pipelines_tokens_per_s,
 )
 from helixweb.inventory.models import Coordinator, Node
+from helixweb.planning.expected import pipelines_tokens_per_s
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.errors import InvalidProblem
 from planner.domain.layer_times import LayerTimes
-from planner.domain.placement import LayerRange, Placement
-from planner.domain.plan import Plan
+from planner.domain.placement import LayerRange
 from planner.domain.problem import Problem
+from planner.domain.profile import ComputeProfile
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.timing import derived_layer_times
 from runtime.protocol.control import PeerAddress, ServingPlan, StageAssignment
@@ -56,10 +57,10 @@ def make_orders(
         deployment_id=deployment.pk,
         generation=deployment.generation,
         model_name=deployment.model_name,
-        checkpoint=deployment.checkpoint,
+        checkpoint=deployment.stage_checkpoint,
         num_layers=plan.num_layers,
         partial_inference=plan.partial_inference,
-        placement=_stages_only(plan, stages),
+        placement=plan.placement.without(plan.placement.layers.keys() - stages.keys()),
         routing_weights=weights_among(stages, plan.routing_weights),
         workload=problem.workload,
         max_context_tokens=deployment.max_context_tokens,
@@ -82,7 +83,7 @@ def make_orders(
             deployment_id=deployment.pk,
             generation=deployment.generation,
             model_name=deployment.model_name,
-            checkpoint=deployment.checkpoint,
+            checkpoint=deployment.stage_checkpoint,
             first=plan.placement.layers[name].first,
             end=plan.placement.layers[name].end,
             num_layers=plan.num_layers,
@@ -91,6 +92,7 @@ def make_orders(
             max_context_tokens=deployment.max_context_tokens,
             tensor_parallel=deployment.ranks_of(name),
             layer_times=times_of[problem.profile_of(name).name],
+            reserve_bytes=_reserve_bytes(problem.profile_of(name)),
             peers=(),
         )
         for name in used
@@ -101,14 +103,6 @@ def make_orders(
         coordinator_peers=tuple(_peer(row.peer, row) for row in coordinators),
         instances=instances,
     )
-
-
-def _stages_only(plan: Plan, stages: Mapping[str, LayerRange]) -> Placement:
-    """The placement without the nodes that run instances, each a component of its own."""
-    if len(stages) == len(plan.placement.layers):
-        return plan.placement
-    kept = tuple(names for names in plan.placement.components if names <= stages.keys())
-    return Placement(layers=stages, components=kept if len(kept) > 1 else ())
 
 
 def weights_among(
@@ -132,6 +126,10 @@ def _layer_times(problem: Problem) -> dict[str, LayerTimes | None]:
         except InvalidProblem:
             found[name] = None
     return found
+
+
+def _reserve_bytes(profile: ComputeProfile) -> int:
+    return 0 if profile.memory is None else math.ceil(profile.memory.reserve_bytes)
 
 
 def with_peers(

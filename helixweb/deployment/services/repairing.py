@@ -2,24 +2,36 @@
 
 Requests go around what is lost at once (the coordinator's doing); this is about the layers. As the
 cluster's policy has it, a better placement is deployed, offered to a person, or not looked for.
-Level-triggered by beat: asked again, it goes on from the row that is there.
+Level-triggered, by reports of lost stages, by the end of a search and by beat: asked again, it goes
+on from the row that is there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from helixweb.common import events
 from helixweb.common.problems import Conflict
 from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
-from helixweb.deployment.coordinators import online_ids
-from helixweb.deployment.models import OPEN, SERVING, Deployment, LatestReport, Repair, Status
+from helixweb.deployment.coordinators import lost_stages, online_ids
+from helixweb.deployment.models import (
+    OPEN,
+    SERVING,
+    Deployment,
+    LatestReport,
+    NodeAssignment,
+    Repair,
+    Status,
+)
+from helixweb.deployment.repair_task import repair_after_commit
 from helixweb.deployment.services.change_lines import record_dismissed
 from helixweb.deployment.services.deploying import DeployRefused, deploy
 from helixweb.deployment.services.draining import draining_names, is_held_up
@@ -33,16 +45,23 @@ from helixweb.deployment.services.instance_repairs import (
     started_by_agents,
 )
 from helixweb.inventory.models import Node, NodeState, Replanning
+from helixweb.inventory.node_list import in_state
 from helixweb.inventory.services import was_told_to_end
 from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.services import adopt_point, start_plan_run, start_replan
 from helixweb.planning.stored import stored_plan, stored_problem
+from planner.domain import plan as domain
 from planner.domain.errors import PlannerError
+from planner.domain.instance import instance_nodes
+from planner.routers.leading_past import leads_past
+from runtime.protocol.phases import Phase
 
 State = Repair.State
 # A process that is started again by its supervisor is back within this.
 WAITS_S = 5.0
 SEARCH_S = 3.5  # with its queue and what is stored, a plan is there within five
+# While nothing serves, requests wait for the search.
+SHORT_SEARCH_S = 1.0
 # A placement that gains less is not worth that requests wait for layers to load.
 LEAST_GAIN = 1.05
 # Of answers with nearly the most flow, the one that loads the fewest bytes.
@@ -79,9 +98,14 @@ def repair(deployment_id: int, *, now: datetime) -> None:
     if policy == Replanning.NEVER or not changed:
         return
     if row is None:
-        _notice(deployment, changed, now=now)
-    elif row.state == State.WAITING and _is_due(row, now=now):
-        _search(deployment, row)
+        row = _notice(deployment, changed, now=now)
+    if row is None:
+        return
+    if row.state == State.WAITING:
+        is_out = bool(stops_service(deployment, row.lost, now=now))
+        if _is_due(row, waits_s=0.0 if is_out else WAITS_S, now=now):
+            seconds = min(SHORT_SEARCH_S, SEARCH_S) if is_out else SEARCH_S
+            _search(deployment, row, seconds=seconds)
     elif row.state == State.COMPUTING:
         _conclude(deployment, row, policy=policy, now=now)
 
@@ -111,6 +135,15 @@ def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
         lost=tuple(sorted(lost | silent)),
         added=tuple(sorted(online - counted)),
     )
+
+
+def shown_repair(deployment: Deployment, *, now: datetime) -> Repair | None:
+    """The newest repair that users should see: it does not wait, and is about what is still so."""
+    hidden = {State.WAITING, State.OVERTAKEN}
+    row = deployment.repairs.exclude(state__in=hidden).select_related("run").first()
+    if row is None or not _is_about(row, changes_of(deployment, now=now)):
+        return None
+    return row
 
 
 def accept(row: Repair, *, user: Any, now: datetime) -> Deployment:
@@ -162,11 +195,35 @@ def _is_about(row: Repair, changed: Changed) -> bool:
     return (tuple(row.lost), tuple(row.added)) == (changed.lost, changed.added)
 
 
-def _is_due(row: Repair, *, now: datetime) -> bool:
-    """An agent that says that it ends is noticed at once, and may be only restarted: it has the
-    time, too, after which one that says nothing is missed."""
+def stops_service(
+    deployment: Deployment, lost: Collection[str], *, now: datetime
+) -> frozenset[str]:
+    """Those of the `lost` nodes without which nothing serves the deployment; none if it is served.
+
+    While only the agent of a node is silent, its stage may serve on: coordinators know.
+    """
+    plan = stored_plan(deployment.plan)
+    known = lost_stages(deployment.cluster_id, deployment.generation, now=now)
+    gone = (known | instance_nodes(plan.instances)).intersection(lost)
+    return gone if gone and not is_served(plan, without=gone) else frozenset()
+
+
+def is_served(plan: domain.Plan, *, without: Collection[str]) -> bool:
+    """Whether requests find a way around these nodes: a pipeline of the plan, or an instance."""
+    running = instance_nodes(plan.instances)
+    if running - set(without):
+        return True
+    return leads_past(running.union(without), weights=plan.routing_weights)
+
+
+def _is_due(row: Repair, *, waits_s: float, now: datetime) -> bool:
+    """Whether the change has lasted `waits_s`.
+
+    An agent that says that it ends is noticed at once, and may be only restarted: it has the time,
+    too, after which one that says nothing is missed.
+    """
     waited = now - row.noticed_at
-    if waited < timedelta(seconds=WAITS_S):
+    if waited < timedelta(seconds=waits_s):
         return False
     missed_after = timedelta(seconds=settings.HELIX_NODE_LOST_AFTER_S)
     return waited >= timedelta(seconds=WAITS_S) + missed_after or not was_told_to_end(
@@ -174,22 +231,43 @@ def _is_due(row: Repair, *, now: datetime) -> bool:
     )
 
 
-def _notice(deployment: Deployment, changed: Changed, *, now: datetime) -> None:
-    """Unless this very change was dealt with before."""
+def _is_back_soon(row: Repair, *, now: datetime) -> bool:
+    """Whether to wait before layers are moved, since the agent of a lost node may start its stage
+    again: it has `WAITS_S` for that, if it was heard of after the loss."""
+    lost = NodeAssignment.objects.filter(deployment=row.deployment_id, node_name__in=row.lost)
+    answers = Q(node__last_seen_at__gt=row.noticed_at) | ~Q(phase=Phase.READY.value)
+    is_heard = lost.filter(
+        answers, node__in=Node.objects.filter(in_state(NodeState.ONLINE, now=now))
+    )
+    waits_s = WAITS_S if is_heard.exists() else settings.HELIX_HEARTBEAT_INTERVAL_S
+    if _is_due(row, waits_s=waits_s, now=now):
+        return False
+    left_s = waits_s - (now - row.noticed_at).total_seconds()
+    if left_s > 0:  # else beat looks again
+        repair_after_commit(row.deployment_id, after_s=left_s)
+    return True
+
+
+def _notice(deployment: Deployment, changed: Changed, *, now: datetime) -> Repair | None:
+    """The row of this very change; None if it was dealt with before."""
     for before in deployment.repairs.exclude(state=State.OVERTAKEN):
         if _is_about(before, changed):
-            return
+            return None
     row = Repair(deployment=deployment, lost=changed.lost, added=changed.added, noticed_at=now)
     Repair.objects.bulk_create([row], ignore_conflicts=True)  # another worker may be first
+    kept = deployment.repairs.filter(state=State.WAITING).first()
+    return kept if kept is not None and _is_about(kept, changed) else None
 
 
-def _search(deployment: Deployment, row: Repair) -> None:
+def _search(
+    deployment: Deployment, row: Repair, *, seconds: float, of: State = State.WAITING
+) -> None:
     away = _away(deployment, row)
-    options = _options(deployment.plan, without=away)
-    waiting = Repair.objects.filter(pk=row.pk, state=State.WAITING)
+    options = _options(deployment.plan, without=away, seconds=seconds)
+    same = Repair.objects.filter(pk=row.pk, state=of, run=row.run_id)
     try:
         with transaction.atomic():
-            if not waiting.update(state=State.COMPUTING, left_out=sorted(away)):
+            if not same.update(state=State.COMPUTING, left_out=sorted(away)):
                 return  # another worker was first
             run = _start(deployment.plan, options)
             Repair.objects.filter(pk=row.pk).update(run=run)
@@ -226,12 +304,12 @@ def _away(deployment: Deployment, row: Repair) -> frozenset[str]:
     return frozenset(known - here)
 
 
-def _options(plan: Plan, *, without: frozenset[str]) -> Any:
+def _options(plan: Plan, *, without: frozenset[str], seconds: float) -> Any:
     before = search_options(plan)
     by_person = before.rules.excluded_nodes - _left_out(plan)
     rules = replace(before.rules, excluded_nodes=by_person | without)
     wanted = before if has_instances(plan) else before.for_flow
-    return replace(wanted, rules=rules, time_limit_s=SEARCH_S)
+    return replace(wanted, rules=rules, time_limit_s=seconds)
 
 
 def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime) -> None:
@@ -240,6 +318,9 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
         _end(row, State.FAILED, why=gettext_noop("Its search was deleted."))
         return
     if not run.is_finished:
+        return
+    if run.status == PlanRun.Status.FAILED and run.options["time_limit_s"] < SEARCH_S:
+        _search(deployment, row, seconds=SEARCH_S, of=State.COMPUTING)
         return
     if run.status != PlanRun.Status.SUCCEEDED:
         _end(row, State.FAILED, why=run.error or gettext_noop("The search was cancelled."))
@@ -258,6 +339,8 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
     # Requests may need other routes to leave a node, if no layers have to move for them.
     if not gains and not (flow > 0 and is_held_up(deployment.cluster_id, row.lost)):
         _end(row, State.NEEDLESS, why="")
+        return
+    if policy == Replanning.AUTOMATIC and unmoved <= 0 and _is_back_soon(row, now=now):
         return
     # All or nothing: should the worker die meanwhile, the next one does it.
     with transaction.atomic():
@@ -328,7 +411,10 @@ def _deploy(row: Repair, *, user: Any, now: datetime) -> Deployment:
 
 
 def _end(row: Repair, state: State, *, why: str) -> None:
-    Repair.objects.filter(pk=row.pk, state__in=OPEN).update(state=state, why=why)
+    with transaction.atomic():
+        if Repair.objects.filter(pk=row.pk, state__in=OPEN).update(state=state, why=why):
+            deployment = row.deployment
+            events.emit(deployment.topic, "deployment", {"deployment": deployment.pk})
 
 
 def _not_offered(row: Repair) -> str:

@@ -23,7 +23,7 @@ def deployment_before(deployment: Deployment) -> Deployment | None:
 
 
 def roll_back(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
-    """Deploy anew what served before, with its options.
+    """Deploy what served before again, with its options and the same version of the model.
 
     Raises DeployRefused as `deploy`; also when this one does not run any more, or was the first.
     """
@@ -38,10 +38,12 @@ def roll_back(deployment: Deployment, *, user: Any, now: datetime) -> Deployment
             _("No deployment served on this cluster before deployment %(id)s; deploy another plan.")
             % {"id": deployment.pk}
         )
+    is_same_model = before.plan.model.checkpoint == before.checkpoint
     return deploy(
         before.plan,
         user=user,
         options=DeployOptions.of(before),
         now=now,
         seen_generation=deployment.generation,
+        pinned_checkpoint=before.pinned_checkpoint if is_same_model else "",
     )

@@ -9,10 +9,12 @@ from django.utils import timezone
 from helixweb.charts.chart import Chart
 from helixweb.deployment import node_stages, profiling
 from helixweb.deployment.instance_view import InstancesView, instances_view
+from helixweb.deployment.measuring_view import MeasuringView, measuring_view
 from helixweb.deployment.models import Drain, PhaseChange, Profiling
 from helixweb.deployment.node_log_page import LogView, log_view
 from helixweb.deployment.node_stages import NodeStage
-from helixweb.inventory.models import LanguageModel, Node
+from helixweb.inventory.models import Cluster, LanguageModel, Node
+from helixweb.inventory.stale_profiles import StaleProfile, stale_profiles
 
 register = template.Library()
 
@@ -44,6 +46,18 @@ def drain_of(node: Node) -> Drain | None:
 def profiling_of(node: Node) -> Profiling | None:
     """The newest order to measure it."""
     return profiling.profiling_of(node)
+
+
+@register.simple_tag
+def measuring_of(cluster: Cluster) -> MeasuringView:
+    """How far the measurements of its nodes are."""
+    return measuring_view(cluster, now=timezone.now())
+
+
+@register.simple_tag
+def stale_profiles_of(node: Node) -> tuple[StaleProfile, ...]:
+    """Those of the node that were measured under other conditions."""
+    return stale_profiles([node]).get(node.pk, ())
 
 
 @register.simple_tag

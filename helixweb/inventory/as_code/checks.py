@@ -141,7 +141,7 @@ def _check_profile_name(step: Step, after: _After) -> None:
             % {
                 "name": repr(step.name),
                 "profile_name": repr(name),
-                "names": ", ".join(sorted(known))[:_LONGEST_LIST] or "none yet",
+                "names": ", ".join(sorted(known))[:_LONGEST_LIST] or _("none yet"),
             }
         )
 

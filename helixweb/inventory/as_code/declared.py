@@ -1,7 +1,7 @@
 """What a file declares: rows by kind and cluster, and the place each was read at."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -77,6 +77,11 @@ class Declaration:
             )
             return
         rows[key] = Declared(values=clean, place=place)
+
+    def add_to(self, kind: Kind, key: Key, values: Mapping[str, Any]) -> None:
+        """What was found of a declared row, where the file says nothing."""
+        rows = self.sections[Section(kind.section, "")]
+        rows[key] = replace(rows[key], values={**values, **rows[key].values})
 
     def rows(self, kind: Kind, cluster: str = "") -> Mapping[Key, Declared]:
         return self.sections.get(Section(kind.section, cluster), {})

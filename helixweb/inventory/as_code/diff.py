@@ -12,10 +12,15 @@ from helixweb.inventory.as_code.kinds import (
     MODELS,
     NODES,
     OF_CLUSTER,
+    REGION_LINKS,
     Kind,
     name_of,
 )
 from helixweb.inventory.as_code.stored import Site, Stored
+from helixweb.inventory.models import Origin
+
+# What the site changes by itself of a link that it measures: no part of what a file declares.
+_MEASURED = ("bandwidth_bytes_per_s", "latency_s", "origin")
 
 
 class Action(StrEnum):
@@ -74,10 +79,15 @@ def _declared(declaration: Declaration, site: Site, kind: Kind, cluster: str) ->
                 before={}, after=row.values, place=row.place,
             )  # fmt: skip
             continue
+        measured = (
+            _MEASURED
+            if kind in (LINKS, REGION_LINKS) and _is_measured_since(row.values, known.values)
+            else ()
+        )
         after = {
             name: value
             for name, value in row.values.items()
-            if not _same(value, known.values.get(name))
+            if name not in measured and not _same(value, known.values.get(name))
         }
         if after:
             yield Step(
@@ -85,6 +95,14 @@ def _declared(declaration: Declaration, site: Site, kind: Kind, cluster: str) ->
                 before={name: known.values.get(name) for name in after}, after=after,
                 place=row.place,
             )  # fmt: skip
+
+
+def _is_measured_since(declared: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
+    """True if the site measures the link itself, and the file gives no numbers of a person's."""
+    return stored.get("origin") == Origin.MEASURED and declared.get("origin") in (
+        Origin.MEASURED,
+        Origin.ESTIMATED,
+    )
 
 
 def _left_out(declaration: Declaration, site: Site, cluster: str) -> Iterator[Step]:
@@ -98,8 +116,13 @@ def _left_out(declaration: Declaration, site: Site, cluster: str) -> Iterator[St
         told = Section(kind.section, cluster) in declaration.sections
         rows = declaration.rows(kind, cluster)
         for key, known in site.of(kind, cluster).items():
+            is_measured = (
+                kind in (LINKS, REGION_LINKS) and known.values["origin"] == Origin.MEASURED
+            )
             # A node takes its links along, whatever the file says of links.
-            goes = (told and key not in rows) or (kind is LINKS and not gone.isdisjoint(key))
+            goes = (told and key not in rows and not is_measured) or (
+                kind is LINKS and not gone.isdisjoint(key)
+            )
             if goes:
                 yield _removal(kind, cluster, key, known)
 

@@ -18,11 +18,19 @@ from helixweb.inventory.as_code.declared import Declaration, Errors
 from helixweb.inventory.as_code.diff import Action, Step, steps
 from helixweb.inventory.as_code.kinds import ALL, CLUSTERS, MODELS
 from helixweb.inventory.as_code.stored import read_site
-from helixweb.inventory.models import Cluster
+from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.inventory.services.checkpoint_reading import (
+    NEEDED_NUMBERS,
+    CheckpointRefused,
+    columns_of,
+    read_checkpoint,
+)
 from helixweb.inventory.services.errors import Conflicting
 
 # Steps that an outcome tells one by one; the rest is counted.
 MOST_TOLD = 1000
+# Checkpoints of one file that are read, as each may need the network.
+MOST_READ = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +80,8 @@ def import_declaration(
     `may_change_site`: make clusters, and make and change models. `expected`: the digest of what
     somebody looked at and agreed to; empty: whatever comes of it.
     """
+    if may_change_site:
+        _read_checkpoints(declaration)
     _refuse(declaration.errors)
     with nullcontext() if dry_run else transaction.atomic():
         names = list(declaration.clusters())
@@ -95,6 +105,33 @@ def import_declaration(
         if not dry_run:
             apply(found)
     return outcome
+
+
+def _read_checkpoints(declaration: Declaration) -> None:
+    """Fills in the numbers of new models that the file gives as checkpoints alone.
+
+    Before the transaction, as agents answer in others. Stops at the first that cannot be read.
+    """
+    rows = declaration.rows(MODELS)
+    known = set(LanguageModel.objects.values_list("name", flat=True))
+    lacking = [
+        (key, row)
+        for key, row in rows.items()
+        if key[0] not in known
+        and row.values.get("checkpoint")
+        and any(name not in row.values for name in NEEDED_NUMBERS)
+    ]
+    for count, (key, row) in enumerate(lacking):
+        if count == MOST_READ:
+            told = _("At most %(count)s models of one file are read; give this one's numbers.")
+            declaration.errors.add(row.place, told % {"count": MOST_READ})
+            return
+        try:
+            facts = read_checkpoint(row.values["checkpoint"])
+        except CheckpointRefused as error:
+            declaration.errors.add(row.place, str(error))
+            return
+        declaration.add_to(MODELS, key, columns_of(facts))
 
 
 def _lock(names: Sequence[str]) -> None:

@@ -194,7 +194,8 @@ _LINK = "source target bandwidth_bytes_per_s latency_s origin"
 MODELS = _kind(
     "models", "model", LanguageModel, ("name",),
     "name num_layers activation_bytes_per_token token_bytes bytes_per_layer checkpoint "
-    "max_context_tokens num_heads num_kv_heads",
+    "max_context_tokens num_heads num_kv_heads head_dim embedding_bytes head_bytes architecture "
+    "dtype vllm_flags",
 )  # fmt: skip
 CLUSTERS = _kind(
     "clusters", "cluster", Cluster, ("name",),
@@ -203,7 +204,7 @@ CLUSTERS = _kind(
 PROFILES = _kind(
     "profiles", "profile", Profile, ("model", "name"),
     "name gpu vram_bytes max_layers tokens_per_s kv_capacity_token_layers layer_times "
-    "batch_limits instance_times price_per_hour origin",
+    "batch_limits instance_times memory price_per_hour origin",
     extra={"model": _clean_model},
 )  # fmt: skip
 NODES = _kind(

@@ -1,15 +1,16 @@
 """Writes a document as YAML that `planner.document` reads as the same values."""
 
-import re
 from typing import Any
 
 import yaml
+
+from planner.yaml_reader import NUMBER
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Dumper(_Base):  # type: ignore[misc]  # which of two is known when it runs
-    """Quotes texts like 1e5, which YAML 1.2 and our reader take for numbers."""
+    """Quotes texts like 1e5 or 0o17, which YAML 1.2 and our reader take for numbers."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -17,7 +18,7 @@ class _Dumper(_Base):  # type: ignore[misc]  # which of two is known when it run
 
 _Dumper.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    NUMBER,
     list("-+0123456789."),
 )
 

@@ -2,10 +2,22 @@
 
 from helixweb.inventory.services.bulk import NodeChanges, change_nodes, delete_nodes
 from helixweb.inventory.services.change_log import prune_changes
+from helixweb.inventory.services.checkpoint_reading import (
+    NEEDED_NUMBERS,
+    CheckpointRefused,
+    columns_of,
+    filled_from,
+    read_checkpoint,
+    read_where_needed,
+    record_looks,
+    standing_looks,
+)
 from helixweb.inventory.services.credentials import revoke_credential
 from helixweb.inventory.services.demonstration import DEMO_NAME, demo_cluster, demo_problem
+from helixweb.inventory.services.endpoint_claims import EndpointRefused, is_of_this_machine
 from helixweb.inventory.services.errors import Conflicting, InventoryError, JoinRefused, NameTaken
 from helixweb.inventory.services.joining import (
+    MAX_NODES_OF_A_MACHINE,
     NewJoinToken,
     Registration,
     TokenExpired,
@@ -18,6 +30,7 @@ from helixweb.inventory.services.joining import (
     register,
     revoke_join_token,
 )
+from helixweb.inventory.services.measured_links import keep_measured_link
 from helixweb.inventory.services.presence import (
     announce_silent,
     authenticate_agent,
@@ -44,16 +57,29 @@ from helixweb.inventory.services.profile_versions import (
     take_measured,
     use_version,
 )
+from helixweb.inventory.services.reachability import (
+    CutPair,
+    Party,
+    cut_pairs,
+    follow_reach,
+    parties,
+)
 from helixweb.inventory.services.rows import create, delete, update
 
 __all__ = [
     "DEMO_NAME",
+    "MAX_NODES_OF_A_MACHINE",
+    "NEEDED_NUMBERS",
+    "CheckpointRefused",
     "Conflicting",
+    "CutPair",
+    "EndpointRefused",
     "InventoryError",
     "JoinRefused",
     "NameTaken",
     "NewJoinToken",
     "NodeChanges",
+    "Party",
     "Registration",
     "TokenExpired",
     "TokenForAnotherRole",
@@ -63,9 +89,11 @@ __all__ = [
     "authenticate_agent",
     "build_problem",
     "change_nodes",
+    "columns_of",
     "command_works_elsewhere",
     "create",
     "create_join_token",
+    "cut_pairs",
     "delete",
     "delete_nodes",
     "delete_version",
@@ -73,21 +101,30 @@ __all__ = [
     "demo_problem",
     "estimate_profile",
     "export_profile",
+    "filled_from",
+    "follow_reach",
     "import_problem",
     "import_problem_document",
     "import_profile",
     "import_profile_text",
+    "is_of_this_machine",
     "join_command",
+    "keep_measured_link",
     "keep_refined",
     "keep_version",
     "models_by_cluster",
     "models_of",
+    "parties",
     "prune_changes",
+    "read_checkpoint",
+    "read_where_needed",
     "record_left",
+    "record_looks",
     "record_seen",
     "register",
     "revoke_credential",
     "revoke_join_token",
+    "standing_looks",
     "take_measured",
     "update",
     "update_identity",

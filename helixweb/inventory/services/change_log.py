@@ -17,7 +17,7 @@ KEPT_FOR = timedelta(days=365)
 _UNTOLD = frozenset(
     {
         "id", "created_at", "recorded_at", "joined_at", "last_seen_at", "silence_announced",
-        "credential_hash", "data_public_key", "sealed_secret",
+        "credential_hash", "data_public_key", "sealed_secret", "measured_under", "reach",
     }
 )  # fmt: skip
 # Addresses of webhooks often hold a key; told is by which one can see that it is another.

@@ -1,5 +1,6 @@
-"""How a machine becomes part of a cluster: a one-time token, then a credential of its own."""
+"""How a machine becomes part of a cluster: a join token, then a credential of its own."""
 
+import itertools
 import secrets
 import shlex
 import uuid
@@ -19,6 +20,7 @@ from helixweb.common import events
 from helixweb.common.auth import sha256_hex
 from helixweb.common.sentences import sentence
 from helixweb.inventory.models import (
+    NAME_LENGTH,
     VERSION_LENGTH,
     Change,
     Cluster,
@@ -27,11 +29,14 @@ from helixweb.inventory.models import (
     Node,
 )
 from helixweb.inventory.services.change_log import record
+from helixweb.inventory.services.endpoint_claims import check_claims
 from helixweb.inventory.services.errors import JoinRefused, NameTaken
+from planner.domain.cluster import COORDINATOR
 from runtime.protocol.control import RegisterReply, RegisterRequest, Role
 from runtime.protocol.coordinators import free_name
 
 TOKEN_VALID_FOR = timedelta(hours=1)
+MAX_NODES_OF_A_MACHINE = 16  # that join with one use of a token: at most one per GPU
 _JOINED: dict[type[Node] | type[Coordinator], str] = {
     Node: gettext_noop("Node %(name)s joined."),
     Coordinator: gettext_noop("Coordinator %(name)s joined."),
@@ -70,13 +75,14 @@ class Registration:
     row: Node | Coordinator
 
 
-def create_join_token(cluster: Cluster, role: str, user: Any) -> NewJoinToken:
-    """A token `hlxj_…` that admits one process of that role within the hour."""
+def create_join_token(cluster: Cluster, role: str, user: Any, *, machines: int = 1) -> NewJoinToken:
+    """A token `hlxj_…` that admits so many machines in that role within the hour."""
     secret = f"hlxj_{secrets.token_urlsafe(30)}"
     row = JoinToken.objects.create(
         cluster=cluster,
         role=JoinToken.Role(role),
         token_hash=sha256_hex(secret),
+        machines=machines,
         created_by=user,
         expires_at=timezone.now() + TOKEN_VALID_FOR,
     )
@@ -85,27 +91,49 @@ def create_join_token(cluster: Cluster, role: str, user: Any) -> NewJoinToken:
 
 
 def revoke_join_token(token_id: int, *, now: datetime) -> bool:
-    """Let it expire at once; False when it admitted somebody or had expired before."""
-    unused = JoinToken.objects.filter(pk=token_id, used_at__isnull=True, expires_at__gt=now)
+    """Let it expire at once; False when it had expired before.
+
+    A used one is revoked too: it still admits further nodes of the same machines.
+    """
+    valid = JoinToken.objects.filter(pk=token_id, expires_at__gt=now)
     with transaction.atomic():
-        row = unused.select_related("cluster").first()
-        if row is None or not unused.update(expires_at=now):
+        row = valid.select_related("cluster").first()
+        if row is None or not valid.update(expires_at=now):
             return False
         record(row, Change.Action.REMOVED, text="revoked")
     return True
 
 
-def join_command(role: str, secret: str, *, name: str = "NAME", region: str = "") -> str:
-    """What to run on the machine; shared by the page and the REST API."""
+def join_command(
+    role: str,
+    secret: str,
+    *,
+    name: str = "",
+    region: str = "",
+    service: bool = False,
+    installed: bool = False,
+) -> str:
+    """What to run on the machine; shared by the page and the REST API.
+
+    Of a node: a line that installs the agent unless it is `installed`, then joins. Without a `name`
+    it is called as its host. `service`: it becomes a systemd unit that starts at boot.
+    """
+    words = ["--token", secret]
+    if name:
+        words += ["--name", name]
     if role == JoinToken.Role.NODE:
-        words = ["helix-agent", "join", settings.HELIX_URL]
-    else:
-        words = ["python", "-m", "runtime", "coordinator", "--server", settings.HELIX_URL]
-    words += ["--token", secret, "--name", name]
-    if region and role == JoinToken.Role.NODE:
-        words += ["--region", region]
+        if region:
+            words += ["--region", region]
+        if service:
+            words += ["--service"]
+        if installed:
+            return shlex.join(["helix-agent", "join", settings.HELIX_URL, *words])
+        script = shlex.quote(f"{settings.HELIX_URL}/join.sh")
+        return f"curl -fsSL {script} | sh -s -- {shlex.join(words)}"
+    program = ["python", "-m", "runtime", "coordinator", "--server", settings.HELIX_URL]
     # The tilde must stay outside quotes to mean the home folder.
-    return f"{shlex.join(words)} --data-dir ~/.helixweb/{shlex.quote(name)}"
+    folder = f"~/.helixweb/{shlex.quote(name or COORDINATOR)}"
+    return f"{shlex.join([*program, *words])} --data-dir {folder}"
 
 
 def command_works_elsewhere() -> bool:
@@ -113,12 +141,12 @@ def command_works_elsewhere() -> bool:
     return urlsplit(settings.HELIX_URL).hostname not in ("127.0.0.1", "localhost", "::1")
 
 
-def register(request: RegisterRequest, now: datetime) -> Registration:
+def register(request: RegisterRequest, now: datetime, *, from_this_machine: bool) -> Registration:
     """Admit a process and give it a credential.
 
     A declared node of that name is adopted and keeps its region; a known uuid is updated. A token
-    is used up only by success. Raises TokenUnknown, TokenUsed, TokenExpired,
-    TokenForAnotherRole, NameTaken, JoinRefused.
+    is used only by success. Raises TokenUnknown, TokenUsed, TokenExpired,
+    TokenForAnotherRole, NameTaken, EndpointRefused, JoinRefused.
     """
     credential = f"hlxn_{secrets.token_urlsafe(32)}"
     identity = {
@@ -143,15 +171,22 @@ def register(request: RegisterRequest, now: datetime) -> Registration:
     check_fields(fresh)
     try:
         with transaction.atomic():
-            fresh.cluster = cluster = _use_token(request, now)
+            token = _open_token(request, now)
+            fresh.cluster = cluster = token.cluster
+            if request.may_rename:
+                fresh.name = _free_name(fresh)
             row = (
                 _admit_node(fresh, identity)
                 if isinstance(fresh, Node)
                 else _admit_coordinator(fresh, identity)
             )
+            check_claims(row, now=now, from_this_machine=from_this_machine)
             announce(row, now=now, said=sentence(_JOINED[type(row)], name=row.name))
             record(row, Change.Action.NOTED, text="joined")
+            _use_token(token, request, row.name, now)
     except IntegrityError as error:  # another machine took the name between look-up and insert
+        if request.may_rename and _is_taken(fresh):
+            return register(request, now, from_this_machine=from_this_machine)
         raise _name_taken(request.name, "another machine") from error
     return Registration(
         reply=RegisterReply(
@@ -185,10 +220,14 @@ def check_fields(row: Node | Coordinator) -> None:
         ) from None
 
 
-def _use_token(request: RegisterRequest, now: datetime) -> Cluster:
-    """Spend the token by compare-and-set, so that of two that race one wins."""
+def _open_token(request: RegisterRequest, now: datetime) -> JoinToken:
+    """The token, locked until the transaction ends so that of machines that race none is too many.
+
+    Raises TokenUnknown, TokenUsed, TokenExpired, TokenForAnotherRole.
+    """
     token = (
-        JoinToken.objects.select_related("cluster")
+        JoinToken.objects.select_for_update(of=("self",))
+        .select_related("cluster")
         .filter(token_hash=sha256_hex(request.join_token))
         .first()
     )
@@ -200,19 +239,60 @@ def _use_token(request: RegisterRequest, now: datetime) -> Cluster:
             f"The join token {shown} admits a {token.role}, not a {request.role.value}; "
             f"{FRESH_COMMAND} for a {request.role.value}."
         )
-    unused = JoinToken.objects.filter(pk=token.pk, used_at__isnull=True)
-    if unused.filter(expires_at__gt=now).update(used_at=now, used_by_name=request.name):
-        return token.cluster
-    if unused.exists():
+    beside = [machine for machine, _name in token.admitted].count(request.machine_uuid)
+    if (token.used_at is not None and not beside) or beside >= MAX_NODES_OF_A_MACHINE:
+        admits = "one machine" if token.machines == 1 else f"{token.machines} machines"
+        admits += f" with up to {MAX_NODES_OF_A_MACHINE} nodes each" if beside else ""
+        raise TokenUsed(
+            f"The join token {shown} was used already, by {_few(token.names_admitted)}; it admits "
+            f"{admits}; {FRESH_COMMAND}."
+        )
+    if token.expires_at <= now:
         raise TokenExpired(
             f"The join token {shown} expired at {token.expires_at:%Y-%m-%d %H:%M} UTC; "
             f"{FRESH_COMMAND}."
         )
-    token.refresh_from_db()
-    raise TokenUsed(
-        f"The join token {shown} was used already, by {token.used_by_name!r}; each token admits "
-        f"one process: {FRESH_COMMAND}."
+    return token
+
+
+def _use_token(token: JoinToken, request: RegisterRequest, name: str, now: datetime) -> None:
+    """Note who joined with a token that this transaction has locked."""
+    # REST shows a node's uuid, so no machine uuid must equal what is stored for it.
+    machine = request.machine_uuid or f"node {request.node_uuid}"
+    token.admitted = [*token.admitted, [machine, name]]
+    token.used_by_name = name
+    if token.used_at is None and token.machines_admitted >= token.machines:
+        token.used_at = now
+    token.save(update_fields=["admitted", "used_at", "used_by_name"])
+    record(
+        token,
+        Change.Action.NOTED,
+        text=f"admitted {name}: {token.machines_admitted} of {token.machines} machines",
     )
+
+
+def _few(names: list[str]) -> str:
+    shown = ", ".join(map(repr, names[:3]))
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
+
+
+def _free_name(fresh: Node | Coordinator) -> str:
+    """The name it has if it is free, or its own already, else that with the first free number."""
+    known = type(fresh)._default_manager.filter(cluster=fresh.cluster, uuid=str(fresh.uuid)).first()
+    if known is not None:
+        return known.name
+    wanted = fresh.name
+    for number in itertools.count(2):
+        if not _is_taken(fresh):
+            return fresh.name
+        fresh.name = f"{wanted[: NAME_LENGTH - len(str(number)) - 1]}-{number}"
+    raise AssertionError  # the count has no end
+
+
+def _is_taken(fresh: Node | Coordinator) -> bool:
+    """Whether another machine has the name; a node that was only declared may be adopted."""
+    rows = type(fresh)._default_manager.filter(cluster=fresh.cluster, name=fresh.name)
+    return rows.filter(uuid__isnull=False).exists()
 
 
 def _uuid(text: str) -> uuid.UUID:

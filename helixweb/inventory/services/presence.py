@@ -12,11 +12,11 @@ from helixweb.common.auth import sha256_hex
 from helixweb.common.sentences import sentence
 from helixweb.inventory.models import VERSION_LENGTH, Change, Coordinator, Node, NodeState
 from helixweb.inventory.services.change_log import record, values_of
+from helixweb.inventory.services.endpoint_claims import KINDS, check_claims
 from helixweb.inventory.services.joining import announce, check_fields
 from runtime.protocol.control import AgentIdentity
 
 TOLD_TO_END = "told to end"
-KINDS: tuple[type[Node] | type[Coordinator], ...] = (Node, Coordinator)
 
 
 def authenticate_agent(bearer: str) -> Node | Coordinator | None:
@@ -74,11 +74,15 @@ def was_told_to_end(cluster_id: int, names: Iterable[str], *, since: datetime) -
 
 
 def update_identity(
-    process: Node | Coordinator, identity: AgentIdentity, now: datetime
+    process: Node | Coordinator,
+    identity: AgentIdentity,
+    now: datetime,
+    *,
+    from_this_machine: bool,
 ) -> Node | Coordinator:
     """Store what a restarted process says of itself; pages hear of it only when it changed.
 
-    Raises JoinRefused for what no row can hold.
+    Raises JoinRefused for what no row can hold, and EndpointRefused.
     """
     said: dict[str, Any] = {
         "data_endpoint": identity.data_endpoint,
@@ -97,6 +101,7 @@ def update_identity(
         for key, value in said.items():
             setattr(row, key, value)
         check_fields(row)
+        check_claims(row, now=now, from_this_machine=from_this_machine)
         rows.update(**said)
         record_seen(row, now)
         row = rows.select_related("cluster").get()

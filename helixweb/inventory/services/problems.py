@@ -41,7 +41,7 @@ from planner.serialization import (
 Row = TypeVar("Row", bound=models.Model)
 
 PROFILE_KEYS = ("gpu", "vram_bytes", "max_layers", "tokens_per_s", "kv_capacity_token_layers")
-OPTIONAL_KEYS = ("layer_times", "batch_limits", "price_per_hour", "instance_times")
+OPTIONAL_KEYS = ("layer_times", "batch_limits", "price_per_hour", "instance_times", "memory")
 MODEL_NUMBERS = ("num_layers", "activation_bytes_per_token", "token_bytes", "bytes_per_layer")
 
 
@@ -343,8 +343,9 @@ def _check_reachable(cluster: domain.Cluster) -> None:
             if not is_linked:
                 raise InvalidProblem(
                     _(
-                        "no link leads %(word)s node %(name)s (region %(region)s); add links for "
-                        "the node, or one for its pair of regions, on the cluster's page"
+                        "no link leads %(word)s node %(name)s (region %(region)s): machines "
+                        "measure their links within a minute of joining; for one that cannot, add "
+                        "links, or one for its pair of regions, on the Network page"
                     )
                     % {"word": word, "name": repr(node.name), "region": repr(node.region)}
                 )

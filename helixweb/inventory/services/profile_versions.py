@@ -144,7 +144,9 @@ def use_version(version: ProfileVersion) -> Profile:
     """Have plans use it from now on; those that were computed stay. Raises InvalidProblem."""
     row = version.profile
     found = profile_from_dict(version.document, name=row.name)
-    return rows.update(row, origin=version.origin, **_fields(found))
+    return rows.update(
+        row, origin=version.origin, measured_under=_conditions(version), **_fields(found)
+    )
 
 
 def estimate_profile(cluster: Cluster, model: LanguageModel, *, gpu: str, name: str) -> Profile:
@@ -162,6 +164,7 @@ def estimate_profile(cluster: Cluster, model: LanguageModel, *, gpu: str, name: 
             mean_prompt_tokens=cluster.mean_prompt_tokens,
             mean_output_tokens=cluster.mean_output_tokens,
         ),
+        longest_tokens=model.max_context_tokens,
     )
     return rows.create(
         Profile,
@@ -303,6 +306,17 @@ def _add(
         evidence=evidence,
         recorded_at=at,
     )
+
+
+def _conditions(version: ProfileVersion) -> dict[str, Any] | None:
+    """Where and with what it was measured; what traffic refined keeps what it started from."""
+    if version.origin == Origin.REFINED:
+        return version.profile.measured_under
+    if version.origin != Origin.MEASURED:
+        return None
+    told = version.evidence or {}
+    known = ("checkpoint", "dtype", "bytes_per_layer", "kv_minimum")
+    return {"node": version.node} | {key: told[key] for key in known if told.get(key)}
 
 
 def _fields(found: ComputeProfile) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from helixweb.inventory.models import (
     LanguageModel,
     Link,
     Node,
+    Origin,
     Profile,
     RegionLink,
     SharedBandwidth,
@@ -130,10 +131,23 @@ def _save(row: models.Model, *, before: Values | None) -> None:
             action = Change.Action.ADDED if before is None else Change.Action.CHANGED
             record(row, action, before=before, after=values_of(row))
             _announce(row, action)
+            if isinstance(row, RegionLink) and row.origin == Origin.ENTERED:
+                _delete_measured_pairs(row)
     except IntegrityError as error:
         raise NameTaken(
             _("%(row)s exists already; choose another name or change that one.") % {"row": row}
         ) from error
+
+
+def _delete_measured_pairs(regions: RegionLink) -> None:
+    """Of these two regions: they would count instead of what a person entered for all."""
+    cluster = regions.cluster
+    region_of = dict(cluster.nodes.values_list("name", "region"))
+    region_of[COORDINATOR] = cluster.coordinator_region
+    for link in Link.objects.filter(cluster=cluster, origin=Origin.MEASURED):
+        ends = region_of.get(link.source), region_of.get(link.target)
+        if ends == (regions.source, regions.target):
+            delete(link)
 
 
 def _check(row: models.Model) -> None:
@@ -161,7 +175,7 @@ def _check_profile_name(node: Node) -> None:
             % {
                 "name": repr(node.name),
                 "profile_name": repr(node.profile_name),
-                "names": ", ".join(known) or "none yet",
+                "names": ", ".join(known) or _("none yet"),
             }
         )
 

@@ -3,7 +3,7 @@
 import csv
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -16,7 +16,9 @@ from django.utils.translation import gettext, gettext_lazy, gettext_noop
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
+from helixweb.access.log_readers import LogReader
 from helixweb.common.queries import query_id
+from helixweb.common.spreadsheets import cell
 from helixweb.inventory.models import Change, Cluster
 
 CHANGES_PER_PAGE = 50
@@ -93,6 +95,8 @@ class ChangeLine:
 
     change: Change
     differences: tuple[Difference, ...]
+    address: str
+    api_key: str
 
     @property
     def kind(self) -> str:
@@ -130,8 +134,8 @@ class ChangeFilter:
             batch=_uuid(request.GET.get("batch", "")),
         )
 
-    def rows(self) -> QuerySet[Change]:
-        """Those that fit, the newest first."""
+    def rows(self, reader: LogReader) -> QuerySet[Change]:
+        """Those that fit and that `reader` may read, the newest first."""
         wanted = {
             "cluster": self.cluster,
             "kind": self.kind,
@@ -141,7 +145,7 @@ class ChangeFilter:
             "request_id": self.request_id,
             "batch": self.batch,
         }
-        found = Change.objects.select_related("cluster")
+        found = reader.lines(Change.objects.select_related("cluster"))
         return found.filter(**{name: value for name, value in wanted.items() if value})
 
 
@@ -149,11 +153,11 @@ class ChangeFilter:
 @never_cache
 def changes(request: HttpRequest) -> HttpResponse:
     """Narrowed by what `ChangeFilter` knows of the query."""
-    asked = ChangeFilter.from_query(request)
-    page = Paginator(asked.rows(), CHANGES_PER_PAGE).get_page(request.GET.get("page"))
+    asked, reader = ChangeFilter.from_query(request), LogReader.of(request)
+    page = Paginator(asked.rows(reader), CHANGES_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "page": page,
-        "lines": change_lines(page),
+        "lines": change_lines(page, reader),
         "kinds": KINDS,
         "actions": ACTIONS,
         "clusters": Cluster.objects.only("name"),
@@ -168,9 +172,10 @@ def changes(request: HttpRequest) -> HttpResponse:
 @never_cache
 def changes_csv(request: HttpRequest) -> StreamingHttpResponse:
     """The lines that the filters leave, all of them, the newest first."""
-    rows = ChangeFilter.from_query(request).rows()[:MOST_EXPORTED].iterator(chunk_size=1000)
+    reader = LogReader.of(request)
+    rows = ChangeFilter.from_query(request).rows(reader)[:MOST_EXPORTED].iterator(chunk_size=1000)
     writer = csv.writer(_Echo())
-    lines = chain([COLUMNS], (_csv_line(row) for row in rows))
+    lines = chain([COLUMNS], (_csv_line(row, reader) for row in rows))
     response = StreamingHttpResponse(
         (writer.writerow(line) for line in lines), content_type="text/csv; charset=utf-8"
     )
@@ -192,26 +197,30 @@ class _Echo:
         return text
 
 
-def _csv_line(row: Change) -> list[str]:
+def _csv_line(row: Change, reader: LogReader) -> list[str]:
     values = {
+        "address": reader.address(row),
+        "api_key": reader.api_key(row),
         "cluster": row.cluster.name if row.cluster else row.cluster_name,
         "at": row.at.isoformat(),
         "batch": row.batch or "",
         "before": json.dumps(row.before) if row.before is not None else "",
         "after": json.dumps(row.after) if row.after is not None else "",
     }
-    return [_plain(values.get(name, getattr(row, name))) for name in COLUMNS]
+    return [cell(str(values.get(name, getattr(row, name)))) for name in COLUMNS]
 
 
-def _plain(value: Any) -> str:
-    """No spreadsheet shall take it for a formula."""
-    text = str(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
-
-
-def change_lines(rows: Iterable[Change]) -> list[ChangeLine]:
+def change_lines(rows: Iterable[Change], reader: LogReader) -> list[ChangeLine]:
     """With their differences in words, for tables."""
-    return [ChangeLine(change=row, differences=_differences(row)) for row in rows]
+    return [
+        ChangeLine(
+            change=row,
+            differences=_differences(row),
+            address=reader.address(row),
+            api_key=reader.api_key(row),
+        )
+        for row in rows
+    ]
 
 
 def _differences(change: Change) -> tuple[Difference, ...]:
@@ -221,12 +230,23 @@ def _differences(change: Change) -> tuple[Difference, ...]:
     before: Mapping[str, Any] = change.before
     return tuple(
         Difference(
-            column=gettext(column.removesuffix("_id").replace("_", " ")),
-            before=_short(before.get(column)),
-            after=_short(value),
+            column=gettext(column.removesuffix("_id").replace("_", " ")) + key,
+            before=_short(old),
+            after=_short(new),
         )
         for column, value in change.after.items()
+        for key, old, new in _parts(before.get(column), value)
     )
+
+
+def _parts(before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Of two JSON objects the keys that differ, each with both values; else the values whole."""
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        yield "", before, after
+        return
+    for key in before | after:
+        if before.get(key) != after.get(key):
+            yield f" {key}", before.get(key), after.get(key)
 
 
 def _short(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Clusters: list, new, import, the cluster's own page, export, join commands."""
 
 import json
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -16,9 +17,10 @@ from helixweb.common import events
 from helixweb.inventory import services
 from helixweb.inventory.cluster_counts import ClusterCounts, cluster_counts, first_nodes
 from helixweb.inventory.forms import ClusterForm, ImportForm, JoinForm
-from helixweb.inventory.models import Cluster, Coordinator, LanguageModel
+from helixweb.inventory.models import Cluster, Coordinator, JoinToken, LanguageModel
 from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.profile_view import profile_view
+from helixweb.inventory.reach_view import reach_view
 from helixweb.inventory.services import InventoryError
 from helixweb.inventory.views.editing import UNPROCESSABLE, Page, by_htmx, delete_page, edit_page
 from planner.domain.errors import InvalidProblem, PlannerError
@@ -133,31 +135,57 @@ def cluster(request: HttpRequest, pk: int) -> HttpResponse:
     """Nodes, network, profiles, and how to join; alive by server-sent events."""
     last_event_id = events.latest_id()
     row = get_object_or_404(Cluster, pk=pk)
+    if by_htmx(request) and request.GET.get("join_token", "").isdecimal():
+        return _join_progress(request, row, int(request.GET["join_token"]))
     if by_htmx(request):
-        return render(request, "inventory/_live.html", _live_context(row))
+        return render(request, "inventory/_live_parts.html", _live_context(row))
     return render(request, "inventory/cluster.html", _context(row, last_event_id=last_event_id))
 
 
 @require_POST
 @never_cache
 def cluster_join(request: HttpRequest, pk: int) -> HttpResponse:
-    """Make a one-time token and show the command that uses it, this once."""
+    """Make a join token and show the command that uses it, this once."""
     last_event_id = events.latest_id()
     row = get_object_or_404(Cluster, pk=pk)
     form = JoinForm(request.POST)
     context = _context(row, last_event_id=last_event_id) | {"join_form": form}
     if form.is_valid():
         asked = form.cleaned_data
-        token = services.create_join_token(row, asked["role"], request.user)
-        context["join_token"] = token.row
-        context["works_elsewhere"] = services.command_works_elsewhere()
-        context["join_command"] = services.join_command(
-            asked["role"], token.secret, name=asked["name"], region=asked["region"]
+        token = services.create_join_token(
+            row, asked["role"], request.user, machines=asked["machines"]
         )
+        context["join_token"] = token.row
+        initial = {name: asked[name] for name in ("role", "region", "service")}
+        context["join_form"] = JoinForm(initial=initial)
+        context["works_elsewhere"] = services.command_works_elsewhere()
+        command = partial(
+            services.join_command,
+            asked["role"],
+            token.secret,
+            name=asked["name"],
+            region=asked["region"],
+            service=asked["service"],
+        )
+        context["join_command"] = command()
+        if asked["role"] == JoinToken.Role.NODE:
+            context["join_if_installed"] = command(installed=True)
     if by_htmx(request):  # which swaps in successes only
         return render(request, "inventory/_join.html", context)
     status = 200 if form.is_valid() else UNPROCESSABLE
     return render(request, "inventory/cluster.html", context, status=status)
+
+
+def _join_progress(request: HttpRequest, row: Cluster, token_pk: int) -> HttpResponse:
+    """How far a join command is used; a spent one goes from the page."""
+    token = get_object_or_404(row.join_tokens, pk=token_pk)
+    is_spent = token.used_at is not None or token.expires_at <= timezone.now()
+    context = {"join_token": token, "is_spent": is_spent}
+    answer = render(request, "inventory/_join_progress.html", context)
+    if is_spent:
+        answer.headers["HX-Retarget"] = "#join-made"
+        answer.headers["HX-Reswap"] = "outerHTML"
+    return answer
 
 
 @require_POST
@@ -212,13 +240,14 @@ def _live_context(row: Cluster) -> dict[str, Any]:
         "view": cluster_counts([row], now=now)[row.pk],
         "nodes": first_nodes(row, most=NODES_SHOWN, now=now),
         "coordinators": list(Coordinator.objects.filter(cluster=row)),
+        "reach": reach_view(services.parties(row.pk, now=now)),
+        "network": cluster_network(row),
     }
 
 
 def _context(row: Cluster, *, last_event_id: str) -> dict[str, Any]:
     live = _live_context(row)
     return live | {
-        "network": cluster_network(row),
         "profiles": [profile_view(profile) for profile in row.profiles.select_related("model")],
         "models": services.models_of(row),
         "join_form": JoinForm(initial=_next_to_join(row, live["view"])),
@@ -227,11 +256,8 @@ def _context(row: Cluster, *, last_event_id: str) -> dict[str, Any]:
 
 
 def _next_to_join(row: Cluster, view: ClusterCounts) -> dict[str, Any]:
-    """The first declared node that has not joined, else a free name."""
+    """The first declared node that has not joined, else any machine."""
     declared = row.nodes.filter(uuid=None).first()
     if declared is not None:
         return {"name": declared.name, "region": declared.region}
-    region = view.regions[0][0] if view.regions else row.coordinator_region
-    taken = set(row.nodes.values_list("name", flat=True))
-    number = next(n for n in range(1, len(taken) + 2) if f"node-{n}" not in taken)
-    return {"name": f"node-{number}", "region": region}
+    return {"region": view.regions[0][0] if view.regions else row.coordinator_region}

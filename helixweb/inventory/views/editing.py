@@ -34,7 +34,12 @@ def by_htmx(request: HttpRequest) -> bool:
 
 
 def edit_page(
-    request: HttpRequest, form: forms.BaseForm, *, page: Page, save: Callable[[], str]
+    request: HttpRequest,
+    form: forms.BaseForm,
+    *,
+    page: Page,
+    save: Callable[[], str],
+    template: str = "inventory/edit.html",
 ) -> HttpResponse:
     """Show the form; when it was posted and is right, `save` it and go where that says.
 
@@ -49,7 +54,7 @@ def edit_page(
             form.add_error(None, str(error))
     context = {"form": form, "page": page}
     status = UNPROCESSABLE if form.is_bound else 200
-    return render(request, "inventory/edit.html", context, status=status)
+    return render(request, template, context, status=status)
 
 
 def delete_page(request: HttpRequest, row: Any, *, page: Page) -> HttpResponse:

@@ -4,9 +4,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.inventory import services
+from helixweb.inventory.first_fits import fits_of_facts
 from helixweb.inventory.forms import LanguageModelForm
 from helixweb.inventory.models import LanguageModel
 from helixweb.inventory.presentation import fits_of_models
@@ -43,21 +44,49 @@ def model(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def model_new(request: HttpRequest) -> HttpResponse:
-    """A model by its numbers."""
+    """A model by its checkpoint, which its numbers are read from."""
     form = LanguageModelForm(request.POST or None)
     page = Page(
         title=_("New model"),
         submit=_("Create model"),
         back_url=reverse("models"),
         back_title=_("Models"),
-        intro=_("A chain of equal layers, as the planner sees it."),
+        intro=_("Say where the model is; its numbers are read from there and can be changed."),
     )
 
     def save() -> str:
         row = services.create(LanguageModel, **form.cleaned_data)
         return reverse("model", args=[row.pk])
 
-    return edit_page(request, form, page=page, save=save)
+    return edit_page(request, form, page=page, save=save, template="inventory/model_edit.html")
+
+
+@require_POST
+def model_read(request: HttpRequest) -> HttpResponse:
+    """The numbers of the form, read from the checkpoint that is being typed.
+
+    A name that was typed stays; one that was read before is replaced.
+    """
+    typed = request.POST.dict()
+    given = typed.get("checkpoint", "").strip()
+    facts, refused = None, ""
+    if given:
+        try:
+            facts = services.read_checkpoint(given)
+        except services.CheckpointRefused as error:
+            refused = str(error)
+    if facts is not None:
+        typed |= services.columns_of(facts)
+        if typed.get("name", "") in ("", typed.get("read_name")):
+            typed["name"] = facts.name
+    context = {
+        "form": LanguageModelForm(initial=typed),
+        "facts": facts,
+        "refused": refused,
+        "fits": [] if facts is None else fits_of_facts(facts),
+        "read_name": "" if facts is None else facts.name,
+    }
+    return render(request, "inventory/_model_numbers.html", context)
 
 
 @require_http_methods(["GET", "POST"])
@@ -78,7 +107,7 @@ def model_edit(request: HttpRequest, pk: int) -> HttpResponse:
         services.update(row, **form.cleaned_data)
         return back_url
 
-    return edit_page(request, form, page=page, save=save)
+    return edit_page(request, form, page=page, save=save, template="inventory/model_edit.html")
 
 
 @require_http_methods(["GET", "POST"])

@@ -125,7 +125,10 @@ def link_delete(request: HttpRequest, pk: int, link_pk: int) -> HttpResponse:
         row.cluster,
         _("Delete link %(row)s?") % {"row": row},
         _("Delete link"),
-        _("If its regions have a link between them, that one counts from now on."),
+        _(
+            "If its regions have a link between them, that one counts from now on. Machines that "
+            "serve nothing measure the pair again, unless a person entered the link of its regions."
+        ),
     )
     return delete_page(request, row, page=page)
 

@@ -30,6 +30,7 @@ from helixweb.inventory.node_list import (
     state_counts,
 )
 from helixweb.inventory.services import NodeChanges
+from helixweb.inventory.stale_profiles import elsewhere_text, measured_elsewhere
 from helixweb.inventory.views.editing import UNPROCESSABLE, by_htmx
 from planner.domain.errors import InvalidProblem
 
@@ -38,6 +39,7 @@ NODES_PER_PAGE = 50
 CHANGES: dict[str, Callable[[str], NodeChanges]] = {
     "region": lambda word: NodeChanges(region=word),
     "profile": lambda word: NodeChanges(profile_name=word),
+    "profile-anyway": lambda word: NodeChanges(profile_name=word),
     "tag": lambda word: NodeChanges(add_tags=tuple(word.split()) or (word,)),
     "untag": lambda word: NodeChanges(remove_tags=tuple(word.split()) or (word,)),
 }
@@ -102,6 +104,9 @@ def nodes_bulk(request: HttpRequest) -> HttpResponse:
             % {"action": repr(action)},
         )
         return _back(asked)
+    if action == "profile" and (why := _why_not_assigned(chosen, word)):
+        messages.error(request, why)
+        return _back(asked)
     try:
         changed = services.change_nodes(chosen.values_list("pk", flat=True), CHANGES[action](word))
     except InvalidProblem as error:
@@ -113,6 +118,19 @@ def nodes_bulk(request: HttpRequest) -> HttpResponse:
             % {"changed": changed, "count": count},
         )
     return _back(asked)
+
+
+def _why_not_assigned(chosen: QuerySet[Node], profile_name: str) -> str:
+    """Empty unless one of the nodes has other hardware than the profile was measured on."""
+    found = measured_elsewhere(chosen, profile_name)
+    if found is None:
+        return ""
+    node, source = found
+    return _("No node is changed. %(node)s: %(why)s To assign it, choose %(action)s.") % {
+        "node": node.name,
+        "why": elsewhere_text(profile_name, source),
+        "action": _("Set profile measured elsewhere"),
+    }
 
 
 def _delete(

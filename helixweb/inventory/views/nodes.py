@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods
 
+from helixweb.access.log_readers import LogReader
 from helixweb.common import events
 from helixweb.inventory import services
 from helixweb.inventory.forms import NodeForm
@@ -45,7 +46,7 @@ def node(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
         "row": shown,
         "profiles": [profile_view(profile) for profile in profiles],
         "last_event_id": last_event_id,
-        "changes": change_lines(_changes_of(row)[:CHANGES_SHOWN]),
+        "changes": change_lines(_changes_of(row)[:CHANGES_SHOWN], LogReader.of(request)),
         **_peers(request, row),
     }
     return render(request, "inventory/node.html", context)

@@ -27,9 +27,9 @@ def join_tokens(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def join_token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
-    """So that nobody joins with it any more."""
+    """Let a token expire at once, used or not."""
     if services.revoke_join_token(pk, now=timezone.now()):
         messages.success(request, _("The token admits nobody any more."))
     else:
-        messages.info(request, _("The token was used or had expired already."))
+        messages.info(request, _("The token had expired already."))
     return redirect("join-tokens")

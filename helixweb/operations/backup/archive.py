@@ -23,6 +23,12 @@ MANIFEST, MARK = "manifest.json", "manifest.mark"
 SUFFIX = ".helix"
 _PIECE_BYTES = 1 << 20
 _MOST_MANIFEST_BYTES = 16 << 20
+# Rows of a site are a hundredth of their text at the least; zip allows a thousandth.
+_MOST_UNFOLDED, _ALWAYS_READ_BYTES = 400, 64 << 20
+_LONGEST_LINE_BYTES = 64 << 20
+# What the readers of zip raise for a member that is damaged, sealed by zip itself, or compressed in
+# a way that is not known here.
+_UNREADABLE = (KeyError, ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 class NoBackup(Exception):
@@ -48,7 +54,7 @@ class KeptFile(_Model):
 
     path: str
     sha256: str
-    mode: int
+    mode: int = Field(ge=0, lt=1 << 16)
 
 
 class Manifest(_Model):
@@ -61,7 +67,7 @@ class Manifest(_Model):
     migrations: dict[str, list[str]]
     tables: list[Table]
     files: list[KeptFile]
-    salt: str | None = None
+    salt: str | None = Field(default=None, pattern=r"^[0-9a-f]{32}$")
 
     @property
     def rows(self) -> int:
@@ -151,19 +157,26 @@ class ArchiveReader:
             manifest, content = _manifest(file, path)
             seal = _seal_of(manifest, passphrase)
             if seal is not None:
-                seal.check_mark(content, file.read(MARK).decode("ascii", "replace"))
+                seal.check_mark(content, _mark(file, path))
             yield cls(file, manifest, seal)
 
     def pieces(self, name: str) -> Iterator[bytes]:
         """The content of a member. Raises NoBackup, WrongPassphrase."""
         try:
-            with self._zip.open(name) as file:
+            info = self._zip.getinfo(name)
+            most = max(_ALWAYS_READ_BYTES, _MOST_UNFOLDED * info.compress_size)
+            if info.file_size > most:
+                raise NoBackup(
+                    f"{name} unfolds to {info.file_size:,} bytes of {info.compress_size:,}; no "
+                    "backup of a site does"
+                )
+            with self._zip.open(info) as file:
                 if self._seal is not None:
                     yield from self._seal.pieces(cast(BinaryIO, file), member=name)
                 else:
                     while piece := file.read(_PIECE_BYTES):
                         yield piece
-        except (KeyError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        except _UNREADABLE as error:
             raise NoBackup(f"the backup is damaged at {name}: {error}") from error
 
     def verify(self) -> None:
@@ -179,11 +192,13 @@ class ArchiveReader:
                 raise NoBackup(f"the backup is damaged: {name} is not what the manifest says")
 
     def lines(self, name: str) -> Iterator[bytes]:
-        """A member by lines."""
+        """A member by lines. Raises NoBackup, WrongPassphrase."""
         rest = b""
         for piece in self.pieces(name):
             *lines, rest = (rest + piece).split(b"\n")
             yield from lines
+            if len(rest) > _LONGEST_LINE_BYTES:
+                raise NoBackup(f"{name} has a row of more than {_LONGEST_LINE_BYTES:,} bytes")
         if rest:
             yield rest
 
@@ -204,7 +219,7 @@ def _manifest(file: zipfile.ZipFile, path: Path) -> tuple[Manifest, bytes]:
             raise NoBackup(f"{path} is no backup: its manifest is too large")
         content = file.read(MANIFEST)
         form = json.loads(content).get("format")
-    except (KeyError, ValueError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except (*_UNREADABLE, AttributeError) as error:  # RecursionError is a RuntimeError
         raise NoBackup(f"{path} is no backup of HelixWeb: it has no {MANIFEST}") from error
     if form != FORMAT:
         raise NoBackup(f"{path} has the format {form!r}; this version reads {FORMAT!r}")
@@ -212,6 +227,13 @@ def _manifest(file: zipfile.ZipFile, path: Path) -> tuple[Manifest, bytes]:
         return Manifest.model_validate_json(content), content
     except ValidationError as error:
         raise NoBackup(f"{path} has a damaged manifest: {error.errors()[0]['msg']}") from error
+
+
+def _mark(file: zipfile.ZipFile, path: Path) -> str:
+    try:
+        return file.read(MARK).decode("ascii", "replace")
+    except _UNREADABLE as error:
+        raise NoBackup(f"{path} is damaged: it has no {MARK}, and is encrypted") from error
 
 
 def _seal_of(manifest: Manifest, passphrase: str) -> Seal | None:

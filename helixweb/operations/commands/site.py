@@ -59,7 +59,10 @@ def opened(data: Path | None) -> Iterator[None]:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
     with said_plainly():
         django.setup()
-        yield
+        from helixweb.common.actor import acting_for_site  # needs the models
+
+        with acting_for_site():
+            yield
 
 
 def failed(

@@ -22,9 +22,21 @@ from helixweb.operations.data_folder import DataFolder, DataFolderFault
 from helixweb.operations.listening import CannotListen, port
 from helixweb.operations.notify import notify
 from helixweb.operations.prepare import Fault
-from helixweb.operations.roles import BEAT, COORDINATOR, ROLES, WEB, WORKER, Wanted, wanted_of
+from helixweb.operations.roles import (
+    BEAT,
+    COORDINATOR,
+    LOOPBACK,
+    ROLES,
+    WEB,
+    WORKER,
+    Wanted,
+    wanted_of,
+)
 from helixweb.operations.supervisor import Signals, Supervisor, ending_with
 from helixweb.operations.versions import product_version
+from runtime.protocol.addresses import ADVERTISE_HELP
+from runtime.protocol.join_tokens import TOKEN_HELP
+from runtime.protocol.trust import CA_HELP, ca_file
 
 UP_WITHIN_S = 300.0  # on a busy machine; what ends is noticed at once
 PREPARED_WITHIN_S = 3600.0  # the migrations of a large database
@@ -47,18 +59,30 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         metavar="ROLE",
         help=f"only this part of the site: {', '.join(ROLES)}; may be repeated (default: all)",
     )
-    add("--host", default="127.0.0.1", help="the web's address (default %(default)s)")
+    add(
+        "--host",
+        default="",
+        help="address to listen at, also of the coordinator: one of this machine, or 0.0.0.0 for "
+        f"all (default {LOOPBACK}: this machine alone)",
+    )
     add("--port", type=port, default=8000, help="the web's port (default %(default)s)")
     add("--url", help="where people reach the site (HELIX_URL), e.g. https://helix.example")
     add("--tls-certificate", type=Path, metavar="PEM", help="speak https, with this chain")
     add("--tls-key", type=Path, metavar="PEM", help="the key of the certificate")
+    add("--ca", type=ca_file, metavar="FILE", help=f"{CA_HELP} (HELIX_CA)")
     add("--login", metavar="USER", default="", help="print a one-time login link for this user")
     add("--cluster", metavar="NAME", default="", help="whose coordinator runs here (the first)")
-    add("--coordinator-host", default="127.0.0.1", help="address for chat clients")
+    add("--coordinator-host", default="", help="address for chat clients (that of --host)")
     add("--coordinator-port", type=port, default=8100, help="port for chat clients (%(default)s)")
-    add("--data-host", default="127.0.0.1", help="the coordinator's address for stages")
+    add("--data-host", default="", help="the coordinator's address for stages (so, too)")
+    add("--advertise", default="", metavar="HOST[:PORT]", help=ADVERTISE_HELP)
     add("--server", help="for a coordinator alone: URL of the site")
-    add("--token", help="for a coordinator alone, at its first start: its join token")
+    add("--token", help=f"for a coordinator alone: {TOKEN_HELP}")
+    add(
+        "--name",
+        default=COORDINATOR,
+        help="for a coordinator alone: its name in the cluster (%(default)s)",
+    )
     add(
         "--logs",
         choices=("files", "stderr"),

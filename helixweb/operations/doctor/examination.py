@@ -30,3 +30,5 @@ def examine(*, port: int, coordinator_port: int) -> Iterator[Finding]:
     yield from reach.port("127.0.0.1", coordinator_port, option="--coordinator-port")
     yield from members.coordinators(now)
     yield from members.agents(now)
+    yield from members.links(now)
+    yield from members.deployments()

@@ -4,9 +4,13 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 
+from django.conf import settings
 from django.db import DatabaseError
+from django.urls import reverse
 
-from helixweb.inventory.models import Coordinator, Node, NodeState
+from helixweb.deployment.models import SERVING, Deployment, Status
+from helixweb.inventory.models import Cluster, Coordinator, Node, NodeState
+from helixweb.inventory.services import cut_pairs, parties
 from helixweb.operations.doctor.findings import Finding, failed, note, ok, warning
 from helixweb.operations.doctor.reach import clock_of
 from helixweb.operations.doctor.services import skew
@@ -43,6 +47,35 @@ def coordinators(now: datetime) -> Iterator[Finding]:
         yield ok("coordinator", f"{name} answers at {row.http_url}")
         if skew_s is not None and abs(skew_s) > 1.0:  # it tells whole seconds
             yield skew(name, skew_s)
+
+
+def deployments() -> Iterator[Finding]:
+    """Those that shall serve do."""
+    try:
+        rows = list(Deployment.objects.filter(status__in=SERVING).select_related("cluster"))
+    except DatabaseError:
+        return  # told by `database`
+    for row in rows:
+        name = f"{row.model_name} on {row.cluster.name}"
+        if row.status == Status.READY:
+            yield ok("deployment", f"{name} is ready")
+            continue
+        why = " ".join(row.message.split()) or "its nodes are loading"
+        grade = note if row.status == Status.DEPLOYING and not row.message else failed
+        remedy = f"see {settings.HELIX_URL}{reverse('deployment', args=[row.pk])}"
+        yield grade("deployment", f"{name} is {row.status}: {why}", remedy)
+
+
+def links(now: datetime) -> Iterator[Finding]:
+    """Processes reach the data ports of each other."""
+    try:
+        found = {row.pk: parties(row.pk, now=now) for row in Cluster.objects.all()}
+    except DatabaseError:
+        return  # told by `database`
+    for pk, rows in found.items():
+        for cut in cut_pairs(rows):
+            remedy = f"see {settings.HELIX_URL}{reverse('cluster', args=[pk])}"
+            yield failed("links", cut.remedy, remedy)
 
 
 def agents(now: datetime) -> Iterator[Finding]:

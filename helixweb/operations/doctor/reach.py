@@ -9,11 +9,14 @@ import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from cryptography import x509
+from django.conf import settings
 
 from helixweb.operations.doctor.findings import Finding, failed, ok, warning
+from runtime.protocol.trust import trusting
 
 ASKED_WITHIN_S = 3.0
 SOON = timedelta(days=21)
@@ -63,12 +66,16 @@ def certificate(url: str, *, now: datetime) -> Iterator[Finding]:
     try:
         with (
             socket.create_connection(place, timeout=ASKED_WITHIN_S) as raw,
-            ssl.create_default_context().wrap_socket(raw, server_hostname=parts.hostname) as safe,
+            _issuers().wrap_socket(raw, server_hostname=parts.hostname) as safe,
         ):
             encoded = safe.getpeercert(binary_form=True)
     except ssl.SSLCertVerificationError as error:
         said = f"the certificate of {parts.hostname} is not trusted: {error.verify_message}"
-        yield failed("certificate", said, "renew it, send the whole chain, or trust its issuer")
+        yield failed(
+            "certificate",
+            said,
+            "renew it, send the whole chain, or give its issuer with HELIX_CA=FILE",
+        )
         return
     except OSError:
         return  # told by `site`
@@ -101,7 +108,7 @@ def is_ours(host: str, number: int) -> bool:
 def ask(url: str, *, any_certificate: bool = False) -> tuple[int, bool]:
     """Status, and whether it says "status" as ours do; no proxy of the environment. Raises OSError,
     HTTPException."""
-    context = ssl.create_default_context()
+    context = _issuers()
     if any_certificate:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     opener = urllib.request.build_opener(
@@ -112,6 +119,15 @@ def ask(url: str, *, any_certificate: bool = False) -> tuple[int, bool]:
             return answer.status, b'"status"' in answer.read(4096)
     except urllib.error.HTTPError as error:
         return error.code, b'"status"' in error.read(4096)
+
+
+def _issuers() -> ssl.SSLContext:
+    """Those that the site trusts, itself among them."""
+    own = settings.HELIX_CA or settings.HELIX_TLS_CERTIFICATE
+    try:
+        return trusting(Path(own) if own else None)
+    except OSError:
+        return trusting(None)
 
 
 def clock_of(url: str) -> float | None:

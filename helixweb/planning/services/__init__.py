@@ -7,6 +7,7 @@ from helixweb.planning.services.imagining import (
     NothingToCompare,
     WhatIfAnswer,
     answer_what_if,
+    plans_to_choose,
     plans_to_compare,
 )
 from helixweb.planning.services.mixing import cancel_model_mix, start_model_mix
@@ -37,6 +38,7 @@ __all__ = [
     "explain_anew",
     "extend_plan_run",
     "flow_without_moves",
+    "plans_to_choose",
     "plans_to_compare",
     "preview_fit",
     "start_model_mix",

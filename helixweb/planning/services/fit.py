@@ -1,5 +1,6 @@
 """What would fit, what the baselines reach and no plan exceeds, before a run is started."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import build_problem
 from helixweb.planning.options import DEFAULTS
 from planner.bounds import upper_bound_tokens_per_s
-from planner.capacity import max_layers
+from planner.capacity import layer_limits, max_layers, most_held
 from planner.domain.problem import Problem
 from planner.placers.flow_meter import FlowMeter
 from planner.plan_options import BASELINES
@@ -65,43 +66,65 @@ class Fit:
     """
 
     profiles: tuple[ProfileFit, ...]
+    layers_holdable: int
     layers_needed: int
     upper_bound_tokens_per_s: float
     baselines: tuple[BaselineFit, ...]
 
     @property
-    def layers_holdable(self) -> int:
-        return sum(profile.layers for profile in self.profiles)
+    def ends_cost_layers(self) -> int:
+        """Layers that nodes cannot hold beside the embedding and the output head."""
+        return sum(profile.layers for profile in self.profiles) - self.layers_holdable
+
+    @property
+    def layers_held(self) -> int:
+        """Layers of the model that have room."""
+        return min(self.layers_holdable, self.layers_needed)
+
+    @property
+    def layers_short(self) -> float:
+        """Between too few layers and enough: a bar turns from bad to good there."""
+        return self.layers_needed - 0.5
 
     @property
     def fits(self) -> bool:
         return self.layers_holdable >= self.layers_needed
 
 
-# What was answered last of each cluster and model, and of which problem.
-_seen: dict[tuple[int, int], tuple[Problem, Fit]] = {}
+# The latest answer for each cluster and model, with its problem; under `_lock`.
+_answers: dict[tuple[int, int], tuple[Problem, Fit]] = {}
+_lock = threading.Lock()
 
 
 def preview_fit(*, cluster: Cluster, model: LanguageModel) -> Fit:
     """What a plan run would start from. Raises InvalidProblem for an incomplete inventory."""
     problem = build_problem(cluster, model)
-    seen = _seen.get((cluster.pk, model.pk))
-    if seen is None or seen[0] != problem:
-        _seen[cluster.pk, model.pk] = seen = problem, _fit_of_all(problem)
-        while len(_seen) > KEPT:
-            _seen.pop(next(iter(_seen)), None)
-    return seen[1]
+    key = cluster.pk, model.pk
+    with _lock:
+        known = _answers.get(key)
+    if known is not None and known[0] == problem:
+        return known[1]
+    fit = _fit_of_all(problem)
+    with _lock:
+        _answers[key] = problem, fit
+        while len(_answers) > KEPT:
+            del _answers[next(iter(_answers))]
+    return fit
 
 
 def _fit_of_all(problem: Problem) -> Fit:
     profiles = tuple(_fit_of(problem, name) for name in sorted(_profiles_in_use(problem)))
     needed, bound = problem.model.num_layers, upper_bound_tokens_per_s(problem)
-    fits = sum(profile.layers for profile in profiles) >= needed
+    limits = [layer_limits(problem, node.name) for node in problem.cluster.nodes]
+    holdable = most_held(limits, num_layers=needed)
     return Fit(
         profiles=profiles,
+        layers_holdable=holdable,
         layers_needed=needed,
         upper_bound_tokens_per_s=bound,
-        baselines=tuple(_baselines(problem, upper_bound_tokens_per_s=bound)) if fits else (),
+        baselines=tuple(_baselines(problem, upper_bound_tokens_per_s=bound))
+        if holdable >= needed
+        else (),
     )
 
 

@@ -11,7 +11,10 @@ from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan, stored_problem
 from helixweb.planning.what_if import Edits, Worth, carried_over, edited, worth
 from planner.domain.errors import PlannerError
+from planner.domain.placement import Placement
 from planner.domain.problem import Problem
+
+PLANS_OFFERED = 50
 
 
 class NothingToCompare(PlannerError, ValueError):
@@ -25,6 +28,13 @@ class WhatIfAnswer:
     problem: Problem
     before: Worth
     after: Worth
+
+
+def plans_to_choose(chosen: Sequence[int]) -> list[Plan]:
+    """The newest plans and those `chosen`, newest first, as choices of a list."""
+    newest = list(Plan.objects.order_by("-pk").values_list("pk", flat=True)[:PLANS_OFFERED])
+    rows = Plan.objects.select_related("cluster", "model").defer("problem", "document")
+    return list(rows.filter(pk__in=[*newest, *chosen]).order_by("-pk"))
 
 
 def plans_to_compare(ids: Sequence[str]) -> list[Plan]:
@@ -51,13 +61,18 @@ def answer_what_if(plan: Plan, edits: Edits) -> WhatIfAnswer:
     """Milliseconds: no search. Raises InvalidProblem and whatever the changed problem lacks."""
     problem, stored = stored_problem(plan), stored_plan(plan)
     changed = edited(problem, edits)
-    partial = stored.partial_inference
+    carried = carried_over(problem, stored.placement, changed)
+
+    def worth_of(where: Problem, placement: Placement) -> Worth:
+        return worth(
+            where,
+            placement,
+            partial_inference=stored.partial_inference,
+            max_hops=stored.max_hops,
+        )
+
     return WhatIfAnswer(
         problem=changed,
-        before=worth(problem, stored.placement, partial_inference=partial),
-        after=worth(
-            changed,
-            carried_over(problem, stored.placement, changed),
-            partial_inference=partial,
-        ),
+        before=worth_of(problem, stored.placement),
+        after=worth_of(changed, carried),
     )

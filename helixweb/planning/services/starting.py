@@ -1,9 +1,11 @@
 """Starts plan runs: on the inventory as it is now, or on from where a run ended."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -12,6 +14,7 @@ from helixweb.common.problems import Conflict
 from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import build_problem
+from helixweb.inventory.signals import profiles_missing
 from helixweb.planning import tasks
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import (
@@ -21,6 +24,7 @@ from helixweb.planning.options import (
     options_from_json,
     options_to_json,
 )
+from planner.domain.errors import InvalidProblem
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules, restricted_problem
 from planner.objectives.goal import goal_for
@@ -58,7 +62,7 @@ def start_plan_run(
             _("plan %(id)s is of another cluster than %(name)s; begin with one of its own plans")
             % {"id": start_plan.pk, "name": repr(cluster.name)}
         )
-    problem = build_problem(cluster, model)
+    problem = _problem(cluster, model, user)
     if options.method == "instances":
         check_instances(restricted_problem(problem, options.rules), degree=options.tensor_parallel)
     else:
@@ -83,6 +87,28 @@ def start_plan_run(
         )
         announce_start(run)
     return run
+
+
+def _problem(cluster: Cluster, model: LanguageModel, user: Any) -> Problem:
+    """Raises InvalidProblem; for a `user`, nodes that lack a profile are measured from then on."""
+    try:
+        return build_problem(cluster, model)
+    except InvalidProblem as error:
+        if user is None:  # the site repairs, in a transaction that this error rolls back
+            raise
+        answers: Sequence[tuple[object, Any]] = profiles_missing.send(
+            sender=Cluster, cluster=cluster, model=model, user=user, now=timezone.now()
+        )
+        names = [name for _receiver, answer in answers for name in answer]
+        if not names:
+            raise
+        raise InvalidProblem(
+            _(
+                "nodes without a profile for model %(model)s are measured for it now: %(nodes)s; "
+                "compute the plan when they have been, which the page of the cluster shows"
+            )
+            % {"model": repr(model.name), "nodes": ", ".join(names)}
+        ) from error
 
 
 def start_what_if(

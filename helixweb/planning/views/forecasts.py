@@ -10,7 +10,12 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from helixweb.common.queries import query_id
 from helixweb.planning import services
-from helixweb.planning.forecast_view import objective_words, simulation_rows, simulation_view
+from helixweb.planning.forecast_view import (
+    headline_of,
+    objective_words,
+    simulation_rows,
+    simulation_view,
+)
 from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.stored import stored_plan
 from helixweb.planning.study_forms import SimulationForm
@@ -27,11 +32,13 @@ def forecast_context(
     asked = query_id(request, "simulation")
     chosen = next((row for row in done if row.simulation.pk == asked), done[-1] if done else None)
     return {
+        "headline": headline_of(plan, rows),
         "forecast": forecast,
         "forecast_figure": objective_words(forecast),
         "simulations": rows,
         "is_simulating": any(not row.simulation.is_finished for row in rows),
         "simulated": simulation_view(plan, chosen) if chosen else None,
+        "simulation_asked": bool(asked),
         "simulation_form": SimulationForm(),
     }
 
@@ -43,7 +50,7 @@ def simulations(request: HttpRequest, pk: int) -> HttpResponse:
     if request.method == "GET":
         forecast = stored_plan(plan).forecast
         context = {"plan": plan, **forecast_context(request, plan, forecast)}
-        return render(request, "planning/_simulations.html", context)
+        return render(request, "planning/_simulated.html", context)
     form = SimulationForm(request.POST)
     if not form.is_valid():
         for name, errors in form.errors.items():

@@ -32,7 +32,8 @@ def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
         ),
         pk=pk,
     )
-    form = ReplanForm(request.POST) if request.method == "POST" else None
+    nodes = list(plan.cluster.nodes.order_by("name").values_list("name", flat=True))
+    form = ReplanForm(request.POST, nodes=nodes) if request.method == "POST" else None
     if form is not None and form.is_valid():
         try:
             run = services.start_replan(
@@ -46,7 +47,7 @@ def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
         else:
             return redirect("plan-run", run.pk)
     context = {"plan": plan, **_standing(plan)}
-    context["form"] = form or ReplanForm(initial=_initial(context["search"]))
+    context["form"] = form or ReplanForm(initial=_initial(context["search"]), nodes=nodes)
     status = 200 if form is None else 422
     return render(request, "planning/replan.html", context, status=status)
 

@@ -12,17 +12,19 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import events
+from helixweb.common.own_turns import page_in_own_turn
 from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id, query_id
-from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.inventory.services import models_of
+from helixweb.inventory.stale_profiles import StaleProfile, stale_profiles
 from helixweb.planning import services
 from helixweb.planning.forms import ExtensionForm, PlanRunForm, initial_from
 from helixweb.planning.incumbent_view import better_incumbents
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.objectives import AXIS_UNITS
 from helixweb.planning.options import DEFAULTS, options_from_json
-from helixweb.planning.presentation import age_s, answers_of, plan_view, run_curve
+from helixweb.planning.presentation import PlanView, age_s, answers_of, plan_view, run_curve
 from helixweb.planning.views.explanations import explanation_context
 from helixweb.planning.views.forecasts import forecast_context
 from planner.domain.errors import PlannerError
@@ -130,6 +132,7 @@ def plan_run_starts(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@page_in_own_turn
 def plan_run_preview(request: HttpRequest) -> HttpResponse:
     """What fits, as a fragment beside the form."""
     cluster = get_object_or_404(Cluster, pk=query_id(request, "cluster"))
@@ -172,6 +175,7 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         "elapsed_s": age_s(run, now=now),
         "plan": plan,
         "view": view,
+        "stale_profiles": _stale_profiles(run, view),
         "page": Paginator(view.nodes, NODES_PER_PAGE).get_page(request.GET.get("page"))
         if view
         else None,
@@ -183,6 +187,16 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
     }
     is_swap = request.headers.get("HX-Request") == "true"
     return render(request, f"planning/{'_run' if is_swap else 'plan_run'}.html", context)
+
+
+def _stale_profiles(run: PlanRun, view: PlanView | None) -> list[StaleProfile]:
+    """Of the nodes that hold layers in the plan, as they are now."""
+    if view is None:
+        return []
+    names = list(view.plan.placement.layers)
+    nodes = Node.objects.filter(cluster=run.cluster_id, name__in=names)
+    found = stale_profiles(nodes, model=run.model)
+    return [one for several in found.values() for one in several]
 
 
 @require_POST

@@ -12,7 +12,7 @@ enum { THROUGHPUT = 0, PER_PRICE = 1, FEWEST_NODES = 2 };
 
 typedef struct {
     i64 nodes, num_layers, max_stages, row, mode;
-    const i64 *max_layers, *table;
+    const i64 *most, *table; /* most: layers of each node, by the ends of the model that it has */
     const double *step_s, *speeds, *rooms, *limits, *bandwidth, *latency, *price;
     i64 shares;
     const double *share_bandwidth;
@@ -26,12 +26,11 @@ typedef struct {
     double *share, *layers, *step_s, *room, *limit, *edge_share, *bandwidth, *latency, *crowding, *carried, *work;
 } Space;
 
-static i64 random_state;
-
-static i64 draw(i64 choices)
+/* Park and Miller's generator. */
+static i64 draw(i64 *state, i64 choices)
 {
-    random_state = random_state * 48271 % 2147483647;
-    return random_state % choices;
+    *state = *state * 48271 % 2147483647;
+    return *state % choices;
 }
 
 static i64 most_edges(i64 nodes) { return nodes * nodes / 4 + 2 * nodes + 2; }
@@ -161,17 +160,18 @@ static double score_of(const Model *model, const Task *task, Space *space, const
     double price = 0;
     for (i64 stage = 0; stage < stages; stage++) {
         double speed = 0;
+        i64 ends = (stage == 0) + 2 * (stage == stages - 1);
         space->starts[stage] = load.nodes;
         for (i64 node = 0; node < task->nodes; node++) {
             if (stage_of[node] != stage) continue;
             i64 held = lengths[stage], at = load.nodes++;
-            if (held > task->max_layers[node]) return 0;
+            if (held > task->most[4 * node + ends]) return 0;
             space->order[at] = node;
             space->group[at] = stage;
             space->table[at] = task->table[node];
             space->layers[at] = (double)held;
             space->step_s[at] = task->step_s[node];
-            space->room[at] = task->rooms[node * task->row + held];
+            space->room[at] = task->rooms[(ends * task->nodes + node) * task->row + held];
             space->limit[at] = task->limits[node * task->row + held];
             space->share[at] = task->speeds[node * task->row + held];
             speed += space->share[at];
@@ -217,12 +217,13 @@ static void add_stage(i64 nodes, i64 *stage_of, i64 *lengths, i64 *stages, i64 f
 }
 
 /* Changes the candidate; 0 where the move makes no sense. */
-static int move(const Task *task, i64 *stage_of, i64 *lengths, i64 *stages)
+static int move(const Task *task, i64 *state, i64 *stage_of, i64 *lengths, i64 *stages)
 {
-    i64 n = task->nodes, kind = draw(10), count = *stages;
+    i64 n = task->nodes, kind = draw(state, 10), count = *stages;
     if (kind < 2) {
         if (count < 2) return 0;
-        i64 left = draw(count - 1), layers = 1 + draw(2), backwards = draw(2);
+        i64 left = draw(state, count - 1), layers = 1 + draw(state, 2);
+        i64 backwards = draw(state, 2);
         i64 from = backwards ? left + 1 : left, to = backwards ? left : left + 1;
         if (lengths[from] > layers) {
             lengths[from] -= layers;
@@ -236,21 +237,21 @@ static int move(const Task *task, i64 *stage_of, i64 *lengths, i64 *stages)
         return 1;
     }
     if (kind < 4) {
-        i64 node = draw(n), stage = draw(count + 1);
+        i64 node = draw(state, n), stage = draw(state, count + 1);
         if (stage == count) stage = IDLE;
         if (stage_of[node] == stage) return 0;
         stage_of[node] = stage;
         return 1;
     }
     if (kind < 6) {
-        i64 node = draw(n), other = draw(n), stage = stage_of[node];
+        i64 node = draw(state, n), other = draw(state, n), stage = stage_of[node];
         if (stage == stage_of[other]) return 0;
         stage_of[node] = stage_of[other];
         stage_of[other] = stage;
         return 1;
     }
     if (kind == 6) {
-        i64 stage = draw(count), other = draw(count), layers = lengths[stage];
+        i64 stage = draw(state, count), other = draw(state, count), layers = lengths[stage];
         if (stage == other) return 0;
         lengths[stage] = lengths[other];
         lengths[other] = layers;
@@ -261,24 +262,25 @@ static int move(const Task *task, i64 *stage_of, i64 *lengths, i64 *stages)
         return 1;
     }
     if (kind == 7) {
-        i64 stage = draw(count);
+        i64 stage = draw(state, count);
         if (lengths[stage] < 2 || count >= task->max_stages) return 0;
-        i64 layers = 1 + draw(lengths[stage] - 1);
+        i64 layers = 1 + draw(state, lengths[stage] - 1);
         lengths[stage] -= layers;
         add_stage(n, stage_of, lengths, stages, stage + 1, layers);
         for (i64 node = 0; node < n; node++)
-            if (stage_of[node] == stage && draw(2)) stage_of[node] = stage + 1;
+            if (stage_of[node] == stage && draw(state, 2)) stage_of[node] = stage + 1;
         return 1;
     }
     if (kind == 8) {
-        i64 node = draw(n), fresh = draw(count + 1), giver = draw(count), layers = 1 + draw(4);
+        i64 node = draw(state, n), fresh = draw(state, count + 1), giver = draw(state, count);
+        i64 layers = 1 + draw(state, 4);
         if (count >= task->max_stages || lengths[giver] <= layers) return 0;
         lengths[giver] -= layers;
         add_stage(n, stage_of, lengths, stages, fresh, layers);
         stage_of[node] = fresh;
         return 1;
     }
-    i64 from = draw(count), to = draw(count), layers = 1 + draw(3);
+    i64 from = draw(state, count), to = draw(state, count), layers = 1 + draw(state, 3);
     if (from == to || lengths[from] <= layers) return 0;
     lengths[from] -= layers;
     lengths[to] += layers;
@@ -288,7 +290,7 @@ static int move(const Task *task, i64 *stage_of, i64 *lengths, i64 *stages)
 /* Returns the best score, or -1 without memory. `stage_of` and `lengths` (of num_layers entries)
    start as the first candidate and end as the last; `best_*` end as the best. */
 double anneal_estimate(const double *model_numbers, i64 nodes, i64 num_layers, i64 max_stages,
-                       i64 row, i64 table_size, i64 mode, double demand, const i64 *max_layers,
+                       i64 row, i64 table_size, i64 mode, double demand, const i64 *most,
                        const i64 *table, const double *step_s, const double *speeds,
                        const double *rooms, const double *limits, const double *bandwidth,
                        const double *latency, const double *price, const double *share_bandwidth,
@@ -301,7 +303,7 @@ double anneal_estimate(const double *model_numbers, i64 nodes, i64 num_layers, i
                        i64 *best_stages)
 {
     const Model *model = (const Model *)model_numbers;
-    Task task = {nodes, num_layers, max_stages, row, mode, max_layers, table, step_s, speeds, rooms,
+    Task task = {nodes, num_layers, max_stages, row, mode, most, table, step_s, speeds, rooms,
                  limits, bandwidth, latency, price, shares, share_bandwidth, is_card, member,
                  leaving_start, leaving, reaching_start, reaching, demand};
     Space space;
@@ -313,7 +315,7 @@ double anneal_estimate(const double *model_numbers, i64 nodes, i64 num_layers, i
         return -1;
     }
     i64 *tried_lengths = tried_stage_of + nodes;
-    random_state = first_random;
+    i64 random_state = first_random;
     double score = score_of(model, &task, &space, decode_s, decode_slope, table_size, stage_of,
                             lengths, *stages);
     double best = score, temperature = hot;
@@ -324,12 +326,12 @@ double anneal_estimate(const double *model_numbers, i64 nodes, i64 num_layers, i
         i64 tried_stages = *stages;
         memcpy(tried_stage_of, stage_of, (size_t)nodes * sizeof(i64));
         memcpy(tried_lengths, lengths, (size_t)num_layers * sizeof(i64));
-        if (!move(&task, tried_stage_of, tried_lengths, &tried_stages)) continue;
+        if (!move(&task, &random_state, tried_stage_of, tried_lengths, &tried_stages)) continue;
         double tried = score_of(model, &task, &space, decode_s, decode_slope, table_size,
                                 tried_stage_of, tried_lengths, tried_stages);
         if (!(tried > 0)) continue;
         if (tried < score) {
-            double patience = temperature * minus_logarithms[draw(num_logarithms)];
+            double patience = temperature * minus_logarithms[draw(&random_state, num_logarithms)];
             if (score - tried > patience * score) continue;
         }
         memcpy(stage_of, tried_stage_of, (size_t)nodes * sizeof(i64));

@@ -38,7 +38,9 @@ class Aim(IntEnum):
 class SearchTask:
     """N nodes; columns j are layers held, 0 .. J - 1. Index N of the links is the coordinator.
 
-    `rooms_NJ` in requests, `speeds_NJ` in tokens/s, `bandwidth` 0 where there is no link.
+    E are the ends of the model that a stage has (`planner.capacity.LayerLimits`): 0 none, 1 the
+    first layer, 2 the last, 3 both. `rooms_ENJ` in requests, `speeds_NJ` in tokens/s, `bandwidth` 0
+    where there is no link.
     """
 
     model: Model
@@ -47,11 +49,11 @@ class SearchTask:
     max_stages: int
     aim: Aim
     demand_tokens_per_s: float
-    max_layers_N: Numbers
+    limits_NE: Numbers
     table_N: Numbers
     step_s_N: Reals
     speeds_NJ: Reals
-    rooms_NJ: Reals
+    rooms_ENJ: Reals
     limits_NJ: Reals
     bandwidth: Reals
     latency: Reals
@@ -107,8 +109,9 @@ def score_of(task: SearchTask, stages: Stages) -> float:
         for number in range(len(stages.lengths))
     ]
     order, shares, price = [], [], 0.0
-    for nodes, held in zip(members, stages.lengths, strict=True):
-        if any(held > task.max_layers_N[node] for node in nodes):
+    for number, (nodes, held) in enumerate(zip(members, stages.lengths, strict=True)):
+        at = _ends_of(number, len(members))
+        if any(held > task.limits_NE[node, at] for node in nodes):
             return 0.0
         speeds = [float(task.speeds_NJ[node, held]) for node in nodes]
         speed = 0.0
@@ -128,7 +131,7 @@ def score_of(task: SearchTask, stages: Stages) -> float:
     if task.aim == Aim.FEWEST_NODES:
         if rate < task.demand_tokens_per_s:
             return rate / task.demand_tokens_per_s
-        return 1.0 + (len(task.max_layers_N) - len(order) + 1)
+        return 1.0 + (len(task.limits_NE) - len(order) + 1)
     return rate
 
 
@@ -182,7 +185,7 @@ def _load(
 ) -> Load | None:
     """None where a link is missing."""
     place = {node: position for position, node in enumerate(order)}
-    outside = len(task.max_layers_N)
+    outside = len(task.limits_NE)
     sides = [[outside], *members, [outside]]
     ends = [(tail, head) for before, after in pairwise(sides) for tail in before for head in after]
     rows, columns = [tail for tail, _ in ends], [head for _, head in ends]
@@ -191,6 +194,7 @@ def _load(
         return None
     stage_N = np.array([stages.stage_of[node] for node in order], dtype=np.int64)
     held = np.array(stages.lengths, dtype=np.int64)[stage_N]
+    ends_N = (stage_N == 0) + 2 * (stage_N == len(members) - 1)
     share_of = {node: share for node, share in zip(order, shares, strict=True)} | {outside: 1.0}
     share_E = [share_of[tail] * share_of[head] for tail, head in ends]
     sizes = [
@@ -204,7 +208,7 @@ def _load(
         share_N=np.array(shares),
         layers_N=held.astype(np.float64),
         step_s_N=task.step_s_N[order],
-        room_N=task.rooms_NJ[order, held],
+        room_N=task.rooms_ENJ[ends_N, order, held],
         decode_limit_N=task.limits_NJ[order, held],
         tail_E=np.array([place.get(tail, OUTSIDE) for tail, _ in ends], dtype=np.int64),
         head_E=np.array([place.get(head, OUTSIDE) for _, head in ends], dtype=np.int64),
@@ -216,9 +220,14 @@ def _load(
     )
 
 
+def _ends_of(number: int, count: int) -> int:
+    """E of a stage, of `count` stages."""
+    return (number == 0) + 2 * (number == count - 1)
+
+
 def _return_s(task: SearchTask, members: list[list[int]], share_of: dict[int, float]) -> float:
     """From the last stage to the first; a single stage is both."""
-    outside, total = len(task.max_layers_N), 0.0
+    outside, total = len(task.limits_NE), 0.0
     is_straight = task.model.straight_back > 0
     if is_straight and len(members) == 1:
         return 0.0
@@ -306,11 +315,11 @@ def _anneal_compiled(task: SearchTask, start: Stages, cooling: Cooling) -> Searc
     best_stage_of, best_lengths, best_count = stage_of.copy(), lengths.copy(), count.copy()
     numbers = task.model.as_array()
     inputs = (
-        task.max_layers_N,
+        task.limits_NE,
         task.table_N,
         task.step_s_N,
         task.speeds_NJ,
-        task.rooms_NJ,
+        task.rooms_ENJ,
         task.limits_NJ,
         task.bandwidth,
         task.latency,

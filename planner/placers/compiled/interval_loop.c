@@ -44,6 +44,12 @@ static i64 cover(Cover *c, i64 first, i64 held, i64 speed)
     return grown;
 }
 
+/* What a node may hold of these layers: columns of `limits` are by the ends of the model. */
+static i64 limit_of(const i64 *limits, i64 node, i64 first, i64 held, i64 num_layers)
+{
+    return limits[4 * node + (first == 0) + 2 * (first + held == num_layers)];
+}
+
 /* Returns the least sum of shortfalls found, or -1 without memory. */
 i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 spares, i64 row, const i64 *speeds,
                      const i64 *limits, const double *logarithms, i64 num_logarithms, i64 moves,
@@ -73,16 +79,18 @@ i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 spares, i64 row, con
         random = next_random(random);
         i64 u = random % n, v = -1;
         random = next_random(random);
-        if (limits[u] == 0) continue;
+        if (limits[4 * u] == 0) continue;
         i64 u_first = first[u], u_held = held[u], v_first = 0, v_held = 0;
         i64 old_u_first = u_first, old_u_held = u_held, old_v_first = 0, old_v_held = 0;
         if (kind == 0) {
-            u_held = 1 + random % limits[u];
+            u_held = 1 + random % limits[4 * u];
             random = next_random(random);
             u_first = random % (num_layers - u_held + 1);
         } else if (kind == 1) {
             v = random % n;
-            if (v == u || limits[v] == 0 || held[u] > limits[v] || held[v] > limits[u]) continue;
+            if (v == u || limits[4 * v] == 0 ||
+                u_held > limit_of(limits, v, u_first, u_held, num_layers))
+                continue;
             v_first = u_first;
             v_held = u_held;
             u_first = old_v_first = first[v];
@@ -96,8 +104,8 @@ i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 spares, i64 row, con
             u_first += step;
             u_held -= step;
         }
-        if (u_held < 0 || u_held > limits[u] || u_first < 0 || u_first + u_held > num_layers)
-            continue;
+        if (u_held < 0 || u_first < 0 || u_first + u_held > num_layers) continue;
+        if (u_held > limit_of(limits, u, u_first, u_held, num_layers)) continue;
         memcpy(before, now, size);
         held[u] = 0;
         i64 delta = cover(&c, old_u_first, old_u_held, -speeds[u * row + old_u_held]);

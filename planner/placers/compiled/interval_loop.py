@@ -24,7 +24,7 @@ def anneal_intervals(
 ) -> Annealed[int, list[Range]]:
     """Anneal from `ranges`, one for every node."""
     speeds: list[list[int]] = task.speeds_NJ.tolist()
-    limits: list[int] = task.limits_N.tolist()
+    limits: list[list[int]] = task.limits_NE.tolist()
     logarithms: list[float] = MINUS_LOGARITHMS.tolist()
     n, num_layers = len(speeds), task.num_layers
     ranges = list(ranges)
@@ -47,17 +47,17 @@ def anneal_intervals(
         random = next_random(random)
         u = random % n
         random = next_random(random)
-        if limits[u] == 0:
+        if limits[u][0] == 0:
             continue
         changed: list[tuple[int, Range]] = []
         first, held = ranges[u]
         if kind == 0:
-            held = 1 + random % limits[u]
+            held = 1 + random % limits[u][0]
             random = next_random(random)
             first = random % (num_layers - held + 1)
         elif kind == 1:
             v = random % n
-            if v == u or limits[v] == 0 or held > limits[v] or ranges[v][1] > limits[u]:
+            if v == u or limits[v][0] == 0 or held > limits[v][ends_of(first, held, num_layers)]:
                 continue
             changed.append((v, (first, held)))
             first, held = ranges[v]
@@ -68,7 +68,9 @@ def anneal_intervals(
         else:
             step = random % 3 - 1
             first, held = first + step, held - step
-        if held < 0 or held > limits[u] or first < 0 or first + held > num_layers:
+        if held < 0 or first < 0 or first + held > num_layers:
+            continue
+        if held > limits[u][ends_of(first, held, num_layers)]:
             continue
         changed.append((u, (first, held)))
         before, coverage_before = [ranges[node] for node, _new in changed], coverage.copied()
@@ -91,6 +93,11 @@ def anneal_intervals(
                 ranges[node] = old
             coverage.return_to(coverage_before)
     return Annealed(energy=best, best=best_ranges, last=ranges)
+
+
+def ends_of(first: int, held: int, num_layers: int) -> int:
+    """The column of `limits_NE` for these layers."""
+    return (first == 0) + 2 * (first + held == num_layers)
 
 
 class Coverage:

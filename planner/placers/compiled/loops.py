@@ -21,7 +21,7 @@ from planner.placers.compiled.tasks import (
 )
 
 _LIBRARY_NAME = "_loops"
-_EDITION = 8  # of module.c
+_EDITION = 9  # of module.c
 _I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -38,6 +38,7 @@ def anneal_stages(
     if library is None:
         return stage_loop.anneal_stages(task, ranks=ranks, schedule=schedule)
     speeds, links = _contiguous(task.speeds_NJ), _contiguous(task.links)
+    limits = None if task.limits_NE is None else _contiguous(task.limits_NE)
     neighbours, best = _contiguous(task.neighbours_NK), np.array(ranks, dtype=np.int64)
     last = best.copy()
     energy: float = library.anneal_stages(
@@ -48,6 +49,7 @@ def anneal_stages(
         speeds.shape[1],
         speeds.ctypes.data,
         links.ctypes.data,
+        None if limits is None else limits.ctypes.data,
         neighbours.ctypes.data,
         neighbours.shape[1],
         MINUS_LOGARITHMS.ctypes.data,
@@ -72,7 +74,7 @@ def anneal_intervals(
     library = _library()
     if library is None:
         return interval_loop.anneal_intervals(task, ranges=ranges, schedule=schedule)
-    speeds, limits = _contiguous(task.speeds_NJ), _contiguous(task.limits_N)
+    speeds, limits = _contiguous(task.speeds_NJ), _contiguous(task.limits_NE)
     firsts = np.array([first for first, _ in ranges], dtype=np.int64)
     helds = np.array([held for _, held in ranges], dtype=np.int64)
     best_firsts, best_helds = firsts.copy(), helds.copy()
@@ -113,7 +115,7 @@ def anneal_moves(
         return move_loop.anneal_moves(
             task, ranges=ranges, threshold=threshold, moves=moves, seed=seed
         )
-    speeds, limits = _contiguous(task.speeds_NJ), _contiguous(task.limits_N)
+    speeds, limits = _contiguous(task.speeds_NJ), _contiguous(task.limits_NE)
     old_firsts, old_ends = (
         np.array([ends[side] for ends in task.running], dtype=np.int64) for side in (0, 1)
     )
@@ -157,8 +159,8 @@ def _library() -> ctypes.CDLL | None:
         return None
     library.anneal_stages.restype = _REAL
     library.anneal_stages.argtypes = [
-        *(_I64, _I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _I64, _POINTER, _I64),
-        *(_I64, _REAL, _REAL, _REAL, _I64, _POINTER, _POINTER),
+        *(_I64, _I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _POINTER, _I64, _POINTER),
+        *(_I64, _I64, _REAL, _REAL, _REAL, _I64, _POINTER, _POINTER),
     ]
     library.anneal_intervals.restype = _I64
     library.anneal_intervals.argtypes = [

@@ -4,7 +4,7 @@
 
 /* Raised with every change of a loop, here and in loops.py: a library that was built before the
    change is not used. */
-const int64_t loops_edition = 8;
+const int64_t loops_edition = 9;
 
 void *PyInit__loops(void);
 

@@ -79,7 +79,8 @@ static void find_affected(State *s, i64 changed, const i64 *nodes, const i64 *ne
     }
 }
 
-/* Returns the energy reached, or -1 without memory. */
+/* Returns the energy reached, or -1 without memory. Columns of `limits` are by the ends of the model
+   that a node holds. */
 i64 anneal_moves(i64 n, i64 num_layers, i64 target, i64 row, const i64 *speeds, const i64 *limits,
                  const i64 *links, const i64 *old_firsts, const i64 *old_ends, i64 budget, i64 penalty,
                  i64 charge, i64 threshold, i64 iterations, i64 seed,
@@ -103,7 +104,7 @@ i64 anneal_moves(i64 n, i64 num_layers, i64 target, i64 row, const i64 *speeds, 
     for (i64 iteration = 0; iteration < iterations && energy > 0; iteration++) {
         i64 nodes[2], new_firsts[2], new_ends[2], before_firsts[2], before_ends[2], changed = 1;
         random = next_random(random);
-        i64 node = random % n, limit = limits[node];
+        i64 node = random % n, limit = limits[4 * node];
         if (limit == 0) continue;
         random = next_random(random);
         i64 kind = random % 10;
@@ -160,8 +161,9 @@ i64 anneal_moves(i64 n, i64 num_layers, i64 target, i64 row, const i64 *speeds, 
         i64 allowed = first != firsts[node] || end != ends[node];
         for (i64 k = 0; k < changed; k++) {
             i64 held = new_ends[k] - new_firsts[k];
+            i64 at = (new_firsts[k] == 0) + 2 * (new_ends[k] == num_layers);
             if (new_firsts[k] < 0 || new_ends[k] > num_layers || held < 0 ||
-                held > limits[nodes[k]] || (held > 0 && speeds[nodes[k] * row + held] == 0))
+                held > limits[4 * nodes[k] + at] || (held > 0 && speeds[nodes[k] * row + held] == 0))
                 allowed = 0;
         }
         if (!allowed) continue;

@@ -28,7 +28,7 @@ def anneal_moves(
     """
     state = _State(task, ranges)
     speeds, ranges, coverage = state.speeds, state.ranges, state.coverage
-    limits: list[int] = task.limits_N.tolist()
+    limits: list[list[int]] = task.limits_NE.tolist()
     penalty, budget, num_layers = task.penalty, task.budget_layers, task.num_layers
     n = len(speeds)
     moved = sum(_to_load(ends, task.running[node]) for node, ends in enumerate(ranges))
@@ -39,7 +39,7 @@ def anneal_moves(
             break
         random = next_random(random)
         node = random % n
-        limit = limits[node]
+        limit = limits[node][0]
         if limit == 0:
             continue
         random = next_random(random)
@@ -87,7 +87,7 @@ def anneal_moves(
         changed.insert(0, (node, (first, end)))
         if (first, end) == ranges[node] or not all(
             0 <= new_first <= new_end <= num_layers
-            and new_end - new_first <= limits[i]
+            and new_end - new_first <= limits[i][(new_first == 0) + 2 * (new_end == num_layers)]
             and (new_end == new_first or speeds[i][new_end - new_first] > 0)
             for i, (new_first, new_end) in changed
         ):

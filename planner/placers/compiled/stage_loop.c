@@ -7,18 +7,19 @@
 
 typedef int64_t i64;
 
-enum { TAKEN, LINKED, UNLINKED, LENGTH, PARTS, CROSSING, FREED, OPENED };
+enum { TAKEN, LINKED, UNLINKED, LENGTH, PARTS, CROSSING, FREED, OPENED, ENDS };
 
 enum { PARTS_OF_LAYER = 1024 };
 static const double CREDIT = 0.4, ALL_HELD = -1000.0;
 
 typedef struct {
     i64 n, num_layers, target, row, max_stages;
-    const i64 *speeds, *links;
+    const i64 *speeds, *links, *limits; /* limits: NULL where the model's ends cost nothing */
     i64 *next_slot, *prev_slot, *slot_of, *head, *next_node, *prev_node, *sums, *lengths, *deficits, *parts;
     i64 *left, *right, *left_room, *right_room, *carried, *parents, *queue, *free_slots;
     i64 layers, all_parts, deficit, num_free, logged;
-    i64 log[4 * 64], tails[4];
+    i64 ends[2]; /* the slots whose lengths are those of the first and the last stage */
+    i64 log[4 * 96], tails[12];
 } Chain;
 
 static i64 next_random(i64 state) { return state * 48271 % 2147483647; }
@@ -48,6 +49,28 @@ static void share_out(i64 target, i64 *rooms, i64 count)
         }
 }
 
+/* The column of `limits` for the stage of a slot: + 1 for the first, + 2 for the last. */
+static i64 ends_of(const Chain *c, i64 slot)
+{
+    if (c->limits == NULL) return 0;
+    return (c->next_slot[c->n] == slot) + 2 * (c->prev_slot[c->n] == slot);
+}
+
+static i64 speed_at(const Chain *c, i64 node, i64 length, i64 at)
+{
+    if (at > 0 && length > c->limits[4 * node + at]) return 0;
+    return c->speeds[node * c->row + length];
+}
+
+static i64 sum_of(const Chain *c, i64 slot, i64 length)
+{
+    i64 at = ends_of(c, slot), sum = 0;
+    if (at == 0) return c->sums[slot * c->row + length];
+    for (i64 node = c->head[slot]; node >= 0; node = c->next_node[node])
+        sum += speed_at(c, node, length, at);
+    return sum;
+}
+
 static i64 gather(const Chain *c, i64 slot, i64 *nodes, i64 *rooms)
 {
     if (slot == c->n) {
@@ -55,9 +78,9 @@ static i64 gather(const Chain *c, i64 slot, i64 *nodes, i64 *rooms)
         rooms[0] = c->target;
         return 1;
     }
-    i64 length = c->lengths[slot], count = 0;
+    i64 length = c->lengths[slot], count = 0, at = ends_of(c, slot);
     for (i64 node = c->head[slot]; node >= 0; node = c->next_node[node]) {
-        i64 room = c->speeds[node * c->row + length];
+        i64 room = speed_at(c, node, length, at);
         if (room > 0) {
             nodes[count] = node;
             rooms[count++] = room;
@@ -157,19 +180,18 @@ static i64 crossing_deficit(Chain *c, i64 slot)
 
 static i64 stage_length(const Chain *c, i64 slot)
 {
-    const i64 *sums = c->sums + slot * c->row;
     i64 length = c->row - 1;
-    while (length > 0 && sums[length] < c->target) length--;
+    while (length > 0 && sum_of(c, slot, length) < c->target) length--;
     return length;
 }
 
 static i64 parts_of_next_layer(const Chain *c, i64 slot)
 {
-    const i64 *sums = c->sums + slot * c->row;
     i64 length = c->lengths[slot];
-    i64 next = length + 1 < c->row ? sums[length + 1] : 0;
+    i64 next = length + 1 < c->row ? sum_of(c, slot, length + 1) : 0;
     if (length == 0) return next * PARTS_OF_LAYER / c->target;
-    return (sums[length] - c->target) / ((sums[length] - next) / PARTS_OF_LAYER + 1);
+    i64 here = sum_of(c, slot, length);
+    return (here - c->target) / ((here - next) / PARTS_OF_LAYER + 1);
 }
 
 static void add_node(Chain *c, i64 node, i64 slot)
@@ -232,6 +254,8 @@ static void begin(Chain *c, const i64 *ranks)
         else
             c->free_slots[c->num_free++] = slot;
     c->layers = c->all_parts = c->deficit = c->logged = 0;
+    c->ends[0] = c->next_slot[n];
+    c->ends[1] = c->prev_slot[n];
     for (i64 slot = c->next_slot[n]; slot != n; slot = c->next_slot[slot]) {
         c->lengths[slot] = stage_length(c, slot);
         c->layers += c->lengths[slot];
@@ -329,6 +353,10 @@ static void undo(Chain *c)
         case FREED:
             c->num_free--;
             break;
+        case ENDS:
+            c->ends[0] = x;
+            c->ends[1] = y;
+            break;
         default:
             c->free_slots[c->num_free++] = x;
         }
@@ -400,6 +428,25 @@ static i64 shift_stages(Chain *c, i64 first, i64 last, i64 before)
     return 3;
 }
 
+/* Lengths again where a slot became the first or the last one, or is it no more; their crossings
+   join the `count` tails. */
+static i64 settle_ends(Chain *c, i64 count)
+{
+    i64 slots[4] = {c->ends[0], c->ends[1], c->next_slot[c->n], c->prev_slot[c->n]};
+    if (c->limits == NULL || (slots[0] == slots[2] && slots[1] == slots[3])) return count;
+    note(c, ENDS, slots[0], slots[1], 0);
+    c->ends[0] = slots[2];
+    c->ends[1] = slots[3];
+    for (i64 k = 0; k < 4; k++) {
+        i64 slot = slots[k];
+        if (slot == c->n || c->head[slot] < 0) continue;
+        set_length(c, slot, stage_length(c, slot));
+        c->tails[count++] = slot;
+        c->tails[count++] = c->prev_slot[slot];
+    }
+    return count;
+}
+
 static double lack_of(const Chain *c, double weight)
 {
     i64 missing = c->num_layers - c->layers, excess = c->n - c->num_free - c->max_stages;
@@ -460,6 +507,7 @@ static double anneal(Chain *c, const i64 *neighbours, i64 num_neighbours, const 
             if (last < 0 || c->prev_slot[a] == b) continue;
             num_tails = shift_stages(c, a, last, b);
         }
+        num_tails = settle_ends(c, num_tails);
         for (i64 index = 0; index < num_tails; index++)
             set_deficit(c, c->tails[index], crossing_deficit(c, c->tails[index]));
         double proposed = energy_of(c, weight);
@@ -480,8 +528,8 @@ static double anneal(Chain *c, const i64 *neighbours, i64 num_neighbours, const 
 
 /* Returns the least lack found, or -1 without memory. */
 double anneal_stages(i64 n, i64 num_layers, i64 target, i64 max_stages, i64 row, const i64 *speeds,
-                     const i64 *links, const i64 *neighbours, i64 num_neighbours,
-                     const double *logarithms, i64 num_logarithms, i64 moves, double hot,
+                     const i64 *links, const i64 *limits, const i64 *neighbours,
+                     i64 num_neighbours, const double *logarithms, i64 num_logarithms, i64 moves, double hot,
                      double cooling, double weight, i64 seed, i64 *ranks, i64 *best_ranks)
 {
     i64 slots = n + 1, widest = slots / 2 + 1;
@@ -489,7 +537,7 @@ double anneal_stages(i64 n, i64 num_layers, i64 target, i64 max_stages, i64 row,
     if (memory == NULL) return -1.0;
     Chain chain = {.n = n, .num_layers = num_layers, .target = target, .row = row,
                    .max_stages = max_stages,
-                   .speeds = speeds, .links = links};
+                   .speeds = speeds, .links = links, .limits = limits};
     i64 *next = memory;
     i64 **sequences[] = {&chain.next_slot, &chain.prev_slot, &chain.slot_of, &chain.head,
                          &chain.next_node, &chain.prev_node, &chain.lengths, &chain.deficits,

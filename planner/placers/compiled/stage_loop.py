@@ -50,6 +50,7 @@ class Chain:
         self._task = task
         self._speeds: list[list[int]] = task.speeds_NJ.tolist()
         self._links: list[list[int]] = task.links.tolist()
+        self._limits = None if task.limits_NE is None else task.limits_NE.tolist()
         self._target = task.target
         self._longest = task.speeds_NJ.shape[1] - 1
         self._next_slot = [n] * (n + 1)
@@ -69,6 +70,7 @@ class Chain:
                 self._link_slots(slot, slot, before=self._prev_slot[n])
             else:
                 self._free_slots.append(slot)
+        self._ends = self._next_slot[n], self._prev_slot[n]
         for slot in self._ring():
             self._lengths[slot] = self._stage_length(slot)
             self._parts[slot] = self._parts_of_next_layer(slot)
@@ -103,7 +105,7 @@ class Chain:
             tails = self._try_move(kind, u, v, random)
             if not tails:
                 continue
-            for tail in tails:
+            for tail in [*tails, *self._settle_ends()]:
                 self._set_deficit(tail, self._crossing_deficit(tail))
             proposed = self._energy()
             random = next_random(random)
@@ -172,6 +174,27 @@ class Chain:
         self._link_slots(first, last, before=before)
         self._undo_log.append(lambda: self._unlink_slots(first, last))
         return [came_from, last, before]
+
+    def _settle_ends(self) -> list[int]:
+        """Lengths again where a slot became the first or the last one, or is it no more.
+
+        Returns the slots whose crossing may change.
+        """
+        before, now = self._ends, (self._next_slot[self._n], self._prev_slot[self._n])
+        if self._limits is None or before == now:
+            return []
+        self._ends = now
+
+        def back() -> None:
+            self._ends = before
+
+        self._undo_log.append(back)
+        tails = []
+        for slot in (*before, *now):
+            if slot != self._n and self._members[slot]:
+                self._set_length(slot, self._stage_length(slot))
+                tails += [slot, self._prev_slot[slot]]
+        return tails
 
     def _retire(self, slot: int) -> int:
         """Take a slot without nodes out of the ring; returns the one that was before it."""
@@ -278,30 +301,44 @@ class Chain:
 
     def _stage_length(self, slot: int) -> int:
         """The most layers that the slot's nodes together carry the target with."""
-        speeds = [self._speeds[node] for node in self._members[slot]]
         for length in range(self._longest, 0, -1):
-            if sum(row[length] for row in speeds) >= self._target:
+            if sum(self._speeds_at(slot, length)) >= self._target:
                 return length
         return 0
 
+    def _speeds_at(self, slot: int, length: int) -> list[int]:
+        """Of the slot's nodes; 0 for more layers than a node holds beside the model's ends."""
+        members = self._members[slot]
+        speeds = [self._speeds[node][length] for node in members]
+        at = (self._next_slot[self._n] == slot) + 2 * (self._prev_slot[self._n] == slot)
+        if self._limits is None or at == 0:
+            return speeds
+        return [
+            speed if length <= self._limits[node][at] else 0
+            for speed, node in zip(speeds, members, strict=True)
+        ]
+
     def _parts_of_next_layer(self, slot: int) -> int:
         """How far the slot's speed is on the way from its length to one more layer, in parts."""
-        speeds = [self._speeds[node] for node in self._members[slot]]
         length = self._lengths[slot]
-        following = sum(row[length + 1] for row in speeds) if length < self._longest else 0
+        following = sum(self._speeds_at(slot, length + 1)) if length < self._longest else 0
         if length == 0:
             return following * _PARTS_OF_LAYER // self._target
-        here = sum(row[length] for row in speeds)
+        here = sum(self._speeds_at(slot, length))
         return (here - self._target) // ((here - following) // _PARTS_OF_LAYER + 1)
 
     def _nodes_and_rooms(self, slot: int) -> tuple[list[int], list[int]]:
         """The nodes of a slot that pass anything, and how much each shall."""
         if slot == self._n:
             return [self._n], [self._target]
-        length = self._lengths[slot]
-        passing = [node for node in self._members[slot] if self._speeds[node][length] > 0]
-        return passing, _equal_shares(
-            self._target, [self._speeds[node][length] for node in passing]
+        speeds = self._speeds_at(slot, self._lengths[slot])
+        passing = [
+            (node, speed)
+            for node, speed in zip(self._members[slot], speeds, strict=True)
+            if speed > 0
+        ]
+        return [node for node, _ in passing], _equal_shares(
+            self._target, [speed for _, speed in passing]
         )
 
     def _crossing_deficit(self, slot: int) -> int:

@@ -58,7 +58,8 @@ class StageTask:
     `speeds_NJ[i, j]` is T_j of node i, 0 where it cannot hold j layers. `links[i, k]` is the
     capacity from node i to node k, index n being the coordinator. `neighbours[i]` are nodes worth
     sharing a stage or a crossing with, K for every node. `weight` is what an impassable crossing
-    costs, in missing layers.
+    costs, in missing layers. `limits_NE` as in IntervalTask; None where the model's ends cost no
+    layers.
     """
 
     num_layers: int
@@ -68,20 +69,23 @@ class StageTask:
     links: IntegerArray
     neighbours_NK: IntegerArray
     weight: float
+    limits_NE: IntegerArray | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalTask:
     """Ranges for n nodes that shall cover every layer with `target`; as in StageTask.
 
-    A node never holds more than `limits_N[i]` layers, and none while its limit is 0. With `spares`
+    A node never holds more than `limits_NE[i, e]` layers, and none while `limits_NE[i, 0]` is 0.
+    e is 0 in the middle of the model, 1 with its first layer, 2 with its last, 3 with both
+    (`planner.capacity.LayerLimits`). With `spares`
     1 (not 0) they shall cover every layer also without the fastest node that holds it.
     """
 
     num_layers: int
     target: int
     speeds_NJ: IntegerArray
-    limits_N: IntegerArray
+    limits_NE: IntegerArray
     spares: int = 0
 
 
@@ -97,7 +101,7 @@ class MoveTask:
     num_layers: int
     target: int
     speeds_NJ: IntegerArray
-    limits_N: IntegerArray
+    limits_NE: IntegerArray
     running: list[tuple[int, int]]
     budget_layers: int
     penalty: int

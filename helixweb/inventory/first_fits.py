@@ -1,0 +1,179 @@
+"""Whether a model fits into each cluster, and how fast it may run, before anything is measured.
+
+Memory is that which agents report. Speeds come from what a node measured for another model, scaled
+by the bytes of a layer, or from the data sheet of its GPU.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from helixweb.inventory.models import Cluster, Node, Profile
+from helixweb.inventory.presentation import Fit
+from planner.capacity import LayerLimits, most_held
+from planner.domain.problem import Workload
+from planner.memory import ModelMemory, NodeRoom, StepShape, kv_minimum, node_room
+from planner.roofline import (
+    DATA_SHEETS,
+    LayerShape,
+    UnknownGpu,
+    Vocabulary,
+    roofline_profile,
+    sheet_name_of,
+)
+from runtime.protocol.model_facts import ModelFacts
+
+_STEP_TOKENS = 16  # tokens of a page, and of the smallest step
+
+
+def fits_of_facts(facts: ModelFacts) -> list[Fit]:
+    """Every cluster with nodes that have joined. As many layers as a measurement will find, unless
+    a GPU's allocator needs much."""
+    nodes: dict[Cluster, list[Node]] = defaultdict(list)
+    rows = Node.objects.filter(joined_at__isnull=False).select_related("cluster")
+    for node in rows.order_by("cluster__name"):
+        nodes[node.cluster].append(node)
+    profiles = {
+        (row.cluster_id, row.name): row
+        for row in Profile.objects.filter(cluster__in=nodes)
+        .select_related("model")
+        .order_by("recorded_at")
+    }
+    return [_Forecast(cluster, facts, profiles).fit(held) for cluster, held in nodes.items()]
+
+
+class _Forecast:
+    def __init__(
+        self, cluster: Cluster, facts: ModelFacts, profiles: dict[tuple[int, str], Profile]
+    ) -> None:
+        self._cluster = cluster
+        self._facts = facts
+        self._profiles = profiles
+        self._workload = Workload(
+            mean_prompt_tokens=cluster.mean_prompt_tokens,
+            mean_output_tokens=cluster.mean_output_tokens,
+        )
+        self._memory = self._memory_of_model()
+        self._rooms: dict[float, NodeRoom] = {}
+        self._sheet_speeds: dict[str, tuple[float, ...]] = {}
+
+    def fit(self, nodes: Sequence[Node]) -> Fit:
+        """Of the cluster with these nodes."""
+        gpus: Counter[str] = Counter()
+        limits, speeds = [], []
+        for node in nodes:
+            hardware = node.hardware or {}
+            gpus.update(gpu["name"] for gpu in hardware.get("gpus", []))
+            budget = hardware.get("memory_budget_bytes")
+            if budget is None:
+                continue
+            room = self._room(float(budget))
+            ends = (room.memory.first, room.memory.last, room.memory.both)
+            limits.append(LayerLimits(room.max_layers, *(end.max_layers for end in ends)))
+            speed = self._token_layers_per_s(node, hardware, layers=room.max_layers)
+            if speed is not None:
+                speeds.append(speed)
+        return Fit(
+            cluster=self._cluster,
+            layers=most_held(limits, num_layers=self._facts.num_layers),
+            needed=self._facts.num_layers,
+            nodes=len(nodes),
+            nodes_with_profile=len(limits),
+            gpus=tuple(gpus.most_common()),
+            tokens_per_s=sum(speeds) / self._facts.num_layers,
+            nodes_with_speed=len(speeds),
+        )
+
+    def _room(self, budget: float) -> NodeRoom:
+        if budget not in self._rooms:
+            self._rooms[budget] = node_room(
+                lambda _layers, _has_first, _has_last: self._memory,
+                budget_bytes=budget,
+                num_layers=self._facts.num_layers,
+            )
+        return self._rooms[budget]
+
+    def _token_layers_per_s(
+        self, node: Node, hardware: dict[str, Any], *, layers: int
+    ) -> float | None:
+        """Tokens times layers that the node computes each second; None: not known."""
+        if not layers:
+            return 0.0
+        profile = self._profiles.get((node.cluster_id, node.profile_name))
+        if profile is not None:
+            scale = profile.model.bytes_per_layer / self._facts.bytes_per_layer
+            return scale * _fastest(profile.tokens_per_s, layers)
+        gpus = hardware.get("gpus", [])
+        if len(gpus) != 1:
+            return None
+        try:
+            sheet = sheet_name_of(gpus[0]["name"])
+        except UnknownGpu:
+            return None
+        if sheet not in self._sheet_speeds:
+            self._sheet_speeds[sheet] = self._speeds_of_sheet(sheet)
+        speeds = self._sheet_speeds[sheet]
+        relative = float(hardware.get("relative_speed", 1.0))
+        return relative * _fastest(speeds, layers) if speeds else None
+
+    def _speeds_of_sheet(self, sheet: str) -> tuple[float, ...]:
+        """Tokens/s of the GPU with 1, 2, … layers."""
+        shape = LayerShape(
+            hidden_size=self._facts.hidden_size,
+            intermediate_size=self._facts.intermediate_size,
+            query_heads=self._facts.num_heads,
+            kv_heads=self._facts.num_kv_heads,
+            head_size=self._facts.head_dim,
+        )
+        profile = roofline_profile(
+            sheet,
+            DATA_SHEETS[sheet],
+            shape,
+            gpu=sheet,
+            num_layers=self._facts.num_layers,
+            workload=self._workload,
+            vocabulary=Vocabulary(size=self._facts.vocab_size, is_tied=False),
+            longest_tokens=self._facts.max_context_tokens,
+        )
+        # the sheet knows 16-bit layers of dense models; others have more or fewer bytes
+        scale = shape.weights_bytes / self._facts.bytes_per_layer
+        return tuple(scale * speed for speed in profile.tokens_per_s)
+
+    def _memory_of_model(self) -> ModelMemory:
+        """With the smallest steps, which a stage takes where memory is short."""
+        facts = self._facts
+        kv_size = facts.num_kv_heads * facts.head_dim
+        shape = StepShape(
+            hidden_size=facts.hidden_size,
+            intermediate_size=facts.intermediate_size,
+            query_size=facts.num_heads * facts.head_dim,
+            kv_size=kv_size,
+            vocab_size=facts.vocab_size,
+            element_bytes=facts.element_bytes,
+        )
+        without_head, with_head = (
+            shape.activation_bytes(
+                _STEP_TOKENS, context_tokens=facts.max_context_tokens, has_head=has_head
+            )
+            for has_head in (False, True)
+        )
+        norm_bytes = facts.hidden_size * facts.element_bytes
+        return ModelMemory(
+            num_layers=facts.num_layers,
+            layer=facts.bytes_per_layer,
+            first=facts.embedding_bytes,
+            last=facts.embedding_bytes + norm_bytes,
+            both=facts.embedding_bytes + facts.head_bytes,
+            kv_token=2 * kv_size * facts.element_bytes,
+            kv_minimum=kv_minimum(self._workload, longest_tokens=facts.max_context_tokens),
+            page_tokens=_STEP_TOKENS,
+            activations=without_head,
+            head_activations=with_head - without_head,
+        )
+
+
+def _fastest(tokens_per_s: Sequence[float], layers: int) -> float:
+    """The most tokens times layers a second with up to that many layers."""
+    return max(
+        (held * speed for held, speed in enumerate(tokens_per_s[:layers], start=1)), default=0.0
+    )

@@ -1,0 +1,136 @@
+"""Reads what a model on the hub says of itself: config.json and the headers of its safetensors.
+
+Only the configured hub (`HF_ENDPOINT`) is asked, and only for names that `is_hub_name` accepts.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import Any
+
+from django.conf import settings
+
+from runtime.checkpoints.decoder_sizes import DecoderSizes
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.hub import (
+    HubName,
+    HubSettings,
+    MissingFile,
+    Repository,
+    gguf_remedy,
+    parse_gguf_name,
+    parse_hub_name,
+)
+from runtime.checkpoints.metadata import CONFIG
+from runtime.checkpoints.model_facts import facts_from, sizes_of
+from runtime.checkpoints.safetensors_header import parse_shapes
+from runtime.checkpoints.tensor_holders import INDEX_FILE, SINGLE_FILE, shard_names
+from runtime.protocol.model_facts import ModelFacts
+
+_TIMEOUT_S = 5.0
+_LONGEST_CONFIG_BYTES = 4_000_000
+_LONGEST_INDEX_BYTES = 32_000_000
+_LONGEST_HEADER_BYTES = 32_000_000
+_MOST_SHARDS = 200
+
+
+def is_hub_name(text: str) -> bool:
+    """True for `org/model` or `model`, as the hub names repositories, with `@revision` or not, and
+    for `org/model/file.gguf`."""
+    return parse_hub_name(text) is not None or parse_gguf_name(text) is not None
+
+
+def read_hub(text: str) -> ModelFacts:
+    """The facts of a model on the hub, of its newest version unless a revision is named.
+
+    Raises CheckpointError.
+    """
+    name = parse_hub_name(text)
+    of_gguf = parse_gguf_name(text)
+    if of_gguf is not None:
+        raise CheckpointError(gguf_remedy(of_gguf[0].repository, [of_gguf[1]]))
+    if name is None:
+        raise CheckpointError(f"{text!r} is not a name on the hub; give one like org/model")
+    with _repository(name, text) as repository:
+        try:
+            raw = _object(repository, CONFIG, _LONGEST_CONFIG_BYTES)
+            sizes = _sizes(repository, raw, where=f"{text} on {settings.HF_ENDPOINT.rstrip('/')}")
+        except MissingFile as error:
+            files = _gguf_files(repository)
+            if not files:
+                raise
+            raise CheckpointError(gguf_remedy(name.repository, files)) from error
+    return facts_from(raw, sizes, checkpoint=text, name=name.repository.rpartition("/")[2])
+
+
+def read_commit(name: HubName) -> str:
+    """The commit that the revision `name` stands for now. Raises CheckpointError."""
+    with _repository(name, str(name)) as repository:
+        return repository.commit(CONFIG)
+
+
+@contextmanager
+def _repository(name: HubName, text: str) -> Iterator[Repository]:
+    """On the configured hub; `text` is what messages call it. Raises CheckpointError."""
+    if settings.HF_HUB_OFFLINE:
+        raise CheckpointError(
+            f"{text!r} was not looked up: HF_HUB_OFFLINE is set; give a folder or a GGUF file"
+        )
+    hub = HubSettings(endpoint=settings.HF_ENDPOINT.rstrip("/"), token=settings.HF_TOKEN)
+    with Repository(name, hub, timeout_s=_TIMEOUT_S, most_tries=1) as repository:
+        yield repository
+
+
+def _gguf_files(repository: Repository) -> tuple[str, ...]:
+    """None if there are others to read, or the hub does not list files."""
+    try:
+        return repository.info().gguf_files
+    except CheckpointError:
+        return ()
+
+
+def _sizes(repository: Repository, raw: dict[str, Any], *, where: str) -> DecoderSizes:
+    try:
+        index = _object(repository, INDEX_FILE, _LONGEST_INDEX_BYTES)
+        files = set(shard_names(index, source=repository.told(INDEX_FILE)).values())
+    except MissingFile:
+        files = {SINGLE_FILE}
+        try:
+            repository.file_bytes(SINGLE_FILE)
+        except MissingFile:
+            raise MissingFile(
+                f"{where} holds neither {SINGLE_FILE} nor {INDEX_FILE}; choose a model with "
+                "safetensors"
+            ) from None
+
+    def shapes() -> dict[str, tuple[int, ...]]:
+        if len(files) > _MOST_SHARDS:
+            raise CheckpointError(
+                f"{repository.told(INDEX_FILE)} names {len(files)} files; at most {_MOST_SHARDS} "
+                "are read: give the model as a folder"
+            )
+        return {
+            name: shape
+            for file in sorted(files)
+            for name, shape in _shapes(repository, file).items()
+        }
+
+    return sizes_of(raw, shapes, source=PurePosixPath(repository.told(CONFIG)))
+
+
+def _shapes(repository: Repository, file: str) -> dict[str, tuple[int, ...]]:
+    header, data_bytes = repository.safetensors_header(file, most_bytes=_LONGEST_HEADER_BYTES)
+    return parse_shapes(header, data_bytes=data_bytes, source=repository.told(file))
+
+
+def _object(repository: Repository, file: str, most_bytes: int) -> dict[str, Any]:
+    """Raises CheckpointError, MissingFile."""
+    told = repository.told(file)
+    try:
+        raw = json.loads(repository.read(file, most_bytes=most_bytes))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{told} is not JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise CheckpointError(f"{told} is not a JSON object")
+    return raw

@@ -1,0 +1,159 @@
+"""What the processes of a cluster must try and measure, looked up for all of them at once."""
+
+import hmac
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+from django.core.cache import cache
+
+from helixweb.inventory.link_sampling import Member, Pair, orders
+from helixweb.inventory.models import (
+    BY_PEOPLE,
+    Coordinator,
+    Link,
+    Node,
+    Origin,
+    RegionLink,
+    lost_after,
+)
+from planner.domain.cluster import COORDINATOR
+from runtime.protocol.reach import MOST_ENDPOINTS, LinksToMeasure, MeasuredLink, Reach
+
+LOOKED_UP_EVERY_S = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredDirection:
+    """What was measured from `source` to `target`, by the names that links have for them."""
+
+    source: Member
+    target: Member
+    bandwidth_bytes_per_s: float
+    is_floor: bool
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkOrders:
+    """Endpoints of a cluster's processes that can be heard; `dialled`: of those that each measures,
+    by the endpoint of who dials."""
+
+    key: str
+    coordinators: tuple[str, ...]
+    nodes: tuple[str, ...]
+    dialled: Mapping[str, tuple[str, ...]]
+
+    def to_reach(self, process: Node | Coordinator) -> tuple[str, ...]:
+        """All others; coordinators need not reach each other."""
+        found = (*self.coordinators, *self.nodes) if isinstance(process, Node) else self.nodes
+        own = process.data_endpoint
+        return tuple(one for one in found if one and one != own)[:MOST_ENDPOINTS]
+
+    def to_measure(self, process: Node | Coordinator) -> LinksToMeasure:
+        """The links that it measures by dialling; others know it by the same key."""
+        dialled = self.dialled.get(process.data_endpoint, ())
+        return LinksToMeasure(key=self.key, endpoints=dialled[:MOST_ENDPOINTS])
+
+
+def link_orders(cluster_id: int, *, now: datetime) -> LinkOrders:
+    """Looked up once in a turn for all processes of the cluster."""
+    cached = f"link-orders-{cluster_id}-{turn_of(now)}"
+    known: LinkOrders | None = cache.get(cached)
+    return known or look_up_orders(cluster_id, now=now)
+
+
+def look_up_orders(cluster_id: int, *, now: datetime) -> LinkOrders:
+    """The same as of now."""
+    members = _members(cluster_id, now=now)
+    secret = settings.SECRET_KEY.encode()
+    found = LinkOrders(
+        key=hmac.digest(secret, f"links of {cluster_id}".encode(), "sha256").hex(),
+        coordinators=tuple(one.endpoint for one in members if one.heard and one.is_coordinator),
+        nodes=tuple(one.endpoint for one in members if one.heard and not one.is_coordinator),
+        dialled=orders(_ends_of_links(members), is_known=_known_pairs(cluster_id, members)),
+    )
+    cached = f"link-orders-{cluster_id}-{turn_of(now)}"
+    cache.set(cached, found, timeout=2 * LOOKED_UP_EVERY_S)
+    return found
+
+
+def measured_directions(
+    process: Node | Coordinator, measured: Mapping[str, MeasuredLink], *, now: datetime
+) -> list[MeasuredDirection]:
+    """Both directions of each link that it measured, as far as the other end is known."""
+    members = {one.endpoint: one for one in _ends_of_links(_members(process.cluster_id, now=now))}
+    own = members.get(process.data_endpoint)
+    found = []
+    for endpoint, link in measured.items():
+        other = members.get(endpoint)
+        if own is None or other is None or other is own:
+            continue
+        for source, target, rate in ((own, other, link.sent), (other, own, link.received)):
+            found.append(
+                MeasuredDirection(
+                    source=source,
+                    target=target,
+                    bandwidth_bytes_per_s=rate.bytes_per_s,
+                    is_floor=rate.is_floor,
+                    latency_s=link.rtt_s / 2,
+                )
+            )
+    return found
+
+
+def turn_of(at: datetime) -> int:
+    """Equal for two moments between which nothing is looked up again."""
+    return int(at.timestamp() // LOOKED_UP_EVERY_S)
+
+
+def _members(cluster_id: int, *, now: datetime) -> list[Member]:
+    """Coordinators, then nodes, in the order in which they joined."""
+    found = []
+    for kind, region in ((Coordinator, "cluster__coordinator_region"), (Node, "region")):
+        rows = kind.objects.filter(cluster=cluster_id, joined_at__isnull=False).order_by("pk")
+        found += [
+            Member(
+                name=COORDINATOR if kind is Coordinator else name,
+                region=place,
+                endpoint=endpoint,
+                heard=seen_at is not None and now - seen_at <= lost_after(),
+                joined_at=joined_at,
+                reach=Reach.model_construct(**reach),  # was checked when it came
+            )
+            for name, place, endpoint, seen_at, joined_at, reach in rows.values_list(
+                "name", region, "data_endpoint", "last_seen_at", "joined_at", "reach"
+            )
+        ]
+    return found
+
+
+def _ends_of_links(members: Sequence[Member]) -> list[Member]:
+    """Plans know one coordinator: of several the first."""
+    first = next((one for one in members if one.is_coordinator), None)
+    return [one for one in members if one is first or not one.is_coordinator]
+
+
+def _known_pairs(cluster_id: int, members: Iterable[Member]) -> Callable[[Member, Member], bool]:
+    """Whether a person says what the link from one to another does, or a measurement since both
+    joined."""
+    joined = {member.name: member.joined_at for member in members}
+    regions = frozenset(
+        RegionLink.objects.filter(cluster=cluster_id, origin__in=BY_PEOPLE).values_list(
+            "source", "target"
+        )
+    )
+    known: set[Pair] = set()
+    rows = Link.objects.filter(cluster=cluster_id).exclude(origin=Origin.ESTIMATED)
+    for source, target, origin, at in rows.values_list("source", "target", "origin", "recorded_at"):
+        is_since = at is not None and all(
+            at >= joined[name] for name in (source, target) if name in joined
+        )
+        if origin in BY_PEOPLE or is_since:
+            known.add((source, target))
+
+    def is_known(source: Member, target: Member) -> bool:
+        return (source.region, target.region) in regions or (source.name, target.name) in known
+
+    return is_known

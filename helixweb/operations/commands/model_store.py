@@ -1,0 +1,110 @@
+"""`helixweb model pull` and `model add --store`: models in the models folder of this site."""
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from helixweb.command_line import exit_codes
+from helixweb.command_line.reporting import BadUsage, CommandFailed
+from helixweb.operations.commands import site
+from helixweb.operations.prepare import Fault
+from planner.units import bytes_text
+from runtime.checkpoints.adding import add_checkpoint
+from runtime.checkpoints.downloading import download
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.fetching import Progress
+from runtime.checkpoints.hub import HubName, HubSettings, parse_gguf_name, parse_hub_name
+from runtime.checkpoints.metadata import gguf_file
+
+ResultT = TypeVar("ResultT")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`pull`, parsed by `helixweb.command_line.commands.model`."""
+    try:
+        with site.opened(arguments.data):
+            return _pull(arguments)
+    except Fault as fault:
+        return site.failed(fault, arguments)
+
+
+def add(arguments: argparse.Namespace, name: str | None) -> Path:
+    """Have the checkpoint at the path `arguments.model` in the models folder, called `name`, else
+    as it is called where it is. Returns its path there. Raises CommandFailed."""
+    path = Path(arguments.model).expanduser()
+    own = _name(name or path.resolve().name)
+    if own is None or "/" in own.repository:
+        raise BadUsage(
+            f"{name or path.resolve().name!r} cannot be a model's name; give --name with letters, "
+            "digits and . _ - alone"
+        )
+    try:
+        with site.opened(arguments.data):
+            folder = _models_folder() / own.repository
+            _reported(arguments, lambda progress: add_checkpoint(path, folder, progress=progress))
+    except Fault as fault:
+        raise CommandFailed(str(fault)) from fault
+    return folder
+
+
+def _pull(arguments: argparse.Namespace) -> int:
+    from django.conf import settings
+
+    of_gguf = parse_gguf_name(arguments.model)
+    name, file = of_gguf or (_name(arguments.model), "")
+    if name is None:
+        raise Fault(f"{arguments.model!r} is not a name on the hub; give one like org/model")
+    folder = _models_folder() / name.repository
+    hub = HubSettings(
+        endpoint=settings.HF_ENDPOINT.rstrip("/"),
+        token=settings.HF_TOKEN,
+        offline=settings.HF_HUB_OFFLINE,
+    )
+    commit = _reported(
+        arguments, lambda progress: download(name, folder, hub, progress=progress, gguf=file)
+    )
+    told = {"model": name.repository, "commit": commit, "folder": str(folder)}
+    gguf = gguf_file(folder)
+    rest = "nodes fetch it from this site"
+    if gguf is not None:
+        told["file"] = str(gguf)
+        rest = f"put {gguf.name} at {gguf} on every node, then: helixweb model add {gguf}"
+    text = f"{name.repository} is in {folder} (commit {commit[:12]}); {rest}"
+    arguments.surroundings.say(json.dumps(told) if arguments.json else text)
+    return exit_codes.OK
+
+
+def _name(text: str) -> HubName | None:
+    """None for what cannot be the name of a folder of the site's, or names a revision."""
+    name = parse_hub_name(text)
+    return name if name is not None and name.is_newest else None
+
+
+def _models_folder() -> Path:
+    from django.conf import settings
+
+    if not settings.HELIX_MODELS_DIR:
+        raise Fault(
+            "HELIX_MODELS_DIR is not set; set it to a folder, here and for the site, and restart "
+            "the site"
+        )
+    return Path(settings.HELIX_MODELS_DIR).absolute()
+
+
+def _reported(arguments: argparse.Namespace, act: Callable[[Progress], ResultT]) -> ResultT:
+    """What `act` returns, given a progress that is shown to people. Raises Fault."""
+    say, shown = site.progress(arguments.surroundings), -1
+
+    def progress(done: int, total: int) -> None:
+        nonlocal shown
+        percent = 100 * done // max(1, total)
+        if percent != shown:
+            shown = percent
+            say(f"{bytes_text(done)} of {bytes_text(total)} ({percent} %)")
+
+    try:
+        return act(progress)
+    except CheckpointError as error:
+        raise Fault(str(error)) from error

@@ -1,0 +1,95 @@
+"""`/join.sh` and the source that it installs: how a bare machine gets this site's agent."""
+
+import functools
+import gzip
+import hashlib
+import io
+import shlex
+import tarfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+from django.template.loader import render_to_string
+from django.urls import reverse
+
+import helixweb
+from helixweb.operations.versions import product_version
+
+OLDEST_PYTHON = (3, 11)
+_PACKAGES_FOLDER = Path(helixweb.__file__).resolve().parent.parent
+_PACKAGES = ("helixweb", "planner", "runtime")
+_ASSETS = ("templates", "static", "locale")
+_BUILD_FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
+_SOURCES = frozenset({".py", ".c", ".h"})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceArchive:
+    """A `.tar.gz` that pip installs; `sha256` in hex."""
+
+    content: bytes
+    sha256: str
+
+
+def join_script() -> str:
+    """A POSIX shell script that installs this site's version of the agent, then joins."""
+    source = f"{settings.HELIX_URL}{reverse('join-source')}#sha256={source_archive().sha256}"
+    project = tomllib.loads((_build_folder() / "pyproject.toml").read_text("utf-8"))
+    needed = project["project"]["optional-dependencies"]["agent"]
+    context = {
+        "site": settings.HELIX_URL,
+        "site_quoted": shlex.quote(settings.HELIX_URL),
+        "source_quoted": shlex.quote(source),
+        "python": OLDEST_PYTHON,
+        "python_text": ".".join(map(str, OLDEST_PYTHON)),
+        "torch": next(one for one in needed if one.startswith("torch")),
+        "build_requirements": shlex.join(project["build-system"]["requires"]),
+    }
+    return render_to_string("operations/join.sh", context)
+
+
+@functools.cache
+def source_archive() -> SourceArchive:
+    """The source of this installation; the same bytes each time.
+
+    The target builds it, since what was compiled here fits this machine only.
+    """
+    top = f"helixweb-{product_version()}"
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as archive,
+    ):
+        for name, path in sorted(_files().items()):
+            entry = tarfile.TarInfo(f"{top}/{name}")
+            content = path.read_bytes()
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    content = packed.getvalue()
+    return SourceArchive(content, hashlib.sha256(content).hexdigest())
+
+
+def _files() -> dict[str, Path]:
+    """What the archive has, by its name there."""
+    assets, build = settings.ASSETS, _build_folder()
+    found = {name: build / name for name in _BUILD_FILES}
+    for folder in {_PACKAGES_FOLDER, build}:
+        for package in _PACKAGES:
+            for path in (folder / package).rglob("*"):
+                name = path.relative_to(folder)
+                if path.suffix in _SOURCES and "_assets" not in name.parts:
+                    found[name.as_posix()] = path
+    for kind in _ASSETS:
+        for path in (assets / kind).rglob("*"):
+            if path.is_file() and path.suffix != ".po":
+                found[path.relative_to(assets).as_posix()] = path
+    return found
+
+
+def _build_folder() -> Path:
+    """What builds the packages: in a checkout beside them; where a wheel was installed with the
+    assets, where setup.py puts it."""
+    assets: Path = settings.ASSETS
+    return assets if assets == _PACKAGES_FOLDER else assets / "source"

@@ -1,0 +1,80 @@
+"""What the model's two ends cost a node: the embedding beside the first layer, the head beside
+the last.
+
+A compute profile's `max_layers` and KV room hold for layers in the middle of the model. A node that
+gets the first layer holds the embedding as well, one that gets the last the output head; both take
+memory that layers and KV cache then lack.
+"""
+
+from dataclasses import dataclass
+
+from planner.domain.errors import InvalidProblem
+from planner.domain.limits import (
+    MAX_BYTES,
+    MAX_COUNT,
+    MAX_LAYERS,
+    MAX_TOKEN_LAYERS,
+    check_between,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvMinimum:
+    """KV cache that a node must have room for before it may hold layers: `requests` of `tokens`."""
+
+    requests: int
+    tokens: int
+
+    def __str__(self) -> str:
+        return f"{self.requests} request{'s' * (self.requests > 1)} of {self.tokens} tokens"
+
+    def __post_init__(self) -> None:
+        for key in ("requests", "tokens"):
+            check_between(f"kv_minimum.{key}", getattr(self, key), 1, MAX_COUNT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRoom:
+    """The most layers that a node can hold at an end of the model.
+
+    `kv_token_layers_less`: by how much its KV room, in tokens x layers, is below that of as many
+    layers in the middle.
+    """
+
+    max_layers: int
+    kv_token_layers_less: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_between("max_layers at an end of the model", self.max_layers, 0, MAX_LAYERS)
+        check_between("kv_token_layers_less", self.kv_token_layers_less, 0, MAX_TOKEN_LAYERS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMemory:
+    """A node's room with the first layer, with the last, and with both, which is the whole model.
+
+    Both ends may cost less than the sum of the two: tied embeddings are held once.
+    `reserve_bytes` of its memory were kept free for what is neither weights, activations nor KV.
+    """
+
+    first: EndRoom
+    last: EndRoom
+    both: EndRoom
+    kv_minimum: KvMinimum | None = None
+    reserve_bytes: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_between("memory.reserve_bytes", self.reserve_bytes, 0, MAX_BYTES)
+        for key in ("first", "last"):
+            if getattr(self, key).max_layers < self.both.max_layers:
+                raise InvalidProblem(
+                    f"memory.both.max_layers is {self.both.max_layers}, above "
+                    f"memory.{key}.max_layers; a node with both ends of the model holds no more "
+                    "layers than with one"
+                )
+
+    def room(self, *, has_first: bool, has_last: bool) -> EndRoom | None:
+        """The room with those ends; None in the middle of the model."""
+        if has_first:
+            return self.both if has_last else self.first
+        return self.last if has_last else None

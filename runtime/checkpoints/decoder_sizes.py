@@ -1,0 +1,169 @@
+"""Sizes of a decoder and its bytes, from what config.json says of it. Loads no torch."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from runtime.checkpoints.errors import CheckpointError
+
+DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+# model types whose layers `runtime.models.compact_decoder` has; `transformers` runs the others
+COMPACT_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+# what `transformers` assumes where these families' config.json has no such key
+_DEFAULT_KV_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32}
+_DEFAULT_HEAD_SIZE = {"qwen3": 128}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderSizes:
+    """Sizes of a decoder, whichever code runs it.
+
+    `dtype_name` is the type of weights and activations, a key of `DTYPE_BYTES`. `layer_parameters`
+    counts the weights of each layer. `intermediate_size` is the width that one row's MLP
+    activations have at once.
+    """
+
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    vocab_size: int
+    layer_parameters: tuple[int, ...]
+    tie_word_embeddings: bool
+    max_position_embeddings: int
+    dtype_name: str
+
+    def __post_init__(self) -> None:
+        if self.num_heads % self.num_kv_heads:
+            raise CheckpointError(
+                f"num_attention_heads is {self.num_heads}, not a multiple of num_key_value_heads "
+                f"{self.num_kv_heads}; config.json is damaged, download the checkpoint again"
+            )
+        if self.head_size % 2:
+            raise CheckpointError(
+                f"head_dim is {self.head_size}; rotary embeddings need an even number"
+            )
+        if len(self.layer_parameters) != self.num_layers:
+            raise CheckpointError(
+                f"{len(self.layer_parameters)} layers are described, num_hidden_layers is "
+                f"{self.num_layers}; config.json is damaged, download the checkpoint again"
+            )
+
+    @property
+    def query_size(self) -> int:
+        return self.num_heads * self.head_size
+
+    @property
+    def kv_size(self) -> int:
+        return self.num_kv_heads * self.head_size
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one weight or activation."""
+        return DTYPE_BYTES[self.dtype_name]
+
+    @property
+    def bytes_per_layer(self) -> int:
+        """Weights of the largest layer, norms included."""
+        return max(self.layer_parameters) * self.element_bytes
+
+    @property
+    def embedding_bytes(self) -> int:
+        """The token embedding, and as many again for an untied output head."""
+        return self.vocab_size * self.hidden_size * self.element_bytes
+
+    def weights_bytes(self, first: int, end: int) -> int:
+        """Bytes a stage holding layers [first, end) keeps of the weights."""
+        return self.weights_bytes_of(range(first, end))
+
+    def weights_bytes_of(self, layers: Collection[int]) -> int:
+        """The same for any layers: the embedding goes with layer 0, norm and head with the last."""
+        has_head = self.num_layers - 1 in layers
+        tables = int(0 in layers) + int(has_head)
+        if self.tie_word_embeddings:
+            tables = min(tables, 1)
+        norm_bytes = self.hidden_size * self.element_bytes if has_head else 0
+        parameters = sum(self.layer_parameters[layer] for layer in layers)
+        return parameters * self.element_bytes + tables * self.embedding_bytes + norm_bytes
+
+
+def is_compact(raw: Mapping[str, Any]) -> bool:
+    """True if our own decoder has everything that this config.json asks for."""
+    family = raw.get("model_type")
+    rope = raw.get("rope_parameters") or {}
+    return (
+        family in COMPACT_FAMILIES
+        and raw.get("hidden_act", "silu") == "silu"
+        and not raw.get("mlp_bias")
+        # Qwen2 has its bias by nature and no such key; elsewhere it means an output bias as well
+        and (family == "qwen2" or not raw.get("attention_bias"))
+        and (rope.get("partial_rotary_factor") or raw.get("partial_rotary_factor") or 1) == 1
+    )
+
+
+def compact_sizes(raw: Mapping[str, Any], *, path: PurePath) -> DecoderSizes:
+    """The sizes of a model of one of `COMPACT_FAMILIES`, by its config.json alone.
+
+    `path` is named in errors. Raises CheckpointError.
+    """
+    family = str(raw.get("model_type"))
+    num_layers = positive(raw, "num_hidden_layers", path=path)
+    num_heads = positive(raw, "num_attention_heads", path=path)
+    hidden = positive(raw, "hidden_size", path=path)
+    inner = positive(raw, "intermediate_size", path=path)
+    num_kv_heads = positive(
+        raw, "num_key_value_heads", path=path, default=_DEFAULT_KV_HEADS.get(family, num_heads)
+    )
+    head_size = positive(
+        raw,
+        "head_dim",
+        path=path,
+        default=_DEFAULT_HEAD_SIZE.get(family, hidden // num_heads),
+    )
+    heads = num_heads + 2 * num_kv_heads
+    layer = (heads + num_heads) * head_size * hidden + 3 * inner * hidden + 2 * hidden
+    layer += heads * head_size * int(family == "qwen2") + 2 * head_size * int(family == "qwen3")
+    return DecoderSizes(
+        num_layers=num_layers,
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_size=head_size,
+        vocab_size=positive(raw, "vocab_size", path=path),
+        layer_parameters=(layer,) * num_layers,
+        tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
+        max_position_embeddings=positive(raw, "max_position_embeddings", path=path),
+        dtype_name=parse_dtype_name(raw, path=path),
+    )
+
+
+def parse_dtype_name(raw: Mapping[str, Any], *, path: PurePath) -> str:
+    """Of weights and activations. Raises CheckpointError, also for quantized weights."""
+    if raw.get("quantization_config") is not None:
+        raise CheckpointError(
+            f"{path}: quantization_config is {raw['quantization_config']!r}; quantized weights "
+            "are not supported, choose the checkpoint in bfloat16, float16 or float32"
+        )
+    name = raw.get("dtype") or raw.get("torch_dtype") or "float32"
+    if name not in DTYPE_BYTES:
+        raise CheckpointError(
+            f"{path}: dtype is {name!r}, which is not supported "
+            f"(supported: {', '.join(DTYPE_BYTES)})"
+        )
+    return str(name)
+
+
+def positive(
+    raw: Mapping[str, Any], key: str, *, path: PurePath, default: int | None = None
+) -> int:
+    """A whole number of 1 or more under `key`. Raises CheckpointError."""
+    value = raw.get(key)
+    if value is None:
+        value = default
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise CheckpointError(f"{path}: {key} is {value!r}; it must be a whole number of 1 or more")
+    return value

@@ -1,0 +1,197 @@
+"""What a checkpoint says of its model: read from config.json, safetensors headers or GGUF metadata.
+
+Loads no torch and no weights, so the site and agents can do it. Sizes of our own families follow
+from config.json; those of others are counted in the headers.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from math import prod
+from pathlib import Path, PurePath
+from typing import Any
+
+from runtime.checkpoints.decoder_sizes import (
+    COMPACT_FAMILIES,
+    DecoderSizes,
+    compact_sizes,
+    is_compact,
+    parse_dtype_name,
+    positive,
+)
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.metadata import CONFIG, gguf_file, read_object, source_of
+from runtime.checkpoints.safetensors_header import read_shapes
+from runtime.checkpoints.tensor_holders import tensor_holders
+from runtime.protocol.model_facts import ModelFacts
+
+TOKEN_BYTES = 4  # an int32 token id on the wire
+_LONGEST_NAME = 120
+# what other families call these keys of config.json
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_HIDDEN = ("hidden_size", "n_embd", "d_model")
+_HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
+_POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+_LAYER = re.compile(r"^(.*?)\.(\d+)\.")
+_HEAD = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output)\.weight$")
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def read_facts(checkpoint: Path) -> ModelFacts:
+    """The facts of a folder in Hugging Face layout, a GGUF file, or a folder with one.
+
+    Raises CheckpointError.
+    """
+    if not checkpoint.exists():
+        raise CheckpointError(
+            f"{checkpoint} does not exist; give the folder of a Hugging Face checkpoint, or a GGUF "
+            "file"
+        )
+    gguf = gguf_file(checkpoint)
+    if gguf is None and not checkpoint.is_dir():
+        raise CheckpointError(
+            f"{checkpoint} is no GGUF file; give the folder of a Hugging Face checkpoint, or a "
+            "file that ends in .gguf"
+        )
+    raw = read_object(checkpoint, CONFIG)
+    source = source_of(checkpoint, CONFIG)
+    if raw is None:
+        raise CheckpointError(
+            f"{source} does not exist; give the folder of a Hugging Face checkpoint, or a GGUF file"
+        )
+    if gguf is not None:
+        if not is_compact(raw):
+            raise CheckpointError(
+                f"{source}: weights in a GGUF file need one of the families "
+                f"{', '.join(COMPACT_FAMILIES)}; give the model as a folder with safetensors"
+            )
+        sizes = compact_sizes(raw, path=source)
+    else:
+        _, holders = tensor_holders(checkpoint)
+        sizes = sizes_of(raw, lambda: _shapes(set(holders.values())), source=source)
+    name = checkpoint.stem if gguf == checkpoint else checkpoint.resolve().name
+    return facts_from(raw, sizes, checkpoint=str(checkpoint), name=name)
+
+
+def sizes_of(
+    raw: Mapping[str, Any], shapes: Callable[[], Shapes], *, source: PurePath
+) -> DecoderSizes:
+    """By the content of config.json, named `source` in errors.
+
+    `shapes` of all tensors are asked for only where config.json does not suffice. Raises
+    CheckpointError.
+    """
+    if is_compact(raw):
+        return compact_sizes(raw, path=source)
+    dtype_name = parse_dtype_name(raw, path=source)
+    _refuse_unsupported(raw, source=source)
+    num_layers = _of(raw, _LAYERS, source=source)
+    hidden = _of(raw, _HIDDEN, source=source)
+    num_heads = _of(raw, _HEADS, source=source)
+    held = shapes()
+    tied = raw.get("tie_word_embeddings")
+    has_head = any(_HEAD.search(name) for name in held)
+    return DecoderSizes(
+        num_layers=num_layers,
+        hidden_size=hidden,
+        intermediate_size=positive(raw, "intermediate_size", path=source, default=4 * hidden),
+        num_heads=num_heads,
+        num_kv_heads=_of(raw, _KV_HEADS, source=source, default=num_heads),
+        head_size=positive(raw, "head_dim", path=source, default=hidden // num_heads),
+        vocab_size=positive(raw, "vocab_size", path=source),
+        layer_parameters=_layer_parameters(held, num_layers, source=source),
+        tie_word_embeddings=bool(tied) or not has_head,
+        max_position_embeddings=_positions(raw, source=source),
+        dtype_name=dtype_name,
+    )
+
+
+def facts_from(
+    raw: Mapping[str, Any], sizes: DecoderSizes, *, checkpoint: str, name: str
+) -> ModelFacts:
+    """The sizes as bytes; `raw` is the content of config.json."""
+    both = sizes.weights_bytes(0, sizes.num_layers) - sum(sizes.layer_parameters) * (
+        sizes.element_bytes
+    )
+    return ModelFacts(
+        checkpoint=checkpoint,
+        name=_plain_name(name),
+        architecture=str(raw.get("model_type", ""))[:80],
+        dtype=sizes.dtype_name,
+        num_layers=sizes.num_layers,
+        bytes_per_layer=sizes.bytes_per_layer,
+        embedding_bytes=sizes.embedding_bytes,
+        head_bytes=both - sizes.embedding_bytes,
+        activation_bytes_per_token=sizes.hidden_size * sizes.element_bytes,
+        token_bytes=TOKEN_BYTES,
+        num_heads=sizes.num_heads,
+        num_kv_heads=sizes.num_kv_heads,
+        head_dim=sizes.head_size,
+        hidden_size=sizes.hidden_size,
+        intermediate_size=sizes.intermediate_size,
+        vocab_size=sizes.vocab_size,
+        max_context_tokens=sizes.max_position_embeddings,
+    )
+
+
+def _shapes(files: set[Path]) -> Shapes:
+    return {name: shape for file in sorted(files) for name, shape in read_shapes(file).items()}
+
+
+def _of(
+    raw: Mapping[str, Any], keys: tuple[str, ...], *, source: PurePath, default: int | None = None
+) -> int:
+    key = next((key for key in keys if raw.get(key) is not None), keys[0])
+    return positive(raw, key, path=source, default=default)
+
+
+def _refuse_unsupported(raw: Mapping[str, Any], *, source: PurePath) -> None:
+    family = raw.get("model_type")
+    if not isinstance(family, str) or not family:
+        raise CheckpointError(
+            f"{source}: model_type is {str(family)[:80]!r}; give the config.json of a language "
+            "model"
+        )
+    if raw.get("is_encoder_decoder"):
+        reason = "it is an encoder-decoder, and a pipeline has one direction"
+    elif any(raw.get(key) for key in ("vision_config", "audio_config", "text_config")):
+        reason = "it has parts for pictures or sound; choose the text-only checkpoint of the family"
+    else:
+        return
+    raise CheckpointError(f"{source}: model_type {family[:80]!r} cannot be run: {reason}")
+
+
+def _layer_parameters(shapes: Shapes, num_layers: int, *, source: PurePath) -> tuple[int, ...]:
+    """Weights of each layer: of the list of that many modules that weighs most."""
+    lists: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for name, shape in shapes.items():
+        found = _LAYER.match(name)
+        if found is not None:
+            lists[found[1]][int(found[2])] += prod(shape)
+    whole = [held for held in lists.values() if set(held) == set(range(num_layers))]
+    if not whole:
+        counts = ", ".join(f"{len(held)} in {name}" for name, held in sorted(lists.items())[:5])
+        raise CheckpointError(
+            f"{source}: num_hidden_layers is {num_layers}, the weights hold other layers "
+            f"({counts or 'none'}); download the checkpoint again"
+        )
+    chosen = max(whole, key=lambda held: sum(held.values()))
+    return tuple(chosen[layer] for layer in range(num_layers))
+
+
+def _positions(raw: Mapping[str, Any], *, source: PurePath) -> int:
+    """With `longrope` the original context, which is what a KV cache can keep."""
+    most = _of(raw, _POSITIONS, source=source)
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    kind = (rope.get("rope_type") or rope.get("type")) if isinstance(rope, Mapping) else None
+    if kind != "longrope":
+        return most
+    told = {**raw, **rope}
+    return min(most, positive(told, "original_max_position_embeddings", path=source, default=most))
+
+
+def _plain_name(name: str) -> str:
+    """What a model may be called: letters, digits and . _ - only."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:_LONGEST_NAME] or "model"

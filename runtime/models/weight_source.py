@@ -1,0 +1,64 @@
+"""Where the weights of a stage come from: this machine, other nodes, the site, or a hub."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.checkpoints.fetching import (
+    FetchedCheckpoint,
+    OpenPeers,
+    Tell,
+    fetch_if_elsewhere,
+    no_peers,
+)
+from runtime.models.checkpoint import Progress
+from runtime.models.model_config import ModelConfig
+from runtime.models.weights import wanted_tensors
+from runtime.protocol.weight_access import WeightAccess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightSource:
+    """A checkpoint at `folder`, which may lack tensors until `fetch` has got them."""
+
+    folder: Path
+    fetched: FetchedCheckpoint | None = None
+
+    @classmethod
+    def of(
+        cls,
+        checkpoint: str,
+        access: WeightAccess | None,
+        *,
+        peers: OpenPeers = no_peers,
+        tell: Tell = lambda _: None,
+    ) -> "WeightSource":
+        """A path of this machine as it is; anything else by way of the store, if there is one.
+
+        config.json and the tokenizer are there when it returns. `tell` is called with how far each
+        later fetch is. Raises CheckpointError.
+        """
+        fetched = None
+        if access is not None:
+            fetched = fetch_if_elsewhere(checkpoint, access, peers=peers, tell=tell)
+        if fetched is None:
+            return cls(folder=Path(checkpoint))
+        return cls(folder=fetched.folder, fetched=fetched)
+
+    def fetch(
+        self, config: ModelConfig, layers: range, *, read_bytes: int, progress: Progress
+    ) -> Progress:
+        """Fetch what `load_decoder` reads of these layers and is not here.
+
+        Returns the progress for reading `read_bytes` afterwards: `progress` counts both, and may
+        raise to stop. Raises CheckpointError.
+        """
+        if self.fetched is None:
+            return progress
+        wanted = wanted_tensors(config, self.fetched.names(), first=layers.start, end=layers.stop)
+        count = self.fetched.fetch(wanted, lambda done, total: progress(done, total + read_bytes))
+        return _after(count, progress)
+
+
+def _after(count: int, progress: Progress) -> Progress:
+    """`progress` of a second part, once `count` bytes of a first are done."""
+    return lambda done, total: progress(count + done, count + total)

@@ -1,0 +1,44 @@
+"""What a checkpoint says of its model, before anything of it is loaded."""
+
+from pydantic import Field
+
+from runtime.protocol.bounds import Count, SmallCount
+from runtime.protocol.message import Message
+
+
+class ModelFacts(Message):
+    """The numbers of a model as its checkpoint has them; bytes as a stage would hold them.
+
+    `checkpoint` is where it was read, `name` what it may be called. `bytes_per_layer` is that of
+    the largest layer. `head_bytes` is the output head with the norm before it; the norm alone if
+    the embedding is the output head too. Weights of layers that differ add up to less than
+    `weights_bytes` says.
+    """
+
+    checkpoint: str = Field(min_length=1, max_length=500)
+    name: str = Field(min_length=1, max_length=120)
+    architecture: str = Field(max_length=80)
+    dtype: str = Field(max_length=40)
+    num_layers: int = Field(ge=1, lt=2**31)
+    bytes_per_layer: Count
+    embedding_bytes: Count
+    head_bytes: Count
+    activation_bytes_per_token: Count
+    token_bytes: SmallCount
+    num_heads: SmallCount
+    num_kv_heads: SmallCount
+    head_dim: SmallCount
+    hidden_size: int = Field(ge=1, lt=2**31)
+    intermediate_size: SmallCount
+    vocab_size: SmallCount
+    max_context_tokens: SmallCount
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one weight or activation."""
+        return self.activation_bytes_per_token // self.hidden_size
+
+    @property
+    def weights_bytes(self) -> int:
+        """All weights: layers, embedding and output head."""
+        return self.num_layers * self.bytes_per_layer + self.embedding_bytes + self.head_bytes

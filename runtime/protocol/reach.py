@@ -1,0 +1,91 @@
+"""Which data ports a process reaches: what it reports to the site, and the words for a failure."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from runtime.protocol.endpoints import Endpoint, parse_endpoint
+from runtime.protocol.message import Message
+
+MOST_ENDPOINTS = 1024
+Endpoints = Annotated[tuple[Endpoint, ...], Field(max_length=MOST_ENDPOINTS)]
+
+CANNOT_REACH = (
+    "%(source)s cannot reach %(target)s at %(place)s: allow this TCP port through the firewall; if "
+    "%(target)s is behind NAT, forward a port to it and restart it with --advertise"
+)
+CANNOT_REACH_LOOPBACK = (
+    "%(source)s cannot reach %(target)s at %(place)s, which is loopback: restart %(target)s with "
+    "--data-host and an address that other machines can dial"
+)
+CANNOT_REACH_REFUSED = (
+    "%(source)s is refused at %(place)s, where %(target)s listens: allow this TCP port through the "
+    "firewall, or restart %(target)s with --advertise and the address that leads to it"
+)
+
+
+class MeasuredRate(Message):
+    """What one direction of a link does; `is_floor`: at least that, it was never seen full."""
+
+    bytes_per_s: float = Field(gt=0)
+    is_floor: bool = False
+
+
+class MeasuredLink(Message):
+    """Both directions of a link, and its round trip while it is idle."""
+
+    rtt_s: float = Field(ge=0)
+    sent: MeasuredRate
+    received: MeasuredRate
+
+
+class LinksToMeasure(Message):
+    """To which data ports a process measures the links, with the `key` of its cluster."""
+
+    key: str = Field(min_length=16, max_length=128, repr=False)
+    endpoints: Endpoints
+
+
+class Reach(Message):
+    """Which endpoints of the list that the site sent a process cannot reach, and why.
+
+    `tried` is the `digest_of` that list, empty before the first round of attempts has ended.
+    `refused`: a machine answers, but nothing listens there. `listens`: the process has listened at
+    its own data port for some seconds. `measures`: it takes part in measurements of links now;
+    `measured` are those that the site asked for last.
+    """
+
+    tried: str = Field(default="", max_length=64)
+    failing: dict[Endpoint, Annotated[str, Field(max_length=200)]] = Field(
+        default={}, max_length=MOST_ENDPOINTS
+    )
+    refused: Endpoints = ()
+    listens: bool = False
+    measures: bool = False
+    measured: dict[Endpoint, MeasuredLink] = Field(default={}, max_length=MOST_ENDPOINTS)
+
+
+def digest_of(endpoints: Sequence[str]) -> str:
+    """Names a list of endpoints; empty for an empty list."""
+    if not endpoints:
+        return ""
+    return hashlib.sha256("\n".join(endpoints).encode()).hexdigest()[:16]
+
+
+def why_cut(endpoint: str, *, is_refused: bool = False) -> str:
+    """The template for a link to this endpoint that does not work; `cut_fields` fills it in."""
+    if is_refused:
+        return CANNOT_REACH_REFUSED
+    return CANNOT_REACH_LOOPBACK if parse_endpoint(endpoint).is_loopback else CANNOT_REACH
+
+
+def cut_fields(source: str, target: str, endpoint: str) -> dict[str, str]:
+    """Both processes by name, and the place as HOST:PORT."""
+    return {"source": source, "target": target, "place": endpoint.removeprefix("tcp://")}
+
+
+def cannot_reach(source: str, target: str, endpoint: str) -> str:
+    """One sentence with the remedy, in English."""
+    return why_cut(endpoint) % cut_fields(source, target, endpoint)

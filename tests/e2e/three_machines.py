@@ -1,0 +1,135 @@
+"""Machines as network namespaces with addresses of their own; runs documented commands on them."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tests.docs.console_world import make_shims
+from tests.docs.pages import DOCS, ROOT, Block
+from tests.shaped_links.network import Namespaces, Side
+
+PAGE = DOCS / "three-machines.md"
+ADDRESSES: dict[Side, str] = {"a": "10.99.0.1", "b": "10.99.0.2", "c": "10.99.0.3"}
+STAYING = ("helixweb up", "helix-agent join")
+ASKED_AGAIN = ("helixweb status", "helixweb api GET")
+PATIENCE_S = 300.0
+
+
+class Machines:
+    """Runs a page's commands. `replaced`: what the page says, and what it is here."""
+
+    def __init__(self, folder: Path, network: Namespaces, replaced: Mapping[str, str]) -> None:
+        self._folder = folder
+        self.network = network
+        self.replaced = dict(replaced)
+        self._staying: list[subprocess.Popen[bytes]] = []
+        make_shims(folder / "bin")
+        for side in network.names:
+            (folder / side).mkdir()
+
+    def run(self, block: Block, side: Side) -> str:
+        """What every command of the block said; what it should say is waited for."""
+        block = self.here(block)
+        expected, said = block.expected, ""
+        for command in block.commands:
+            is_last = command == block.commands[-1]
+            if command.startswith(STAYING):
+                said += self._start(command, side, until=expected)
+            elif command.startswith(ASKED_AGAIN) and is_last:
+                said += self.until(command, side, expected)
+            else:
+                status, text = self.once(command, side)
+                assert status == 0, f"{block.where}: {command}\n{text[-3000:]}"
+                said += text
+        for line in expected:
+            assert re.search(line, said), f"{block.where} should say {line}\n{said[-3000:]}"
+        if token := re.search(r"hlxj_[\w-]+", said):
+            self.replaced["hlxj_…"] = token[0]
+        return said
+
+    def once(self, command: str, side: Side) -> tuple[int, str]:
+        """The exit status of a command that ends, and what it said."""
+        done = subprocess.run(
+            self._words(command, side),
+            cwd=self._folder / side,
+            env=self._environment(side),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    def until(self, command: str, side: Side, expected: list[str]) -> str:
+        """Ask again until it says all of it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            _, said = self.once(command, side)
+            if all(re.search(line, said) for line in expected):
+                return said
+            assert time.monotonic() < deadline, f"{command} should say {expected}\n{said[-3000:]}"
+            time.sleep(3)
+
+    def end(self) -> None:
+        for process in reversed(self._staying):
+            process.send_signal(signal.SIGTERM)
+        for process in self._staying:
+            process.wait(PATIENCE_S)
+
+    def _start(self, command: str, side: Side, *, until: list[str]) -> str:
+        log = self._folder / f"{side}.log"
+        with log.open("wb") as said:
+            process = subprocess.Popen(
+                self._words(f"exec {command}", side),
+                cwd=self._folder / side,
+                env=self._environment(side),
+                stdout=said,
+                stderr=said,
+            )
+        self._staying.append(process)
+        deadline = time.monotonic() + PATIENCE_S
+        while not all(re.search(line, text := log.read_text()) for line in until):
+            assert process.poll() is None, f"{command} ended:\n{text[-3000:]}"
+            assert time.monotonic() < deadline, f"{command} should say {until}\n{text[-3000:]}"
+            time.sleep(0.2)
+        return text
+
+    def _words(self, command: str, side: Side) -> list[str]:
+        inside = ["ip", "netns", "exec", self.network.names[side]]
+        return [*inside, "bash", "-euo", "pipefail", "-c", command]
+
+    def _environment(self, side: Side) -> dict[str, str]:
+        known = {key: value for key, value in os.environ.items() if not key.startswith("HELIX")}
+        home = str(self._folder / side)
+        return {
+            **known,
+            "HOME": home,
+            "XDG_CONFIG_HOME": home,
+            "XDG_STATE_HOME": home,
+            "HELIX_DATA_DIR": f"{home}/data",
+            "DATABASE_URL": "",
+            "REDIS_URL": "",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(ROOT),
+            "PATH": f"{self._folder / 'bin'}:{os.environ['PATH']}",
+        }
+
+    def here(self, block: Block) -> Block:
+        """With what the page's examples are here."""
+        text = block.text
+        for written, here in self.replaced.items():
+            text = text.replace(written, here)
+        return replace(block, text=text)
+
+
+def machine_of(block: Block) -> Side:
+    """The one that the text before the block named last."""
+    before = "\n".join(PAGE.read_text().splitlines()[: block.line])
+    side: Side = re.findall(r"[Oo]n \*\*([abc])\*\*", before)[-1]
+    return side

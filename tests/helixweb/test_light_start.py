@@ -1,0 +1,46 @@
+"""Each process of the site imports only what it needs: workers, commands and beat start often."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+SETUP = "import django; django.setup()"
+WORKER = "import helixweb.celery as site; site.app.loader.import_default_modules()"
+COMMAND_LINE = "import helixweb.command_line.main"
+WEB = "import helixweb.asgi"
+AGENT = "import runtime.agent.join"
+REST = {"rest_framework.views", "drf_spectacular.openapi", "django.test"}
+PLANNER = {"planner.compute_plan", "planner.placers.choice", "highspy"}
+# What only the tasks of plan runs, explanations, simulations and mixes of models need.
+PLAN_TASKS = {f"helixweb.planning.{name}" for name in ("explaining", "mixing", "solving")}
+
+
+@pytest.mark.parametrize(
+    ("code", "unneeded"),
+    [
+        (SETUP, REST | PLANNER | PLAN_TASKS | {"httpx", "numpy", "plotly", "pydantic"}),
+        (WORKER, REST | PLAN_TASKS | {"plotly", "helixweb.urls"}),
+        (WEB, PLAN_TASKS),
+        (AGENT, PLANNER | {"django", "numpy", "torch"}),
+        (COMMAND_LINE, REST | PLANNER | {"django", "celery", "plotly", "numpy"}),
+    ],
+    ids=["setup", "worker", "web", "agent", "command-line"],
+)
+def test_a_process_imports_only_what_it_needs(
+    code: str, unneeded: set[str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport json, sys; print(json.dumps(list(sys.modules)))"],
+        env={**os.environ, "HELIX_DATA_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert unneeded & set(json.loads(done.stdout)) == set()

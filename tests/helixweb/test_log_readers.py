@@ -1,0 +1,141 @@
+"""The change log shows a line only to those who may read what it is about."""
+
+import csv
+import io
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.test import Client
+from rest_framework.test import APIClient
+
+from helixweb.access.models import Grant
+from helixweb.alerting.services import create_channel
+from helixweb.common.api_keys import create_api_key
+from helixweb.inventory.models import Change, Cluster, Node
+
+ADDRESS = "192.0.2.5"
+KEY = "5ec4e7a9b1c2"
+SECRET = "boss.private@corp.example"
+
+
+class Reader:
+    """A user with a role on the cluster, or on the site if there is none."""
+
+    def __init__(self, name: str, role: str, cluster: Cluster | None) -> None:
+        user = get_user_model().objects.create_user(name)
+        Grant.objects.create(user=user, role=role, cluster=cluster)
+        self.user, self.browser, self.api = user, Client(), APIClient()
+        self.browser.force_login(user)
+        self.api.force_authenticate(user)
+
+    def lines(self, **query: str) -> list[dict[str, Any]]:
+        """By REST; the page and the CSV file have as many, and no address more."""
+        answer = self.api.get("/api/v1/changes/", query)
+        lines: list[dict[str, Any]] = answer.json()["results"]
+        text = b"".join(self.browser.get("/changes/changes.csv", query)).decode()
+        rows = list(csv.DictReader(io.StringIO(text)))
+        if not query:
+            for origin in ("address", "api_key"):
+                assert [row[origin] for row in rows] == [line[origin] for line in lines]
+            page = self.browser.get("/changes/", query).content.decode()
+            assert (ADDRESS in page) == (ADDRESS in text)
+            assert (KEY in page) == (KEY in text)
+            assert (SECRET in text) == any(SECRET in str(line) for line in lines)
+        return lines
+
+
+@pytest.fixture
+def log(cluster: Cluster, user: Any) -> Cluster:
+    """A channel, a grant and a key were made, and a node was changed, from one address."""
+    create_channel(cluster=cluster, name="on-call", way="email", addresses=[SECRET])
+    create_api_key(name="adas", user=user, scopes=["read"])
+    client = APIClient(REMOTE_ADDR=ADDRESS)
+    client.force_authenticate(user)
+    for node in Node.objects.filter(name="mini"):
+        assert client.patch(f"/api/v1/nodes/{node.pk}/", {"region": "moon"}).status_code == 200
+    line = Change.objects.filter(kind="node", address=ADDRESS)[0]
+    for kind in ("grant", "apikey", "session"):
+        Change.objects.create(
+            kind=kind, name=f"a {kind}", action="added", cluster=cluster, actor="ada",
+            actor_kind="person", address=ADDRESS, at=line.at,
+        )  # fmt: skip
+    Change.objects.create(
+        kind="node", name="mini", action="changed", cluster=cluster, actor="ada",
+        actor_kind="key", api_key=KEY, address=ADDRESS, at=line.at,
+    )  # fmt: skip
+    return cluster
+
+
+def test_a_viewer_reads_no_line_of_channels_roles_and_others_keys_and_no_address(
+    log: Cluster,
+) -> None:
+    lines = Reader("vera", "viewer", log).lines()
+    kinds = {line["kind"] for line in lines}
+    assert "node" in kinds
+    assert kinds.isdisjoint({"channel", "grant", "apikey", "session"})
+    assert {(line["address"], line["api_key"]) for line in lines} == {("", "")}
+
+
+def test_an_operator_reads_of_channels_and_an_administrator_of_roles_and_addresses(
+    log: Cluster,
+) -> None:
+    operator = Reader("otto", "operator", log).lines()
+    assert {"channel"} == {line["kind"] for line in operator} & {"channel", "grant", "apikey"}
+    assert {(line["address"], line["api_key"]) for line in operator} == {("", "")}
+    admin = Reader("anna", "admin", log).lines()
+    assert {"channel", "grant"} <= {line["kind"] for line in admin}
+    assert "apikey" not in {line["kind"] for line in admin}
+    assert ADDRESS in {line["address"] for line in admin}
+
+
+def test_an_administrator_of_the_site_reads_all(log: Cluster) -> None:
+    lines = Reader("root", "admin", None).lines()
+    assert {"channel", "grant", "apikey", "session", "node"} <= {line["kind"] for line in lines}
+    assert (ADDRESS, KEY) in {(line["address"], line["api_key"]) for line in lines}
+
+
+def test_one_reads_the_address_of_what_one_did(log: Cluster) -> None:
+    reader = Reader("olga", "operator", log)
+    client = APIClient(REMOTE_ADDR="192.0.2.77")
+    client.force_authenticate(reader.user)
+    node = Node.objects.get(name="laptop")
+    assert client.patch(f"/api/v1/nodes/{node.pk}/", {"region": "moon"}).status_code == 200
+    assert {line["address"] for line in reader.lines()} == {"", "192.0.2.77"}
+
+
+def test_an_address_finds_no_lines_that_do_not_show_it(log: Cluster) -> None:
+    vera, anna = Reader("vera", "viewer", log), Reader("anna", "admin", log)
+    for query in ({"address": ADDRESS}, {"api_key": KEY}):
+        assert vera.lines(**query) == []
+        assert anna.lines(**query)
+
+
+@pytest.mark.parametrize("way", ["page", "rest"])
+def test_an_administrator_of_one_cluster_cannot_try_out_names(log: Cluster, way: str) -> None:
+    anna = Reader("anna", "admin", log)
+    get_user_model().objects.create_user("both")
+    Group.objects.create(name="both")
+
+    def said(name: str) -> str:
+        if way == "page":
+            asked = {"name": name, "role": "viewer"}
+            answer = anna.browser.post(f"/clusters/{log.pk}/access/", asked)
+            assert answer.status_code == 422
+            (error,) = answer.context["form"].errors["name"]
+        else:
+            asked = {"user": name, "role": "viewer", "cluster": log.pk}
+            answer = anna.api.post("/api/v1/grants/", asked)
+            assert answer.status_code == 400
+            error = str(answer.json()["errors"])
+        return str(error).replace(name, "NAME")
+
+    names = ["nobody-0", "both"] if way == "page" else ["nobody-0", "nobody-1"]
+    assert len({said(name) for name in names}) == 1, "what a name is cannot be told"
+    for number in range(3):
+        said(f"nobody-x{number}")
+    assert "several people" in said("vince")
+    get_user_model().objects.create_user("vince")
+    assert "several people" in said("vince")
+    assert Change.objects.filter(kind="grant", action="refused", actor="anna").exists()

@@ -1,0 +1,75 @@
+"""Pages and REST count the embedding and the output head where they are, and only there."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from rest_framework.test import APIClient
+
+from helixweb.inventory import services
+from helixweb.inventory.models import Cluster, LanguageModel, Profile
+from helixweb.inventory.services.problems import build_problem
+
+ENDS = {
+    "first": {"max_layers": 2, "kv_token_layers_less": 500.0},
+    "last": {"max_layers": 1, "kv_token_layers_less": 600.0},
+    "both": {"max_layers": 0, "kv_token_layers_less": 0.0},
+    "kv_minimum": {"requests": 8, "tokens": 96},
+    "reserve_bytes": 0.0,
+}
+
+
+@pytest.fixture
+def tight(user: Any, tiny_problem: dict[str, Any]) -> Cluster:
+    """The tiny problem; `big` holds three layers, but two with the first and one with the last."""
+    tiny_problem["compute_profiles"]["big"]["memory"] = ENDS
+    tiny_problem["compute_profiles"]["small"]["memory"] = {
+        **ENDS,
+        "first": {"max_layers": 1},
+        "last": {"max_layers": 1},
+    }
+    return services.import_problem_document(tiny_problem, user=user)
+
+
+def test_the_preview_counts_what_the_ends_of_the_model_take(
+    browser: Client, tight: Cluster
+) -> None:
+    model = LanguageModel.objects.get()
+    page = browser.get(f"/plans/new/fit?cluster={tight.pk}&model={model.pk}").content.decode()
+    assert "can hold 5 layers; tiny-llama has 4" in page
+    assert "2 layers fewer than the nodes hold in the middle of the model" in page
+    assert "fits 1.3 times" in browser.get(reverse("model", args=[model.pk])).content.decode()
+
+
+def test_what_does_not_fit_beside_the_ends_is_refused_with_the_layers_that_do(
+    browser: Client, tight: Cluster
+) -> None:
+    tight.links.all().delete()
+    tight.nodes.filter(name="mini").delete()
+    model = LanguageModel.objects.get()
+    page = browser.get(f"/plans/new/fit?cluster={tight.pk}&model={model.pk}").content.decode()
+    assert "does not fit" in page
+    assert "can hold 3 layers; tiny-llama has 4" in page
+
+
+def test_the_page_of_a_profile_shows_its_ends_and_its_kv_minimum(
+    browser: Client, tight: Cluster
+) -> None:
+    profile = tight.profiles.get(name="big")
+    page = browser.get(reverse("profile", args=[profile.pk])).content.decode()
+    assert "(2 with the first layer, 1 with the last)" in page
+    assert "8 requests of 96 tokens" in page
+
+
+def test_memory_is_a_field_of_a_profile_that_plans_read(api: APIClient, cluster: Cluster) -> None:
+    row = Profile.objects.get(name="big")
+    address = f"/api/v1/profiles/{row.pk}/"
+    assert api.get(address).json()["memory"] is None
+    assert api.patch(address, {"memory": ENDS}).json()["memory"] == ENDS
+    found = build_problem(cluster, LanguageModel.objects.get()).compute_profiles["big"].memory
+    assert found is not None
+    assert (found.first.max_layers, found.last.kv_token_layers_less) == (2, 600.0)
+    wrong = api.patch(address, {"memory": {**ENDS, "both": {"max_layers": 3}}})
+    assert wrong.status_code == 400
+    assert "above memory.first.max_layers" in wrong.content.decode()

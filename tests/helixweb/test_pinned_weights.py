@@ -1,0 +1,152 @@
+"""All stages and coordinators of a deployment load one version of a model, whenever they start."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from process_doubles import FakeCluster, make_plan
+from rest_framework.test import APIClient
+
+from helixweb.deployment.models import Deployment
+from helixweb.inventory.models import Cluster
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.fetching import Places, fetch_checkpoint
+from runtime.checkpoints.hub import HubSettings, weight_sources
+from runtime.checkpoints.weight_store import WeightStore
+from runtime.protocol.phases import Phase
+from runtime.protocol.weight_access import WeightAccess
+from tests.runtime.hub_server import COMMIT, HubServer, hub_server
+
+NAME = "org/small"
+NEWER = "f" * 40
+
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, settings: Any) -> Iterator[HubServer]:
+    """A hub that the site is set to; what a model's weights are does not matter here."""
+    folder = tmp_path / "on_hub"
+    folder.mkdir()
+    (folder / "config.json").write_bytes(b'{"model_type": "llama"}')
+    with hub_server({NAME: folder}) as serving:
+        settings.HF_ENDPOINT = serving.url
+        yield serving
+
+
+@pytest.fixture
+def joined(cluster: Cluster, user: Any, hub: HubServer) -> FakeCluster:
+    made = FakeCluster(cluster, user)
+    made.model.checkpoint = NAME
+    made.model.save()
+    return made
+
+
+def deploy(joined: FakeCluster, api: APIClient) -> Deployment:
+    answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk})
+    assert answer.status_code == 202, answer.content
+    return Deployment.objects.get(pk=answer.json()["id"])
+
+
+def move_main(hub: HubServer) -> None:
+    hub.older_commits.add(hub.commit)
+    hub.commit = NEWER
+
+
+def ordered(joined: FakeCluster, name: str) -> str:
+    """The checkpoint that the node's stage is to load."""
+    assignment = joined.agents[name].desired().assignment
+    assert assignment is not None
+    return assignment.checkpoint
+
+
+def loaded_commit(checkpoint: str, store: Path, *sources: HubSettings) -> str:
+    """Of what a process on a machine of its own gets now."""
+    found = fetch_checkpoint(
+        checkpoint, WeightStore(path=store), Places(sources=sources, sleep=lambda _: None)
+    )
+    return found.folder.name
+
+
+def test_stages_that_load_at_different_times_hold_the_same_commit(
+    joined: FakeCluster, api: APIClient, browser: Client, hub: HubServer, tmp_path: Path
+) -> None:
+    deployment = deploy(joined, api)
+    source = HubSettings(endpoint=hub.url)
+    first, *others = sorted(joined.used_agents)
+    assert loaded_commit(ordered(joined, first), tmp_path / first, source) == COMMIT
+    move_main(hub)
+    assert loaded_commit(NAME, tmp_path / "unpinned", source) == NEWER
+    for name in others:
+        assert loaded_commit(ordered(joined, name), tmp_path / name, source) == COMMIT
+    plan = joined.coordinator.desired().plan
+    assert plan is not None
+    assert loaded_commit(plan.checkpoint, tmp_path / "front", source) == COMMIT
+    joined.agents[first].move("tcp://127.0.0.1:7999")  # a new generation is ordered
+    deployment.refresh_from_db()
+    assert deployment.generation == 2
+    assert ordered(joined, first) == f"{NAME}@{COMMIT}"
+    row = api.get(f"/api/v1/deployments/{deployment.pk}/").json()
+    assert (row["checkpoint"], row["pinned_checkpoint"]) == (NAME, f"{NAME}@{COMMIT}")
+    shown = browser.get(reverse("deployment", args=[deployment.pk])).content.decode()
+    assert f">{NAME}<" in shown
+    assert f">{NAME}@{COMMIT}<" in shown
+
+
+def test_only_a_stop_brings_a_newer_version_and_a_roll_back_the_older_one(
+    joined: FakeCluster, api: APIClient, hub: HubServer
+) -> None:
+    deploy(joined, api)
+    for agent in joined.used_agents.values():
+        agent.beat(Phase.READY, generation=1)
+    move_main(hub)
+    joined.plan = make_plan(joined.cluster, without="mini")
+    beside = deploy(joined, api)
+    assert (beside.follows_generation, beside.pinned_checkpoint) == (1, f"{NAME}@{COMMIT}")
+    for agent in joined.used_agents.values():
+        agent.beat(Phase.READY, generation=2)
+    assert api.post(f"/api/v1/deployments/{beside.pk}/stop/").status_code == 202
+    newer = deploy(joined, api)
+    assert newer.pinned_checkpoint == f"{NAME}@{NEWER}"
+    answer = api.post(f"/api/v1/deployments/{newer.pk}/roll-back/")
+    assert answer.status_code == 202, answer.content
+    back = Deployment.objects.get(pk=answer.json()["id"])
+    assert (back.follows_generation, back.pinned_checkpoint) == (None, f"{NAME}@{COMMIT}")
+
+
+def test_no_stage_takes_the_hubs_version_in_place_of_the_sites(
+    joined: FakeCluster, api: APIClient, hub: HubServer, tmp_path: Path, settings: Any
+) -> None:
+    folder = tmp_path / "models" / NAME
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_bytes(b"{}")
+    settings.HELIX_MODELS_DIR = str(tmp_path / "models")
+    deploy(joined, api)
+    checkpoint = ordered(joined, "tower")
+    assert checkpoint not in (NAME, f"{NAME}@{COMMIT}")
+    access = WeightAccess(
+        directory=str(tmp_path / "store"), site="http://127.0.0.1:9", credential="hlxn_any"
+    )
+    site = weight_sources(access)[0]  # it is away
+    with pytest.raises(CheckpointError, match=r"127\.0\.0\.1:9/.*cannot be reached.*deploy again"):
+        loaded_commit(checkpoint, tmp_path / "store", site, HubSettings(endpoint=hub.url))
+
+
+def test_a_name_that_the_site_cannot_look_up_is_deployed_as_written_and_the_page_says_so(
+    joined: FakeCluster, api: APIClient, browser: Client, settings: Any
+) -> None:
+    settings.HF_ENDPOINT = "http://127.0.0.1:9"
+    deployment = deploy(joined, api)
+    assert ordered(joined, "tower") == NAME
+    shown = browser.get(reverse("deployment", args=[deployment.pk])).content.decode()
+    assert "can hold different versions" in shown
+    settings.HF_HUB_OFFLINE = True
+    joined.model.checkpoint = f"{NAME}@{COMMIT}"
+    joined.model.save()
+    deployment = deploy(joined, api)
+    assert ordered(joined, "tower") == f"{NAME}@{COMMIT}"
+    shown = browser.get(reverse("deployment", args=[deployment.pk])).content.decode()
+    assert "can hold different versions" not in shown

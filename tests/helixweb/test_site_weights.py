@@ -1,0 +1,183 @@
+"""Nodes fetch layers of models that the site has in its own folder."""
+
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from process_doubles import FakeAgent, FakeCluster
+from rest_framework.test import APIClient
+
+from helixweb.deployment.profiling import cancel_profiling, order_profiling
+from helixweb.inventory.models import Cluster
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.fetching import Places, fetch_checkpoint, fetch_if_elsewhere
+from runtime.checkpoints.hub import weight_sources
+from runtime.checkpoints.safetensors_header import read_shapes
+from runtime.checkpoints.weight_store import WeightStore
+from runtime.protocol.phases import Phase
+from runtime.protocol.weight_access import PEERS_PATH, SITE_PATH, WeightAccess
+
+CONFIG = b'{"model_type": "llama", "num_hidden_layers": 2}'
+TENSORS = {f"model.layers.{layer}.w": bytes([layer + 1]) * 5_000_000 for layer in range(2)}
+
+
+@pytest.fixture
+def models_dir(tmp_path: Path, settings: Any) -> Path:
+    """The site's folder with one model of two layers."""
+    folder = tmp_path / "models" / "org" / "small"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_bytes(CONFIG)
+    (folder / "pytorch_model.bin").write_bytes(b"a pickle")
+    header, offset = {}, 0
+    for name, data in TENSORS.items():
+        places = [offset, offset + len(data)]
+        header[name] = {"dtype": "U8", "shape": [len(data)], "data_offsets": places}
+        offset += len(data)
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(
+        struct.pack("<Q", len(text)) + text + b"".join(TENSORS.values())
+    )
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "config.json").write_bytes(b"{}")
+    settings.HELIX_MODELS_DIR = str(tmp_path / "models")
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def joined(cluster: Cluster, user: Any, api: APIClient, models_dir: Path) -> FakeCluster:
+    """A cluster that deploys the model of the folder."""
+    made = FakeCluster(cluster, user)
+    made.model.checkpoint = "org/small"
+    made.model.save()
+    assert api.post("/api/v1/deployments/", {"plan": made.plan.pk}).status_code == 202
+    return made
+
+
+def access(agent: FakeAgent, store: Path, url: str) -> WeightAccess:
+    credential = agent.http._credentials["HTTP_AUTHORIZATION"].removeprefix("Bearer ")
+    return WeightAccess(directory=str(store), site=url, credential=credential)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_node_fetches_its_layers_from_the_site_and_not_from_the_hub(
+    joined: FakeCluster,
+    models_dir: Path,
+    tmp_path: Path,
+    live_server: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    agent = joined.agents["tower"]
+    allowed = access(agent, tmp_path / "store", live_server.url)
+    fetched = fetch_if_elsewhere("org/small", allowed)
+    assert fetched is not None
+    assert (fetched.folder / "config.json").read_bytes() == CONFIG
+    name = "model.layers.1.w"
+    assert fetched.fetch([name], lambda *_: None) == len(TENSORS[name])
+    (file,) = fetched.folder.glob("*.safetensors")
+    assert read_shapes(file) == {name: (len(TENSORS[name]),)}
+    assert file.read_bytes().endswith(TENSORS[name])
+    # by the path that the site's operator gave, on a machine that has no such path
+    store = WeightStore(path=tmp_path / "other")
+    path = str(models_dir / "org" / "small")
+    by_path = fetch_checkpoint(path, store, Places(sources=weight_sources(allowed)))
+    assert set(by_path.names()) == set(TENSORS)
+    assert fetch_if_elsewhere(path, allowed) is None  # this machine has it
+    assert fetch_if_elsewhere("/no/such/model", allowed) is None  # neither has
+    for other in ("org/none", "org/small@v2"):
+        with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE"):
+            fetch_if_elsewhere(other, allowed)
+    wrong = allowed.model_copy(update={"credential": "hlxn_wrong"})
+    with pytest.raises(CheckpointError, match="HTTP 401"):
+        fetch_if_elsewhere("org/small2", wrong)
+
+
+@pytest.mark.parametrize(
+    ("model", "file", "status"),
+    [
+        ("org/small", "config.json", 200),
+        ("org/small", "pytorch_model.bin", 404),
+        ("org/small", "none.safetensors", 404),
+        ("org/small", "model.safetensors", 400),
+        ("org/none", "config.json", 404),
+        ("org/other", "config.json", 404),  # of no deployment of this cluster
+        ("../secret", "config.json", 404),
+        ("{outside}", "config.json", 404),
+        ("etc", "passwd", 404),
+    ],
+)
+def test_nothing_but_models_of_the_folder_is_served(
+    joined: FakeCluster, models_dir: Path, model: str, file: str, status: int
+) -> None:
+    shutil.copytree(models_dir / "org" / "small", models_dir / "org" / "other")
+    (models_dir / "org" / "small" / "none.safetensors").symlink_to("/etc/passwd")
+    model = model.format(outside=str(models_dir.parent / "secret").strip("/"))
+    answer = joined.coordinator.http.get(f"{SITE_PATH}/{model}/resolve/site/{file}")
+    assert answer.status_code == status, answer.content
+
+
+def test_a_range_that_no_file_has_is_refused(joined: FakeCluster) -> None:
+    agent = joined.agents["tower"]
+    for first, status in (("9" * 18, 416), ("9" * 5000, 400)):
+        answer = agent.http.get(
+            f"{SITE_PATH}/org/small/resolve/site/model.safetensors",
+            HTTP_RANGE=f"bytes={first}-{first}",
+        )
+        assert answer.status_code == status
+
+
+def test_a_model_is_served_while_a_node_is_measured_for_it(
+    cluster: Cluster, user: Any, models_dir: Path
+) -> None:
+    joined = FakeCluster(cluster, user)
+    agent = joined.agents["tower"]
+    path = f"{SITE_PATH}/org/small/resolve/site/config.json"
+    assert agent.http.get(path).status_code == 404
+    joined.model.checkpoint = str(models_dir / "org" / "small")
+    joined.model.save()
+    profiling = order_profiling(agent.row, joined.model, user=user, now=timezone.now())
+    assert agent.http.get(path).status_code == 200
+    cancel_profiling(profiling, now=timezone.now())
+    assert agent.http.get(path).status_code == 404
+
+
+def test_without_a_models_folder_there_are_none(
+    joined: FakeCluster, models_dir: Path, settings: Any
+) -> None:
+    settings.HELIX_MODELS_DIR = ""
+    agent = joined.agents["tower"]
+    for model in ("org/small", str(models_dir / "org" / "small")[1:]):
+        answer = agent.http.get(f"{SITE_PATH}/{model}/resolve/site/config.json")
+        assert answer.status_code == 404
+
+
+def test_a_node_learns_which_others_of_its_deployment_serve_weights(
+    cluster: Cluster, user: Any, api: APIClient
+) -> None:
+    joined = FakeCluster(cluster, user)
+    assert peers(joined.agents["tower"]) == {}
+    assert api.post("/api/v1/deployments/", {"plan": joined.plan.pk}).status_code == 202
+    first, *others = joined.used_agents.values()
+    spare = FakeAgent(cluster, "spare", user, port=7099)
+    for number, agent in enumerate([first, *others]):
+        agent.beat(Phase.LOADING, generation=1, weights={"port": 9000 + number})
+    joined.silence(others[0].name)
+    assert peers(first) == {
+        agent.name: f"tcp://127.0.0.1:{9001 + number}"
+        for number, agent in enumerate(others)
+        if number > 0
+    }
+    assert peers(spare) == {}
+    first.beat(Phase.LOADING, generation=1)
+    assert first.name not in peers(others[-1])
+
+
+def peers(agent: FakeAgent) -> dict[str, str]:
+    """Where the others serve weights, as the site says to `agent`."""
+    answer = agent.http.get(PEERS_PATH)
+    assert answer.status_code == 200, answer.content
+    return {peer["name"]: peer["endpoint"] for peer in answer.json()["peers"]}

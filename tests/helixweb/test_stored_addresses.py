@@ -1,0 +1,40 @@
+"""Addresses that an earlier version stored and that nobody can dial."""
+
+from importlib import import_module
+from typing import Any
+
+from django.apps import apps
+from django.utils import timezone
+from process_doubles import FakeCluster
+
+from helixweb.deployment import services as deployment
+from helixweb.deployment.models import Deployment, Status
+from helixweb.deployment.options import DeployOptions
+from helixweb.inventory.models import Cluster, Node, NodeState
+
+MIGRATION = import_module(
+    "helixweb.deployment.migrations.0015_endpoints_that_can_be_dialled"
+).refuse_unusable_addresses
+
+
+def test_an_upgrade_lets_only_the_process_with_such_an_address_join_again(
+    cluster: Cluster, user: Any
+) -> None:
+    joined = FakeCluster(cluster, user)
+    row = deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    MIGRATION(apps, None)
+    assert Deployment.objects.get(pk=row.pk).status == row.status
+    bad, *others = joined.agents.values()
+    Node.objects.filter(pk=bad.row.pk).update(data_endpoint="tcp://_bad:7000")
+    row.serving_plan["peers"][0]["endpoint"] = "tcp://_bad:7000"
+    row.save()
+    MIGRATION(apps, None)
+    row.refresh_from_db()
+    assert row.status == Status.STOPPED
+    assert "tcp://_bad:7000, which cannot be dialled" in row.message
+    assert bad.row.state is NodeState.DECLARED
+    assert bad.http.get("/api/v1/agent/desired").status_code == 401
+    for agent in others:
+        assert agent.row.state is NodeState.ONLINE
+        assert agent.desired().generation == row.generation
+    deployment.follow_addresses(cluster, now=timezone.now())

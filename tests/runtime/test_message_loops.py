@@ -1,0 +1,73 @@
+"""One message that cannot be acted on does not end the service for all others."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from runtime.coordinator.message_loops import receive_forever, see_forever
+from runtime.protocol.data import Kind, Message
+from runtime.transport.base import Received
+from runtime.transport.pulse import Sighting
+
+SENDERS = ("a", "bad", "b")
+
+
+class Mail:
+    """Messages and news of all senders, once; then nothing for ever."""
+
+    def __init__(self) -> None:
+        self._is_read = False
+
+    async def receive(self) -> Sequence[Received]:
+        await self._once()
+        message = Message(kind=Kind.NACK, generation=1)
+        return [Received(sender=sender, message=message) for sender in SENDERS]
+
+    async def sightings(self) -> Sequence[Sighting]:
+        await self._once()
+        return [Sighting(peer=sender, loss=None, silent_s=0.0) for sender in SENDERS]
+
+    async def _once(self) -> None:
+        if self._is_read:
+            await asyncio.Event().wait()
+        self._is_read = True
+
+
+class Picky:
+    """A dispatcher with a fault: nothing of one sender can be acted on."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.has_heard_all = asyncio.Event()
+
+    def receive(self, received: Received) -> None:
+        self._hear(received.sender)
+
+    def see(self, sighting: Sighting) -> None:
+        self._hear(sighting.peer)
+
+    def _hear(self, sender: str) -> None:
+        if sender == "bad":
+            raise LookupError(sender)
+        self.heard.append(sender)
+        if sender == SENDERS[-1]:
+            self.has_heard_all.set()
+
+
+@pytest.mark.parametrize("loop", [receive_forever, see_forever])
+def test_what_cannot_be_acted_on_is_logged_and_left_out(
+    loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        picky = Picky()
+        running = asyncio.create_task(loop(Mail(), picky))
+        heard = asyncio.create_task(picky.has_heard_all.wait())
+        await asyncio.wait({running, heard}, return_when=asyncio.FIRST_COMPLETED)
+        assert picky.heard == ["a", "b"]
+        assert not running.done()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
+    assert "of 'bad' could not be acted on" in caplog.text
