@@ -227,16 +227,16 @@ def a_part_within_takes_no_turn_of_the_whole(person: Person) -> None:
         });
         window.turns = [];
         const isState = ({ id }) => id === "deployment-state";
-        let running = 0; // requests of the state: one that runs already would take the first turn
+        let running = false; // a request of the state: it would take the first turn
         document.addEventListener("htmx:beforeRequest", ({ target }) => {
-          if (isState(target)) running += 1;
+          if (isState(target)) running = true;
           if (window.turns[0] === "settled") window.turns.push(target.id);
         });
         document.addEventListener("htmx:afterRequest", ({ target }) => {
-          if (isState(target)) running -= 1;
+          if (isState(target)) running = false; // before the next of the queue starts
         });
         document.addEventListener("htmx:afterSettle", ({ target }) => {
-          if (!isState(target) || running > 0 || window.turns.length) return;
+          if (!isState(target) || running || window.turns.length) return;
           window.turns.push("settled"); // parts within are new: their throttles let them pass
           happen("deployment", "deployment", "metrics");
         });
