@@ -1,5 +1,8 @@
 """The pages of plan runs: start one, watch it, read the plan."""
 
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from helixweb.inventory.services import build_problem
 from helixweb.planning import attempts, services
 from helixweb.planning.models import Explanation, PlanRun, Simulation
 from helixweb.planning.options import options_from_json
+from helixweb.planning.services import fit as fits
 from planner.compute_plan import compute_plan
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
@@ -61,6 +65,12 @@ def finish(run: PlanRun) -> None:
     )
     attempts.finish_with_plan(run=run, attempt=attempt, plan=plan, now=timezone.now())
     run.refresh_from_db()
+
+
+def pinned(*rows: tuple[str, int | str, int | str]) -> dict[str, Any]:
+    """What the picker of pins sends: these rows, and a blank one."""
+    nodes, firsts, ends = zip(*rows, ("", "", ""), strict=True)
+    return {"pinned-node": nodes, "pinned-first": firsts, "pinned-end": ends}
 
 
 def text(browser: Client, path: str) -> str:
@@ -117,9 +127,10 @@ def test_every_option_of_the_form_reaches_the_run(
         "max_hops": "3",
         "max_layers_per_node": "3",
         "kv_reserve_tokens": "2.5",
-        "excluded_nodes": "mini\n\n",
-        "pinned": "tower = 0:3",
-        "max_layers_of": "laptop=1",
+        "excluded_nodes": ["mini"],
+        **pinned(("tower", 0, 3)),
+        "max_layers_of-node": ["laptop", ""],
+        "max_layers_of-layers": ["1", ""],
         "survive_one_loss": "on",
         "start_plan": run.plan.pk,
     }
@@ -145,20 +156,24 @@ def test_every_option_of_the_form_reaches_the_run(
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ({"pinned": "tower"}, "&#x27;tower&#x27; is no pin; write NODE=FIRST:END"),
-        ({"pinned": "tower=2:2"}, "layer range [2, 2) is empty"),
-        ({"pinned": "tower=0:1\ntower=1:2"}, "&#x27;tower&#x27; has two lines; keep one"),
-        ({"pinned": "tower=1:9"}, "has 4 layers; the end must be at most that"),
-        ({"pinned": "mini=0:1", "excluded_nodes": "mini"}, "is excluded and pinned"),
+        (pinned(("tower", "", "")), "leave the whole row blank"),
+        (pinned(("tower", 2, 2)), "layer range [2, 2) is empty"),
+        (pinned(("tower", 0, 1), ("tower", 1, 2)), "tower has two rows; keep one"),
+        (pinned(("tower", 1, 9)), "has 4 layers; the end must be at most that"),
+        (pinned(("nobody", 0, 1)), "nobody is not one of the available choices"),
+        (pinned(("mini", 0, 1)) | {"excluded_nodes": "mini"}, "is excluded and pinned"),
         ({"excluded_nodes": "nobody"}, "&#x27;nobody&#x27;"),
-        ({"max_layers_of": "tower=many"}, "write NODE=LAYERS"),
+        (
+            {"max_layers_of-node": "tower", "max_layers_of-layers": "many"},
+            "Enter a whole number",
+        ),
         ({"max_hops": "0"}, "greater than or equal to 1"),
         ({"placer": "magic"}, "magic is not one of the available choices"),
         ({"start_plan": "99"}, "not one of the available choices"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused_by_name(
-    browser: Client, form: dict[str, Any], typed: dict[str, str], says: str
+    browser: Client, form: dict[str, Any], typed: dict[str, Any], says: str
 ) -> None:
     answer = browser.post("/plans/new", {**form, **typed})
     assert answer.status_code == 422
@@ -181,8 +196,8 @@ def test_starting_from_a_plan_fills_the_form_with_how_it_was_searched_for(
     finish(run)
     page = text(browser, f"/plans/new?start={run.plan.pk}")
     assert 'value="12"' in page
-    assert "mini=3:4" in page
-    assert "tower=3" in page
+    assert '<option value="mini" selected>' in page
+    assert '<option value="tower" selected>' in page
     assert f'<option value="{run.plan.pk}" selected>' in page
     assert f"plan {run.plan.pk}: tiny-llama" in text(
         browser, f"/plans/new/starts?cluster={cluster.pk}"
@@ -241,6 +256,35 @@ def test_the_preview_has_the_baselines_beside_and_follows_the_inventory(
     assert any(baseline.flow_tokens_per_s for baseline in fit.baselines)
     cluster.nodes.filter(name="laptop").delete()
     assert "can hold 5 layers" in text(browser, address)
+
+
+class TakingTurns(dict[Any, Any]):
+    """While a thread looks for the oldest entry, others take a turn."""
+
+    def __iter__(self) -> Iterator[Any]:
+        found = super().__iter__()
+        time.sleep(0)
+        return found
+
+
+def test_previews_of_many_clusters_at_once_do_not_break_each_other(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = LanguageModel.objects.get()
+    known, problem = (
+        services.preview_fit(cluster=cluster, model=model),
+        build_problem(cluster, model),
+    )
+    monkeypatch.setattr(fits, "build_problem", lambda *_: problem)
+    monkeypatch.setattr(fits, "_fit_of_all", lambda _: known)
+    monkeypatch.setattr(fits, "_answers", TakingTurns())
+
+    def look(thread: int) -> bool:
+        others = [Cluster(pk=1000 * thread + number) for number in range(200)]
+        return all(fits.preview_fit(cluster=one, model=model) is known for one in others)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(look, range(1, 5)))
 
 
 def test_the_preview_says_what_the_inventory_lacks(
