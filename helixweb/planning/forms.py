@@ -14,19 +14,12 @@ from helixweb.common.number_field import NumberField, PlainNumberInput
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import models_of
 from helixweb.planning import options
-from helixweb.planning.line_fields import NodesField, parsed_lines
 from helixweb.planning.method_form import MethodForm
 from helixweb.planning.models import Plan
 from helixweb.planning.objectives import CHOICES
-from helixweb.planning.rule_lines import (
-    limits_as_lines,
-    limits_from_lines,
-    names_from_lines,
-    pins_as_lines,
-    pins_from_lines,
-)
+from helixweb.planning.pickers import NodesField
+from helixweb.planning.rule_rows import limits_field, pins_field, rows_of
 from helixweb.planning.services.fit import BASELINE_TITLES
-from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.plan_options import PlanOptions
 
@@ -63,7 +56,7 @@ WARM_START_LABELS = {
 class SearchForm(forms.Form):
     """How to search and what to honour, as people write it; `plan_options` gives the planner's.
 
-    For the flow; PlanRunForm knows the other objectives.
+    For the flow; PlanRunForm knows the other objectives. `nodes` can be chosen for rules.
     """
 
     time_limit_s = NumberField(
@@ -135,33 +128,14 @@ class SearchForm(forms.Form):
             "Every node keeps KV room for so many tokens on each layer it holds."
         ),
     )
-    excluded_nodes = forms.CharField(
-        required=False,
-        label=gettext_lazy("Nodes that hold nothing"),
-        widget=forms.Textarea(attrs={"rows": 3}),
-        help_text=gettext_lazy("One name a line."),
-    )
-    pinned = forms.CharField(
-        required=False,
-        label=gettext_lazy("Nodes that hold exactly these layers"),
-        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "gpu-1=0:8"}),
-        help_text=gettext_lazy("NODE=FIRST:END a line; END is the first layer it does not hold."),
-    )
-    max_layers_of = forms.CharField(
-        required=False,
-        label=gettext_lazy("Nodes that hold fewer layers"),
-        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "gpu-2=4"}),
-        help_text=gettext_lazy("NODE=LAYERS a line."),
-    )
 
-    def clean_excluded_nodes(self) -> frozenset[str]:
-        return names_from_lines(self.cleaned_data["excluded_nodes"])
-
-    def clean_pinned(self) -> dict[str, LayerRange]:
-        return parsed_lines(pins_from_lines, self.cleaned_data["pinned"])
-
-    def clean_max_layers_of(self) -> dict[str, int]:
-        return parsed_lines(limits_from_lines, self.cleaned_data["max_layers_of"])
+    def __init__(self, *args: Any, nodes: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = tuple(nodes)
+        label = gettext_lazy("Nodes that hold nothing")
+        self.fields["excluded_nodes"] = NodesField(label=label, names=names)
+        self.fields["pinned"] = pins_field(names)
+        self.fields["max_layers_of"] = limits_field(names)
 
     def plan_options(self) -> PlanOptions:
         """Raises planner's InvalidOptions and InvalidRules; call after `is_valid`."""
@@ -300,17 +274,9 @@ class ReplanForm(SearchForm):
         ),
     )
 
-    def __init__(self, *args: Any, nodes: Iterable[str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         del self.fields["warm_start"]  # it starts from the plan that runs
-        label = self.fields["excluded_nodes"].label
-        self.fields["excluded_nodes"] = NodesField(label=label, names=nodes)
-        if excluded := self.initial.get("excluded_nodes"):
-            self.initial["excluded_nodes"] = excluded.splitlines()
-
-    def clean_excluded_nodes(self) -> frozenset[str]:
-        chosen: frozenset[str] = self.cleaned_data["excluded_nodes"]
-        return chosen
 
     @property
     def budget_bytes(self) -> float | None:
@@ -323,7 +289,7 @@ class MixForm(SearchForm):
     """Weights for several models of one cluster; blank leaves a model out."""
 
     def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, nodes=node_names(cluster), **kwargs)
         del self.fields["pinned"]  # of which model would a pin be?
         self._models = {f"weight-{model.pk}": model for model in models_of(cluster)}
         for name, model in self._models.items():
@@ -356,6 +322,13 @@ class ExtensionForm(forms.Form):
     )
 
 
+def node_names(cluster: Cluster | None) -> tuple[str, ...]:
+    """The nodes that rules may name, in order; none without a cluster."""
+    if cluster is None:
+        return ()
+    return tuple(cluster.nodes.order_by("name").values_list("name", flat=True))
+
+
 def initial_from(search: PlanOptions) -> dict[str, Any]:
     """The form's values that say the same as `search`."""
     rules = search.rules
@@ -378,7 +351,6 @@ def initial_from(search: PlanOptions) -> dict[str, Any]:
         "max_hops": rules.max_hops,
         "max_layers_per_node": rules.max_layers_per_node,
         "kv_reserve_tokens": rules.kv_reserve_tokens or None,
-        "excluded_nodes": "\n".join(sorted(rules.excluded_nodes)),
-        "pinned": pins_as_lines(rules.pinned),
-        "max_layers_of": limits_as_lines(rules.max_layers_of),
+        "excluded_nodes": sorted(rules.excluded_nodes),
+        **rows_of(rules),
     }

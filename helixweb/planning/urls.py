@@ -18,6 +18,7 @@ urlpatterns = [
     path("plans/new", runs.plan_run_new, name="plan-run-new"),
     path("plans/new/fit", runs.plan_run_preview, name="plan-run-preview"),
     path("plans/new/starts", runs.plan_run_starts, name="plan-run-starts"),
+    path("plans/new/node-rules", runs.plan_run_node_rules, name="plan-run-node-rules"),
     path("plans/<int:pk>/", runs.plan_run, name="plan-run"),
     path("settings/jobs/", site.jobs_page, name="jobs"),
     path("settings/about/", site.about, name="about"),

@@ -1,7 +1,7 @@
 """What a person demands of a placement beyond flow: hops, exclusions, pins, layers, KV room."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from planner.domain.errors import PlannerError
 from planner.domain.placement import LayerRange
@@ -50,6 +50,17 @@ class PlacementRules:
     def once_restricted(self) -> "PlacementRules":
         """What is left to honour in a problem that `restricted_problem` made: pins and hops."""
         return PlacementRules(max_hops=self.max_hops, pinned=self.pinned)
+
+    def about(self, names: Collection[str]) -> "PlacementRules":
+        """The rules without those about single nodes that are not in `names`."""
+        return replace(
+            self,
+            excluded_nodes=self.excluded_nodes & frozenset(names),
+            pinned={name: held for name, held in self.pinned.items() if name in names},
+            max_layers_of={
+                name: limit for name, limit in self.max_layers_of.items() if name in names
+            },
+        )
 
     def open_layers(self, num_layers: int) -> int:
         """How many of the model's layers no pin holds."""

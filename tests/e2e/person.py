@@ -176,13 +176,13 @@ class Person:
     def choose(self, name: str, label: str) -> None:
         self._select(name, lambda select: select.select_by_visible_text(label))
 
-    def pick(self, name: str, value: str) -> None:
+    def pick(self, name: str, value: str, *, within: str = "main") -> None:
         """An option by its value, whatever it is called."""
-        self._select(name, lambda select: select.select_by_value(value))
+        self._select(name, lambda select: select.select_by_value(value), within=within)
 
-    def _select(self, name: str, take: Callable[[Select], None]) -> None:
+    def _select(self, name: str, take: Callable[[Select], None], *, within: str = "main") -> None:
         def taken() -> bool:
-            field: WebElement | None = self.look(FIND, f"main [name={name}]")
+            field: WebElement | None = self.look(FIND, f"{within} [name={name}]")
             if field is None:
                 return False
             take(Select(field))

@@ -34,15 +34,29 @@ def compute_a_plan(person: Person, world: World) -> None:
     assert not person.find("[name=demand_tokens_per_s]").is_displayed()
     person.fill("time_limit_s", "1")
     person.click("Advanced: how to search, and rules for every placement")
-    person.fill("max_layers_of", "tower=x")
+    person.pick("pinned-node", "tower")
+    person.fill("pinned-first", "2")
+    person.fill("pinned-end", "2")
     person.click("Compute plan")
-    person.see(".errorlist", "tower=x")
+    person.see(".errorlist", "[2, 2)")
     person.script_errors()
-    person.fill("max_layers_of", "")
+    another_row(person, "pinned")
     person.click("Compute plan")
     person.see("#run-state", "finished")
     flow = "#run section:has(#flow)"
     person.unfold("As table", within=flow, css="#flow-table", words="tower")
+
+
+def another_row(person: Person, name: str) -> str:
+    """Removes the first row of a picker, adds one to the others, and says where that one is."""
+    rows = f"[data-rows]:has([name^={name}-])"
+    person.click("Remove", within=rows)
+    count = len(person.browser.find_elements("css selector", f"{rows} [data-row]"))
+    person.click("Add a row", within=rows)
+    row = f"{rows} [data-row][aria-label='Row {count + 1}']"
+    person.find(row)
+    assert person.look("return document.activeElement.closest(arguments[0]) !== null", row)
+    return row
 
 
 def go_on_from_a_plan(person: Person, world: World) -> None:
@@ -94,19 +108,32 @@ def replan(person: Person, world: World) -> None:
     person.click("Make it a plan")
     person.until(lambda: person.browser.current_url != before)  # both say what they are around
     person.see("#run-state", "around plan")
-    fields = {"budget_gb": "0", "time_limit_s": "1"}
-    person.submit(f"/plans/by-id/{world['plan']}/replan", fields, "Replan")
+    person.open(f"/plans/by-id/{world['plan']}/replan")
+    person.fill("budget_gb", "0")
+    person.fill("time_limit_s", "1")
+    person.click("Advanced: how to search, and rules for every placement")
+    row = another_row(person, "max_layers_of")
+    person.pick("max_layers_of-node", "laptop", within=row)
+    person.fill("max_layers_of-layers", "2", within=row)
+    person.click("Replan", within="main")
     person.see("#run-state", "finished")
 
 
 def imagine_another_cluster(person: Person, world: World) -> None:
     path = f"/plans/by-id/{world['plan']}/what-if"
-    fields = {"removed": "mini", "node": "laptop", "becomes": "big", "time_limit_s": "1"}
-    person.submit(path, fields, "Estimate")
+    person.open(path)
+    person.choose("removed", "mini")
+    person.fill("time_limit_s", "1")
+    person.pick("upgraded-node", "laptop")
+    person.pick("upgraded-becomes", "big")
+    row = another_row(person, "added")
+    person.fill("added-count", "2", within=row)
+    person.pick("added-profile", "small", within=row)
+    person.pick("added-region", "home", within=row)
+    person.click("Estimate")
     person.see("#worth", "Nodes with layers")
-    person.click("Several changes of a kind, as text")
     person.click("Estimate and search")
-    person.see("#run-state", "what if:")
+    person.see("#run-state", "what if: without mini, +2 small in home, laptop as big")
     person.see("#run-state", "finished")
 
 
@@ -114,6 +141,8 @@ def plan_several_models(person: Person, world: World) -> None:
     person.open(f"/clusters/{world['spare']}/")
     person.click("Plan several models")
     person.fill("time_limit_s", "1")
+    person.click("Advanced: how to search, and rules for every placement")
+    another_row(person, "max_layers_of")
     person.click("Compute plans")
     person.see("#mix", "finished")
 

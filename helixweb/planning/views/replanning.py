@@ -13,7 +13,7 @@ from helixweb.common.own_turns import page_in_own_turn
 from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id
 from helixweb.planning import services
-from helixweb.planning.forms import ReplanForm, initial_from
+from helixweb.planning.forms import ReplanForm, initial_from, node_names
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import DEFAULTS, options_from_json
 from planner.domain.errors import PlannerError
@@ -32,7 +32,7 @@ def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
         ),
         pk=pk,
     )
-    nodes = list(plan.cluster.nodes.order_by("name").values_list("name", flat=True))
+    nodes = node_names(plan.cluster)
     form = ReplanForm(request.POST, nodes=nodes) if request.method == "POST" else None
     if form is not None and form.is_valid():
         try:
@@ -80,19 +80,9 @@ def _search_without(plan: Plan, changes: services.Changes) -> PlanOptions:
     """The options that the plan was searched for with, without the nodes that are silent."""
     search = options_from_json(plan.run.options) if plan.run else DEFAULTS
     known = {node.name for node in changes.problem.cluster.nodes}
-    rules = replace(
-        search.rules,
-        excluded_nodes=(search.rules.excluded_nodes & known) | set(changes.silent),
-        pinned={
-            name: held
-            for name, held in search.rules.pinned.items()
-            if name in known - set(changes.silent)
-        },
-        max_layers_of={
-            name: limit for name, limit in search.rules.max_layers_of.items() if name in known
-        },
-    )
-    return replace(search, rules=rules)
+    rules = search.rules.about(known - set(changes.silent))
+    excluded = rules.excluded_nodes | set(changes.silent)
+    return replace(search, rules=replace(rules, excluded_nodes=excluded))
 
 
 def _initial(search: PlanOptions | None) -> dict[str, Any]:

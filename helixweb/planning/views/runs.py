@@ -1,5 +1,6 @@
 """Pages of plan runs and of the plans they end in."""
 
+from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
@@ -19,7 +20,7 @@ from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.inventory.services import models_of
 from helixweb.inventory.stale_profiles import StaleProfile, stale_profiles
 from helixweb.planning import services
-from helixweb.planning.forms import ExtensionForm, PlanRunForm, initial_from
+from helixweb.planning.forms import ExtensionForm, PlanRunForm, initial_from, node_names
 from helixweb.planning.incumbent_view import better_incumbents
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.objectives import AXIS_UNITS
@@ -63,11 +64,9 @@ def plan_runs(request: HttpRequest) -> HttpResponse:
 def plan_run_new(request: HttpRequest) -> HttpResponse:
     """Choose what to plan; POST starts the run and shows it. `?start=` begins with that plan."""
     if request.method == "POST":
-        form = PlanRunForm(request.POST)
-        form.offer_plans_of(
-            Cluster.objects.filter(pk=_typed_id(request, "cluster")).first(),
-            chosen=_typed_id(request, "start_plan"),
-        )
+        cluster = Cluster.objects.filter(pk=_typed_id(request, "cluster")).first()
+        form = PlanRunForm(request.POST, nodes=node_names(cluster))
+        form.offer_plans_of(cluster, chosen=_typed_id(request, "start_plan"))
         if form.is_valid():
             try:
                 run = services.start_plan_run(
@@ -84,7 +83,7 @@ def plan_run_new(request: HttpRequest) -> HttpResponse:
                 return redirect("plan-run", run.pk)
     else:
         chosen = _choices(request)
-        form = PlanRunForm(initial=chosen)
+        form = PlanRunForm(initial=chosen, nodes=node_names(chosen.get("cluster")))
         form.offer_plans_of(chosen.get("cluster"), chosen=chosen.get("start_plan", 0))
     context = {
         "form": form,
@@ -103,8 +102,9 @@ def _choices(request: HttpRequest) -> dict[str, Any]:
     start = _plans().filter(pk=query_id(request, "start")).first()
     if start is not None:
         search = options_from_json(start.run.options) if start.run else DEFAULTS
+        rules = search.rules.about(node_names(start.cluster))
         chosen = {"cluster": start.cluster, "model": start.model, "start_plan": start.pk}
-        return {**initial_from(search), **chosen}
+        return {**initial_from(replace(search, rules=rules)), **chosen}
     cluster = Cluster.objects.filter(pk=query_id(request, "cluster")).first()
     cluster = cluster or Cluster.objects.first()
     if cluster is None:
@@ -126,9 +126,17 @@ def _typed_id(request: HttpRequest, name: str) -> int:
 @require_GET
 def plan_run_starts(request: HttpRequest) -> HttpResponse:
     """The earlier plans of the cluster just chosen, as the options of the form's field."""
-    form = PlanRunForm()
+    form = PlanRunForm(nodes=())
     form.offer_plans_of(Cluster.objects.filter(pk=query_id(request, "cluster")).first())
     return render(request, "planning/_starts.html", {"field": form["start_plan"]})
+
+
+@require_GET
+def plan_run_node_rules(request: HttpRequest) -> HttpResponse:
+    """The fields of rules about single nodes, for the nodes of the cluster just chosen."""
+    cluster = Cluster.objects.filter(pk=query_id(request, "cluster")).first()
+    form = PlanRunForm(nodes=node_names(cluster))
+    return render(request, "planning/_node_rules.html", {"form": form})
 
 
 @require_GET

@@ -1,0 +1,161 @@
+"""Fields of forms that are chosen from lists: nodes, and rows of several columns."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from planner.domain.errors import PlannerError
+
+
+class NodesField(forms.MultipleChoiceField):
+    """Nodes of a cluster, chosen from `names`; cleaned to a frozenset."""
+
+    SHOWN = 6  # rows of the list
+
+    def __init__(self, *, label: Any, names: Iterable[str]) -> None:
+        choices = [(name, name) for name in names]
+        rows = max(2, min(self.SHOWN, len(choices)))
+        super().__init__(
+            required=False,
+            label=label,
+            choices=choices,
+            widget=forms.SelectMultiple(attrs={"size": rows}),
+            help_text=gettext_lazy("Ctrl or ⌘ and a click choose several."),
+            error_messages={
+                "invalid_choice": gettext_lazy("'%(value)s' is no node here; choose from the list.")
+            },
+        )
+
+    def clean(self, value: Any) -> frozenset[str]:
+        return frozenset(super().clean(value))
+
+
+class Row(forms.Form):
+    """One row of a RowsField. Users fill in all of its columns, or none."""
+
+    use_required_attribute = False
+
+    def __init__(self, *args: Any, choices: Mapping[str, Iterable[str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, values in choices.items():
+            listed = [("", "—"), *((value, value) for value in dict.fromkeys(values))]
+            self.fields[name].choices = listed  # type: ignore[attr-defined]
+        for field in self.fields.values():
+            field.error_messages["required"] = _("Choose this too, or leave the whole row blank.")
+
+
+class RowsInput(forms.Widget):
+    """Reads rows whose inputs repeat their names, one for each column; `_rows.html` renders them.
+
+    The value is a list of {column: text}.
+    """
+
+    def __init__(self, columns: Iterable[str]) -> None:
+        super().__init__()
+        self.columns = tuple(columns)
+
+    def value_from_datadict(self, data: Any, files: Any, name: str) -> list[dict[str, str]]:
+        cells = [data.getlist(f"{name}-{column}") for column in self.columns]
+        return [
+            dict(zip(self.columns, row, strict=True)) for row in zip_longest(*cells, fillvalue="")
+        ]
+
+
+class RowsField(forms.Field):
+    """Things of several columns, a row each, as many as wanted.
+
+    `row` has the columns, `choices` what is listed in some of them. `make` turns the values of a
+    row into a thing, and may raise PlannerError; `collect` turns the things into the cleaned value.
+    No two rows may have the same values in `unique`.
+    """
+
+    def __init__(
+        self,
+        row: type[Row],
+        *,
+        make: Callable[[Mapping[str, Any]], Any],
+        collect: Callable[[Iterable[Any]], Any] = tuple,
+        unique: Sequence[str] = (),
+        choices: Mapping[str, Sequence[str]],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(required=False, widget=RowsInput(row.base_fields), **kwargs)
+        self._row, self._make, self._collect = row, make, collect
+        self._unique, self._choices = unique, choices
+
+    def clean(self, value: Any) -> Any:
+        rows = self.checked(value, prefix="row")
+        if any(row.errors for row in rows):
+            raise ValidationError(_("Correct the rows that have an error."))
+        return self._collect(self._make(row.cleaned_data) for row in rows)
+
+    def checked(self, values: Iterable[Mapping[str, str]], *, prefix: str) -> list[Row]:
+        """The rows that are not blank, with what is wrong with each."""
+        rows: list[Row] = []
+        taken: set[tuple[Any, ...]] = set()
+        for value in values:
+            data = {f"{prefix}-{column}": text for column, text in value.items()}
+            row = self.row(data, prefix=prefix, number=len(rows))
+            if not row.has_changed():
+                continue
+            rows.append(row)
+            if not row.is_valid():
+                continue
+            key = tuple(row.cleaned_data[column] for column in self._unique)
+            if key and key in taken:
+                told = " > ".join(map(str, key))
+                row.add_error(
+                    self._unique[0], _("%(name)s has two rows; keep one.") % {"name": told}
+                )
+                continue
+            taken.add(key)
+            try:
+                self._make(row.cleaned_data)
+            except PlannerError as error:
+                row.add_error(None, str(error))
+        return rows
+
+    def row(
+        self,
+        data: Mapping[str, str] | None = None,
+        *,
+        prefix: str,
+        number: int,
+        initial: Mapping[str, Any] | None = None,
+    ) -> Row:
+        """Row `number` of the page, from 0."""
+        return self._row(
+            data,
+            initial=initial,
+            prefix=prefix,
+            auto_id=f"id_{number}_%s",
+            empty_permitted=True,
+            choices=self._choices,
+        )
+
+    def get_bound_field(self, form: Any, field_name: str) -> "BoundRows":
+        return BoundRows(form, self, field_name)
+
+
+class BoundRows(forms.BoundField):
+    """The rows of a form, for `_rows.html`."""
+
+    field: RowsField
+
+    @property
+    def rows(self) -> list[Row]:
+        """Those that are filled in, then a blank one, so that one can be added without a script."""
+        name = self.html_name
+        if self.form.is_bound:
+            rows = self.field.checked(self.data, prefix=name)
+        else:
+            rows = [
+                self.field.row(prefix=name, number=number, initial=values)
+                for number, values in enumerate(self.initial or ())
+            ]
+        return [*rows, self.field.row(prefix=name, number=len(rows))]
