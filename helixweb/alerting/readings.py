@@ -19,16 +19,13 @@ from helixweb.common.sentences import sentence
 from helixweb.deployment.link_view import link_rows
 from helixweb.deployment.live_links import live_links
 from helixweb.deployment.models import SERVING, Deployment, Status
-from helixweb.inventory.models import Change, Cluster, Coordinator, JoinToken, Node, Process
+from helixweb.inventory.models import Cluster, Coordinator, JoinToken, Node, Process
 from helixweb.monitoring.history import SILENT_AFTER_S, current_sample
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.presentation import live_deployment
+from helixweb.planning.newer_measurements import edits_after
 
 _OF_NODES = gettext_noop("%(name)s has not been heard of for %(time)s.")
-# What a plan is made from; a change of one of these makes it stale.
-_PLANNED_WITH = ("node", "link", "regionlink", "sharedbandwidth", "profile")
-_EDITS = (Change.Action.ADDED, Change.Action.CHANGED, Change.Action.REMOVED)
-_PROCESS_NEWS = "announced itself anew"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +120,7 @@ def _stale_plan(moment: Moment) -> Iterator[Reading]:
     deployment = moment.deployment
     if deployment is None:
         return
-    changes = Change.objects.filter(
-        cluster=moment.cluster,
-        kind__in=_PLANNED_WITH,
-        action__in=_EDITS,
-        at__gt=deployment.plan.created_at,
-    ).exclude(text=_PROCESS_NEWS)
+    changes = edits_after(deployment.plan)
     first = changes.order_by("at").first()
     seconds = 0.0 if first is None else (moment.now - first.at).total_seconds()
     said = sentence(

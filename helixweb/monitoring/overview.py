@@ -15,6 +15,8 @@ from helixweb.monitoring.checklist import Step, checklist, has_served
 from helixweb.monitoring.history import current_sample, with_newest
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.presentation import Serving, numbers, serving_of
+from helixweb.planning.models import Plan
+from helixweb.planning.newer_measurements import NewerMeasurements, newer_measurements
 
 LAST_EVENTS = 12
 
@@ -43,7 +45,8 @@ class NewsItem:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """`serving` is what `cluster` serves, or `outage` says why nothing does; `sample` its current
-    numbers. None: not there. `is_set_up`: what is deployed has put out a token."""
+    numbers. `newer`: what was measured since the plan that is served, else since the newest one.
+    None: not there. `is_set_up`: what is deployed has put out a token."""
 
     cluster: Cluster | None
     line: ClusterLine | None
@@ -51,6 +54,7 @@ class Overview:
     steps: tuple[Step, ...]
     serving: Serving | None
     outage: Outage | None
+    newer: NewerMeasurements | None
     sample: MetricSample | None
     lines: tuple[ClusterLine, ...]
     news: tuple[NewsItem, ...]
@@ -91,10 +95,17 @@ def overview_of(cluster: Cluster | None, *, user: Any, is_refresh: bool, now: da
         steps=() if is_set_up and is_refresh else checklist(cluster, user=user, now=now),
         serving=serving,
         outage=outage_of(live, now=now) if live else None,
+        newer=_newer(cluster, live),
         sample=sample,
         lines=lines,
         news=_news(),
     )
+
+
+def _newer(cluster: Cluster | None, live: Deployment | None) -> NewerMeasurements | None:
+    plans = Plan.objects.filter(cluster=cluster).defer("document", "problem")
+    plan = live.plan if live else plans.exclude(run__what_if__gt="").first()
+    return newer_measurements(plan) if plan else None
 
 
 def _lines(now: datetime) -> list[ClusterLine]:

@@ -23,10 +23,10 @@ class PlanRun(InCluster, LeasedTask):
 
     Flow and bound are those of the best incumbent; null until there is one. `objective_value` is
     its PlanForecast.value, or the flow that survives the worst loss, null where the flow is the
-    objective. A run begins from
-    `start_plan` if there is one, and goes on from where `continues` ended. `what_if` says how
-    `problem` was changed before; blank: it was not. `accept_requested`
-    tells a search that was stopped because its best is good enough from one that was given up.
+    objective. A run begins from `start_plan` if there is one, and goes on from where `continues`
+    ended, or is one of its answers. `what_if` says how `problem` was changed before; blank: it was
+    not. `accept_requested` tells a search that was stopped because its best is good enough from one
+    that was given up.
     """
 
     cluster = models.ForeignKey(

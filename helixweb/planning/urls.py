@@ -26,6 +26,7 @@ urlpatterns = [
     path("plans/<int:pk>/cancel", runs.plan_run_cancel, name="plan-run-cancel"),
     path("plans/<int:pk>/accept", runs.plan_run_accept, name="plan-run-accept"),
     path("plans/<int:pk>/extend", runs.plan_run_extend, name="plan-run-extend"),
+    path("plans/<int:pk>/again", runs.plan_run_again, name="plan-run-again"),
     path("plans/<int:pk>/adopt", replanning.replan_adopt, name="replan-adopt"),
     path("plans/by-id/<int:pk>/replan", replanning.replan_plan, name="replan"),
     path("plans/by-id/<int:pk>/explanation", explanations.explanation, name="plan-explanation"),

@@ -30,7 +30,7 @@ ANSWERS = {
     "changes-csv",
     "logout", "user-keep-out", "user-let-in", "api-key-revoke", "nodes-bulk", "nodes-csv",
     "join-token-revoke", "cluster-demo", "cluster-join", "cluster-export", "plan-run-preview",
-    "plan-run-starts", "plan-run-node-rules", "plan-run-cancel",
+    "plan-run-starts", "plan-run-node-rules", "plan-run-again", "plan-run-cancel",
     "plan-run-accept", "plan-run-extend", "replan-adopt", "plan-explanation", "plan-simulations",
     "simulation-cancel", "model-mix-cancel",
     "deployment-stop", "deployment-weights", "links-keep-measured", "node-log", "monitor-chart",

@@ -88,6 +88,9 @@ def go_on_from_a_plan(person: Person, world: World) -> None:
     person.click("Search on")
     person.see("#run-state", "goes on from")
     person.see("#run-state", "finished")
+    person.click("Compute again")
+    person.see("#run-state", "began with")
+    person.see("#run-state", "finished")
 
 
 def stop_what_runs(person: Person, world: World) -> None:

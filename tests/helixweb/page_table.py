@@ -48,7 +48,7 @@ _PAGES: dict[tuple[Need, Need], tuple[str, ...]] = {
         "model-mix-cancel", "models", "monitor", "monitor-chart", "network", "node", "node-drain",
         "node-log", "node-measure", "node-measure-cancel", "node-take-in", "nodes", "nodes-bulk",
         "nodes-csv", "overview", "plan-explanation", "plan-run", "plan-run-accept",
-        "plan-run-cancel", "plan-run-extend", "plan-run-node-rules",
+        "plan-run-again", "plan-run-cancel", "plan-run-extend", "plan-run-node-rules",
         "plan-run-preview", "plan-run-starts", "plan-runs",
         "plan-simulations", "plans-compare", "playground", "predictions", "profile",
         "profile-export", "profile-version-use", "profiles", "repair-deploy",

@@ -108,6 +108,7 @@ OPERATIONS = {
     "model-edit": "models_partial_update",
     "model-delete": "models_destroy",
     "plan-run-new": "plan_runs_create",
+    "plan-run-again": "plan_runs_create",  # with the options of the run
     "plan-run-cancel": "plan_runs_cancel_create",
     "plan-run-accept": "plan_runs_accept_create",
     "plan-run-extend": "plan_runs_extend_create",

@@ -19,7 +19,12 @@ from helixweb.planning.services.replanning import (
     start_replan,
 )
 from helixweb.planning.services.simulating import cancel_simulation, start_simulation
-from helixweb.planning.services.starting import extend_plan_run, start_plan_run, start_what_if
+from helixweb.planning.services.starting import (
+    compute_again,
+    extend_plan_run,
+    start_plan_run,
+    start_what_if,
+)
 
 __all__ = [
     "BaselineFit",
@@ -35,6 +40,7 @@ __all__ = [
     "cancel_plan_run",
     "cancel_simulation",
     "changes_since",
+    "compute_again",
     "explain_anew",
     "extend_plan_run",
     "flow_without_moves",

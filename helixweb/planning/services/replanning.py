@@ -129,6 +129,7 @@ def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
                 model_id=run.model_id,
                 problem=run.problem,
                 options=run.options,
+                continues=run,
                 created_by=user,
             ),
             plan,

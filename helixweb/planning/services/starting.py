@@ -89,6 +89,29 @@ def start_plan_run(
     return run
 
 
+def compute_again(run: PlanRun, *, user: Any) -> PlanRun:
+    """Queue a search with the options of `run` on the inventory as it is now.
+
+    It begins with the plan of `run`, and drops its rules about nodes that are gone. Raises
+    Conflict for a what-if, else as `start_plan_run`.
+    """
+    if run.what_if:
+        raise Conflict(
+            _("Plan run %(id)s is of a changed copy of the cluster; start a new plan.")
+            % {"id": run.pk}
+        )
+    options = options_from_json(run.options)
+    rules = options.rules.about(set(run.cluster.nodes.values_list("name", flat=True)))
+    return start_plan_run(
+        cluster=run.cluster,
+        model=run.model,
+        options=replace(options, rules=rules),
+        user=user,
+        survive_one_loss=run.survive_one_loss,
+        start_plan=getattr(run, "plan", None) or run.start_plan,
+    )
+
+
 def _problem(cluster: Cluster, model: LanguageModel, user: Any) -> Problem:
     """Raises InvalidProblem; for a `user`, nodes that lack a profile are measured from then on."""
     try:

@@ -23,6 +23,7 @@ from helixweb.planning import services
 from helixweb.planning.forms import ExtensionForm, PlanRunForm, initial_from, node_names
 from helixweb.planning.incumbent_view import better_incumbents
 from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.newer_measurements import newer_measurements
 from helixweb.planning.objectives import AXIS_UNITS
 from helixweb.planning.options import DEFAULTS, options_from_json
 from helixweb.planning.presentation import PlanView, age_s, answers_of, plan_view, run_curve
@@ -184,6 +185,7 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         "plan": plan,
         "view": view,
         "stale_profiles": _stale_profiles(run, view),
+        "newer": newer_measurements(plan) if plan else None,
         "page": Paginator(view.nodes, NODES_PER_PAGE).get_page(request.GET.get("page"))
         if view
         else None,
@@ -242,3 +244,18 @@ def plan_run_extend(request: HttpRequest, pk: int) -> HttpResponse:
         messages.error(request, str(error.detail))
         return redirect("plan-run", pk)
     return redirect("plan-run", longer.pk)
+
+
+@require_POST
+def plan_run_again(request: HttpRequest, pk: int) -> HttpResponse:
+    """Search with the same options on the cluster as it is now; shows the run that does."""
+    run = get_object_or_404(PlanRun.objects.select_related("cluster", "model"), pk=pk)
+    try:
+        again = services.compute_again(run, user=request.user)
+    except Conflict as error:
+        messages.error(request, str(error.detail))
+    except PlannerError as error:
+        messages.error(request, str(error))
+    else:
+        return redirect("plan-run", again.pk)
+    return redirect("plan-run", pk)
