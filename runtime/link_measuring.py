@@ -1,7 +1,8 @@
 """Measures the link between two processes over one TCP connection to a data port.
 
-A node that runs no stage listens at its data port with `LinkListener`. Whoever measures connects,
-proves that it knows the cluster's key, fills the link for a moment, and is sent as much back. The
+A node that runs no stage listens at its data port with `LinkListener`; a coordinator that has one
+port for all hands such connections to its `LinkAnswers`. The process that measures connects, proves
+that it knows the cluster's key, fills the link for a moment, and is sent as much back. The
 estimator is that of stages (`runtime.transport.link_scheduler`). A machine takes part in one
 measurement at a time; one that is asked meanwhile says that it is busy.
 
@@ -54,7 +55,7 @@ _STREAM = 1
 _CHUNK_BYTES = len(  # the header; smaller frames are probes and ends
     encode_link_frame(Chunk(stream=0, sequence=0, offset=0, payload_bytes=0, sent_us=0))
 )
-_READ_AHEAD_BYTES = 1 << 20
+READ_AHEAD_BYTES = 1 << 20
 _LOOK_AGAIN_S = 0.05
 _MICRO = 1e6
 
@@ -76,53 +77,22 @@ class CannotMeasure(Exception):
     """No result, for now; the text says why."""
 
 
-class LinkListener:
-    """Listens at a data port while its process has no other use for it."""
+class LinkAnswers:
+    """Takes part in measurements that others begin by a connection to this process."""
 
-    def __init__(self, *, host: str, port: int, may_measure: Callable[[], bool]) -> None:
+    def __init__(self, *, may_measure: Callable[[], bool]) -> None:
         """`may_measure`: False while this machine has something better to do."""
         self.key = ""
-        self._host, self._port = host, port
         self._may_measure = may_measure
-        self._server: asyncio.Server | None = None
-        self._answering: set[asyncio.Task[None]] = set()
 
-    @property
-    def is_open(self) -> bool:
-        return self._server is not None
-
-    async def open(self) -> None:
-        """Raises OSError where the port is taken."""
-        if self._server is None:
-            self._server = await asyncio.start_server(
-                self._accept, self._host, self._port, limit=_READ_AHEAD_BYTES
-            )
-
-    async def close(self) -> None:
-        """The port is free when it returns."""
-        server, self._server = self._server, None
-        if server is None:
-            return
-        server.close()
-        for task in self._answering:
-            task.cancel()
-        await asyncio.gather(*self._answering, return_exceptions=True)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a connection is answered in no task")
-        self._answering.add(task)
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one connection, then end it."""
         try:
             async with asyncio.timeout(_WITHIN_S):
                 await self._answer(reader, writer)
         except (TimeoutError, OSError, EOFError, FrameError, CannotMeasure) as error:
-            logger.debug("a connection to the idle data port ended: %r", error)
-        except asyncio.CancelledError:
-            if self._server is not None:
-                raise  # else `close` has ended it, which no one else awaits
+            logger.debug("a connection that measures ended: %r", error)
         finally:
-            self._answering.discard(task)
             _abort(writer)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -145,6 +115,50 @@ class LinkListener:
             await writer.drain()
 
 
+class LinkListener(LinkAnswers):
+    """Listens at a data port while its process has no other use for it."""
+
+    def __init__(self, *, host: str, port: int, may_measure: Callable[[], bool]) -> None:
+        super().__init__(may_measure=may_measure)
+        self._host, self._port = host, port
+        self._server: asyncio.Server | None = None
+        self._answering: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_open(self) -> bool:
+        return self._server is not None
+
+    async def open(self) -> None:
+        """Raises OSError where the port is taken."""
+        if self._server is None:
+            self._server = await asyncio.start_server(
+                self._accept, self._host, self._port, limit=READ_AHEAD_BYTES
+            )
+
+    async def close(self) -> None:
+        """The port is free when it returns."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.close()
+        for task in self._answering:
+            task.cancel()
+        await asyncio.gather(*self._answering, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a connection is answered in no task")
+        self._answering.add(task)
+        try:
+            await self.accept(reader, writer)
+        except asyncio.CancelledError:
+            if self._server is not None:
+                raise  # else `close` has ended it, which no one else awaits
+        finally:
+            self._answering.discard(task)
+
+
 async def measure_link(
     endpoint: str, *, key: str, may_measure: Callable[[], bool] = lambda: True
 ) -> MeasuredLink:
@@ -156,7 +170,7 @@ async def measure_link(
     try:
         async with asyncio.timeout(_GREETED_WITHIN_S):
             reader, writer = await asyncio.open_connection(
-                place.host, place.port, limit=_READ_AHEAD_BYTES
+                place.host, place.port, limit=READ_AHEAD_BYTES
             )
     except (TimeoutError, OSError) as error:
         raise CannotMeasure(f"{endpoint} does not answer") from error

@@ -1,4 +1,4 @@
-"""Tries the data ports of other processes that the site names, and measures the links to them."""
+"""Tries the ports of other processes that the site names, and measures the links to them."""
 
 import asyncio
 import itertools
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from runtime.link_measuring import CannotMeasure, LinkListener, measure_link
+from runtime.link_measuring import CannotMeasure, LinkAnswers, measure_link
 from runtime.protocol.endpoints import Place, parse_endpoint
 from runtime.protocol.ports import is_held
 from runtime.protocol.reach import LinksToMeasure, MeasuredLink, Reach, digest_of
@@ -36,17 +36,19 @@ class Reaching:
         own_endpoint: str,
         on_change: Callable[[], None],
         may_measure: Callable[[], bool] = lambda: False,
-        listener: LinkListener | None = None,
+        answers: LinkAnswers | None = None,
+        weights_port: int | None = None,
     ) -> None:
         """`own_endpoint` is the one that others dial; `on_change` when `state` differs.
 
-        `may_measure`: False while requests run here. `listener` gets the key by which it knows
-        others that measure.
+        `may_measure`: False while requests run here. `answers` gets the key by which it knows
+        others that measure. At `weights_port` this process serves weights.
         """
         self._own_port = parse_endpoint(own_endpoint).port
         self._on_change = on_change
         self._may_measure = may_measure
-        self._listener = listener
+        self._answers = answers
+        self._weights_port = weights_port
         self._rng = random.Random()  # noqa: S311 - order and jitter, not a secret
         self._listens_since_s: float | None = None
         self._tried = Reach()
@@ -65,6 +67,8 @@ class Reaching:
             update={
                 "listens": since_s is not None and time.monotonic() - since_s >= LISTENS_AFTER_S,
                 "measures": self._may_measure(),
+                "answers": self._answers is not None,
+                "weights_port": self._weights_port,
                 "measured": dict(self._measured),
             }
         )
@@ -80,12 +84,12 @@ class Reaching:
             self._to_measure = to_measure
             asked = set(to_measure.endpoints)
             self._measured = {one: link for one, link in self._measured.items() if one in asked}
-            if self._listener is not None:
-                self._listener.key = to_measure.key
+            if self._answers is not None:
+                self._answers.key = to_measure.key
             self._is_to_measure.set()
 
     def note_listening(self, listens: bool) -> None:
-        """Whether somebody listens at the own data port: a stage, or the `listener`."""
+        """Whether somebody listens at the own data port: a stage, or what `answers`."""
         if listens != (self._listens_since_s is not None):
             self._listens_since_s = time.monotonic() if listens else None
             self._on_change()

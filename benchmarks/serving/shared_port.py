@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from runtime.coordinator.private_doors import private_doors
 from runtime.coordinator.shared_port import shared_with
 from runtime.http_process import HttpServer
+from runtime.link_measuring import LinkAnswers
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
@@ -54,7 +55,9 @@ def _peer(name: str, endpoint: str, keys: KeyPair) -> PeerAddress:
 async def _measure(rounds: int) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     with private_doors("stages") as (door,):
-        server = HttpServer(Starlette(), protocol=shared_with(door))
+        server = HttpServer(
+            Starlette(), protocol=shared_with(door, LinkAnswers(may_measure=lambda: False))
+        )
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         dialled = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
         own = Pair(bind="tcp://127.0.0.1:0")

@@ -102,7 +102,9 @@ def orders(
 
 
 def _can_dial(source: Member, target: Member) -> bool:
-    """A coordinator's port is never idle, so that it dials and is not dialled."""
+    """Whether the source can measure the link by dialling the target. A coordinator's data port is
+    never idle, so it says whether it answers there."""
     reach = source.reach
     is_cut = target.endpoint in reach.failing or target.endpoint in reach.refused
-    return target.reach.listens and not target.is_coordinator and not is_cut
+    answers = target.reach.answers if target.is_coordinator else target.reach.listens
+    return answers and not is_cut

@@ -104,7 +104,8 @@ class Agent:
             own_endpoint=announcement.data_endpoint,
             on_change=lambda: self._to_tell.set(),
             may_measure=self._may_measure,
-            listener=self._listener,
+            answers=self._listener,
+            weights_port=None if weights is None else weights.port,
         )
         self._weights = weights
         self._looks = CheckpointLooks(on_change=lambda: self._to_tell.set())

@@ -59,6 +59,7 @@ from runtime.http_process import (
 from runtime.instances.asking import PROBE_TIMEOUT_S
 from runtime.instances.command_lines import Door
 from runtime.instances.pinned import instance_client
+from runtime.link_measuring import LinkAnswers
 from runtime.metrics_port import metrics_port
 from runtime.protocol.addresses import bracketed
 from runtime.protocol.control import AgentIdentity, CoordinatorReport, Role
@@ -237,12 +238,18 @@ async def _run(
         weights=weights,
     )
     await follower.apply_stored()
+
+    def may_measure() -> bool:
+        is_idle = not dispatcher.requests_here and not instances.requests_here
+        return options.measure_links and network is None and is_idle
+
+    link_answers = LinkAnswers(may_measure=may_measure)
     server = HttpServer(
         RequestIds(
             Doorway(_pipelines_face(dispatcher, api_keys, metrics), instances),
             tells_traces=told_of_traces is not None,
         ),
-        protocol=shared_with(stages_door) if shares_port else None,
+        protocol=shared_with(stages_door, link_answers) if shares_port else None,
     )
     own_server = HttpServer(
         RequestIds(
@@ -271,12 +278,8 @@ async def _run(
         reaching = Reaching(
             own_endpoint=told.data_endpoint,
             on_change=news.set,
-            may_measure=lambda: (
-                options.measure_links
-                and network is None
-                and not dispatcher.requests_here
-                and not instances.requests_here
-            ),
+            may_measure=may_measure,
+            answers=link_answers if shares_port else None,
         )
         reaching.note_listening(True)
         async with WebClient(options.server, ca=options.ca, rng=rng) as web:

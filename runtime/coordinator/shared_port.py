@@ -1,7 +1,8 @@
-"""One port for chat clients and for stages: the first byte tells who calls.
+"""One port for chat clients, stages and nodes that measure: the first bytes tell who calls.
 
 A ZeroMQ greeting begins with 0xFF, which no HTTP request does. What stages send, which is tokens,
-is handed on to a private door; who they are is proven there, as at a port of its own.
+is handed on to a private door; who they are is proven there, as at a port of its own. A measurement
+of a link begins with `runtime.link_measuring.MAGIC`, which no method of HTTP does.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from runtime.agent.data_address import check_host, choose_host, choose_port
 from runtime.coordinator.options import Options
 from runtime.coordinator.private_doors import PrivateDoor
+from runtime.link_measuring import MAGIC, READ_AHEAD_BYTES, LinkAnswers
 from runtime.protocol.addresses import bracketed, is_wildcard
 from runtime.protocol.data_security import DataSecurity
 
@@ -64,23 +66,26 @@ def choose_data_port(options: Options, *, clients_port: int, kept: int | None) -
     return clients_port, True
 
 
-def shared_with(stages: PrivateDoor) -> type[asyncio.Protocol]:
+def shared_with(stages: PrivateDoor, links: LinkAnswers) -> type[asyncio.Protocol]:
     """What uvicorn takes in place of its protocol for HTTP."""
 
-    class SharedPort(_FirstByte):
+    class SharedPort(_FirstBytes):
         door = stages
+        answers = links
 
     return SharedPort
 
 
-class _FirstByte(asyncio.Protocol):
+class _FirstBytes(asyncio.Protocol):
     """A connection of which nothing is known yet."""
 
     door: PrivateDoor
+    answers: LinkAnswers
 
     def __init__(self, *, server_state: Any, **of_http: Any) -> None:
         self._state = server_state
         self._of_http = of_http
+        self._heard = b""
         self._transport: asyncio.Transport
         self._silent: asyncio.TimerHandle
 
@@ -93,17 +98,24 @@ class _FirstByte(asyncio.Protocol):
         self._forget()
 
     def data_received(self, data: bytes) -> None:
+        self._heard += data
+        if MAGIC.startswith(self._heard) and len(self._heard) < len(MAGIC):
+            return  # or HEAD of HTTP
         self._forget()
-        if data[0] == GREETING:
+        if self._heard[0] == GREETING:
             relayed = _Relayed(self._transport, self._state.connections)
             self._transport.set_protocol(relayed)
-            relayed.open(self.door, data)
-            return
-        make_http = cast(Callable[..., asyncio.Protocol], AutoHTTPProtocol)
-        http = make_http(server_state=self._state, **self._of_http)
-        self._transport.set_protocol(http)
-        http.connection_made(self._transport)
-        http.data_received(data)
+            relayed.open(self.door, self._heard)
+        elif self._heard.startswith(MAGIC):
+            self._hand_on(_Measured(self.answers, self._state.connections))
+        else:
+            make_http = cast(Callable[..., asyncio.Protocol], AutoHTTPProtocol)
+            self._hand_on(make_http(server_state=self._state, **self._of_http))
+
+    def _hand_on(self, protocol: asyncio.Protocol) -> None:
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        protocol.data_received(self._heard)
 
     def shutdown(self) -> None:
         """Called by uvicorn when it ends."""
@@ -112,6 +124,27 @@ class _FirstByte(asyncio.Protocol):
     def _forget(self) -> None:
         self._silent.cancel()
         self._state.connections.discard(self)
+
+
+class _Measured(asyncio.StreamReaderProtocol):
+    """A node's connection that measures the link to here."""
+
+    def __init__(self, answers: LinkAnswers, connections: set[Any]) -> None:
+        super().__init__(asyncio.StreamReader(limit=READ_AHEAD_BYTES), answers.accept)
+        self._connections = connections
+        connections.add(self)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._outer = cast(asyncio.Transport, transport)
+        super().connection_made(transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._connections.discard(self)
+        super().connection_lost(error)
+
+    def shutdown(self) -> None:
+        """Called by uvicorn when it ends."""
+        self._outer.abort()
 
 
 class _Relayed(asyncio.Protocol):

@@ -1,4 +1,4 @@
-"""Which data ports a process reaches: what it reports to the site, and the words for a failure."""
+"""Which ports of others a process reaches: what it reports, and the sentences for a failure."""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from runtime.protocol.addresses import endpoint_of
 from runtime.protocol.endpoints import Endpoint, parse_endpoint
 from runtime.protocol.message import Message
 
@@ -23,6 +24,11 @@ CANNOT_REACH_LOOPBACK = (
 CANNOT_REACH_REFUSED = (
     "%(source)s is refused at %(place)s, where %(target)s listens: allow this TCP port through the "
     "firewall, or restart %(target)s with --advertise and the address that leads to it"
+)
+CANNOT_FETCH = (
+    "%(source)s cannot fetch weights from %(target)s at %(place)s and takes them from other nodes, "
+    "the site or the hub: allow this TCP port through the firewall (behind NAT, forward it under "
+    "the same number), or restart %(target)s with --weights-port and an open port"
 )
 
 
@@ -54,7 +60,9 @@ class Reach(Message):
     `tried` is the `digest_of` that list, empty before the first round of attempts has ended.
     `refused`: a machine answers, but nothing listens there. `listens`: the process has listened at
     its own data port for some seconds. `measures`: it takes part in measurements of links now;
-    `measured` are those that the site asked for last.
+    `answers`: also in those that begin with a connection to its data port; `measured` are those
+    that the site asked for last. `weights_port` is where it serves weights, at the host of its data
+    port; null: nowhere.
     """
 
     tried: str = Field(default="", max_length=64)
@@ -64,6 +72,8 @@ class Reach(Message):
     refused: Endpoints = ()
     listens: bool = False
     measures: bool = False
+    answers: bool = False
+    weights_port: int | None = Field(default=None, ge=1, le=65535)
     measured: dict[Endpoint, MeasuredLink] = Field(default={}, max_length=MOST_ENDPOINTS)
 
 
@@ -74,8 +84,13 @@ def digest_of(endpoints: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(endpoints).encode()).hexdigest()[:16]
 
 
+def weights_endpoint(data_endpoint: str, port: int | None) -> str:
+    """Where others fetch weights from the process with this data endpoint; empty: nowhere."""
+    return endpoint_of(parse_endpoint(data_endpoint).host, port) if port else ""
+
+
 def why_cut(endpoint: str, *, is_refused: bool = False) -> str:
-    """The template for a link to this endpoint that does not work; `cut_fields` fills it in."""
+    """The template for a data port that is not reached; `cut_fields` fills it in."""
     if is_refused:
         return CANNOT_REACH_REFUSED
     return CANNOT_REACH_LOOPBACK if parse_endpoint(endpoint).is_loopback else CANNOT_REACH

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from runtime import link_measuring
 from runtime.agent.data_address import AddressError
 from runtime.coordinator import private_doors as doors
 from runtime.coordinator import shared_port
@@ -20,11 +21,13 @@ from runtime.coordinator.options import Options, parse_options
 from runtime.coordinator.private_doors import PrivateDoor, private_doors
 from runtime.coordinator.shared_port import choose_data_port, shared_with, with_hosts
 from runtime.http_process import HttpServer
+from runtime.link_measuring import CannotMeasure, LinkAnswers, measure_link
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyPair
 from runtime.transport.knock import Answer, Knock
+from runtime.transport.measuring import MeasuringLimits
 
 PATIENCE_S = 90.0
 
@@ -41,7 +44,8 @@ class House:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
         app = Starlette(routes=[Route("/", hello, methods=["POST"])])
-        self.server = HttpServer(app, protocol=shared_with(door))
+        self.links = LinkAnswers(may_measure=lambda: True)
+        self.server = HttpServer(app, protocol=shared_with(door, self.links))
 
 
 def in_house(work: Callable[[House], Awaitable[None]]) -> None:
@@ -144,6 +148,37 @@ def test_what_is_said_goes_both_ways_and_the_end_of_one_side_is_the_end_of_the_o
         assert await other.read() == b""
         another.close()
         server.close()
+
+    in_house(work)
+
+
+def test_a_node_that_only_dials_out_measures_both_directions_of_its_link_to_a_coordinator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link_measuring, "LIMITS", MeasuringLimits(n_bytes=10**7, seconds=0.05))
+
+    async def work(house: House) -> None:
+        endpoint = f"tcp://127.0.0.1:{house.port}"
+        house.links.key = "k" * 32
+        link = await measure_link(endpoint, key="k" * 32)
+        assert min(link.sent.bytes_per_s, link.received.bytes_per_s) > 1e6
+        with pytest.raises(CannotMeasure):
+            await measure_link(endpoint, key="x" * 32)
+
+    in_house(work)
+
+
+def test_a_method_that_begins_as_a_measurement_does_is_http() -> None:
+    async def work(house: House) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", house.port)
+        writer.transport.get_extra_info("socket").setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )
+        for part in (b"H", b"EAD / HTTP/1.1\r\nHost: here\r\n\r\n"):
+            writer.write(part)
+            await asyncio.sleep(0.05)
+        assert await reader.readline() == b"HTTP/1.1 405 Method Not Allowed\r\n"
+        writer.close()
 
     in_house(work)
 
