@@ -70,6 +70,11 @@ WORDS_OF_ROWS = (
         "%(source)s cannot reach %(target)s at %(place)s, which is loopback: restart %(target)s "
         "with --data-host and an address that other machines can dial"
     ),
+    gettext_noop(
+        "%(source)s cannot fetch weights from %(target)s at %(place)s and takes them from other "
+        "nodes, the site or the hub: allow this TCP port through the firewall (behind NAT, forward "
+        "it under the same number), or restart %(target)s with --weights-port and an open port"
+    ),
     # labels that forms make of the names of columns
     gettext_noop("Username"), gettext_noop("Name"), gettext_noop("Coordinator region"),
     gettext_noop("Mean prompt tokens"), gettext_noop("Mean output tokens"), gettext_noop("Region"),

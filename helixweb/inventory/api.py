@@ -121,12 +121,13 @@ class ClusterViewSet(RowViewSet):
     @extend_schema(responses=ReachabilitySerializer)
     @action(detail=True)
     def reach(self, request: Request, pk: str) -> Response:
-        """Which of its processes cannot reach the data ports of which."""
+        """Which of its processes cannot reach which ports of others."""
         parties = services.parties(self.get_object().pk, now=timezone.now())
         told = {
             "processes": len(parties),
             "untried": [party.name for party in parties if not party.tried],
             "cut": services.cut_pairs(parties),
+            "weights_cut": services.weights_cut_pairs(parties),
         }
         return Response(ReachabilitySerializer(told).data)
 

@@ -88,7 +88,7 @@ class ClusterSerializer(RowSerializer):
 
 
 class CutPairSerializer(serializers.Serializer[Any]):
-    """`source` finds no way to the data port of `target`; `why` as its system says it."""
+    """`source` does not reach `endpoint`, which is of `target`; `why` as its system says it."""
 
     source = serializers.CharField()  # type: ignore[assignment]
     target = serializers.CharField()
@@ -98,11 +98,17 @@ class CutPairSerializer(serializers.Serializer[Any]):
 
 
 class ReachabilitySerializer(serializers.Serializer[Any]):
-    """Of the coordinators and nodes that can be heard; `untried` have not reported yet."""
+    """Of the coordinators and nodes that can be heard; `untried` have not reported yet.
+
+    `cut` are data ports that are not reached. A plan that needs one cannot be deployed.
+    `weights_cut` are ports at which nodes serve weights: without them weights come from the site or
+    the hub.
+    """
 
     processes = serializers.IntegerField()
     untried = serializers.ListField(child=serializers.CharField())
     cut = CutPairSerializer(many=True)
+    weights_cut = CutPairSerializer(many=True)
 
 
 class LanguageModelSerializer(RowSerializer):

@@ -57,6 +57,7 @@ from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.emulation import EmulationRefused, read_emulation
 from runtime.protocol.join_tokens import TOKEN_HELP, given_token
 from runtime.protocol.logs import UnknownFormat, begin_logging
+from runtime.protocol.reach import weights_endpoint
 from runtime.protocol.stage_pipe import LEAVE_WITHIN_S
 from runtime.protocol.trust import CA_HELP, ca_file
 from runtime.protocol.weight_access import WeightAccess
@@ -230,8 +231,11 @@ async def _run(
             stage_command=stage_command,
         )
         member = joined.member
+        places = endpoint
+        if server is not None:
+            places += f", for weights at {weights_endpoint(endpoint, server.port)}"
         logger.info(
-            "%s of cluster %s is up; others dial it at %s", member.name, member.cluster, endpoint
+            "%s of cluster %s is up; others dial it at %s", member.name, member.cluster, places
         )
         try:
             async with metrics_port(options.metrics_port, agent.metrics):
@@ -286,7 +290,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--data-dir", type=Path, required=True, help="where this node keeps who it is")
     add("--region", default="local", help="the node's region (default %(default)s)")
     add("--data-host", default="", help=DATA_HOST_HELP)
-    add("--data-port", type=port_number, default=0, help="0: any free one, kept for later starts")
+    add(
+        "--data-port",
+        type=port_number,
+        default=0,
+        help="TCP port that coordinators and other nodes dial (default: any free one, kept for "
+        "later starts)",
+    )
     add("--advertise", type=advertised, metavar="HOST[:PORT]", help=ADVERTISE_HELP)
     add(
         "--data-security",
@@ -343,8 +353,8 @@ def _parser() -> argparse.ArgumentParser:
         "--weights-port",
         type=port_number,
         default=0,
-        help="where other nodes of a deployment fetch these weights, encrypted as the data port is "
-        "(default: any free port)",
+        help="TCP port that other nodes of a deployment dial to fetch these weights, encrypted as "
+        "the data port is; closed, they use the site or the hub (default: any free one)",
     )
     add(
         "--weights-quota",

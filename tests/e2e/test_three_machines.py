@@ -43,6 +43,7 @@ CUT = (
     "{target} is behind NAT, forward a port to it and restart it with --advertise"
 )
 B_TO_C = CUT.format(source="b", target="c", place=ADDRESSES["c"])
+NO_WEIGHTS = "b cannot fetch weights from c at 10.99.0.3:7001"
 TO_D = [
     CUT.format(source=source, target="d", place=INNER_OF_D.ip)
     for source in ("coordinator", "b", "c")
@@ -55,9 +56,9 @@ THROUGH_D = {
 }
 
 
-def firewall(network: Namespaces, action: str) -> None:
-    """`add` or `del` one on c that lets no answer of its port 7000 through to b."""
-    rule = f"rule {action} to {ADDRESSES['b']} ipproto tcp sport 7000 blackhole"
+def firewall(network: Namespaces, action: str, port: int = 7000) -> None:
+    """`add` or `del` one on c that lets no answer of that port through to b."""
+    rule = f"rule {action} to {ADDRESSES['b']} ipproto tcp sport {port} blackhole"
     subprocess.run(["ip", "-n", network.names["c"], *rule.split()], check=True)
 
 
@@ -104,6 +105,7 @@ def test_the_page_leads_to_an_answer_and_links_that_do_not_work_are_named(
     machines: Machines,
 ) -> None:
     firewall(machines.network, "add")
+    firewall(machines.network, "add", port=7001)  # stays: no plan is refused for it
     has_d = "d" in machines.network.names
     joining_c = None
     for block in blocks(PAGE):
@@ -116,7 +118,7 @@ def test_the_page_leads_to_an_answer_and_links_that_do_not_work_are_named(
             status, said = machines.once(DEPLOY, "a")
             assert (status != 0, B_TO_C in said) == (True, True), said
             firewall(machines.network, "del")
-            cuts = map(re.escape, TO_D if has_d else ())
+            cuts = map(re.escape, [NO_WEIGHTS, *(TO_D if has_d else ())])
             machines.until("helixweb status", "a", [r"(?s)\A(?!.*cannot reach c).*online", *cuts])
             if has_d:
                 a_plan_through_d_is_refused(machines)
@@ -136,9 +138,10 @@ def d_joins(machines: Machines, join: Block) -> None:
 
 
 def a_plan_through_d_is_refused(machines: Machines) -> None:
-    """Its links to b and c are known, since it dials them; they do not reach it."""
+    """All its links are known, since it dials the others; they do not reach it."""
     ask = f"helixweb api POST /plan-runs/ --data '{json.dumps(THROUGH_D)}'"
-    machines.until(ask, "a", [r'"id": 2,'])  # once a link in and a link out are measured
+    machines.until("helixweb api GET /links/ --query origin=measured", "a", [r'"count": 12,'])
+    machines.until(ask, "a", [r'"id": 2,'])
     machines.until("helixweb api GET /plan-runs/2/", "a", [r'"plan": 2'])
     status, said = machines.once("helixweb deploy 2", "a")
     assert (status != 0, TO_D[0] in said) == (True, True), said

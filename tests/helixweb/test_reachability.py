@@ -148,6 +148,51 @@ def test_a_port_that_refuses_is_a_fault_only_where_its_process_listens(
     assert "tower is refused at 10.0.0.2:7001, where laptop listens" in answer.json()["detail"]
 
 
+WEIGHTS_PORT = 7100
+CUT_WEIGHTS = (
+    "tower cannot fetch weights from laptop at 10.0.0.2:7100 and takes them from other nodes, the "
+    "site or the hub: allow this TCP port through the firewall (behind NAT, forward it under the "
+    "same number), or restart laptop with --weights-port and an open port"
+)
+
+
+def test_a_closed_weights_port_is_a_warning_everywhere_and_refuses_no_plan(
+    joined: FakeCluster, api: APIClient, browser: Client, user: Any, tmp_path: Path
+) -> None:
+    serving = Reach(tried="x", weights_port=WEIGHTS_PORT)
+    for name in joined.agents:
+        to_reach(joined.agents[name], serving)
+    cache.clear()  # some seconds later
+    asked = to_reach(joined.agents["tower"], serving.model_copy(update={"tried": ""})) or []
+    weights = [one for one in asked if one.endswith(f":{WEIGHTS_PORT}")]
+    assert sorted(weights) == ["tcp://10.0.0.2:7100", "tcp://10.0.0.4:7100"]
+    joined.coordinator.report(reach=Reach(tried="x"))
+    assert "weights_cut" in api.get(f"/api/v1/clusters/{joined.cluster.pk}/reach/").json()
+    failing = {"tcp://10.0.0.2:7100": "no answer within 2 s"}
+    to_reach(joined.agents["tower"], serving.model_copy(update={"failing": failing}))
+    told = api.get(f"/api/v1/clusters/{joined.cluster.pk}/reach/").json()
+    (cut,) = told["weights_cut"]
+    assert (told["cut"], cut["endpoint"], cut["remedy"]) == (
+        [], "tcp://10.0.0.2:7100", CUT_WEIGHTS,
+    )  # fmt: skip
+    page = browser.get(f"/clusters/{joined.cluster.pk}/").content.decode()
+    assert CUT_WEIGHTS in page
+    assert "All 4 processes reach each other" in page, "their data ports"
+    (finding,) = members.links(timezone.now())
+    assert (finding.state, CUT_WEIGHTS in finding.said) == (State.WARNING, True)
+    shell = Shell(new_key(user), home=str(tmp_path))
+    assert shell("status") == 0
+    assert CUT_WEIGHTS in shell.out
+    assert api.post("/api/v1/deployments/", {"plan": joined.plan.pk}).status_code == 202
+    refused = serving.model_copy(update={"refused": ("tcp://10.0.0.2:7100",)})
+    to_reach(joined.agents["tower"], refused)
+    told = api.get(f"/api/v1/clusters/{joined.cluster.pk}/reach/").json()
+    assert [one["why"] for one in told["weights_cut"]] == ["connection refused"]
+    to_reach(joined.agents["tower"], serving)
+    told = api.get(f"/api/v1/clusters/{joined.cluster.pk}/reach/").json()
+    assert (told["cut"], told["weights_cut"]) == ([], [])
+
+
 IDLE = Reach(tried="x", listens=True, measures=True)
 
 
@@ -225,6 +270,33 @@ def test_the_links_of_machines_that_joined_are_measured_and_what_people_say_stay
     assert not between & set(links)
 
 
+def test_all_links_of_a_node_that_only_dials_out_are_measured_from_its_side(
+    joined: FakeCluster,
+) -> None:
+    cluster = joined.cluster
+    cluster.links.all().delete()
+    cluster.region_links.all().delete()
+    mini = f"tcp://{PLACES['mini']}"
+    behind_nat = IDLE.model_copy(update={"failing": {mini: "no answer within 2 s"}})
+    joined.coordinator.report(reach=behind_nat.model_copy(update={"answers": True}))
+    for name, agent in joined.agents.items():
+        replied(agent, IDLE if name == "mini" else behind_nat)
+    cache.clear()  # some seconds later
+    Node.objects.update(last_seen_at=timezone.now() - timedelta(seconds=5))
+    order = replied(joined.agents["mini"], IDLE).to_measure
+    assert order is not None
+    others = ["tcp://10.0.0.1:7000", *(f"tcp://{PLACES[name]}" for name in ("laptop", "tower"))]
+    assert sorted(order.endpoints) == sorted(others)
+    link = MeasuredLink(
+        rtt_s=0.004, sent=MeasuredRate(bytes_per_s=1e8), received=MeasuredRate(bytes_per_s=5e7)
+    )
+    found = IDLE.model_copy(update={"measured": dict.fromkeys(others, link)})
+    assert (replied(joined.agents["mini"], found).to_measure or order).endpoints == ()
+    rows = {(row.source, row.target): row.bandwidth_bytes_per_s for row in cluster.links.all()}
+    assert (rows["mini", COORDINATOR], rows[COORDINATOR, "mini"]) == (1e8, 5e7)
+    assert len(rows) == 6
+
+
 def test_of_a_large_cluster_some_pairs_of_all_regions_are_measured() -> None:
     members = [
         Member(
@@ -269,7 +341,7 @@ def test_page_rest_status_and_doctor_say_the_same_sentence(
         report(joined, name)
     assert "All 4 processes reach each other" in page()
     assert api.get(f"/api/v1/clusters/{pk}/reach/").json() == {
-        "processes": 4, "untried": [], "cut": [],
+        "processes": 4, "untried": [], "cut": [], "weights_cut": [],
     }  # fmt: skip
     assert list(members.links(timezone.now())) == []
     report(joined, "tower", "laptop")

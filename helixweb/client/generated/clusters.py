@@ -89,7 +89,7 @@ class Clusters:
         return cast('dict[str, Any]', self._connection.call('GET', f"/clusters/{path_part(id)}/problem/", query={'model': model}))
 
     def reach(self, id: int) -> schemas.Reachability:
-        """Which of its processes cannot reach the data ports of which."""
+        """Which of its processes cannot reach which ports of others."""
         return cast('schemas.Reachability', self._connection.call('GET', f"/clusters/{path_part(id)}/reach/"))
 
     def batch(self, body: schemas.ClusterBatchRequest | None = None, *, idempotency_key: str | None = None) -> schemas.ClusterBatchDone:

@@ -361,7 +361,7 @@ class Counts(TypedDict):
 
 
 class CutPair(TypedDict):
-    """`source` finds no way to the data port of `target`; `why` as its system says it."""
+    """`source` does not reach `endpoint`, which is of `target`; `why` as its system says it."""
 
     source: str
     target: str
@@ -1530,11 +1530,17 @@ QuantityEnum: TypeAlias = "Literal['output tokens/s', 'TTFT, median', 'TPOT, med
 
 
 class Reachability(TypedDict):
-    """Of the coordinators and nodes that can be heard; `untried` have not reported yet."""
+    """Of the coordinators and nodes that can be heard; `untried` have not reported yet.
+
+    `cut` are data ports that are not reached. A plan that needs one cannot be deployed.
+    `weights_cut` are ports at which nodes serve weights: without them weights come from the site or
+    the hub.
+    """
 
     processes: int
     untried: list[str]
     cut: list[CutPair]
+    weights_cut: list[CutPair]
 
 
 class RegionLink(TypedDict):

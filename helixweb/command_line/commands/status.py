@@ -66,6 +66,8 @@ def _text(reading: Reading) -> str:
         rows.append(("links", "not known: the site is of an earlier release than this command"))
     else:
         rows += [("cut", cut["remedy"]) for cut in reading.reach["cut"][:10]]
+        weights_cut = reading.reach.get("weights_cut", [])  # not of earlier releases
+        rows += [("warning", cut["remedy"]) for cut in weights_cut[:10]]
     rows += [("ALERT", f"{one['severity']}: {one['text']}") for one in reading.alerts]
     sample = reading.sample
     if sample is not None:

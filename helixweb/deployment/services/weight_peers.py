@@ -5,9 +5,8 @@ from datetime import datetime
 from helixweb.deployment.models import SERVING
 from helixweb.deployment.services.desired import newest_deployment
 from helixweb.inventory.models import Node, lost_after
-from runtime.protocol.addresses import endpoint_of
 from runtime.protocol.control import PeerAddress
-from runtime.protocol.endpoints import parse_endpoint
+from runtime.protocol.reach import weights_endpoint
 from runtime.protocol.weight_access import MOST_PEERS, WeightPeers
 
 
@@ -32,9 +31,7 @@ def weight_peers(node: Node, *, now: datetime) -> WeightPeers:
         peers=tuple(
             PeerAddress(
                 name=row.node_name,
-                endpoint=endpoint_of(
-                    parse_endpoint(row.node.data_endpoint).host, row.weights["port"]
-                ),
+                endpoint=weights_endpoint(row.node.data_endpoint, row.weights["port"]),
                 public_key=row.node.data_public_key,
             )
             for row in rows[:MOST_PEERS]

@@ -63,6 +63,7 @@ from helixweb.inventory.services.reachability import (
     cut_pairs,
     follow_reach,
     parties,
+    weights_cut_pairs,
 )
 from helixweb.inventory.services.rows import create, delete, update
 
@@ -130,4 +131,5 @@ __all__ = [
     "update_identity",
     "use_version",
     "was_told_to_end",
+    "weights_cut_pairs",
 ]

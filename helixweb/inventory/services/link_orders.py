@@ -19,7 +19,13 @@ from helixweb.inventory.models import (
     lost_after,
 )
 from planner.domain.cluster import COORDINATOR
-from runtime.protocol.reach import MOST_ENDPOINTS, LinksToMeasure, MeasuredLink, Reach
+from runtime.protocol.reach import (
+    MOST_ENDPOINTS,
+    LinksToMeasure,
+    MeasuredLink,
+    Reach,
+    weights_endpoint,
+)
 
 LOOKED_UP_EVERY_S = 4
 
@@ -37,19 +43,24 @@ class MeasuredDirection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkOrders:
-    """Endpoints of a cluster's processes that can be heard; `dialled`: of those that each measures,
-    by the endpoint of who dials."""
+    """Data endpoints of a cluster's processes that can be heard. `weights`: where nodes serve
+    weights, by their data endpoints. `dialled`: to which each measures, by the endpoint of the one
+    that dials."""
 
     key: str
     coordinators: tuple[str, ...]
     nodes: tuple[str, ...]
+    weights: Mapping[str, str]
     dialled: Mapping[str, tuple[str, ...]]
 
     def to_reach(self, process: Node | Coordinator) -> tuple[str, ...]:
-        """All others; coordinators need not reach each other."""
-        found = (*self.coordinators, *self.nodes) if isinstance(process, Node) else self.nodes
+        """All others, data ports first. A coordinator needs no other, and fetches no weights."""
+        if isinstance(process, Coordinator):
+            return self.nodes[:MOST_ENDPOINTS]
         own = process.data_endpoint
-        return tuple(one for one in found if one and one != own)[:MOST_ENDPOINTS]
+        data = tuple(one for one in (*self.coordinators, *self.nodes) if one != own)
+        weights = tuple(place for one, place in self.weights.items() if one != own)
+        return (*data, *weights)[:MOST_ENDPOINTS]
 
     def to_measure(self, process: Node | Coordinator) -> LinksToMeasure:
         """The links that it measures by dialling; others know it by the same key."""
@@ -59,8 +70,7 @@ class LinkOrders:
 
 def link_orders(cluster_id: int, *, now: datetime) -> LinkOrders:
     """Looked up once in a turn for all processes of the cluster."""
-    cached = f"link-orders-{cluster_id}-{turn_of(now)}"
-    known: LinkOrders | None = cache.get(cached)
+    known: LinkOrders | None = cache.get(_cache_key(cluster_id, now))
     return known or look_up_orders(cluster_id, now=now)
 
 
@@ -68,15 +78,24 @@ def look_up_orders(cluster_id: int, *, now: datetime) -> LinkOrders:
     """The same as of now."""
     members = _members(cluster_id, now=now)
     secret = settings.SECRET_KEY.encode()
+    heard = [one for one in members if one.heard and one.endpoint]
     found = LinkOrders(
         key=hmac.digest(secret, f"links of {cluster_id}".encode(), "sha256").hex(),
-        coordinators=tuple(one.endpoint for one in members if one.heard and one.is_coordinator),
-        nodes=tuple(one.endpoint for one in members if one.heard and not one.is_coordinator),
+        coordinators=tuple(one.endpoint for one in heard if one.is_coordinator),
+        nodes=tuple(one.endpoint for one in heard if not one.is_coordinator),
+        weights={
+            one.endpoint: weights_endpoint(one.endpoint, one.reach.weights_port)
+            for one in heard
+            if one.reach.weights_port
+        },
         dialled=orders(_ends_of_links(members), is_known=_known_pairs(cluster_id, members)),
     )
-    cached = f"link-orders-{cluster_id}-{turn_of(now)}"
-    cache.set(cached, found, timeout=2 * LOOKED_UP_EVERY_S)
+    cache.set(_cache_key(cluster_id, now), found, timeout=2 * LOOKED_UP_EVERY_S)
     return found
+
+
+def _cache_key(cluster_id: int, now: datetime) -> str:
+    return f"link-orders-2-{cluster_id}-{turn_of(now)}"  # 1: without `weights`
 
 
 def measured_directions(

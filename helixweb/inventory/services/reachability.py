@@ -1,8 +1,12 @@
-"""Which processes of a cluster do not reach the data ports of which, as they found out, and what
-they measured of the links between them."""
+"""Which processes of a cluster do not reach which ports of others, as they found out, and what they
+measured of the links between them.
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+A data port that is not reached keeps plans from being deployed. A weights port does not: layers
+then come from other nodes, the site or the hub.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +24,16 @@ from helixweb.inventory.services.link_orders import (
 )
 from helixweb.inventory.services.measured_links import record_measured
 from helixweb.words import gettext
-from runtime.protocol.reach import LinksToMeasure, Reach, cut_fields, digest_of, why_cut
+from runtime.protocol.endpoints import parse_endpoint
+from runtime.protocol.reach import (
+    CANNOT_FETCH,
+    LinksToMeasure,
+    Reach,
+    cut_fields,
+    digest_of,
+    weights_endpoint,
+    why_cut,
+)
 
 _REFUSED = "connection refused"
 _REACHES = gettext_noop("%(source)s reaches %(target)s at %(place)s.")
@@ -31,6 +44,7 @@ class Party:
     """A process that can be heard. `tried`: it has tried the data ports of the others.
 
     At the ports of `refused` nothing listened, which is a fault where a process says it `listens`.
+    Others fetch weights at `weights_endpoint`; empty: it serves none.
     """
 
     name: str
@@ -40,6 +54,7 @@ class Party:
     failing: dict[str, str]
     refused: frozenset[str] = frozenset()
     listens: bool = False
+    weights_endpoint: str = ""
 
     def why_not(self, target: "Party") -> str:
         """Why it does not reach the target, as its system says it; empty if it is not known not
@@ -48,27 +63,37 @@ class Party:
             return _REFUSED
         return self.failing.get(target.endpoint, "")
 
+    def why_no_weights(self, target: "Party") -> str:
+        """The same of the port at which the target serves weights, as long as it is up."""
+        if target.weights_endpoint in self.refused:
+            return _REFUSED
+        return self.failing.get(target.weights_endpoint, "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutPair:
-    """`source` finds no way to the data port of `target`; `why` as its system says it."""
+    """`source` does not reach `endpoint`, the data port of `target` or the one `for_weights`; `why`
+    as its system says it."""
 
     source: str
     target: str
     endpoint: str
     why: str
+    for_weights: bool = False
 
     @property
     def remedy(self) -> str:
         """The whole sentence, in the reader's language."""
         said = why_cut(self.endpoint, is_refused=self.why == _REFUSED)
+        if self.for_weights:
+            said = CANNOT_FETCH
         return gettext(said) % cut_fields(self.source, self.target, self.endpoint)
 
 
 def follow_reach(
     process: Node | Coordinator, reach: Reach | None, *, heard_at: datetime | None, now: datetime
 ) -> tuple[tuple[str, ...] | None, LinksToMeasure | None]:
-    """Store what a process reports; returns the data endpoints that it must try, and measure.
+    """Store what a process reports; returns the endpoints that it must try, and measure.
 
     None if it has tried them, was asked a moment ago, or reports nothing: an earlier release, or a
     process that leaves. What was reported before is then deleted, since nothing would update it.
@@ -104,10 +129,15 @@ def _record(process: Node | Coordinator, reach: Reach, *, now: datetime) -> None
         broken, back = reach.failing.keys() - before, before - reach.failing.keys()
         if not broken and not back:
             return
-        names = {party.endpoint: party.name for party in parties(process.cluster_id, now=now)}
-        for endpoint in sorted((broken | back) & names.keys(), key=lambda one: one in back)[:1]:
-            said = why_cut(endpoint) if endpoint in broken else _REACHES
-            fields = cut_fields(process.name, names[endpoint], endpoint)
+        found = parties(process.cluster_id, now=now)
+        names = {party.endpoint: party.name for party in found}
+        for_weights = {party.weights_endpoint: party.name for party in found}
+        changed = sorted(broken) + sorted(back)
+        for endpoint in [one for one in changed if one in names or one in for_weights][:1]:
+            cut = why_cut(endpoint) if endpoint in names else CANNOT_FETCH
+            target = names.get(endpoint) or for_weights[endpoint]
+            said = cut if endpoint in broken else _REACHES
+            fields = cut_fields(process.name, target, endpoint)
             announce(process, now=now, said=sentence(said, **fields))
 
 
@@ -128,20 +158,41 @@ def parties(cluster_id: int, *, now: datetime, names: Collection[str] | None = N
                     failing=reach.get("failing", {}),
                     refused=frozenset(reach.get("refused", ())),
                     listens=reach.get("listens", kind is Coordinator),
+                    weights_endpoint=weights_endpoint(endpoint, reach.get("weights_port")),
                 )
             )
     return found
 
 
 def cut_pairs(found: Iterable[Party]) -> list[CutPair]:
-    """Every pair of these processes of which the first does not reach the second."""
-    by_endpoint = {party.endpoint: party for party in found}
+    """Every pair of these processes of which the first does not reach the data port of the
+    second."""
+    return _cut_pairs(list(found), lambda party: party.endpoint, Party.why_not)
+
+
+def weights_cut_pairs(found: Iterable[Party]) -> list[CutPair]:
+    """The same of the ports at which nodes serve weights, on machines that can be dialled."""
     return [
-        CutPair(source=source.name, target=target.name, endpoint=target.endpoint, why=why)
-        for source in by_endpoint.values()
+        replace(pair, for_weights=True)
+        for pair in _cut_pairs(
+            list(found), lambda party: party.weights_endpoint, Party.why_no_weights
+        )
+        if not parse_endpoint(pair.endpoint).is_loopback
+    ]
+
+
+def _cut_pairs(
+    found: Sequence[Party],
+    endpoint_of: Callable[[Party], str],
+    why_not: Callable[[Party, Party], str],
+) -> list[CutPair]:
+    by_endpoint = {endpoint_of(party): party for party in found}
+    return [
+        CutPair(source=source.name, target=target.name, endpoint=endpoint, why=why)
+        for source in found
         for endpoint in sorted({*source.failing, *source.refused})
         if (target := by_endpoint.get(endpoint)) is not None and target is not source
-        if (why := source.why_not(target))
+        if (why := why_not(source, target))
     ]
 
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from helixweb.deployment.models import SERVING, Deployment, Status
 from helixweb.inventory.models import Cluster, Coordinator, Node, NodeState
-from helixweb.inventory.services import cut_pairs, parties
+from helixweb.inventory.services import cut_pairs, parties, weights_cut_pairs
 from helixweb.operations.doctor.findings import Finding, failed, note, ok, warning
 from helixweb.operations.doctor.reach import clock_of
 from helixweb.operations.doctor.services import skew
@@ -67,15 +67,17 @@ def deployments() -> Iterator[Finding]:
 
 
 def links(now: datetime) -> Iterator[Finding]:
-    """Processes reach the data ports of each other."""
+    """Processes reach the ports of each other."""
     try:
         found = {row.pk: parties(row.pk, now=now) for row in Cluster.objects.all()}
     except DatabaseError:
         return  # told by `database`
     for pk, rows in found.items():
+        remedy = f"see {settings.HELIX_URL}{reverse('cluster', args=[pk])}"
         for cut in cut_pairs(rows):
-            remedy = f"see {settings.HELIX_URL}{reverse('cluster', args=[pk])}"
             yield failed("links", cut.remedy, remedy)
+        for cut in weights_cut_pairs(rows):
+            yield warning("links", cut.remedy, remedy)
 
 
 def agents(now: datetime) -> Iterator[Finding]:
