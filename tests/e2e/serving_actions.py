@@ -20,6 +20,17 @@ AT_END = """
 const talk = document.getElementById("messages");
 return talk.scrollTop > 0 && talk.scrollHeight - talk.scrollTop - talk.clientHeight < 2;
 """
+# A page asks for its timeline by itself: events that would have it ask, too, are kept from it.
+WITHOUT_EVENTS = """
+for (const type of ["node-phase", "deployment"]) {
+  document.addEventListener(`helix:${type}`, (event) => event.stopImmediatePropagation(), true);
+}
+performance.clearResourceTimings();
+"""
+TIMELINES_ASKED = """
+return performance.getEntriesByType("resource").filter(({ name }) => name.endsWith("/timeline/"))
+  .length;
+"""
 # Also of what is folded away.
 CONTENT = "return document.querySelector(arguments[0])?.textContent ?? ''"
 
@@ -31,6 +42,7 @@ def act_on_what_serves(person: Person, world: World, chat: ChatDouble) -> None:
     read_the_log(person, world)
     follow_links(person, world)
     repair(person, world)
+    watch_the_timeline_in_chinese(person)
     drain_and_pause(person, world)
     stop_and_deploy(person, world)
     watch(person, world)
@@ -186,6 +198,16 @@ def repair(person: Person, world: World) -> None:
     person.open(f"/deployments/{world['torn']}/")
     person.click("Deploy this placement")
     person.see("#deployment-status", "deploying")
+
+
+def watch_the_timeline_in_chinese(person: Person) -> None:
+    """Bars of a deployment under way grow in every language, whatever its state is called."""
+    person.browser.add_cookie({"name": "language", "value": "zh-hans"})
+    person.browser.refresh()
+    person.see("#deployment-status", "部署中")
+    person.look(WITHOUT_EVENTS)
+    person.until(lambda: person.look(TIMELINES_ASKED) >= 3)  # one was perhaps under way
+    person.browser.delete_cookie("language")
 
 
 def drain_and_pause(person: Person, world: World) -> None:
