@@ -13,16 +13,13 @@ def latency(
     p50_s: Sequence[float | None],
     p95_s: Sequence[float | None],
 ) -> Chart:
-    """In milliseconds; trace 0 is p50, trace 1 p95."""
+    """In seconds; trace 0 is p50, trace 1 p95. Ticks are "50ms" or "40s"."""
     return time_lines(
         times,
         [
-            Line(name="p50", values=_ms(p50_s), colour="var(--accent)"),
-            Line(name="p95", values=_ms(p95_s), colour="var(--warn)", dash="dash"),
+            Line(name="p50", values=p50_s, colour="var(--accent)"),
+            Line(name="p95", values=p95_s, colour="var(--warn)", dash="dash"),
         ],
-        unit="ms",
+        unit="s",
+        axis={"exponentformat": "SI", "minexponent": 0, "ticksuffix": "s"},
     )
-
-
-def _ms(seconds: Sequence[float | None]) -> list[float | None]:
-    return [None if value is None else value * 1000 for value in seconds]

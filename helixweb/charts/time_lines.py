@@ -1,9 +1,10 @@
 """Lines over wall-clock time, as the monitor draws them; gaps (None) stay gaps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
 from helixweb.charts.chart import UNKNOWN, Chart, figure_json, trace
 from helixweb.words import gettext as _
@@ -22,8 +23,15 @@ class Line:
     dash: str = "solid"
 
 
-def time_lines(times: Sequence[datetime], lines: Sequence[Line], *, unit: str) -> Chart:
-    """Traces in the order of `lines`; monitor.js appends to them.
+def time_lines(
+    times: Sequence[datetime],
+    lines: Sequence[Line],
+    *,
+    unit: str,
+    axis: Mapping[str, Any] | None = None,
+) -> Chart:
+    """Traces in the order of `lines`; monitor.js appends to them. `axis` replaces the title of
+    the vertical axis, which is `unit`.
 
     The table has the newest `LISTED` moments, the newest first, in the zone that they come in; the
     axis is in that of the reader.
@@ -48,7 +56,7 @@ def time_lines(times: Sequence[datetime], lines: Sequence[Line], *, unit: str) -
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         "margin": {"l": 8, "r": 16, "t": 34, "b": 36},
         "xaxis": {"type": "date", "tickangle": 0},  # tilted ones are cut off below
-        "yaxis": {"title": {"text": unit}, "rangemode": "tozero"},
+        "yaxis": {"rangemode": "tozero", **(axis or {"title": {"text": unit}})},
     }
     return Chart(
         figure=figure_json(traces, layout),
@@ -68,6 +76,7 @@ def small(chart: Chart) -> Chart:
     """The same lines without legend and axis title, for a chart of a few dozen pixels; whoever
     shows it says what the lines are."""
     layout = chart.figure["layout"]
+    axis = {name: value for name, value in layout["yaxis"].items() if name != "title"}
     return replace(
         chart,
         figure={
@@ -77,7 +86,7 @@ def small(chart: Chart) -> Chart:
                 "showlegend": False,
                 "margin": {"l": 8, "r": 8, "t": 4, "b": 22},
                 "xaxis": {**layout["xaxis"], "nticks": 4},
-                "yaxis": {"rangemode": "tozero", "nticks": 3},
+                "yaxis": {**axis, "nticks": 3},
             },
         },
     )

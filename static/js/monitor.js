@@ -22,7 +22,6 @@
     if (seconds < 1e-3) return `${three(seconds * 1e6)} µs`;
     return seconds < 1 ? `${three(seconds * 1e3)} ms` : `${three(seconds)} s`;
   };
-  const milliseconds = (seconds) => (known(seconds) ? seconds * 1000 : null);
   const cell = (value) => (known(value) ? value.toLocaleString("en", { maximumSignificantDigits: 4 }) : unknown);
   const show = (name, text) => {
     for (const element of document.querySelectorAll(`[data-live="${name}"]`)) element.textContent = text;
@@ -47,10 +46,8 @@
   const lines = {
     tokens: [(sample) => [sample.output_tokens_per_s, sample.prompt_tokens_per_s], gettext("tokens/s")],
     requests: [(sample) => [sample.running, sample.waiting], gettext("requests")],
-    ttft: [(sample) => [sample.ttft_p50_s, sample.ttft_p95_s].map(milliseconds), "ms"],
-    itl: [(sample) => [sample.itl_p50_s, sample.itl_p95_s].map(milliseconds), "ms"],
-    tpot: [(sample) => [sample.tpot_p50_s, sample.tpot_p95_s].map(milliseconds), "ms"],
-    e2e: [(sample) => [sample.e2e_p50_s, sample.e2e_p95_s].map(milliseconds), "ms"],
+    ...Object.fromEntries(["ttft", "itl", "tpot", "e2e"].map((kind) => (
+      [kind, [(sample) => [sample[`${kind}_p50_s`], sample[`${kind}_p95_s`]].map((value) => value ?? null), "s"]]))),
   };
   // Appends a sample to the lines of a chart; returns whether it was due (at is in milliseconds).
   const append = (figure, sample, values) => {

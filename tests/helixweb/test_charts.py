@@ -135,8 +135,8 @@ def test_a_curve_without_incumbents_says_so() -> None:
 
 def test_what_was_not_measured_is_a_gap_and_a_dash() -> None:
     chart = latency([_moment(), _moment()], p50_s=[0.1, None], p95_s=[None, None])
-    assert chart.figure["data"][0]["y"] == [100.0, None]
-    assert [row[1] for row in chart.rows] == ["—", "100"], "the newest first"
+    assert chart.figure["data"][0]["y"] == [0.1, None]
+    assert [row[1] for row in chart.rows] == ["—", "0.1"], "the newest first"
     assert chart.summary == "Nothing is measured now."
     never = latency([_moment()], p50_s=[None], p95_s=[None])
     assert never.summary == "Nothing has been measured yet."
