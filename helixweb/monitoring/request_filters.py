@@ -40,7 +40,7 @@ class RequestFilter(django_filters.FilterSet):  # type: ignore[misc]
         ),
     )
     request = django_filters.CharFilter(
-        field_name="request", lookup_expr="istartswith", label=_("Request begins with")
+        field_name="request", lookup_expr="istartswith", label=_("ID starts with")
     )
     slower_than = django_filters.NumberFilter(
         field_name="e2e_s",

@@ -66,7 +66,7 @@ def menu(person: Person, theme: str) -> None:
 
 def keys(person: Person) -> None:
     """The list of keys by its button and by its key; g and a letter open a page."""
-    person.click("Keys")
+    person.click("Shortcuts")
     person.see("#keys", "G, then a letter")
     person.click("Close", within="#keys")
     person.until(lambda: not person.find("#keys").is_displayed())
@@ -150,7 +150,7 @@ def groups(person: Person, world: World) -> None:
     person.click("Take back operator on the whole site")
     person.see("[role=status].note-box", "The role is taken back.")
     person.fill("members", world["user"])
-    person.click("Keep the members")
+    person.click("Save members")
     person.see("[role=status].note-box", "The members are kept.")
     person.click_under("Delete…", "Delete the group")
     person.see("[role=status].note-box", f"Group {name} is deleted.")

@@ -277,7 +277,7 @@ def _search(
     announce(
         deployment,
         said=sentence(
-            gettext_noop("%(what)s: looking for a better placement of %(name)s."),
+            gettext_noop("Looking for a better placement of %(name)s (%(what)s)."),
             what=in_brief(row),
             name=deployment.model_name,
         ),
@@ -355,7 +355,7 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
                 deployment,
                 said=sentence(
                     gettext_noop(
-                        "%(what)s: another placement of %(name)s brings %(flow)s instead of "
+                        "Another placement of %(name)s (%(what)s) brings %(flow)s instead of "
                         "%(unmoved)s tokens/s; deploy it on the deployment's page."
                     ),
                     what=in_brief(row),
