@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from django.db.models import Max, QuerySet
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from helixweb.inventory.models import Change, Link, Node, Origin, Profile
 from helixweb.planning.models import Plan, PlanRun
@@ -31,21 +30,16 @@ class NewerMeasurements:
     computed_since: PlanRun | None
 
     @property
-    def reasons(self) -> tuple[str, ...]:
-        """A sentence each."""
+    def text(self) -> str:
+        """What is newer, in a few words."""
         count = len(self.profiles)
-        sentences = []
-        if count > _NAMED:
-            sentences.append(_("Measured since: %(count)s profiles.") % {"count": count})
-        elif count:
-            names = ", ".join(self.profiles)
-            sentences.append(_("Measured since: profiles %(names)s.") % {"names": names})
+        words = []
+        if count:
+            names = ", ".join(self.profiles) if count <= _NAMED else count
+            words.append(_("profiles: %(names)s") % {"names": names})
         if self.links:
-            said = ngettext(
-                "Measured since: %(count)s link.", "Measured since: %(count)s links.", self.links
-            )
-            sentences.append(said % {"count": self.links})
-        return tuple(sentences)
+            words.append(_("links: %(count)s") % {"count": self.links})
+        return "; ".join(words)
 
 
 def newer_measurements(plan: Plan) -> NewerMeasurements | None:

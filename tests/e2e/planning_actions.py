@@ -38,7 +38,7 @@ def compute_a_plan(person: Person, world: World) -> None:
     person.fill("pinned-first", "2")
     person.fill("pinned-end", "2")
     person.click("Compute plan")
-    person.see(".errorlist", "[2, 2)")
+    person.see("[data-row] .errorlist", "[2, 2)")
     person.script_errors()
     another_row(person, "pinned")
     person.click("Compute plan")
@@ -73,8 +73,7 @@ def go_on_from_a_plan(person: Person, world: World) -> None:
     person.click("Search", within="#explanation")
     more, values = "What one more would bring", "#marginal-values"
     person.unfold(more, within="#explanation", css=values, words="+1")
-    for _ in range(2):  # it is open while something is simulated
-        person.click("Forecast in detail, simulations")
+    person.click("Forecast in detail, simulations")
     person.click(
         "Cancel", within=f"#simulation-rows tr:has(#simulation-{world['simulation']}-progress)"
     )
