@@ -101,8 +101,8 @@ class Reaching:
             tasks.create_task(self._measure_forever())
 
     async def _try_forever(self) -> None:
-        """All at first, then a part three times a minute; what fails every other second, 64 at a
-        time."""
+        """What is new at once, then a part three times a minute; what fails every other second, 64
+        at a time."""
         whys: dict[str, str] = {}
         place, part_at = 0, 0.0
         while True:
@@ -110,7 +110,9 @@ class Reaching:
             wanted, now = self._wanted, time.monotonic()
             tried = digest_of(wanted)
             if tried != self._tried.tried:
-                whys, place, part_at = await self._tried_now(wanted), 0, now + ALL_AGAIN_S
+                known = {one: whys[one] for one in wanted if one in whys}
+                whys = known | await self._tried_now(one for one in wanted if one not in known)
+                place, part_at = 0, part_at if known else now + ALL_AGAIN_S
             elif now >= part_at:
                 part = wanted[place : place + _AT_ONCE]
                 whys |= await self._tried_now(part)

@@ -92,6 +92,37 @@ def test_what_fails_is_tried_until_it_works(monkeypatch: pytest.MonkeyPatch) -> 
     asyncio.run(asyncio.wait_for(follow(), PATIENCE_S))
 
 
+def test_one_more_machine_has_only_its_own_port_tried() -> None:
+    async def follow() -> None:
+        changed, connections = asyncio.Event(), 0
+
+        def count(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            writer.close()
+
+        own = Reaching(own_endpoint="tcp://127.0.0.1:1", on_change=changed.set)
+        running = asyncio.create_task(own.run())
+        server = await asyncio.start_server(count, "127.0.0.1", 0)
+        known = f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        closed = f"tcp://127.0.0.1:{free_port()}"
+        for endpoints in ((known,), (known, closed), (closed, known)):
+            own.want(endpoints)
+            while own.state.tried != digest_of(endpoints):
+                await changed.wait()
+                changed.clear()
+        assert own.state.failing.keys() == {closed}
+        assert connections == 1
+        own.want((known,))
+        while own.state.failing:
+            await changed.wait()
+            changed.clear()
+        server.close()
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(follow(), PATIENCE_S))
+
+
 def test_all_ports_of_a_large_cluster_are_tried() -> None:
     endpoints = tuple(f"tcp://127.0.0.1:{port}" for port in range(2, 202))
 
