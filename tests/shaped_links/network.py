@@ -2,9 +2,9 @@
 
 `relayed_link` shapes by our own relay between two TUN devices: rate, delay, loss, queue, partition,
 all changeable while traffic flows; `relayed_mesh` does so between up to four. `tbf_link` shapes by
-the kernel's token bucket over a veth pair: rate only, but no process of ours in between. `cabled`
-joins sides with addresses of one's choice and shapes nothing; `behind_nat` adds one that only dials
-out. All need root; sides are "a", "b" and so on.
+the kernel's token bucket over a veth pair: rate only, but no process of ours in between; `routed`
+joins any number of machines so. `cabled` joins sides with addresses of one's choice and shapes
+nothing; `behind_nat` adds one that only dials out. All need root; sides are "a", "b" and so on.
 """
 
 import ctypes
@@ -17,15 +17,16 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from tests.installed import require
 from tests.shaped_links.relay import ADDRESSES
 from tests.shaped_links.shaped_pipe import Shape
 
 Side = Literal["a", "b", "c", "d", "e"]
+SideT = TypeVar("SideT", bound=str)
 _SIDES: tuple[Side, ...] = get_args(Side)
 REPOSITORY = Path(__file__).parents[2]
 _TIMEOUT_S = 60.0
@@ -91,11 +92,8 @@ class Namespaces:
     @contextmanager
     def inside(self, side: Side) -> Iterator[None]:
         """This thread, its connections and what it starts are in the namespace of a side."""
-        with (
-            Path("/proc/thread-self/ns/net").open() as before,
-            Path("/run/netns", self.names[side]).open() as there,
-        ):
-            _enter(there.fileno())
+        with Path("/proc/thread-self/ns/net").open() as before:
+            enter(self.names[side])
             try:
                 yield
             finally:
@@ -193,18 +191,39 @@ def _relayed(
 @contextmanager
 def tbf_link(*, rate_bytes_per_s: float, congestion_control: str = "reno") -> Iterator[Namespaces]:
     """The kernel's token bucket on both sides. Raises ShapingFailed when it cannot be had."""
-    # what goes between two of the kernel's ticks, or the bucket is slower than asked for
-    burst_bytes = max(4_000, round(rate_bytes_per_s * 0.002))
     with _namespaces(congestion_control, _SIDES[:2]) as names:
         _run(f"ip link add helix0 netns {names['a']} type veth peer name helix0 netns {names['b']}")
         for side, name in names.items():
             _run(f"ip -n {name} addr add {ADDRESSES[side]}/24 dev helix0")
             _run(f"ip -n {name} link set helix0 up")
-            _run(
-                f"tc -n {name} qdisc add dev helix0 root tbf "
-                f"rate {rate_bytes_per_s * 8:.0f}bit burst {burst_bytes} latency 400ms"
-            )
+            _shape(name, "helix0", rate_bytes_per_s)
         yield Namespaces(names)
+
+
+@contextmanager
+def routed(machines: int, *, rate_bytes_per_s: float) -> Iterator[list[str]]:
+    """Namespaces of a router, at 10.98.0.1, and of so many machines, at 10.98.0.2 and on, each with
+    a link of this rate to the router. Raises ShapingFailed.
+
+    Not of a switch: all would resolve the addresses of all, for which a kernel has no room.
+    """
+    gateway = IPv4Address("10.98.0.1")
+    with _namespaces("reno", map(str, range(machines + 1))) as names:
+        router = names["0"]
+        _run(f"ip -n {router} addr add {gateway}/32 dev lo")
+        _run(f"ip netns exec {router} sysctl -qw net.ipv4.ip_forward=1")
+        for number in range(1, machines + 1):
+            name, link = names[str(number)], f"to-{number}"
+            _run(f"ip link add {link} netns {router} type veth peer name out netns {name}")
+            _run(f"ip -n {name} addr add {gateway + number}/32 dev out")
+            _run(f"ip -n {router} link set {link} up")
+            _run(f"ip -n {name} link set out up")
+            _run(f"ip -n {router} route add {gateway + number} dev {link}")
+            _run(f"ip -n {name} route add {gateway} dev out")
+            _run(f"ip -n {name} route add default via {gateway}")
+            _shape(name, "out", rate_bytes_per_s)
+            _shape(router, link, rate_bytes_per_s)
+        yield list(names.values())
 
 
 @contextmanager
@@ -261,7 +280,7 @@ def _masquerade(name: str) -> None:
 
 
 @contextmanager
-def _namespaces(congestion_control: str, sides: Iterable[Side]) -> Iterator[dict[Side, str]]:
+def _namespaces(congestion_control: str, sides: Iterable[SideT]) -> Iterator[dict[SideT, str]]:
     available = available_congestion_controls()
     if congestion_control not in available:
         raise ShapingFailed(
@@ -279,6 +298,22 @@ def _namespaces(congestion_control: str, sides: Iterable[Side]) -> Iterator[dict
                 f"net.ipv4.tcp_congestion_control={congestion_control}"
             )
         yield names
+
+
+def _shape(name: str, device: str, rate_bytes_per_s: float) -> None:
+    """What leaves by this device of the namespace."""
+    # what goes between two of the kernel's ticks, or the bucket is slower than asked for
+    burst_bytes = max(4_000, round(rate_bytes_per_s * 0.002))
+    _run(
+        f"tc -n {name} qdisc add dev {device} root tbf "
+        f"rate {rate_bytes_per_s * 8:.0f}bit burst {burst_bytes} latency 400ms"
+    )
+
+
+def enter(name: str) -> None:
+    """Have this thread, its connections and what it starts be in the namespace."""
+    with Path("/run/netns", name).open() as namespace:
+        _enter(namespace.fileno())
 
 
 def _enter(namespace: int) -> None:
