@@ -67,7 +67,7 @@ def take_demo(person: Person, site: BrowsedSite, photographer: Photographer) -> 
     photographer.take("plan", width=DESK, theme="light", top="section:has(#flow)")
     person.open("/clusters/")
     person.click("Demo: 24 mixed GPUs")
-    person.click("All links")
+    person.click_under("Network, profiles and default workload", "All links")
     photographer.take("network", width=DESK, theme="dark")
     with ChatDouble(*ANSWER) as chat:
         world = site.make_world("lab", chat_url=chat.url)

@@ -103,6 +103,22 @@
   };
   for (const name of ["htmx:afterSwap", "htmx:oobAfterSwap"]) document.addEventListener(name, refold);
 
+  // A link to a part of the page opens the folds around that part, and the part itself if it is one.
+  const unfold = (hash) => {
+    const part = document.getElementById(hash.slice(1));
+    const closed = [];
+    for (let fold = part?.closest("details"); fold; fold = fold.parentElement.closest("details")) {
+      if (!fold.open) closed.push(fold);
+    }
+    for (const fold of closed) { fold.open = true; folds.set(foldName(fold), true); }
+    if (closed.length) part.scrollIntoView();
+  };
+  for (const name of ["DOMContentLoaded", "hashchange"]) addEventListener(name, () => unfold(location.hash));
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[href]");
+    if (link && link.href.split("#")[0] === location.href.split("#")[0]) unfold(link.hash);
+  });
+
   // Browsers have a clipboard only on https and loopback; elsewhere the text is selected and copied
   // as by hand.
   const copied = async (element) => {

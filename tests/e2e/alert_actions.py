@@ -45,7 +45,7 @@ def rules(person: Person, world: World) -> None:
     person.see("h1", "Alert rules")
     person.pick("cluster", str(cluster))
     person.filter()
-    person.click(f"{name} rule")
+    person.click_under("All rows", f"{name} rule")
     person.fill("threshold", "7")
     person.click("Save")
     person.see(".errorlist", "which is past its threshold of 7")
@@ -54,7 +54,7 @@ def rules(person: Person, world: World) -> None:
     person.click("Save")
     person.see("h1", "Alert rules")
     person.open(f"/alerts/rules/?cluster={cluster}")
-    person.click(f"Delete {name} rule")
+    person.click_under("All rows", f"Delete {name} rule")
     person.click("Delete", within="main form")
     person.see("[role=status].note-box", f"{name} rule is deleted.")
 

@@ -50,8 +50,9 @@ class BrowsedSite:
         command = [sys.executable, "manage.py", "loginlink", "newcomer"]
         return self._processes.run("loginlink", command).strip()
 
-    def make_world(self, name: str, *, chat_url: str) -> dict[str, Any]:
+    def make_world(self, name: str, *, chat_url: str, large: bool = False) -> dict[str, Any]:
         """Rows of everything, by `site_world`; their ids."""
         command = [sys.executable, "-m", "tests.e2e.site_world", name, chat_url]
+        command += ["large"] if large else []
         world: dict[str, Any] = json.loads(self._processes.run("world", command))
         return world

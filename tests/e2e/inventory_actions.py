@@ -1,6 +1,8 @@
 """Every action of the inventory's pages and of settings, as a person does it."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -10,6 +12,11 @@ from tests.e2e.person import PATIENCE_S, Person, look_like
 from tests.helixweb.conftest import TINY_PROBLEM
 
 World = dict[str, Any]
+# Marks what the event has the page replace.
+EVENT = """
+for (const part of document.getElementById("live-part").children) part.dataset.before = "";
+document.dispatchEvent(new CustomEvent("helix:node"));
+"""
 
 
 def act_in_settings(person: Person, world: World, theme: str) -> None:
@@ -56,11 +63,17 @@ def look_of_pages(person: Person, theme: str) -> None:
 
 def menu(person: Person, theme: str) -> None:
     """Folded on a phone, in sight at a desk."""
+    with on_phone(person, theme):
+        assert not person.find("#menu a").is_displayed()
+        person.click("☰ Menu")
+        assert person.find("#menu a").is_displayed()
+
+
+@contextmanager
+def on_phone(person: Person, theme: str) -> Iterator[None]:
     width = person.browser.execute_script("return innerWidth")
     look_like(person.browser, 390, theme)
-    assert not person.find("#menu a").is_displayed()
-    person.click("☰ Menu")
-    assert person.find("#menu a").is_displayed()
+    yield
     look_like(person.browser, width, theme)
 
 
@@ -185,6 +198,8 @@ def act_on_clusters(person: Person, world: World) -> None:
     person.paste("text", json.dumps({**TINY_PROBLEM, "name": f"{name}-imported"}))
     person.click("Import")
     person.see("h1", f"{name}-imported")
+    person.click("Network, profiles and default workload")
+    person.see("#network-card", "directed pairs are connected")
     person.submit("/clusters/new", {"name": f"{name}-new"}, "Create cluster")
     person.see("h1", f"{name}-new")
     join_a_machine(person)
@@ -221,7 +236,10 @@ def act_on_nodes(person: Person, world: World) -> None:
     person.see("#nodes", "added")
     person.click("added", within="#nodes")
     person.see("h1", "added")
+    person.click("Hardware and memory")
     person.click("Profiles and links")
+    person.browser.get(f"{person.browser.current_url}#past")
+    person.see("#past section", "It has not held layers yet.")
     person.click("Stages, messages, and changes")
     person.click("Edit", within=".page-head")
     person.fill("region", "elsewhere")
@@ -230,7 +248,21 @@ def act_on_nodes(person: Person, world: World) -> None:
     person.click("Delete", within=".page-head")
     person.click("Delete node")
     person.see("[role=status].note-box", "added is deleted.")
+    first_nodes(person, world)
     many_nodes(person, world)
+
+
+def first_nodes(person: Person, world: World) -> None:
+    """On a phone a long table is folded; once opened it stays so when the page follows an event."""
+    last = "#nodes tbody tr:last-child"
+    with on_phone(person, theme_of(person)):
+        person.open(f"/clusters/{world['many']}/")
+        assert not person.find(last).is_displayed()
+        person.click("All rows", within="#live-part")
+        assert person.find(last).is_displayed()
+        person.look(EVENT)
+        person.until(lambda: not person.browser.find_elements("css selector", "[data-before]"))
+        assert person.find(last).is_displayed()
 
 
 def many_nodes(person: Person, world: World) -> None:

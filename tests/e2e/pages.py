@@ -38,6 +38,13 @@ PAGES = (
     "/settings/api-keys/", "/settings/join-tokens/", "/settings/jobs/", "/settings/about/",
     "/api/docs/",
 )  # fmt: skip
+# Of a cluster of 24 nodes, in a world that has one.
+LARGE = (
+    "/?cluster={large}", "/clusters/{large}/", "/clusters/{large}/network/",
+    "/clusters/{large}/network/?from=rack&to=rack", "/clusters/{large}/nodes/{large_node}/",
+    "/plans/{large_run}/", "/deployments/{large_deployment}/",
+    "/monitor/?cluster={large}&range=1h",
+)  # fmt: skip
 # On the day the site is new: what says that there is nothing yet, and what to do.
 EMPTY = (
     "/", "/clusters/", "/nodes/", "/models/", "/profiles/", "/changes/", "/plans/", "/plans/new",

@@ -7,6 +7,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from runtime.protocol.control import CoordinatorReport
+from tests.e2e.inventory_actions import on_phone, theme_of
 from tests.e2e.person import PATIENCE_S, Person
 from tests.helixweb.chat_double import ChatDouble
 
@@ -31,6 +32,7 @@ TIMELINES_ASKED = """
 return performance.getEntriesByType("resource").filter(({ name }) => name.endsWith("/timeline/"))
   .length;
 """
+DONE_IN_SIGHT = "return document.querySelector('#first-token .done')?.checkVisibility()"
 # Also of what is folded away.
 CONTENT = "return document.querySelector(arguments[0])?.textContent ?? ''"
 
@@ -56,6 +58,12 @@ def look_over(person: Person, world: World) -> None:
     person.click("Last events")
     flow = "main section:has(#flow-load)"
     person.unfold("As table", within=flow, css="#flow-load-table", words="tower")
+    with on_phone(person, theme_of(person)):
+        person.open(f"/?cluster={world['trouble']}")
+        person.see("#first-token", "Deploy")
+        assert not person.look(DONE_IN_SIGHT)
+        person.click("All steps", within="#first-token")
+        person.until(lambda: person.look(DONE_IN_SIGHT))
 
 
 def talk(person: Person, world: World, chat: ChatDouble) -> None:
@@ -238,7 +246,8 @@ def stop_and_deploy(person: Person, world: World) -> None:
     person.fill("max_queued_requests", "7")
     person.click("Deploy this plan")
     person.see("#deployment-status", "deploying")
-    person.see("main", "at most 7")
+    options = "Options and revisions"
+    person.unfold(options, within="main", css="#ran", words="at most 7")
     person.click(f"Roll back to #{world['deployment']}")
     person.see("#deployment-status", "deploying")
-    person.see("main", "at most 64")
+    person.unfold(options, within="main", css="#ran", words="at most 64")

@@ -1,4 +1,6 @@
-"""`python -m tests.e2e.site_world NAME CHAT_URL`: a site with something of everything in it.
+"""`python -m tests.e2e.site_world NAME CHAT_URL [large]`: a site with something of everything.
+
+With `large` also a cluster of 24 nodes.
 
 Writes to the database of the environment's site, as its own services do, and prints the ids of what
 it made as JSON. The processes of its clusters are doubles: they joined and reported once, and count
@@ -12,6 +14,8 @@ import sys
 from datetime import datetime, timedelta
 from typing import Any
 
+from tests.e2e.mixed_cluster import problem_text
+
 PASSWORD = "correct horse battery staple"
 LOST = "mini"
 FAILURE = (
@@ -19,7 +23,7 @@ FAILURE = (
 )
 
 
-def main(name: str, chat_url: str) -> None:
+def main(name: str, chat_url: str, size: str = "") -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
     os.environ["HELIX_HOSTS"] = "testserver"
     import django
@@ -28,10 +32,10 @@ def main(name: str, chat_url: str) -> None:
     from helixweb.common.actor import acting_for_site
 
     with acting_for_site():
-        print(json.dumps(make_world(name, chat_url=chat_url)))
+        print(json.dumps(make_world(name, chat_url=chat_url, with_large=size == "large")))
 
 
-def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
+def make_world(name: str, *, chat_url: str, with_large: bool = False) -> dict[str, Any]:
     """One cluster that serves, one in trouble, one to be changed; ids by what they are of."""
     from django.contrib.auth import get_user_model
     from django.utils import timezone
@@ -64,6 +68,8 @@ def make_world(name: str, *, chat_url: str) -> dict[str, Any]:
         "spare": spare.pk,
     }
     ids |= _instances(f"{name}-instances", user=user, now=now)
+    if with_large:
+        ids |= _large(f"{name}-mixed24", user=user, now=now)
     plan, run, incumbent = _searched(doubles.plan, user=user, now=now)
     deployment = deploy(plan, user=user, options=DeployOptions(), now=now)
     ids["slow_link"] = _all_ready(doubles, plan, generation=deployment.generation)
@@ -259,6 +265,28 @@ def _instances(cluster_name: str, *, user: Any, now: datetime) -> dict[str, Any]
         "instances": deployment.pk,
         "instances_cluster": cluster.pk,
         "instances_node": doubles.agents[failed].row.pk,
+    }
+
+
+def _large(cluster_name: str, *, user: Any, now: datetime) -> dict[str, Any]:
+    """24 mixed GPUs, which serve by a plan that a search found."""
+    from helixweb.deployment.options import DeployOptions
+    from helixweb.deployment.services import deploy
+    from helixweb.inventory import services as inventory
+    from tests.helixweb.process_doubles import FakeCluster
+
+    problem = json.loads(problem_text())
+    cluster = inventory.import_problem_document(problem, user=user, cluster_name=cluster_name)
+    doubles = FakeCluster(cluster, user)
+    plan, run, _ = _searched(doubles.plan, user=user, now=now)
+    deployment = deploy(plan, user=user, options=DeployOptions(), now=now)
+    _all_ready(doubles, plan, generation=deployment.generation)
+    _history(cluster, plan, generation=deployment.generation, now=now)
+    return {
+        "large": cluster.pk,
+        "large_node": cluster.nodes.get(name=min(doubles.used_agents)).pk,
+        "large_run": run.pk,
+        "large_deployment": deployment.pk,
     }
 
 

@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.e2e.addresses import ANSWERS, all_names, names_of
 from tests.e2e.browsed_site import BrowsedSite
 from tests.e2e.chromium import picture_of_page
-from tests.e2e.pages import EMPTY, PAGES
+from tests.e2e.pages import EMPTY, LARGE, PAGES
 from tests.e2e.person import PATIENCE_S, Person, look_like
 
 AXE = (Path(__file__).parents[1] / "assets" / "axe.min.js").read_text()
@@ -57,6 +57,9 @@ LOOKS = (
     ("phone-light", 390, "light", COLOURS),
 )
 
+# How far one has to scroll on a phone, with what is folded folded.
+LONGEST_ON_PHONE_PX = 3000
+
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 
@@ -64,12 +67,14 @@ def test_every_page_is_within_reach_of_everybody(
     browsed_site: BrowsedSite, browser: webdriver.Chrome
 ) -> None:
     person = Person(browser, browsed_site.url)
-    world = browsed_site.make_world("walk", chat_url="http://127.0.0.1:9")
+    world = browsed_site.make_world("walk", chat_url="http://127.0.0.1:9", large=True)
     assert [path for path, _ in problems(person, BARE, name="bare")] == [MISSING]
     log_in(person, f"{browsed_site.url}/login/link/{world['login_link']}/")
-    pages = [page.format(**world) for page in PAGES]
-    person.open(f"/plans/{world['run']}/")
-    person.until(lambda: person.browser.find_elements("css selector", "#simulated-busy"))
+    pages = [page.format(**world) for page in (*PAGES, *LARGE)]
+    for run in ("run", "large_run"):
+        person.open(f"/plans/{world[run]}/")
+        person.until(lambda: person.browser.find_elements("css selector", "#simulated-busy"))
+        person.until(lambda: person.browser.find_elements("css selector", "#marginal-values"))
     assert dict(problems(person, pages, name="full")) == {}
     opened = names_of(path.split("?")[0] for path in (*pages, *BARE) if path != MISSING)
     assert all_names() - ANSWERS - opened == set()
@@ -96,7 +101,7 @@ def log_in(person: Person, link: str) -> None:
 
 
 def problems(person: Person, paths: Sequence[str], *, name: str) -> Iterator[tuple[str, list[str]]]:
-    """Pages that axe, the window's width, or the console have something against, in each look.
+    """Pages that axe, the window's size, or the console have something against, in each look.
 
     A page is loaded once and changes its look as when the window is resized and the theme switched.
     """
@@ -123,6 +128,8 @@ def problems(person: Person, paths: Sequence[str], *, name: str) -> Iterator[tup
             said = violations(browser, rules=rules)
             wide = browser.execute_script("return document.documentElement.scrollWidth")
             said += [f"{wide} px wide in a window of {width}"] if wide > width else []
+            long = browser.execute_script("return document.documentElement.scrollHeight")
+            said += [f"{long} px long"] if width < 500 and long > LONGEST_ON_PHONE_PX else []
             said += [] if browser.execute_script(PRESENT_IN_SIGHT) else ["the page's name is aside"]
             said += browser.execute_script(CUT)
             if said:

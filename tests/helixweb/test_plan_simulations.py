@@ -137,7 +137,7 @@ def test_the_plans_page_shows_the_forecast_and_simulates_again(
         assert f'id="{chart}"' in shown
     form = {"workload": "bursts", "share_percent": "50", "burst_size": "4", "seed": "5"}
     answer = browser.post(f"/plans/by-id/{plan.pk}/simulations", {**form, "policy": "published"})
-    assert answer.headers["Location"] == path
+    assert answer.headers["Location"] == f"{path}#forecast"
     row = Simulation.objects.latest("pk")
     assert (row.workload, row.share, row.burst_size) == ("bursts", 0.5, 4)
     assert (row.policy, row.seed) == ("published", 5)

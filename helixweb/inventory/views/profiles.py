@@ -144,7 +144,7 @@ def profile_new(request: HttpRequest, pk: int) -> HttpResponse:
     """Speed and KV room of one kind of node, by hand."""
     cluster = get_object_or_404(Cluster, pk=pk)
     form = ProfileForm(request.POST or None)
-    back_url = reverse("cluster", args=[pk])
+    back_url = _profiles_of(pk)
     page = Page(
         title=_("Add a profile"),
         submit=_("Add profile"),
@@ -163,6 +163,11 @@ def profile_new(request: HttpRequest, pk: int) -> HttpResponse:
     return edit_page(request, form, page=page, save=save)
 
 
+def _profiles_of(cluster: int) -> str:
+    """The part of the cluster's page that lists them."""
+    return f"{reverse('cluster', args=[cluster])}#profiles"
+
+
 @require_http_methods(["GET", "POST"])
 def profile_estimate(request: HttpRequest, pk: int) -> HttpResponse:
     """From the data sheet of a GPU that nobody has measured."""
@@ -171,7 +176,7 @@ def profile_estimate(request: HttpRequest, pk: int) -> HttpResponse:
     page = Page(
         title=_("Estimate a profile"),
         submit=_("Estimate profile"),
-        back_url=reverse("cluster", args=[pk]),
+        back_url=_profiles_of(pk),
         back_title=cluster.name,
         intro=_(
             "From a GPU's data sheet, for one that nobody has measured; plans say where they stand "

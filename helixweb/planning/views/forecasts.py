@@ -5,6 +5,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -60,6 +61,8 @@ def simulations(request: HttpRequest, pk: int) -> HttpResponse:
             services.start_simulation(plan, **form.request(), user=request.user)
         except PlannerError as error:
             messages.error(request, str(error))
+        else:
+            return _to_plan(plan, part="#forecast")
     return _to_plan(plan)
 
 
@@ -69,8 +72,11 @@ def simulation_cancel(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Simulation.objects.select_related("plan"), pk=pk)
     if not services.cancel_simulation(row):
         messages.info(request, _("The simulation had ended already."))
-    return _to_plan(row.plan)
+    return _to_plan(row.plan, part="#forecast")
 
 
-def _to_plan(plan: Plan) -> HttpResponse:
-    return redirect("plan-run", plan.run_id) if plan.run_id else redirect("plan-runs")
+def _to_plan(plan: Plan, *, part: str = "") -> HttpResponse:
+    """Back to the page with the plan, and there to the card with this id."""
+    if plan.run_id is None:
+        return redirect("plan-runs")
+    return redirect(f"{reverse('plan-run', args=[plan.run_id])}{part}")
