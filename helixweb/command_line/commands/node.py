@@ -222,7 +222,7 @@ def _token(site: Session, arguments: argparse.Namespace) -> int:
             "",
             f"  helix-agent join {site.client.url} --token {token['secret']}",
             "",
-            "Other machines of the cluster must be able to dial its data port and its weights port,",
+            "Other machines of the cluster must be able to dial its data port and weights port,",
             "which are any free ones unless you add --data-port and --weights-port.",
         ]
     site.show(token, "\n".join(lines))
