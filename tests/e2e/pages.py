@@ -2,7 +2,7 @@
 
 PAGES = (
     "/", "/clusters/", "/clusters/new", "/clusters/import", "/clusters/{cluster}/",
-    "/clusters/{cluster}/edit", "/clusters/{spare}/delete",
+    "/clusters/{trouble}/", "/clusters/{cluster}/edit", "/clusters/{spare}/delete",
     "/clusters/{cluster}/coordinators/{front}/delete", "/clusters/{cluster}/network/",
     "/clusters/{cluster}/network/?show=latency", "/clusters/{cluster}/links/new",
     "/clusters/{spare}/links/{spare_link}/edit", "/clusters/{spare}/links/{spare_link}/delete",
