@@ -32,7 +32,6 @@ from runtime.engine.grammar import Grammars
 from runtime.engine.host_memory import HostMemory, host_memory
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
-from runtime.engine.loading import make_runner
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
@@ -243,7 +242,7 @@ def _open(
         max_context_tokens=config.max_position_embeddings,
     )
     cache = KvCache(config, pages=pages, page_tokens=PAGE_TOKENS, device=device)
-    runner = make_runner(decoder, cache, limits)
+    runner = ModelRunner(decoder, cache, max_context_tokens=limits.max_context_tokens)
     grammars = Grammars(checkpoint, vocab_size=config.vocab_size)
     return config, ModelBackend(runner, grammars=grammars), runner
 

@@ -18,8 +18,8 @@ from torch.profiler import ProfilerActivity, profile
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
-from runtime.engine.loading import make_runner
 from runtime.engine.model_backend import ModelBackend
+from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes
@@ -62,7 +62,7 @@ def main() -> None:
         max_context_tokens=config.max_position_embeddings,
     )
     backend = ModelBackend(
-        make_runner(decoder, cache, limits),
+        ModelRunner(decoder, cache, max_context_tokens=limits.max_context_tokens),
         grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
     )
     sequences = [_sequence(number, config.num_layers) for number in range(options.streams)]

@@ -24,7 +24,6 @@ from runtime.engine.heap import keep_freed_memory
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
-from runtime.engine.varlen_attention import find_kernel
 from runtime.models.checkpoint import CheckpointError, Progress
 from runtime.models.config import read_config
 from runtime.models.decoder import Decoder
@@ -159,12 +158,7 @@ def follow(share: StageShare, rank: int, ranks: int, meeting: str, pipe: Connect
         cache = KvCache(
             decoder.config, pages=told.pages, page_tokens=share.page_tokens, device=decoder.device
         )
-        runner = ModelRunner(
-            decoder,
-            cache,
-            max_context_tokens=share.max_context_tokens,
-            kernel=find_kernel(cache.pools),
-        )
+        runner = ModelRunner(decoder, cache, max_context_tokens=share.max_context_tokens)
         while True:
             _take_part(pipe.recv(), runner, cache)
     except EOFError:

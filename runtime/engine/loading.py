@@ -9,7 +9,6 @@ import torch
 
 from runtime.checkpoints.fetching import Tell
 from runtime.engine.backend import CannotRun, Opened
-from runtime.engine.decode_graphs import DecodeGraphs
 from runtime.engine.follower import StageShare
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import KvCache, page_bytes
@@ -25,12 +24,10 @@ from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_holdings import ModelHoldings
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.ranks import RankGroup, RankLost
-from runtime.engine.varlen_attention import find_kernel
 from runtime.engine.weight_peers import peers_of
 from runtime.models.checkpoint import CheckpointError, Progress
 from runtime.models.compact_decoder import CompactDecoder
 from runtime.models.config import CompactConfig, read_config
-from runtime.models.decoder import LoadedDecoder
 from runtime.models.free_memory import free_bytes, require_memory
 from runtime.models.linear import VARIABLE as PRODUCTS_VARIABLE
 from runtime.models.linear import UnknownProducts, cpu_products
@@ -98,7 +95,7 @@ def _open_alone(
         device=device,
         most_pages=launch.memory_budget_bytes // page_bytes(config, page_tokens=limits.page_tokens),
     )
-    runner = make_runner(decoder, cache, limits)
+    runner = ModelRunner(decoder, cache, max_context_tokens=limits.max_context_tokens)
     holdings = None
     # of a bridged family none are added: making its model sets torch's defaults for all threads
     if isinstance(config, CompactConfig) and isinstance(decoder, CompactDecoder):
@@ -136,25 +133,6 @@ def _read(
         device=device,
         progress=progress,
         ranks=ALONE,
-    )
-
-
-def make_runner(decoder: LoadedDecoder, cache: KvCache, limits: EngineLimits) -> ModelRunner:
-    """The fastest that the device can: on a GPU by pages and recorded decodes.
-
-    Of a bridged family decodes are not recorded: its Python walks the model's own forward.
-    """
-    kernel = find_kernel(cache.pools)
-    graphs = None
-    if kernel is not None and isinstance(decoder, CompactDecoder):
-        graphs = DecodeGraphs(kernel, context_pages=limits.context_pages)
-    return ModelRunner(
-        decoder,
-        cache,
-        max_context_tokens=limits.max_context_tokens,
-        kernel=kernel,
-        graphs=graphs,
-        whole=[range(decoder.first, decoder.end)],
     )
 
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from runtime.engine.backend import Drawn, ModelShape, StepResult
 from runtime.engine.grammar import Grammar, GrammarError, Grammars, GrammarUnavailable
 from runtime.engine.host_memory import HostMemory
-from runtime.engine.model_runner import ModelRunner
 from runtime.engine.pages import PageBooks
 from runtime.engine.sampled_row import SampledRow, TokenHistory
 from runtime.engine.sampling_batch import Pick, SamplingBatch
 from runtime.engine.sequence import RequestKey, Sequence, Work
+from runtime.engine.step_runner import StepRunner
 from runtime.protocol.data import DType, Reason
 from runtime.protocol.routes import Sampling
 
@@ -33,23 +33,23 @@ WIRE_DTYPES = {
 class ModelBackend:
     """Implements `Backend` with the layers that `runner` runs."""
 
-    def __init__(self, runner: ModelRunner, *, grammars: Grammars) -> None:
+    def __init__(self, runner: StepRunner, *, grammars: Grammars) -> None:
         self._runner = runner
-        self._first, self._end = min(runner.decoder.held), max(runner.decoder.held) + 1
+        self._first, self._end = min(runner.held), max(runner.held) + 1
         self._grammars = grammars
         self._histories: dict[RequestKey, TokenHistory] = {}
         self._grammar_of: dict[RequestKey, Future[Grammar]] = {}
 
     @property
     def shape(self) -> ModelShape:
-        config = self._runner.decoder.config
+        model = self._runner.shape
         return ModelShape(
             first=self._first,
             end=self._end,
-            num_layers=config.num_layers,
-            hidden_size=config.hidden_size,
-            vocab_size=config.vocab_size,
-            dtype=WIRE_DTYPES[config.dtype],
+            num_layers=model.num_layers,
+            hidden_size=model.hidden_size,
+            vocab_size=model.vocab_size,
+            dtype=WIRE_DTYPES[model.dtype],
         )
 
     @property

@@ -64,7 +64,6 @@ class ModelHoldings:
 
     def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
         """See `Holdings`."""
-        self._runner.forget_recordings()
         self._runner.cache.resize(pages, tables)
 
     def load(self, runs: Items[range], progress: Progress) -> Callable[[], None]:
@@ -91,7 +90,7 @@ class ModelHoldings:
             ]
         )
         self._parts = joined.parts
-        self._runner.run_with(joined, whole=ranges)
+        self._runner.run_with(joined)
         if self._runner.decoder.device.type == "cuda":
             torch.cuda.empty_cache()
 

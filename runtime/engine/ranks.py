@@ -38,7 +38,6 @@ from runtime.engine.follower import (
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Work
-from runtime.engine.varlen_attention import find_kernel
 from runtime.models.checkpoint import Progress
 from runtime.models.decoder import Decoder
 from runtime.models.free_memory import free_bytes
@@ -75,12 +74,7 @@ class LeadingRunner(ModelRunner):
     """Runs rank 0's part of each step and has the other ranks run theirs."""
 
     def __init__(self, group: "RankGroup", cache: LeadingCache, *, max_context_tokens: int) -> None:
-        super().__init__(
-            group.decoder,
-            cache,
-            max_context_tokens=max_context_tokens,
-            kernel=find_kernel(cache.pools),
-        )
+        super().__init__(group.decoder, cache, max_context_tokens=max_context_tokens)
         self._group = group
         self._leading = cache
 

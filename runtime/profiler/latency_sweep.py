@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from planner.latency_fit import Timing
 from runtime.engine.kv_cache import KvCache
-from runtime.engine.limits import EngineLimits
+from runtime.engine.model_runner import ModelRunner
 from runtime.models.decoder import LoadedDecoder
-from runtime.profiler.step_times import run_step, runner_as_staged
+from runtime.profiler.step_times import run_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +40,7 @@ def measure_latencies(
         page_tokens=page_tokens,
         device=decoder.device,
     )
-    limits = EngineLimits(
-        page_tokens=page_tokens,
-        max_batch_tokens=max(batches) * max(lengths),
-        max_context_tokens=longest,
-    )
-    runner = runner_as_staged(decoder, cache, limits, depths=(layers,))
+    runner = ModelRunner(decoder, cache, max_context_tokens=longest)
 
     def timing(batch: int, tokens: int, *, position: int, n_tokens: int) -> Timing:
         seconds = run_step(

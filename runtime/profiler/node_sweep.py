@@ -17,7 +17,7 @@ import torch
 from planner.latency_fit import Timing, fit_extended_model
 from planner.latency_model import Fit, LatencyModel
 from runtime.engine.kv_cache import KvCache
-from runtime.engine.limits import EngineLimits
+from runtime.engine.model_runner import ModelRunner
 from runtime.models.decoder import LoadedDecoder
 from runtime.profiler.step_times import (
     DEEP,
@@ -30,7 +30,6 @@ from runtime.profiler.step_times import (
     interpolation_errors,
     next_size,
     run_step,
-    runner_as_staged,
     step_cost,
 )
 from runtime.protocol.profiling import FittedEquation, MeasuredPoint
@@ -128,15 +127,8 @@ class NodeSweep:
                 decodes = max(_FEWEST_DECODES, min(decodes, MOST_DECODES) // 2)
         self._context_tokens = context_tokens
         self._clock, self._rest = clock, rest
-        self._runner = runner_as_staged(
-            decoder.repeating(DEEP),
-            self._cache,
-            EngineLimits(
-                page_tokens=page_tokens,
-                max_batch_tokens=max(_PROMPTS),
-                max_context_tokens=longest_tokens,
-            ),
-            depths=(SHALLOW, DEEP),
+        self._runner = ModelRunner(
+            decoder.repeating(DEEP), self._cache, max_context_tokens=longest_tokens
         )
         self.points: list[MeasuredPoint] = []
         self._spent_s = 0.0

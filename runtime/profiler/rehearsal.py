@@ -22,7 +22,6 @@ from runtime.engine.backend import ModelShape, StepResult
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
-from runtime.engine.loading import make_runner
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.pages import PageBooks
@@ -125,7 +124,7 @@ def _backend(
         page_tokens=limits.page_tokens,
         device=device,
     )
-    runner = make_runner(decoder, cache, limits)
+    runner = ModelRunner(decoder, cache, max_context_tokens=limits.max_context_tokens)
     grammars = Grammars(checkpoint, vocab_size=config.vocab_size)
     return _TimedBackend(ModelBackend(runner, grammars=grammars), runner, clock=clock)
 

@@ -6,7 +6,7 @@ such layers are timed, and their difference is the cost of a layer, the rest tha
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,8 +14,6 @@ import numpy as np
 import torch
 
 from runtime.engine.kv_cache import KvCache
-from runtime.engine.limits import EngineLimits
-from runtime.engine.loading import make_runner
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.models.decoder import LoadedDecoder
@@ -129,10 +127,7 @@ def measure_step_times(
         page_tokens=page_tokens,
         device=decoder.device,
     )
-    limits = EngineLimits(
-        page_tokens=page_tokens, max_batch_tokens=max(prefill_tokens), max_context_tokens=longest
-    )
-    runner = runner_as_staged(deep, cache, limits, depths=(SHALLOW, DEEP))
+    runner = ModelRunner(deep, cache, max_context_tokens=longest)
 
     def cost(requests: int, position: int, n_tokens: int) -> StepCost:
         shallow_s, deep_s = (
@@ -160,16 +155,6 @@ def measure_step_times(
         decode=decode,
         prefill={tokens: cost(1, 0, tokens) for tokens in prefill_tokens},
     )
-
-
-def runner_as_staged(
-    decoder: LoadedDecoder, cache: KvCache, limits: EngineLimits, *, depths: Iterable[int]
-) -> ModelRunner:
-    """The runner that a stage would have on this device, for the first so many layers: on a GPU
-    with its kernel, and decodes recorded."""
-    runner = make_runner(decoder, cache, limits)
-    runner.run_with(decoder, whole=[range(depth) for depth in depths])
-    return runner
 
 
 def step_cost(*, shallow_s: float, deep_s: float) -> StepCost:

@@ -6,7 +6,7 @@ import itertools
 import os
 import random
 import sys
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,10 +25,6 @@ from runtime.agent.profiling import (
     stage_traffic,
 )
 from runtime.agent.reconcile import LocalState
-from runtime.engine.kv_cache import KvCache
-from runtime.engine.limits import EngineLimits
-from runtime.engine.model_runner import ModelRunner
-from runtime.models.decoder import Decoder, LoadedDecoder
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.profiler import background, step_times
 from runtime.profiler.background import Left, Turns, check_node, measure_node, rest_s
@@ -343,37 +339,6 @@ def test_a_check_ends_with_the_steps_that_it_timed(tmp_path: Path) -> None:
 def test_events_of_the_pipe_are_told_apart() -> None:
     line = b'{"event":"cannot_measure","message":"no room"}'
     assert parse_profiling_event(line).event == "cannot_measure"
-
-
-def test_steps_are_timed_with_the_runner_that_a_stage_would_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[ModelRunner] = []
-    wholes: list[list[range]] = []
-
-    class Recording(ModelRunner):
-        def run_with(self, decoder: Decoder, *, whole: Collection[range]) -> None:
-            wholes.append(list(whole))
-            super().run_with(decoder, whole=whole)
-
-    def make(decoder: LoadedDecoder, cache: KvCache, limits: EngineLimits) -> ModelRunner:
-        made.append(Recording(decoder, cache, max_context_tokens=limits.max_context_tokens))
-        return made[-1]
-
-    monkeypatch.setattr(step_times, "make_runner", make)
-    make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
-    ticks = itertools.count()
-    turns = Turns(answers=io.BytesIO(GO * 100), events=io.BytesIO())
-    measure_node(
-        _launch(tmp_path),
-        turns,
-        clock=lambda: next(ticks) * 0.25,
-        sleep=lambda _: None,
-        rehearse=rehearsed,
-    )
-    assert len(made) == 1
-    # Both depths are whole there, so that a GPU plays decodes of either as recorded.
-    assert wholes == [[range(1), range(5)]]
 
 
 class Pipes:
