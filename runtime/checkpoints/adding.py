@@ -13,7 +13,7 @@ from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.fetching import SMALL_FILES, Progress
 from runtime.checkpoints.metadata import gguf_file
 from runtime.checkpoints.model_facts import read_facts
-from runtime.checkpoints.safetensors_header import read_shapes
+from runtime.checkpoints.safetensors_header import read_entries
 from runtime.checkpoints.tensor_holders import INDEX_FILE, tensor_holders
 from runtime.platforms import AlreadyLocked, lock_file
 
@@ -95,7 +95,7 @@ def _files_of(path: Path) -> list[Path]:
     _, holders = tensor_holders(path)
     for file in sorted(set(holders.values())):
         _require_own(file, path)
-        held = read_shapes(file)
+        held = read_entries(file)
         lacking = [name for name, holder in holders.items() if holder == file and name not in held]
         if lacking:
             raise CheckpointError(

@@ -19,9 +19,11 @@ _DEFAULT_HEAD_SIZE = {"qwen3": 128}
 class DecoderSizes:
     """Sizes of a decoder, whichever code runs it.
 
-    `dtype_name` is the type of weights and activations, a key of `DTYPE_BYTES`. `layer_parameters`
-    counts the weights of each layer. `intermediate_size` is the width that one row's MLP
-    activations have at once.
+    `dtype_name` is the type of activations, and of weights that are not quantised: a key of
+    `DTYPE_BYTES`. `layer_bytes` are the weights of each layer as the checkpoint has them.
+    `intermediate_size` is the width that one row's MLP activations have at once. `latent_size`:
+    what a token leaves in a layer's KV cache instead of keys and values (MLA); 0 for keys and
+    values. `quantization` names how the weights of layers are stored; empty: as `dtype_name`.
     """
 
     num_layers: int
@@ -31,10 +33,12 @@ class DecoderSizes:
     num_kv_heads: int
     head_size: int
     vocab_size: int
-    layer_parameters: tuple[int, ...]
+    layer_bytes: tuple[int, ...]
     tie_word_embeddings: bool
     max_position_embeddings: int
     dtype_name: str
+    latent_size: int = 0
+    quantization: str = ""
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -46,9 +50,9 @@ class DecoderSizes:
             raise CheckpointError(
                 f"head_dim is {self.head_size}; rotary embeddings need an even number"
             )
-        if len(self.layer_parameters) != self.num_layers:
+        if len(self.layer_bytes) != self.num_layers:
             raise CheckpointError(
-                f"{len(self.layer_parameters)} layers are described, num_hidden_layers is "
+                f"{len(self.layer_bytes)} layers are described, num_hidden_layers is "
                 f"{self.num_layers}; config.json is damaged, download the checkpoint again"
             )
 
@@ -68,7 +72,12 @@ class DecoderSizes:
     @property
     def bytes_per_layer(self) -> int:
         """Weights of the largest layer, norms included."""
-        return max(self.layer_parameters) * self.element_bytes
+        return max(self.layer_bytes)
+
+    @property
+    def kv_token_bytes(self) -> int:
+        """What one token leaves in the KV cache of one layer."""
+        return (self.latent_size or 2 * self.kv_size) * self.element_bytes
 
     @property
     def embedding_bytes(self) -> int:
@@ -86,8 +95,8 @@ class DecoderSizes:
         if self.tie_word_embeddings:
             tables = min(tables, 1)
         norm_bytes = self.hidden_size * self.element_bytes if has_head else 0
-        parameters = sum(self.layer_parameters[layer] for layer in layers)
-        return parameters * self.element_bytes + tables * self.embedding_bytes + norm_bytes
+        layers_bytes = sum(self.layer_bytes[layer] for layer in layers)
+        return layers_bytes + tables * self.embedding_bytes + norm_bytes
 
 
 def is_compact(raw: Mapping[str, Any]) -> bool:
@@ -126,6 +135,7 @@ def compact_sizes(raw: Mapping[str, Any], *, path: PurePath) -> DecoderSizes:
     heads = num_heads + 2 * num_kv_heads
     layer = (heads + num_heads) * head_size * hidden + 3 * inner * hidden + 2 * hidden
     layer += heads * head_size * int(family == "qwen2") + 2 * head_size * int(family == "qwen3")
+    dtype_name = parse_dtype_name(raw, path=path)
     return DecoderSizes(
         num_layers=num_layers,
         hidden_size=hidden,
@@ -134,20 +144,15 @@ def compact_sizes(raw: Mapping[str, Any], *, path: PurePath) -> DecoderSizes:
         num_kv_heads=num_kv_heads,
         head_size=head_size,
         vocab_size=positive(raw, "vocab_size", path=path),
-        layer_parameters=(layer,) * num_layers,
+        layer_bytes=(layer * DTYPE_BYTES[dtype_name],) * num_layers,
         tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
         max_position_embeddings=positive(raw, "max_position_embeddings", path=path),
-        dtype_name=parse_dtype_name(raw, path=path),
+        dtype_name=dtype_name,
     )
 
 
 def parse_dtype_name(raw: Mapping[str, Any], *, path: PurePath) -> str:
-    """Of weights and activations. Raises CheckpointError, also for quantized weights."""
-    if raw.get("quantization_config") is not None:
-        raise CheckpointError(
-            f"{path}: quantization_config is {raw['quantization_config']!r}; quantized weights "
-            "are not supported, choose the checkpoint in bfloat16, float16 or float32"
-        )
+    """Of activations and of weights that are not quantised. Raises CheckpointError."""
     name = raw.get("dtype") or raw.get("torch_dtype") or "float32"
     if name not in DTYPE_BYTES:
         raise CheckpointError(
@@ -155,6 +160,25 @@ def parse_dtype_name(raw: Mapping[str, Any], *, path: PurePath) -> str:
             f"(supported: {', '.join(DTYPE_BYTES)})"
         )
     return str(name)
+
+
+def parse_quantization(raw: Mapping[str, Any], *, path: PurePath) -> str:
+    """How the weights of layers are stored, such as "awq-4bit" or "compressed-tensors-8bit"; empty
+    if they are not quantised. Raises CheckpointError."""
+    told = raw.get("quantization_config")
+    if told is None:
+        return ""
+    method = told.get("quant_method") if isinstance(told, Mapping) else None
+    if not isinstance(method, str) or not method:
+        raise CheckpointError(
+            f"{path}: quantization_config is {str(told)[:200]!r}, which names no quant_method; "
+            "choose a checkpoint quantised by AWQ, GPTQ or compressed-tensors"
+        )
+    bits = told.get("bits")
+    groups = told.get("config_groups")
+    for group in groups.values() if isinstance(groups, Mapping) else ():
+        bits = bits or (group.get("weights") or {}).get("num_bits")
+    return f"{method}-{bits}bit"[:40] if bits else method[:40]
 
 
 def positive(

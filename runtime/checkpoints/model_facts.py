@@ -13,15 +13,17 @@ from typing import Any
 
 from runtime.checkpoints.decoder_sizes import (
     COMPACT_FAMILIES,
+    DTYPE_BYTES,
     DecoderSizes,
     compact_sizes,
     is_compact,
     parse_dtype_name,
+    parse_quantization,
     positive,
 )
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.metadata import CONFIG, gguf_file, read_object, source_of
-from runtime.checkpoints.safetensors_header import read_shapes
+from runtime.checkpoints.safetensors_header import TensorEntry, read_entries
 from runtime.checkpoints.tensor_holders import tensor_holders
 from runtime.protocol.model_facts import ModelFacts
 
@@ -36,7 +38,7 @@ _POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", 
 _LAYER = re.compile(r"^(.*?)\.(\d+)\.")
 _HEAD = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output)\.weight$")
 
-Shapes = Mapping[str, tuple[int, ...]]
+Entries = Mapping[str, TensorEntry]
 
 
 def read_facts(checkpoint: Path) -> ModelFacts:
@@ -69,28 +71,37 @@ def read_facts(checkpoint: Path) -> ModelFacts:
             )
         sizes = compact_sizes(raw, path=source)
     else:
-        _, holders = tensor_holders(checkpoint)
-        sizes = sizes_of(raw, lambda: _shapes(set(holders.values())), source=source)
+        sizes = _folder_sizes(checkpoint, raw, source=source)
     name = checkpoint.stem if gguf == checkpoint else checkpoint.resolve().name
     return facts_from(raw, sizes, checkpoint=str(checkpoint), name=name)
 
 
+def read_sizes(checkpoint: Path) -> DecoderSizes:
+    """The sizes of a folder in Hugging Face layout. Raises CheckpointError."""
+    source = source_of(checkpoint, CONFIG)
+    raw = read_object(checkpoint, CONFIG)
+    if raw is None:
+        raise CheckpointError(f"{source} does not exist; give the folder of a checkpoint")
+    return _folder_sizes(checkpoint, raw, source=source)
+
+
 def sizes_of(
-    raw: Mapping[str, Any], shapes: Callable[[], Shapes], *, source: PurePath
+    raw: Mapping[str, Any], entries: Callable[[], Entries], *, source: PurePath
 ) -> DecoderSizes:
     """By the content of config.json, named `source` in errors.
 
-    `shapes` of all tensors are asked for only where config.json does not suffice. Raises
+    `entries` of all tensors are asked for only where config.json does not suffice. Raises
     CheckpointError.
     """
-    if is_compact(raw):
+    quantization = parse_quantization(raw, path=source)
+    if is_compact(raw) and not quantization:
         return compact_sizes(raw, path=source)
     dtype_name = parse_dtype_name(raw, path=source)
     _refuse_unsupported(raw, source=source)
     num_layers = _of(raw, _LAYERS, source=source)
     hidden = _of(raw, _HIDDEN, source=source)
     num_heads = _of(raw, _HEADS, source=source)
-    held = shapes()
+    held = entries()
     tied = raw.get("tie_word_embeddings")
     has_head = any(_HEAD.search(name) for name in held)
     return DecoderSizes(
@@ -101,10 +112,17 @@ def sizes_of(
         num_kv_heads=_of(raw, _KV_HEADS, source=source, default=num_heads),
         head_size=positive(raw, "head_dim", path=source, default=hidden // num_heads),
         vocab_size=positive(raw, "vocab_size", path=source),
-        layer_parameters=_layer_parameters(held, num_layers, source=source),
+        layer_bytes=_layer_bytes(
+            held,
+            num_layers,
+            element_bytes=None if quantization else DTYPE_BYTES[dtype_name],
+            source=source,
+        ),
         tie_word_embeddings=bool(tied) or not has_head,
         max_position_embeddings=_positions(raw, source=source),
         dtype_name=dtype_name,
+        latent_size=_latent_size(raw, source=source),
+        quantization=quantization,
     )
 
 
@@ -112,9 +130,7 @@ def facts_from(
     raw: Mapping[str, Any], sizes: DecoderSizes, *, checkpoint: str, name: str
 ) -> ModelFacts:
     """The sizes as bytes; `raw` is the content of config.json."""
-    both = sizes.weights_bytes(0, sizes.num_layers) - sum(sizes.layer_parameters) * (
-        sizes.element_bytes
-    )
+    both = sizes.weights_bytes(0, sizes.num_layers) - sum(sizes.layer_bytes)
     return ModelFacts(
         checkpoint=checkpoint,
         name=_plain_name(name),
@@ -136,8 +152,23 @@ def facts_from(
     )
 
 
-def _shapes(files: set[Path]) -> Shapes:
-    return {name: shape for file in sorted(files) for name, shape in read_shapes(file).items()}
+def _folder_sizes(checkpoint: Path, raw: Mapping[str, Any], *, source: PurePath) -> DecoderSizes:
+    _, holders = tensor_holders(checkpoint)
+
+    def entries() -> Entries:
+        files = sorted(set(holders.values()))
+        return {name: entry for file in files for name, entry in read_entries(file).items()}
+
+    return sizes_of(raw, entries, source=source)
+
+
+def _latent_size(raw: Mapping[str, Any], *, source: PurePath) -> int:
+    """Of multi-head latent attention, which caches one vector instead of keys and values."""
+    if not raw.get("kv_lora_rank"):
+        return 0
+    return positive(raw, "kv_lora_rank", path=source) + positive(
+        raw, "qk_rope_head_dim", path=source
+    )
 
 
 def _of(
@@ -163,13 +194,18 @@ def _refuse_unsupported(raw: Mapping[str, Any], *, source: PurePath) -> None:
     raise CheckpointError(f"{source}: model_type {family[:80]!r} cannot be run: {reason}")
 
 
-def _layer_parameters(shapes: Shapes, num_layers: int, *, source: PurePath) -> tuple[int, ...]:
-    """Weights of each layer: of the list of that many modules that weighs most."""
+def _layer_bytes(
+    entries: Entries, num_layers: int, *, element_bytes: int | None, source: PurePath
+) -> tuple[int, ...]:
+    """Weights of each layer: of the list of that many modules that weighs most. `element_bytes` of
+    a number once it is loaded; None: as the files have it."""
     lists: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for name, shape in shapes.items():
+    for name, entry in entries.items():
         found = _LAYER.match(name)
         if found is not None:
-            lists[found[1]][int(found[2])] += prod(shape)
+            lists[found[1]][int(found[2])] += (
+                prod(entry.shape) * element_bytes if element_bytes else entry.nbytes
+            )
     whole = [held for held in lists.values() if set(held) == set(range(num_layers))]
     if not whole:
         counts = ", ".join(f"{len(held)} in {name}" for name, held in sorted(lists.items())[:5])

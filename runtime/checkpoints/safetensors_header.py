@@ -32,9 +32,13 @@ class TensorEntry:
     begin: int
     end: int
 
+    @property
+    def nbytes(self) -> int:
+        return self.end - self.begin
 
-def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor of a file, by its header. Raises CheckpointError."""
+
+def read_entries(path: Path) -> dict[str, TensorEntry]:
+    """The tensors of a file by name, by its header. Raises CheckpointError."""
     try:
         with path.open("rb") as file:
             file_bytes = file.seek(0, 2)
@@ -44,7 +48,7 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     data_bytes = file_bytes - LENGTH_BYTES - length
-    return parse_shapes(header, data_bytes=data_bytes, source=str(path))
+    return parse_header(header, data_bytes=data_bytes, source=str(path))
 
 
 def header_length(start: bytes, *, file_bytes: int, source: str) -> int:
@@ -57,12 +61,6 @@ def header_length(start: bytes, *, file_bytes: int, source: str) -> int:
     if len(start) < LENGTH_BYTES or length > most:
         raise _damaged(source, f"a header of {length} bytes does not fit into it")
     return length
-
-
-def parse_shapes(header: bytes, *, data_bytes: int, source: str) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor; see `parse_header`."""
-    entries = parse_header(header, data_bytes=data_bytes, source=source)
-    return {name: entry.shape for name, entry in entries.items()}
 
 
 def parse_header(header: bytes, *, data_bytes: int, source: str) -> dict[str, TensorEntry]:

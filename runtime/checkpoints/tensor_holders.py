@@ -6,7 +6,7 @@ from typing import Any
 
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.metadata import read_object
-from runtime.checkpoints.safetensors_header import read_shapes
+from runtime.checkpoints.safetensors_header import read_entries
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -29,7 +29,7 @@ def tensor_holders(checkpoint: Path) -> tuple[Path, dict[str, Path]]:
             f"{checkpoint} holds neither {SINGLE_FILE} nor {INDEX_FILE}; "
             "give a checkpoint in safetensors format or a GGUF file"
         )
-    return path, dict.fromkeys(read_shapes(path), path)
+    return path, dict.fromkeys(read_entries(path), path)
 
 
 def shard_names(index: Mapping[str, Any], *, source: str) -> dict[str, str]:

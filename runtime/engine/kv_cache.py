@@ -12,14 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.engine.page_memory import page_memory
 from runtime.engine.pages import PageBooks, PageTable
 from runtime.models.model_config import ModelConfig
 
 
-def page_bytes(config: ModelConfig, *, page_tokens: int) -> int:
+def page_bytes(sizes: DecoderSizes, *, page_tokens: int) -> int:
     """Keys and values of `page_tokens` tokens in one layer."""
-    return 2 * page_tokens * config.kv_size * config.dtype.itemsize
+    return page_tokens * sizes.kv_token_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,41 +3,33 @@
 import logging
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
 
 from runtime.checkpoints.fetching import Tell
 from runtime.engine.backend import CannotRun, Opened
+from runtime.engine.fitting import checked_plan, fit, source_of_weights
 from runtime.engine.follower import StageShare
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import KvCache, page_bytes
-from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import (
     BudgetTooSmall,
-    fit_step,
-    kv_pages,
     pages_in_free_memory,
-    stage_memory,
 )
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_holdings import ModelHoldings
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.ranks import RankGroup, RankLost
-from runtime.engine.weight_peers import peers_of
 from runtime.models.checkpoint import CheckpointError, Progress
 from runtime.models.compact_decoder import CompactDecoder
 from runtime.models.config import CompactConfig, read_config
 from runtime.models.free_memory import free_bytes, require_memory
 from runtime.models.linear import VARIABLE as PRODUCTS_VARIABLE
 from runtime.models.linear import UnknownProducts, cpu_products
-from runtime.models.model_config import ModelConfig
 from runtime.models.ranks import ALONE
 from runtime.models.sharding import Shard, shard_config
 from runtime.models.weight_source import WeightSource
-from runtime.models.weights import load_compact, load_decoder
-from runtime.protocol.control import StageAssignment
-from runtime.protocol.engine_options import PromptRule
+from runtime.models.weights import load_compact, load_decoder, wanted_tensors
 from runtime.protocol.stage_pipe import StageLaunch
 
 logger = logging.getLogger(__name__)
@@ -76,13 +68,18 @@ def _open_alone(
 ) -> Opened:
     assignment = launch.assignment
     layers = range(assignment.first, assignment.end)
-    source = _source(launch, tell_fetch)
+    source = source_of_weights(launch, tell_fetch)
     checkpoint = source.folder
-    config = _checked_config(assignment, checkpoint)
-    limits, pages = _fit(config, assignment, memory_budget_bytes=launch.memory_budget_bytes)
+    config = read_config(checkpoint)
+    checked_plan(assignment, config)
+    limits, pages = fit(config, assignment, memory_budget_bytes=launch.memory_budget_bytes)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     read_bytes = config.weights_bytes(layers.start, layers.stop)
-    progress = source.fetch(config, layers, read_bytes=read_bytes, progress=progress)
+    progress = source.fetch(
+        partial(wanted_tensors, config, first=layers.start, end=layers.stop),
+        read_bytes=read_bytes,
+        progress=progress,
+    )
     decoder = load_decoder(
         checkpoint, config, first=layers.start, end=layers.stop, device=device, progress=progress
     )
@@ -124,7 +121,11 @@ def _read(
     """More layers of the same checkpoint. Raises CheckpointError."""
     read_bytes = config.weights_bytes_of(layers)
     require_memory(device, needed_bytes=read_bytes, first=layers.start, end=layers.stop)
-    progress = source.fetch(config, layers, read_bytes=read_bytes, progress=progress)
+    progress = source.fetch(
+        partial(wanted_tensors, config, first=layers.start, end=layers.stop),
+        read_bytes=read_bytes,
+        progress=progress,
+    )
     return load_compact(
         source.folder,
         config,
@@ -145,8 +146,9 @@ def _open_shared(
     """By several ranks, each with its share of the budget; what one rank holds, each does."""
     assignment = launch.assignment
     first, end, ranks = assignment.first, assignment.end, assignment.tensor_parallel
-    source = _source(launch, tell_fetch)
-    config = _checked_config(assignment, source.folder)
+    source = source_of_weights(launch, tell_fetch)
+    config = read_config(source.folder)
+    checked_plan(assignment, config)
     if not isinstance(config, CompactConfig):
         raise CannotRun(
             f"{assignment.checkpoint} is of a family that only the bridge runs, which cannot share "
@@ -159,7 +161,7 @@ def _open_shared(
             "with a lower degree of tensor parallelism"
         )
     own = shard_config(config, Shard(rank=0, ranks=ranks))
-    limits, pages = _fit(own, assignment, memory_budget_bytes=launch.memory_budget_bytes // ranks)
+    limits, pages = fit(own, assignment, memory_budget_bytes=launch.memory_budget_bytes // ranks)
     if not has_gpu:  # on GPUs each rank sees for itself
         require_memory(
             torch.device("cpu"),
@@ -168,7 +170,11 @@ def _open_shared(
             end=end,
         )
     read_bytes = config.weights_bytes(first, end)
-    progress = source.fetch(config, range(first, end), read_bytes=read_bytes, progress=progress)
+    progress = source.fetch(
+        partial(wanted_tensors, config, first=first, end=end),
+        read_bytes=read_bytes,
+        progress=progress,
+    )
     group = RankGroup.open(
         StageShare(
             checkpoint=source.folder,
@@ -200,49 +206,3 @@ def _open_shared(
         device=f"{ranks} {'GPUs' if has_gpu else 'processes'}",
         close=group.close,
     )
-
-
-def _fit(
-    config: ModelConfig, assignment: StageAssignment, *, memory_budget_bytes: int
-) -> tuple[EngineLimits, int]:
-    """Limits and pages within the budget. Raises BudgetTooSmall."""
-    longest = assignment.max_context_tokens
-    ranges = [range(assignment.first, assignment.end)]
-    limits = fit_step(
-        config,
-        EngineLimits(
-            page_tokens=assignment.page_tokens,
-            max_batch_tokens=max(assignment.max_batch_tokens, longest)
-            if assignment.options.prompts is PromptRule.WHOLE
-            else assignment.max_batch_tokens,
-            max_context_tokens=longest,
-            reserve_bytes=assignment.reserve_bytes,
-        ),
-        memory_budget_bytes=memory_budget_bytes,
-        needed_bytes=lambda limits: stage_memory(config, limits, ranges).needed,
-    )
-    pages = kv_pages(config, limits, memory_budget_bytes=memory_budget_bytes, ranges=ranges)
-    return limits, pages
-
-
-def _source(launch: StageLaunch, tell_fetch: Tell) -> WeightSource:
-    peers = peers_of(launch.weights)
-    return WeightSource.of(
-        launch.assignment.checkpoint, launch.weights, peers=peers, tell=tell_fetch
-    )
-
-
-def _checked_config(assignment: StageAssignment, checkpoint: Path) -> ModelConfig:
-    """The checkpoint's, which must be the one that was planned for. Raises CannotRun."""
-    config = read_config(checkpoint)
-    if assignment.num_layers != config.num_layers:
-        raise CannotRun(
-            f"the plan is for {assignment.num_layers} layers, {assignment.checkpoint} has "
-            f"{config.num_layers}; plan again for this checkpoint"
-        )
-    if assignment.max_context_tokens > config.max_position_embeddings:
-        raise CannotRun(
-            f"max_context_tokens is {assignment.max_context_tokens}, {assignment.checkpoint} "
-            f"knows {config.max_position_embeddings} positions; deploy with a shorter context"
-        )
-    return config

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from planner.domain.node_memory import KvMinimum
 from planner.memory import ModelMemory, StageMemory, StepShape
+from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
-from runtime.models.model_config import ModelConfig
 
 _BUDGET_PER_ACTIVATIONS = 8
 _FREE_SHARE = 0.9  # of what is free now; the rest is for what grows beside us
@@ -18,7 +18,7 @@ class BudgetTooSmall(Exception):
     """The memory budget leaves no room for a useful KV cache."""
 
 
-def activation_bytes(config: ModelConfig, limits: EngineLimits, *, has_head: bool) -> int:
+def activation_bytes(config: DecoderSizes, limits: EngineLimits, *, has_head: bool) -> int:
     """Upper estimate of what one step needs beside weights and pages."""
     shape = StepShape(
         hidden_size=config.hidden_size,
@@ -26,7 +26,7 @@ def activation_bytes(config: ModelConfig, limits: EngineLimits, *, has_head: boo
         query_size=config.query_size,
         kv_size=config.kv_size,
         vocab_size=config.vocab_size,
-        element_bytes=config.dtype.itemsize,
+        element_bytes=config.element_bytes,
     )
     return int(
         shape.activation_bytes(
@@ -36,13 +36,13 @@ def activation_bytes(config: ModelConfig, limits: EngineLimits, *, has_head: boo
 
 
 def model_memory(
-    config: ModelConfig,
+    config: DecoderSizes,
     limits: EngineLimits,
     *,
     kv_minimum: KvMinimum | None = None,
 ) -> ModelMemory:
     """What the model takes in steps of these limits; without a minimum, KV of one whole context."""
-    table, norm = config.embedding_bytes, config.hidden_size * config.dtype.itemsize
+    table, norm = config.embedding_bytes, config.hidden_size * config.element_bytes
     activations = activation_bytes(config, limits, has_head=False)
     return ModelMemory(
         num_layers=config.num_layers,
@@ -65,7 +65,7 @@ def smallest_step(limits: EngineLimits) -> EngineLimits:
 
 
 def fit_step(
-    config: ModelConfig,
+    config: DecoderSizes,
     limits: EngineLimits,
     *,
     memory_budget_bytes: int,
@@ -87,7 +87,7 @@ def fit_step(
     return limits
 
 
-def stage_memory(config: ModelConfig, limits: EngineLimits, ranges: Items[range]) -> StageMemory:
+def stage_memory(config: DecoderSizes, limits: EngineLimits, ranges: Items[range]) -> StageMemory:
     """Of the weights of all `ranges` of layers, each once, and of steps through any of them.
 
     The least KV cache is one request of `max_context_tokens` through the longest of `ranges`.
@@ -102,7 +102,7 @@ def stage_memory(config: ModelConfig, limits: EngineLimits, ranges: Items[range]
 
 
 def kv_pages(
-    config: ModelConfig, limits: EngineLimits, *, memory_budget_bytes: int, ranges: Items[range]
+    config: DecoderSizes, limits: EngineLimits, *, memory_budget_bytes: int, ranges: Items[range]
 ) -> int:
     """Pages that fit beside activations and the weights of all `ranges` of layers, each once.
 
@@ -125,7 +125,7 @@ def kv_pages(
 
 
 def pages_in_free_memory(
-    config: ModelConfig, limits: EngineLimits, *, free_bytes: int, ranges: Items[range]
+    config: DecoderSizes, limits: EngineLimits, *, free_bytes: int, ranges: Items[range]
 ) -> int:
     """Pages that fit beside activations into what is free once the weights are loaded.
 
@@ -146,7 +146,7 @@ def pages_in_free_memory(
     return pages
 
 
-def _activation_bytes(config: ModelConfig, limits: EngineLimits, ranges: Items[range]) -> int:
+def _activation_bytes(config: DecoderSizes, limits: EngineLimits, ranges: Items[range]) -> int:
     has_head = any(each.stop == config.num_layers for each in ranges)
     return activation_bytes(config, limits, has_head=has_head)
 

@@ -64,7 +64,7 @@ def read_bridge_config(checkpoint: Path, raw: Mapping[str, Any]) -> BridgeConfig
         num_kv_heads=getattr(hf, "num_key_value_heads", None) or num_heads,
         head_size=getattr(hf, "head_dim", None) or hidden // num_heads,
         vocab_size=hf.vocab_size,
-        layer_parameters=parameters,
+        layer_bytes=tuple(count * DTYPES[dtype_name].itemsize for count in parameters),
         tie_word_embeddings=bool(hf.tie_word_embeddings),
         max_position_embeddings=_max_positions(hf),
         dtype_name=dtype_name,

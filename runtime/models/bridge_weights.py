@@ -45,7 +45,7 @@ def load_bridged(
             f"{config.layers}.{layer}.{name}" for name, _ in slots[layer].named_parameters()
         } | {f"{config.layers}.{layer}.{name}" for name, _ in _kept_buffers(slots[layer])}
         _fill(model, files, of_layers[layer], wanted, config=config, device=device)
-        done_bytes += config.layer_parameters[layer] * config.dtype.itemsize
+        done_bytes += config.layer_bytes[layer]
         progress(done_bytes, total_bytes)
     _fill_rest(model, files, others, config=config, first=first, end=end, device=device)
     for name, buffer in model.named_non_persistent_buffers():

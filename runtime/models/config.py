@@ -9,6 +9,7 @@ from runtime.checkpoints.decoder_sizes import (
     COMPACT_FAMILIES,
     compact_sizes,
     is_compact,
+    parse_quantization,
     positive,
 )
 from runtime.checkpoints.errors import CheckpointError
@@ -45,6 +46,12 @@ def read_config(checkpoint: Path) -> ModelConfig:
         raise CheckpointError(
             f"{path} does not exist; give the directory of a Hugging Face checkpoint, or a GGUF "
             "file"
+        )
+    if quantization := parse_quantization(raw, path=path):
+        raise CheckpointError(
+            f"{path}: quantization_config asks for {quantization} weights, which HelixWeb's own "
+            "engine does not compute; install vLLM on the node (helix-agent install-engine vllm), "
+            "or choose the checkpoint in bfloat16, float16 or float32"
         )
     if is_compact(raw):
         return parse_compact(raw, path=path)

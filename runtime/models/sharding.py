@@ -50,8 +50,9 @@ def shard_config(config: CompactConfig, shard: Shard) -> CompactConfig:
         num_heads=heads // shard.ranks,
         num_kv_heads=max(1, kv_heads // shard.ranks),
         intermediate_size=inner_stop - inner_start,
-        layer_parameters=tuple(
-            sum(
+        layer_bytes=tuple(
+            config.element_bytes
+            * sum(
                 math.prod(piece.size)
                 for pieces in layer_pieces(config, layer, shard).values()
                 for piece in pieces

@@ -1,5 +1,6 @@
 """Where the weights of a stage come from: this machine, other nodes, the site, or a hub."""
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +12,6 @@ from runtime.checkpoints.fetching import (
     no_peers,
 )
 from runtime.models.checkpoint import Progress
-from runtime.models.model_config import ModelConfig
-from runtime.models.weights import wanted_tensors
 from runtime.protocol.weight_access import WeightAccess
 
 
@@ -45,17 +44,21 @@ class WeightSource:
         return cls(folder=fetched.folder, fetched=fetched)
 
     def fetch(
-        self, config: ModelConfig, layers: range, *, read_bytes: int, progress: Progress
+        self,
+        wanted: Callable[[Collection[str]], Collection[str]],
+        *,
+        read_bytes: int,
+        progress: Progress,
     ) -> Progress:
-        """Fetch what `load_decoder` reads of these layers and is not here.
+        """Fetch the tensors that are not here, of those that `wanted` picks from all names.
 
         Returns the progress for reading `read_bytes` afterwards: `progress` counts both, and may
         raise to stop. Raises CheckpointError.
         """
         if self.fetched is None:
             return progress
-        wanted = wanted_tensors(config, self.fetched.names(), first=layers.start, end=layers.stop)
-        count = self.fetched.fetch(wanted, lambda done, total: progress(done, total + read_bytes))
+        picked = wanted(self.fetched.names())
+        count = self.fetched.fetch(picked, lambda done, total: progress(done, total + read_bytes))
         return _after(count, progress)
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -27,7 +28,7 @@ from runtime.models.config import read_config
 from runtime.models.free_memory import allocator_overhead_bytes, free_bytes
 from runtime.models.model_config import ModelConfig
 from runtime.models.weight_source import WeightSource
-from runtime.models.weights import load_decoder
+from runtime.models.weights import load_decoder, wanted_tensors
 from runtime.profiler.compute import compute_profile, least_bytes
 from runtime.profiler.node_sweep import NodeSweep, fitted_equation
 from runtime.profiler.rehearsal import Beside, NoAnswer, rehearse
@@ -229,7 +230,11 @@ def _prepare(
     config = read_config(checkpoint)
     # of a whole measurement the last layer as well
     for layer in sorted({0} if order.check else {0, config.num_layers - 1}):
-        source.fetch(config, range(layer, layer + 1), read_bytes=0, progress=lambda *_: None)
+        source.fetch(
+            partial(wanted_tensors, config, first=layer, end=layer + 1),
+            read_bytes=0,
+            progress=lambda *_: None,
+        )
     workload = Workload(
         mean_prompt_tokens=order.mean_prompt_tokens, mean_output_tokens=order.mean_output_tokens
     )

@@ -16,7 +16,7 @@ from helixweb.inventory.models import Cluster
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.fetching import Places, fetch_checkpoint, fetch_if_elsewhere
 from runtime.checkpoints.hub import weight_sources
-from runtime.checkpoints.safetensors_header import read_shapes
+from runtime.checkpoints.safetensors_header import read_entries
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.protocol.phases import Phase
 from runtime.protocol.weight_access import PEERS_PATH, SITE_PATH, WeightAccess
@@ -79,7 +79,9 @@ def test_a_node_fetches_its_layers_from_the_site_and_not_from_the_hub(
     name = "model.layers.1.w"
     assert fetched.fetch([name], lambda *_: None) == len(TENSORS[name])
     (file,) = fetched.folder.glob("*.safetensors")
-    assert read_shapes(file) == {name: (len(TENSORS[name]),)}
+    assert {each: entry.shape for each, entry in read_entries(file).items()} == {
+        name: (len(TENSORS[name]),)
+    }
     assert file.read_bytes().endswith(TENSORS[name])
     # by the path that the site's operator gave, on a machine that has no such path
     store = WeightStore(path=tmp_path / "other")

@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from engine_under_test import open_launch
 from stage_cluster import GENERATION, OURS, PAGE_TOKENS, Answer, NeverWaits, StageCluster
 
 from runtime.engine.backend import Opened
 from runtime.engine.generation import Generation
-from runtime.engine.loading import open_model
 from runtime.engine.stage import Stage
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.data import Kind, Message, StageStatus
@@ -58,9 +58,7 @@ class ChangingStages(StageCluster):
                 public_key="k" * 40,
                 memory_budget_bytes=budget_bytes,
             )
-            opened = open_model(
-                launch, progress=lambda _done, _total: None, on_lost=lambda message: None
-            )
+            opened = open_launch(launch)
             self.opened[name] = opened
             self.transports[name] = network.join(name)
             self.stages[name] = Stage(

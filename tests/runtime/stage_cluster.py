@@ -7,16 +7,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-import torch
+from engine_under_test import ENGINE, PAGE_TOKENS, backend_of, make_runner
 
-from runtime.engine.grammar import Grammars
-from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
-from runtime.engine.model_backend import ModelBackend
-from runtime.engine.model_runner import ModelRunner
 from runtime.engine.stage import Stage
-from runtime.models.config import read_config
-from runtime.models.weights import load_decoder
+from runtime.engine.step_runner import StepRunner
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason, StageStatus
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.routes import Hop, Route, Sampling
@@ -24,7 +19,6 @@ from runtime.transport.base import Received, Transport
 from runtime.transport.in_memory import InMemoryNetwork
 
 GENERATION = 7
-PAGE_TOKENS = 4
 OURS = EngineOptions()
 GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=16)
 MAX_TURNS = 10_000
@@ -71,24 +65,26 @@ class StageCluster:
         smaller_steps: Mapping[str, int] = MappingProxyType({}),
         few_pages: Mapping[str, int] = MappingProxyType({}),
         options: EngineOptions = OURS,
+        engines: Mapping[str, str] = MappingProxyType({}),
         network: InMemoryNetwork | None = None,
     ) -> None:
-        config = read_config(checkpoint)
         network = network or InMemoryNetwork()
         self.coordinator = network.join("coordinator")
         self.answers: dict[tuple[int, int], Answer] = {}
         self.statuses: dict[str, StageStatus] = {}
         self.told: dict[tuple[str, int], StageStatus] = {}  # by stage and generation
         self.stages: dict[str, Stage] = {}
-        self.caches: dict[str, KvCache] = {}
+        self.runners: dict[str, StepRunner] = {}
         self.transports: dict[str, Transport] = {"coordinator": self.coordinator}
         for name, (first, end) in layers.items():
             self.transports[name] = network.join(name)
-            self.caches[name] = KvCache(
-                config,
+            self.runners[name] = make_runner(
+                checkpoint,
+                range(first, end),
                 pages=few_pages.get(name, pages),
-                page_tokens=PAGE_TOKENS,
-                device=torch.device("cpu"),
+                max_context_tokens=max_context_tokens,
+                max_batch_tokens=max_batch_tokens,
+                engine=engines.get(name, ENGINE),
             )
             self.stages[name] = Stage(
                 name=name,
@@ -99,21 +95,7 @@ class StageCluster:
                     max_batch_tokens=smaller_steps.get(name, max_batch_tokens),
                     max_context_tokens=max_context_tokens,
                 ),
-                backend=ModelBackend(
-                    ModelRunner(
-                        load_decoder(
-                            checkpoint,
-                            config,
-                            first=first,
-                            end=end,
-                            device=torch.device("cpu"),
-                            progress=lambda _done, _total: None,
-                        ),
-                        self.caches[name],
-                        max_context_tokens=max_context_tokens,
-                    ),
-                    grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
-                ),
+                backend=backend_of(self.runners[name], checkpoint),
                 transport=NeverWaits(self.transports[name]),
                 options=options,
             )

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from changing_stages import CONTEXT_TOKENS, NEXT, STEP_TOKENS, ChangingStages
+from engine_under_test import HEAD_SIZE
 from safetensors.torch import load_file, save_file
 from stage_cluster import GENERATION, GREEDY, PAGE_TOKENS, StageCluster
 
@@ -22,6 +23,7 @@ LAYERS = 8
 SIZES = TinySizes(
     num_layers=LAYERS,
     hidden_size=32,
+    head_size=HEAD_SIZE,
     intermediate_size=64,
     vocab_size=300,
     max_position_embeddings=CONTEXT_TOKENS,

@@ -50,7 +50,7 @@ def holder_of(checkpoint: Path, name: str) -> Path:
         ({"model_type": "mamba"}, "linear_attention"),
         ({"model_type": "bloom"}, "take no attention function from outside"),
         ({"layer_types": ["chunked_attention"] * 6}, "keep something else than keys and values"),
-        ({"quantization_config": {"bits": 4}}, "quantized weights are not supported"),
+        ({"quantization_config": {"quant_method": "awq"}}, "asks for awq weights"),
     ],
 )
 def test_an_architecture_that_cannot_be_run_is_named_with_what_is_in_the_way(

@@ -20,7 +20,7 @@ def assert_as_loaded(facts: ModelFacts, checkpoint: Path) -> None:
     config = read_config(checkpoint)
     layers = config.num_layers
     middle = range(1, layers - 1)
-    ends = config.weights_bytes(0, layers) - sum(config.layer_parameters) * config.dtype.itemsize
+    ends = config.weights_bytes(0, layers) - sum(config.layer_bytes)
     assert facts.num_layers == layers
     assert facts.bytes_per_layer == max(config.weights_bytes(at, at + 1) for at in middle)
     assert facts.embedding_bytes + facts.head_bytes == ends

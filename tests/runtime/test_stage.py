@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from engine_under_test import HEAD_SIZE, PAGE_TOKENS, fill_pages
 from safetensors.torch import load_file, save_file
 from stage_cluster import GENERATION, GREEDY, StageCluster
 
@@ -25,6 +26,7 @@ PATHS = [
 SIZES = TinySizes(
     num_layers=LAYERS,
     hidden_size=32,
+    head_size=HEAD_SIZE,
     intermediate_size=64,
     vocab_size=300,
     max_position_embeddings=128,
@@ -225,7 +227,8 @@ def test_a_release_that_overtakes_the_rows_wins(checkpoint: Path) -> None:
 
 def test_a_full_pool_refuses_one_request_and_serves_the_other(checkpoint: Path) -> None:
     # room for one request of 20 + 16 tokens on 4 layers, not for two
-    cluster = StageCluster(checkpoint, {"a": (0, 4), "c": (4, 8)}, pages=4 * 9 + 4)
+    pages = 4 * -(-36 // PAGE_TOKENS) + 4
+    cluster = StageCluster(checkpoint, {"a": (0, 4), "c": (4, 8)}, pages=pages)
     for request in (1, 2):
         cluster.prompt(request, random_prompt(request, 20), [("a", 0, 4), ("c", 4, 8)])
     cluster.run_until(lambda: any(answer.nacks for answer in cluster.answers.values()))
@@ -414,9 +417,7 @@ def test_a_stage_tells_the_coordinator_its_room_at_once(checkpoint: Path) -> Non
 def test_what_others_left_in_the_pages_changes_no_token(checkpoint: Path) -> None:
     """NaN survives a mask: 0 x NaN is NaN. So pages must not be handed on as they are."""
     cluster = StageCluster(checkpoint, {"solo": (0, LAYERS)})
-    cache = cluster.caches["solo"]
-    cache.key_PSKH.fill_(torch.nan)
-    cache.value_PSKH.fill_(torch.nan)
+    fill_pages(cluster.runners["solo"], torch.nan)
     lengths = {1: 3, 2: 30}  # decoded together, so the shorter one is padded
     for request, length in lengths.items():
         cluster.prompt(request, random_prompt(request, length), [("solo", 0, LAYERS)])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from coordinator_doubles import write_checkpoint
+from engine_under_test import HEAD_SIZE
 from stage_cluster import GREEDY, StageCluster
 from transformers import AutoModelForCausalLM
 
@@ -28,6 +29,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sizes = TinySizes(
         num_layers=LAYERS,
         hidden_size=32,
+        head_size=HEAD_SIZE,
         intermediate_size=64,
         vocab_size=300,
         max_position_embeddings=128,

@@ -202,7 +202,11 @@ def test_layers_outside_the_model_are_refused(tmp_path: Path) -> None:
         ({"model_type": "t5", "is_encoder_decoder": True}, "it is an encoder-decoder"),
         ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type is 'spiral'"),
         ({"rope_parameters": {"rope_type": "llama3"}}, "rope scaling lacks 'factor'"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config is"),
+        ({"quantization_config": {"bits": 4}}, "names no quant_method"),
+        (
+            {"quantization_config": {"quant_method": "awq", "bits": 4}},
+            "asks for awq-4bit weights",
+        ),
         ({"num_hidden_layers": None}, "num_hidden_layers is None"),
         ({"hidden_size": "large"}, "hidden_size is 'large'"),
         ({"num_key_value_heads": 3}, "not a multiple of num_key_value_heads 3"),

@@ -1,0 +1,82 @@
+"""The KV cache of a stage that vLLM computes: a pool of pages, each one layer of one request.
+
+Every attention layer is given the whole pool; the page tables say what is whose.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from runtime.engine.page_memory import page_memory
+from runtime.engine.pages import PageBooks, PageTable
+
+
+class Binds(Protocol):
+    """What keeps keys and values in the pool."""
+
+    def bind(self, pool_B: Tensor, pages: int) -> None: ...
+
+    def unbind(self) -> None: ...
+
+
+class VllmCache:
+    """Pages of `page_bytes` bytes. `most_pages`: that it is expected to become."""
+
+    def __init__(
+        self,
+        models: list[Binds],
+        *,
+        pages: int,
+        page_bytes: int,
+        page_tokens: int,
+        device: torch.device,
+        most_pages: int = 0,
+    ) -> None:
+        self._models = models
+        self._device = device
+        self._given_out: list[int] = []
+        self.books = PageBooks(pages=pages, page_tokens=page_tokens, prepare=self.clear)
+        self._memory = page_memory(
+            pages, (page_bytes,), most=most_pages, dtype=torch.int8, device=device
+        )
+        self._bind()
+
+    @property
+    def pool_PB(self) -> Tensor:
+        """Until the next `resize`: nobody may keep it."""
+        return self._memory.pages_P
+
+    @property
+    def nbytes(self) -> int:
+        return self.pool_PB.nbytes
+
+    @property
+    def claimed_bytes(self) -> int:
+        """Of `nbytes`, at least so much is taken from the system."""
+        return self._memory.claimed_bytes
+
+    def clear(self, pages: list[int]) -> None:
+        """Note pages that are given out anew; `prepare` clears them, once a step."""
+        self._given_out += pages
+
+    def prepare(self) -> None:
+        """Clear what was given out since: kernels read whole pages, and NaN survives a mask."""
+        if self._given_out:
+            given_out_P = torch.tensor(self._given_out, device=self._device)
+            self.pool_PB.index_fill_(0, given_out_P, 0)
+            self._given_out.clear()
+
+    def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
+        """Have `pages` from now on, those in use as they were; see `PageBooks.resize`."""
+        self.prepare()
+        moves = self.books.resize(pages, tables)
+        for model in self._models:
+            model.unbind()
+        self._memory.resize(pages, moves)
+        self._bind()
+
+    def _bind(self) -> None:
+        for model in self._models:
+            model.bind(self.pool_PB.view(-1), len(self.pool_PB))

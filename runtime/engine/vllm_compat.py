@@ -1,0 +1,325 @@
+"""Every name of vLLM that a stage uses: what a new version may move is moved here.
+
+Only `vllm_*.py` import this module, and only in a process of vLLM's own environment. Tried with
+`VERSION`; `tests/runtime/test_vllm_contract.py` names what another version lacks.
+
+Each model of this process believes that it is one rank of a pipeline: `PipelinePlace` stands in for
+vLLM's pipeline group and says which layers a call runs. It is of the whole process, so one thread
+makes models and runs steps.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "0")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("VLLM_CPU_CI_ENV", "1")
+
+import torch
+import vllm.distributed.parallel_state as parallel_state
+import vllm.distributed.utils as distributed_utils
+from safetensors import safe_open
+from torch import Tensor, nn
+from vllm.config import VllmConfig, set_current_vllm_config
+from vllm.engine.arg_utils import EngineArgs
+from vllm.forward_context import set_forward_context
+from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+from vllm.model_executor.model_loader import get_model_loader, register_model_loader
+from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+from vllm.platforms import current_platform
+from vllm.sequence import IntermediateTensors
+from vllm.v1.attention.backend import CommonAttentionMetadata
+from vllm.v1.kv_cache_interface import KVCacheTensor, create_kv_cache_views
+
+VERSION = "0.32.0"
+LOAD_FORMAT = "layer_range"
+
+
+class PipelinePlace:
+    """Stands in for vLLM's pipeline group: which layers run, and which ends of the model."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self.rank_in_group, self.world_size = 0, 1
+        self.layers: range | None = None
+        self.is_first_rank = self.is_last_rank = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._group, name)
+
+    def enter(self, layers: range, *, is_first: bool, is_last: bool) -> None:
+        """Before a model is made, and before each forward."""
+        self.layers, self.is_first_rank, self.is_last_rank = layers, is_first, is_last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightFiles:
+    """The tensors to load, by name, and the file of each.
+
+    `progress` is called with the bytes read so far, and may raise to stop.
+    """
+
+    holders: Mapping[str, Path]
+    progress: Callable[[int], None]
+
+
+_weights: WeightFiles | None = None  # of the model that is being made
+
+
+@register_model_loader(LOAD_FORMAT)
+class LayerRangeLoader(DefaultModelLoader):
+    """Reads the tensors of `WeightFiles`, and no other of the checkpoint."""
+
+    def get_all_weights(self, model_config: Any, model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+        if _weights is None:
+            raise RuntimeError("load_model sets what to read")
+        by_file: dict[Path, list[str]] = {}
+        for name, path in _weights.holders.items():
+            by_file.setdefault(path, []).append(name)
+        done_bytes = 0
+        for path, names in sorted(by_file.items()):
+            with safe_open(path, framework="pt") as file:
+                for name in names:
+                    tensor = file.get_tensor(name)
+                    done_bytes += tensor.nbytes
+                    yield name, tensor
+                    _weights.progress(done_bytes)
+
+
+def make_config(
+    folder: Path,
+    *,
+    dtype: str,
+    page_tokens: int,
+    max_context_tokens: int,
+    max_batch_tokens: int,
+) -> VllmConfig:
+    """How vLLM runs the checkpoint at `folder`. Raises ValueError for what vLLM cannot run."""
+    config = EngineArgs(
+        model=str(folder),
+        dtype=dtype,
+        model_impl="vllm",
+        load_format=LOAD_FORMAT,
+        block_size=page_tokens,
+        max_model_len=max_context_tokens,
+        max_num_batched_tokens=max(max_batch_tokens, max_context_tokens),
+        max_num_seqs=max_batch_tokens,
+        enforce_eager=True,
+        enable_prefix_caching=False,
+        skip_tokenizer_init=True,
+        trust_remote_code=False,
+    ).create_engine_config()
+    # otherwise layers with experts are taken in the order of the first step, whichever run later
+    config.compilation_config.fast_moe_cold_start = False
+    return config
+
+
+def device_of(config: VllmConfig) -> torch.device:
+    return torch.device(config.device_config.device)
+
+
+def pipeline_place(config: VllmConfig) -> PipelinePlace:
+    """The process's place in its pipeline; the first call starts vLLM's process groups."""
+    if isinstance(parallel_state._PP, PipelinePlace):
+        return parallel_state._PP
+    if current_platform.is_cpu():  # vLLM empties an accelerator's cache without asking for one
+        from vllm.v1.worker.cpu_model_runner import _set_torch_accelerator_to_noop
+
+        _set_torch_accelerator_to_noop()
+    meeting = Path(tempfile.mkdtemp(prefix="vllm-stage-")) / "group"
+    with set_current_vllm_config(config):
+        parallel_state.init_distributed_environment(
+            1, 0, f"file://{meeting}", 0, current_platform.dist_backend
+        )
+        parallel_state.initialize_model_parallel(1, 1)
+    place = PipelinePlace(parallel_state._PP)
+    parallel_state._PP = place
+    whole = distributed_utils.get_pp_indices
+
+    def get_pp_indices(num_layers: int, rank: int, size: int) -> tuple[int, int]:
+        if place.layers is None:
+            first, end = whole(num_layers, rank, size)
+            return first, end
+        return place.layers.start, place.layers.stop
+
+    distributed_utils.get_pp_indices = get_pp_indices
+    return place
+
+
+def load_model(config: VllmConfig, weights: WeightFiles) -> nn.Module:
+    """The model with the layers of the process's place; vLLM packs quantised weights."""
+    global _weights
+    _weights = weights
+    try:
+        with set_current_vllm_config(config):
+            loader = get_model_loader(config.load_config)
+            model: nn.Module = loader.load_model(
+                vllm_config=config, model_config=config.model_config
+            )
+        return model
+    finally:
+        _weights = None
+
+
+def carried_between_stages(model: nn.Module, config: VllmConfig) -> set[str]:
+    """The names of the tensors that the model hands from one rank of a pipeline to the next."""
+    make = getattr(model, "make_empty_intermediate_tensors", None)
+    if make is None:
+        return set()
+    return set(make(1, config.model_config.dtype, device_of(config)).tensors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionLayer:
+    """A module with a KV cache, by its name in the model."""
+
+    name: str
+    module: Any
+    spec: Any
+
+    @property
+    def page_bytes(self) -> int:
+        return int(self.spec.page_size_bytes)
+
+    @property
+    def page_tokens(self) -> int:
+        return int(self.spec.block_size)
+
+    @property
+    def backend_name(self) -> str:
+        return str(self.module.get_attn_backend().get_name())
+
+    @property
+    def kind(self) -> object:
+        """Layers of one kind share their metadata but for the pages."""
+        return self.module.get_attn_backend().full_cls_name(), self.spec
+
+
+def attention_layers(config: VllmConfig) -> list[AttentionLayer]:
+    """Of the models that were made with `config`."""
+    found = []
+    for name, module in config.compilation_config.static_forward_context.items():
+        if isinstance(module, AttentionLayerBase):
+            spec = module.get_kv_cache_spec(config)
+            if spec is not None:
+                found.append(AttentionLayer(name=name, module=module, spec=spec))
+    return found
+
+
+def bind_pool(layers: list[AttentionLayer], config: VllmConfig, pool_B: Tensor, pages: int) -> None:
+    """Give each layer the whole pool of `pages` pages, bytes [B], as its KV cache."""
+    if config.cache_config.kv_cache_layout is None:
+        layouts = layers[0].module.get_attn_backend().supported_kv_cache_layouts()
+        config.cache_config.kv_cache_layout = layouts[0].name if layouts else "LBNHC"
+    layout = config.cache_config.get_resolved_kv_cache_layout()
+    for layer in layers:
+        placed = KVCacheTensor(
+            size=pool_B.numel(),
+            layers=[layer.name],
+            layer_stride=layer.page_bytes,
+            block_stride=layer.page_bytes,
+        )
+        layer.module.bind_kv_cache(
+            create_kv_cache_views(pool_B, layer.spec, pages, layout, placed)[0]
+        )
+
+
+def unbind_pool(layers: list[AttentionLayer]) -> None:
+    """Let go of the pool, whose memory is given back once nobody has it."""
+    for layer in layers:
+        layer.module.bind_kv_cache(torch.empty(0))
+
+
+def metadata_builder(layers: list[AttentionLayer], config: VllmConfig) -> Any:
+    """Makes the metadata of `layers`, which are of one kind."""
+    make = layers[0].module.get_attn_backend().get_builder_cls()
+    with set_current_vllm_config(config):
+        return make(layers[0].spec, [layer.name for layer in layers], config, device_of(config))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaggedBatch:
+    """Rows of requests, one after another. `counts`: rows of each, int32 on the CPU; `ends`: tokens
+    of each so far, these rows included."""
+
+    counts: Tensor
+    ends: Tensor
+    positions: Tensor
+
+    def common(self, table_RW: Tensor, slots_T: Tensor) -> CommonAttentionMetadata:
+        """For one layer, whose pages are `table_RW` and whose rows are written to `slots_T`."""
+        device = table_RW.device
+        starts = torch.zeros(len(self.counts) + 1, dtype=torch.int32)
+        torch.cumsum(self.counts, 0, out=starts[1:])
+        return CommonAttentionMetadata(
+            query_start_loc=starts.to(device),
+            query_start_loc_cpu=starts,
+            seq_lens=self.ends.to(device),
+            seq_lens_cpu_upper_bound=self.ends,
+            num_reqs=len(self.counts),
+            num_actual_tokens=int(starts[-1]),
+            max_query_len=int(self.counts.max()),
+            max_seq_len=int(self.ends.max()),
+            block_table_tensor=table_RW,
+            slot_mapping=slots_T,
+            positions=self.positions,
+            is_prefilling=self.counts > 1,
+            causal=True,
+        )
+
+
+def build_metadata(builder: Any, common: CommonAttentionMetadata) -> Any:
+    return builder.build(0, common)
+
+
+def with_pages(
+    builder: Any, common: CommonAttentionMetadata, built: Any, table_RW: Tensor, slots_T: Tensor
+) -> Any:
+    """`built` for another layer of the same kind, which has pages of its own."""
+    if builder.supports_update_block_table:
+        return builder.update_block_table(built, table_RW, slots_T)
+    if {"block_table", "slot_mapping"} <= {field.name for field in fields(built)}:
+        return replace(built, block_table=table_RW, slot_mapping=slots_T)
+    # metadata within metadata, as of MLA
+    return builder.build(0, common.replace(block_table_tensor=table_RW, slot_mapping=slots_T))
+
+
+def forward_context(
+    config: VllmConfig,
+    *,
+    n_tokens: int,
+    metadata: dict[str, Any] | None = None,
+    slots: dict[str, Tensor] | None = None,
+) -> AbstractContextManager[None]:
+    """Around a forward of `n_tokens` rows; without metadata attention answers zeros."""
+    context: AbstractContextManager[None] = set_forward_context(
+        metadata, config, num_tokens=n_tokens, slot_mapping=slots
+    )
+    return context
+
+
+def stage_tensors(hidden_RD: Tensor) -> IntermediateTensors:
+    """What a model takes from the rank before it; the residual is in the rows already.
+
+    A model may write to what it gets.
+    """
+    return IntermediateTensors(
+        {"hidden_states": hidden_RD.clone(), "residual": torch.zeros_like(hidden_RD)}
+    )
+
+
+def kernel_names(model: nn.Module) -> set[str]:
+    """What computes the products of quantised layers, by class."""
+    names = set()
+    for module in model.modules():
+        method = getattr(module, "scheme", None) or getattr(module, "quant_method", None)
+        if method is not None:
+            kernel = getattr(method, "kernel", None) or getattr(method, "fp8_linear", None)
+            names.add(type(kernel or method).__name__)
+    return names

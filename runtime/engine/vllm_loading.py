@@ -1,0 +1,192 @@
+"""Makes the backend of a launch with vLLM's model code, in a process of vLLM's own environment."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from runtime.checkpoints.decoder_sizes import DecoderSizes
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.fetching import Tell
+from runtime.checkpoints.layer_names import is_wanted
+from runtime.checkpoints.model_facts import read_sizes
+from runtime.checkpoints.safetensors_header import read_entries
+from runtime.checkpoints.tensor_holders import tensor_holders
+from runtime.engine import vllm_compat as compat
+from runtime.engine.backend import CannotRun, Opened
+from runtime.engine.fitting import checked_plan, fit, source_of_weights
+from runtime.engine.grammar import Grammars
+from runtime.engine.kv_cache import page_bytes
+from runtime.engine.limits import EngineLimits
+from runtime.engine.memory import BudgetTooSmall, pages_in_free_memory
+from runtime.engine.model_backend import ModelBackend
+from runtime.engine.step_runner import RunnerShape
+from runtime.engine.vllm_cache import VllmCache
+from runtime.engine.vllm_model import VllmModel
+from runtime.engine.vllm_runner import VllmRunner
+from runtime.models.free_memory import free_bytes
+from runtime.models.model_config import DTYPES
+from runtime.protocol.stage_pipe import StageLaunch
+
+_PAGE_MULTIPLE = 16
+Progress = Callable[[int, int], None]
+
+
+def open_vllm(
+    launch: StageLaunch, *, progress: Progress, tell_fetch: Tell = lambda _: None
+) -> Opened:
+    """The layers of the assignment's checkpoint, in memory.
+
+    `progress` gets bytes read so far and in all, and may raise to stop; `tell_fetch` how far a
+    fetch is. Raises CannotRun and OSError for what the person who deployed can repair.
+    """
+    torch.set_num_threads(launch.threads)
+    try:
+        return _open(launch, progress, tell_fetch)
+    except (CheckpointError, BudgetTooSmall) as error:
+        raise CannotRun(str(error)) from error
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise CannotRun(f"out of memory ({error}); lower the node's memory budget") from error
+
+
+def _open(launch: StageLaunch, progress: Progress, tell_fetch: Tell) -> Opened:
+    assignment = launch.assignment
+    layers = range(assignment.first, assignment.end)
+    if assignment.tensor_parallel > 1:
+        raise CannotRun(
+            f"{assignment.tensor_parallel} ranks are asked for; with vLLM a stage has one: deploy "
+            "without tensor parallelism, or with the engine helix"
+        )
+    source = source_of_weights(launch, tell_fetch)
+    sizes = read_sizes(source.folder)
+    checked_plan(assignment, sizes)
+    limits, pages = fit(sizes, assignment, memory_budget_bytes=launch.memory_budget_bytes)
+    read_bytes = sizes.weights_bytes(layers.start, layers.stop)
+    progress = source.fetch(
+        lambda names: wanted_names(names, sizes, layers), read_bytes=read_bytes, progress=progress
+    )
+    opened = open_layers(
+        source.folder, sizes, layers, limits=limits, progress=progress, dtype=sizes.dtype_name
+    )
+    free = free_bytes(opened.model.device)
+    pages = min(pages, pages_in_free_memory(sizes, limits, free_bytes=free, ranges=[layers]))
+    one_page = page_bytes(sizes, page_tokens=limits.page_tokens)
+    runner = opened.runner(pages=pages, most_pages=launch.memory_budget_bytes // one_page)
+    return Opened(
+        backend=ModelBackend(runner, grammars=Grammars(source.folder, vocab_size=sizes.vocab_size)),
+        limits=limits,
+        device=f"{opened.model.device} by vLLM {compat.VERSION} "
+        f"({', '.join(sorted(opened.model.attention_backends))})",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmLayers:
+    """Layers in memory, before they have a KV cache. `read_bytes` came from the checkpoint."""
+
+    model: VllmModel
+    sizes: DecoderSizes
+    dtype: torch.dtype
+    read_bytes: int
+
+    def runner(self, *, pages: int, most_pages: int = 0) -> VllmRunner:
+        """Runs the layers with a cache of `pages` pages."""
+        model, sizes = self.model, self.sizes
+        cache = VllmCache(
+            [model],
+            pages=pages,
+            page_bytes=model.page_bytes,
+            page_tokens=model.page_tokens,
+            device=model.device,
+            most_pages=most_pages,
+        )
+        shape = RunnerShape(
+            num_layers=sizes.num_layers,
+            hidden_size=sizes.hidden_size,
+            vocab_size=sizes.vocab_size,
+            dtype=self.dtype,
+        )
+        return VllmRunner(model, cache, shape=shape, weights_bytes=self.read_bytes)
+
+
+def open_layers(
+    checkpoint: Path,
+    sizes: DecoderSizes,
+    layers: range,
+    *,
+    limits: EngineLimits,
+    progress: Progress,
+    dtype: str,
+) -> VllmLayers:
+    """Read `layers` of a folder in safetensors, computed in `dtype`. Raises CheckpointError, and
+    CannotRun for what vLLM cannot run as a stage."""
+    if limits.page_tokens % _PAGE_MULTIPLE:
+        raise CannotRun(
+            f"pages of {limits.page_tokens} tokens; vLLM needs a multiple of {_PAGE_MULTIPLE}: "
+            "deploy with pages of 16 tokens"
+        )
+    _, holders = tensor_holders(checkpoint)
+    wanted = wanted_names(holders, sizes, layers)
+    files = {name: holders[name] for name in sorted(wanted)}
+    entries = {
+        name: entry
+        for file in set(files.values())
+        for name, entry in read_entries(file).items()
+        if name in files
+    }
+    if lacking := files.keys() - entries.keys():
+        raise CheckpointError(
+            f"{files[min(lacking)]} lacks tensor {min(lacking)[:80]!r}; download the checkpoint "
+            "again"
+        )
+    total_bytes = sum(entry.nbytes for entry in entries.values())
+    progress(0, total_bytes)
+    try:
+        config = compat.make_config(
+            checkpoint,
+            dtype=dtype,
+            page_tokens=limits.page_tokens,
+            max_context_tokens=limits.max_context_tokens,
+            max_batch_tokens=limits.max_batch_tokens,
+        )
+        weights = compat.WeightFiles(
+            holders=files, progress=lambda done_bytes: progress(done_bytes, total_bytes)
+        )
+        model = VllmModel(config, weights, layers=layers, num_layers=sizes.num_layers)
+    except (ValueError, NotImplementedError, AssertionError, RuntimeError) as error:
+        # vLLM raises these for models, types and quantisations that it cannot run here
+        raise CannotRun(
+            f"vLLM {compat.VERSION} cannot run layers [{layers.start}, {layers.stop}) of "
+            f"{checkpoint}: {_first_line(error)}"
+        ) from error
+    if model.page_tokens != limits.page_tokens:
+        raise CannotRun(
+            f"vLLM keeps the KV cache of this model in pages of {model.page_tokens} tokens, the "
+            f"plan in pages of {limits.page_tokens}: deploy with pages of {model.page_tokens} "
+            "tokens"
+        )
+    expected = page_bytes(sizes, page_tokens=limits.page_tokens)
+    if model.page_bytes != expected:
+        raise CannotRun(
+            f"a page of vLLM's KV cache has {model.page_bytes} bytes, {expected} were planned for; "
+            "run the model with the engine helix"
+        )
+    return VllmLayers(model=model, sizes=sizes, dtype=DTYPES[dtype], read_bytes=total_bytes)
+
+
+def wanted_names(names: Collection[str], sizes: DecoderSizes, layers: range) -> set[str]:
+    """Of the tensors `names` those that a stage with `layers` reads."""
+    return {
+        name
+        for name in names
+        if is_wanted(name, layers, num_layers=sizes.num_layers, is_tied=sizes.tie_word_embeddings)
+    }
+
+
+def _first_line(error: BaseException) -> str:
+    """The line of the first cause that says something."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

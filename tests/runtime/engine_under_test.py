@@ -1,0 +1,95 @@
+"""The engine that tests of stages run: HelixWeb's own, or vLLM's model code.
+
+`HELIX_TEST_ENGINE=vllm` chooses vLLM; pytest then runs in vLLM's environment (`make test-vllm`).
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from runtime.engine.backend import Opened
+from runtime.engine.grammar import Grammars
+from runtime.engine.kv_cache import KvCache
+from runtime.engine.limits import EngineLimits
+from runtime.engine.loading import open_model
+from runtime.engine.model_backend import ModelBackend
+from runtime.engine.model_runner import ModelRunner
+from runtime.engine.step_runner import StepRunner
+from runtime.models.config import read_config
+from runtime.models.weights import load_decoder
+from runtime.protocol.stage_pipe import StageLaunch
+
+ENGINE = os.environ.get("HELIX_TEST_ENGINE", "helix")
+IS_VLLM = ENGINE == "vllm"
+# vLLM's attention has neither shorter pages nor smaller heads
+PAGE_TOKENS = 16 if IS_VLLM else 4
+HEAD_SIZE = 32 if IS_VLLM else None
+
+own_engine_only = pytest.mark.skipif(IS_VLLM, reason="of HelixWeb's own engine")
+
+
+def no_progress(_done: int, _total: int) -> None:
+    """What loads gets this where nobody looks."""
+
+
+def make_runner(
+    checkpoint: Path,
+    layers: range,
+    *,
+    pages: int,
+    max_context_tokens: int,
+    max_batch_tokens: int = 16,
+    engine: str = ENGINE,
+) -> StepRunner:
+    """Runs `layers` of the checkpoint with a cache of `pages` pages."""
+    if engine == "vllm":
+        from runtime.checkpoints.model_facts import read_sizes
+        from runtime.engine.vllm_loading import open_layers
+
+        sizes = read_sizes(checkpoint)
+        limits = EngineLimits(
+            page_tokens=PAGE_TOKENS,
+            max_batch_tokens=max_batch_tokens,
+            max_context_tokens=max_context_tokens,
+        )
+        opened = open_layers(
+            checkpoint, sizes, layers, limits=limits, progress=no_progress, dtype=sizes.dtype_name
+        )
+        return opened.runner(pages=pages)
+    config, cpu = read_config(checkpoint), torch.device("cpu")
+    decoder = load_decoder(
+        checkpoint,
+        config,
+        first=layers.start,
+        end=layers.stop,
+        device=cpu,
+        progress=no_progress,
+    )
+    cache = KvCache(config, pages=pages, page_tokens=PAGE_TOKENS, device=cpu)
+    return ModelRunner(decoder, cache, max_context_tokens=max_context_tokens)
+
+
+def backend_of(runner: StepRunner, checkpoint: Path) -> ModelBackend:
+    """Samples behind the rows of `runner`."""
+    return ModelBackend(runner, grammars=Grammars(checkpoint, vocab_size=runner.shape.vocab_size))
+
+
+def open_launch(launch: StageLaunch) -> Opened:
+    """As the process of a stage opens it."""
+    if IS_VLLM:
+        from runtime.engine.vllm_loading import open_vllm
+
+        return open_vllm(launch, progress=no_progress)
+    return open_model(launch, progress=no_progress, on_lost=lambda message: None)
+
+
+def fill_pages(runner: StepRunner, value: float) -> None:
+    """What requests before left in every page."""
+    cache = runner.cache
+    if isinstance(cache, KvCache):
+        cache.key_PSKH.fill_(value)
+        cache.value_PSKH.fill_(value)
+    else:
+        cache.pool_PB.view(runner.shape.dtype).fill_(value)  # type: ignore[attr-defined]
