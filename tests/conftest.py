@@ -22,7 +22,7 @@ os.environ.setdefault("HELIX_CPU_PRODUCTS", "reproducible")
 
 ROOT = Path(__file__).parents[1]
 _BUILT_DOCS = {ROOT / "docs" / "_build", ROOT / "docs" / "generated"}  # a test builds the site
-_TOOLS_OWN = {".git", ".venv", ".hypothesis", "__pycache__"} | {
+_TOOLS_OWN = {".git", ".venv", ".venv-vllm", ".hypothesis", "__pycache__"} | {
     f".{tool}_cache" for tool in ("import_linter", "mypy", "pytest", "ruff")
 }
 _before = pytest.StashKey[dict[str, tuple[int, int]]]()

@@ -7,12 +7,15 @@ Every option of `python -m runtime agent` may follow.
 
 import argparse
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runtime.agent import main as agent
 from runtime.agent import service
+from runtime.agent.gpus import find_gpus
+from runtime.agent.vllm_environment import SYSTEM_DIR, VERSION, install, user_dir
 from runtime.command_numbers import SIZE_HELP, size_bytes
 from runtime.protocol.join_tokens import TOKEN_HELP
 from runtime.protocol.trust import CA_HELP, ca_file
@@ -23,6 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until told to stop; returns the exit status (2: it was started wrongly)."""
     known, rest = _parser().parse_known_args(argv)
     exit_when_a_thread_fails()
+    if known.command == "install-engine":
+        return _install_engine(rest)
     if known.service:
         return _run_as_service(known, rest, environ=os.environ)
     return agent.main(agent_options(known, rest, environ=os.environ))
@@ -55,6 +60,20 @@ def _run_as_service(
     except service.ServiceRefused as refused:
         sys.stderr.write(f"helix-agent: {refused}\n")
         return 2
+    return 0
+
+
+def _install_engine(pip_arguments: Sequence[str]) -> int:
+    folder = SYSTEM_DIR if service.is_root() else user_dir(os.environ)
+    try:
+        install(folder, has_gpu=bool(find_gpus(os.environ)), arguments=pip_arguments)
+    except (subprocess.CalledProcessError, OSError) as error:
+        sys.stderr.write(
+            f"helix-agent: vLLM is not installed: {error}; what pip says is above. Run the same "
+            "again, or make an environment by hand and give it to the agent by --engine-python\n"
+        )
+        return 2
+    sys.stdout.write(f"vLLM {VERSION} is installed at {folder}; restart this machine's agents\n")
     return 0
 
 
@@ -117,6 +136,12 @@ def _parser() -> argparse.ArgumentParser:
         help=f"what a stage may use of memory, in {SIZE_HELP} (default: 90 %% of each GPU, without "
         "GPUs half of main memory)",
     )
+    engine = commands.add_parser(
+        "install-engine",
+        help="install vLLM for the stages of this machine",
+        epilog="Options of `pip install` may follow, such as --extra-index-url.",
+    )
+    engine.add_argument("engine", choices=("vllm",), help="the engine to install")
     return parser
 
 

@@ -38,6 +38,7 @@ from runtime.agent.joining import Applicant, JoinRefused, join
 from runtime.agent.machine import at_end_of_stdin, is_one_node, node_agents, run_agents
 from runtime.agent.node_log import NodeLog, NodeLogHandler
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
+from runtime.agent.vllm_environment import find_python
 from runtime.agent.weight_server import WeightServer
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.command_numbers import (
@@ -55,6 +56,7 @@ from runtime.protocol.addresses import ADVERTISE_HELP, DATA_HOST_HELP, advertise
 from runtime.protocol.control import AgentIdentity, Role
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.emulation import EmulationRefused, read_emulation
+from runtime.protocol.engines import Engine, EngineSettings
 from runtime.protocol.join_tokens import TOKEN_HELP, given_token
 from runtime.protocol.logs import UnknownFormat, begin_logging
 from runtime.protocol.reach import weights_endpoint
@@ -214,6 +216,11 @@ async def _run(
                 gpu_budgets_bytes=gpu_budgets,
                 leave_within_s=options.shutdown_grace_s,
                 weights=weights,
+                engine=EngineSettings(
+                    engine=options.engine,
+                    python=find_python(options.engine_python),
+                    has_gpu=bool(gpus),
+                ),
             ),
             instance_settings=InstanceSettings(
                 host=host,
@@ -363,6 +370,22 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="most that these weights may take, as for --memory; the least recently used are "
         "deleted (default: 95 %% of the disk)",
+    )
+    add(
+        "--engine",
+        type=Engine,
+        choices=tuple(Engine),
+        default=Engine.AUTO,
+        help="what computes layers: vllm (see `helix-agent install-engine`), helix, or auto: vLLM "
+        "for quantised weights, families that are not our own, and GPUs, if it is installed "
+        "(default %(default)s)",
+    )
+    add(
+        "--engine-python",
+        type=Path,
+        metavar="PYTHON",
+        help="the Python of an environment with vLLM (default: what `helix-agent install-engine "
+        "vllm` made)",
     )
     add(
         "--vllm-command",

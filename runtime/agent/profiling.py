@@ -22,6 +22,7 @@ from runtime.agent.reconcile import LocalState
 from runtime.agent.supervisor import StageSettings
 from runtime.instances.health import Condition
 from runtime.protocol.control import AgentIdentity
+from runtime.protocol.engines import AUTOMATIC, EngineSettings
 from runtime.protocol.instance_orders import ObservedInstance
 from runtime.protocol.phases import Phase
 from runtime.protocol.profiling import (
@@ -72,6 +73,7 @@ class ProfilingSettings:
     threads: int
     emulated: bool = False
     weights: WeightAccess | None = None
+    engine: EngineSettings = AUTOMATIC
 
 
 def profiling_settings(announcement: AgentIdentity, stage: StageSettings) -> ProfilingSettings:
@@ -83,6 +85,7 @@ def profiling_settings(announcement: AgentIdentity, stage: StageSettings) -> Pro
         threads=stage.threads,
         emulated=announcement.hardware.emulated,
         weights=stage.weights,
+        engine=stage.engine,
     )
 
 
@@ -208,6 +211,7 @@ class Profiling:
             relative_speed=self._settings.relative_speed,
             threads=self._settings.threads,
             weights=self._settings.weights,
+            engine=self._settings.engine,
         )
         answer, left_with = launch.to_line(), self._traffic()
         while True:

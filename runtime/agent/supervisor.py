@@ -22,6 +22,7 @@ from runtime.agent.stage_events import after_event
 from runtime.agent.stage_log import StageLog
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.data_security import DataSecurity
+from runtime.protocol.engines import AUTOMATIC, EngineSettings
 from runtime.protocol.phases import Phase
 from runtime.protocol.stage_pipe import (
     LEAVE_WITHIN_S,
@@ -59,6 +60,7 @@ class StageSettings:
     gpu_budgets_bytes: tuple[int, ...] = ()
     leave_within_s: float = LEAVE_WITHIN_S
     weights: WeightAccess | None = None
+    engine: EngineSettings = AUTOMATIC
 
     def budget_bytes(self, *, ranks: int) -> int:
         """For all ranks of a stage; each gets an equal part.
@@ -236,6 +238,7 @@ class Supervisor:
             data_security=settings.data_security,
             leave_within_s=settings.leave_within_s,
             weights=settings.weights,
+            engine=settings.engine,
         )
         if process.stdin is None:
             raise RuntimeError("the stage was started without a pipe to its stdin")

@@ -77,6 +77,10 @@ class Backend(Protocol):
     def emulated(self) -> bool:
         """Whether it only takes the time that a model would."""
 
+    @property
+    def engine(self) -> str:
+        """What computes the layers, and why, in words for people."""
+
     def is_ready(self, sequence: Sequence) -> bool:
         """Whether rows of the request can be part of a step now; if not, they can be soon: asking
         has what they need made, beside the steps."""

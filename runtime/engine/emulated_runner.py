@@ -80,6 +80,10 @@ class EmulatedRunner:
     def emulated(self) -> bool:
         return True
 
+    @property
+    def engine(self) -> str:
+        return "emulated"
+
     def is_ready(self, sequence: Sequence) -> bool:
         return True
 

@@ -2,11 +2,11 @@
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.checkpoints.fetching import Tell
+from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import fit_step, kv_pages, stage_memory
 from runtime.engine.weight_peers import peers_of
-from runtime.models.weight_source import WeightSource
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.engine_options import PromptRule
 from runtime.protocol.stage_pipe import StageLaunch
@@ -55,3 +55,8 @@ def checked_plan(assignment: StageAssignment, sizes: DecoderSizes) -> None:
             f"max_context_tokens is {assignment.max_context_tokens}, {assignment.checkpoint} "
             f"knows {sizes.max_position_embeddings} positions; deploy with a shorter context"
         )
+
+
+def told_engine(engine: str, reason: str) -> str:
+    """What a node's page says of the engine of its stage."""
+    return f"{engine}: {reason}" if reason else engine

@@ -7,8 +7,9 @@ from functools import partial
 import torch
 
 from runtime.checkpoints.fetching import Tell
+from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun, Opened
-from runtime.engine.fitting import checked_plan, fit, source_of_weights
+from runtime.engine.fitting import checked_plan, fit, source_of_weights, told_engine
 from runtime.engine.follower import StageShare
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import KvCache, page_bytes
@@ -28,7 +29,6 @@ from runtime.models.linear import VARIABLE as PRODUCTS_VARIABLE
 from runtime.models.linear import UnknownProducts, cpu_products
 from runtime.models.ranks import ALONE
 from runtime.models.sharding import Shard, shard_config
-from runtime.models.weight_source import WeightSource
 from runtime.models.weights import load_compact, load_decoder, wanted_tensors
 from runtime.protocol.stage_pipe import StageLaunch
 
@@ -41,13 +41,14 @@ def open_model(
     progress: Callable[[int, int], None],
     on_lost: Callable[[str], None],
     tell_fetch: Tell = lambda _: None,
+    reason: str = "",
 ) -> Opened:
     """The layers of the assignment's checkpoint, in memory.
 
     `progress` gets bytes read so far and in all, and may raise to stop; `tell_fetch` how far a
-    fetch is, now and when layers are added. `on_lost` is told, from a
-    thread, when a rank of the stage died: see `RankGroup.open`. Raises CannotRun and OSError for
-    what the person who deployed can mend.
+    fetch is, now and when layers are added; `reason` why this engine was chosen. `on_lost` is
+    called, from a thread, when a rank of the stage died: see `RankGroup.open`. Raises CannotRun and
+    OSError for what the person who deployed can repair.
     """
     torch.set_num_threads(launch.threads)
     try:
@@ -55,8 +56,8 @@ def open_model(
         if not torch.cuda.is_available():
             logger.info("products on the CPU: %s (%s changes it)", products, PRODUCTS_VARIABLE)
         if launch.assignment.tensor_parallel == 1:
-            return _open_alone(launch, progress, tell_fetch)
-        return _open_shared(launch, progress, on_lost, tell_fetch)
+            return _open_alone(launch, progress, tell_fetch, reason)
+        return _open_shared(launch, progress, on_lost, tell_fetch, reason)
     except (CheckpointError, BudgetTooSmall, RankLost, UnknownProducts) as error:
         raise CannotRun(str(error)) from error
     except (MemoryError, torch.OutOfMemoryError) as error:
@@ -64,7 +65,7 @@ def open_model(
 
 
 def _open_alone(
-    launch: StageLaunch, progress: Callable[[int, int], None], tell_fetch: Tell
+    launch: StageLaunch, progress: Callable[[int, int], None], tell_fetch: Tell, reason: str
 ) -> Opened:
     assignment = launch.assignment
     layers = range(assignment.first, assignment.end)
@@ -104,7 +105,11 @@ def _open_alone(
             memory_budget_bytes=launch.memory_budget_bytes,
         )
     return Opened(
-        backend=ModelBackend(runner, grammars=Grammars(checkpoint, vocab_size=config.vocab_size)),
+        backend=ModelBackend(
+            runner,
+            grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
+            engine=told_engine(f"helix on {device}", reason),
+        ),
         limits=limits,
         device=str(device),
         holdings=holdings,
@@ -142,6 +147,7 @@ def _open_shared(
     progress: Callable[[int, int], None],
     on_lost: Callable[[str], None],
     tell_fetch: Tell,
+    reason: str,
 ) -> Opened:
     """By several ranks, each with its share of the budget; what one rank holds, each does."""
     assignment = launch.assignment
@@ -201,6 +207,7 @@ def _open_shared(
         backend=ModelBackend(
             runner,
             grammars=Grammars(source.folder, vocab_size=config.vocab_size),
+            engine=told_engine(f"helix, {ranks} ranks", reason),
         ),
         limits=limits,
         device=f"{ranks} {'GPUs' if has_gpu else 'processes'}",

@@ -21,6 +21,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from runtime.engine.backend import CannotRun, Opened
+from runtime.engine.choosing import choose_for, go_on_in, handed_on_line, stdout_for_events
 from runtime.engine.core_use import core_reader, delay_reader
 from runtime.engine.departure import Departure
 from runtime.engine.emulated_links import EmulatedLinks
@@ -33,6 +34,7 @@ from runtime.engine.shared_cores import SharedCores, may_share_cores
 from runtime.engine.stage import Stage
 from runtime.protocol.control import PeerAddress, StageAssignment
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
+from runtime.protocol.engines import Engine
 from runtime.protocol.measure_order import MeasureOrder
 from runtime.protocol.stage_pipe import (
     FailedEvent,
@@ -44,6 +46,7 @@ from runtime.protocol.stage_pipe import (
     parse_launch,
     parse_order,
 )
+from runtime.protocol.weight_fetch import WeightFetch
 from runtime.transport.base import Transport
 from runtime.transport.keys import KeyFileError, KeyPair
 from runtime.transport.measuring import MeasuringLimits
@@ -67,6 +70,8 @@ def main(argv: list[str]) -> int:
         metavar="FILE.json",
         help="run no model: take as long as the node described there would (engine/emulation.py)",
     )
+    parser.add_argument("--launch-fd", type=int, help=argparse.SUPPRESS)  # see engine/choosing.py
+    parser.add_argument("--chosen-because", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     logging.basicConfig(
         stream=sys.stderr,
@@ -80,11 +85,19 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: leave.set())
     # unbuffered: a thread that waits in a buffered read would hold a lock the exit needs
     stdin = io.FileIO(sys.stdin.fileno(), closefd=False)
-    events = EventWriter(sys.stdout.buffer, on_broken=stop.set)
+    is_vllm = arguments.launch_fd is not None
+    stdout = os.fdopen(stdout_for_events(), "wb") if is_vllm else sys.stdout.buffer
+    events = EventWriter(stdout, on_broken=stop.set)
     try:
-        line = stdin.readline()
+        line = handed_on_line(arguments.launch_fd) if is_vllm else stdin.readline()
         if not line:
             return 0  # told to stop before it was told what to run
+        reason = arguments.chosen_because
+        if not is_vllm and arguments.emulate is None:
+            try:
+                reason = _choose_engine(line)
+            except CannotRun as error:
+                return _fail(events, str(error))
         orders = Orders()
         threading.Thread(
             target=_hear, args=(stdin, orders, stop), name="orders", daemon=True
@@ -96,9 +109,26 @@ def main(argv: list[str]) -> int:
             shall_leave=leave.is_set,
             orders=orders,
             emulate=arguments.emulate,
+            is_vllm=is_vllm,
+            reason=reason,
         )
     finally:
         events.close()
+
+
+def _choose_engine(line: bytes) -> str:
+    """Why HelixWeb's own engine computes the stage; goes on elsewhere if it does not.
+
+    Raises CannotRun.
+    """
+    try:
+        launch = parse_launch(line)
+    except ValidationError:
+        return ""  # `run_stage` says what is wrong
+    choice = choose_for(launch.assignment.checkpoint, launch.engine, launch.weights)
+    if choice.engine is Engine.VLLM:
+        go_on_in(launch.engine.python, "stage", line, choice.reason)
+    return choice.reason
 
 
 class Orders:
@@ -144,12 +174,14 @@ def run_stage(
     orders: Orders,
     shall_leave: Callable[[], bool] = lambda: False,
     emulate: Path | None = None,
+    is_vllm: bool = False,
+    reason: str = "",
 ) -> int:
     """Run what the launch line says until `stop`; what prevents it is told in one event.
 
     `shall_leave`: whether it is to end as soon as its requests go on elsewhere. `orders`: what
     else shall run beside. `emulate`: a file that describes the node to act as, instead of running
-    a model.
+    a model. `is_vllm`: this is vLLM's environment. `reason`: why its engine computes the stage.
     """
     try:
         emulation = None if emulate is None else read_emulation(emulate)
@@ -160,6 +192,8 @@ def run_stage(
             orders=orders,
             shall_leave=shall_leave,
             emulation=emulation,
+            is_vllm=is_vllm,
+            reason=reason,
         )
     except _Stopped:
         return 0
@@ -190,6 +224,8 @@ def serve(
     orders: Orders,
     shall_leave: Callable[[], bool],
     emulation: Emulation | None,
+    is_vllm: bool,
+    reason: str,
 ) -> None:
     """Load, report ready, and run the stage until `stop`, or until it has left.
 
@@ -199,7 +235,9 @@ def serve(
     assignment = launch.assignment
     keys = _load_keys(launch)
     opened = (
-        _open_model(launch, events, lambda: stop.is_set() or shall_leave())
+        _open_model(
+            launch, events, lambda: stop.is_set() or shall_leave(), is_vllm=is_vllm, reason=reason
+        )
         if emulation is None
         else _open_emulation(launch, emulation)
     )
@@ -287,10 +325,14 @@ def _watch_cores(launch: StageLaunch, peers: tuple[PeerAddress, ...]) -> SharedC
     return SharedCores(read, threads=launch.threads, most=options.most_micro_batches)
 
 
-def _open_model(launch: StageLaunch, events: EventWriter, is_stopped: Callable[[], bool]) -> Opened:
-    # imported here: an emulated stage runs without torch
-    from runtime.engine.loading import open_model
-
+def _open_model(
+    launch: StageLaunch,
+    events: EventWriter,
+    is_stopped: Callable[[], bool],
+    *,
+    is_vllm: bool,
+    reason: str,
+) -> Opened:
     def progress(done_bytes: int, total_bytes: int) -> None:
         if is_stopped():
             raise _Stopped
@@ -308,11 +350,19 @@ def _open_model(launch: StageLaunch, events: EventWriter, is_stopped: Callable[[
         events.close()
         os._exit(1)
 
+    def tell_fetch(fetch: WeightFetch) -> None:
+        events.write(FetchingEvent(fetch=fetch))
+
+    # imported here: an emulated stage runs without torch, and one environment lacks vLLM
+    if is_vllm:
+        progress(0, 0)  # its imports take seconds
+        from runtime.engine.vllm_loading import open_vllm
+
+        return open_vllm(launch, reason=reason, progress=progress, tell_fetch=tell_fetch)
+    from runtime.engine.loading import open_model
+
     return open_model(
-        launch,
-        progress=progress,
-        on_lost=end_at_once,
-        tell_fetch=lambda fetch: events.write(FetchingEvent(fetch=fetch)),
+        launch, reason=reason, progress=progress, on_lost=end_at_once, tell_fetch=tell_fetch
     )
 
 

@@ -33,8 +33,9 @@ WIRE_DTYPES = {
 class ModelBackend:
     """Implements `Backend` with the layers that `runner` runs."""
 
-    def __init__(self, runner: StepRunner, *, grammars: Grammars) -> None:
+    def __init__(self, runner: StepRunner, *, grammars: Grammars, engine: str = "") -> None:
         self._runner = runner
+        self._engine = engine
         self._first, self._end = min(runner.held), max(runner.held) + 1
         self._grammars = grammars
         self._histories: dict[RequestKey, TokenHistory] = {}
@@ -67,6 +68,10 @@ class ModelBackend:
     @property
     def emulated(self) -> bool:
         return False
+
+    @property
+    def engine(self) -> str:
+        return self._engine
 
     def is_ready(self, sequence: Sequence) -> bool:
         begun = self._begun(sequence)

@@ -77,5 +77,6 @@ class StageCounters:
             preemptions_total=self.preemptions,
             prefix_tokens_total=prefix_tokens_total,
             emulated=backend.emulated,
+            engine=backend.engine,
             links=links,
         )

@@ -39,6 +39,8 @@ from vllm.v1.kv_cache_interface import KVCacheTensor, create_kv_cache_views
 
 VERSION = "0.32.0"
 LOAD_FORMAT = "layer_range"
+# what vLLM falls back to where a device has no kernel of its own for a type
+SLOW = frozenset({"ChannelWiseTorchFP8ScaledMMLinearKernel", "FLEX_ATTENTION"})
 
 
 class PipelinePlace:

@@ -15,7 +15,7 @@ from runtime.checkpoints.safetensors_header import read_entries
 from runtime.checkpoints.tensor_holders import tensor_holders
 from runtime.engine import vllm_compat as compat
 from runtime.engine.backend import CannotRun, Opened
-from runtime.engine.fitting import checked_plan, fit, source_of_weights
+from runtime.engine.fitting import checked_plan, fit, source_of_weights, told_engine
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
@@ -34,23 +34,28 @@ Progress = Callable[[int, int], None]
 
 
 def open_vllm(
-    launch: StageLaunch, *, progress: Progress, tell_fetch: Tell = lambda _: None
+    launch: StageLaunch,
+    *,
+    progress: Progress,
+    tell_fetch: Tell = lambda _: None,
+    reason: str = "",
 ) -> Opened:
     """The layers of the assignment's checkpoint, in memory.
 
     `progress` gets bytes read so far and in all, and may raise to stop; `tell_fetch` how far a
-    fetch is. Raises CannotRun and OSError for what the person who deployed can repair.
+    fetch is; `reason` why vLLM was chosen. Raises CannotRun and OSError for what the person who
+    deployed can repair.
     """
     torch.set_num_threads(launch.threads)
     try:
-        return _open(launch, progress, tell_fetch)
+        return _open(launch, progress, tell_fetch, reason)
     except (CheckpointError, BudgetTooSmall) as error:
         raise CannotRun(str(error)) from error
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise CannotRun(f"out of memory ({error}); lower the node's memory budget") from error
 
 
-def _open(launch: StageLaunch, progress: Progress, tell_fetch: Tell) -> Opened:
+def _open(launch: StageLaunch, progress: Progress, tell_fetch: Tell, reason: str) -> Opened:
     assignment = launch.assignment
     layers = range(assignment.first, assignment.end)
     if assignment.tensor_parallel > 1:
@@ -73,11 +78,15 @@ def _open(launch: StageLaunch, progress: Progress, tell_fetch: Tell) -> Opened:
     pages = min(pages, pages_in_free_memory(sizes, limits, free_bytes=free, ranges=[layers]))
     one_page = page_bytes(sizes, page_tokens=limits.page_tokens)
     runner = opened.runner(pages=pages, most_pages=launch.memory_budget_bytes // one_page)
+    engine = f"vLLM {compat.VERSION} on {opened.model.device} ({', '.join(opened.model.paths)})"
     return Opened(
-        backend=ModelBackend(runner, grammars=Grammars(source.folder, vocab_size=sizes.vocab_size)),
+        backend=ModelBackend(
+            runner,
+            grammars=Grammars(source.folder, vocab_size=sizes.vocab_size),
+            engine=told_engine(engine, reason),
+        ),
         limits=limits,
-        device=f"{opened.model.device} by vLLM {compat.VERSION} "
-        f"({', '.join(sorted(opened.model.attention_backends))})",
+        device=engine,
     )
 
 

@@ -65,12 +65,11 @@ class VllmModel:
         return self._attention[0].page_tokens
 
     @property
-    def attention_backends(self) -> set[str]:
-        return {layer.backend_name for layer in self._attention}
-
-    @property
-    def kernels(self) -> set[str]:
-        return compat.kernel_names(self._model)
+    def paths(self) -> list[str]:
+        """What computes attention and products, slow ones marked."""
+        names = {layer.backend_name for layer in self._attention}
+        names |= compat.kernel_names(self._model)
+        return [f"{name}, slow" if name in compat.SLOW else name for name in sorted(names)]
 
     def bind(self, pool_B: Tensor, pages: int) -> None:
         """Keep keys and values in this pool from now on."""

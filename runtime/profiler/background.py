@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -21,18 +20,19 @@ import torch
 from planner.domain.errors import PlannerError
 from planner.domain.problem import Workload
 from planner.memory import kv_minimum
+from runtime.checkpoints.weight_source import WeightSource
+from runtime.engine.backend import CannotRun
+from runtime.engine.choosing import choose_for, go_on_in, handed_on_line, stdout_for_events
 from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
 from runtime.models.checkpoint import CheckpointError
-from runtime.models.config import read_config
 from runtime.models.free_memory import allocator_overhead_bytes, free_bytes
-from runtime.models.model_config import ModelConfig
-from runtime.models.weight_source import WeightSource
-from runtime.models.weights import load_decoder, wanted_tensors
 from runtime.profiler.compute import compute_profile, least_bytes
+from runtime.profiler.measured_layers import MeasuredLayers, OwnLayers
 from runtime.profiler.node_sweep import NodeSweep, fitted_equation
 from runtime.profiler.rehearsal import Beside, NoAnswer, rehearse
 from runtime.profiler.step_times import REST_S, most_decodes
+from runtime.protocol.engines import Engine
 from runtime.protocol.profiling import MeasuredPoint, NodeMeasurement
 from runtime.protocol.profiling_pipe import (
     AGAIN,
@@ -101,15 +101,23 @@ class Turns:
 
 def main(argv: list[str]) -> int:
     """Measure as the first line of stdin says. Returns 0, or 1 when that was not possible."""
-    argparse.ArgumentParser(prog="python -m runtime profile-node", description=__doc__).parse_args(
-        argv
-    )
+    parser = argparse.ArgumentParser(prog="python -m runtime profile-node", description=__doc__)
+    parser.add_argument("--launch-fd", type=int, help=argparse.SUPPRESS)  # see engine/choosing.py
+    parser.add_argument("--chosen-because", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
     with suppress(OSError):  # not everywhere; it is a courtesy
         os.nice(_NICE)
-    launch = ProfilingLaunch.model_validate_json(sys.stdin.buffer.readline())
-    turns = Turns(answers=sys.stdin.buffer, events=sys.stdout.buffer)
+    is_vllm = arguments.launch_fd is not None
+    line = handed_on_line(arguments.launch_fd) if is_vllm else sys.stdin.buffer.readline()
+    launch = ProfilingLaunch.model_validate_json(line)
+    stdout = os.fdopen(stdout_for_events(), "wb") if is_vllm else sys.stdout.buffer
+    turns = Turns(answers=sys.stdin.buffer, events=stdout)
     try:
+        engine = Engine.VLLM if is_vllm else _chosen_engine(launch, line)
+        launch = launch.model_copy(
+            update={"engine": launch.engine.model_copy(update={"engine": engine})}
+        )
         if launch.order.check:
             points = check_node(launch, turns, clock=time.perf_counter)
             turns.say(Checked(points=points))
@@ -118,7 +126,8 @@ def main(argv: list[str]) -> int:
     except (Left, BrokenPipeError):
         return 1
     except (
-        PlannerError, CheckpointError, NoAnswer, ValueError, OSError, torch.OutOfMemoryError,
+        PlannerError, CannotRun, CheckpointError, NoAnswer, ValueError, OSError,
+        torch.OutOfMemoryError,
     ) as error:  # fmt: skip
         turns.say(CannotMeasure(message=str(error).split("\n", maxsplit=1)[0]))
         return 1
@@ -128,6 +137,14 @@ def main(argv: list[str]) -> int:
         turns.say(CannotMeasure(message=f"{type(error).__name__}: {words}"))
         return 1
     return 0
+
+
+def _chosen_engine(launch: ProfilingLaunch, line: bytes) -> Engine:
+    """Goes on in vLLM's environment if the choice is vLLM. Raises CannotRun."""
+    choice = choose_for(launch.order.checkpoint, launch.engine, launch.weights)
+    if choice.engine is Engine.VLLM:
+        go_on_in(launch.engine.python, "profile-node", line, choice.reason)
+    return choice.engine
 
 
 def rest_s(step_s: float, *, relative_speed: float) -> float:
@@ -158,32 +175,30 @@ def measure_node(
 ) -> NodeMeasurement:
     """The profile of this machine for the order's checkpoint. Raises what `main` catches."""
     order, prepared = launch.order, _prepare(launch, clock=clock, sleep=sleep)
-    checkpoint, config, limits = prepared.checkpoint, prepared.config, prepared.limits
-    workload, device, sweep = prepared.workload, prepared.device, prepared.sweep
+    checkpoint, layers, limits = prepared.checkpoint, prepared.layers, prepared.limits
+    workload, sweep, sizes = prepared.workload, prepared.sweep, layers.sizes
     sweep.run(turns.take)
     beside = turns.take(
         1.0,
-        lambda: rehearse(
-            checkpoint, config, device=device, limits=limits, clock=clock, rest_s=REST_S
-        ),
+        lambda: rehearse(checkpoint, layers, limits=limits, clock=clock, rest_s=REST_S),
     )
     chosen = {} if order.kv_minimum is None else asdict(order.kv_minimum)
     minimum = kv_minimum(workload, longest_tokens=limits.max_context_tokens, **chosen)
-    limits = replace(limits, reserve_bytes=allocator_overhead_bytes(device))
+    limits = replace(limits, reserve_bytes=allocator_overhead_bytes(layers.device))
     profile = compute_profile(
         "this node",
-        config=config,
+        config=sizes,
         limits=limits,
         times=sweep.step_times(),
         beside=beside,
         workload=workload,
-        device_name=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
+        device_name=torch.cuda.get_device_name() if layers.device.type == "cuda" else "CPU",
         memory_budget_bytes=launch.memory_budget_bytes,
         relative_speed=launch.relative_speed,
         kv_minimum=minimum,
     )
     if profile.layer_times is None:
-        needed = least_bytes(config, limits, kv_minimum=minimum)
+        needed = least_bytes(sizes, limits, kv_minimum=minimum)
         raise ValueError(
             f"this node may use {launch.memory_budget_bytes} bytes, which hold no layer of "
             f"{checkpoint.name}; one layer and KV cache for {minimum} need {needed} bytes: raise "
@@ -203,8 +218,8 @@ def measure_node(
         points=tuple(sweep.points),
         repeated=turns.repeated,
         checkpoint=order.checkpoint,
-        dtype=str(config.dtype).removeprefix("torch."),
-        bytes_per_layer=float(config.bytes_per_layer),
+        dtype=sizes.dtype_name,
+        bytes_per_layer=float(sizes.bytes_per_layer),
         interpolation_error=sweep.interpolation_error(),
     )
 
@@ -212,60 +227,50 @@ def measure_node(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
     checkpoint: Path
-    config: ModelConfig
+    layers: MeasuredLayers
     limits: EngineLimits
     workload: Workload
-    device: torch.device
     sweep: NodeSweep
 
 
 def _prepare(
     launch: ProfilingLaunch, *, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> _Prepared:
-    """What steps are timed with: one layer of the checkpoint."""
+    """What steps are timed with: the first layers of the checkpoint."""
     order = launch.order
     torch.set_num_threads(launch.threads)
     source = WeightSource.of(order.checkpoint, launch.weights)
-    checkpoint = source.folder
-    config = read_config(checkpoint)
-    # of a whole measurement the last layer as well
-    for layer in sorted({0} if order.check else {0, config.num_layers - 1}):
-        source.fetch(
-            partial(wanted_tensors, config, first=layer, end=layer + 1),
-            read_bytes=0,
-            progress=lambda *_: None,
-        )
+    layers = _open_layers(source, launch)
+    sizes = layers.sizes
     workload = Workload(
         mean_prompt_tokens=order.mean_prompt_tokens, mean_output_tokens=order.mean_output_tokens
     )
     limits = EngineLimits(
         page_tokens=_PAGE_TOKENS,
         max_batch_tokens=_MAX_BATCH_TOKENS,
-        max_context_tokens=min(order.max_context_tokens, config.max_position_embeddings),
+        max_context_tokens=min(order.max_context_tokens, sizes.max_position_embeddings),
     )
     context_tokens = int(workload.mean_prompt_tokens + workload.mean_output_tokens / 2)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    decoder = load_decoder(
-        checkpoint, config, first=0, end=1, device=device, progress=lambda _done, _total: None
-    )
     # a stage may serve beside it, and on a CPU the system ends processes that take too much
-    room_bytes = min(launch.memory_budget_bytes, free_bytes(device))
-    pages = room_bytes // page_bytes(config, page_tokens=limits.page_tokens)
+    room_bytes = min(launch.memory_budget_bytes, free_bytes(layers.device))
+    pages = room_bytes // page_bytes(sizes, page_tokens=limits.page_tokens)
     kv_room_tokens = float(pages * limits.page_tokens)
     sweep = NodeSweep(
-        decoder,
+        layers,
         context_tokens=max(1, min(context_tokens, limits.max_context_tokens - 1)),
-        longest_tokens=limits.max_context_tokens,
+        limits=limits,
         decodes=most_decodes(kv_room_tokens, context_tokens=context_tokens),
-        page_tokens=limits.page_tokens,
         clock=clock,
         rest=lambda step_s: sleep(rest_s(step_s, relative_speed=launch.relative_speed)),
     )
     return _Prepared(
-        checkpoint=checkpoint,
-        config=config,
-        limits=limits,
-        workload=workload,
-        device=device,
-        sweep=sweep,
+        checkpoint=source.folder, layers=layers, limits=limits, workload=workload, sweep=sweep
     )
+
+
+def _open_layers(source: WeightSource, launch: ProfilingLaunch) -> MeasuredLayers:
+    if launch.engine.engine is not Engine.VLLM:
+        return OwnLayers(source)
+    from runtime.profiler.vllm_layers import VllmLayers  # in vLLM's environment only
+
+    return VllmLayers(source)

@@ -22,9 +22,9 @@ from planner.domain.node_memory import KvMinimum
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
 from planner.memory import ModelMemory, least_ends, node_room
+from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import fit_step, model_memory, smallest_step
-from runtime.models.model_config import ModelConfig
 from runtime.profiler.rehearsal import Beside
 from runtime.profiler.step_times import StepCost, StepTimes
 
@@ -35,7 +35,7 @@ _LEAST_OF_LAYERS = 0.01  # of a step: so much is its layers' at least, whatever 
 def compute_profile(
     name: str,
     *,
-    config: ModelConfig,
+    config: DecoderSizes,
     limits: EngineLimits,
     times: StepTimes,
     beside: Beside,
@@ -130,7 +130,7 @@ def layer_times(
     )
 
 
-def least_bytes(config: ModelConfig, limits: EngineLimits, *, kv_minimum: KvMinimum) -> int:
+def least_bytes(config: DecoderSizes, limits: EngineLimits, *, kv_minimum: KvMinimum) -> int:
     """The least budget that holds a layer: in the middle of the model, by the smallest steps."""
     memory = model_memory(config, smallest_step(limits), kv_minimum=kv_minimum)
     has_first, has_last = least_ends(config.num_layers)

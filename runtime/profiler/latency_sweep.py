@@ -45,7 +45,6 @@ def measure_latencies(
     def timing(batch: int, tokens: int, *, position: int, n_tokens: int) -> Timing:
         seconds = run_step(
             runner,
-            cache,
             layers=layers,
             requests=batch,
             position=position,

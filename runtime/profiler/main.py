@@ -13,6 +13,7 @@ import torch
 from planner.domain.problem import Workload
 from planner.memory import DEFAULT_KV_REQUESTS, kv_minimum
 from planner.serialization.problem_file import profile_to_dict
+from runtime.checkpoints.weight_source import WeightSource
 from runtime.command_numbers import SIZE_HELP, positive_int, ratio, size_bytes
 from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
@@ -22,6 +23,7 @@ from runtime.models.free_memory import allocator_overhead_bytes
 from runtime.models.model_config import ModelConfig
 from runtime.models.weights import load_decoder
 from runtime.profiler.compute import compute_profile, least_bytes
+from runtime.profiler.measured_layers import OwnLayers
 from runtime.profiler.rehearsal import NoAnswer, rehearse
 from runtime.profiler.step_times import REST_S, measure_step_times, most_decodes
 
@@ -107,8 +109,7 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
     del decoder  # for the model's last layer
     beside = rehearse(
         arguments.checkpoint,
-        config,
-        device=device,
+        OwnLayers(WeightSource(folder=arguments.checkpoint)),
         limits=limits,
         clock=time.perf_counter,
         rest_s=REST_S,

@@ -16,9 +16,8 @@ import torch
 
 from planner.latency_fit import Timing, fit_extended_model
 from planner.latency_model import Fit, LatencyModel
-from runtime.engine.kv_cache import KvCache
-from runtime.engine.model_runner import ModelRunner
-from runtime.models.decoder import LoadedDecoder
+from runtime.engine.limits import EngineLimits
+from runtime.profiler.measured_layers import MeasuredLayers
 from runtime.profiler.step_times import (
     DEEP,
     MOST_DECODES,
@@ -98,28 +97,27 @@ def sweep_shapes(
 
 
 class NodeSweep:
-    """Steps of one layer of a checkpoint, alone and repeated."""
+    """Steps of one layer of a checkpoint, and of several."""
 
     def __init__(
         self,
-        decoder: LoadedDecoder,
+        layers: MeasuredLayers,
         *,
         context_tokens: int,
-        longest_tokens: int,
+        limits: EngineLimits,
         decodes: int,
-        page_tokens: int,
         clock: Callable[[], float],
         rest: Callable[[float], None],
     ) -> None:
         while True:
             self._shapes = sweep_shapes(
-                context_tokens=context_tokens, longest_tokens=longest_tokens, decodes=decodes
+                context_tokens=context_tokens,
+                longest_tokens=limits.max_context_tokens,
+                decodes=decodes,
             )
-            pages = max(_pages(shape, page_tokens) for shape in self._shapes)
+            pages = max(_pages(shape, limits.page_tokens) for shape in self._shapes)
             try:
-                self._cache = KvCache(
-                    decoder.config, pages=pages, page_tokens=page_tokens, device=decoder.device
-                )
+                self._runner = layers.deep(limits, pages=pages)
                 break
             except torch.OutOfMemoryError:  # a stage beside it has the memory
                 if decodes <= _FEWEST_DECODES:
@@ -127,9 +125,6 @@ class NodeSweep:
                 decodes = max(_FEWEST_DECODES, min(decodes, MOST_DECODES) // 2)
         self._context_tokens = context_tokens
         self._clock, self._rest = clock, rest
-        self._runner = ModelRunner(
-            decoder.repeating(DEEP), self._cache, max_context_tokens=longest_tokens
-        )
         self.points: list[MeasuredPoint] = []
         self._spent_s = 0.0
 
@@ -204,7 +199,6 @@ class NodeSweep:
         is_prompt = shape.phase == "prompt"
         return run_step(
             self._runner,
-            self._cache,
             layers=shape.layers,
             requests=shape.batch,
             position=0 if is_prompt else shape.tokens,

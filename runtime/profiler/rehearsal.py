@@ -20,16 +20,14 @@ import torch
 
 from runtime.engine.backend import ModelShape, StepResult
 from runtime.engine.grammar import Grammars
-from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
 from runtime.engine.model_backend import ModelBackend
-from runtime.engine.model_runner import ModelRunner
 from runtime.engine.pages import PageBooks
 from runtime.engine.sequence import RequestKey, Work
 from runtime.engine.sequence import Sequence as Resident
 from runtime.engine.stage import Stage
-from runtime.models.model_config import ModelConfig
-from runtime.models.weights import load_decoder
+from runtime.engine.step_runner import StepRunner
+from runtime.profiler.measured_layers import MeasuredLayers
 from runtime.profiler.played_neighbours import GENERATION, MEASURED, REQUESTS, Scene, play
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
@@ -73,9 +71,8 @@ class Turn:
 
 def rehearse(
     checkpoint: Path,
-    config: ModelConfig,
+    layers: MeasuredLayers,
     *,
-    device: torch.device,
     limits: EngineLimits,
     clock: Callable[[], float],
     rest_s: float,
@@ -83,9 +80,11 @@ def rehearse(
     """Serve for some rounds, each after a rest; a model of one layer has no stages. `clock` is in
     seconds. Raises what opening the layer raises, and NoAnswer."""
     rounds = min(_ROUNDS, limits.max_context_tokens - 2)
-    if config.num_layers < 2 or rounds < 1:
+    if layers.sizes.num_layers < 2 or rounds < 1:
         return Beside(head_s=0.0, handling_s=0.0, hop_s=0.0)
-    backend = _backend(checkpoint, config, device=device, limits=limits, clock=clock)
+    runner = layers.last(limits, pages=REQUESTS * (limits.context_pages + 1))
+    grammars = Grammars(checkpoint, vocab_size=layers.sizes.vocab_size)
+    backend = _TimedBackend(ModelBackend(runner, grammars=grammars), runner, clock=clock)
     turns, rounds_s = _served(backend, limits=limits, clock=clock, rounds=rounds, rest_s=rest_s)
     return beside(turns, rounds_s)
 
@@ -100,33 +99,6 @@ def beside(turns: Sequence[Turn], rounds_s: Sequence[float]) -> Beside:
             for turn, round_s in zip(turns, rounds_s, strict=True)
         ),
     )
-
-
-def _backend(
-    checkpoint: Path,
-    config: ModelConfig,
-    *,
-    device: torch.device,
-    limits: EngineLimits,
-    clock: Callable[[], float],
-) -> "_TimedBackend":
-    decoder = load_decoder(
-        checkpoint,
-        config,
-        first=config.num_layers - 1,
-        end=config.num_layers,
-        device=device,
-        progress=lambda _done, _total: None,
-    )
-    cache = KvCache(
-        config,
-        pages=REQUESTS * (limits.context_pages + 1),
-        page_tokens=limits.page_tokens,
-        device=device,
-    )
-    runner = ModelRunner(decoder, cache, max_context_tokens=limits.max_context_tokens)
-    grammars = Grammars(checkpoint, vocab_size=config.vocab_size)
-    return _TimedBackend(ModelBackend(runner, grammars=grammars), runner, clock=clock)
 
 
 def _served(
@@ -225,7 +197,7 @@ class _TimedBackend:
     """Implements `Backend`: how long layers took in the last step, and what comes behind them."""
 
     def __init__(
-        self, backend: ModelBackend, runner: ModelRunner, *, clock: Callable[[], float]
+        self, backend: ModelBackend, runner: StepRunner, *, clock: Callable[[], float]
     ) -> None:
         self.layers_s = self.head_s = 0.0
         self._backend = backend
@@ -251,6 +223,10 @@ class _TimedBackend:
     @property
     def emulated(self) -> bool:
         return self._backend.emulated
+
+    @property
+    def engine(self) -> str:
+        return self._backend.engine
 
     def is_ready(self, sequence: Resident) -> bool:
         return self._backend.is_ready(sequence)

@@ -16,6 +16,7 @@ import torch
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
+from runtime.engine.step_runner import StepRunner
 from runtime.models.decoder import LoadedDecoder
 from runtime.protocol.routes import Hop, Route, Sampling
 
@@ -133,7 +134,6 @@ def measure_step_times(
         shallow_s, deep_s = (
             run_step(
                 runner,
-                cache,
                 layers=layers,
                 requests=requests,
                 position=position,
@@ -164,8 +164,7 @@ def step_cost(*, shallow_s: float, deep_s: float) -> StepCost:
 
 
 def run_step(
-    runner: ModelRunner,
-    cache: KvCache,
+    runner: StepRunner,
     *,
     layers: int,
     requests: int,
@@ -183,7 +182,7 @@ def run_step(
         hops=(Hop(node="measured", first=0, end=layers),), sampling=_SAMPLING, prompt_tokens=1
     )
     payload = np.arange(n_tokens, dtype="<i4").data.cast("B")
-    step = []
+    books, step = runner.cache.books, []
     for request in range(requests):
         sequence = Sequence(
             key=RequestKey(request=request, epoch=0),
@@ -199,18 +198,18 @@ def run_step(
             is_sampled=True,
             arrival=request,
         )
-        cache.books.reserve(sequence.table, tokens=chunk.end)
+        books.reserve(sequence.table, tokens=chunk.end)
         step.append(Work(sequence=sequence, chunk=chunk))
     seconds: list[float] = []
     while _is_unsure(seconds):
         rest(seconds[-1] if seconds else 0.0)
         began_s = clock()
         runner.forward(step)
-        if cache.key_PSKH.is_cuda:
+        if runner.device.type == "cuda":
             torch.cuda.synchronize()
         seconds.append(clock() - began_s)
     for work in step:
-        cache.books.release(work.sequence.table)
+        books.release(work.sequence.table)
     return StepRuns(least_s=min(seconds), median_s=statistics.median(seconds), runs=len(seconds))
 
 

@@ -189,7 +189,7 @@ class StageStats(Message):
     have a machine each, or enough cores). `delayed_s_total`: of `busy_s_total`, it was ready and
     waited for a core (None: not known). Pages cached are held by nobody, but keep a prompt that may
     come again. `prefix_tokens_total`: prompt tokens that were not computed because their pages were
-    there.
+    there. `engine` is what computes the layers, with its attention and kernels, and why.
     """
 
     kv_pages_total: Count
@@ -210,6 +210,7 @@ class StageStats(Message):
     preemptions_total: Count = 0
     prefix_tokens_total: Count = 0
     emulated: bool = False
+    engine: str = Field(default="", max_length=400)
     links: dict[str, LinkStats] = {}  # by the peer sent to
 
 

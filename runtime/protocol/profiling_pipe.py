@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from runtime.protocol.engines import EngineSettings
 from runtime.protocol.message import Message
 from runtime.protocol.profiling import MeasuredPoint, NodeMeasurement, ProfileOrder
 from runtime.protocol.weight_access import WeightAccess
@@ -30,6 +31,7 @@ class ProfilingLaunch(_Line):
     relative_speed: float = Field(default=1.0, gt=0, le=1.0)
     threads: int = Field(default=1, ge=1)
     weights: WeightAccess | None = None
+    engine: EngineSettings = EngineSettings()
 
 
 class Asking(_Line):

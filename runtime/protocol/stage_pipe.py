@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 from runtime.protocol.control import StageAssignment, StageStats
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.endpoints import CurveKey, ListenEndpoint
+from runtime.protocol.engines import EngineSettings
 from runtime.protocol.message import Message
 from runtime.protocol.weight_access import WeightAccess
 from runtime.protocol.weight_fetch import WeightFetch
@@ -47,6 +48,7 @@ class StageLaunch(_Line):
     data_security: DataSecurity = DataSecurity.CURVE
     leave_within_s: float = Field(default=LEAVE_WITHIN_S, gt=0)
     weights: WeightAccess | None = None
+    engine: EngineSettings = EngineSettings()
 
 
 class AddOrder(_Line):

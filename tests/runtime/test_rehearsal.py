@@ -5,16 +5,15 @@ import operator
 from pathlib import Path
 
 import pytest
-import torch
 
+from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.limits import EngineLimits
-from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.profiler import rehearsal
+from runtime.profiler.measured_layers import OwnLayers
 from runtime.profiler.rehearsal import Beside, NoAnswer, Turn, beside, rehearse
 
 LIMITS = EngineLimits(page_tokens=4, max_batch_tokens=64, max_context_tokens=12)
-CPU = torch.device("cpu")
 TICK_S = 1000.0  # of a clock that goes on whenever it is looked at
 
 
@@ -22,8 +21,7 @@ def rehearsed(checkpoint: Path) -> Beside:
     ticks = itertools.count()
     return rehearse(
         checkpoint,
-        read_config(checkpoint),
-        device=CPU,
+        OwnLayers(WeightSource(folder=checkpoint)),
         limits=LIMITS,
         clock=lambda: next(ticks) * TICK_S,
         rest_s=0.0,

@@ -25,6 +25,7 @@ from runtime.models.reference import greedy_tokens
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import PeerAddress, StageAssignment
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message
+from runtime.protocol.engines import Engine, EngineSettings
 from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.protocol.stage_pipe import (
     AddOrder,
@@ -43,7 +44,14 @@ from runtime.transport.zmq_transport import ZmqTransport
 GENERATION = 3
 NEXT = GENERATION + 1
 ENDS_WITHIN_S = 90  # a bound on hanging, not a measurement
-LIMITS = {"page_tokens": 8, "max_batch_tokens": 16, "max_context_tokens": 128}
+# with the Python of vLLM's environment, stages run on vLLM there (make test-vllm)
+VLLM_PYTHON = os.environ.get("HELIX_TEST_VLLM_PYTHON", "")
+ENGINE = EngineSettings(engine=Engine.VLLM if VLLM_PYTHON else Engine.AUTO, python=VLLM_PYTHON)
+LIMITS = {
+    "page_tokens": 16 if VLLM_PYTHON else 8,
+    "max_batch_tokens": 16,
+    "max_context_tokens": 128,
+}
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +60,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sizes = TinySizes(
         num_layers=4,
         hidden_size=32,
+        head_size=32 if VLLM_PYTHON else None,
         intermediate_size=64,
         vocab_size=300,
         max_position_embeddings=128,
@@ -148,6 +157,7 @@ class Members:
             bind=self.endpoint(name),
             secret_key_file=str(self.directory / f"{name}.key"),
             public_key=self.keys[name].public_key,
+            engine=ENGINE,
             memory_budget_bytes=8_000_000,
         ).model_copy(update=changes)
 

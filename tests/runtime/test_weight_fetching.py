@@ -26,6 +26,7 @@ from runtime.checkpoints.fetching import (
     is_elsewhere,
 )
 from runtime.checkpoints.hub import HubSettings
+from runtime.checkpoints.weight_source import WeightSource
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.engine.loading import open_model
 from runtime.models.compact_decoder import CompactDecoder
@@ -33,7 +34,6 @@ from runtime.models.config import read_config
 from runtime.models.decoder import LoadedDecoder
 from runtime.models.hf_bridge import BridgedDecoder
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.models.weight_source import WeightSource
 from runtime.models.weights import load_decoder
 from runtime.protocol.control import DesiredState, PeerAddress, StageAssignment
 from runtime.protocol.phases import Phase

@@ -11,8 +11,9 @@ from runtime.checkpoints.fetching import (
     fetch_if_elsewhere,
     no_peers,
 )
-from runtime.models.checkpoint import Progress
 from runtime.protocol.weight_access import WeightAccess
+
+Progress = Callable[[int, int], None]  # bytes done, of all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

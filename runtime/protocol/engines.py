@@ -1,0 +1,27 @@
+"""Which engine computes a stage: HelixWeb's own decoders, or vLLM's model code."""
+
+from enum import StrEnum
+
+from runtime.protocol.message import Message
+
+
+class Engine(StrEnum):
+    """`AUTO`: by the model and the device; see `runtime.engine.choosing`."""
+
+    AUTO = "auto"
+    VLLM = "vllm"
+    HELIX = "helix"
+
+
+class EngineSettings(Message):
+    """What the node's person chose, and what the node has.
+
+    `python` is the interpreter of an environment with vLLM; empty: there is none.
+    """
+
+    engine: Engine = Engine.AUTO
+    python: str = ""
+    has_gpu: bool = False
+
+
+AUTOMATIC = EngineSettings()

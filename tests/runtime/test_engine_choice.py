@@ -1,0 +1,130 @@
+"""Which engine computes a stage, and how its process changes into another interpreter."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runtime.agent import vllm_environment
+from runtime.engine.backend import CannotRun
+from runtime.engine.choosing import choose, choose_for
+from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
+from runtime.protocol.engines import Engine, EngineSettings
+from runtime.protocol.stage_pipe import FailedEvent, parse_event
+
+OWN, OTHER = {"model_type": "llama"}, {"model_type": "gemma3_text"}
+VLLM = "/opt/vllm/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("config", "python", "has_gpu", "quantization", "expected"),
+    [
+        (OWN, "", False, "", Engine.HELIX),
+        (OWN, "", True, "", Engine.HELIX),
+        (OWN, VLLM, False, "", Engine.HELIX),
+        (OWN, VLLM, True, "", Engine.VLLM),
+        (OTHER, "", False, "", Engine.HELIX),
+        (OTHER, VLLM, False, "", Engine.VLLM),
+        (OWN, VLLM, False, "awq-4bit", Engine.VLLM),
+    ],
+)
+def test_the_engine_follows_from_the_model_and_from_what_the_node_has(
+    config: dict[str, str], python: str, has_gpu: bool, quantization: str, expected: Engine
+) -> None:
+    settings = EngineSettings(python=python, has_gpu=has_gpu)
+    choice = choose(settings, config, is_gguf=False, quantization=quantization)
+    assert choice.engine is expected
+    assert choice.reason
+
+
+@pytest.mark.parametrize("wanted", [Engine.VLLM, Engine.HELIX])
+def test_what_a_person_chose_is_taken(wanted: Engine) -> None:
+    settings = EngineSettings(engine=wanted, python=VLLM, has_gpu=True)
+    assert choose(settings, OWN, is_gguf=False, quantization="").engine is wanted
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_gguf", "quantization", "told"),
+    [
+        (EngineSettings(), False, "gptq-4bit", "install-engine vllm"),
+        (EngineSettings(engine=Engine.VLLM), False, "", "install-engine vllm"),
+        (EngineSettings(engine=Engine.VLLM, python=VLLM), True, "", "choose the engine helix"),
+    ],
+)
+def test_a_model_that_no_engine_of_the_node_runs_is_refused_with_the_remedy(
+    settings: EngineSettings, is_gguf: bool, quantization: str, told: str
+) -> None:
+    with pytest.raises(CannotRun, match=told):
+        choose(settings, OWN, is_gguf=is_gguf, quantization=quantization)
+
+
+def test_quantised_weights_on_a_node_without_vllm_are_refused_by_the_process(
+    tmp_path: Path,
+) -> None:
+    make_tiny_checkpoint(tmp_path, sizes=TinySizes(num_layers=2), seed=1)
+    path = tmp_path / "config.json"
+    quantised = {"quantization_config": {"quant_method": "awq", "bits": 4}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | quantised))
+    with pytest.raises(CannotRun, match=r"quantised \(awq-4bit\), which needs vLLM"):
+        choose_for(str(tmp_path), EngineSettings(), None)
+
+
+@pytest.mark.processes
+def test_another_python_takes_the_launch_line_over_with_its_pipes(tmp_path: Path) -> None:
+    """A fake of vLLM's environment: it has our Python, and no vLLM."""
+    python = tmp_path / "python"
+    python.write_text(
+        f"""#!/bin/sh
+echo "$@" > {tmp_path}/words
+exec {sys.executable} "$@"
+"""
+    )
+    python.chmod(0o755)
+    make_tiny_checkpoint(tmp_path / "model", sizes=TinySizes(num_layers=2), seed=1)
+    launch = {
+        "assignment": {
+            "deployment_id": 1, "generation": 1, "model_name": "m", "first": 0, "end": 2,
+            "checkpoint": str(tmp_path / "model"), "num_layers": 2, "peers": [],
+            "max_context_tokens": 128,
+        },
+        "name": "n", "bind": "tcp://127.0.0.1:0", "secret_key_file": str(tmp_path / "no.key"),
+        "public_key": "k" * 40, "memory_budget_bytes": 100_000_000,
+        "engine": {"engine": "vllm", "python": str(python)},
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "runtime", "stage"],
+        input=json.dumps(launch).encode() + b"\n",
+        capture_output=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    event = parse_event(done.stdout.splitlines()[-1])
+    assert done.returncode == 1
+    assert isinstance(event, FailedEvent)
+    assert "no.key" in event.message  # what the launch line names was looked for
+    assert "from_elsewhere.py stage --launch-fd" in (tmp_path / "words").read_text()
+
+
+def test_the_environment_is_whole_only_when_all_steps_were_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_environment, "SYSTEM_DIR", tmp_path / "none")
+    environ = {"XDG_DATA_HOME": str(tmp_path)}
+    folder = vllm_environment.user_dir(environ)
+    ran: list[list[str]] = []
+
+    def run(words: list[str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        ran.append(list(words))
+        if "fails" in words:
+            raise subprocess.CalledProcessError(1, words)
+
+    with pytest.raises(subprocess.CalledProcessError):
+        vllm_environment.install(folder, has_gpu=True, arguments=["fails"], run=run)
+    assert vllm_environment.find_python(None, environ=environ) == ""
+    vllm_environment.install(folder, has_gpu=False, run=run)
+    assert vllm_environment.find_python(None, environ=environ) == str(folder / "bin" / "python")
+    assert ran[-1][-3:] == ["torchvision", "torchaudio", "torchcodec"]
