@@ -56,8 +56,8 @@ $(VLLM)/.installed:
 	@touch $@
 
 test-vllm: $(VLLM)/.installed
-	@HELIX_TEST_ENGINE=vllm OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -o addopts= -p no:cacheprovider -W default -q \
-	  $(or $(TESTS),tests/runtime/test_stage.py tests/runtime/test_stage_pages.py tests/runtime/test_stage_sampling.py)
+	@HF_HUB_OFFLINE=1 HELIX_TEST_ENGINE=vllm OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -o addopts= -p no:cacheprovider -W default -q \
+	  $(or $(TESTS),$(addprefix tests/runtime/test_,$(addsuffix .py,stage stage_pages stage_sampling vllm_contract vllm_families vllm_quantized)))
 
 test-postgres: $(STAMP)
 	@$(PYTEST) --hypothesis-profile quick -p tests.on_postgres $(or $(TESTS),tests/helixweb) || [ $$? -eq 5 ] # none of TESTS needs it

@@ -70,6 +70,11 @@ class DecoderSizes:
         return DTYPE_BYTES[self.dtype_name]
 
     @property
+    def weights_type(self) -> str:
+        """How the weights of layers are stored: a quantisation, or a type such as bfloat16."""
+        return self.quantization or self.dtype_name
+
+    @property
     def bytes_per_layer(self) -> int:
         """Weights of the largest layer, norms included."""
         return max(self.layer_bytes)

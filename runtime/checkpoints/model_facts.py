@@ -135,7 +135,7 @@ def facts_from(
         checkpoint=checkpoint,
         name=_plain_name(name),
         architecture=str(raw.get("model_type", ""))[:80],
-        dtype=sizes.dtype_name,
+        dtype=sizes.weights_type,
         num_layers=sizes.num_layers,
         bytes_per_layer=sizes.bytes_per_layer,
         embedding_bytes=sizes.embedding_bytes,

@@ -35,7 +35,7 @@ from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.platforms import current_platform
 from vllm.sequence import IntermediateTensors
 from vllm.v1.attention.backend import CommonAttentionMetadata
-from vllm.v1.kv_cache_interface import KVCacheTensor, create_kv_cache_views
+from vllm.v1.kv_cache_interface import KVCacheTensor, SlidingWindowSpec, create_kv_cache_views
 
 VERSION = "0.32.0"
 LOAD_FORMAT = "layer_range"
@@ -135,11 +135,17 @@ def pipeline_place(config: VllmConfig) -> PipelinePlace:
 
         _set_torch_accelerator_to_noop()
     meeting = Path(tempfile.mkdtemp(prefix="vllm-stage-")) / "group"
+    model = config.model_config
     with set_current_vllm_config(config):
         parallel_state.init_distributed_environment(
             1, 0, f"file://{meeting}", 0, current_platform.dist_backend
         )
-        parallel_state.initialize_model_parallel(1, 1)
+        # without a model vLLM makes the group of experts too, which later models may need
+        config.model_config = None
+        try:
+            parallel_state.initialize_model_parallel(1, 1)
+        finally:
+            config.model_config = model
     place = PipelinePlace(parallel_state._PP)
     parallel_state._PP = place
     whole = distributed_utils.get_pp_indices
@@ -209,6 +215,9 @@ def attention_layers(config: VllmConfig) -> list[AttentionLayer]:
     for name, module in config.compilation_config.static_forward_context.items():
         if isinstance(module, AttentionLayerBase):
             spec = module.get_kv_cache_spec(config)
+            if isinstance(spec, SlidingWindowSpec):
+                # vLLM would give these layers larger pages; its kernels take ours
+                spec = replace(spec, block_size=config.cache_config.block_size)
             if spec is not None:
                 found.append(AttentionLayer(name=name, module=module, spec=spec))
     return found

@@ -218,7 +218,7 @@ def measure_node(
         points=tuple(sweep.points),
         repeated=turns.repeated,
         checkpoint=order.checkpoint,
-        dtype=sizes.dtype_name,
+        dtype=sizes.weights_type,
         bytes_per_layer=float(sizes.bytes_per_layer),
         interpolation_error=sweep.interpolation_error(),
     )
