@@ -138,6 +138,8 @@ def _join(words: list[str], patch: pytest.MonkeyPatch) -> None:
             known, rest = join._parser().parse_known_args(words)
     except SystemExit:
         raise Wrong(said.getvalue().strip()) from None
+    if known.command == "install-engine":
+        return  # what follows is pip's
     _by_argparse(agent.main)(join.agent_options(known, rest, environ={}), patch)
 
 
