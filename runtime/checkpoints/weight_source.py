@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.checkpoints.fetching import (
     FetchedCheckpoint,
     OpenPeers,
@@ -11,6 +12,7 @@ from runtime.checkpoints.fetching import (
     fetch_if_elsewhere,
     no_peers,
 )
+from runtime.checkpoints.model_facts import read_sizes
 from runtime.protocol.weight_access import WeightAccess
 
 Progress = Callable[[int, int], None]  # bytes done, of all
@@ -43,6 +45,10 @@ class WeightSource:
         if fetched is None:
             return cls(folder=Path(checkpoint))
         return cls(folder=fetched.folder, fetched=fetched)
+
+    def sizes(self) -> DecoderSizes:
+        """Of the whole model, whatever is here of it. Raises CheckpointError."""
+        return read_sizes(self.folder, None if self.fetched is None else self.fetched.entries)
 
     def fetch(
         self,

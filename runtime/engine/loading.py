@@ -9,7 +9,7 @@ import torch
 from runtime.checkpoints.fetching import Tell
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun, Opened
-from runtime.engine.fitting import checked_plan, fit, source_of_weights, told_engine
+from runtime.engine.fitting import checked_plan, engine_text, fit, source_of_weights
 from runtime.engine.follower import StageShare
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import KvCache, page_bytes
@@ -108,7 +108,7 @@ def _open_alone(
         backend=ModelBackend(
             runner,
             grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
-            engine=told_engine(f"helix on {device}", reason),
+            engine=engine_text(f"helix on {device}", reason),
         ),
         limits=limits,
         device=str(device),
@@ -207,7 +207,7 @@ def _open_shared(
         backend=ModelBackend(
             runner,
             grammars=Grammars(source.folder, vocab_size=config.vocab_size),
-            engine=told_engine(f"helix, {ranks} ranks", reason),
+            engine=engine_text(f"helix, {ranks} ranks", reason),
         ),
         limits=limits,
         device=f"{ranks} {'GPUs' if has_gpu else 'processes'}",

@@ -21,7 +21,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from runtime.engine.backend import CannotRun, Opened
-from runtime.engine.choosing import choose_for, go_on_in, handed_on_line, stdout_for_events
+from runtime.engine.choosing import (
+    choose_for,
+    go_on_in,
+    handed_on_line,
+    require_vllm,
+    stdout_for_events,
+)
 from runtime.engine.core_use import core_reader, delay_reader
 from runtime.engine.departure import Departure
 from runtime.engine.emulated_links import EmulatedLinks
@@ -95,7 +101,9 @@ def main(argv: list[str]) -> int:
         reason = arguments.chosen_because
         if not is_vllm and arguments.emulate is None:
             try:
-                reason = _choose_engine(line)
+                reason = _choose_engine(line, lambda: stop.is_set() or leave.is_set())
+            except _Stopped:
+                return 0
             except CannotRun as error:
                 return _fail(events, str(error))
         orders = Orders()
@@ -116,16 +124,21 @@ def main(argv: list[str]) -> int:
         events.close()
 
 
-def _choose_engine(line: bytes) -> str:
+def _choose_engine(line: bytes, is_stopped: Callable[[], bool]) -> str:
     """Why HelixWeb's own engine computes the stage; goes on elsewhere if it does not.
 
-    Raises CannotRun.
+    Raises CannotRun, and _Stopped if the stage was told to end meanwhile.
     """
     try:
         launch = parse_launch(line)
     except ValidationError:
         return ""  # `run_stage` says what is wrong
-    choice = choose_for(launch.assignment.checkpoint, launch.engine, launch.weights)
+    assignment = launch.assignment
+    choice = choose_for(
+        assignment.checkpoint, launch.engine, launch.weights, ranks=assignment.tensor_parallel
+    )
+    if is_stopped():
+        raise _Stopped
     if choice.engine is Engine.VLLM:
         go_on_in(launch.engine.python, "stage", line, choice.reason)
     return choice.reason
@@ -355,6 +368,7 @@ def _open_model(
 
     # imported here: an emulated stage runs without torch, and one environment lacks vLLM
     if is_vllm:
+        require_vllm()
         progress(0, 0)  # its imports take seconds
         from runtime.engine.vllm_loading import open_vllm
 

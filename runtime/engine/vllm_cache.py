@@ -45,7 +45,7 @@ class VllmCache:
 
     @property
     def pool_PB(self) -> Tensor:
-        """Until the next `resize`: nobody may keep it."""
+        """Valid until the next `resize`."""
         return self._memory.pages_P
 
     @property
@@ -58,7 +58,7 @@ class VllmCache:
         return self._memory.claimed_bytes
 
     def clear(self, pages: list[int]) -> None:
-        """Note pages that are given out anew; `prepare` clears them, once a step."""
+        """Note pages that a request just got; `prepare` clears them, once a step."""
         self._given_out += pages
 
     def prepare(self) -> None:

@@ -1,7 +1,7 @@
 """Every name of vLLM that a stage uses: what a new version may move is moved here.
 
 Only `vllm_*.py` import this module, and only in a process of vLLM's own environment. Tried with
-`VERSION`; `tests/runtime/test_vllm_contract.py` names what another version lacks.
+`VLLM_VERSION`; `tests/runtime/test_vllm_contract.py` names what another version lacks.
 
 Each model of this process believes that it is one rank of a pipeline: `PipelinePlace` stands in for
 vLLM's pipeline group and says which layers a call runs. It is of the whole process, so one thread
@@ -37,9 +37,13 @@ from vllm.sequence import IntermediateTensors
 from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm.v1.kv_cache_interface import KVCacheTensor, SlidingWindowSpec, create_kv_cache_views
 
-VERSION = "0.32.0"
 LOAD_FORMAT = "layer_range"
 # what vLLM falls back to where a device has no kernel of its own for a type
+# attention whose metadata may be made for all layers of a step before any of them runs; that of
+# FlashInfer and FlexAttention keeps its page tables in buffers that all layers share
+LAYERWISE = frozenset(
+    {"CPU_ATTN", "FLASH_ATTN", "TRITON_ATTN", "CPU_MLA", "TRITON_MLA", "FLASH_ATTN_MLA", "FLASHMLA"}
+)
 SLOW = frozenset({"ChannelWiseTorchFP8ScaledMMLinearKernel", "FLEX_ATTENTION"})
 
 
@@ -330,7 +334,7 @@ def kernel_names(model: nn.Module) -> set[str]:
     names = set()
     for module in model.modules():
         method = getattr(module, "scheme", None) or getattr(module, "quant_method", None)
-        if method is not None:
+        if method is not None and "KVCache" not in type(method).__name__:
             kernel = getattr(method, "kernel", None) or getattr(method, "fp8_linear", None)
             names.add(type(kernel or method).__name__)
-    return names
+    return {name for name in names if not name.startswith("Unquantized")}

@@ -10,12 +10,11 @@ from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.fetching import Tell
 from runtime.checkpoints.layer_names import is_wanted
-from runtime.checkpoints.model_facts import read_sizes
 from runtime.checkpoints.safetensors_header import read_entries
 from runtime.checkpoints.tensor_holders import tensor_holders
 from runtime.engine import vllm_compat as compat
 from runtime.engine.backend import CannotRun, Opened
-from runtime.engine.fitting import checked_plan, fit, source_of_weights, told_engine
+from runtime.engine.fitting import checked_plan, engine_text, fit, source_of_weights
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
@@ -25,8 +24,9 @@ from runtime.engine.step_runner import RunnerShape
 from runtime.engine.vllm_cache import VllmCache
 from runtime.engine.vllm_model import VllmModel
 from runtime.engine.vllm_runner import VllmRunner
-from runtime.models.free_memory import free_bytes
+from runtime.models.free_memory import free_bytes, require_memory
 from runtime.models.model_config import DTYPES
+from runtime.protocol.engines import VLLM_VERSION
 from runtime.protocol.stage_pipe import StageLaunch
 
 _PAGE_MULTIPLE = 16
@@ -64,7 +64,7 @@ def _open(launch: StageLaunch, progress: Progress, tell_fetch: Tell, reason: str
             "without tensor parallelism, or with the engine helix"
         )
     source = source_of_weights(launch, tell_fetch)
-    sizes = read_sizes(source.folder)
+    sizes = source.sizes()
     checked_plan(assignment, sizes)
     limits, pages = fit(sizes, assignment, memory_budget_bytes=launch.memory_budget_bytes)
     read_bytes = sizes.weights_bytes(layers.start, layers.stop)
@@ -78,12 +78,12 @@ def _open(launch: StageLaunch, progress: Progress, tell_fetch: Tell, reason: str
     pages = min(pages, pages_in_free_memory(sizes, limits, free_bytes=free, ranges=[layers]))
     one_page = page_bytes(sizes, page_tokens=limits.page_tokens)
     runner = opened.runner(pages=pages, most_pages=launch.memory_budget_bytes // one_page)
-    engine = f"vLLM {compat.VERSION} on {opened.model.device} ({', '.join(opened.model.paths)})"
+    engine = f"vLLM {VLLM_VERSION} on {opened.model.device} ({', '.join(opened.model.paths)})"
     return Opened(
         backend=ModelBackend(
             runner,
             grammars=Grammars(source.folder, vocab_size=sizes.vocab_size),
-            engine=told_engine(engine, reason),
+            engine=engine_text(engine, reason),
         ),
         limits=limits,
         device=engine,
@@ -150,6 +150,12 @@ def open_layers(
             "again"
         )
     total_bytes = sum(entry.nbytes for entry in entries.values())
+    require_memory(
+        torch.device("cuda" if torch.cuda.is_available() else "cpu"),
+        needed_bytes=total_bytes,
+        first=layers.start,
+        end=layers.stop,
+    )
     progress(0, total_bytes)
     try:
         config = compat.make_config(
@@ -163,11 +169,14 @@ def open_layers(
             holders=files, progress=lambda done_bytes: progress(done_bytes, total_bytes)
         )
         model = VllmModel(config, weights, layers=layers, num_layers=sizes.num_layers)
+    except torch.OutOfMemoryError:
+        raise
     except (ValueError, NotImplementedError, AssertionError, RuntimeError) as error:
         # vLLM raises these for models, types and quantisations that it cannot run here
         raise CannotRun(
-            f"vLLM {compat.VERSION} cannot run layers [{layers.start}, {layers.stop}) of "
-            f"{checkpoint}: {_first_line(error)}"
+            f"vLLM {VLLM_VERSION} cannot run layers [{layers.start}, {layers.stop}) of "
+            f"{checkpoint}: {_first_line(error)}; for a family of HelixWeb's own, start the node's "
+            "agent with --engine helix"
         ) from error
     if model.page_tokens != limits.page_tokens:
         raise CannotRun(

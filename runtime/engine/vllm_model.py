@@ -169,6 +169,12 @@ class VllmModel:
         return inner
 
     def _refuse_other_pages(self) -> None:
+        shared = {layer.backend_name for layer in self._attention} - compat.LAYERWISE
+        if shared:
+            raise CannotRun(
+                f"vLLM chose the attention backend {', '.join(sorted(shared))}, which has one page "
+                "table for all layers of a stage; start the node's agent with --engine helix"
+            )
         sizes = {layer.page_bytes for layer in self._attention}
         held = sorted(layer_of(layer.name) or 0 for layer in self._attention)
         if len(sizes) != 1 or held != list(self.layers):

@@ -47,7 +47,9 @@ def read_config(checkpoint: Path) -> ModelConfig:
             f"{path} does not exist; give the directory of a Hugging Face checkpoint, or a GGUF "
             "file"
         )
-    if quantization := parse_quantization(raw, path=path):
+    is_gguf = gguf_file(checkpoint) is not None
+    quantization = "" if is_gguf else parse_quantization(raw, path=path)
+    if quantization:
         raise CheckpointError(
             f"{path}: quantization_config asks for {quantization} weights, which HelixWeb's own "
             "engine does not compute; install vLLM on the node (helix-agent install-engine vllm), "
@@ -55,7 +57,7 @@ def read_config(checkpoint: Path) -> ModelConfig:
         )
     if is_compact(raw):
         return parse_compact(raw, path=path)
-    if gguf_file(checkpoint) is not None:
+    if is_gguf:
         raise CheckpointError(
             f"{path}: weights in a GGUF file need one of the families "
             f"{', '.join(COMPACT_FAMILIES)} without biases in its MLP; give the model as a folder "

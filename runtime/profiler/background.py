@@ -22,7 +22,13 @@ from planner.domain.problem import Workload
 from planner.memory import kv_minimum
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun
-from runtime.engine.choosing import choose_for, go_on_in, handed_on_line, stdout_for_events
+from runtime.engine.choosing import (
+    choose_for,
+    go_on_in,
+    handed_on_line,
+    require_vllm,
+    stdout_for_events,
+)
 from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
 from runtime.models.checkpoint import CheckpointError
@@ -252,7 +258,8 @@ def _prepare(
     )
     context_tokens = int(workload.mean_prompt_tokens + workload.mean_output_tokens / 2)
     # a stage may serve beside it, and on a CPU the system ends processes that take too much
-    room_bytes = min(launch.memory_budget_bytes, free_bytes(layers.device))
+    free = max(0, free_bytes(layers.device) - layers.deep_bytes)
+    room_bytes = min(launch.memory_budget_bytes, free)
     pages = room_bytes // page_bytes(sizes, page_tokens=limits.page_tokens)
     kv_room_tokens = float(pages * limits.page_tokens)
     sweep = NodeSweep(
@@ -271,6 +278,7 @@ def _prepare(
 def _open_layers(source: WeightSource, launch: ProfilingLaunch) -> MeasuredLayers:
     if launch.engine.engine is not Engine.VLLM:
         return OwnLayers(source)
+    require_vllm()
     from runtime.profiler.vllm_layers import VllmLayers  # in vLLM's environment only
 
     return VllmLayers(source)

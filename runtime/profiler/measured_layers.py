@@ -26,6 +26,10 @@ class MeasuredLayers(Protocol):
     @property
     def device(self) -> torch.device: ...
 
+    @property
+    def deep_bytes(self) -> int:
+        """Of the weights that `deep` loads."""
+
     def deep(self, limits: EngineLimits, *, pages: int) -> StepRunner:
         """Runs layers [0, `DEEP`) and [0, `SHALLOW`) with a cache of `pages` pages.
 
@@ -48,6 +52,11 @@ class OwnLayers:
     @property
     def sizes(self) -> DecoderSizes:
         return self._config
+
+    @property
+    def deep_bytes(self) -> int:
+        """See `MeasuredLayers`."""
+        return self._config.weights_bytes(0, 1)
 
     def deep(self, limits: EngineLimits, *, pages: int) -> StepRunner:
         """See `MeasuredLayers`."""

@@ -5,7 +5,6 @@ from functools import partial
 import torch
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
-from runtime.checkpoints.model_facts import read_sizes
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun
 from runtime.engine.limits import EngineLimits
@@ -20,13 +19,18 @@ class VllmLayers:
 
     def __init__(self, source: WeightSource) -> None:
         self._source = source
-        self._sizes = read_sizes(source.folder)
+        self._sizes = source.sizes()
         self._opened: OpenedLayers | None = None
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     @property
     def sizes(self) -> DecoderSizes:
         return self._sizes
+
+    @property
+    def deep_bytes(self) -> int:
+        """See `MeasuredLayers`."""
+        return self._sizes.weights_bytes(0, min(DEEP, self._sizes.num_layers))
 
     def deep(self, limits: EngineLimits, *, pages: int) -> StepRunner:
         """See `MeasuredLayers`."""

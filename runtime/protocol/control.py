@@ -42,6 +42,9 @@ class Gpu(Message):
     memory_bytes: Count
 
 
+ENGINE_TEXT_LENGTH = 400
+
+
 class Hardware(Message):
     """What the agent found on its machine.
 
@@ -210,7 +213,7 @@ class StageStats(Message):
     preemptions_total: Count = 0
     prefix_tokens_total: Count = 0
     emulated: bool = False
-    engine: str = Field(default="", max_length=400)
+    engine: str = Field(default="", max_length=ENGINE_TEXT_LENGTH)
     links: dict[str, LinkStats] = {}  # by the peer sent to
 
 

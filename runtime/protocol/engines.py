@@ -4,6 +4,9 @@ from enum import StrEnum
 
 from runtime.protocol.message import Message
 
+# internal names of vLLM move every few releases: a stage runs with this one only
+VLLM_VERSION = "0.32.0"
+
 
 class Engine(StrEnum):
     """`AUTO`: by the model and the device; see `runtime.engine.choosing`."""

@@ -31,6 +31,7 @@ from runtime.agent.gpus import CUDA_ORDER, find_gpus
 from runtime.agent.hardware import detect_hardware, gpu_budgets_bytes
 from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
+from runtime.agent.vllm_environment import find_python
 from runtime.command_numbers import (
     SIZE_HELP,
     port_number,
@@ -58,6 +59,7 @@ from runtime.http_process import (
     told_to_end,
 )
 from runtime.protocol.control import PeerAddress, StageAssignment
+from runtime.protocol.engines import EngineSettings
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyPair
 from runtime.whole_model.assembly import (
@@ -184,6 +186,7 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
             gpu_budgets_bytes=(
                 gpu_budgets_bytes(hardware.gpus) if options.memory_budget_bytes is None else ()
             ),
+            engine=EngineSettings(python=find_python(None), has_gpu=bool(hardware.gpus)),
         ),
         log=StageLog(directory / "stage.log", on_line=lambda line: logger.info("stage: %s", line)),
         on_change=look,

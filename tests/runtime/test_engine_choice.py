@@ -40,6 +40,11 @@ def test_the_engine_follows_from_the_model_and_from_what_the_node_has(
     assert choice.reason
 
 
+def test_ranks_that_share_layers_run_on_our_own_engine() -> None:
+    settings = EngineSettings(python=VLLM, has_gpu=True)
+    assert choose(settings, OWN, is_gguf=False, quantization="", ranks=2).engine is Engine.HELIX
+
+
 @pytest.mark.parametrize("wanted", [Engine.VLLM, Engine.HELIX])
 def test_what_a_person_chose_is_taken(wanted: Engine) -> None:
     settings = EngineSettings(engine=wanted, python=VLLM, has_gpu=True)
@@ -127,4 +132,4 @@ def test_the_environment_is_whole_only_when_all_steps_were_done(
     assert vllm_environment.find_python(None, environ=environ) == ""
     vllm_environment.install(folder, has_gpu=False, run=run)
     assert vllm_environment.find_python(None, environ=environ) == str(folder / "bin" / "python")
-    assert ran[-1][-3:] == ["torchvision", "torchaudio", "torchcodec"]
+    assert ran[-2][-3:] == ["torchvision", "torchaudio", "torchcodec"]

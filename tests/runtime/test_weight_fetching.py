@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import torch
 from fake_web import PATIENCE_S, TOKEN, FakeWeb, wait_until
 from family_checkpoints import BRIDGED, LAYERS, save
 from hub_server import COMMIT, HubServer, hub_server
+from quantized_checkpoints import quantize
 
 from runtime.checkpoints import weight_store
 from runtime.checkpoints.errors import CheckpointError
@@ -26,6 +28,7 @@ from runtime.checkpoints.fetching import (
     is_elsewhere,
 )
 from runtime.checkpoints.hub import HubSettings
+from runtime.checkpoints.model_facts import read_sizes
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.engine.loading import open_model
@@ -34,7 +37,7 @@ from runtime.models.config import read_config
 from runtime.models.decoder import LoadedDecoder
 from runtime.models.hf_bridge import BridgedDecoder
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.models.weights import load_decoder
+from runtime.models.weights import load_decoder, wanted_tensors
 from runtime.protocol.control import DesiredState, PeerAddress, StageAssignment
 from runtime.protocol.phases import Phase
 from runtime.protocol.stage_pipe import StageLaunch
@@ -88,8 +91,7 @@ class Node:
         fetched = self.open(name)
         config = read_config(fetched.folder)
         WeightSource(folder=fetched.folder, fetched=fetched).fetch(
-            config,
-            range(first, end),
+            partial(wanted_tensors, config, first=first, end=end),
             read_bytes=0,
             progress=lambda done, total: self.seen.append((done, total)),
         )
@@ -120,6 +122,26 @@ def assert_same(fetched: Path, original: Path, first: int, end: int) -> None:
             ours_held, theirs_held = getattr(layer, each.name), getattr(expected, each.name)
             assert (ours_held is None) == (theirs_held is None)
             assert ours_held is None or torch.equal(ours_held, theirs_held)
+
+
+def test_sizes_of_quantised_layers_are_known_before_and_after_some_are_fetched(
+    tmp_path: Path,
+) -> None:
+    make_tiny_checkpoint(tmp_path / "plain", sizes=SIZES, seed=3)
+    quantize(tmp_path / "plain", tmp_path / "awq", "awq")
+    with hub_server({NAME: tmp_path / "awq"}) as serving:
+        node = Node(tmp_path / "store", serving)
+        fetched = node.open()
+        source = WeightSource(folder=fetched.folder, fetched=fetched)
+        before, whole = source.sizes(), read_sizes(tmp_path / "awq")
+        assert before == whole
+        source.fetch(
+            lambda names: [name for name in names if ".layers.1." in name],
+            read_bytes=0,
+            progress=lambda *_: None,
+        )
+        again = node.open()
+        assert WeightSource(folder=again.folder, fetched=again).sizes() == whole
 
 
 @pytest.mark.parametrize(("shards", "first", "end"), [(1, 1, 3), (3, 0, 2), (3, 2, 4)])
