@@ -136,7 +136,9 @@ def _join(words: list[str], patch: pytest.MonkeyPatch) -> None:
     try:
         with redirect_stderr(said):
             known, rest = join._parser().parse_known_args(words)
-    except SystemExit:
+    except SystemExit as ended:
+        if ended.code == 0:  # --help
+            return
         raise Wrong(said.getvalue().strip()) from None
     if known.command == "install-engine":
         return  # what follows is pip's
