@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from engine_under_test import IS_VLLM
-from family_checkpoints import Family
+from family_checkpoints import LAYERS, Family, generate, load, save
+from stage_cluster import StageCluster
 from test_families import check_equal
 
 pytestmark = pytest.mark.skipif(not IS_VLLM, reason="runs in vLLM's environment: make test-vllm")
@@ -84,3 +85,22 @@ def test_stages_of_vllm_answer_as_the_whole_model_under_transformers(
     name: str, tmp_path: Path
 ) -> None:
     check_equal(FAMILIES[name], tmp_path, seed=0, max_tokens=12)
+
+
+def test_a_chain_of_both_engines_answers_as_the_whole_model(tmp_path: Path) -> None:
+    save(FAMILIES["llama"], tmp_path, seed=1)
+    oracle = load(tmp_path)
+    layers = {"a": (0, 2), "b": (1, 5), "c": (4, LAYERS)}
+    cluster = StageCluster(tmp_path, layers, max_context_tokens=64, engines={"b": "helix"})
+    paths = [
+        [("a", 0, 2), ("b", 2, 5), ("c", 5, LAYERS)],
+        [("a", 0, 1), ("b", 1, 4), ("c", 4, LAYERS)],
+    ]
+    prompts = {request: [7 + 3 * (request + at) % 200 for at in range(20)] for request in range(8)}
+    for request, prompt in prompts.items():
+        cluster.prompt(request, prompt, paths[request % 2])
+    cluster.run_all()
+    for request, prompt in prompts.items():
+        expected = generate(oracle, prompt, max_tokens=16)
+        assert cluster.answers[request, 1].token_ids == expected
+    cluster.release_all()
