@@ -316,6 +316,6 @@ def _turn(writer: asyncio.StreamWriter, *, is_answering: bool) -> Generator[bool
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:
-    """What is not sent yet is for nobody; `close` would send it."""
+    """Drop what is not sent yet; `close` would send it."""
     with suppress(RuntimeError):  # the loop is closed
         writer.transport.abort()

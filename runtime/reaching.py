@@ -89,7 +89,7 @@ class Reaching:
             self._is_to_measure.set()
 
     def note_listening(self, listens: bool) -> None:
-        """Whether somebody listens at the own data port: a stage, or what `answers`."""
+        """Record whether a stage, or what `answers`, listens at the own data port."""
         if listens != (self._listens_since_s is not None):
             self._listens_since_s = time.monotonic() if listens else None
             self._on_change()

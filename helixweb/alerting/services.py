@@ -22,7 +22,7 @@ class AlertingError(PlannerError):
 
 
 def unattended() -> QuerySet[Alert]:
-    """Alerts that fire, that are not silenced, and that nobody has acknowledged."""
+    """Alerts that fire, not silenced and not acknowledged."""
     return Alert.objects.filter(state=State.FIRING.value, acknowledged_at=None, silenced=False)
 
 

@@ -73,8 +73,8 @@ def time_lines(
 
 
 def small(chart: Chart) -> Chart:
-    """The same lines without legend and axis title, for a chart of a few dozen pixels; whoever
-    shows it says what the lines are."""
+    """The same lines without legend and axis title, for a chart of a few dozen pixels. The
+    caller shows what the lines are."""
     layout = chart.figure["layout"]
     axis = {name: value for name, value in layout["yaxis"].items() if name != "title"}
     return replace(

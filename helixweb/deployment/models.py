@@ -384,13 +384,13 @@ class Profiling(InCluster):
         return f"profiling {self.pk} of {self.node.name}: {self.state}"
 
     def whole_s_at(self, now: datetime) -> float | None:
-        """Seconds that it will have taken, by how far it is; None: nobody can tell."""
+        """Seconds that it will have taken, by how far it is; None: not known."""
         if self.began_at is None or self.done < _LEAST_DONE:
             return None
         return (now - self.began_at).total_seconds() / self.done
 
     def left_s_at(self, now: datetime) -> float | None:
-        """Seconds until it ends, by how far it is; None: nobody can tell."""
+        """Seconds until it ends, by how far it is; None: not known."""
         whole_s = self.whole_s_at(now) if self.is_open else None
         return None if whole_s is None else whole_s * (1 - self.done)
 

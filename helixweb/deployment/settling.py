@@ -42,7 +42,7 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """Somebody's servers in the place of nodes, as coordinators tell of them. `is_awaited`: there
+    """Servers elsewhere in the place of nodes, as coordinators report them. `is_awaited`: there
     is nothing else, and none answers yet, or any more; `troubles`: why not."""
 
     answers: bool = False
@@ -77,12 +77,12 @@ def verdict_in_service(
     was_ready: bool = False,
 ) -> Verdict:
     """Failed if one node failed or is gone for good, the plan cannot be served for the `refusals`,
-    or somebody's servers are all there is and none answers; ready once all are and the `endpoint`
+    or servers elsewhere are all there is and none answers; ready once all are and the `endpoint`
     answers requests, deploying until then.
 
     Degraded when all were ready and one is not heard any more: its stage may serve on, or not; when
     the endpoint answers no more (`was_ready`); and when an instance failed while another, the
-    pipelines, or somebody's server answers requests.
+    pipelines, or a server elsewhere answers requests.
     """
     failures = list(refusals)
     failed = [report for report in reports if report.phase is Phase.FAILED]
@@ -220,8 +220,8 @@ def endpoint_of(deployment: Deployment, *, now: datetime) -> Endpoint:
 
 
 def _elsewhere(deployment: Deployment, *, now: datetime) -> Elsewhere:
-    """Somebody's servers as coordinators that follow the present generation tell of them; while one
-    before serves on, nobody knows why those of this one do not answer."""
+    """Servers elsewhere, as coordinators of the present generation report them. While an earlier
+    generation serves on, it is not known why those of this one do not answer."""
     rows = deployment.assignments.exclude(instances=[]).only("instances", "deployment_id")
     there = [row for row in rows if is_elsewhere(row)]
     names = {one["name"] for row in there for one in row.instances}

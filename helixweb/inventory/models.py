@@ -314,7 +314,7 @@ class Node(InCluster, Process):
 
 
 class CheckpointLook(InCluster):
-    """A question to a node's agent: what lies at `path`? Deleted by whoever asked, once answered
+    """A question to a node's agent: what lies at `path`? The caller deletes it, once it is answered
     or given up."""
 
     cluster_path = "node__cluster"

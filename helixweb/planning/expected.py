@@ -6,7 +6,7 @@ from planner.domain.plan import Plan as DomainPlan
 
 
 def output_forecast(row: Plan, plan: DomainPlan) -> float | None:
-    """Output tokens/s while requests always wait; None: nobody has forecast it."""
+    """Output tokens/s while requests always wait; None: not forecast."""
     return next(iter(output_forecasts(row, plan)), None)
 
 

@@ -61,7 +61,7 @@ class Headline:
 
 
 def headline_of(row: Plan, simulations: Sequence[SimulationRow]) -> Headline | None:
-    """None while nobody has forecast what the plan puts out."""
+    """None while the plan's output is not forecast."""
     plan = stored_plan(row)
     rates = output_forecasts(row, plan)
     if not rates:

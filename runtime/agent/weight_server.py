@@ -32,7 +32,7 @@ _MOST_WAITING = 16  # replies to one peer
 class WeightServer:
     """Answers from `store` at a port of this machine, by a thread, until `close`.
 
-    Nobody is answered before `serve`.
+    No request is answered before `serve`.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ def source_of_weights(launch: StageLaunch, tell_fetch: Tell) -> WeightSource:
     )
 
 
-def checked_plan(assignment: StageAssignment, sizes: DecoderSizes) -> None:
+def check_plan(assignment: StageAssignment, sizes: DecoderSizes) -> None:
     """Raises CannotRun unless the plan was made for a checkpoint of these sizes."""
     if assignment.num_layers != sizes.num_layers:
         raise CannotRun(

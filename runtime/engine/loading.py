@@ -9,7 +9,7 @@ import torch
 from runtime.checkpoints.fetching import Tell
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun, Opened
-from runtime.engine.fitting import checked_plan, engine_text, fit, source_of_weights
+from runtime.engine.fitting import check_plan, engine_text, fit, source_of_weights
 from runtime.engine.follower import StageShare
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import KvCache, page_bytes
@@ -72,7 +72,7 @@ def _open_alone(
     source = source_of_weights(launch, tell_fetch)
     checkpoint = source.folder
     config = read_config(checkpoint)
-    checked_plan(assignment, config)
+    check_plan(assignment, config)
     limits, pages = fit(config, assignment, memory_budget_bytes=launch.memory_budget_bytes)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     read_bytes = config.weights_bytes(layers.start, layers.stop)
@@ -154,7 +154,7 @@ def _open_shared(
     first, end, ranks = assignment.first, assignment.end, assignment.tensor_parallel
     source = source_of_weights(launch, tell_fetch)
     config = read_config(source.folder)
-    checked_plan(assignment, config)
+    check_plan(assignment, config)
     if not isinstance(config, CompactConfig):
         raise CannotRun(
             f"{assignment.checkpoint} is of a family that only the bridge runs, which cannot share "

@@ -246,7 +246,7 @@ def bind_pool(layers: list[AttentionLayer], config: VllmConfig, pool_B: Tensor, 
 
 
 def unbind_pool(layers: list[AttentionLayer]) -> None:
-    """Let go of the pool, whose memory is given back once nobody has it."""
+    """Drop the references to the pool, so that its memory can be freed."""
     for layer in layers:
         layer.module.bind_kv_cache(torch.empty(0))
 

@@ -1,5 +1,6 @@
 """Makes the backend of a launch with vLLM's model code, in a process of vLLM's own environment."""
 
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from runtime.checkpoints.safetensors_header import read_entries
 from runtime.checkpoints.tensor_holders import tensor_holders
 from runtime.engine import vllm_compat as compat
 from runtime.engine.backend import CannotRun, Opened
-from runtime.engine.fitting import checked_plan, engine_text, fit, source_of_weights
+from runtime.engine.fitting import check_plan, engine_text, fit, source_of_weights
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
@@ -28,6 +29,8 @@ from runtime.models.free_memory import free_bytes, require_memory
 from runtime.models.model_config import DTYPES
 from runtime.protocol.engines import VLLM_VERSION
 from runtime.protocol.stage_pipe import StageLaunch
+
+logger = logging.getLogger(__name__)
 
 _PAGE_MULTIPLE = 16
 Progress = Callable[[int, int], None]
@@ -65,7 +68,7 @@ def _open(launch: StageLaunch, progress: Progress, tell_fetch: Tell, reason: str
         )
     source = source_of_weights(launch, tell_fetch)
     sizes = source.sizes()
-    checked_plan(assignment, sizes)
+    check_plan(assignment, sizes)
     limits, pages = fit(sizes, assignment, memory_budget_bytes=launch.memory_budget_bytes)
     read_bytes = sizes.weights_bytes(layers.start, layers.stop)
     progress = source.fetch(
@@ -171,8 +174,9 @@ def open_layers(
         model = VllmModel(config, weights, layers=layers, num_layers=sizes.num_layers)
     except torch.OutOfMemoryError:
         raise
-    except (ValueError, NotImplementedError, AssertionError, RuntimeError) as error:
-        # vLLM raises these for models, types and quantisations that it cannot run here
+    except (ValueError, AssertionError, RuntimeError) as error:
+        # vLLM has no type of its own for models, dtypes and quantisations that it cannot run here
+        logger.exception("vLLM made no model of %s", checkpoint)
         raise CannotRun(
             f"vLLM {VLLM_VERSION} cannot run layers [{layers.start}, {layers.stop}) of "
             f"{checkpoint}: {_first_line(error)}; for a family of HelixWeb's own, start the node's "

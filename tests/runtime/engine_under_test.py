@@ -6,7 +6,6 @@
 import os
 from pathlib import Path
 
-import pytest
 import torch
 
 from runtime.engine.backend import Opened
@@ -26,8 +25,6 @@ IS_VLLM = ENGINE == "vllm"
 # vLLM's attention has neither shorter pages nor smaller heads
 PAGE_TOKENS = 16 if IS_VLLM else 4
 HEAD_SIZE = 32 if IS_VLLM else None
-
-own_engine_only = pytest.mark.skipif(IS_VLLM, reason="of HelixWeb's own engine")
 
 
 def no_progress(_done: int, _total: int) -> None:

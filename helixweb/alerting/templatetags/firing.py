@@ -11,5 +11,5 @@ register = template.Library()
 
 @register.simple_tag
 def unattended_alerts(cluster: Cluster) -> list[Alert]:
-    """Those of the cluster that fire and that nobody has acknowledged, the newest first."""
+    """The cluster's firing, unacknowledged alerts, the newest first."""
     return list(unattended().filter(cluster=cluster).select_related("rule"))

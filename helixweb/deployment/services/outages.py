@@ -18,7 +18,7 @@ class Outage:
 
     `repair` is what is done about it, None while nothing is. Once that is deployed, `loaded` of
     its `stages` are ready. `waiting` requests are held by the coordinators. `since` is None where
-    nobody noted it.
+    it was not recorded.
     """
 
     deployment: Deployment
