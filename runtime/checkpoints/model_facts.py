@@ -26,6 +26,7 @@ from runtime.checkpoints.decoder_sizes import (
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.metadata import CONFIG, gguf_file, read_object, source_of
 from runtime.checkpoints.safetensors_header import TensorEntry, read_entries
+from runtime.checkpoints.splitting import why_no_decoder
 from runtime.checkpoints.tensor_holders import tensor_holders
 from runtime.protocol.model_facts import ModelFacts
 
@@ -189,13 +190,9 @@ def _refuse_unsupported(raw: Mapping[str, Any], *, source: PurePath) -> None:
             f"{source}: model_type is {str(family)[:80]!r}; give the config.json of a language "
             "model"
         )
-    if raw.get("is_encoder_decoder"):
-        reason = "it is an encoder-decoder, and a pipeline has one direction"
-    elif any(raw.get(key) for key in ("vision_config", "audio_config", "text_config")):
-        reason = "it has parts for pictures or sound; choose the text-only checkpoint of the family"
-    else:
-        return
-    raise CheckpointError(f"{source}: model_type {family[:80]!r} cannot be run: {reason}")
+    reason = why_no_decoder(raw)
+    if reason:
+        raise CheckpointError(f"{source}: model_type {family[:80]!r} cannot be run: {reason}")
 
 
 def _layer_bytes(

@@ -19,6 +19,7 @@ from typing import Any
 from runtime.checkpoints.decoder_sizes import COMPACT_FAMILIES, is_compact, parse_quantization
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.metadata import CONFIG, gguf_file, read_object, source_of
+from runtime.checkpoints.splitting import INSTANCES, why_not_split
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun
 from runtime.engine.weight_peers import peers_of
@@ -55,6 +56,9 @@ def choose(
 
     Raises CannotRun when none can run it.
     """
+    why_not = why_not_split(config)
+    if why_not:
+        raise CannotRun(f"the model cannot be cut into stages: {why_not}; {INSTANCES}")
     family = config.get("model_type")
     has_vllm = bool(settings.python)
     if is_gguf:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from runtime.checkpoints.decoder_sizes import parse_dtype_name, positive
+from runtime.checkpoints.splitting import why_no_decoder
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.model_config import DTYPES, ModelConfig
 
@@ -96,10 +97,8 @@ def build_skeleton(hf: Any) -> Any:
 def _check_family(transformers: Any, path: Path, raw: Mapping[str, Any]) -> None:
     family = raw.get("model_type")
     known = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    if raw.get("is_encoder_decoder"):
-        reason = "it is an encoder-decoder, and a pipeline has one direction"
-    elif any(raw.get(key) for key in ("vision_config", "audio_config", "text_config")):
-        reason = "it has parts for pictures or sound; choose the text-only checkpoint of the family"
+    if no_decoder := why_no_decoder(raw):
+        reason = no_decoder
     elif "auto_map" in raw and family not in known:
         reason = "its code comes with the checkpoint, and no foreign code is run"
     elif family not in known:
