@@ -1,5 +1,9 @@
 """Quantised checkpoints: their bytes as the planner counts them, and their stages on vLLM."""
 
+import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,13 +12,14 @@ import torch
 from engine_under_test import IS_VLLM, make_runner
 from quantized_checkpoints import KINDS, quantize
 from safetensors.torch import load_file
+from stage_cluster import GREEDY, StageCluster
 from torch import Tensor
 
 from runtime.checkpoints.model_facts import read_facts
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.engine.step_runner import StepRunner
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.routes import Hop, Route
 
 LAYERS, CUTS = 6, (range(2), range(2, 5), range(5, 6))
 SIZES = TinySizes(
@@ -27,7 +32,8 @@ SIZES = TinySizes(
     dtype="bfloat16",
 )
 PROMPT = [7 + 3 * index % 200 for index in range(40)]
-GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
+PROMPTS = [PROMPT[:5], PROMPT[2:20], PROMPT]
+ANSWER = 20
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +117,70 @@ def test_quantised_stages_compute_what_the_rounded_weights_would(
     share = 1.5 if kind == "w8a8" else 0.5
     assert distance(whole_TV, expected_TV) < share * rounding
     assert distance(cut_TV, whole_TV) < share * rounding
+
+
+def carry_residuals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have stages exchange hidden and residual, side by side [T, 2 D], and not their sum.
+
+    vLLM's norm on CPUs takes the sum before it is rounded, so in bfloat16 only this is exact.
+    """
+    from runtime.engine import vllm_compat, vllm_model
+
+    def tensors(rows_RE: Tensor) -> vllm_compat.IntermediateTensors:
+        hidden_RD, residual_RD = (part.contiguous() for part in rows_RE.chunk(2, dim=-1))
+        return vllm_compat.IntermediateTensors(
+            {"hidden_states": hidden_RD, "residual": residual_RD}
+        )
+
+    def rows(carried: vllm_compat.IntermediateTensors) -> Tensor:
+        hidden_TD, residual_TD = carried["hidden_states"], carried.tensors.get("residual")
+        return torch.cat(
+            [hidden_TD, torch.zeros_like(hidden_TD) if residual_TD is None else residual_TD], dim=-1
+        )
+
+    def wide(*arguments: object, **options: object) -> StepRunner:
+        runner = make_runner(*arguments, **options)
+        runner.shape = replace(runner.shape, hidden_size=2 * runner.shape.hidden_size)
+        return runner
+
+    monkeypatch.setattr(vllm_compat, "stage_tensors", tensors)
+    monkeypatch.setattr(vllm_model, "_rows", rows)
+    monkeypatch.setattr("stage_cluster.make_runner", wide)
+
+
+@pytest.mark.skipif(not IS_VLLM, reason="runs in vLLM's environment: make test-vllm")
+def test_quantised_stages_that_carry_residuals_answer_as_whole_vllm(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Greedy, in bfloat16, one request at a time: kernels round by the rows of a step."""
+    for kind in KINDS:
+        quantize(plain, tmp_path / kind, kind)
+    told = {
+        "checkpoints": [str(tmp_path / kind) for kind in KINDS],
+        "prompts": PROMPTS,
+        "max_tokens": ANSWER,
+    }
+    answers = tmp_path / "answers.json"
+    subprocess.run(
+        [sys.executable, Path(__file__).with_name("whole_vllm.py"), answers],
+        input=json.dumps(told).encode(),
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    whole = json.loads(answers.read_text())
+    carry_residuals(monkeypatch)
+    layers = {"a": (0, 3), "b": (1, 5), "c": (4, LAYERS)}
+    paths = [
+        [("a", 0, 2), ("b", 2, 5), ("c", 5, LAYERS)],
+        [("a", 0, 3), ("b", 3, 4), ("c", 4, LAYERS)],
+        [("a", 0, 1), ("b", 1, 5), ("c", 5, LAYERS)],
+    ]
+    for kind in KINDS:
+        cluster = StageCluster(tmp_path / kind, layers, max_batch_tokens=64)
+        for request, prompt in enumerate(PROMPTS):
+            sampling = replace(GREEDY, max_tokens=ANSWER)
+            cluster.prompt(request, prompt, paths[request], sampling=sampling)
+            cluster.run_all()
+        found = [cluster.answers[request, 1].token_ids for request in range(len(PROMPTS))]
+        assert found == whole[str(tmp_path / kind)], kind
+        cluster.release_all()
