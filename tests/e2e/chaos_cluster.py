@@ -1,4 +1,5 @@
-"""A real coordinator and real stages of a small random checkpoint, with a cable for every pair.
+"""A real coordinator and real stages, of a small random checkpoint or one that is given, with a
+cable for every pair.
 
 Each pair of processes has a TCP relay of its own in between, so that a link can be cut while its
 ends live. A stage that dies is started again at once, as its agent would. The layout leaves a way
@@ -21,9 +22,9 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from runtime.protocol.control import (
     ServingPlan,
     StageAssignment,
 )
+from runtime.protocol.engines import AUTOMATIC, EngineSettings
 from runtime.protocol.stage_pipe import StageLaunch
 from runtime.transport.keys import KeyPair
 from tests.e2e.cut_cable import Cabling
@@ -74,10 +76,22 @@ _WEIGHTS = {
 _PAGE_TOKENS = 16
 _CONTEXT = 512
 _BUDGET_BYTES = 64 * 2**20
-_STARTS_WITHIN_S = 120
+_STARTS_WITHIN_S = 240
 _LOSS = re.compile(r"^(\S+ \S+) WARNING \S+ lost the ((?:stage of|link) [^;]+)", re.MULTILINE)
 _LEAVE_WITHIN_S = 5.0
 _DEAD_FOR_S = 0.2  # until whoever watches a process starts it again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What the stages compute. Where `layers` of nodes overlap, requests go on where the node
+    before them left off."""
+
+    checkpoint: Path
+    num_layers: int = SIZES.num_layers
+    layers: Mapping[str, tuple[int, int]] = field(default_factory=lambda: LAYERS)
+    engines: Mapping[str, EngineSettings] = field(default_factory=dict)
+    budget_bytes: int = _BUDGET_BYTES
 
 
 @dataclass(slots=True, kw_only=True)
@@ -150,9 +164,10 @@ class ChaosCluster:
         stats: dict[str, int] = json.loads(lines[-1])["stats"]
         return stats
 
-    def start(self, checkpoint: Path) -> None:
+    def start(self, served: Served) -> None:
         folder = self._folder
-        names = (COORDINATOR, *LAYERS)
+        checkpoint = served.checkpoint
+        names = (COORDINATOR, *served.layers)
         keys = {name: KeyPair.load_or_create(folder / name / "curve.key") for name in names}
         ports = {name: _free_port() for name in (*names, "http")}
         peers = {
@@ -167,7 +182,7 @@ class ChaosCluster:
             )
             for viewer in names
         }
-        for name, (first, end) in LAYERS.items():
+        for name, (first, end) in served.layers.items():
             launch = StageLaunch(
                 assignment=StageAssignment(
                     deployment_id=1,
@@ -176,7 +191,7 @@ class ChaosCluster:
                     checkpoint=str(checkpoint),
                     first=first,
                     end=end,
-                    num_layers=SIZES.num_layers,
+                    num_layers=served.num_layers,
                     page_tokens=_PAGE_TOKENS,
                     max_context_tokens=_CONTEXT,
                     peers=peers[name],
@@ -185,7 +200,8 @@ class ChaosCluster:
                 bind=f"tcp://127.0.0.1:{ports[name]}",
                 secret_key_file=str(folder / name / "curve.key"),
                 public_key=keys[name].public_key,
-                memory_budget_bytes=_BUDGET_BYTES,
+                memory_budget_bytes=served.budget_bytes,
+                engine=served.engines.get(name, AUTOMATIC),
                 leave_within_s=_LEAVE_WITHIN_S,
             )
             self._stages[name] = _Stage(launch=launch, process=self._start_stage(launch, number=1))
@@ -194,10 +210,10 @@ class ChaosCluster:
             generation=1,
             model_name=MODEL,
             checkpoint=str(checkpoint),
-            num_layers=SIZES.num_layers,
-            partial_inference=False,
+            num_layers=served.num_layers,
+            partial_inference=served.layers != LAYERS,
             placement=Placement(
-                layers={name: LayerRange(first=a, end=b) for name, (a, b) in LAYERS.items()}
+                layers={name: LayerRange(first=a, end=b) for name, (a, b) in served.layers.items()}
             ),
             routing_weights=_WEIGHTS,
             workload=Workload(mean_prompt_tokens=64, mean_output_tokens=64),
@@ -271,14 +287,15 @@ class ChaosCluster:
 
 
 @contextmanager
-def running_cluster(folder: Path) -> Iterator[ChaosCluster]:
-    """Ready to serve; everything ends with the block."""
-    checkpoint = folder / "checkpoint"
-    make_tiny_checkpoint(checkpoint, sizes=SIZES, seed=5)
+def running_cluster(folder: Path, served: Served | None = None) -> Iterator[ChaosCluster]:
+    """Ready to serve; everything ends with the block. Without `served`: a small checkpoint."""
+    if served is None:
+        served = Served(checkpoint=folder / "checkpoint")
+        make_tiny_checkpoint(served.checkpoint, sizes=SIZES, seed=5)
     with Cabling().relaying() as cabling:
         cluster = ChaosCluster(folder, cabling)
         try:
-            cluster.start(checkpoint)
+            cluster.start(served)
             yield cluster
         finally:
             cluster.close()

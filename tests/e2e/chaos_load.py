@@ -46,10 +46,13 @@ class Stream:
 @dataclass(slots=True, kw_only=True)
 class Load:
     """`answers[i]` is the right answer of `prompts[i]`; `prefills_s[i]` the time to the first token
-    behind so many tokens of it, undisturbed and alone; empty until it is measured."""
+    behind so many tokens of it, undisturbed and alone; empty until it is measured. Every second
+    prompt is sampled, unless all are `greedy`."""
 
     url: str
     prompts: list[list[int]]
+    output_tokens: int = OUTPUT_TOKENS
+    greedy: bool = False
     answers: list[tuple[int, ...]] = field(default_factory=list)
     prefills_s: list[dict[int, float]] = field(default_factory=list)
 
@@ -61,7 +64,7 @@ class Load:
                 stream = await self._ask(client, prompt)
                 if stream.error:
                     raise RuntimeError(f"an undisturbed request failed: {stream}")
-                if len(stream.token_ids) == OUTPUT_TOKENS:
+                if len(stream.token_ids) == self.output_tokens:
                     long_ones.append(token_ids)
                     self.answers.append(stream.token_ids)
         self.prompts = long_ones
@@ -79,6 +82,17 @@ class Load:
             seeds = [dice.getrandbits(64) for _ in range(clients)]
             await asyncio.gather(*(one(client, random.Random(own)) for own in seeds))
         return streams
+
+    async def ask_each(self, *, clients: int) -> list[Stream]:
+        """Every prompt once, so many at a time."""
+        left = iter(range(len(self.prompts)))
+
+        async def one(client: httpx.AsyncClient) -> list[Stream]:
+            return [await self._ask(client, prompt) for prompt in left]
+
+        async with self._client() as client:
+            asked = await asyncio.gather(*(one(client) for _ in range(clients)))
+        return [stream for streams in asked for stream in streams]
 
     async def learn_prefills(self) -> None:
         """What beginning an answer anew costs, by how far it was: the median of three."""
@@ -114,7 +128,7 @@ class Load:
         prompt: int,
         so_far: Sequence[int] = (),
         *,
-        most: int = OUTPUT_TOKENS,
+        most: int | None = None,
     ) -> Stream:
         """`so_far`: instead of the prompt alone."""
         asked_s = time.monotonic()
@@ -125,9 +139,10 @@ class Load:
         body = {
             "model": MODEL,
             "prompt": list(so_far) or prompt_ids,
-            "max_tokens": most,
-            "temperature": prompt_ids[0] % 2,
+            "max_tokens": most or self.output_tokens,
+            "temperature": 0 if self.greedy else prompt_ids[0] % 2,
             "seed": 1,
+            "ignore_eos": self.greedy,
             "stream": True,
             "return_token_ids": True,
         }
