@@ -14,7 +14,7 @@ from torch import Tensor
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.engine.page_memory import page_memory
-from runtime.engine.pages import PageBooks, PageTable
+from runtime.engine.pages import PageBooks, PageMoves, PageTable
 from runtime.models.model_config import ModelConfig
 
 
@@ -85,6 +85,9 @@ class KvCache:
 
     def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
         """Have `pages` from now on, those in use as they were; see `PageBooks.resize`."""
-        moves = self.books.resize(pages, tables)
+        self.move(pages, self.books.resize(pages, tables))
+
+    def move(self, pages: int, moves: PageMoves) -> None:
+        """Have memory for `pages`, and what is in the moved ones where they are now."""
         self._key.resize(pages, moves)
         self._value.resize(pages, moves)

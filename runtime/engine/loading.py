@@ -10,8 +10,8 @@ from runtime.checkpoints.fetching import Tell
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun, Opened
 from runtime.engine.fitting import check_plan, engine_text, fit, source_of_weights
-from runtime.engine.follower import StageShare
 from runtime.engine.grammar import Grammars
+from runtime.engine.helix_ranks import HelixShare
 from runtime.engine.kv_cache import KvCache, page_bytes
 from runtime.engine.memory import (
     BudgetTooSmall,
@@ -182,7 +182,7 @@ def _open_shared(
         progress=progress,
     )
     group = RankGroup.open(
-        StageShare(
+        HelixShare(
             checkpoint=source.folder,
             first=first,
             end=end,

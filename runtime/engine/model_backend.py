@@ -17,7 +17,7 @@ from runtime.engine.pages import PageBooks
 from runtime.engine.sampled_row import SampledRow, TokenHistory
 from runtime.engine.sampling_batch import Pick, SamplingBatch
 from runtime.engine.sequence import RequestKey, Sequence, Work
-from runtime.engine.step_runner import StepRunner
+from runtime.engine.step_runner import Runner
 from runtime.protocol.data import DType, Reason
 from runtime.protocol.routes import Sampling
 
@@ -33,7 +33,7 @@ WIRE_DTYPES = {
 class ModelBackend:
     """Implements `Backend` with the layers that `runner` runs."""
 
-    def __init__(self, runner: StepRunner, *, grammars: Grammars, engine: str = "") -> None:
+    def __init__(self, runner: Runner, *, grammars: Grammars, engine: str = "") -> None:
         self._runner = runner
         self._engine = engine
         self._first, self._end = min(runner.held), max(runner.held) + 1

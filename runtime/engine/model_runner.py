@@ -46,7 +46,6 @@ class ModelRunner(StepRunner):
 
     @property
     def weights_bytes(self) -> int:
-        """Of all processes that run the layers."""
         return self._decoder.config.weights_bytes_of(self._decoder.held)
 
     def run_with(self, decoder: Decoder) -> None:

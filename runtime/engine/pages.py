@@ -101,6 +101,7 @@ class PageTable:
 
     def __init__(self, *, num_layers: int) -> None:
         self.num_layers = num_layers
+        self.revision = 0  # counts the times that pages it had were released or moved
         self.names: list[BlockName | None] = []  # of each block; None: nobody else may hold it
         self._pages_LB: NDArray[np.int64] = np.empty((num_layers, 4), dtype=np.int64)
         self._address: int = self._pages_LB.ctypes.data
@@ -138,10 +139,12 @@ class PageTable:
     def follow(self, place_of: NDArray[np.int64]) -> None:
         """Its pages have moved: page p is at `place_of`[p] now."""
         self._pages_LB[:, : self.blocks] = place_of[self.pages_LB]
+        self.revision += 1
 
     def clear(self) -> None:
         """Forget all pages."""
         self.names = []
+        self.revision += 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -158,10 +161,14 @@ class PageBooks:
     ) -> None:
         self.page_tokens = page_tokens
         self.pool = PagePool(total=pages)
-        self._prepare = prepare
+        self._prepare = [prepare]
         self._named: dict[BlockName, _NamedBlock] = {}
         self._idle: OrderedDict[BlockName, None] = OrderedDict()  # held by nobody, oldest first
         self._cached = 0
+
+    def watch(self, prepare: Callable[[list[int]], None]) -> None:
+        """Call `prepare` as well with pages before they are held again."""
+        self._prepare.append(prepare)
 
     @property
     def total(self) -> int:
@@ -190,7 +197,8 @@ class PageBooks:
         blocks = -(-tokens // self.page_tokens)
         if blocks > table.blocks:
             pages = self._take((blocks - table.blocks) * table.num_layers)
-            self._prepare(pages)
+            for prepare in self._prepare:
+                prepare(pages)
             table.append(pages)
 
     def share(self, table: PageTable, names: Iterable[BlockName]) -> int:

@@ -1,7 +1,7 @@
 """One stage run by several processes, each with a share of every layer (tensor parallelism).
 
 Rank 0 is the stage itself: it batches, samples and speaks to other stages. The others are its
-children (`follower.py`): for each step they are told over a pipe which rows and pages it has, and
+children (`follower.py`): for each step they get over a pipe what changed since the last one, and
 run it with their own weights and their own share of the KV cache, in lock-step by the sums inside
 the layers. None can go on without the others, so the loss of one ends the stage.
 
@@ -12,14 +12,14 @@ import multiprocessing
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Sequence as Items
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from typing import TypeVar
 
-import torch
 from torch import Tensor, distributed
 
 from runtime.engine.follower import (
@@ -28,22 +28,23 @@ from runtime.engine.follower import (
     HeadRows,
     Loaded,
     MakePages,
+    Order,
     Present,
-    RankWork,
-    StageShare,
+    RankPart,
+    RankShare,
+    Resize,
     follow,
-    load_share,
-    meet,
 )
-from runtime.engine.kv_cache import KvCache
-from runtime.engine.model_runner import ModelRunner
+from runtime.engine.host_memory import HostMemory
+from runtime.engine.pages import PageBooks, PageTable
 from runtime.engine.sequence import Work
+from runtime.engine.step_changes import TableSender
+from runtime.engine.step_runner import RankCache, RunnerShape, StepRunner
 from runtime.models.checkpoint import Progress
-from runtime.models.decoder import Decoder
 from runtime.models.free_memory import free_bytes
-from runtime.models.model_config import ModelConfig
 
 OnLost = Callable[[str], None]
+Tell = Callable[[Order], None]
 MessageT = TypeVar("MessageT")
 
 
@@ -51,58 +52,91 @@ class RankLost(RuntimeError):
     """A rank's process ended or could not load; the stage cannot go on without it."""
 
 
-class LeadingCache(KvCache):
-    """Rank 0's share of the KV cache; notes which pages the others have to clear as well."""
+class LeadingCache:
+    """Rank 0's share of the KV cache, `cache`, and what the others have to do with theirs."""
 
-    def __init__(
-        self, config: ModelConfig, *, pages: int, page_tokens: int, device: torch.device
-    ) -> None:
+    def __init__(self, cache: RankCache, tell: Tell) -> None:
+        self._cache = cache
+        self._tell = tell
         self._cleared: list[int] = []
-        super().__init__(config, pages=pages, page_tokens=page_tokens, device=device)
+        cache.books.watch(self._cleared.extend)
+
+    @property
+    def books(self) -> PageBooks:
+        return self._cache.books
+
+    @property
+    def nbytes(self) -> int:
+        """Of rank 0."""
+        return self._cache.nbytes
+
+    @property
+    def claimed_bytes(self) -> int:
+        """Of rank 0."""
+        return self._cache.claimed_bytes
 
     def take_cleared(self) -> tuple[int, ...]:
-        """Pages cleared since the last call."""
-        cleared, self._cleared = tuple(self._cleared), []
+        """Pages given out since the last call."""
+        cleared = tuple(self._cleared)
+        self._cleared.clear()
         return cleared
 
-    def clear(self, pages: list[int]) -> None:
-        super().clear(pages)
-        self._cleared += pages
+    def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
+        """See `StepCache`. Raises RankLost."""
+        moves = self.books.resize(pages, tables)
+        self._tell(Resize(cleared=self.take_cleared(), pages=pages, moves=moves))
+        self._cache.move(pages, moves)
 
 
-class LeadingRunner(ModelRunner):
-    """Runs rank 0's part of each step and has the other ranks run theirs."""
+class LeadingRunner:
+    """Runs rank 0's part of each step, `runner`, and has the other ranks run theirs.
 
-    def __init__(self, group: "RankGroup", cache: LeadingCache, *, max_context_tokens: int) -> None:
-        super().__init__(group.decoder, cache, max_context_tokens=max_context_tokens)
+    Implements `Runner`.
+    """
+
+    def __init__(self, group: "RankGroup", runner: StepRunner) -> None:
         self._group = group
-        self._leading = cache
+        self._runner = runner
+        self._cache = LeadingCache(runner.cache, group.tell)
+        self._tables = TableSender()
+
+    @property
+    def shape(self) -> RunnerShape:
+        return self._runner.shape
+
+    @property
+    def host(self) -> HostMemory:
+        return self._runner.host
+
+    @property
+    def held(self) -> Collection[int]:
+        return self._runner.held
+
+    @property
+    def cache(self) -> LeadingCache:
+        return self._cache
 
     @property
     def weights_bytes(self) -> int:
-        return super().weights_bytes * self._group.ranks
+        return self._runner.weights_bytes * self._group.ranks
 
     @property
     def kv_bytes(self) -> int:
-        return super().kv_bytes * self._group.ranks
+        return self._runner.kv_bytes * self._group.ranks
 
     def forward(self, step: Items[Work]) -> Tensor:
-        """See `ModelRunner`. Raises RankLost."""
-        self._group.tell(
-            Forward(
-                cleared=self._leading.take_cleared(),
-                works=tuple(RankWork.of(work) for work in step),
-            )
-        )
+        """See `StepRunner`. Raises RankLost."""
+        change = self._tables.change(step)
+        self._group.tell(Forward(cleared=self._cache.take_cleared(), change=change))
         with self._group.in_step():
-            return super().forward(step)
+            return self._runner.forward(step)
 
     def logits(self, hidden_RD: Tensor) -> Tensor:
-        """See `ModelRunner`. Raises RankLost."""
+        """See `StepRunner`. Raises RankLost."""
         self._group.tell(HeadRows(rows=len(hidden_RD)))
         with self._group.in_step():
             distributed.broadcast(hidden_RD.contiguous(), src=0)
-            return super().logits(hidden_RD)
+            return self._runner.logits(hidden_RD)
 
 
 class RankGroup:
@@ -111,42 +145,38 @@ class RankGroup:
     `free_bytes`: what each rank may still take of its device; on CPU they share what is free.
     """
 
-    def __init__(
-        self,
-        share: StageShare,
-        decoder: Decoder,
-        children: "_Children",
-        *,
-        free_bytes: int,
-    ) -> None:
-        self.decoder = decoder
+    def __init__(self, part: RankPart, children: "_Children", *, free_bytes: int) -> None:
         self.free_bytes = free_bytes
-        self._share = share
+        self._part = part
         self._children = children
 
     @classmethod
     def open(
-        cls, share: StageShare, *, ranks: int, progress: Progress, on_lost: OnLost
+        cls, share: RankShare, *, ranks: int, progress: Progress, on_lost: OnLost
     ) -> "RankGroup":
         """Start ranks 1 to `ranks` - 1 and load rank 0's weights meanwhile.
 
         `progress` is told of rank 0's. `on_lost` is called, from a thread, with what to tell when
         a rank dies from now on until `close`; rank 0 may be waiting for it in a sum then, so only
-        the end of this process helps. Raises CheckpointError, RankLost.
+        the end of this process helps. Raises CannotRun, CheckpointError, RankLost.
         """
         children = _Children(share, ranks=ranks, on_lost=on_lost)
+        part: RankPart | None = None
         try:
+            part = share.part(rank=0, ranks=ranks, meeting=children.meeting)
             children.await_each(Present)
-            mine = meet(share, rank=0, ranks=ranks, meeting=children.meeting)
-            decoder = load_share(share, mine, progress=progress)
+            part.meet()
+            part.load(progress)
             loaded = children.await_each(Loaded)
         except BaseException:
             children.kill()
+            if part is not None:
+                part.leave()
             raise
-        free = min(free_bytes(decoder.device), *(each.free_bytes for each in loaded))
-        if decoder.device.type == "cpu":
+        free = min(free_bytes(part.device), *(each.free_bytes for each in loaded))
+        if part.device.type == "cpu":
             free //= ranks
-        return cls(share, decoder, children, free_bytes=free)
+        return cls(part, children, free_bytes=free)
 
     @property
     def ranks(self) -> int:
@@ -155,19 +185,14 @@ class RankGroup:
     def make_runner(self, *, pages: int) -> LeadingRunner:
         """Has every rank make its share of a KV cache of `pages`. Raises RankLost."""
         self.tell(MakePages(pages=pages))
-        cache = LeadingCache(
-            self.decoder.config,
-            pages=pages,
-            page_tokens=self._share.page_tokens,
-            device=self.decoder.device,
-        )
-        return LeadingRunner(self, cache, max_context_tokens=self._share.max_context_tokens)
+        return LeadingRunner(self, self._part.runner(pages=pages))
 
-    def tell(self, message: MakePages | Forward | HeadRows) -> None:
+    def tell(self, order: Order) -> None:
         """Raises RankLost."""
+        pickled = ForkingPickler.dumps(order)
         for rank, pipe in enumerate(self._children.pipes, start=1):
             try:
-                pipe.send(message)
+                pipe.send_bytes(pickled)
             except OSError as error:
                 raise RankLost(f"rank {rank} takes no more steps: {error}") from error
 
@@ -186,12 +211,13 @@ class RankGroup:
     def close(self) -> None:
         """End the other ranks and the group."""
         self._children.end()
+        self._part.leave()
 
 
 class _Children:
     """The processes of ranks 1 and up, the pipes to them, and where all ranks meet."""
 
-    def __init__(self, share: StageShare, *, ranks: int, on_lost: OnLost) -> None:
+    def __init__(self, share: RankShare, *, ranks: int, on_lost: OnLost) -> None:
         self.meeting = tempfile.mkdtemp(prefix="ranks-")
         self.pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
@@ -252,8 +278,6 @@ class _Children:
     def _clear_up(self) -> None:
         for process in self._processes:
             process.join()
-        if distributed.is_initialized():
-            distributed.destroy_process_group()
         shutil.rmtree(self.meeting, ignore_errors=True)
 
     def _watch(self) -> None:

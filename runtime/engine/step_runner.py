@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from runtime.engine.host_memory import HostMemory, host_memory
-from runtime.engine.pages import PageBooks, PageTable
+from runtime.engine.pages import PageBooks, PageMoves, PageTable
 from runtime.engine.sequence import Work
 
 
@@ -49,6 +49,42 @@ class StepCache(Protocol):
         """Have `pages` from now on, those in use as they were; see `PageBooks.resize`."""
 
 
+class RankCache(StepCache, Protocol):
+    """A rank's share of the pages, whose books rank 0 keeps for all."""
+
+    def clear(self, pages: list[int]) -> None:
+        """Clear them before a step writes to them."""
+
+    def move(self, pages: int, moves: PageMoves) -> None:
+        """Have memory for `pages`, and what is in the moved ones where they are now."""
+
+
+class Runner(Protocol):
+    """What samples behind a step needs of what runs it; used from one thread."""
+
+    @property
+    def shape(self) -> RunnerShape: ...
+
+    @property
+    def host(self) -> HostMemory: ...
+
+    @property
+    def held(self) -> Collection[int]: ...
+
+    @property
+    def cache(self) -> StepCache: ...
+
+    @property
+    def weights_bytes(self) -> int: ...
+
+    @property
+    def kv_bytes(self) -> int: ...
+
+    def forward(self, step: Items[Work]) -> Tensor: ...
+
+    def logits(self, hidden_RD: Tensor) -> Tensor: ...
+
+
 class StepRunner(ABC):
     """Runs steps, and the output head on some of their rows. Used from one thread."""
 
@@ -64,16 +100,16 @@ class StepRunner(ABC):
 
     @property
     @abstractmethod
-    def cache(self) -> StepCache: ...
+    def cache(self) -> RankCache: ...
 
     @property
     @abstractmethod
     def weights_bytes(self) -> int:
-        """Of all processes that run the layers."""
+        """Of this process."""
 
     @property
     def kv_bytes(self) -> int:
-        """Of all processes that run the layers."""
+        """Of this process."""
         return self.cache.nbytes
 
     @torch.inference_mode()

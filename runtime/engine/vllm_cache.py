@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from runtime.engine.page_memory import page_memory
-from runtime.engine.pages import PageBooks, PageTable
+from runtime.engine.pages import PageBooks, PageMoves, PageTable
 
 
 class Binds(Protocol):
@@ -70,8 +70,11 @@ class VllmCache:
 
     def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
         """Have `pages` from now on, those in use as they were; see `PageBooks.resize`."""
+        self.move(pages, self.books.resize(pages, tables))
+
+    def move(self, pages: int, moves: PageMoves) -> None:
+        """Have memory for `pages`, and what is in the moved ones where they are now."""
         self.prepare()
-        moves = self.books.resize(pages, tables)
         for model in self._models:
             model.unbind()
         self._memory.resize(pages, moves)

@@ -10,11 +10,12 @@ import pytest
 import torch
 from family_checkpoints import COMPACT, LAYERS, VOCABULARY
 
-from runtime.engine.follower import StageShare
+from runtime.engine.helix_ranks import HelixShare
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.ranks import RankGroup, RankLost
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
+from runtime.engine.step_runner import Runner
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.config import read_config
 from runtime.models.free_memory import free_bytes
@@ -25,8 +26,8 @@ SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
 PAGES, PAGE_TOKENS, CONTEXT = 200, 4, 64
 
 
-def share_of(checkpoint: Path, *, first: int = 0, end: int = LAYERS) -> StageShare:
-    return StageShare(
+def share_of(checkpoint: Path, *, first: int = 0, end: int = LAYERS) -> HelixShare:
+    return HelixShare(
         checkpoint=checkpoint,
         first=first,
         end=end,
@@ -38,12 +39,12 @@ def share_of(checkpoint: Path, *, first: int = 0, end: int = LAYERS) -> StageSha
 
 
 def open_group(
-    share: StageShare, ranks: int, on_lost: Callable[[str], None] = lambda _message: None
+    share: HelixShare, ranks: int, on_lost: Callable[[str], None] = lambda _message: None
 ) -> RankGroup:
     return RankGroup.open(share, ranks=ranks, progress=lambda _done, _total: None, on_lost=on_lost)
 
 
-def run_steps(runner: ModelRunner) -> list[torch.Tensor]:
+def run_steps(runner: Runner) -> list[torch.Tensor]:
     """Two requests, one of them over the later layers only: chunks of prompts, then decodes."""
     dice = np.random.default_rng(5)
     requests = []
