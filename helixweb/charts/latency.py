@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from helixweb.charts.chart import Chart
+from helixweb.charts.quantities import duration_text
 from helixweb.charts.time_lines import Line, time_lines
 
 
@@ -13,7 +14,8 @@ def latency(
     p50_s: Sequence[float | None],
     p95_s: Sequence[float | None],
 ) -> Chart:
-    """In seconds; trace 0 is p50, trace 1 p95. Ticks are "50ms" or "40s"."""
+    """In seconds; trace 0 is p50, trace 1 p95. Ticks are "50ms" or "40s"; the summary writes
+    values as the tiles do."""
     return time_lines(
         times,
         [
@@ -22,4 +24,6 @@ def latency(
         ],
         unit="s",
         axis={"exponentformat": "SI", "minexponent": 0, "ticksuffix": "s"},
+        hover="%{y:.3s}",
+        text=duration_text,
     )

@@ -1,6 +1,6 @@
 """Lines over wall-clock time, as the monitor draws them; gaps (None) stay gaps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -29,9 +29,12 @@ def time_lines(
     *,
     unit: str,
     axis: Mapping[str, Any] | None = None,
+    hover: str = "%{y:,.4g} ",
+    text: Callable[[float], str] | None = None,
 ) -> Chart:
     """Traces in the order of `lines`; monitor.js appends to them. `axis` replaces the title of
-    the vertical axis, which is `unit`.
+    the vertical axis, which is `unit`; `hover` comes before the unit under the pointer; `text`
+    writes a value with its unit in the summary.
 
     The table has the newest `LISTED` moments, the newest first, in the zone that they come in; the
     axis is in that of the reader.
@@ -46,7 +49,7 @@ def time_lines(
             y=list(line.values),
             line={"color": line.colour, "width": 2, "dash": line.dash},
             connectgaps=False,
-            hovertemplate="%{x|%H:%M:%S}: %{y:,.4g} " + unit + f"<extra>{line.name}</extra>",
+            hovertemplate="%{x|%H:%M:%S}: " + hover + unit + f"<extra>{line.name}</extra>",
         )
         for line in lines
     ]
@@ -60,7 +63,7 @@ def time_lines(
     }
     return Chart(
         figure=figure_json(traces, layout),
-        summary=_summary(lines, unit=unit),
+        summary=_summary(lines, text or (lambda value: f"{_cell(value)} {unit}")),
         columns=(_("Time"), *(f"{line.name} ({unit})" for line in lines)),
         rows=tuple(
             (
@@ -102,9 +105,9 @@ def _cell(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.4g}"
 
 
-def _summary(lines: Sequence[Line], *, unit: str) -> str:
+def _summary(lines: Sequence[Line], text: Callable[[float], str]) -> str:
     latest = [
-        f"{line.name} {_cell(line.values[-1])} {unit}"
+        f"{line.name} {text(line.values[-1])}"
         for line in lines
         if line.values and line.values[-1] is not None
     ]

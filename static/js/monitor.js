@@ -42,12 +42,13 @@
   };
   const pagesUsed = (node) => (node?.kv_total_pages ? node.kv_used_pages / node.kv_total_pages : null);
 
-  // Lines over time: id of the chart -> what its two lines show of a sample, and their unit.
+  // Lines over time: id of the chart -> what its two lines show of a sample, and a value's text.
+  const counted = (unit) => (value) => `${cell(value)} ${unit}`;
   const lines = {
-    tokens: [(sample) => [sample.output_tokens_per_s, sample.prompt_tokens_per_s], gettext("tokens/s")],
-    requests: [(sample) => [sample.running, sample.waiting], gettext("requests")],
+    tokens: [(sample) => [sample.output_tokens_per_s, sample.prompt_tokens_per_s], counted(gettext("tokens/s"))],
+    requests: [(sample) => [sample.running, sample.waiting], counted(gettext("requests"))],
     ...Object.fromEntries(["ttft", "itl", "tpot", "e2e"].map((kind) => (
-      [kind, [(sample) => [sample[`${kind}_p50_s`], sample[`${kind}_p95_s`]].map((value) => value ?? null), "s"]]))),
+      [kind, [(sample) => [sample[`${kind}_p50_s`], sample[`${kind}_p95_s`]].map((value) => value ?? null), latency]]))),
   };
   // Appends a sample to the lines of a chart; returns whether it was due (at is in milliseconds).
   const append = (figure, sample, values) => {
@@ -69,15 +70,16 @@
     return true;
   };
   const extend = (samples) => {
-    for (const [id, [valuesOf, unit]] of Object.entries(lines)) {
+    for (const [id, [valuesOf, textOf]] of Object.entries(lines)) {
       const chart = document.getElementById(id);
       const figure = chart && HelixCharts.figure(chart);
       const due = figure ? samples.filter((sample) => append(figure, sample, valuesOf(sample))) : [];
       if (!due.length) continue;
       HelixCharts.draw(chart, figure);
       const values = valuesOf(due[due.length - 1]);
-      describe(chart, values.some(known)
-        ? HelixTexts.fill(gettext("Now: %(names)s."), { names: figure.data.map((line, index) => `${line.name} ${cell(values[index])} ${unit}`).join(", ") })
+      const said = figure.data.flatMap(({ name }, index) => (known(values[index]) ? `${name} ${textOf(values[index])}` : []));
+      describe(chart, said.length
+        ? HelixTexts.fill(gettext("Now: %(names)s."), { names: said.join(", ") })
         : gettext("Nothing is measured now."));
       const body = document.querySelector(`#${id}-table tbody`);
       if (!body) continue;

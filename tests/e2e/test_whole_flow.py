@@ -280,6 +280,9 @@ def watch_the_numbers_rise(person: Person, make_load: Callable[[], object]) -> N
             person.until(lambda: _number(person.text("[data-live=output]")) > 0)
             person.until(lambda: person.text("[data-live=ttft-p50]") not in ("", "—"))
             person.until(
+                lambda: person.text("[data-live=ttft-p50]") in person.text("#ttft-summary")
+            )
+            person.until(
                 lambda: any(
                     _number(cell.text) > 0
                     for cell in person.browser.find_elements(By.CSS_SELECTOR, busy)

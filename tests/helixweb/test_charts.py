@@ -15,6 +15,7 @@ from helixweb.charts.latency import latency
 from helixweb.charts.latency_heat import latency_heat
 from helixweb.charts.layer_map import layer_map
 from helixweb.charts.node_bars import NodeShare, node_bars
+from helixweb.charts.quantities import duration_text
 from helixweb.charts.throughput import requests_in_system, throughput
 from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.common.plotly_finder import FOLDER, NAME, map_style_id
@@ -140,6 +141,11 @@ def test_what_was_not_measured_is_a_gap_and_a_dash() -> None:
     assert chart.summary == "Nothing is measured now."
     never = latency([_moment()], p50_s=[None], p95_s=[None])
     assert never.summary == "Nothing has been measured yet."
+
+
+def test_a_latency_in_a_summary_has_the_text_of_its_tile() -> None:
+    chart = latency([_moment()], p50_s=[0.0866], p95_s=[None])
+    assert f"p50 {duration_text(0.0866)}." in chart.summary
 
 
 def test_times_stand_level_so_that_a_phone_cuts_none_of_them_off() -> None:
