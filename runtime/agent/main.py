@@ -56,7 +56,7 @@ from runtime.protocol.addresses import ADVERTISE_HELP, DATA_HOST_HELP, advertise
 from runtime.protocol.control import AgentIdentity, Role
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.emulation import EmulationRefused, read_emulation
-from runtime.protocol.engines import Engine, EngineSettings
+from runtime.protocol.engines import ComputeDtype, Engine, EngineSettings
 from runtime.protocol.join_tokens import TOKEN_HELP, given_token
 from runtime.protocol.logs import UnknownFormat, begin_logging
 from runtime.protocol.reach import weights_endpoint
@@ -218,6 +218,7 @@ async def _run(
                 weights=weights,
                 engine=EngineSettings(
                     engine=options.engine,
+                    compute_dtype=options.compute_dtype,
                     python=find_python(options.engine_python),
                     has_gpu=bool(gpus),
                 ),
@@ -379,6 +380,14 @@ def _parser() -> argparse.ArgumentParser:
         help="what computes layers: vllm (see `helix-agent install-engine`), helix, or auto: vLLM "
         "for quantised weights, families that are not our own, and GPUs, if it is installed "
         "(default %(default)s)",
+    )
+    add(
+        "--compute-dtype",
+        type=ComputeDtype,
+        choices=tuple(ComputeDtype),
+        default=ComputeDtype.AUTO,
+        help="what stages compute in; auto: the model's type, or float16 for bfloat16 on GPUs of a "
+        "compute capability below 8.0 (default %(default)s)",
     )
     add(
         "--engine-python",

@@ -1,9 +1,9 @@
 """Sizes of a decoder and its bytes, from what config.json says of it. Loads no torch."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Self
 
 from runtime.checkpoints.errors import CheckpointError
 
@@ -88,6 +88,14 @@ class DecoderSizes:
     def embedding_bytes(self) -> int:
         """The token embedding, and as many again for an untied output head."""
         return self.vocab_size * self.hidden_size * self.element_bytes
+
+    def computed_in(self, dtype_name: str) -> Self:
+        """The same model with activations, and weights that are not quantised, of this type."""
+        new, old = DTYPE_BYTES[dtype_name], self.element_bytes
+        layer_bytes = self.layer_bytes
+        if not self.quantization:
+            layer_bytes = tuple(stored * new // old for stored in layer_bytes)
+        return replace(self, dtype_name=dtype_name, layer_bytes=layer_bytes)
 
     def weights_bytes(self, first: int, end: int) -> int:
         """Bytes a stage holding layers [first, end) keeps of the weights."""

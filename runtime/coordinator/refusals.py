@@ -25,8 +25,8 @@ NACKS = {  # reason -> (code, what the node did and what the client may do)
     ),
     Reason.NOT_A_NUMBER: (
         "not_a_number",
-        "computed logits that are no numbers for this prompt; the model's weights or its precision "
-        "may be at fault",
+        "computed values that are no numbers for this prompt; the model's weights or its precision "
+        "may be at fault: the node's log has the remedy",
     ),
     Reason.GRAMMAR_FAILED: (
         "grammar_failed",

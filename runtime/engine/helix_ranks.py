@@ -20,7 +20,8 @@ from runtime.models.weights import load_decoder
 class HelixShare:
     """Layers [first, end) of a checkpoint, and the CPU threads of each rank.
 
-    `device_type` "cuda" gives each rank a GPU. Implements `RankShare`.
+    `device_type` "cuda" gives each rank a GPU. Rows are computed in `dtype_name` and come in
+    `wire_dtype`. Implements `RankShare`.
     """
 
     checkpoint: Path
@@ -30,6 +31,8 @@ class HelixShare:
     max_context_tokens: int
     threads: int
     device_type: str
+    dtype_name: str
+    wire_dtype: torch.dtype
 
     def part(self, *, rank: int, ranks: int, meeting: str) -> "HelixPart":
         return HelixPart(self, rank=rank, ranks=ranks, meeting=meeting)
@@ -63,7 +66,7 @@ class HelixPart:
         share = self._share
         self._decoder = load_decoder(
             share.checkpoint,
-            read_config(share.checkpoint),
+            read_config(share.checkpoint).computed_in(share.dtype_name),
             first=share.first,
             end=share.end,
             device=self.device,
@@ -76,7 +79,12 @@ class HelixPart:
         cache = KvCache(
             decoder.config, pages=pages, page_tokens=share.page_tokens, device=self.device
         )
-        return ModelRunner(decoder, cache, max_context_tokens=share.max_context_tokens)
+        return ModelRunner(
+            decoder,
+            cache,
+            max_context_tokens=share.max_context_tokens,
+            wire_dtype=share.wire_dtype,
+        )
 
     def leave(self) -> None:
         if distributed.is_initialized():

@@ -9,6 +9,7 @@ import torch
 from runtime.checkpoints.fetching import Tell
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun, Opened
+from runtime.engine.compute_dtype import compute_dtype, wire_dtype
 from runtime.engine.fitting import check_plan, engine_text, fit, source_of_weights
 from runtime.engine.grammar import Grammars
 from runtime.engine.helix_ranks import HelixShare
@@ -71,10 +72,13 @@ def _open_alone(
     layers = range(assignment.first, assignment.end)
     source = source_of_weights(launch, tell_fetch)
     checkpoint = source.folder
-    config = read_config(checkpoint)
-    check_plan(assignment, config)
-    limits, pages = fit(config, assignment, memory_budget_bytes=launch.memory_budget_bytes)
+    stored = read_config(checkpoint)
+    check_plan(assignment, stored)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    config = stored.computed_in(
+        compute_dtype(launch.engine.compute_dtype, stored.dtype_name, device)
+    )
+    limits, pages = fit(config, assignment, memory_budget_bytes=launch.memory_budget_bytes)
     read_bytes = config.weights_bytes(layers.start, layers.stop)
     progress = source.fetch(
         partial(wanted_tensors, config, first=layers.start, end=layers.stop),
@@ -93,7 +97,12 @@ def _open_alone(
         device=device,
         most_pages=launch.memory_budget_bytes // page_bytes(config, page_tokens=limits.page_tokens),
     )
-    runner = ModelRunner(decoder, cache, max_context_tokens=limits.max_context_tokens)
+    runner = ModelRunner(
+        decoder,
+        cache,
+        max_context_tokens=limits.max_context_tokens,
+        wire_dtype=wire_dtype(assignment, stored),
+    )
     holdings = None
     # of a bridged family none are added: making its model sets torch's defaults for all threads
     if isinstance(config, CompactConfig) and isinstance(decoder, CompactDecoder):
@@ -108,7 +117,7 @@ def _open_alone(
         backend=ModelBackend(
             runner,
             grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
-            engine=engine_text(f"helix on {device}", reason),
+            engine=engine_text(f"helix on {device} in {config.dtype_name}", reason),
         ),
         limits=limits,
         device=str(device),
@@ -153,14 +162,18 @@ def _open_shared(
     assignment = launch.assignment
     first, end, ranks = assignment.first, assignment.end, assignment.tensor_parallel
     source = source_of_weights(launch, tell_fetch)
-    config = read_config(source.folder)
-    check_plan(assignment, config)
+    stored = read_config(source.folder)
+    check_plan(assignment, stored)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    config = stored.computed_in(
+        compute_dtype(launch.engine.compute_dtype, stored.dtype_name, device)
+    )
     if not isinstance(config, CompactConfig):
         raise CannotRun(
             f"{assignment.checkpoint} is of a family that only the bridge runs, which cannot share "
             f"a layer among {ranks} ranks; deploy it without tensor parallelism"
         )
-    has_gpu = torch.cuda.is_available()
+    has_gpu = device.type == "cuda"
     if has_gpu and torch.cuda.device_count() < ranks:
         raise CannotRun(
             f"{ranks} ranks need a GPU each, this machine has {torch.cuda.device_count()}; deploy "
@@ -189,7 +202,9 @@ def _open_shared(
             page_tokens=limits.page_tokens,
             max_context_tokens=limits.max_context_tokens,
             threads=launch.threads,
-            device_type="cuda" if has_gpu else "cpu",
+            device_type=device.type,
+            dtype_name=config.dtype_name,
+            wire_dtype=wire_dtype(assignment, stored),
         ),
         ranks=ranks,
         progress=progress,
@@ -207,7 +222,7 @@ def _open_shared(
         backend=ModelBackend(
             runner,
             grammars=Grammars(source.folder, vocab_size=config.vocab_size),
-            engine=engine_text(f"helix, {ranks} ranks", reason),
+            engine=engine_text(f"helix, {ranks} ranks in {config.dtype_name}", reason),
         ),
         limits=limits,
         device=f"{ranks} {'GPUs' if has_gpu else 'processes'}",

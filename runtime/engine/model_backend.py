@@ -50,7 +50,7 @@ class ModelBackend:
             num_layers=model.num_layers,
             hidden_size=model.hidden_size,
             vocab_size=model.vocab_size,
-            dtype=WIRE_DTYPES[model.dtype],
+            dtype=WIRE_DTYPES[model.wire_dtype],
         )
 
     @property
@@ -83,7 +83,8 @@ class ModelBackend:
     def behind_layers(self, step: Items[Work], hidden_TD: Tensor) -> StepResult:
         """What becomes of the rows of a step that has run through its layers."""
         rows: dict[int, SampledRow] = {}
-        ends, drawn, failed = [], {}, {}
+        leaving_TD = hidden_TD.to(self._runner.shape.wire_dtype)
+        ends, drawn, failed = [], {}, self._overflowed(step, leaving_TD)
         end = 0
         for index, work in enumerate(step):
             end += work.chunk.n_tokens
@@ -94,7 +95,7 @@ class ModelBackend:
                     failed[index] = _grammar_failed(work, error)
                 else:
                     ends.append(end - 1)
-        result_rows = _TensorRows(hidden_TD, self._runner.host)
+        result_rows = _TensorRows(leaving_TD, self._runner.host)
         if rows:
             logits_RV = self._runner.logits(hidden_TD[ends])
             picks = SamplingBatch([*rows.values()]).sample(logits_RV, self._runner.host)
@@ -115,6 +116,28 @@ class ModelBackend:
         begun = self._grammar_of.pop(key, None)
         if begun is not None:
             begun.cancel()
+
+    def _overflowed(self, step: Items[Work], leaving_TD: Tensor) -> dict[int, Reason]:
+        """The works whose rows cannot go on, by their index: float16 ends at 65504, which the rows
+        of some families exceed."""
+        shape, failed = self._runner.shape, dict[int, Reason]()
+        leaves = any(not work.sequence.is_last_stage for work in step)
+        if not leaves or torch.float16 not in (shape.dtype, shape.wire_dtype):
+            return failed
+        counts = [work.chunk.n_tokens for work in step]
+        finite_T = leaving_TD.isfinite().all(-1).cpu()
+        for index, finite_R in enumerate(torch.split(finite_T, counts)):
+            if not step[index].sequence.is_last_stage and not finite_R.all():
+                logger.error(
+                    "request %d: its rows are beyond float16 (computed in %s, sent in %s); start "
+                    "the node's agent with --compute-dtype float32, and deploy without float16 "
+                    "between stages",
+                    step[index].sequence.key.request,
+                    WIRE_DTYPES[shape.dtype].name.lower(),
+                    WIRE_DTYPES[shape.wire_dtype].name.lower(),
+                )
+                failed[index] = Reason.NOT_A_NUMBER
+        return failed
 
     def _sampled_row(self, work: Work) -> SampledRow:
         """How the row behind `work` is sampled. Raises GrammarError."""

@@ -18,13 +18,22 @@ from runtime.models.decoder import Decoder, Rotation
 class ModelRunner(StepRunner):
     """The decoder and the KV cache it writes. Used from one thread."""
 
-    def __init__(self, decoder: Decoder, cache: KvCache, *, max_context_tokens: int) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        cache: KvCache,
+        *,
+        max_context_tokens: int,
+        wire_dtype: torch.dtype | None = None,
+    ) -> None:
+        """`wire_dtype`: that of rows that come and go; None: as computed."""
         config = decoder.config
         shape = RunnerShape(
             num_layers=config.num_layers,
             hidden_size=config.hidden_size,
             vocab_size=config.vocab_size,
             dtype=config.dtype,
+            wire_dtype=wire_dtype or config.dtype,
         )
         super().__init__(shape, decoder.device)
         self._decoder = decoder

@@ -24,12 +24,13 @@ from runtime.engine.sequence import Work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerShape:
-    """The sizes of the model, and the type that rows are computed and sent in."""
+    """The sizes of the model, and the types that rows are computed in and sent in."""
 
     num_layers: int
     hidden_size: int
     vocab_size: int
     dtype: torch.dtype
+    wire_dtype: torch.dtype
 
 
 class StepCache(Protocol):
@@ -174,7 +175,8 @@ class StepRunner(ABC):
 
     def _entering_rows(self, step: Items[Work], starts: np.ndarray) -> Tensor:
         """hidden [T, D]: embedded token ids where a request enters at layer 0, else its rows."""
-        hidden_TD = self.host.empty(int(starts[-1]), self.shape.hidden_size, dtype=self.shape.dtype)
+        shape = self.shape
+        hidden_TD = self.host.empty(int(starts[-1]), shape.hidden_size, dtype=shape.wire_dtype)
         bytes_of_rows = hidden_TD.view(torch.uint8).numpy()
         token_ids, token_rows = [], []
         for work, start in zip(step, starts, strict=False):
@@ -185,7 +187,7 @@ class StepRunner(ABC):
             else:
                 received = np.frombuffer(work.chunk.payload, dtype=np.uint8)
                 bytes_of_rows[rows] = received.reshape(work.chunk.n_tokens, -1)
-        hidden_TD = self.host.to_device(hidden_TD)
+        hidden_TD = self.host.to_device(hidden_TD).to(shape.dtype)
         if token_ids:
             ids_R = torch.from_numpy(np.concatenate(token_ids).astype(np.int64)).to(self.device)
             rows_R = torch.from_numpy(np.concatenate(token_rows)).to(self.device)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from pydantic import ValidationError
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.checkpoints.errors import CheckpointError
@@ -15,6 +16,7 @@ from runtime.checkpoints.safetensors_header import read_entries
 from runtime.checkpoints.tensor_holders import tensor_holders
 from runtime.engine import vllm_compat as compat
 from runtime.engine.backend import CannotRun, Opened
+from runtime.engine.compute_dtype import compute_dtype, wire_dtype
 from runtime.engine.fitting import check_plan, engine_text, fit, source_of_weights
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import page_bytes
@@ -67,21 +69,30 @@ def _open(launch: StageLaunch, progress: Progress, tell_fetch: Tell, reason: str
             "without tensor parallelism, or with the engine helix"
         )
     source = source_of_weights(launch, tell_fetch)
-    sizes = source.sizes()
-    check_plan(assignment, sizes)
+    stored = source.sizes()
+    check_plan(assignment, stored)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    sizes = stored.computed_in(
+        compute_dtype(launch.engine.compute_dtype, stored.dtype_name, device)
+    )
     limits, pages = fit(sizes, assignment, memory_budget_bytes=launch.memory_budget_bytes)
     read_bytes = sizes.weights_bytes(layers.start, layers.stop)
     progress = source.fetch(
         lambda names: wanted_names(names, sizes, layers), read_bytes=read_bytes, progress=progress
     )
-    opened = open_layers(
-        source.folder, sizes, layers, limits=limits, progress=progress, dtype=sizes.dtype_name
-    )
+    opened = open_layers(source.folder, sizes, layers, limits=limits, progress=progress)
     free = free_bytes(opened.model.device)
     pages = min(pages, pages_in_free_memory(sizes, limits, free_bytes=free, ranges=[layers]))
     one_page = page_bytes(sizes, page_tokens=limits.page_tokens)
-    runner = opened.runner(pages=pages, most_pages=launch.memory_budget_bytes // one_page)
-    engine = f"vLLM {VLLM_VERSION} on {opened.model.device} ({', '.join(opened.model.paths)})"
+    runner = opened.runner(
+        pages=pages,
+        most_pages=launch.memory_budget_bytes // one_page,
+        wire_dtype=wire_dtype(assignment, stored),
+    )
+    engine = (
+        f"vLLM {VLLM_VERSION} on {opened.model.device} in {sizes.dtype_name} "
+        f"({', '.join(opened.model.paths)})"
+    )
     return Opened(
         backend=ModelBackend(
             runner,
@@ -95,15 +106,16 @@ def _open(launch: StageLaunch, progress: Progress, tell_fetch: Tell, reason: str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmLayers:
-    """Layers in memory, before they have a KV cache. `read_bytes` came from the checkpoint."""
+    """Layers in memory, before they have a KV cache."""
 
     model: VllmModel
     sizes: DecoderSizes
-    dtype: torch.dtype
-    read_bytes: int
 
-    def runner(self, *, pages: int, most_pages: int = 0) -> VllmRunner:
-        """Runs the layers with a cache of `pages` pages."""
+    def runner(
+        self, *, pages: int, most_pages: int = 0, wire_dtype: torch.dtype | None = None
+    ) -> VllmRunner:
+        """Runs the layers with a cache of `pages` pages. `wire_dtype`: that of rows that come and
+        go; None: as computed."""
         model, sizes = self.model, self.sizes
         cache = VllmCache(
             [model],
@@ -117,9 +129,11 @@ class VllmLayers:
             num_layers=sizes.num_layers,
             hidden_size=sizes.hidden_size,
             vocab_size=sizes.vocab_size,
-            dtype=self.dtype,
+            dtype=DTYPES[sizes.dtype_name],
+            wire_dtype=wire_dtype or DTYPES[sizes.dtype_name],
         )
-        return VllmRunner(model, cache, shape=shape, weights_bytes=self.read_bytes)
+        weights_bytes = sizes.weights_bytes_of(model.layers)
+        return VllmRunner(model, cache, shape=shape, weights_bytes=weights_bytes)
 
 
 def open_layers(
@@ -129,10 +143,9 @@ def open_layers(
     *,
     limits: EngineLimits,
     progress: Progress,
-    dtype: str,
 ) -> VllmLayers:
-    """Read `layers` of a folder in safetensors, computed in `dtype`. Raises CheckpointError, and
-    CannotRun for what vLLM cannot run as a stage."""
+    """Read `layers` of a folder in safetensors, computed in the type that `sizes` has. Raises
+    CheckpointError, and CannotRun for what vLLM cannot run as a stage."""
     if limits.page_tokens % _PAGE_MULTIPLE:
         raise CannotRun(
             f"pages of {limits.page_tokens} tokens; vLLM needs a multiple of {_PAGE_MULTIPLE}: "
@@ -155,7 +168,7 @@ def open_layers(
     total_bytes = sum(entry.nbytes for entry in entries.values())
     require_memory(
         torch.device("cuda" if torch.cuda.is_available() else "cpu"),
-        needed_bytes=total_bytes,
+        needed_bytes=sizes.weights_bytes_of(layers),
         first=layers.start,
         end=layers.stop,
     )
@@ -163,7 +176,7 @@ def open_layers(
     try:
         config = compat.make_config(
             checkpoint,
-            dtype=dtype,
+            dtype=sizes.dtype_name,
             page_tokens=limits.page_tokens,
             max_context_tokens=limits.max_context_tokens,
             max_batch_tokens=limits.max_batch_tokens,
@@ -194,7 +207,7 @@ def open_layers(
             f"a page of vLLM's KV cache has {model.page_bytes} bytes, {expected} were planned for; "
             "run the model with the engine helix"
         )
-    return VllmLayers(model=model, sizes=sizes, dtype=DTYPES[dtype], read_bytes=total_bytes)
+    return VllmLayers(model=model, sizes=sizes)
 
 
 def wanted_names(names: Collection[str], sizes: DecoderSizes, layers: range) -> set[str]:
@@ -210,5 +223,7 @@ def _first_line(error: BaseException) -> str:
     """The line of the first cause that says something."""
     while error.__cause__ is not None:
         error = error.__cause__
+    if isinstance(error, ValidationError):
+        return str(error.errors()[0]["msg"])
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

@@ -15,7 +15,7 @@ from runtime.engine.vllm_model import VllmModel
 
 
 class VllmRunner(StepRunner):
-    """The model and the KV cache it writes. `weights_bytes` were read from the checkpoint."""
+    """The model and the KV cache it writes. `weights_bytes` are those of its layers."""
 
     def __init__(
         self, model: VllmModel, cache: VllmCache, *, shape: RunnerShape, weights_bytes: int

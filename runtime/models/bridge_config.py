@@ -1,10 +1,11 @@
 """What `transformers` knows of a model that is none of our own families, and whether the bridge
 can run it. Loads transformers."""
 
+import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -28,6 +29,12 @@ class BridgeConfig(ModelConfig):
 
     hf: Any
     layers: str
+
+    def computed_in(self, dtype_name: str) -> Self:
+        """See `DecoderSizes`."""
+        hf = copy.deepcopy(self.hf)
+        hf.dtype = DTYPES[dtype_name]
+        return replace(ModelConfig.computed_in(self, dtype_name), hf=hf)
 
 
 def read_bridge_config(checkpoint: Path, raw: Mapping[str, Any]) -> BridgeConfig:

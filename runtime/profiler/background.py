@@ -224,8 +224,8 @@ def measure_node(
         points=tuple(sweep.points),
         repeated=turns.repeated,
         checkpoint=order.checkpoint,
-        dtype=sizes.weights_type,
-        bytes_per_layer=float(sizes.bytes_per_layer),
+        dtype=layers.stored.weights_type,
+        bytes_per_layer=float(layers.stored.bytes_per_layer),
         interpolation_error=sweep.interpolation_error(),
     )
 
@@ -277,8 +277,8 @@ def _prepare(
 
 def _open_layers(source: WeightSource, launch: ProfilingLaunch) -> MeasuredLayers:
     if launch.engine.engine is not Engine.VLLM:
-        return OwnLayers(source)
+        return OwnLayers(source, launch.engine.compute_dtype)
     require_vllm()
     from runtime.profiler.vllm_layers import VllmLayers  # in vLLM's environment only
 
-    return VllmLayers(source)
+    return VllmLayers(source, launch.engine.compute_dtype)

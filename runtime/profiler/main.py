@@ -15,6 +15,7 @@ from planner.memory import DEFAULT_KV_REQUESTS, kv_minimum
 from planner.serialization.problem_file import profile_to_dict
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.command_numbers import SIZE_HELP, positive_int, ratio, size_bytes
+from runtime.engine.compute_dtype import compute_dtype
 from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
 from runtime.models.checkpoint import CheckpointError
@@ -26,6 +27,7 @@ from runtime.profiler.compute import compute_profile, least_bytes
 from runtime.profiler.measured_layers import OwnLayers
 from runtime.profiler.rehearsal import NoAnswer, rehearse
 from runtime.profiler.step_times import REST_S, measure_step_times, most_decodes
+from runtime.protocol.engines import ComputeDtype
 
 _TOKEN_BYTES = 4  # an int32 token id on the wire
 
@@ -80,6 +82,7 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
         max_context_tokens=arguments.max_context_tokens or config.max_position_embeddings,
     )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    config = config.computed_in(compute_dtype(ComputeDtype.AUTO, config.dtype_name, device))
     decoder = load_decoder(
         arguments.checkpoint,
         config,

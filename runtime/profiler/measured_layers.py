@@ -7,21 +7,29 @@ import torch
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.checkpoints.weight_source import WeightSource
+from runtime.engine.compute_dtype import compute_dtype
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.step_runner import StepRunner
 from runtime.models.config import read_config
 from runtime.models.decoder import LoadedDecoder
+from runtime.models.model_config import ModelConfig
 from runtime.models.weights import load_decoder, wanted_tensors
 from runtime.profiler.step_times import DEEP
+from runtime.protocol.engines import ComputeDtype
 
 
 class MeasuredLayers(Protocol):
     """Opened when asked for: what is fetched and loaded is no more than that needs."""
 
     @property
-    def sizes(self) -> DecoderSizes: ...
+    def stored(self) -> DecoderSizes:
+        """The model as the checkpoint has it."""
+
+    @property
+    def sizes(self) -> DecoderSizes:
+        """The model as it is computed."""
 
     @property
     def device(self) -> torch.device: ...
@@ -43,14 +51,17 @@ class MeasuredLayers(Protocol):
 class OwnLayers:
     """Implements `MeasuredLayers` with HelixWeb's own engine, which repeats the first layer."""
 
-    def __init__(self, source: WeightSource) -> None:
+    def __init__(self, source: WeightSource, chosen: ComputeDtype = ComputeDtype.AUTO) -> None:
         self._source = source
-        self._config = read_config(source.folder)
         self._first: LoadedDecoder | None = None
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.stored = read_config(source.folder)
+        self._config = self.stored.computed_in(
+            compute_dtype(chosen, self.stored.dtype_name, self.device)
+        )
 
     @property
-    def sizes(self) -> DecoderSizes:
+    def sizes(self) -> ModelConfig:
         return self._config
 
     @property

@@ -7,21 +7,26 @@ import torch
 from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun
+from runtime.engine.compute_dtype import compute_dtype
 from runtime.engine.limits import EngineLimits
 from runtime.engine.step_runner import StepRunner
 from runtime.engine.vllm_loading import VllmLayers as OpenedLayers
 from runtime.engine.vllm_loading import open_layers, wanted_names
 from runtime.profiler.step_times import DEEP
+from runtime.protocol.engines import ComputeDtype
 
 
 class VllmLayers:
     """Implements `MeasuredLayers`. A layer cannot be repeated: the first ones are read."""
 
-    def __init__(self, source: WeightSource) -> None:
+    def __init__(self, source: WeightSource, chosen: ComputeDtype) -> None:
         self._source = source
-        self._sizes = source.sizes()
         self._opened: OpenedLayers | None = None
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.stored = source.sizes()
+        self._sizes = self.stored.computed_in(
+            compute_dtype(chosen, self.stored.dtype_name, self.device)
+        )
 
     @property
     def sizes(self) -> DecoderSizes:
@@ -60,5 +65,4 @@ class VllmLayers:
             layers,
             limits=limits,
             progress=lambda _done, _total: None,
-            dtype=self._sizes.dtype_name,
         )

@@ -5,6 +5,7 @@ with a generation; nothing depends on a message arriving.
 """
 
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import Field
 
@@ -119,6 +120,7 @@ class StageAssignment(Message):
     `tensor_parallel`: ranks that share each layer, processes of this node, one GPU each.
     `layer_times`: what the plan was made with; null where nobody knows any. `reserve_bytes` of the
     memory budget (of each rank) stay free, as the profile that the plan was made with counted.
+    `wire_dtype`: of the rows between all stages of the deployment; empty: the checkpoint's.
     """
 
     deployment_id: int
@@ -135,6 +137,7 @@ class StageAssignment(Message):
     tensor_parallel: int = Field(default=1, ge=1, le=64)
     layer_times: LayerTimes | None = None
     reserve_bytes: Count = 0
+    wire_dtype: Literal["", "bfloat16", "float16", "float32"] = ""
     peers: tuple[PeerAddress, ...]
 
 

@@ -16,6 +16,15 @@ class Engine(StrEnum):
     HELIX = "helix"
 
 
+class ComputeDtype(StrEnum):
+    """What a stage computes in. `AUTO`: the checkpoint's type, where the device computes it."""
+
+    AUTO = "auto"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+    FLOAT32 = "float32"
+
+
 class EngineSettings(Message):
     """What the node's person chose, and what the node has.
 
@@ -23,6 +32,7 @@ class EngineSettings(Message):
     """
 
     engine: Engine = Engine.AUTO
+    compute_dtype: ComputeDtype = ComputeDtype.AUTO
     python: str = ""
     has_gpu: bool = False
 

@@ -39,23 +39,26 @@ def make_runner(
     max_context_tokens: int,
     max_batch_tokens: int = 16,
     engine: str = ENGINE,
+    computed_in: str = "",
+    wire_dtype: torch.dtype | None = None,
 ) -> StepRunner:
-    """Runs `layers` of the checkpoint with a cache of `pages` pages."""
+    """Runs `layers` of the checkpoint with a cache of `pages` pages, in its own type if none is
+    named."""
     if engine == "vllm":
         from runtime.checkpoints.model_facts import read_sizes
         from runtime.engine.vllm_loading import open_layers
 
         sizes = read_sizes(checkpoint)
+        sizes = sizes.computed_in(computed_in or sizes.dtype_name)
         limits = EngineLimits(
             page_tokens=PAGE_TOKENS,
             max_batch_tokens=max_batch_tokens,
             max_context_tokens=max_context_tokens,
         )
-        opened = open_layers(
-            checkpoint, sizes, layers, limits=limits, progress=no_progress, dtype=sizes.dtype_name
-        )
-        return opened.runner(pages=pages)
+        opened = open_layers(checkpoint, sizes, layers, limits=limits, progress=no_progress)
+        return opened.runner(pages=pages, wire_dtype=wire_dtype)
     config, cpu = read_config(checkpoint), torch.device("cpu")
+    config = config.computed_in(computed_in or config.dtype_name)
     decoder = load_decoder(
         checkpoint,
         config,
@@ -65,7 +68,7 @@ def make_runner(
         progress=no_progress,
     )
     cache = KvCache(config, pages=pages, page_tokens=PAGE_TOKENS, device=cpu)
-    return ModelRunner(decoder, cache, max_context_tokens=max_context_tokens)
+    return ModelRunner(decoder, cache, max_context_tokens=max_context_tokens, wire_dtype=wire_dtype)
 
 
 def backend_of(runner: StepRunner, checkpoint: Path) -> ModelBackend:

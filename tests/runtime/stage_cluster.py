@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+import torch
 from engine_under_test import ENGINE, PAGE_TOKENS, backend_of, make_runner
 
 from runtime.engine.limits import EngineLimits
@@ -66,6 +67,8 @@ class StageCluster:
         few_pages: Mapping[str, int] = MappingProxyType({}),
         options: EngineOptions = OURS,
         engines: Mapping[str, str] = MappingProxyType({}),
+        computed_in: Mapping[str, str] = MappingProxyType({}),
+        wire_dtype: torch.dtype | None = None,
         network: InMemoryNetwork | None = None,
     ) -> None:
         network = network or InMemoryNetwork()
@@ -85,6 +88,8 @@ class StageCluster:
                 max_context_tokens=max_context_tokens,
                 max_batch_tokens=max_batch_tokens,
                 engine=engines.get(name, ENGINE),
+                computed_in=computed_in.get(name, ""),
+                wire_dtype=wire_dtype,
             )
             self.stages[name] = Stage(
                 name=name,

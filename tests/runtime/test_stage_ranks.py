@@ -35,6 +35,8 @@ def share_of(checkpoint: Path, *, first: int = 0, end: int = LAYERS) -> HelixSha
         max_context_tokens=CONTEXT,
         threads=1,
         device_type="cpu",
+        dtype_name="float32",
+        wire_dtype=torch.float32,
     )
 
 

@@ -6,22 +6,21 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from engine_under_test import IS_VLLM, make_runner
+from forced_logits import Cut, distance, logits_of
 from quantized_checkpoints import KINDS, quantize
 from safetensors.torch import load_file
 from stage_cluster import GREEDY, StageCluster
 from torch import Tensor
 
 from runtime.checkpoints.model_facts import read_facts
-from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
+from runtime.engine.backend import CannotRun
 from runtime.engine.step_runner import StepRunner
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.protocol.routes import Hop, Route
 
-LAYERS, CUTS = 6, (range(2), range(2, 5), range(5, 6))
+LAYERS, CUTS = 6, [Cut(layers=layers) for layers in (range(2), range(2, 5), range(5, 6))]
 SIZES = TinySizes(
     num_layers=LAYERS,
     hidden_size=256,
@@ -63,39 +62,6 @@ def test_layers_weigh_what_the_files_say(kind: str, told: str, plain: Path, tmp_
     assert facts.dtype == told
 
 
-def rows_through(runner: StepRunner, layers: range, rows: bytes) -> Tensor:
-    """The whole prompt through `layers`, from token ids or from the rows before them."""
-    route = Route(
-        hops=(Hop(node="n", first=layers.start, end=layers.stop),),
-        prompt_tokens=len(PROMPT),
-        sampling=GREEDY,
-    )
-    key = RequestKey(request=0, epoch=0)
-    sequence = Sequence(key=key, generation=1, route=route, hop=0, arrival=0)
-    chunk = Chunk(
-        position=0, n_tokens=len(PROMPT), payload=memoryview(rows), is_sampled=False, arrival=0
-    )
-    runner.cache.books.reserve(sequence.table, tokens=chunk.end)
-    return runner.forward([Work(sequence=sequence, chunk=chunk)])
-
-
-def logits_of(checkpoint: Path, cuts: tuple[range, ...]) -> Tensor:
-    """Of every position of the prompt, by one stage for each of `cuts`."""
-    rows = np.array(PROMPT, dtype="<i4").tobytes()
-    for layers in cuts:
-        runner = make_runner(
-            checkpoint, layers, pages=100, max_context_tokens=128, max_batch_tokens=64
-        )
-        hidden_TD = rows_through(runner, layers, rows)
-        rows = hidden_TD.contiguous().view(torch.uint8).numpy().tobytes()
-    return runner.logits(hidden_TD)
-
-
-def distance(ours_TV: Tensor, theirs_TV: Tensor) -> float:
-    """Relative to the spread of the logits."""
-    return float((ours_TV - theirs_TV).norm() / theirs_TV.norm())
-
-
 @pytest.mark.skipif(not IS_VLLM, reason="runs in vLLM's environment: make test-vllm")
 @pytest.mark.parametrize("kind", KINDS)
 def test_quantised_stages_compute_what_the_rounded_weights_would(
@@ -110,13 +76,16 @@ def test_quantised_stages_compute_what_the_rounded_weights_would(
         plain_TV = AutoModelForCausalLM.from_pretrained(plain, dtype=torch.float32)(
             torch.tensor([PROMPT])
         ).logits[0]
-    whole_TV = logits_of(tmp_path / kind, (range(LAYERS),))
-    cut_TV = logits_of(tmp_path / kind, CUTS)
+    whole_TV = logits_of(tmp_path / kind, PROMPT, [Cut(layers=range(LAYERS))])
+    cut_TV = logits_of(tmp_path / kind, PROMPT, CUTS)
     rounding = distance(plain_TV, expected_TV)  # what quantising this model changes
     # w8a8 rounds activations as well
     share = 1.5 if kind == "w8a8" else 0.5
     assert distance(whole_TV, expected_TV) < share * rounding
     assert distance(cut_TV, whole_TV) < share * rounding
+    halves = [Cut(layers=cut.layers, computed_in="float16") for cut in CUTS]
+    half_TV = logits_of(tmp_path / kind, PROMPT, halves, wire_dtype=torch.bfloat16)
+    assert distance(half_TV, expected_TV) < share * rounding
 
 
 def carry_residuals(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,3 +153,12 @@ def test_quantised_stages_that_carry_residuals_answer_as_whole_vllm(
         found = [cluster.answers[request, 1].token_ids for request in range(len(PROMPTS))]
         assert found == whole[str(tmp_path / kind)], kind
         cluster.release_all()
+
+
+@pytest.mark.skipif(not IS_VLLM, reason="runs in vLLM's environment: make test-vllm")
+def test_a_type_without_a_kernel_is_refused_with_those_that_have_one(
+    plain: Path, tmp_path: Path
+) -> None:
+    quantize(plain, tmp_path, "awq")
+    with pytest.raises(CannotRun, match=r"float32 is not supported.*awq.*float16.*bfloat16"):
+        logits_of(tmp_path, PROMPT, [Cut(layers=range(LAYERS), computed_in="float32")])
