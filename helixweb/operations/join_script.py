@@ -22,7 +22,7 @@ _PACKAGES_FOLDER = Path(helixweb.__file__).resolve().parent.parent
 _PACKAGES = ("helixweb", "planner", "runtime")
 _ASSETS = ("templates", "static", "locale")
 _BUILD_FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
-_SOURCES = frozenset({".py", ".c", ".h"})
+_SOURCES = frozenset({".py", ".c", ".h", ".txt"})  # txt: pins of engines
 
 
 @dataclass(frozen=True, slots=True)

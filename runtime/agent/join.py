@@ -15,7 +15,7 @@ from pathlib import Path
 from runtime.agent import main as agent
 from runtime.agent import service
 from runtime.agent.gpus import Vendor, find_gpus
-from runtime.agent.vllm_environment import SYSTEM_DIR, install, user_dir
+from runtime.agent.vllm_environment import SYSTEM_DIR, has_pins, install, user_dir
 from runtime.command_numbers import SIZE_HELP, size_bytes
 from runtime.protocol.engines import VLLM_VERSION
 from runtime.protocol.join_tokens import TOKEN_HELP
@@ -75,7 +75,7 @@ def _install_engine(pip_arguments: Sequence[str]) -> int:
         )
         return 2
     try:
-        install(folder, has_gpu=bool(gpus), arguments=pip_arguments)
+        install(folder, has_gpu=bool(gpus), is_pinned=has_pins(), arguments=pip_arguments)
     except (subprocess.CalledProcessError, OSError) as error:
         sys.stderr.write(
             f"helix-agent: vLLM is not installed: {error}; what pip says is above. Run the same "

