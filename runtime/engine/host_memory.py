@@ -6,16 +6,21 @@ pinned memory for the next step, and hands none out that a transfer still uses.
 """
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
 Allocate = Callable[[tuple[int, ...], torch.dtype], Tensor]
+Fill = Callable[[NDArray[Any]], object]
+# kernels read vectors of up to 16 bytes, and Triton compiles once more for an address that is none
+_ALIGNMENT = 64
 
 
 class HostMemory:
@@ -35,10 +40,18 @@ class HostMemory:
         """`rows`, made by `empty`, on the device; what runs there waits for them by itself."""
         return rows.to(self._device, non_blocking=self._pinned is not None)
 
-    def send(self, values: NDArray[Any]) -> Tensor:
-        """A copy of `values` on the device; what runs there waits for them by itself."""
-        source = torch.from_numpy(values)
-        return self.to_device(self.empty(*values.shape, dtype=source.dtype).copy_(source))
+    def rows_at(self, rows: Tensor, places: list[int]) -> Tensor:
+        """Some of `rows`, which are on the device; of adjoining ones nothing is copied."""
+        if places == list(range(places[0], places[-1] + 1)):
+            return rows[places[0] : places[-1] + 1]
+        parcel = self.parcel()
+        where = parcel.add(np.array(places))
+        parcel.send()
+        return rows[where()]
+
+    def parcel(self) -> "Parcel":
+        """An empty one for this device."""
+        return Parcel(self)
 
     def to_host(self, rows: Tensor) -> Tensor:
         """`rows` of the device, contiguous and complete; the same memory on a CPU."""
@@ -48,6 +61,66 @@ class HostMemory:
         landed.copy_(rows, non_blocking=True)
         torch.cuda.current_stream(self._device).synchronize()
         return landed
+
+
+class Sent:
+    """An array of a `Parcel`; called, it is a tensor on the device, once the parcel was sent."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike, fill: Fill) -> None:
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
+        self.fill = fill
+        self.tensor: Tensor | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __call__(self) -> Tensor:
+        if self.tensor is None:
+            raise RuntimeError("the parcel of this array was not sent yet")
+        return self.tensor
+
+
+class Parcel:
+    """Arrays of a step that go to the device in one copy, whatever their number and types."""
+
+    def __init__(self, memory: HostMemory) -> None:
+        self._memory = memory
+        self._contents: list[Sent] = []
+
+    def add(self, values: NDArray[Any]) -> Sent:
+        """`values` as they are at `send`."""
+        return self.fill(values.shape, values.dtype, lambda array: np.copyto(array, values))
+
+    def fill(self, shape: tuple[int, ...], dtype: DTypeLike, fill: Fill) -> Sent:
+        """An array that `send` has `fill` write: straight to the memory that is sent.
+
+        It is not zeroed. Arrays are written in the order they were asked for.
+        """
+        sent = Sent(shape, dtype, fill)
+        self._contents.append(sent)
+        return sent
+
+    def send(self) -> None:
+        """Send all of it; what runs on the device waits for it by itself."""
+        if not self._contents:
+            return
+        places, total = [], 0
+        for each in self._contents:
+            places.append(slice(total, total + each.nbytes))
+            total += -(-each.nbytes // _ALIGNMENT) * _ALIGNMENT
+        packed = self._memory.empty(total, dtype=torch.uint8)
+        in_host = packed.numpy()
+        for place, each in zip(places, self._contents, strict=True):
+            each.fill(in_host[place].view(each.dtype).reshape(each.shape))
+        there = self._memory.to_device(packed)
+        for place, each in zip(places, self._contents, strict=True):
+            each.tensor = there[place].view(_torch_dtype(each.dtype)).view(each.shape)
+
+
+def _torch_dtype(dtype: "np.dtype[Any]") -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
 def host_memory(device: torch.device, *, pinned: Allocate | None = None) -> HostMemory:

@@ -97,7 +97,7 @@ class ModelBackend:
                     ends.append(end - 1)
         result_rows = _TensorRows(leaving_TD, self._runner.host)
         if rows:
-            logits_RV = self._runner.logits(hidden_TD[ends])
+            logits_RV = self._runner.logits(self._runner.host.rows_at(hidden_TD, ends))
             picks = SamplingBatch([*rows.values()]).sample(logits_RV, self._runner.host)
             for index, pick in zip(rows, picks, strict=True):
                 if not pick.is_valid:

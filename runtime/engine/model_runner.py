@@ -3,15 +3,16 @@
 Legend: T rows of the step, R some of them, D hidden, V vocabulary.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor
 
 from runtime.engine.attention import PagedAttention, Span
+from runtime.engine.host_memory import Parcel
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.sequence import Work
-from runtime.engine.step_runner import RunnerShape, StepRunner
+from runtime.engine.step_runner import RunLayers, RunnerShape, StepRunner
 from runtime.models.decoder import Decoder, Rotation
 
 
@@ -66,26 +67,28 @@ class ModelRunner(StepRunner):
         """Logits [R, V], float32, of rows behind the model's last layer."""
         return self._decoder.logits(hidden_RD)
 
-    def _begin(self, positions_T: Tensor) -> None:
-        self._rotation = self._decoder.rotation(positions_T)
+    def _prepare_step(self, parcel: Parcel) -> Callable[[Tensor], None]:
+        def begin(positions_T: Tensor) -> None:
+            self._rotation = self._decoder.rotation(positions_T)
+
+        return begin
 
     def _embed(self, token_ids_R: Tensor) -> Tensor:
         return self._decoder.embed(token_ids_R)
 
-    def _run(
-        self,
-        layers: range,
-        works: list[Work],
-        hidden_RD: Tensor,
-        positions_R: Tensor,
-        rows_R: Tensor | None,
-    ) -> Tensor:
+    def _prepare_layers(self, layers: range, works: list[Work], parcel: Parcel) -> RunLayers:
         spans = [_span(work) for work in works]
         attend = PagedAttention(spans, self._cache.pools, gather_tokens=self._gather_tokens)
-        rotation = self._rotation if rows_R is None else self._rotation.of_rows(rows_R)
-        for layer in layers:
-            hidden_RD = self._decoder.run_layer(layer, hidden_RD, rotation=rotation, attend=attend)
-        return hidden_RD
+
+        def run(hidden_RD: Tensor, _: Tensor, rows_R: Tensor | None) -> Tensor:
+            rotation = self._rotation if rows_R is None else self._rotation.of_rows(rows_R)
+            for layer in layers:
+                hidden_RD = self._decoder.run_layer(
+                    layer, hidden_RD, rotation=rotation, attend=attend
+                )
+            return hidden_RD
+
+        return run
 
 
 def _span(work: Work) -> Span:

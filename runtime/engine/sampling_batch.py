@@ -5,7 +5,7 @@ picked.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from runtime.engine.adjusted_logits import adjusted
-from runtime.engine.host_memory import HostMemory
+from runtime.engine.adjusted_logits import Change, prepare_changes
+from runtime.engine.host_memory import HostMemory, Parcel, Sent
 from runtime.engine.noise import mixed
 from runtime.engine.sampled_row import SampledRow
 from runtime.engine.sampler import DrawParameters, draw, logprobs_of, spread_ids
@@ -34,6 +34,19 @@ class Pick:
     token_id: int
     is_valid: bool
     logprobs: Logprobs | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Block:
+    """Rows that are sampled in the same way and at once, at `where` in the logits.
+
+    What of it is on the device is there once its parcel is sent. Greedy rows have no `parameters`.
+    """
+
+    rows: list[SampledRow]
+    where: slice | Sent
+    changes: list[Change]
+    parameters: Callable[[], DrawParameters] | None
 
 
 class SamplingBatch:
@@ -60,7 +73,7 @@ class SamplingBatch:
         ]
 
     def pick(self, logits_RV: Tensor, memory: HostMemory) -> Tensor:
-        """What `sample` returns, as int32 [R, C] on the device, without a wait for it.
+        """What `sample` returns, as int32 [R, C] on the device, by one copy and no wait for it.
 
         Columns: token id; 1 if it is valid; where logprobs are asked for, the ids of the token and
         of the K most likely ones, and then the bits of their logprobs.
@@ -69,16 +82,21 @@ class SamplingBatch:
         columns = 2
         if self._alternatives is not None:
             columns += 2 * (1 + min(self._alternatives, vocab_size))
+        parcel = memory.parcel()
+        blocks = [
+            self._block(places, vocab_size, parcel) for places in self._blocks_of_rows(logits_RV)
+        ]
+        parcel.send()
         picked_RC = logits_RV.new_zeros(len(logits_RV), columns, dtype=torch.int32)
         is_random = not all(row.is_greedy for row in self._rows)
         id_bits_V = spread_ids(vocab_size, logits_RV.device) if is_random else None
-        for places in self._blocks(logits_RV):
-            where = _index(places, memory)
-            found_BC = self._pick_block(places, logits_RV[where], id_bits_V, memory)
+        for block in blocks:
+            where = block.where if isinstance(block.where, slice) else block.where()
+            found_BC = self._pick_block(block, logits_RV[where], id_bits_V)
             picked_RC[where, : found_BC.shape[1]] = found_BC
         return picked_RC
 
-    def _blocks(self, logits_RV: Tensor) -> Iterator[list[int]]:
+    def _blocks_of_rows(self, logits_RV: Tensor) -> Iterator[list[int]]:
         """Places of rows that are sampled in the same way, as many as are sampled at once."""
         vocab_size = logits_RV.shape[-1]
         suitable = _BLOCK_LOGITS_CPU if logits_RV.device.type == "cpu" else _BLOCK_LOGITS
@@ -98,21 +116,30 @@ class SamplingBatch:
             for start in range(0, len(places), at_once):
                 yield places[start : start + at_once]
 
-    def _pick_block(
-        self,
-        places: list[int],
-        logits_BV: Tensor,
-        id_bits_V: Tensor | None,
-        memory: HostMemory,
-    ) -> Tensor:
-        """See `pick`, for the rows at `places`; without columns that none of them needs."""
+    def _block(self, places: list[int], vocab_size: int, parcel: Parcel) -> "_Block":
+        """The rows at `places`, and in `parcel` how they are sampled."""
         rows = [self._rows[place] for place in places]
-        choices_BV = adjusted(logits_BV, rows, memory)
-        if rows[0].is_greedy or id_bits_V is None:
+        first, last = places[0], places[-1]
+        return _Block(
+            rows=rows,
+            # a slice copies nothing
+            where=slice(first, last + 1)
+            if places == list(range(first, last + 1))
+            else parcel.add(np.array(places)),
+            changes=prepare_changes(rows, vocab_size, parcel),
+            parameters=None if rows[0].is_greedy else _parameters(rows, vocab_size, parcel),
+        )
+
+    def _pick_block(self, block: "_Block", logits_BV: Tensor, id_bits_V: Tensor | None) -> Tensor:
+        """See `pick`, for the rows of `block`; without columns that none of them needs."""
+        rows = block.rows
+        choices_BV = logits_BV.clone() if block.changes else logits_BV
+        for change in block.changes:
+            change(choices_BV)
+        if block.parameters is None or id_bits_V is None:
             largest_B, ids_B = choices_BV.max(-1)
         else:
-            parameters = _parameters(rows, logits_BV.shape[-1], memory)
-            ids_B = draw(choices_BV, parameters, id_bits_V=id_bits_V)
+            ids_B = draw(choices_BV, block.parameters(), id_bits_V=id_bits_V)
             largest_B = choices_BV.amax(-1)
         is_valid_B = largest_B.isfinite()  # NaN anywhere is the largest; -inf: nothing may come
         if rows[0].is_adjusted:
@@ -140,30 +167,24 @@ def _has_top_k(row: SampledRow, vocab_size: int) -> bool:
     return 0 < row.sampling.top_k < vocab_size
 
 
-def _parameters(rows: list[SampledRow], vocab_size: int, memory: HostMemory) -> DrawParameters:
-    """Of rows that all have a top_k, or none; and a top_p, or none."""
+def _parameters(
+    rows: list[SampledRow], vocab_size: int, parcel: Parcel
+) -> Callable[[], DrawParameters]:
+    """Of rows that all have a top_k, or none; and a top_p, or none; once `parcel` is sent."""
     samplings = [row.sampling for row in rows]
     keys_B = np.array([mixed(row.sampling.seed, row.position) for row in rows], np.uint64)
-    has_min_p = any(each.min_p > 0 for each in samplings)
-    has_top_k = _has_top_k(rows[0], vocab_size)
-
-    def sent(values: list[float], dtype: type) -> Tensor:
-        return memory.send(np.array(values, dtype))
-
-    return DrawParameters(
-        temperature_B=sent([each.temperature for each in samplings], np.float32),
-        noise_keys_B2=memory.send(keys_B.view(np.int32).reshape(-1, 2)),
-        min_p_B=sent([each.min_p for each in samplings], np.float32) if has_min_p else None,
-        top_k_B=sent([each.top_k for each in samplings], np.int64) if has_top_k else None,
-        top_p_B=sent([each.top_p for each in samplings], np.float64)
-        if samplings[0].top_p < 1
-        else None,
-        most_kept=max(each.top_k for each in samplings),
+    sent = {
+        "temperature_B": np.array([each.temperature for each in samplings], np.float32),
+        "noise_keys_B2": keys_B.view(np.int32).reshape(-1, 2),
+    }
+    if any(each.min_p > 0 for each in samplings):
+        sent["min_p_B"] = np.array([each.min_p for each in samplings], np.float32)
+    if _has_top_k(rows[0], vocab_size):
+        sent["top_k_B"] = np.array([each.top_k for each in samplings], np.int64)
+    if samplings[0].top_p < 1:
+        sent["top_p_B"] = np.array([each.top_p for each in samplings], np.float64)
+    tensors = {name: parcel.add(values) for name, values in sent.items()}
+    most_kept = max(each.top_k for each in samplings)
+    return lambda: DrawParameters(
+        **{name: tensor() for name, tensor in tensors.items()}, most_kept=most_kept
     )
-
-
-def _index(places: list[int], memory: HostMemory) -> slice | Tensor:
-    """Selects the rows at `places`: a slice, which copies nothing, if they adjoin."""
-    if places == list(range(places[0], places[-1] + 1)):
-        return slice(places[0], places[-1] + 1)
-    return memory.send(np.array(places))

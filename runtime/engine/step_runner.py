@@ -8,16 +8,17 @@ Legend: T rows of the step, R some of them, D hidden, V vocabulary.
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from runtime.engine.host_memory import HostMemory, host_memory
+from runtime.engine.host_memory import HostMemory, Parcel, Sent, host_memory
 from runtime.engine.pages import PageBooks, PageMoves, PageTable
 from runtime.engine.sequence import Work
 
@@ -86,6 +87,11 @@ class Runner(Protocol):
     def logits(self, hidden_RD: Tensor) -> Tensor: ...
 
 
+# Rows [R, D] before some layers, their positions [R] and their places [R] among the step's rows
+# (None: they are all of them, in order) -> the rows behind these layers, residual added.
+RunLayers = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
 class StepRunner(ABC):
     """Runs steps, and the output head on some of their rows. Used from one thread."""
 
@@ -119,32 +125,28 @@ class StepRunner(ABC):
 
         Requests enter at `sequence.first` and leave at `sequence.end`. Between two layers where
         one enters or leaves, the same rows are active; they are gathered once per such stretch.
+        All that the host knows of the step goes to the device in one copy before any layer runs.
         """
         starts = np.cumsum([0, *(work.chunk.n_tokens for work in step)])
-        hidden_TD = self._entering_rows(step, starts)
+        parcel = self.host.parcel()
+        entering_rows = self._enter(step, starts, parcel)
         positions = [np.arange(work.chunk.position, work.chunk.end) for work in step]
-        positions_T = torch.from_numpy(np.concatenate(positions)).to(self.device)
-        self._begin(positions_T)
-        borders = sorted(
-            {work.sequence.first for work in step} | {work.sequence.end for work in step}
-        )
-        for first, end in itertools.pairwise(borders):
-            active = [
-                index
-                for index, work in enumerate(step)
-                if work.sequence.first <= first < work.sequence.end
-            ]
-            if not active:
-                continue
-            layers, works = range(first, end), [step[index] for index in active]
-            if len(active) == len(step):
-                hidden_TD = self._run(layers, works, hidden_TD, positions_T, None)
-                continue
-            rows = [np.arange(starts[index], starts[index + 1]) for index in active]
-            rows_R = torch.from_numpy(np.concatenate(rows)).to(self.device)
-            hidden_TD[rows_R] = self._run(
-                layers, works, hidden_TD[rows_R], positions_T[rows_R], rows_R
-            )
+        positions_T = parcel.add(np.concatenate(positions))
+        stretches: list[tuple[RunLayers, Sent | None]] = []
+        for layers, active in _active_between_borders(step):
+            run = self._prepare_layers(layers, [step[index] for index in active], parcel)
+            is_part = len(active) < len(step)
+            stretches.append((run, parcel.add(_rows_of(active, starts)) if is_part else None))
+        begin = self._prepare_step(parcel)
+        parcel.send()
+        begin(positions_T())
+        hidden_TD = entering_rows()
+        for run, sent_R in stretches:
+            if sent_R is None:
+                hidden_TD = run(hidden_TD, positions_T(), None)
+            else:
+                rows_R = sent_R()
+                hidden_TD[rows_R] = run(hidden_TD[rows_R], positions_T()[rows_R], rows_R)
         return hidden_TD
 
     @abstractmethod
@@ -152,44 +154,68 @@ class StepRunner(ABC):
         """Logits [R, V], float32, of rows behind the model's last layer."""
 
     @abstractmethod
-    def _begin(self, positions_T: Tensor) -> None:
-        """Prepare what all layers of the step share; `positions_T` are those of its rows."""
+    def _prepare_step(self, parcel: Parcel) -> Callable[[Tensor], None]:
+        """What begins a step, given the positions [T] of its rows, once what it adds to `parcel` is
+        sent."""
 
     @abstractmethod
     def _embed(self, token_ids_R: Tensor) -> Tensor:
         """Token ids [R], int64 -> hidden [R, D]. Called only where layer 0 is held."""
 
     @abstractmethod
-    def _run(
-        self,
-        layers: range,
-        works: list[Work],
-        hidden_RD: Tensor,
-        positions_R: Tensor,
-        rows_R: Tensor | None,
-    ) -> Tensor:
-        """Rows [R, D] of `works` before `layers` -> behind them, residual added.
+    def _prepare_layers(self, layers: range, works: list[Work], parcel: Parcel) -> RunLayers:
+        """What runs `works` through `layers`, once what it adds to `parcel` is sent."""
 
-        `rows_R`: their places among the step's rows; None if they are all of them, in order.
-        """
+    def _enter(
+        self, step: Items[Work], starts: NDArray[np.int64], parcel: Parcel
+    ) -> Callable[[], Tensor]:
+        """Gives rows [T, D]: embedded token ids where a request enters at layer 0, else its rows,
+        once what it adds to `parcel` is sent."""
+        with_ids = [index for index, work in enumerate(step) if work.sequence.first == 0]
+        with_rows = [index for index, work in enumerate(step) if work.sequence.first > 0]
+        n_rows, row_bytes = int(starts[-1]), self.shape.hidden_size * self.shape.wire_dtype.itemsize
+        ids_R = received = None
+        if with_ids:
+            ids = [np.frombuffer(step[index].chunk.payload, dtype="<i4") for index in with_ids]
+            ids_R = parcel.add(np.concatenate(ids).astype(np.int64))
+        if with_rows:
+            rows = [np.frombuffer(step[index].chunk.payload, np.uint8) for index in with_rows]
+            received = parcel.fill(
+                (sum(map(len, rows)) // row_bytes, row_bytes),
+                np.uint8,
+                lambda out: np.concatenate(rows, out=out.reshape(-1)),
+            )
+        places = [parcel.add(_rows_of(some, starts)) for some in (with_ids, with_rows) if some]
 
-    def _entering_rows(self, step: Items[Work], starts: np.ndarray) -> Tensor:
-        """hidden [T, D]: embedded token ids where a request enters at layer 0, else its rows."""
-        shape = self.shape
-        hidden_TD = self.host.empty(int(starts[-1]), shape.hidden_size, dtype=shape.wire_dtype)
-        bytes_of_rows = hidden_TD.view(torch.uint8).numpy()
-        token_ids, token_rows = [], []
-        for work, start in zip(step, starts, strict=False):
-            rows = slice(int(start), int(start) + work.chunk.n_tokens)
-            if work.sequence.first == 0:
-                token_ids.append(np.frombuffer(work.chunk.payload, dtype="<i4"))
-                token_rows.append(np.arange(rows.start, rows.stop))
-            else:
-                received = np.frombuffer(work.chunk.payload, dtype=np.uint8)
-                bytes_of_rows[rows] = received.reshape(work.chunk.n_tokens, -1)
-        hidden_TD = self.host.to_device(hidden_TD).to(shape.dtype)
-        if token_ids:
-            ids_R = torch.from_numpy(np.concatenate(token_ids).astype(np.int64)).to(self.device)
-            rows_R = torch.from_numpy(np.concatenate(token_rows)).to(self.device)
-            hidden_TD[rows_R] = self._embed(ids_R)
+        def hidden_TD() -> Tensor:
+            entering = []
+            if ids_R is not None:
+                entering.append(self._embed(ids_R()))
+            if received is not None:
+                entering.append(received().view(self.shape.wire_dtype).to(self.shape.dtype))
+            if len(entering) == 1:
+                return entering[0]
+            all_TD = entering[0].new_empty(n_rows, self.shape.hidden_size)
+            for rows_R, entering_RD in zip(places, entering, strict=True):
+                all_TD[rows_R()] = entering_RD
+            return all_TD
+
         return hidden_TD
+
+
+def _rows_of(indices: list[int], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows of the step's requests at `indices`, which begin at `starts`."""
+    return np.concatenate([np.arange(starts[index], starts[index + 1]) for index in indices])
+
+
+def _active_between_borders(step: Items[Work]) -> Iterator[tuple[range, list[int]]]:
+    """Layers between two borders, and the requests of the step that run them."""
+    borders = sorted({work.sequence.first for work in step} | {work.sequence.end for work in step})
+    for first, end in itertools.pairwise(borders):
+        active = [
+            index
+            for index, work in enumerate(step)
+            if work.sequence.first <= first < work.sequence.end
+        ]
+        if active:
+            yield range(first, end), active

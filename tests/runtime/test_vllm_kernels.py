@@ -1,0 +1,259 @@
+"""What vLLM's kernels for GPUs demand, checked without one; see `vllm_kernels`.
+
+Runs in vLLM's environment only (`make test-vllm`).
+"""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from device_crossings import META, Crossings
+from engine_under_test import IS_VLLM, PAGE_TOKENS, backend_of, no_progress
+from family_checkpoints import LAYERS, save
+from stage_cluster import GREEDY
+from test_families import check_equal
+from torch import Tensor
+
+if not IS_VLLM:
+    pytest.skip("runs in vLLM's environment: make test-vllm", allow_module_level=True)
+
+from test_vllm_families import FAMILIES
+from vllm.config import set_current_vllm_config
+from vllm.forward_context import get_forward_context
+from vllm.platforms.interface import DeviceCapability
+from vllm.sequence import IntermediateTensors
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
+from vllm_kernels import BACKENDS, builder_calls, play
+
+from runtime.checkpoints.model_facts import read_sizes
+from runtime.engine.host_memory import HostMemory
+from runtime.engine.limits import EngineLimits
+from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
+from runtime.engine.vllm_loading import open_layers
+from runtime.engine.vllm_runner import VllmRunner
+from runtime.protocol.routes import Hop, Route
+
+T4, L4, A100, H100, B200 = (
+    DeviceCapability(*each) for each in ((7, 5), (8, 9), (8, 0), (9, 0), (10, 0))
+)
+TO_DEVICE, TO_HOST = "to the device", "to the host"
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backends_of_gpus_get_what_they_demand_and_the_tokens_are_those_of_transformers(
+    backend: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (backend, name) == ("FLASH_ATTN", "gpt-oss"):
+        pytest.skip("FlashAttention 2 has no sinks: vLLM takes FlashAttention 3 or Triton")
+    play(backend, monkeypatch)
+    check_equal(FAMILIES[name], tmp_path, seed=0, max_tokens=8)
+
+
+def refusals(
+    backend: str,
+    capability: DeviceCapability,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+    head_size: int = 128,
+    page_tokens: int = 16,
+    use_mla: bool = False,
+    has_sink: bool = False,
+) -> list[str]:
+    """Why vLLM would not take `backend` there; empty: it would."""
+    reasons: list[str] = (
+        AttentionBackendEnum[backend]
+        .get_class()
+        .validate_configuration(
+            head_size=head_size,
+            dtype=dtype,
+            kv_cache_dtype="auto",
+            block_size=page_tokens,
+            use_mla=use_mla,
+            has_sink=has_sink,
+            use_sparse=False,
+            use_mm_prefix=False,
+            use_per_head_quant_scales=False,
+            device_capability=capability,
+            attn_type="decoder",
+        )
+    )
+    return reasons
+
+
+@pytest.mark.parametrize("head_size", [64, 80, 96, 128, 256])
+def test_pages_of_sixteen_tokens_suit_the_backends_that_we_let_vllm_choose(head_size: int) -> None:
+    for capability in (A100, L4, H100, B200):
+        for dtype in (torch.bfloat16, torch.float16):
+            assert not refusals("FLASH_ATTN", capability, dtype=dtype, head_size=head_size)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        assert not refusals("TRITON_ATTN", T4, dtype=dtype, head_size=head_size)
+    assert not refusals("TRITON_ATTN", T4, has_sink=True)
+    assert not refusals("TRITON_MLA", A100, head_size=576, use_mla=True)
+
+
+@pytest.mark.parametrize(
+    ("backend", "capability", "other", "reason"),
+    [
+        ("FLASH_ATTN", T4, {}, "compute capability"),
+        ("FLASH_ATTN", A100, {"dtype": torch.float32}, "dtype"),
+        ("FLASH_ATTN", A100, {"page_tokens": 8}, "block_size"),
+        ("TRITON_ATTN", A100, {"page_tokens": 8}, "block_size"),
+        ("TRITON_ATTN", A100, {"head_size": 16}, "head_size"),
+        ("FLASHMLA", A100, {"head_size": 576, "use_mla": True, "page_tokens": 64}, "capability"),
+        ("FLASHMLA", H100, {"head_size": 576, "use_mla": True}, "block_size"),
+    ],
+)
+def test_what_a_backend_cannot_do_is_known_before(
+    backend: str, capability: DeviceCapability, other: dict[str, Any], reason: str
+) -> None:
+    assert any(reason in each for each in refusals(backend, capability, **other))
+
+
+def test_flashmla_and_triton_mla_differ_between_layers_in_the_parts_that_we_change() -> None:
+    """Of MLA's metadata pages are in `decode` and `prefill`; see `vllm_compat.with_pages`."""
+    from dataclasses import fields
+
+    from vllm.model_executor.layers.attention.mla_attention import (
+        MLACommonDecodeMetadata,
+        MLACommonMetadata,
+        MLACommonPrefillMetadata,
+    )
+    from vllm.v1.attention.backends.mla.flashmla import FlashMLADecodeMetadata
+
+    def with_table(kind: Any) -> bool:
+        return "block_table" in {field.name for field in fields(kind)}
+
+    assert not with_table(MLACommonMetadata)
+    assert all(
+        with_table(each)
+        for each in (MLACommonDecodeMetadata, MLACommonPrefillMetadata, FlashMLADecodeMetadata)
+    )
+    assert {"slot_mapping", "num_decodes"} <= {field.name for field in fields(MLACommonMetadata)}
+
+
+class _MetaModel:
+    """Stands in for a model whose numbers are on a device: touches what each layer is handed."""
+
+    def __init__(self, model: Any, hidden_size: int, vocab_size: int) -> None:
+        self._inner = model._inner
+        self._names = {layer: name for kind in model._kinds for layer, name in kind.names.items()}
+        self._sizes = hidden_size, vocab_size
+        self.tables: list[Tensor] = []
+
+    def __call__(self, token_ids: Tensor | None, positions: Tensor, tensors: Any) -> Any:
+        if tensors is None:
+            assert token_ids is not None
+            rows = torch.empty(len(token_ids), self._sizes[0], device=META)
+            return IntermediateTensors({"hidden_states": rows, "residual": torch.zeros_like(rows)})
+        context = get_forward_context()
+        for layer in range(self._inner.start_layer, self._inner.end_layer):
+            metadata = context.attn_metadata[self._names[layer]]
+            slots = context.slot_mapping[self._names[layer]]
+            assert metadata.slot_mapping is slots
+            assert {each.device for each in (slots, metadata.seq_lens, positions)} == {META}
+            self.tables.append(metadata.block_table)
+        return tensors
+
+    def compute_logits(self, hidden: Any) -> Tensor:
+        return torch.empty(len(hidden["hidden_states"]), self._sizes[1], device=META)
+
+
+@pytest.fixture(scope="module")
+def on_meta(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A runner of vLLM's, as on a GPU but for the numbers, and its backend."""
+    folder = tmp_path_factory.mktemp("meta")
+    save(FAMILIES["gemma3"], folder, seed=0)
+    sizes = read_sizes(folder)
+    limits = EngineLimits(page_tokens=PAGE_TOKENS, max_batch_tokens=64, max_context_tokens=256)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        play("TRITON_ATTN", monkeypatch)
+        opened = open_layers(
+            folder,
+            sizes,
+            range(LAYERS),
+            limits=limits,
+            progress=no_progress,
+        )
+    model = opened.model
+    with set_current_vllm_config(model._config):
+        for kind in model._kinds:
+            make = type(kind.builder)
+            kind.builder = make(
+                kind.builder.kv_cache_spec, kind.builder.layer_names, model._config, META
+            )
+    stand_in = model._model = _MetaModel(model, sizes.hidden_size, sizes.vocab_size)
+    model.device = META
+    runner = opened.runner(pages=400)
+    assert isinstance(runner, VllmRunner)
+    runner.host = HostMemory(META, pinned=None)
+    return SimpleNamespace(
+        model=model, stand_in=stand_in, runner=runner, backend=backend_of(runner, folder)
+    )
+
+
+def step_of(runner: Any, spans: list[tuple[int, int, int]]) -> list[Work]:
+    """Requests of (first layer, tokens before, tokens now), with pages that they just got."""
+    step = []
+    for number, (first, position, n_tokens) in enumerate(spans):
+        hop = Hop(node="here", first=first, end=LAYERS)
+        sequence = Sequence(
+            key=RequestKey(request=number, epoch=1),
+            generation=1,
+            route=Route(hops=(hop,), sampling=GREEDY, prompt_tokens=1),
+            hop=0,
+            arrival=number,
+        )
+        size = 4 if first == 0 else 4 * runner.shape.hidden_size
+        chunk = Chunk(
+            position=position,
+            n_tokens=n_tokens,
+            payload=memoryview(bytes(size * n_tokens)),
+            is_sampled=True,
+            arrival=0,
+        )
+        runner.cache.books.reserve(sequence.table, tokens=chunk.end)
+        step.append(Work(sequence=sequence, chunk=chunk))
+    return step
+
+
+@pytest.mark.parametrize(
+    ("spans", "stretches"),
+    [
+        ([(0, 40, 1), (0, 3, 1), (0, 15, 1)], 1),
+        ([(0, 40, 1), (2, 3, 1), (4, 15, 1)], 3),
+        ([(1, 40, 1), (1, 3, 1)], 1),
+    ],
+)
+def test_a_decode_step_has_one_copy_there_and_one_back_and_few_metadata(
+    on_meta: Any,
+    spans: list[tuple[int, int, int]],
+    stretches: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step = step_of(on_meta.runner, spans)
+    built = builder_calls(on_meta.model, monkeypatch)
+    with Crossings() as crossings:
+        result = on_meta.backend.run(step)
+    assert [where for where, _ in crossings.seen] == [TO_DEVICE, TO_HOST], crossings.seen
+    assert len(result.drawn) == len(step)
+    # at most one for each kind of layers in each stretch: full attention, and windows
+    assert len(built) <= stretches * len(on_meta.model._kinds)
+    for work in step:
+        on_meta.backend.books.release(work.sequence.table)
+
+
+def test_a_step_of_prompts_has_no_more_copies(on_meta: Any) -> None:
+    step = step_of(on_meta.runner, [(0, 40, 1), (0, 16, 24), (2, 0, 20)])
+    on_meta.stand_in.tables.clear()
+    with Crossings() as crossings:
+        on_meta.backend.run(step)
+    # the rows that are sampled are not adjoining, so their places are sent
+    assert [where for where, _ in crossings.seen] == [TO_DEVICE, TO_DEVICE, TO_HOST]
+    assert {tuple(table.shape) for table in on_meta.stand_in.tables} == {(2, 16), (3, 16)}
+    storages = {table.untyped_storage()._cdata for table in on_meta.stand_in.tables}
+    assert len(storages) == 1, "tables of all layers are views of what was sent at once"
+    for work in step:
+        on_meta.backend.books.release(work.sequence.table)
