@@ -415,9 +415,8 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
         super().__init__(*args, **kwargs)
         for name in (*NEEDED_NUMBERS, *_HAVE_DEFAULTS, "name"):
             self.fields[name].required = False
-        if self.instance.pk is None:
-            for name in _HAVE_DEFAULTS:
-                self.initial.pop(name, None)
+        for name in _HAVE_DEFAULTS:
+            self.fields[name].initial = None  # blank: read from the checkpoint
         # read while it is typed
         self.fields["checkpoint"].widget.attrs |= {
             "hx-post": reverse("model-read"),

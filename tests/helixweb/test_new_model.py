@@ -1,6 +1,7 @@
 """A model is made by saying where it is: a folder, a GGUF file, or a name on a hub."""
 
 import json
+import re
 import struct
 import threading
 from collections.abc import Iterator
@@ -181,6 +182,15 @@ def test_the_form_asks_where_the_model_is_and_reads_the_rest(
     assert answer["Location"] == reverse("model", args=[model.pk])
     assert (model.name, model.checkpoint) == ("small", path)
     assert_facts(model)
+
+
+def test_a_form_that_was_filled_by_reading_is_stored_as_it_was_read(
+    browser: Client, models_dir: Path
+) -> None:
+    path = str(models_dir / "small")
+    filled = dict(re.findall(r'name="(\w+)" value="([^"]*)"', read(browser, path)))
+    browser.post(reverse("model-new"), {"checkpoint": path, **filled})
+    assert_facts(LanguageModel.objects.get())
 
 
 def test_a_name_and_numbers_that_were_typed_stay(browser: Client, models_dir: Path) -> None:
