@@ -23,18 +23,20 @@ class InstanceSettings:
 
     `host` is where they listen. `gpu_budgets_bytes` as in StageSettings; `gpus`: what
     CUDA_VISIBLE_DEVICES calls each GPU that this agent has, in their order; without any an
-    instance's share of `memory_budget_bytes` is its own. Commands are the machine's, never
-    helixweb's.
+    instance's share of `memory_budget_bytes` is its own. `memory_bytes` is all memory of each GPU,
+    without GPUs of the machine. Commands and `vllm_arguments` are the machine's, never helixweb's.
     """
 
     host: str
     memory_budget_bytes: int
+    memory_bytes: tuple[int, ...]
     gpus: tuple[int, ...]
     gpu_budgets_bytes: tuple[int, ...]
     relative_speed: float
     threads: int
     emulated: bool
     vllm_command: tuple[str, ...] = ("vllm",)
+    vllm_arguments: tuple[str, ...] = ()
     transformers_command: tuple[str, ...] = ("transformers",)
     start_patience_s: float = 900.0
     drain_patience_s: float = 120.0
@@ -73,8 +75,10 @@ def spec_of(
             gpus=_devices(order, settings),
             tensor_parallel=len(order.gpus),
             max_context_tokens=order.max_context_tokens,
+            gpu_memory_utilization=_memory_share(order, settings, count=len(beside)),
+            cpu_threads=None if settings.gpus else settings.threads,
             command=settings.vllm_command,
-            extra_arguments=order.vllm_flags,
+            extra_arguments=(*order.vllm_flags, *settings.vllm_arguments),  # the last one counts
             **common,
         )
     if order.backend == "transformers":
@@ -134,3 +138,14 @@ def _budget_bytes(order: AssignedInstance, settings: InstanceSettings, *, count:
     if settings.gpu_budgets_bytes:
         return len(order.gpus) * min(settings.gpu_budgets_bytes[gpu] for gpu in order.gpus)
     return max(1, settings.memory_budget_bytes // max(1, count))
+
+
+def _memory_share(order: AssignedInstance, settings: InstanceSettings, *, count: int) -> float:
+    """The part of each GPU's memory, or of the machine's, that the budget is."""
+    used = (
+        [settings.memory_bytes[gpu] for gpu in order.gpus]
+        if settings.gpus
+        else [settings.memory_bytes[0]]
+    )
+    share = _budget_bytes(order, settings, count=count) / (len(used) * min(used))
+    return min(1.0, max(0.01, round(share, 4)))

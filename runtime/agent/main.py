@@ -38,7 +38,7 @@ from runtime.agent.joining import Applicant, JoinRefused, join
 from runtime.agent.machine import at_end_of_stdin, is_one_node, node_agents, run_agents
 from runtime.agent.node_log import NodeLog, NodeLogHandler
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
-from runtime.agent.vllm_environment import find_python
+from runtime.agent.vllm_environment import find_python, vllm_command
 from runtime.agent.weight_server import WeightServer
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.command_numbers import (
@@ -185,6 +185,7 @@ async def _run(
         joined = joining.result()
         if options.join_only:
             return
+        engine_python = find_python(options.engine_python)
         weights = WeightAccess(
             directory=str(options.weights_dir or data_dir.weights.resolve()),
             quota_bytes=options.weights_quota_bytes,
@@ -219,7 +220,7 @@ async def _run(
                 engine=EngineSettings(
                     engine=options.engine,
                     compute_dtype=options.compute_dtype,
-                    python=find_python(options.engine_python),
+                    python=engine_python,
                     has_gpu=bool(gpus),
                 ),
             ),
@@ -231,7 +232,11 @@ async def _run(
                 relative_speed=hardware.relative_speed,
                 threads=options.threads,
                 emulated=options.emulate is not None,
-                vllm_command=options.vllm_command,
+                vllm_command=options.vllm_command or vllm_command(engine_python),
+                vllm_arguments=options.vllm_args,
+                memory_bytes=(
+                    tuple(gpu.announced.memory_bytes for gpu in gpus) or (hardware.memory_bytes,)
+                ),
                 transformers_command=options.transformers_command,
             ),
             rng=rng,
@@ -273,12 +278,16 @@ def _version() -> str:
         return "not installed"
 
 
-def _command_words(text: str) -> tuple[str, ...]:
-    """What begins a command line, as a shell takes it apart."""
+def _words(text: str) -> tuple[str, ...]:
+    """A part of a command line, as a shell takes it apart."""
     try:
-        words = tuple(shlex.split(text))
+        return tuple(shlex.split(text))
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no command ({error})") from error
+
+
+def _command_words(text: str) -> tuple[str, ...]:
+    words = _words(text)
     if not words:
         raise argparse.ArgumentTypeError("it is empty; give the command, or leave the option out")
     return words
@@ -399,8 +408,16 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--vllm-command",
         type=_command_words,
-        default="vllm",
-        help="what begins the command line of `vllm serve` (default %(default)s)",
+        help="what begins the command line of `vllm serve` (default: vLLM of --engine-python, or "
+        "`vllm`)",
+    )
+    add(
+        "--vllm-args",
+        type=_words,
+        default=(),
+        metavar="WORDS",
+        help="further options of `vllm serve` on this machine, e.g. "
+        "--vllm-args='--enforce-eager --max-num-seqs 8'",
     )
     add(
         "--transformers-command",

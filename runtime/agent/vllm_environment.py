@@ -20,6 +20,7 @@ PYTHONS = ("3.11", "3.12", "3.13")  # those that the pins were made for, on Linu
 CPU_TORCH = "2.13.0+cpu"
 _CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 _INSTALLED = "installed"
+_COMMAND = Path(__file__).resolve().parents[1] / "instances" / "vllm_command.py"
 # their wheels are made for CUDA builds of torch, and vLLM imports them where they are installed
 _BROKEN_ON_CPUS = ("torchvision", "torchaudio", "torchcodec")
 
@@ -41,6 +42,12 @@ def find_python(given: Path | None, *, environ: Mapping[str, str] = os.environ) 
         if (folder / _INSTALLED).is_file():
             return str(folder / "bin" / "python")
     return ""
+
+
+def vllm_command(python: str) -> tuple[str, ...]:
+    """What begins the command line of `vllm serve`: of that Python's environment, else of PATH."""
+    # -P: the script's folder is no place to import from
+    return (python, "-P", str(_COMMAND)) if python else ("vllm",)
 
 
 def install(

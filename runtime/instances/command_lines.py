@@ -27,12 +27,14 @@ LOOPBACK = "127.0.0.1"
 class Launch:
     """A command line and what is added to the environment, which may hold a secret.
 
-    `passes`: variables of this process that it gets beside those that every server gets.
+    `passes`: variables of this process that it gets beside those that every server gets. `defaults`
+    are added where this process has no such variable.
     """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     passes: tuple[str, ...] = ()
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,15 +126,27 @@ def _vllm(
     argv = [*spec.command, "serve", spec.model, *listening]
     argv += ["--served-model-name", model_name]
     argv += ["--tensor-parallel-size", str(spec.tensor_parallel)]
-    argv += ["--gpu-memory-utilization", f"{spec.gpu_memory_utilization:g}"]
+    # of every request; else the probes of each second would be most of the log
+    argv += ["--disable-uvicorn-access-log"]
+    if spec.gpu_memory_utilization is not None:
+        argv += ["--gpu-memory-utilization", f"{spec.gpu_memory_utilization:g}"]
     if spec.max_context_tokens is not None:
         argv += ["--max-model-len", str(spec.max_context_tokens)]
     environment = {
         "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in spec.gpus),
         "VLLM_API_KEY": api_key,
     }
+    defaults = {}
+    if spec.cpu_threads is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+        # vLLM would bind its threads to cores that it takes for its own, as does each one beside it
+        defaults["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        defaults["OMP_NUM_THREADS"] = str(spec.cpu_threads)
     return Launch(
-        argv=(*argv, *spec.extra_arguments), environment=environment, passes=spec.pass_environment
+        argv=(*argv, *spec.extra_arguments),
+        environment=environment,
+        passes=spec.pass_environment,
+        defaults=defaults,
     )
 
 

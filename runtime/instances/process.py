@@ -70,7 +70,11 @@ class ServerProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=PIPE,
                 stderr=STDOUT,
-                env={**passed_on(os.environ, also=launch.passes), **launch.environment},
+                env={
+                    **launch.defaults,
+                    **passed_on(os.environ, also=launch.passes),
+                    **launch.environment,
+                },
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:

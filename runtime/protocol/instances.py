@@ -85,14 +85,19 @@ class _Started(_Instance):
 
 
 class VllmInstance(_Started):
-    """`vllm serve` on the GPUs of these indices, as many as its tensor-parallel degree."""
+    """`vllm serve` on the GPUs of these indices, as many as its tensor-parallel degree.
+
+    `gpu_memory_utilization`, on CPUs a share of main memory: null is vLLM's default. With
+    `cpu_threads` it runs on the CPU, by that many threads.
+    """
 
     backend: Literal["vllm"]
     model: str = Field(min_length=1)
     gpus: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
     tensor_parallel: int = Field(default=1, ge=1)
     max_context_tokens: int | None = Field(default=None, ge=1)
-    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    cpu_threads: int | None = Field(default=None, ge=1)
     command: tuple[str, ...] = Field(default=("vllm",), min_length=1)
 
     @model_validator(mode="after")

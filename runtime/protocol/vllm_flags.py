@@ -83,7 +83,7 @@ def _refusal(word: str) -> str:
         return f"{word!r} belongs to no option; write options as --name value"
     return (
         f"{word!r} is not passed to vLLM from a site; if a machine may use it, its administrator "
-        f"adds it to the agent's --vllm-command. Allowed: {', '.join(allowed_flags())}"
+        f"adds it to the agent's --vllm-args. Allowed: {', '.join(allowed_flags())}"
     )
 
 

@@ -102,6 +102,7 @@ class Node:
                 instance_settings=InstanceSettings(
                     host="127.0.0.1",
                     memory_budget_bytes=5,
+                    memory_bytes=(10,),
                     gpus=(),
                     gpu_budgets_bytes=(),
                     relative_speed=1.0,

@@ -227,6 +227,7 @@ def main() -> None:
     serve.add_argument("--tensor-parallel-size", type=int, default=1)
     serve.add_argument("--gpu-memory-utilization", type=float, default=0.9)
     serve.add_argument("--max-model-len", type=int)
+    serve.add_argument("--disable-uvicorn-access-log", action="store_true")
     serve.add_argument("--enforce-eager", action="store_true")
     serve.add_argument("--ssl-keyfile")
     serve.add_argument("--ssl-certfile")

