@@ -2,9 +2,11 @@
 
 A request's workload on an instance is its share of the time of an ideal batch of requests like it,
 times e^(theta * kvusage): computing counts while there is room, room where it gets scarce. It goes
-where the largest workload of all instances becomes least. Two things differ from the paper's
-listing: the minimum starts at infinity, not at 0, which nothing is below; and on completion what
-was added is taken away, as it was stored.
+where the largest workload of all instances becomes least. Three things differ from the paper's
+listing: the minimum starts at infinity, not at 0, which nothing is below; on completion what
+was added is taken away, as it was stored; and an idle instance gets a request that it finishes
+sooner. Shares of ideal batches say little of few requests: an instance that is 20 times as fast
+with 256 of them may be as fast with one.
 
 In the exponent usage counts up to `usage_limit`, by default 1. The paper lets it grow with what
 waits, and with more than fits everywhere requests are then spread by room alone, however fast an
@@ -43,6 +45,19 @@ class InstanceSpeed:
         )
         return seconds / batch
 
+    def finish_s(self, size: RequestSize, *, under_way: int) -> float | None:
+        """How long the request takes in a batch with `under_way` like it; None if nobody knows."""
+        if self.latency is None:
+            return None
+        ideal = min(self.most_requests, max(1, self.kv_room_tokens // size.total_tokens))
+        batch = min(ideal, under_way + 1)
+        seconds = self.latency.batch_s(
+            batch=batch,
+            input_tokens=size.prompt_tokens,
+            output_tokens=max(1, size.predicted_output_tokens),
+        )
+        return seconds * (under_way + 1) / batch
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _UnderWay:
@@ -74,6 +89,7 @@ class LoadAwareInstances:
         self._usage_limit = usage_limit
         self._workloads = dict.fromkeys(instances, 0.0)
         self._tokens = dict.fromkeys(instances, 0)
+        self._counts = dict.fromkeys(instances, 0)
         self._measured: dict[str, float] = {}
         self._under_way: dict[Hashable, _UnderWay] = {}
 
@@ -106,27 +122,49 @@ class LoadAwareInstances:
         if request in self._under_way:
             raise ValueError(f"request {request!r} is under way; end it before it is routed again")
         best: tuple[float, float, str] | None = None
-        request_s = self._request_s(size)
+        request_s, loads = self._request_s(size), {}
         for name in self._instances:
             if name in masked:
                 continue
-            usage = min(self._usage_limit, self.kv_usage(name))
-            workload = request_s[name] * math.exp(self._theta * usage)
+            workload = request_s[name] * self._crowding(name)
+            loads[name] = workload
             mine = self._workloads[name] + workload
             others = (load for other, load in self._workloads.items() if other != name)
             # of equal maxima, where this request itself adds least to
             ranked = (max(mine, *others, 0.0), mine, name)
             if best is None or ranked < best:
-                best, added = ranked, workload
+                best = ranked
         if best is None:
             return None
-        chosen = best[2]
-        self._workloads[chosen] += added
+        chosen = self._idle_and_sooner(size, than=best[2], among=loads) or best[2]
+        self._workloads[chosen] += loads[chosen]
         self._tokens[chosen] += size.total_tokens
+        self._counts[chosen] += 1
         self._under_way[request] = _UnderWay(
-            instance=chosen, workload=added, tokens=size.total_tokens
+            instance=chosen, workload=loads[chosen], tokens=size.total_tokens
         )
         return chosen
+
+    def _idle_and_sooner(
+        self, size: RequestSize, *, than: str, among: Collection[str]
+    ) -> str | None:
+        """The idle one that would finish the request first, if `than` would later."""
+        least_s, found = self._finish_s(than, size), None
+        for name in among:
+            if self._counts[name] or name == than:
+                continue
+            finish_s = self._finish_s(name, size)
+            if least_s is not None and finish_s is not None and finish_s < least_s:
+                least_s, found = finish_s, name
+        return found
+
+    def _finish_s(self, name: str, size: RequestSize) -> float | None:
+        """Weighted as workloads are: one that others fill is not idle."""
+        seconds = self._instances[name].finish_s(size, under_way=self._counts[name])
+        return None if seconds is None else seconds * self._crowding(name)
+
+    def _crowding(self, name: str) -> float:
+        return math.exp(self._theta * min(self._usage_limit, self.kv_usage(name)))
 
     def _request_s(self, size: RequestSize) -> dict[str, float]:
         """By instance; one whose times nobody knows is taken for as quick as the others are on
@@ -142,3 +180,4 @@ class LoadAwareInstances:
         left = self._workloads[held.instance] - held.workload
         self._workloads[held.instance] = max(0.0, left)  # sums of floats end beside 0
         self._tokens[held.instance] -= held.tokens
+        self._counts[held.instance] -= 1

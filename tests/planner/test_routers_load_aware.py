@@ -2,6 +2,8 @@
 
 import math
 import random
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -135,3 +137,43 @@ def test_beyond_full_instances_are_told_apart_by_speed_unless_the_papers_way_is_
     assert shares(LoadAwareInstances(instances)) == pytest.approx(1000, rel=0.05)
     by_room = shares(LoadAwareInstances(instances, usage_limit=math.inf))
     assert by_room == pytest.approx(2000 * 3000 / 15_000, rel=0.05)
+
+
+def batching(per_request_s: float, base_s: float, *, room: int = 100_000) -> InstanceSpeed:
+    """One whose step takes longer with more requests."""
+    latency = speed(1.0).latency
+    assert latency is not None
+    decode = replace(latency.decode, parameters=(0.0, per_request_s, 0.0, base_s))
+    prefill = replace(latency.prefill, parameters=(0.0, 0.0, 0.0, 0.0))
+    return InstanceSpeed(kv_room_tokens=room, latency=LatencyModel(prefill=prefill, decode=decode))
+
+
+def taken(router: LoadAwareInstances, requests: int) -> Counter[str | None]:
+    return Counter(router.choose(number, SIZE) for number in range(requests))
+
+
+def test_few_requests_go_where_they_end_sooner_and_not_where_most_would_fit() -> None:
+    """As a GPU and a CPU: with 256 requests 40 times as fast, alone slower."""
+    instances = {"gpu": batching(0.0003, 0.05), "cpu": batching(0.014, 0.026)}
+    router = LoadAwareInstances(instances)
+    assert router.choose("first", SIZE) == "cpu"
+    router.end("first")
+    assert taken(router, 12) == {"gpu": 11, "cpu": 1}  # two take 54 ms a step there, 11 here 53
+
+
+def test_a_small_room_beside_a_large_one_does_not_keep_requests_away() -> None:
+    """Machines that are as fast; one has room for one request."""
+    instances = {"large": batching(0.04, 0.58), "small": batching(0.04, 0.58, room=200)}
+    router = LoadAwareInstances(instances)
+    assert taken(router, 12)["small"] >= 1
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_twelve_requests_are_shared_by_throughput(times: int) -> None:
+    """In proportion to requests/s at the batches that each then has, to one request."""
+    instances = {
+        "fast": batching(0.014, 0.026),
+        "slow": batching(0.014 * times, 0.026 * times),
+    }
+    slow = taken(LoadAwareInstances(instances), 12)["slow"]
+    assert slow == pytest.approx(12 / (1 + times), abs=1)
