@@ -114,6 +114,7 @@ class Agent:
             directory=data_dir.instances,
             on_change=self._note_change,
             is_free=lambda: self._supervisor.local.running is None,
+            on_line=node_log.add_instance_line,
         )
         self._leave_within_s = settings.leave_within_s
         self._goodbye_within_s = goodbye_within_s

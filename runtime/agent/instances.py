@@ -6,11 +6,11 @@ begins while a stage runs. `runtime/instances` starts, asks, restarts and drains
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from runtime.agent.data_address import AddressError, choose_port
@@ -28,7 +28,6 @@ from runtime.protocol.phases import Phase
 from runtime.protocol.ports import is_free
 
 _LOOK_S = 0.3
-_PERCENT = re.compile(r"(\d{1,3})(?:\.\d+)?\s?%")
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +45,8 @@ class _Kept:
 
 
 class InstanceKeeper:
-    """`on_change` is called when what is observed has changed. `is_free`: no stage runs."""
+    """`on_change` is called when what is observed has changed. `is_free`: no stage runs. `on_line`
+    hears the names of instances with the lines of their logs."""
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class InstanceKeeper:
         directory: Path,
         on_change: Callable[[], None],
         is_free: Callable[[], bool],
+        on_line: Callable[[str, str], None] = lambda name, line: None,
         clock: Callable[[], float] = time.monotonic,
         look_every_s: float = LOOK_EVERY_S,
     ) -> None:
@@ -62,6 +63,7 @@ class InstanceKeeper:
         self._directory = directory
         self._on_change = on_change
         self._is_free = is_free
+        self._on_line = on_line
         self._clock = clock
         self._look_every_s = look_every_s
         self._http = instance_client(timeout=PROBE_TIMEOUT_S)
@@ -168,7 +170,12 @@ class InstanceKeeper:
             self._refused[order.name] = str(error)
             return
         self._ports[order.name] = port
-        process = ServerProcess(self._directory, name=order.name)
+        process = ServerProcess(
+            self._directory,
+            name=order.name,
+            on_line=partial(self._on_line, order.name),
+            clock=self._clock,
+        )
         instance = SupervisedInstance(
             order.name,
             door=door_of(
@@ -245,26 +252,17 @@ class InstanceKeeper:
         state, load = kept.instance.state, kept.instance.load
         is_ready = state.condition is Condition.READY
         words = "" if is_ready else kept.process.last_words
-        message = state.message
-        if not message and state.condition is Condition.STARTING:
-            message = words.rpartition("\n")[2]
         return ObservedInstance(
             name=name,
             condition=state.condition,
-            message=message[:MOST_SAID],
+            message=state.message[:MOST_SAID],
             port=kept.port,
-            progress=None if is_ready else progress_of(words),
+            progress=None if is_ready else kept.process.said.progress,
             requests=load.requests,
             kv_usage=load.kv_usage,
             log_tail=words[-MOST_SAID:],
             certificate=self._certificate,
         )
-
-
-def progress_of(log_tail: str) -> float | None:
-    """The last percentage that the log names, as loaders write it; None without any."""
-    found = _PERCENT.findall(log_tail)
-    return None if not found else min(1.0, int(found[-1]) / 100)
 
 
 def goes_on(desired: DesiredState) -> bool:

@@ -33,6 +33,8 @@ _LEVELS = {
 }
 # As the stage begins its lines (runtime/engine/main.py).
 _STAGE_LINE = re.compile(rf"^\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d,\d{{3}} ({'|'.join(_LEVELS)}) (.*)$")
+# As vLLM and our engine begin theirs; the date follows or comes before.
+_INSTANCE_LEVEL = re.compile(rf"^.{{0,60}}?\b({'|'.join(_LEVELS)})\b ")
 
 
 class NodeLog:
@@ -70,6 +72,11 @@ class NodeLog:
         elif line.startswith("Traceback "):
             self._stage_level = LogLevel.ERROR
         self.add(LogSource.STAGE, self._stage_level, line)
+
+    def add_instance_line(self, name: str, line: str) -> None:
+        """A line of the log of a whole-model instance."""
+        found = _INSTANCE_LEVEL.search(line)
+        self.add(LogSource.AGENT, _LEVELS[found[1]] if found else LogLevel.INFO, f"{name}: {line}")
 
     def next_batch(self) -> LogBatch | None:
         """The oldest lines; the same ones until they are `told` or `given_up`."""

@@ -74,6 +74,10 @@ class Gate:
         return state
 
     @property
+    def ready_in_s(self) -> float | None:
+        return self._instance.ready_in_s
+
+    @property
     def load(self) -> EngineLoad:
         return self._instance.load
 

@@ -4,7 +4,7 @@ What fails before the first token is asked of one other instance, unseen by the 
 too that it failed, the request is taken for the reason, and no instance rests for it. What is too
 long for one instance is asked of the others: their contexts may be larger. After the first token
 the stream ends with an error event: another engine would go on with other words. While no instance
-is open a request waits for one, for a while.
+is open a request waits for one that is expected soon; while models load it is refused at once.
 """
 
 import asyncio
@@ -34,6 +34,7 @@ from runtime.front.refusals import (
     RETRY_AFTER_S,
     all_full,
     broken,
+    none_ready,
     passed_on,
     refused_late,
     stopping,
@@ -299,10 +300,12 @@ class Answer:
                 if chosen is not None:
                     balance.turns.let_in(waiter)
                     return chosen
-            patience_s = self._desk.hold_s  # for one to open; longer for a place
-            if balance.open_instances():
-                patience_s = max(patience_s, self._desk.whole_answer_s)
-            left_s = self._came_s + patience_s - clock()
+            hold_s = self._desk.hold_s
+            if balance.open_instances():  # for a place
+                left_s = self._came_s + max(hold_s, self._desk.whole_answer_s) - clock()
+            else:
+                left_s = self._came_s + hold_s - clock()
+                left_s = min(left_s, balance.opens_within_s(hold_s))
             if left_s <= 0:
                 return None
             try:
@@ -396,15 +399,8 @@ class Answer:
             )
         if self._desk.balance.open_instances() and not self._attempts.unreachable:
             return all_full("nobody took it while it waited in line")
-        return ApiError(
-            status=503,
-            message="no instance is ready"
-            + (f" ({told})" if told else "")
-            + "; /health says why; try again",
-            code="not_ready",
-            type_="server_error",
-            retry_after_s=RETRY_AFTER_S,
-        )
+        states = {**self._desk.balance.closed_words(), **every}
+        return none_ready(states, opens_in_s=self._desk.balance.opens_in_s)
 
 
 async def _no_more() -> dict[str, str]:

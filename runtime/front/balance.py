@@ -9,16 +9,20 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 from planner.routers.base import RequestSize
 from planner.routers.instance_choice import InstanceRouter
 from runtime.front.turns import Turns
-from runtime.instances.health import Condition
+from runtime.instances.health import Condition, without_log
 from runtime.instances.instance import Instance
 
 FIRST_REST_S = 1.0
 LONGEST_REST_S = 60.0
+SOON_S = 10.0  # what starts for longer is not waited for: models load for minutes
+_MOST_OF_A_STATE = 300
+_WAITED_FOR = frozenset({Condition.READY, Condition.DRAINING})  # it rests, or serving is paused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,23 @@ class Balance:
         closed = self._closed()
         return [name for name in self._instances if name not in closed]
 
+    def opens_within_s(self, most_s: float) -> float:
+        """How long it may be of use to wait for an instance, where `most_s` is waited at most."""
+        return max(map(partial(self._opens_within_s, most_s=most_s), self._instances.values()))
+
+    @property
+    def opens_in_s(self) -> float | None:
+        """When the first is expected to take requests; None if nothing is known."""
+        known = (
+            0.0 if one.state.condition is Condition.READY else one.ready_in_s
+            for one in self._instances.values()
+        )
+        return min((left_s for left_s in known if left_s is not None), default=None)
+
+    def closed_words(self) -> dict[str, str]:
+        """How those are that take no requests."""
+        return {name: self._closed_words(name) for name in sorted(self._closed())}
+
     def choose(self, request: int, size: RequestSize, *, without: Collection[str]) -> str | None:
         """The instance, which then has the request until `end`; None if none is open."""
         chosen = self._router.choose(
@@ -172,6 +193,24 @@ class Balance:
                 self._router.observe_kv_room(name, instance.load.kv_room_tokens)
         if self.open_instances():
             self.turns.call()
+
+    def _opens_within_s(self, instance: Instance, *, most_s: float) -> float:
+        state = instance.state
+        if state.condition in _WAITED_FOR:
+            return most_s
+        if state.failures > 1:
+            return 0.0
+        if instance.ready_in_s is not None:
+            return instance.ready_in_s + SOON_S if instance.ready_in_s <= most_s else 0.0
+        most_s = most_s if state.condition is Condition.UNWELL else SOON_S
+        return max(0.0, state.since_s + most_s - self._clock())
+
+    def _closed_words(self, name: str) -> str:
+        state = self._instances[name].state
+        if state.condition is Condition.READY:
+            return "left alone for a moment, as it failed"
+        why = without_log(state.message)[:_MOST_OF_A_STATE]
+        return f"{state.condition}: {why}" if why else state.condition
 
     def _full(self) -> set[str]:
         most = self._most_requests

@@ -1,5 +1,7 @@
 """What a client is told when no instance answers, or one stops in the middle; pure."""
 
+from collections.abc import Mapping
+
 from starlette.responses import JSONResponse, Response
 
 from runtime.front.client_stream import INSTANCE_HEADER
@@ -7,6 +9,8 @@ from runtime.front.relay import Refused, TooSlow
 from runtime.protocol.openai import ApiError
 
 RETRY_AFTER_S = 2.0
+_START_RETRY_S = 10.0  # where nothing is known of how long a start takes
+_LONGEST_RETRY_S = 600.0
 
 
 def passed_on(refusal: Refused, instance: str) -> Response:
@@ -35,6 +39,20 @@ def all_full(told: str, *, retry_after_s: float = RETRY_AFTER_S) -> ApiError:
         code="queue_full",
         type_="rate_limit_error",
         retry_after_s=retry_after_s,
+    )
+
+
+def none_ready(states: Mapping[str, str], *, opens_in_s: float | None) -> ApiError:
+    """`states`: how each instance is. `opens_in_s`: when one is expected, if that is known."""
+    again_s = _START_RETRY_S if opens_in_s is None else opens_in_s
+    again_s = min(_LONGEST_RETRY_S, max(RETRY_AFTER_S, again_s))
+    told = "; ".join(f"{name}: {words}" for name, words in states.items())
+    return ApiError(
+        status=503,
+        message=f"no instance is ready ({told}); try again in {again_s:.0f} s",
+        code="not_ready",
+        type_="server_error",
+        retry_after_s=again_s,
     )
 
 

@@ -16,6 +16,7 @@ from runtime.instances.health import Probe
 from runtime.instances.pinned import pinned_to
 
 PROBE_TIMEOUT_S = 5.0
+NO_ANSWER = "it does not answer"
 _MOST_SHOWN = 120
 
 
@@ -33,7 +34,7 @@ async def ask_health(http: httpx.AsyncClient, door: Door) -> Probe:
             return Probe()
         models = await _get(http, door, "/v1/models")
     except (httpx.HTTPError, httpx.InvalidURL, _NoAnswer) as error:
-        return Probe(trouble=f"it does not answer: {error or type(error).__name__}")
+        return Probe(trouble=f"{NO_ANSWER}: {error or type(error).__name__}")
     if not models.is_success:
         return Probe(trouble=f"/v1/models answers {models.status_code}{_said(models)}")
     names = _names(models)

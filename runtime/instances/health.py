@@ -29,6 +29,7 @@ class Step(StrEnum):
     KILL = "kill"
 
 
+_LOG_ENDS = "; its log ends: "
 _ALIVE = frozenset({Condition.STARTING, Condition.READY, Condition.UNWELL})
 
 
@@ -70,13 +71,15 @@ class Probe:
 class Seen:
     """`ended`: how its process ended; None while it runs, or was not started. `probe`: None when it
     was not asked. `requests`: in it, as far as known. `produced_s`: when it last was seen to give a
-    token, None if never. `last_words`: the end of its log."""
+    token, None if never. `last_words`: the end of its log. `first_error`: the line of it that says
+    why it ended, if one does."""
 
     probe: Probe | None = None
     ended: str | None = None
     requests: int = 0
     produced_s: float | None = None
     last_words: str = ""
+    first_error: str = ""
 
 
 def next_step(
@@ -167,7 +170,14 @@ def _unless_late(
 
 
 def _with_words(what: str, seen: Seen) -> str:
-    return f"{what}; its log ends: {seen.last_words}" if seen.last_words else what
+    if seen.first_error:
+        what = f"{what}: {seen.first_error}"
+    return f"{what}{_LOG_ENDS}{seen.last_words}" if seen.last_words else what
+
+
+def without_log(message: str) -> str:
+    """The message without the end of the log."""
+    return message.partition(_LOG_ENDS)[0]
 
 
 def _into(state: State, condition: Condition, *, now_s: float) -> State:

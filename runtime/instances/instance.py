@@ -12,7 +12,7 @@ from typing import Protocol
 
 import httpx
 
-from runtime.instances.asking import ask_health, ask_load
+from runtime.instances.asking import NO_ANSWER, ask_health, ask_load
 from runtime.instances.command_lines import Door, Launch
 from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import (
@@ -23,12 +23,14 @@ from runtime.instances.health import (
     Step,
     after_probe,
     next_step,
+    without_log,
 )
 from runtime.instances.process import ServerProcess
 
 LOOK_EVERY_S = 1.0
 _LOOK_SOON_S = 0.2
 _HURRIED_STOP_S = 3.0
+_TOLD_EVERY_S = 5  # how long a start has lasted
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,10 @@ class Instance(Protocol):
     @property
     def state(self) -> State:
         """How it is."""
+
+    @property
+    def ready_in_s(self) -> float | None:
+        """When it is expected to take requests, while it starts; None if nothing is known."""
 
     @property
     def load(self) -> EngineLoad:
@@ -79,6 +85,11 @@ class WatchedInstance:
         self._clock = clock
         self._patience = patience
         self._look_every_s = look_every_s
+
+    @property
+    def ready_in_s(self) -> float | None:
+        """Its start is not seen from here."""
+        return None
 
     async def run(self) -> None:
         while True:
@@ -120,7 +131,9 @@ class SupervisedInstance:
     ) -> None:
         self.door = door
         self.load = EngineLoad()
-        self.state = State()
+        self._state = State()
+        self._failure = ""  # why it last ended; empty once it is ready
+        self._start_took_s: float | None = None
         self._name = name
         self._launch = launch
         self._process = process
@@ -134,15 +147,42 @@ class SupervisedInstance:
         self._wanted = True
         self._looking = asyncio.Lock()
 
+    @property
+    def state(self) -> State:
+        """With what its log says of its start, as its probes say no more than that it starts."""
+        if self._state.condition is not Condition.STARTING:
+            return self._state
+        return replace(self._state, message=self._start_words())
+
+    @property
+    def ready_in_s(self) -> float | None:
+        if self._state.condition is not Condition.STARTING or self._start_took_s is None:
+            return None
+        return max(0.0, self._start_took_s - self._lasted_s)
+
+    @property
+    def _lasted_s(self) -> float:
+        return self._clock() - self._state.since_s
+
+    def _start_words(self) -> str:
+        words = self._process.said.step or "starting"
+        words += f", {self._lasted_s // _TOLD_EVERY_S * _TOLD_EVERY_S:.0f} s"
+        if self._start_took_s is not None:
+            words += f" (the last start took {self._start_took_s:.0f} s)"
+        state = self._state
+        if state.bad_probes and not state.message.startswith(NO_ANSWER):
+            words += f"; {state.message}"
+        return f"{words}; before, it failed: {self._failure}" if self._failure else words
+
     async def run(self) -> None:
         while True:
             await self._look()
-            ready = self.state.condition is Condition.READY
+            ready = self._state.condition is Condition.READY
             await self._wait(self._look_every_s if ready else min(_LOOK_SOON_S, self._look_every_s))
 
     async def stop(self) -> None:
         self._wanted = False
-        while self.state.condition is not Condition.IDLE or self._process.is_running:
+        while self._state.condition is not Condition.IDLE or self._process.is_running:
             await self._look()
             await asyncio.sleep(min(_LOOK_SOON_S, self._look_every_s))
 
@@ -161,11 +201,12 @@ class SupervisedInstance:
     async def _look(self) -> None:
         async with self._looking:
             seen = await self._see()
-            before = self.state
-            self.state, step = next_step(
+            before = self._state
+            self._state, step = next_step(
                 before, seen, wanted=self._wanted, patience=self._patience, now_s=self._clock()
             )
-            _tell(self._name, before, self.state)
+            self._remember(before)
+            _tell(self._name, before, self._state)
             if step is Step.START:
                 await self._process.start(self._launch)
             elif step is Step.TERMINATE:
@@ -173,12 +214,23 @@ class SupervisedInstance:
             elif step is Step.KILL:
                 self._process.kill()
 
+    def _remember(self, before: State) -> None:
+        """What a start is told with that follows."""
+        condition = self._state.condition
+        if condition is Condition.READY and before.condition is not Condition.READY:
+            self._process.said.settle()
+            self._failure = ""
+            if before.condition is Condition.STARTING:
+                self._start_took_s = self._clock() - before.since_s
+        elif condition is Condition.WAITING:
+            self._failure = without_log(self._state.message)
+
     async def _see(self) -> Seen:
-        words = self._process.last_words
+        words, error = self._process.last_words, self._process.first_error
         ended = self._process.take_end()
         if ended is not None:
             self.load, self._told_requests = EngineLoad(), 0
-            return Seen(ended=ended, last_words=words)
+            return Seen(ended=ended, last_words=words, first_error=error)
         if not self._process.is_running:
             return Seen()
         probe = await ask_health(self._http, self.door)
@@ -187,7 +239,13 @@ class SupervisedInstance:
             if self.load.requests is not None:
                 self._told_requests = self.load.requests
         requests = max(self._requests_under_way(), self._told_requests)
-        return Seen(probe=probe, requests=requests, produced_s=self._produced_s(), last_words=words)
+        return Seen(
+            probe=probe,
+            requests=requests,
+            produced_s=self._produced_s(),
+            last_words=words,
+            first_error=error,
+        )
 
 
 async def look_after(name: str, instance: Instance, *, again_s: float = LOOK_EVERY_S) -> None:

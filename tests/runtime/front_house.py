@@ -49,6 +49,7 @@ class There:
     state: State = READY
     load: EngineLoad = field(default_factory=EngineLoad)
     engine: stand_in_vllm.Engine | None = None
+    ready_in_s: float | None = None
 
     async def run(self) -> None: ...
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from planner.domain.instance import BACKENDS, Backend
 from runtime.agent.instance_specs import CannotRun, InstanceSettings, spec_of
-from runtime.agent.instances import InstanceKeeper, goes_on, progress_of, with_instances
+from runtime.agent.instances import InstanceKeeper, goes_on, with_instances
 from runtime.agent.main import main
 from runtime.instances.process import ServerProcess
 from runtime.protocol.control import DesiredState, ObservedState
@@ -238,10 +238,10 @@ def test_our_engine_gets_its_share_of_the_node_and_its_speed() -> None:
 
 
 def test_vllm_gets_its_share_of_the_node_its_threads_and_the_options_of_the_machine() -> None:
-    orders = (order("a"), order("b", gpus=(1,)))
-    orders = tuple(one.model_copy(update={"vllm_flags": ("--enforce-eager",)}) for one in orders)
+    first = order("a").model_copy(update={"vllm_flags": ("--enforce-eager",)})
+    orders = (first, order("b", gpus=(1,)))
     settings = replace(SETTINGS, vllm_arguments=("--max-num-seqs", "8"))
-    spec = spec_of(orders[0], port=1, settings=settings, beside=orders)
+    spec = spec_of(first, port=1, settings=settings, beside=orders)
     assert isinstance(spec, VllmInstance)
     assert (spec.gpu_memory_utilization, spec.cpu_threads) == (500 / 4000, 2)
     assert spec.extra_arguments == ("--enforce-eager", "--max-num-seqs", "8")
@@ -295,9 +295,7 @@ def test_a_node_that_is_left_out_serves_on_until_the_next_plan_has_taken_over() 
     assert not goes_on(DesiredState(generation=4, continues=True, instances=(order(),)))
 
 
-def test_progress_is_the_last_percentage_that_a_log_names() -> None:
-    assert progress_of("Loading shards:  25%\nLoading shards:  50% done") == 0.5
-    assert progress_of("nothing yet") is None
+def test_a_node_has_read_what_the_slowest_of_its_instances_has() -> None:
     assert with_instances(IDLE, (told("starting", progress=0.5),), wanted=1).loaded_ratio == 0.5
 
 

@@ -26,7 +26,7 @@ from runtime.instances.health import Condition, State
 
 def test_a_request_waits_for_an_instance_that_opens() -> None:
     async def test(front: Front) -> None:
-        front.instances["a"].state = State(condition=Condition.UNWELL)
+        front.instances["a"].state = State(condition=Condition.UNWELL, since_s=front.clock.now_s)
         asking = [asyncio.create_task(front.ask({**CHAT, "stream": True})) for _ in range(3)]
         for _ in range(5):
             await asyncio.sleep(0.01)
@@ -35,6 +35,43 @@ def test_a_request_waits_for_an_instance_that_opens() -> None:
         front.instances["a"].state = READY
         front.balance.observe()
         assert [(await one).text for one in asking] == [WORDS] * 3
+
+    with_front({"a": "m"}, test, hold_s=PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("ready_in_s", "retry_after"), [(None, "10"), (240.0, "240")], ids=["unknown", "known"]
+)
+def test_a_request_does_not_wait_for_a_model_that_loads_for_minutes(
+    ready_in_s: float | None, retry_after: str
+) -> None:
+    async def test(front: Front) -> None:
+        loading = "reading weights, file 1 of 2, 40 s"
+        front.instances["a"].state = State(
+            condition=Condition.STARTING, since_s=-40, message=f"{loading}; its log ends: prompt"
+        )
+        front.instances["a"].ready_in_s = ready_in_s
+        refused = await front.ask(CHAT)
+        assert (refused.status, refused.headers["retry-after"]) == (503, retry_after)
+        assert refused.body["error"]["code"] == "not_ready"
+        assert f"a: starting: {loading}" in refused.body["error"]["message"]
+        assert "prompt" not in refused.body["error"]["message"]
+
+    with_front({"a": "m"}, test, hold_s=PATIENCE_S)
+
+
+def test_a_request_waits_for_a_model_that_loaded_within_seconds_the_last_time() -> None:
+    async def test(front: Front) -> None:
+        front.instances["a"].state = State(condition=Condition.STARTING, since_s=-40)
+        front.instances["a"].ready_in_s = 3.0
+        asking = asyncio.create_task(front.ask({**CHAT, "stream": True}))
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+            front.balance.observe()
+        assert not asking.done()
+        front.instances["a"].state = READY
+        front.balance.observe()
+        assert (await asking).text == WORDS
 
     with_front({"a": "m"}, test, hold_s=PATIENCE_S)
 
@@ -75,7 +112,7 @@ def test_a_front_that_closes_refuses_who_comes_or_waits_and_lets_answers_end() -
         asking = asyncio.create_task(front.ask({**CHAT, "stream": True}))
         while not engine.asked:  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.01)
-        front.instances["a"].state = State(condition=Condition.UNWELL)
+        front.instances["a"].state = State(condition=Condition.UNWELL, since_s=front.clock.now_s)
         waiting = asyncio.create_task(front.ask(CHAT))
         while front.balance.here < 2:  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0)
@@ -120,7 +157,7 @@ def test_requests_that_wait_for_an_instance_count_and_are_told_that_they_wait(
     monkeypatch.setattr("runtime.front.app.MOST_UNDER_WAY", 1)
 
     async def test(front: Front) -> None:
-        front.instances["a"].state = State(condition=Condition.UNWELL)
+        front.instances["a"].state = State(condition=Condition.UNWELL, since_s=front.clock.now_s)
         heard = asyncio.Event()
         waits = front.ask({**TEXT, "stream": True}, hear=lambda _: heard.set())
         waiting = asyncio.create_task(waits)
