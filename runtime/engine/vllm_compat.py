@@ -1,4 +1,5 @@
-"""Every name of vLLM that a stage uses: what a new version may move is moved here.
+"""Every name of vLLM that a stage uses, but for the norms of `vllm_norms`: what a new version may
+move is moved here.
 
 Only `vllm_*.py` import this module, and only in a process of vLLM's own environment. Tried with
 `VLLM_VERSION`; `tests/runtime/test_vllm_contract.py` names what another version lacks.
@@ -32,6 +33,7 @@ from torch import Tensor, nn
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.engine.arg_utils import EngineArgs
 from vllm.forward_context import set_forward_context
+from vllm.ir import set_default_torch_wrap
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 from vllm.model_executor.model_loader import get_model_loader, register_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
@@ -39,6 +41,8 @@ from vllm.platforms import current_platform
 from vllm.sequence import IntermediateTensors
 from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm.v1.kv_cache_interface import KVCacheTensor, SlidingWindowSpec, create_kv_cache_views
+
+from runtime.engine import vllm_norms
 
 LOAD_FORMAT = "layer_range"
 # attention whose metadata may be made for all layers of a step before any of them runs; that of
@@ -141,6 +145,12 @@ def pipeline_place(config: VllmConfig) -> PipelinePlace:
         from vllm.v1.worker.cpu_model_runner import _set_torch_accelerator_to_noop
 
         _set_torch_accelerator_to_noop()
+        vllm_norms.register()
+        for norms in ("rms_norm", "fused_add_rms_norm"):
+            getattr(config.kernel_config.ir_op_priority, norms).insert(0, vllm_norms.PROVIDER)
+    # as vLLM's worker does; without it every device runs the plain operations
+    config.kernel_config.ir_op_priority.set_default()
+    set_default_torch_wrap(config.compilation_config.ir_enable_torch_wrap)
     meeting = Path(tempfile.mkdtemp(prefix="vllm-stage-")) / "group"
     model = config.model_config
     with set_current_vllm_config(config):

@@ -67,3 +67,26 @@ def test_what_is_replaced_is_there() -> None:
     assert hasattr(DefaultModelLoader, "get_all_weights")
     fields = {field.name for field in dataclasses.fields(CompilationConfig)}
     assert {"fast_moe_cold_start", "static_forward_context"} <= fields
+
+
+def test_norms_on_cpus_are_computed_by_kernels() -> None:
+    import torch
+    from vllm.ir import ops
+    from vllm.platforms import current_platform
+
+    from runtime.engine import vllm_norms
+
+    if not current_platform.is_cpu():
+        pytest.skip("vLLM chooses the kernels of this platform itself")
+    vllm_norms.register()
+    dice = torch.Generator().manual_seed(3)
+    rows_TD, residual_TD = torch.randn(2, 5, 64, generator=dice)
+    weight_D = torch.randn(64, generator=dice)
+    for norm, arguments in (
+        (ops.rms_norm, (rows_TD, weight_D, 1e-5)),
+        (ops.fused_add_rms_norm, (rows_TD, residual_TD, weight_D, 1e-5)),
+    ):
+        with norm.set_priority([vllm_norms.PROVIDER, "native"]):
+            assert norm.dispatch(*arguments) is norm.impls[vllm_norms.PROVIDER]
+            found = norm(*arguments)
+        torch.testing.assert_close(found, norm.impls["native"].impl_fn(*arguments))
