@@ -17,6 +17,7 @@ PROGRAMS = {
     "measure-instance": ("runtime.front.measuring", "time a server over its API, for a front"),
     "profile": ("runtime.profiler.main", "measure what this machine does with a checkpoint"),
     "profile-node": ("runtime.profiler.background", "the same (started by the agent)"),
+    "engine-facts": ("runtime.engine.vllm_facts", "what vLLM can run here (started by the agent)"),
     "checkpoint": ("runtime.models.main", "make a small Llama checkpoint for demo and tests"),
     "reference": ("runtime.models.reference", "generate with transformers, to compare with"),
 }

@@ -1,7 +1,7 @@
 """The form that deploys a plan."""
 
 import re
-from dataclasses import fields
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
@@ -13,18 +13,20 @@ from helixweb.common.queries import parsed_id
 from helixweb.deployment.models import Deployment
 from helixweb.deployment.options import (
     DEFAULTS,
+    ENGINES,
     MAX_PAGE_TOKENS,
     MAX_RANKS,
     MAX_REQUESTS,
     MAX_TOKENS,
     MIN_HIGH_WATER,
     MIN_THETA,
+    OPTION_NAMES,
     DeployOptions,
     trouble_of_backend,
+    trouble_of_engine,
 )
 from planner.routers.load_aware import MAX_THETA
 
-OPTION_NAMES = [field.name for field in fields(DeployOptions)]
 MAX_GENERATION = 2**31 - 1
 
 
@@ -60,25 +62,30 @@ class RanksByNodeField(forms.Field):
         return ranks
 
 
-class BackendByNodeField(forms.Field):
-    """`NODE=BACKEND` or `NODE=http://…` separated by blanks; a mapping when cleaned."""
+class WordByNodeField(forms.Field):
+    """`NODE=WORD` separated by blanks; a mapping when cleaned. `trouble_of` a word: why it is none
+    of those that are taken; empty if it is."""
 
     widget = forms.TextInput
 
+    def __init__(self, *, trouble_of: Callable[[str], str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._trouble_of = trouble_of
+
     def to_python(self, value: Any) -> dict[str, str]:
-        backends: dict[str, str] = {}
-        for word in str(value or "").split():
-            name, _equals, backend = word.partition("=")
-            if trouble := trouble_of_backend(backend):
+        words: dict[str, str] = {}
+        for pair in str(value or "").split():
+            name, _equals, word = pair.partition("=")
+            if trouble := self._trouble_of(word):
                 raise forms.ValidationError(
-                    _("%(word)s: %(trouble)s") % {"word": repr(word), "trouble": trouble}
+                    _("%(word)s: %(trouble)s") % {"word": repr(pair), "trouble": trouble}
                 )
-            if not name or name in backends:
+            if not name or name in words:
                 raise forms.ValidationError(
-                    _("%(word)s does not say which node, or is there twice.") % {"word": repr(word)}
+                    _("%(word)s does not say which node, or is there twice.") % {"word": repr(pair)}
                 )
-            backends[name] = backend
-        return backends
+            words[name] = word
+        return words
 
 
 class DeployForm(forms.Form):
@@ -147,9 +154,24 @@ class DeployForm(forms.Form):
         label=gettext_lazy("Nodes with another number of ranks"),
         help_text=gettext_lazy("NODE=RANKS, separated by blanks, for example gpu-a=2 gpu-b=4."),
     )
-
-    backend_by_node = BackendByNodeField(
+    engine = forms.ChoiceField(
         required=False,
+        choices=[(engine, engine) for engine in ENGINES],
+        label=gettext_lazy("Engine"),
+        initial=DEFAULTS.engine,
+        help_text=gettext_lazy(
+            "What computes the layers. auto: what the model names, else what suits each node."
+        ),
+    )
+    engine_by_node = WordByNodeField(
+        required=False,
+        trouble_of=trouble_of_engine,
+        label=gettext_lazy("Nodes with another engine"),
+        help_text=gettext_lazy("NODE=auto, vllm or helix, separated by blanks."),
+    )
+    backend_by_node = WordByNodeField(
+        required=False,
+        trouble_of=trouble_of_backend,
         label=gettext_lazy("Nodes whose instances something else runs"),
         help_text=gettext_lazy(
             "NODE=helix, vllm or transformers, or NODE=http://… for a server that is there."
@@ -167,14 +189,16 @@ class DeployForm(forms.Form):
     @staticmethod
     def initial_of(row: Deployment) -> dict[str, Any]:
         """The options that a deployment had, as the form shows them."""
-        by_node = row.tensor_parallel_by_node.items()
-        backends = row.backend_by_node.items()
-        return {name: getattr(row, name) for name in OPTION_NAMES} | {
-            "tensor_parallel_by_node": " ".join(f"{node}={ranks}" for node, ranks in by_node),
-            "backend_by_node": " ".join(f"{node}={backend}" for node, backend in backends),
+        values = {name: getattr(row, name) for name in OPTION_NAMES}
+        return {
+            name: " ".join(f"{node}={one}" for node, one in value.items())
+            if isinstance(value, dict)
+            else value
+            for name, value in values.items()
         }
 
     def deploy_options(self) -> DeployOptions:
         """Call after `is_valid`."""
         values = {name: self.cleaned_data[name] for name in OPTION_NAMES}
-        return DeployOptions(**{name: value for name, value in values.items() if value is not None})
+        told = {name: value for name, value in values.items() if value not in (None, "")}
+        return DeployOptions(**told)

@@ -8,6 +8,7 @@ from django.db.models import Q, Value
 
 from helixweb.access.scope import InCluster
 from planner.routers.load_aware import DEFAULT_THETA
+from runtime.protocol.engines import Engine
 from runtime.protocol.log_levels import LogLevel, LogSource
 from runtime.protocol.phases import Phase
 
@@ -66,6 +67,11 @@ class Deployment(InCluster):
     max_context_tokens = models.PositiveIntegerField()
     tensor_parallel = models.PositiveIntegerField(default=1)
     tensor_parallel_by_node = models.JSONField(default=dict)
+    # What computes layers: on all nodes, and on those that are named.
+    engine = models.CharField(max_length=8, default=Engine.AUTO.value, db_default="auto")
+    engine_by_node = models.JSONField(
+        default=dict, db_default=Value({}, models.JSONField()), blank=True
+    )
     # What runs a node's instances, where it is not what the plan says: a backend, or a URL.
     backend_by_node = models.JSONField(default=dict)
     theta = models.FloatField(default=DEFAULT_THETA)
@@ -107,6 +113,10 @@ class Deployment(InCluster):
         """Processes of that node that share each layer."""
         own: dict[str, int] = self.tensor_parallel_by_node
         return own.get(node_name, self.tensor_parallel)
+
+    def engine_of(self, node_name: str) -> Engine:
+        """What that node is asked to compute its layers with."""
+        return Engine(self.engine_by_node.get(node_name, self.engine))
 
     @property
     def stage_checkpoint(self) -> str:

@@ -24,6 +24,11 @@ class NodeStage:
     row: NodeRow
     stats: StageStats | None
 
+    @property
+    def is_slow(self) -> bool:
+        """True if its engine says that a fast kernel is missing."""
+        return self.stats is not None and "slow" in self.stats.engine
+
 
 def stages_of(nodes: Iterable[Node], *, now: datetime) -> dict[int, NodeStage]:
     """By the node's id; nodes that hold no layers are left out."""

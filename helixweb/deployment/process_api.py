@@ -31,7 +31,7 @@ from helixweb.deployment.process_authentication import (
     ProcessAuthentication,
 )
 from helixweb.deployment.profiling import follow_profiling
-from helixweb.deployment.streams import ReadState, desired_stream, unset_of
+from helixweb.deployment.streams import ReadState, at_default, desired_stream, unset_of
 from helixweb.inventory.models import Coordinator, Node
 from helixweb.inventory.services import follow_reach, is_of_this_machine
 from runtime.protocol.checkpoint_looks import LOOKS_PARAMETER
@@ -79,7 +79,9 @@ def answer(message: BaseModel, status: int = 200) -> Response:
 
 def answer_heartbeat(reply: HeartbeatReply) -> Response:
     """Without what is unset: processes of an earlier release refuse fields they do not know."""
-    unset = {name for name in ("to_reach", "to_measure") if getattr(reply, name) is None}
+    unset: dict[str, Any] = dict.fromkeys(at_default(reply, "to_reach", "to_measure"), True)
+    if reply.profile is not None:
+        unset["profile"] = at_default(reply.profile, "engine")
     return Response(reply.model_dump(mode="json", exclude=unset))
 
 

@@ -18,6 +18,7 @@ from helixweb.common import events
 from helixweb.common.problems import Conflict
 from helixweb.common.sentences import sentence
 from helixweb.deployment.models import STANDING, Profiling
+from helixweb.inventory.engines import takes_engines
 from helixweb.inventory.models import (
     Cluster,
     LanguageModel,
@@ -33,6 +34,7 @@ from planner.domain.errors import InvalidProblem
 from planner.domain.node_memory import KvMinimum
 from planner.domain.profile import ComputeProfile
 from planner.serialization import profile_from_dict
+from runtime.protocol.engines import Engine
 from runtime.protocol.profiling import (
     MeasuredPoint,
     NodeMeasurement,
@@ -213,6 +215,7 @@ def follow_profiling(
         max_context_tokens=max(2, row.model.max_context_tokens),
         kv_minimum=_chosen_kv_minimum(node, row.model),
         check=() if row.like is None else _steps_to_check(row.like),
+        engine=Engine(row.model.engine) if takes_engines(node.hardware) else Engine.AUTO,
     )
 
 

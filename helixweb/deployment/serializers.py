@@ -17,24 +17,22 @@ from helixweb.deployment.models import (
 from helixweb.deployment.node_log import KEPT_LINES
 from helixweb.deployment.options import (
     DEFAULTS,
+    ENGINES,
     MAX_PAGE_TOKENS,
     MAX_RANKS,
     MAX_REQUESTS,
     MAX_TOKENS,
     MIN_HIGH_WATER,
     MIN_THETA,
+    OPTION_NAMES,
     DeployOptions,
     trouble_of_backend,
 )
 from helixweb.inventory.models import LanguageModel, Node, NodeState
 from helixweb.planning.models import Plan
 from planner.routers.load_aware import MAX_THETA
+from runtime.protocol.engines import Engine
 from runtime.protocol.log_levels import LogLevel
-
-OPTION_FIELDS = [
-    "page_tokens", "max_batch_tokens", "kv_high_water", "max_queued_requests", "max_context_tokens",
-    "tensor_parallel", "tensor_parallel_by_node", "backend_by_node", "theta",
-]  # fmt: skip
 
 
 class AssignmentSerializer(serializers.ModelSerializer[NodeAssignment]):
@@ -45,6 +43,10 @@ class AssignmentSerializer(serializers.ModelSerializer[NodeAssignment]):
     tensor_parallel = serializers.IntegerField(
         source="desired.tensor_parallel", read_only=True, help_text="Ranks that share each layer."
     )
+    engine = serializers.CharField(
+        source="desired.engine", default=Engine.AUTO.value, read_only=True,
+        help_text="What the deployment asks the node to compute its layers with.",
+    )  # fmt: skip
     emulated = serializers.BooleanField(
         source="node.is_emulated", default=False, read_only=True,
         help_text="The node runs no model but takes its times from a profile.",
@@ -69,7 +71,7 @@ class AssignmentSerializer(serializers.ModelSerializer[NodeAssignment]):
         model = NodeAssignment
         fields = [
             "node", "node_name", "node_state", "emulated", "first", "end", "tensor_parallel",
-            "observed_generation", "phase", "message", "loaded_ratio", "fetch", "stats",
+            "engine", "observed_generation", "phase", "message", "loaded_ratio", "fetch", "stats",
             "instances", "observed_instances", "updated_at",
         ]  # fmt: skip
         read_only_fields = fields
@@ -86,6 +88,7 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
     tensor_parallel_by_node = serializers.DictField(
         child=serializers.IntegerField(), read_only=True
     )
+    engine_by_node = serializers.DictField(child=serializers.CharField(), read_only=True)
     backend_by_node = serializers.DictField(child=serializers.CharField(), read_only=True)
     assignments = AssignmentSerializer(many=True, read_only=True)
 
@@ -93,7 +96,7 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
         model = Deployment
         fields = [
             "id", "cluster", "plan", "model", "model_name", "checkpoint", "pinned_checkpoint",
-            "generation", "status", "message", "emulated", *OPTION_FIELDS, "created_by",
+            "generation", "status", "message", "emulated", *OPTION_NAMES, "created_by",
             "created_at", "ready_at", "ended_at", "pushed_at", "follows_generation", "took_over_at",
             "paused_at", "assignments",
         ]  # fmt: skip
@@ -192,6 +195,16 @@ class DeployRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         default=dict,
         help_text="Node to its own number of ranks.",
     )
+    engine = serializers.ChoiceField(
+        choices=ENGINES,
+        default=DEFAULTS.engine,
+        help_text="What computes layers; auto: what the model names, else what suits each node.",
+    )
+    engine_by_node = serializers.DictField(
+        child=serializers.ChoiceField(choices=ENGINES),
+        default=dict,
+        help_text="Node to its own engine.",
+    )
     backend_by_node = serializers.DictField(
         child=BackendField(),
         default=dict,
@@ -207,7 +220,7 @@ class DeployRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 
     def deploy_options(self) -> DeployOptions:
         """Call after `is_valid`."""
-        return DeployOptions(**{name: self.validated_data[name] for name in OPTION_FIELDS})
+        return DeployOptions(**{name: self.validated_data[name] for name in OPTION_NAMES})
 
 
 class ProfilingSerializer(StrictFieldsMixin, serializers.ModelSerializer[Profiling]):

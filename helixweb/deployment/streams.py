@@ -6,6 +6,7 @@ a stream never goes back to an older state and the outbox holds no keys and no a
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.http import StreamingHttpResponse
@@ -59,9 +60,21 @@ def _read(read_state: ReadState) -> str | None:
     return None if state is None else state.model_dump_json(exclude=unset_of(state))
 
 
-def unset_of(state: BaseModel) -> set[str]:
+def unset_of(state: BaseModel) -> dict[str, Any]:
     """Fields to leave out: processes of an earlier release refuse those they do not know."""
-    return set() if getattr(state, "looks", ()) else {"looks"}
+    unset: dict[str, Any] = {} if getattr(state, "looks", ()) else {"looks": True}
+    order = getattr(state, "assignment", None)
+    return (
+        unset
+        if order is None
+        else unset | {"assignment": at_default(order, "engine", "wire_dtype")}
+    )
+
+
+def at_default(message: BaseModel, *names: str) -> set[str]:
+    """Those of the fields that say nothing."""
+    fields = type(message).model_fields
+    return {name for name in names if getattr(message, name) == fields[name].default}
 
 
 async def _nudge(subscription: Subscription, *, timeout_s: float) -> None:

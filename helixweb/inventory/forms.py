@@ -346,7 +346,7 @@ class SharedBandwidthForm(forms.Form):
         }
 
 
-_HAVE_DEFAULTS = ("token_bytes", "max_context_tokens")
+_HAVE_DEFAULTS = ("token_bytes", "max_context_tokens", "engine")
 
 
 class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -357,8 +357,10 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
         fields = [
             "checkpoint", "name", "num_layers", "bytes_per_layer", "embedding_bytes", "head_bytes",
             "activation_bytes_per_token", "token_bytes", "max_context_tokens", "num_heads",
-            "num_kv_heads", "head_dim", "dtype", "architecture", "vllm_flags",
+            "num_kv_heads", "head_dim", "dtype", "architecture", "engine", "vllm_flags",
+            "why_not_split",
         ]  # fmt: skip
+        widgets = {"why_not_split": forms.HiddenInput}
         field_classes = {
             "bytes_per_layer": NumberField,
             "embedding_bytes": NumberField,
@@ -373,6 +375,7 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             "architecture": gettext_lazy("Architecture"),
             "head_dim": gettext_lazy("Size of a head"),
             "dtype": gettext_lazy("Type of the weights"),
+            "engine": gettext_lazy("Engine"),
             "num_layers": gettext_lazy("Layers"),
             "token_bytes": gettext_lazy("Bytes of a token"),
             "max_context_tokens": gettext_lazy("Longest request (tokens)"),
@@ -405,6 +408,10 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             "num_kv_heads": gettext_lazy(
                 "Heads of keys and values; with grouped queries fewer than those."
             ),
+            "engine": gettext_lazy(
+                "What computes the layers, unless a deployment says otherwise. auto: what suits "
+                "each node."
+            ),
             "vllm_flags": gettext_lazy(
                 "For vLLM instances that agents start, such as --enable-auto-tool-choice "
                 "--tool-call-parser hermes. They apply from the next deployment."
@@ -435,7 +442,8 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
     @property
     def numbers(self) -> list[forms.BoundField]:
         """The fields that a checkpoint fills."""
-        return [self[name] for name in self.fields if name not in ("checkpoint", "name")]
+        shown = [field for field in self if not field.is_hidden]
+        return [field for field in shown if field.name not in ("checkpoint", "name")]
 
     def clean(self) -> dict[str, Any]:
         """Blank numbers are read from the checkpoint."""
@@ -454,7 +462,7 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
         if not cleaned.get("name") and not self.errors:
             self.add_error("name", self.fields["name"].error_messages["required"])
         for key in _HAVE_DEFAULTS:
-            if cleaned.get(key) is None and key in cleaned:
+            if cleaned.get(key, 0) in (None, ""):
                 cleaned[key] = getattr(LanguageModel(), key)
         return cleaned
 

@@ -25,6 +25,7 @@ from helixweb.inventory.validators import (
     validate_vllm_flags,
 )
 from planner.domain.cluster import COORDINATOR
+from runtime.protocol.engines import Engine
 
 NAME_LENGTH = 64
 MAX_MACHINES = 1000  # of one join token
@@ -103,6 +104,13 @@ class LanguageModel(models.Model):
     )
     # Passed to vLLM instances of the model that agents start.
     vllm_flags = models.CharField(max_length=1000, blank=True, validators=[validate_vllm_flags])
+    # What computes its layers, where a deployment does not say.
+    engine = models.CharField(
+        max_length=8,
+        choices=[(engine.value, engine.value) for engine in Engine],
+        default=Engine.AUTO.value,
+        db_default="auto",
+    )
     # Of queries, and of keys and values; null: not told. Tensor parallelism deals them to ranks.
     num_heads = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1)]
@@ -118,6 +126,10 @@ class LanguageModel(models.Model):
         max_length=80, blank=True, db_default="", validators=[validate_text]
     )
     dtype = models.CharField(max_length=40, blank=True, db_default="", validators=[validate_text])
+    # As its config.json was read; empty: nothing is known to prevent stages.
+    why_not_split = models.CharField(
+        max_length=300, blank=True, db_default="", validators=[validate_text]
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -160,8 +172,8 @@ class Profile(InCluster):
     memory = models.JSONField(null=True, blank=True)
     price_per_hour = models.FloatField(null=True, blank=True, validators=[validate_positive])
     origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
-    # Of a measurement: node, checkpoint, dtype, bytes_per_layer, and kv_minimum if it was chosen;
-    # null: not known.
+    # Of a measurement: node, checkpoint, dtype, bytes_per_layer, engine, and kv_minimum if it was
+    # chosen; null: not known.
     measured_under = models.JSONField(null=True, blank=True)
     recorded_at = models.DateTimeField(auto_now=True, null=True)
 

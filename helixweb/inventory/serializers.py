@@ -119,8 +119,8 @@ class LanguageModelSerializer(RowSerializer):
         fields = [
             "id", "name", "num_layers", "activation_bytes_per_token", "token_bytes",
             "bytes_per_layer", "checkpoint", "max_context_tokens", "num_heads", "num_kv_heads",
-            "head_dim", "embedding_bytes", "head_bytes", "architecture", "dtype", "vllm_flags",
-            "created_at",
+            "head_dim", "embedding_bytes", "head_bytes", "architecture", "dtype",
+            "why_not_split", "engine", "vllm_flags", "created_at",
         ]  # fmt: skip
         read_only_fields = ["created_at"]
         extra_kwargs = {key: {"required": False} for key in (*services.NEEDED_NUMBERS, "name")} | {

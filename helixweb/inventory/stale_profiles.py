@@ -7,6 +7,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from helixweb.charts.quantities import bytes_text
+from helixweb.inventory.engines import choice_of
 from helixweb.inventory.models import LanguageModel, Node, Origin, Profile, ProfileVersion
 
 _SAME_BYTES = 0.02  # relative: a checkpoint's layers differ a little among themselves
@@ -90,6 +91,12 @@ def stale_reasons(profile: Profile, node: Node, *, newest_dtype: str) -> tuple[s
             _("measured with weights in %(then)s; the newest measurement found %(now)s")
             % {"then": then["dtype"], "now": newest_dtype}
         )
+    engine = _engine(node, model)
+    if engine and then.get("engine", engine) != engine:
+        reasons.append(
+            _("measured with the engine %(then)s; a stage would now run on %(now)s")
+            % {"then": then["engine"], "now": engine}
+        )
     return tuple(reasons)
 
 
@@ -150,7 +157,9 @@ def measured_alike(node: Node, model: LanguageModel) -> ProfileVersion | None:
     alike = [
         other
         for other in others.exclude(pk=node.pk).exclude(profile_name="")
-        if not _compute_differently(node, other) and _budget(other) == _budget(node)
+        if not _compute_differently(node, other)
+        and _budget(other) == _budget(node)
+        and _engine(other, model) == _engine(node, model)
     ]
     stale = stale_profiles(alike, model=model)
     versions = ProfileVersion.objects.filter(
@@ -166,6 +175,12 @@ def measured_alike(node: Node, model: LanguageModel) -> ProfileVersion | None:
         if is_in_use and (version.evidence or {}).get("points"):
             return version
     return None
+
+
+def _engine(node: Node, model: LanguageModel) -> str:
+    """What a stage of the model would run on there; "" if nothing is known, or nothing could."""
+    choice = choice_of(node.hardware, model)
+    return "" if choice is None or choice.engine is None else choice.engine.value
 
 
 def _budget(node: Node) -> Any:

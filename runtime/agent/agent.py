@@ -28,8 +28,10 @@ from runtime.agent.reconcile import (
 )
 from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
+from runtime.agent.vllm_facts import VllmFacts
 from runtime.agent.weight_server import WeightServer
 from runtime.backoff import Backoff
+from runtime.checkpoints.engine_fit import offers_of
 from runtime.link_measuring import LinkListener
 from runtime.protocol.control import AgentIdentity, DesiredState, ObservedState
 from runtime.protocol.endpoints import parse_endpoint
@@ -71,11 +73,13 @@ class Agent:
         stage_command: Sequence[str] = STAGE_COMMAND,
         profile_command: Sequence[str] = PROFILE_COMMAND,
         goodbye_within_s: float = GOODBYE_WITHIN_S,
+        vllm_facts: VllmFacts | None = None,
     ) -> None:
         self._web = web
         self._is_announced = joined.is_announced
         self._heartbeat_interval_s = joined.member.heartbeat_interval_s
         self._announcement = announcement
+        self._engine, self._vllm_facts = settings.engine, vllm_facts
         self._data_dir = data_dir
         self._node_log = node_log
         self._backoff = Backoff(rng=rng, limit_s=_MAX_HEARTBEAT_GAP_S)
@@ -158,6 +162,7 @@ class Agent:
                     self._reconcile(),
                     self._keeper.run(),
                     self._reaching.run(),
+                    self._learn_engines(),
                     tell_log(self._web, self._node_log),
                 )
             ]
@@ -176,6 +181,19 @@ class Agent:
             await self._profiling.stop()
             await self._supervisor.stop()
             await self._listener.close()
+
+    async def _learn_engines(self) -> None:
+        """Tell helixweb what vLLM can run here, if a start of it has to be asked. Never returns."""
+        if self._vllm_facts is not None:
+            offer = await self._vllm_facts.ask()
+            engine = self._engine.model_copy(update={"vllm": offer})
+            self._supervisor.use_engine(engine)
+            self._profiling.use_engine(engine)
+            hardware = self._announcement.hardware.model_copy(update={"engines": offers_of(engine)})
+            self._announcement = self._announcement.model_copy(update={"hardware": hardware})
+            self._is_announced = False
+            self._to_tell.set()
+        await asyncio.Event().wait()
 
     async def _leave(self, hurry: asyncio.Event) -> None:
         """Tell helixweb that this node goes, and have the requests of its stage go on elsewhere."""

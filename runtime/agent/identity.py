@@ -74,6 +74,11 @@ class DataDir:
         return self._path / "stage.log"
 
     @property
+    def vllm_facts(self) -> Path:
+        """What vLLM said that it can run on this machine."""
+        return self._path / "vllm-facts.json"
+
+    @property
     def weights(self) -> Path:
         """Weights that were fetched, unless another folder was chosen."""
         return self._path / "weights"

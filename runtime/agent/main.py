@@ -39,7 +39,9 @@ from runtime.agent.machine import at_end_of_stdin, is_one_node, node_agents, run
 from runtime.agent.node_log import NodeLog, NodeLogHandler
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
 from runtime.agent.vllm_environment import find_python, vllm_command
+from runtime.agent.vllm_facts import VllmFacts
 from runtime.agent.weight_server import WeightServer
+from runtime.checkpoints.engine_fit import offers_of
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.command_numbers import (
     SIZE_HELP,
@@ -56,7 +58,7 @@ from runtime.protocol.addresses import ADVERTISE_HELP, DATA_HOST_HELP, advertise
 from runtime.protocol.control import AgentIdentity, Role
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.emulation import EmulationRefused, read_emulation
-from runtime.protocol.engines import ComputeDtype, Engine, EngineSettings
+from runtime.protocol.engines import AUTOMATIC, ComputeDtype, Engine, EngineSettings
 from runtime.protocol.join_tokens import TOKEN_HELP, given_token
 from runtime.protocol.logs import UnknownFormat, begin_logging
 from runtime.protocol.reach import weights_endpoint
@@ -143,13 +145,24 @@ async def _run(
     identity = identity.model_copy(update={"data_port": port})
     data_dir.save_identity(identity)
     gpu_budgets: tuple[int, ...] = ()
+    engine, facts = AUTOMATIC, None
     if options.emulate is None:
+        engine = EngineSettings(
+            engine=options.engine,
+            compute_dtype=options.compute_dtype,
+            python=find_python(options.engine_python),
+            has_gpu=bool(gpus),
+        )
+        if engine.python:
+            names = [gpu.name for gpu in gpus]
+            facts = VllmFacts(python=engine.python, gpus=names, file=data_dir.vllm_facts)
+            engine = engine.model_copy(update={"vllm": facts.kept()})
         stage_command: tuple[str, ...] = STAGE_COMMAND
         hardware = detect_hardware(
             memory_budget_bytes=options.memory_budget_bytes,
             relative_speed=options.relative_speed,
             gpus=[gpu.announced for gpu in gpus],
-        )
+        ).model_copy(update={"engines": offers_of(engine), "engine": engine.engine})
         if options.memory_budget_bytes is None:
             gpu_budgets = gpu_budgets_bytes(hardware.gpus)
     else:
@@ -185,7 +198,6 @@ async def _run(
         joined = joining.result()
         if options.join_only:
             return
-        engine_python = find_python(options.engine_python)
         weights = WeightAccess(
             directory=str(options.weights_dir or data_dir.weights.resolve()),
             quota_bytes=options.weights_quota_bytes,
@@ -217,12 +229,7 @@ async def _run(
                 gpu_budgets_bytes=gpu_budgets,
                 leave_within_s=options.shutdown_grace_s,
                 weights=weights,
-                engine=EngineSettings(
-                    engine=options.engine,
-                    compute_dtype=options.compute_dtype,
-                    python=engine_python,
-                    has_gpu=bool(gpus),
-                ),
+                engine=engine,
             ),
             instance_settings=InstanceSettings(
                 host=host,
@@ -232,7 +239,7 @@ async def _run(
                 relative_speed=hardware.relative_speed,
                 threads=options.threads,
                 emulated=options.emulate is not None,
-                vllm_command=options.vllm_command or vllm_command(engine_python),
+                vllm_command=options.vllm_command or vllm_command(engine.python),
                 vllm_arguments=options.vllm_args,
                 memory_bytes=(
                     tuple(gpu.announced.memory_bytes for gpu in gpus) or (hardware.memory_bytes,)
@@ -242,6 +249,7 @@ async def _run(
             rng=rng,
             weights=server,
             stage_command=stage_command,
+            vllm_facts=None if engine.vllm is not None else facts,
         )
         member = joined.member
         places = endpoint

@@ -12,7 +12,7 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import psutil
@@ -149,6 +149,10 @@ class Profiling:
         self._measuring: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._waited_s = 0.0
+
+    def use_engine(self, engine: EngineSettings) -> None:
+        """For measurements that begin from now on."""
+        self._settings = replace(self._settings, engine=engine)
 
     def want(self, order: ProfileOrder | None) -> None:
         """Begin, go on, or end what is under way."""

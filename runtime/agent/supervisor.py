@@ -97,6 +97,10 @@ class Supervisor:
         self._failed_message = ""
         self._told: dict[int, StageAssignment] = {}  # to the process that runs, by generation
 
+    def use_engine(self, engine: EngineSettings) -> None:
+        """For stages that are started from now on."""
+        self._settings = replace(self._settings, engine=engine)
+
     async def start(self, assignment: StageAssignment) -> None:
         """Start a stage; what becomes of it shows in `local`. None may be running."""
         self._failed_message = ""

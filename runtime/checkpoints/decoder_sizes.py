@@ -177,8 +177,8 @@ def parse_dtype_name(raw: Mapping[str, Any], *, path: PurePath) -> str:
 
 
 def parse_quantization(raw: Mapping[str, Any], *, path: PurePath) -> str:
-    """How the weights of layers are stored, such as "awq-4bit" or "compressed-tensors-8bit"; empty
-    if they are not quantised. Raises CheckpointError."""
+    """How the weights of layers are stored, such as "awq-4bit", "compressed-tensors-w8a8-int8" or
+    "fp8-blocks"; empty if they are not quantised. Raises CheckpointError."""
     told = raw.get("quantization_config")
     if told is None:
         return ""
@@ -188,12 +188,29 @@ def parse_quantization(raw: Mapping[str, Any], *, path: PurePath) -> str:
             f"{path}: quantization_config is {str(told)[:200]!r}, which names no quant_method; "
             "choose a checkpoint quantised by AWQ, GPTQ or compressed-tensors"
         )
-    bits = told.get("bits")
     groups = told.get("config_groups")
-    for group in groups.values() if isinstance(groups, Mapping) else ():
-        weights = group.get("weights") if isinstance(group, Mapping) else None
-        bits = bits or (weights.get("num_bits") if isinstance(weights, Mapping) else None)
-    return f"{method}-{bits}bit"[:40] if bits else method[:40]
+    first = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
+    if isinstance(first, Mapping):
+        return f"{method}-{_scheme(first)}"[:40]
+    bits = told.get("bits")
+    blocks = "-blocks" if told.get("weight_block_size") else ""
+    return f"{method}-{bits}bit"[:40] if bits else f"{method}{blocks}"[:40]
+
+
+def _scheme(group: Mapping[str, Any]) -> str:
+    """Of a group of compressed-tensors: bits of weights and activations, then their type, then
+    "blocks" if scales are of blocks. Activations of 16 bits are not quantised."""
+    weights, inputs = group.get("weights"), group.get("input_activations")
+    weights = weights if isinstance(weights, Mapping) else {}
+    inputs = inputs if isinstance(inputs, Mapping) else {}
+    kind = {"int": "int", "float": "fp"}.get(str(weights.get("type", "int")), "")
+    bits, input_bits = weights.get("num_bits"), inputs.get("num_bits", 16)
+    words = [f"w{bits}a{input_bits}"]
+    if bits != 4 or kind != "int":
+        words.append(f"{kind}{bits}")
+    if weights.get("strategy") == "block":
+        words.append("blocks")
+    return "-".join(words)
 
 
 def positive(

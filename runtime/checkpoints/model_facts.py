@@ -23,10 +23,11 @@ from runtime.checkpoints.decoder_sizes import (
     parse_quantization,
     positive,
 )
+from runtime.checkpoints.engine_fit import GGUF
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.metadata import CONFIG, gguf_file, read_object, source_of
 from runtime.checkpoints.safetensors_header import TensorEntry, read_entries
-from runtime.checkpoints.splitting import why_no_decoder
+from runtime.checkpoints.splitting import why_no_decoder, why_not_split
 from runtime.checkpoints.tensor_holders import tensor_holders
 from runtime.protocol.model_facts import ModelFacts
 
@@ -77,7 +78,8 @@ def read_facts(checkpoint: Path) -> ModelFacts:
         tensor_holders(checkpoint)  # refuses a folder without weights
         sizes = sizes_of(raw, partial(_entries, checkpoint), source=source)
     name = checkpoint.stem if gguf == checkpoint else checkpoint.resolve().name
-    return facts_from(raw, sizes, checkpoint=str(checkpoint), name=name)
+    facts = facts_from(raw, sizes, checkpoint=str(checkpoint), name=name)
+    return facts if gguf is None else facts.model_copy(update={"dtype": f"{GGUF}-{facts.dtype}"})
 
 
 def read_sizes(checkpoint: Path, entries: Callable[[], Entries] | None = None) -> DecoderSizes:
@@ -158,6 +160,7 @@ def facts_from(
         intermediate_size=sizes.intermediate_size,
         vocab_size=sizes.vocab_size,
         max_context_tokens=sizes.max_position_embeddings,
+        why_not_split=(why_not_split(raw) or "")[:300],
     )
 
 

@@ -11,37 +11,21 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-from runtime.checkpoints.decoder_sizes import COMPACT_FAMILIES, is_compact, parse_quantization
+from runtime.checkpoints import engine_fit
+from runtime.checkpoints.decoder_sizes import is_compact, parse_quantization
+from runtime.checkpoints.engine_fit import GGUF, INSTALL, Choice, ModelTraits, offers_of
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.metadata import CONFIG, gguf_file, read_object, source_of
-from runtime.checkpoints.splitting import INSTANCES, why_not_split
+from runtime.checkpoints.splitting import why_not_split
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun
 from runtime.engine.weight_peers import peers_of
 from runtime.protocol.engines import VLLM_VERSION, Engine, EngineSettings
 from runtime.protocol.weight_access import WeightAccess
-
-INSTALL = "run `helix-agent install-engine vllm` on the node, and restart its agent"
-_STARTER = Path(__file__).resolve().parents[1] / "from_elsewhere.py"
-_ENVIRONMENT = {
-    "VLLM_CONFIGURE_LOGGING": "0",
-    "VLLM_NO_USAGE_STATS": "1",
-    "DO_NOT_TRACK": "1",
-    "HF_HUB_OFFLINE": "1",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """`reason` completes the sentence "this engine was chosen because ..."."""
-
-    engine: Engine
-    reason: str
+from runtime.vllm_start import environment, words_of
 
 
 def choose(
@@ -51,61 +35,34 @@ def choose(
     is_gguf: bool,
     quantization: str,
     ranks: int = 1,
+    asked: Engine = Engine.AUTO,
 ) -> Choice:
-    """The engine for a model with this config.json, in a stage of so many ranks.
+    """The engine for a model with this config.json, in a stage of so many ranks; `asked` by the
+    deployment.
 
     Raises CannotRun when none can run it.
     """
-    why_not = why_not_split(config)
-    if why_not:
-        raise CannotRun(f"the model cannot be cut into stages: {why_not}; {INSTANCES}")
-    family = config.get("model_type")
-    has_vllm = bool(settings.python)
-    if is_gguf:
-        if settings.engine is Engine.VLLM:
-            raise CannotRun(
-                "the weights are a GGUF file, which vLLM does not read; choose the engine helix, "
-                "or give the model as a folder with safetensors"
-            )
-        return Choice(engine=Engine.HELIX, reason="the weights are a GGUF file")
-    if settings.engine is Engine.HELIX:
-        return Choice(engine=Engine.HELIX, reason="the node's agent was started with it")
-    if settings.engine is Engine.VLLM:
-        if not has_vllm:
-            raise CannotRun(f"the agent asks for vLLM, which is not installed; {INSTALL}")
-        return Choice(engine=Engine.VLLM, reason="the node's agent was started with it")
-    if quantization:
-        if not has_vllm:
-            raise CannotRun(
-                f"the weights are quantised ({quantization}), which needs vLLM on this node; "
-                f"{INSTALL}"
-            )
-        return Choice(engine=Engine.VLLM, reason=f"the weights are {quantization}")
-    is_own = is_compact(config)
-    if ranks > 1:
-        return Choice(engine=Engine.HELIX, reason=f"a layer is shared by {ranks} ranks")
-    if has_vllm and settings.has_gpu:
-        return Choice(engine=Engine.VLLM, reason="its kernels are the fastest on a GPU")
-    if has_vllm and not is_own:
-        return Choice(
-            engine=Engine.VLLM, reason=f"HelixWeb has no decoder of its own for the family {family}"
-        )
-    if is_own:
-        why = (
-            "vLLM is not installed"
-            if settings.has_gpu
-            else f"HelixWeb has a decoder of its own for the family {family}"
-        )
-        return Choice(engine=Engine.HELIX, reason=why)
-    return Choice(
-        engine=Engine.HELIX,
-        reason=f"vLLM is not installed, so transformers runs the family {family}, slowly "
-        f"(our own: {', '.join(COMPACT_FAMILIES)})",
+    model = ModelTraits(
+        family=str(config.get("model_type", "")),
+        weights=GGUF if is_gguf else quantization,
+        has_own_decoder=is_gguf or is_compact(config),
+        why_not_split=why_not_split(config) or "",
     )
+    choice = engine_fit.choose(
+        model, offers_of(settings), node=settings.engine, deployment=asked, ranks=ranks
+    )
+    if choice.engine is None:
+        raise CannotRun(f"{choice.reason}; {choice.remedy}")
+    return choice
 
 
 def choose_for(
-    checkpoint: str, settings: EngineSettings, weights: WeightAccess | None, *, ranks: int = 1
+    checkpoint: str,
+    settings: EngineSettings,
+    weights: WeightAccess | None,
+    *,
+    ranks: int = 1,
+    asked: Engine = Engine.AUTO,
 ) -> Choice:
     """The engine for a checkpoint, whose config is fetched if it is elsewhere. Raises CannotRun."""
     try:
@@ -119,6 +76,7 @@ def choose_for(
             is_gguf=is_gguf,
             quantization="" if is_gguf else parse_quantization(config, path=where),
             ranks=ranks,
+            asked=asked,
         )
     except CheckpointError as error:
         raise CannotRun(str(error)) from error
@@ -134,19 +92,12 @@ def go_on_in(python: str, program: str, line: bytes, reason: str) -> None:
         file.seek(0)
         os.set_inheritable(file.fileno(), True)
         handed_on = ["--launch-fd", str(file.fileno()), "--chosen-because", reason]
-        # -P: the starter's folder is no place to import from
-        words = [python, "-P", str(_STARTER), program, *handed_on]
+        words = words_of(python, program, *handed_on)
         sys.stdout.flush()
         try:
-            os.execve(python, words, _environment())  # noqa: S606 (no shell is wanted)
+            os.execve(python, words, environment())  # noqa: S606 (no shell is wanted)
         except OSError as error:
             raise CannotRun(f"cannot start {python}: {error.strerror}; {INSTALL}") from error
-
-
-def _environment() -> dict[str, str]:
-    """Ours, without what leads another Python to our packages."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTHONPATH")}
-    return {**_ENVIRONMENT, **ours}
 
 
 def require_vllm() -> None:

@@ -135,13 +135,18 @@ def _choose_engine(line: bytes, is_stopped: Callable[[], bool]) -> str:
         return ""  # `run_stage` says what is wrong
     assignment = launch.assignment
     choice = choose_for(
-        assignment.checkpoint, launch.engine, launch.weights, ranks=assignment.tensor_parallel
+        assignment.checkpoint,
+        launch.engine,
+        launch.weights,
+        ranks=assignment.tensor_parallel,
+        asked=assignment.engine,
     )
+    reason = str(choice.reason)
     if is_stopped():
         raise _Stopped
     if choice.engine is Engine.VLLM:
-        go_on_in(launch.engine.python, "stage", line, choice.reason)
-    return choice.reason
+        go_on_in(launch.engine.python, "stage", line, reason)
+    return reason
 
 
 class Orders:

@@ -35,6 +35,12 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.forward_context import set_forward_context
 from vllm.ir import set_default_torch_wrap
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+from vllm.model_executor.layers.quantization import get_quantization_config
+from vllm.model_executor.layers.quantization.compressed_tensors.schemes import (
+    CompressedTensorsW8A8Int8,
+    CompressedTensorsW8A16Fp8,
+    CompressedTensorsWNA16,
+)
 from vllm.model_executor.model_loader import get_model_loader, register_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.platforms import current_platform
@@ -361,3 +367,45 @@ def kernel_names(model: nn.Module) -> set[str]:
             kernel = getattr(method, "kernel", None) or getattr(method, "fp8_linear", None)
             names.add(type(kernel or method).__name__)
     return {name for name in names if not name.startswith("Unquantized")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What vLLM finds on this machine. `platform` is cpu, cuda or rocm; `capability` is a CUDA
+    device's, times ten."""
+
+    platform: str
+    capability: int | None
+    dtypes: tuple[str, ...]
+    has_amx: bool
+
+
+def this_device() -> Device:
+    is_cpu, is_cuda = current_platform.is_cpu(), current_platform.is_cuda()
+    capability = current_platform.get_device_capability() if is_cuda else None
+    dtypes = current_platform.supported_dtypes
+    return Device(
+        platform="cpu" if is_cpu else ("cuda" if is_cuda else "rocm"),
+        capability=None if capability is None else capability.to_int(),
+        dtypes=tuple(str(dtype).removeprefix("torch.") for dtype in dtypes),
+        has_amx=is_cpu and torch.cpu._is_amx_tile_supported(),
+    )
+
+
+def least_capabilities() -> dict[str, int]:
+    """Of CUDA devices, by the kind of stored weights as `runtime.checkpoints.engine_fit` has it.
+
+    FP8 runs below its own kernels with Marlin's, which take the weights alone.
+    """
+    methods = {
+        "awq-4bit": "awq", "gptq-4bit": "gptq", "gptq-8bit": "gptq", "fp8": "fp8",
+        "fp8-blocks": "fp8", "mxfp4": "mxfp4",
+    }  # fmt: skip
+    schemes = {
+        "w4a16": CompressedTensorsWNA16, "w8a16-int8": CompressedTensorsWNA16,
+        "w8a8-int8": CompressedTensorsW8A8Int8, "w8a8-fp8": CompressedTensorsW8A16Fp8,
+        "w8a8-fp8-blocks": CompressedTensorsW8A16Fp8,
+    }  # fmt: skip
+    least = {kind: get_quantization_config(name) for kind, name in methods.items()}
+    least |= {f"compressed-tensors-{kind}": scheme for kind, scheme in schemes.items()}
+    return {kind: method.get_min_capability() for kind, method in least.items()}

@@ -147,10 +147,11 @@ def main(argv: list[str]) -> int:
 
 def _chosen_engine(launch: ProfilingLaunch, line: bytes) -> Engine:
     """Goes on in vLLM's environment if the choice is vLLM. Raises CannotRun."""
-    choice = choose_for(launch.order.checkpoint, launch.engine, launch.weights)
+    order = launch.order
+    choice = choose_for(order.checkpoint, launch.engine, launch.weights, asked=order.engine)
     if choice.engine is Engine.VLLM:
-        go_on_in(launch.engine.python, "profile-node", line, choice.reason)
-    return choice.engine
+        go_on_in(launch.engine.python, "profile-node", line, str(choice.reason))
+    return Engine.HELIX
 
 
 def rest_s(step_s: float, *, relative_speed: float) -> float:
@@ -226,6 +227,7 @@ def measure_node(
         checkpoint=order.checkpoint,
         dtype=layers.stored.weights_type,
         bytes_per_layer=float(layers.stored.bytes_per_layer),
+        engine="" if launch.engine.engine is Engine.AUTO else launch.engine.engine,
         interpolation_error=sweep.interpolation_error(),
     )
 

@@ -17,6 +17,7 @@ from runtime.protocol.bounds import Count, SmallCount
 from runtime.protocol.checkpoint_looks import MOST_LOOKS, LookAnswer, LookOrder
 from runtime.protocol.endpoints import CurveKey, Endpoint
 from runtime.protocol.engine_options import EngineOptions
+from runtime.protocol.engines import Engine, EngineOffer
 from runtime.protocol.instance_orders import (
     AssignedInstance,
     InstanceTraffic,
@@ -51,7 +52,8 @@ class Hardware(Message):
 
     `memory_budget_bytes` is what a stage may use for weights and KV cache together;
     `relative_speed` below 1 marks a CPU agent that was deliberately slowed (demo, tests);
-    `emulated` one that runs no model and takes memory, GPU and times from a profile.
+    `emulated` one that runs no model and takes memory, GPU and times from a profile. `engines` is
+    what computes stages there (none: not known); `engine` the one that the agent was started with.
     """
 
     hostname: str
@@ -61,6 +63,8 @@ class Hardware(Message):
     relative_speed: float = Field(default=1.0, gt=0, le=1.0)
     gpus: tuple[Gpu, ...] = ()
     emulated: bool = False
+    engines: tuple[EngineOffer, ...] = ()
+    engine: Engine = Engine.AUTO
 
 
 class PeerAddress(Message):
@@ -121,6 +125,7 @@ class StageAssignment(Message):
     `layer_times`: what the plan was made with; null where nobody knows any. `reserve_bytes` of the
     memory budget (of each rank) stay free, as the profile that the plan was made with counted.
     `wire_dtype`: of the rows between all stages of the deployment; empty: the checkpoint's.
+    `engine`: what the deployment asks for; the node's own setting overrules it.
     """
 
     deployment_id: int
@@ -138,6 +143,7 @@ class StageAssignment(Message):
     layer_times: LayerTimes | None = None
     reserve_bytes: Count = 0
     wire_dtype: Literal["", "bfloat16", "float16", "float32"] = ""
+    engine: Engine = Engine.AUTO
     peers: tuple[PeerAddress, ...]
 
 

@@ -12,7 +12,8 @@ class ModelFacts(Message):
     `checkpoint` is where it was read, `name` what it may be called. `bytes_per_layer` is that of
     the largest layer. `head_bytes` is the output head with the norm before it; the norm alone if
     the embedding is the output head too. Weights of layers that differ add up to less than
-    `weights_bytes` says.
+    `weights_bytes` says. `why_not_split`: why no stage can run it; empty: nothing is known to
+    prevent it.
     """
 
     checkpoint: str = Field(min_length=1, max_length=500)
@@ -32,6 +33,7 @@ class ModelFacts(Message):
     intermediate_size: SmallCount
     vocab_size: SmallCount
     max_context_tokens: SmallCount
+    why_not_split: str = Field(default="", max_length=300)
 
     @property
     def element_bytes(self) -> int:

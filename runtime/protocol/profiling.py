@@ -11,6 +11,7 @@ from pydantic import Field
 from planner.domain.layer_times import LayerTimes
 from planner.domain.node_memory import KvMinimum, NodeMemory
 from runtime.protocol.bounds import Count, SmallCount
+from runtime.protocol.engines import Engine
 from runtime.protocol.message import Message
 
 MOST_POINTS = 200
@@ -47,6 +48,7 @@ class ProfileOrder(Message):
 
     `kv_minimum`: KV cache that layers must leave room for, if a user chose it; null: the usual.
     `check`: time these steps alone, as they were measured of a node of the same kind.
+    `engine`: what the model asks for; the node's own setting overrules it.
     """
 
     id: SmallCount
@@ -56,6 +58,7 @@ class ProfileOrder(Message):
     max_context_tokens: int = Field(ge=2)
     kv_minimum: KvMinimum | None = None
     check: tuple[MeasuredPoint, ...] = Field(default=(), max_length=MOST_CHECKED)
+    engine: Engine = Engine.AUTO
 
 
 class FittedEquation(Message):
@@ -81,7 +84,8 @@ class NodeMeasurement(Message):
     `memory`: what the model's ends leave; null from agents that do not know of it.
     `nic_bytes_per_s`: what the network card says it does, null where it does not. `seconds` went
     by, of them `waited_s` for traffic; `repeated` measurements were made again since traffic came.
-    `checkpoint`, `dtype` and `bytes_per_layer` say what was measured. `interpolation_error`
+    `checkpoint`, `dtype`, `bytes_per_layer` and `engine` say what was measured (empty: by an agent
+    that did not say). `interpolation_error`
     estimates the largest relative error of decode steps between the sizes that were timed.
     """
 
@@ -102,6 +106,7 @@ class NodeMeasurement(Message):
     checkpoint: str = ""
     dtype: str = Field(default="", max_length=40)
     bytes_per_layer: float | None = Field(default=None, gt=0)
+    engine: str = Field(default="", max_length=40)
     interpolation_error: float | None = Field(default=None, ge=0)
 
 

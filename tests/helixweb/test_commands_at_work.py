@@ -10,7 +10,7 @@ import httpx
 import pytest
 from chat_double import ChatDouble
 from django.utils import timezone
-from process_doubles import FakeCluster
+from process_doubles import HARDWARE, FakeCluster
 from site_in_process import Shell, new_key
 
 from helixweb.alerting.models import Alert, AlertRule
@@ -28,6 +28,8 @@ from planner.domain.plan import Incumbent
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
 from planner.serialization import problem_from_dict
+from runtime.checkpoints.engine_fit import offers_of
+from runtime.protocol.engines import EngineSettings
 from runtime.protocol.phases import Phase
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -169,6 +171,21 @@ def test_a_plan_is_deployed_paused_resumed_and_let_go(shell: Shell, joined: Fake
     assert shell("undeploy", "--json") == 0
     assert shell.json()["status"] == "stopping"
     assert shell("undeploy") == exit_codes.NOT_FOUND
+
+
+def test_engines_of_a_model_and_of_single_nodes_are_named(
+    shell: Shell, joined: FakeCluster
+) -> None:
+    for agent in joined.agents.values():
+        engines = [one.model_dump(mode="json") for one in offers_of(EngineSettings(python="/py"))]
+        agent.identity["hardware"] = {**HARDWARE, "engines": engines, "engine": "auto"}
+        agent.http.put("/api/v1/agent/identity", agent.identity)
+    first, second = list(joined.used_agents)[:2]
+    assert shell("model", "edit", joined.model.name, "--engine", "helix") == 0
+    assert shell("deploy", joined.plan.pk, "--no-wait", "--node-engine", f"{first}=vllm") == 0
+    told = {name: agent.desired().assignment for name, agent in joined.used_agents.items()}
+    assert (told[first].engine, told[second].engine) == ("vllm", "helix")  # type: ignore[union-attr]
+    assert shell("deploy", joined.plan.pk, "--node-engine", "vllm") == exit_codes.USAGE
 
 
 def test_a_plan_that_is_none_cannot_be_deployed(shell: Shell, cluster: Cluster) -> None:

@@ -10,6 +10,8 @@ from rest_framework.test import APIClient
 from helixweb.deployment.models import Profiling
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile
 from helixweb.inventory.stale_profiles import stale_profiles
+from runtime.checkpoints.engine_fit import offers_of
+from runtime.protocol.engines import EngineSettings
 from runtime.protocol.profiling import ProfilingPhase, ProfilingProgress
 from tests.helixweb.test_profiling import FOUND, Measured
 
@@ -26,7 +28,9 @@ def offer(name: str, budget_bytes: int) -> Node:
     return node
 
 
-def measure(there: Measured, name: str, api: APIClient, dtype: str = "bfloat16") -> Node:
+def measure(
+    there: Measured, name: str, api: APIClient, dtype: str = "bfloat16", engine: str = ""
+) -> Node:
     """As its agent would with the budget that it offers, 9 MB."""
     node = offer(name, 9_000_000)
     model = there.cluster.model
@@ -34,6 +38,7 @@ def measure(there: Measured, name: str, api: APIClient, dtype: str = "bfloat16")
         update={
             "checkpoint": model.checkpoint,
             "dtype": dtype,
+            "engine": engine,
             "bytes_per_layer": model.bytes_per_layer,
         }
     )
@@ -72,6 +77,21 @@ def test_another_memory_budget_makes_a_profile_stale_until_it_is_measured_again(
     done = ProfilingProgress(id=order.pk, phase=ProfilingPhase.DONE, measurement=again)
     measured.beat("tower", done)
     assert reasons("tower") == ()
+
+
+def test_a_profile_of_another_engine_is_stale_until_a_stage_would_run_on_it(
+    measured: Measured, api: APIClient
+) -> None:
+    measured.cluster.model.architecture = "gemma3_text"
+    measured.cluster.model.save()
+    node = measure(measured, "tower", api, engine="helix")
+    with_vllm = offers_of(EngineSettings(python="/python"))
+    for offers, told in ((with_vllm, 1), (offers_of(EngineSettings()), 0)):
+        engines = [offer.model_dump(mode="json") for offer in offers]
+        node.hardware = {**(node.hardware or {}), "engines": engines, "engine": "auto"}
+        node.save()
+        assert len(reasons("tower")) == told
+        assert all("engine helix" in why for why in reasons("tower"))
 
 
 @pytest.mark.parametrize(

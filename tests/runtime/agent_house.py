@@ -19,7 +19,9 @@ from runtime.agent.joining import Applicant, Joined, join
 from runtime.agent.node_log import NodeLog
 from runtime.agent.profiling import PROFILE_COMMAND
 from runtime.agent.supervisor import StageSettings
+from runtime.agent.vllm_facts import VllmFacts
 from runtime.protocol.control import AgentIdentity, DesiredState, Hardware, Role, StageAssignment
+from runtime.protocol.engines import AUTOMATIC, EngineSettings
 from runtime.protocol.phases import Phase
 from runtime.web_client import WebClient
 
@@ -78,7 +80,12 @@ class Node:
 
     @asynccontextmanager
     async def running(
-        self, *, token: str | None = None, in_a_hurry: bool = True, leave_within_s: float = 20.0
+        self,
+        *,
+        token: str | None = None,
+        in_a_hurry: bool = True,
+        leave_within_s: float = 20.0,
+        vllm_facts: VllmFacts | None = None,
     ) -> AsyncIterator["asyncio.Task[None]"]:
         """The agent's life as a task; stopped on leaving."""
         self.stopped, self.hurry = asyncio.Event(), asyncio.Event()
@@ -98,6 +105,7 @@ class Node:
                     relative_speed=1.0,
                     threads=1,
                     leave_within_s=leave_within_s,
+                    engine=EngineSettings(python=vllm_facts.python) if vllm_facts else AUTOMATIC,
                 ),
                 instance_settings=InstanceSettings(
                     host="127.0.0.1",
@@ -113,6 +121,7 @@ class Node:
                 stage_command=(sys.executable, fake_stage.__file__, str(self.record)),
                 profile_command=self.profile_command,
                 goodbye_within_s=PATIENCE_S,
+                vllm_facts=vllm_facts,
             )
             self.agent = agent
             life = asyncio.create_task(agent.run(self.stopped, hurry=self.hurry))

@@ -25,7 +25,7 @@ def assert_as_loaded(facts: ModelFacts, checkpoint: Path) -> None:
     assert facts.bytes_per_layer == max(config.weights_bytes(at, at + 1) for at in middle)
     assert facts.embedding_bytes + facts.head_bytes == ends
     assert facts.activation_bytes_per_token == config.hidden_size * config.dtype.itemsize
-    assert f"torch.{facts.dtype}" == str(config.dtype)
+    assert f"torch.{facts.dtype.removeprefix('gguf-')}" == str(config.dtype)
     assert (facts.num_heads, facts.num_kv_heads) == (config.num_heads, config.num_kv_heads)
     assert facts.head_dim == config.head_size
     assert facts.max_context_tokens == config.max_position_embeddings
@@ -46,6 +46,7 @@ def test_facts_of_a_gguf_file_are_what_a_stage_would_hold(tmp_path: Path) -> Non
     facts = read_facts(file)
     assert_as_loaded(facts, file)
     assert (facts.name, facts.checkpoint) == ("small", str(file))
+    assert facts.dtype == "gguf-float32"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from engine_under_test import IS_VLLM
 
+from runtime.checkpoints.engine_fit import KINDS
 from runtime.engine.choosing import require_vllm
 
 pytestmark = pytest.mark.skipif(not IS_VLLM, reason="runs in vLLM's environment: make test-vllm")
@@ -90,3 +91,12 @@ def test_norms_on_cpus_are_computed_by_kernels() -> None:
             assert norm.dispatch(*arguments) is norm.impls[vllm_norms.PROVIDER]
             found = norm(*arguments)
         torch.testing.assert_close(found, norm.impls["native"].impl_fn(*arguments))
+
+
+def test_what_a_node_announces_can_be_asked() -> None:
+    from runtime.engine.vllm_compat import least_capabilities, this_device
+
+    assert least_capabilities().keys() == set(KINDS)
+    device = this_device()
+    assert device.platform in ("cpu", "cuda", "rocm")
+    assert "float32" in device.dtypes

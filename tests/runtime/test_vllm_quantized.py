@@ -45,8 +45,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("w4a16", "compressed-tensors-4bit"),
-        ("w8a8", "compressed-tensors-8bit"),
+        ("w4a16", "compressed-tensors-w4a16"),
+        ("w8a8", "compressed-tensors-w8a8-int8"),
         ("awq", "awq-4bit"),
         ("gptq", "gptq-4bit"),
     ],

@@ -18,12 +18,12 @@ class DeploymentsFilters(TypedDict, total=False):
     created_at__gte: str
     created_at__lte: str
     emulated: bool
-    fields: list[Literal['assignments', 'backend_by_node', 'checkpoint', 'cluster', 'created_at', 'created_by', 'emulated', 'ended_at', 'follows_generation', 'generation', 'id', 'kv_high_water', 'max_batch_tokens', 'max_context_tokens', 'max_queued_requests', 'message', 'model', 'model_name', 'page_tokens', 'paused_at', 'pinned_checkpoint', 'plan', 'pushed_at', 'ready_at', 'status', 'tensor_parallel', 'tensor_parallel_by_node', 'theta', 'took_over_at']]
+    fields: list[Literal['assignments', 'backend_by_node', 'checkpoint', 'cluster', 'created_at', 'created_by', 'emulated', 'ended_at', 'engine', 'engine_by_node', 'follows_generation', 'generation', 'id', 'kv_high_water', 'max_batch_tokens', 'max_context_tokens', 'max_queued_requests', 'message', 'model', 'model_name', 'page_tokens', 'paused_at', 'pinned_checkpoint', 'plan', 'pushed_at', 'ready_at', 'status', 'tensor_parallel', 'tensor_parallel_by_node', 'theta', 'took_over_at']]
     limit: int
     model: int
     model__in: list[int]
     offset: int
-    ordering: list[Literal['id', '-id', 'cluster', '-cluster', 'plan', '-plan', 'model', '-model', 'model_name', '-model_name', 'checkpoint', '-checkpoint', 'pinned_checkpoint', '-pinned_checkpoint', 'generation', '-generation', 'status', '-status', 'message', '-message', 'emulated', '-emulated', 'page_tokens', '-page_tokens', 'max_batch_tokens', '-max_batch_tokens', 'kv_high_water', '-kv_high_water', 'max_queued_requests', '-max_queued_requests', 'max_context_tokens', '-max_context_tokens', 'tensor_parallel', '-tensor_parallel', 'theta', '-theta', 'created_at', '-created_at', 'ready_at', '-ready_at', 'ended_at', '-ended_at', 'pushed_at', '-pushed_at', 'follows_generation', '-follows_generation', 'took_over_at', '-took_over_at', 'paused_at', '-paused_at']]
+    ordering: list[Literal['id', '-id', 'cluster', '-cluster', 'plan', '-plan', 'model', '-model', 'model_name', '-model_name', 'checkpoint', '-checkpoint', 'pinned_checkpoint', '-pinned_checkpoint', 'generation', '-generation', 'status', '-status', 'message', '-message', 'emulated', '-emulated', 'page_tokens', '-page_tokens', 'max_batch_tokens', '-max_batch_tokens', 'kv_high_water', '-kv_high_water', 'max_queued_requests', '-max_queued_requests', 'max_context_tokens', '-max_context_tokens', 'tensor_parallel', '-tensor_parallel', 'engine', '-engine', 'theta', '-theta', 'created_at', '-created_at', 'ready_at', '-ready_at', 'ended_at', '-ended_at', 'pushed_at', '-pushed_at', 'follows_generation', '-follows_generation', 'took_over_at', '-took_over_at', 'paused_at', '-paused_at']]
     plan: int
     plan__in: list[int]
     q: str
@@ -50,7 +50,7 @@ class Deployments:
         """Make a plan what its cluster runs; what ran there before is superseded."""
         return cast('schemas.Deployment', self._connection.call('POST', "/deployments/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
-    def get(self, id: int, *, fields: list[Literal['assignments', 'backend_by_node', 'checkpoint', 'cluster', 'created_at', 'created_by', 'emulated', 'ended_at', 'follows_generation', 'generation', 'id', 'kv_high_water', 'max_batch_tokens', 'max_context_tokens', 'max_queued_requests', 'message', 'model', 'model_name', 'page_tokens', 'paused_at', 'pinned_checkpoint', 'plan', 'pushed_at', 'ready_at', 'status', 'tensor_parallel', 'tensor_parallel_by_node', 'theta', 'took_over_at']] | None = None) -> schemas.Deployment:
+    def get(self, id: int, *, fields: list[Literal['assignments', 'backend_by_node', 'checkpoint', 'cluster', 'created_at', 'created_by', 'emulated', 'ended_at', 'engine', 'engine_by_node', 'follows_generation', 'generation', 'id', 'kv_high_water', 'max_batch_tokens', 'max_context_tokens', 'max_queued_requests', 'message', 'model', 'model_name', 'page_tokens', 'paused_at', 'pinned_checkpoint', 'plan', 'pushed_at', 'ready_at', 'status', 'tensor_parallel', 'tensor_parallel_by_node', 'theta', 'took_over_at']] | None = None) -> schemas.Deployment:
         """A list and each row, with ETags."""
         return cast('schemas.Deployment', self._connection.call('GET', f"/deployments/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 

@@ -17,7 +17,7 @@ class ModelsFilters(TypedDict, total=False):
     created_at: str
     created_at__gte: str
     created_at__lte: str
-    fields: list[Literal['activation_bytes_per_token', 'architecture', 'bytes_per_layer', 'checkpoint', 'created_at', 'dtype', 'embedding_bytes', 'head_bytes', 'head_dim', 'id', 'max_context_tokens', 'name', 'num_heads', 'num_kv_heads', 'num_layers', 'token_bytes', 'vllm_flags']]
+    fields: list[Literal['activation_bytes_per_token', 'architecture', 'bytes_per_layer', 'checkpoint', 'created_at', 'dtype', 'embedding_bytes', 'engine', 'head_bytes', 'head_dim', 'id', 'max_context_tokens', 'name', 'num_heads', 'num_kv_heads', 'num_layers', 'token_bytes', 'vllm_flags', 'why_not_split']]
     limit: int
     name: str
     name__in: list[str]
@@ -25,7 +25,7 @@ class ModelsFilters(TypedDict, total=False):
     num_layers__gte: int
     num_layers__lte: int
     offset: int
-    ordering: list[Literal['id', '-id', 'name', '-name', 'num_layers', '-num_layers', 'activation_bytes_per_token', '-activation_bytes_per_token', 'token_bytes', '-token_bytes', 'bytes_per_layer', '-bytes_per_layer', 'checkpoint', '-checkpoint', 'max_context_tokens', '-max_context_tokens', 'num_heads', '-num_heads', 'num_kv_heads', '-num_kv_heads', 'head_dim', '-head_dim', 'embedding_bytes', '-embedding_bytes', 'head_bytes', '-head_bytes', 'architecture', '-architecture', 'dtype', '-dtype', 'vllm_flags', '-vllm_flags', 'created_at', '-created_at']]
+    ordering: list[Literal['id', '-id', 'name', '-name', 'num_layers', '-num_layers', 'activation_bytes_per_token', '-activation_bytes_per_token', 'token_bytes', '-token_bytes', 'bytes_per_layer', '-bytes_per_layer', 'checkpoint', '-checkpoint', 'max_context_tokens', '-max_context_tokens', 'num_heads', '-num_heads', 'num_kv_heads', '-num_kv_heads', 'head_dim', '-head_dim', 'embedding_bytes', '-embedding_bytes', 'head_bytes', '-head_bytes', 'architecture', '-architecture', 'dtype', '-dtype', 'why_not_split', '-why_not_split', 'engine', '-engine', 'vllm_flags', '-vllm_flags', 'created_at', '-created_at']]
     q: str
 
 
@@ -48,7 +48,7 @@ class Models:
         """Lists, creates, changes and deletes through the services."""
         return cast('schemas.LanguageModel', self._connection.call('POST', "/models/", body=body, headers={'Idempotency-Key': idempotency_key}))
 
-    def get(self, id: int, *, fields: list[Literal['activation_bytes_per_token', 'architecture', 'bytes_per_layer', 'checkpoint', 'created_at', 'dtype', 'embedding_bytes', 'head_bytes', 'head_dim', 'id', 'max_context_tokens', 'name', 'num_heads', 'num_kv_heads', 'num_layers', 'token_bytes', 'vllm_flags']] | None = None) -> schemas.LanguageModel:
+    def get(self, id: int, *, fields: list[Literal['activation_bytes_per_token', 'architecture', 'bytes_per_layer', 'checkpoint', 'created_at', 'dtype', 'embedding_bytes', 'engine', 'head_bytes', 'head_dim', 'id', 'max_context_tokens', 'name', 'num_heads', 'num_kv_heads', 'num_layers', 'token_bytes', 'vllm_flags', 'why_not_split']] | None = None) -> schemas.LanguageModel:
         """Lists, creates, changes and deletes through the services."""
         return cast('schemas.LanguageModel', self._connection.call('GET', f"/models/{path_part(id)}/", query=with_commas({'fields': fields}, 'fields')))
 

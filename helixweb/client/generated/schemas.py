@@ -120,6 +120,7 @@ class Assignment(TypedDict):
     first: int
     end: int
     tensor_parallel: int
+    engine: str
     observed_generation: int
     phase: PhaseEnum
     message: str
@@ -398,6 +399,8 @@ class DeployRequestRequest(TypedDict):
     max_context_tokens: NotRequired[int | None]
     tensor_parallel: NotRequired[int]
     tensor_parallel_by_node: NotRequired[dict[str, int]]
+    engine: NotRequired[EngineEnum]
+    engine_by_node: NotRequired[dict[str, Literal['auto', 'vllm', 'helix']]]
     backend_by_node: NotRequired[dict[str, str]]
     theta: NotRequired[float]
 
@@ -421,6 +424,8 @@ class Deployment(TypedDict):
     max_context_tokens: int
     tensor_parallel: int
     tensor_parallel_by_node: dict[str, int]
+    engine: str
+    engine_by_node: dict[str, str]
     backend_by_node: dict[str, str]
     theta: float
     created_by: str | None
@@ -476,6 +481,9 @@ class Ended(TypedDict):
     """How many log-ins were ended."""
 
     ended: int
+
+
+EngineEnum: TypeAlias = "Literal['auto', 'vllm', 'helix']"
 
 
 class EstimateRequest(TypedDict):
@@ -699,6 +707,8 @@ class LanguageModel(TypedDict):
     head_bytes: NotRequired[float | None]
     architecture: NotRequired[str]
     dtype: NotRequired[str]
+    why_not_split: NotRequired[str]
+    engine: NotRequired[EngineEnum]
     vllm_flags: NotRequired[str]
     created_at: str
 
@@ -737,6 +747,8 @@ class LanguageModelRequest(TypedDict):
     head_bytes: NotRequired[float | None]
     architecture: NotRequired[str]
     dtype: NotRequired[str]
+    why_not_split: NotRequired[str]
+    engine: NotRequired[EngineEnum]
     vllm_flags: NotRequired[str]
 
 
@@ -1071,6 +1083,8 @@ class PatchedLanguageModelRequest(TypedDict):
     head_bytes: NotRequired[float | None]
     architecture: NotRequired[str]
     dtype: NotRequired[str]
+    why_not_split: NotRequired[str]
+    engine: NotRequired[EngineEnum]
     vllm_flags: NotRequired[str]
 
 

@@ -33,6 +33,7 @@ _NUMBERS = {
     "embedding_bytes": "embedding_bytes",
     "head_bytes": "head_bytes",
     "checkpoint": "checkpoint",
+    "engine": "engine",
     "vllm_flags": "vllm_flags",
 }
 
@@ -87,6 +88,9 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         one.add_argument("--head-dim", type=whole_number)
         one.add_argument("--embedding-bytes", type=positive)
         one.add_argument("--head-bytes", type=positive)
+        one.add_argument(
+            "--engine", choices=("auto", "vllm", "helix"), help="what computes its layers"
+        )
         one.add_argument(
             "--vllm-flags",
             metavar="FLAGS",
@@ -180,7 +184,7 @@ def _print(site: Session, row: schemas.LanguageModel) -> None:
         ("context tokens", row.get("max_context_tokens")),
         ("heads", row.get("num_heads")), ("KV heads", row.get("num_kv_heads")),
         ("head size", row.get("head_dim")), ("architecture", row.get("architecture")),
-        ("weights in", row.get("dtype")),
+        ("weights in", row.get("dtype")), ("engine", row.get("engine")),
         ("checkpoint", row.get("checkpoint")), ("vLLM flags", row.get("vllm_flags")),
     ]  # fmt: skip
     site.show(row, pairs(told))

@@ -24,6 +24,7 @@ from helixweb.command_line.session import (
 from planner.units import bytes_text
 
 POLL_S = 0.5
+ENGINES: tuple[schemas.EngineEnum, ...] = ("auto", "vllm", "helix")
 Options = Callable[[argparse.ArgumentParser], None]
 Act = Callable[[Session, argparse.Namespace], int]
 
@@ -55,6 +56,23 @@ def _deploy_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-queued-requests", type=whole_number)
     parser.add_argument("--kv-high-water", type=positive, help="of the KV room, up to 1")
     parser.add_argument("--tensor-parallel", type=whole_number, help="ranks per node")
+    parser.add_argument("--engine", choices=ENGINES, help="what computes the layers")
+    parser.add_argument(
+        "--node-engine",
+        type=_node_engine,
+        action="append",
+        metavar="NODE=ENGINE",
+        help="a node's own engine; may be given several times",
+    )
+
+
+def _node_engine(text: str) -> tuple[str, str]:
+    name, _, engine = text.rpartition("=")
+    if not name or engine not in ENGINES:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NODE=ENGINE; engines are {', '.join(ENGINES)}"
+        )
+    return name, engine
 
 
 def _which(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +96,10 @@ def _deploy(site: Session, arguments: argparse.Namespace) -> int:
         body["kv_high_water"] = arguments.kv_high_water
     if arguments.tensor_parallel is not None:
         body["tensor_parallel"] = arguments.tensor_parallel
+    if arguments.engine is not None:
+        body["engine"] = arguments.engine
+    if arguments.node_engine is not None:
+        body["engine_by_node"] = dict(arguments.node_engine)
     try:
         row = site.client.deployments.create(body, idempotency_key=str(uuid.uuid4()))
     except Malformed as error:

@@ -1,14 +1,11 @@
 """What the change log tells of deployments: what people and policies decide, not how far it is."""
 
 from helixweb.deployment.models import Deployment
+from helixweb.deployment.options import OPTION_NAMES
 from helixweb.inventory.models import Change
 from helixweb.inventory.services.change_log import Values, change_of
 
-_COLUMNS = (
-    "plan_id", "model_name", "generation", "page_tokens", "max_batch_tokens", "kv_high_water",
-    "max_queued_requests", "max_context_tokens", "tensor_parallel", "tensor_parallel_by_node",
-    "backend_by_node", "theta",
-)  # fmt: skip
+_COLUMNS = ("plan_id", "model_name", "generation", *OPTION_NAMES)
 
 
 def values_told(row: Deployment) -> Values:

@@ -11,7 +11,7 @@ from rest_framework.exceptions import APIException
 from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
 from helixweb.deployment.models import LIVE, SERVING, Deployment, NodeAssignment, Status
-from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.options import OPTION_NAMES, DeployOptions
 from helixweb.deployment.push_task import push_after_commit
 from helixweb.deployment.services.change_lines import (
     record_change,
@@ -57,6 +57,7 @@ def deploy(
     `seen_generation` is the cluster's when the person decided (None: whatever it is now). Raises
     DeployRefused with every obstacle, or when the generation is another one by now.
     """
+    options = options.for_model(plan.model)
     pinned_checkpoint = pinned_checkpoint or _pin(plan)  # before the lock: a hub can be slow
     with transaction.atomic():
         _hold(plan.cluster_id)
@@ -77,15 +78,10 @@ def deploy(
             checkpoint=plan.model.checkpoint,
             pinned_checkpoint=pinned_checkpoint,
             generation=current_generation(plan.cluster_id) + 1,
-            page_tokens=options.page_tokens,
-            max_batch_tokens=options.max_batch_tokens,
-            kv_high_water=options.kv_high_water,
-            max_queued_requests=options.max_queued_requests,
-            max_context_tokens=options.max_context_tokens or plan.model.max_context_tokens,
-            tensor_parallel=options.tensor_parallel,
-            tensor_parallel_by_node=dict(options.tensor_parallel_by_node),
-            backend_by_node=dict(options.backend_by_node),
-            theta=options.theta,
+            **{name: getattr(options, name) for name in OPTION_NAMES}
+            | {
+                "max_context_tokens": options.max_context_tokens or plan.model.max_context_tokens,
+            },
             serving_plan={},
             follows_generation=followed,
             paused_at=None if live is None or followed is None else live.paused_at,

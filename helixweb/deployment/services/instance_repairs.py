@@ -5,7 +5,7 @@ nodes that are gone. Plans are compared by the output tokens/s that are predicte
 were computed, not by their flow.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from helixweb.deployment.models import Deployment
@@ -75,11 +75,19 @@ def answer_of(before: Plan, after: Plan, *, lost: Collection[str]) -> Answer:
 
 def options_for(deployment: Deployment, plan: Plan) -> DeployOptions:
     """Those of the deployment, of which `plan` takes the place: without backends of nodes that run
-    no instance any more."""
-    options = DeployOptions.of(deployment)
-    running = instance_nodes(stored_plan(plan).instances)
-    named = {name: one for name, one in options.backend_by_node.items() if name in running}
-    return replace(options, backend_by_node=named)
+    no instance any more, and engines of nodes that run no stage."""
+    options, stored = DeployOptions.of(deployment), stored_plan(plan)
+    running = instance_nodes(stored.instances)
+    staged = stored.placement.layers.keys() - running
+    return replace(
+        options,
+        backend_by_node=_only(options.backend_by_node, running),
+        engine_by_node=_only(options.engine_by_node, staged),
+    )
+
+
+def _only(by_node: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    return {name: word for name, word in by_node.items() if name in names}
 
 
 def _left_of_instances(plan: domain.Plan, lost: Collection[str]) -> float:

@@ -7,10 +7,11 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from helixweb.deployment.coordinators import coordinators_of, is_online
+from helixweb.deployment.engines import obstacles_to_engines
 from helixweb.deployment.models import Drain
 from helixweb.deployment.options import DEFAULTS, DeployOptions, is_url
 from helixweb.deployment.services.instance_orders import instance_trouble
-from helixweb.deployment.tensor_parallel import obstacles_to_ranks, ranks_of
+from helixweb.deployment.tensor_parallel import obstacles_to_ranks
 from helixweb.inventory.models import Node, NodeState
 from helixweb.inventory.node_list import in_state
 from helixweb.inventory.services import cut_pairs, parties
@@ -25,7 +26,7 @@ def find_obstacles(
     plan: Plan, *, now: datetime, options: DeployOptions = DEFAULTS
 ) -> tuple[str, ...]:
     """One sentence each, with its remedy; empty when the plan can be deployed."""
-    return tuple(_obstacles(plan, now, options))
+    return tuple(_obstacles(plan, now, options.for_model(plan.model)))
 
 
 def _obstacles_to_instances(
@@ -143,12 +144,15 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
             % {"name": name}
         )
     yield from _obstacles_to_instances(stored, options, rows)
-    sharing = [name for name in stored.placement.layers if ranks_of(options, name) > 1]
-    hardware = dict(rows.values_list("name", "hardware")) if sharing else {}
+    hardware = dict(rows.filter(name__in=stored.placement.layers).values_list("name", "hardware"))
     yield from obstacles_to_ranks(
         options,
         model=model,
         hardware={name: hardware.get(name) for name in stored.placement.layers},
+    )
+    staged = stored.placement.layers.keys() - instance_nodes(stored.instances)
+    yield from obstacles_to_engines(
+        options, model=model, hardware={name: hardware.get(name) for name in staged}
     )
     yield from _obstacles_between(plan.cluster_id, stored, now=now)
     coordinator = next(iter(coordinators_of(plan.cluster_id, now=now)), None)

@@ -21,6 +21,7 @@ from planner.domain.profile import ComputeProfile
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.timing import derived_layer_times
 from runtime.protocol.control import PeerAddress, ServingPlan, StageAssignment
+from runtime.protocol.engines import Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ def make_orders(
             max_batch_tokens=deployment.max_batch_tokens,
             max_context_tokens=deployment.max_context_tokens,
             tensor_parallel=deployment.ranks_of(name),
+            engine=Engine.AUTO if used[name].is_emulated else deployment.engine_of(name),
             layer_times=times_of[problem.profile_of(name).name],
             reserve_bytes=_reserve_bytes(problem.profile_of(name)),
             peers=(),

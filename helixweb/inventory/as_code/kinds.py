@@ -195,7 +195,7 @@ MODELS = _kind(
     "models", "model", LanguageModel, ("name",),
     "name num_layers activation_bytes_per_token token_bytes bytes_per_layer checkpoint "
     "max_context_tokens num_heads num_kv_heads head_dim embedding_bytes head_bytes architecture "
-    "dtype vllm_flags",
+    "dtype why_not_split engine vllm_flags",
 )  # fmt: skip
 CLUSTERS = _kind(
     "clusters", "cluster", Cluster, ("name",),

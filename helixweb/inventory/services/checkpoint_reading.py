@@ -34,7 +34,7 @@ _STANDS = timedelta(seconds=30)  # longer than anyone waits for the answer
 _COLUMNS = (
     "num_layers", "bytes_per_layer", "activation_bytes_per_token", "token_bytes",
     "max_context_tokens", "num_heads", "num_kv_heads", "head_dim", "embedding_bytes", "head_bytes",
-    "architecture", "dtype",
+    "architecture", "dtype", "why_not_split",
 )  # fmt: skip
 # Without these there is no model.
 NEEDED_NUMBERS = ("num_layers", "bytes_per_layer", "activation_bytes_per_token")

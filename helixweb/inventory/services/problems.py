@@ -11,6 +11,7 @@ from django.utils.translation import gettext_noop
 
 from helixweb.common import events
 from helixweb.common.sentences import sentence
+from helixweb.inventory.engines import left_out
 from helixweb.inventory.models import (
     Change,
     Cluster,
@@ -42,6 +43,7 @@ Row = TypeVar("Row", bound=models.Model)
 
 PROFILE_KEYS = ("gpu", "vram_bytes", "max_layers", "tokens_per_s", "kv_capacity_token_layers")
 OPTIONAL_KEYS = ("layer_times", "batch_limits", "price_per_hour", "instance_times", "memory")
+_TOLD = 5  # nodes whose reasons one message has
 MODEL_NUMBERS = ("num_layers", "activation_bytes_per_token", "token_bytes", "bytes_per_layer")
 
 
@@ -219,11 +221,13 @@ def models_by_cluster() -> dict[int, list[LanguageModel]]:
     return found
 
 
-def build_problem(cluster: Cluster, model: LanguageModel) -> Problem:
+def build_problem(cluster: Cluster, model: LanguageModel, *, is_for_stages: bool = True) -> Problem:
     """The planner's view of the cluster for one model, with the cluster's workload.
 
-    Raises InvalidProblem naming the node or link that is missing and the remedy.
+    Nodes whose engines cannot run stages of the model are left out if it `is_for_stages`. Raises
+    InvalidProblem naming the node or link that is missing and the remedy.
     """
+    unfit = left_out(cluster, model) if is_for_stages else {}
     profiles = {row.name: compute_profile(row) for row in _profile_rows(cluster, model)}
     nodes = [
         domain.Node(
@@ -239,13 +243,22 @@ def build_problem(cluster: Cluster, model: LanguageModel) -> Problem:
             "name", "region", "profile_name", "price_per_hour", "hardware", "declared_gpus"
         )
     ]
+    if unfit and len(unfit) == len(nodes):
+        raise InvalidProblem(
+            _("no node of cluster %(name)s can run stages of model %(model)s: %(reasons)s")
+            % {
+                "name": repr(cluster.name),
+                "model": repr(model.name),
+                "reasons": ". ".join(f"{node}: {why}" for node, why in list(unfit.items())[:_TOLD]),
+            }
+        )
     if not nodes:
         raise InvalidProblem(
             _("cluster %(name)s has no nodes; join one with the command on its page")
             % {"name": repr(cluster.name)}
         )
     for node in nodes:
-        if node.compute_profile not in profiles:
+        if node.name not in unfit and node.compute_profile not in profiles:
             raise InvalidProblem(_missing_profile(node, model, sorted(profiles)))
     problem = Problem(
         name=cluster.name,
@@ -263,7 +276,7 @@ def build_problem(cluster: Cluster, model: LanguageModel) -> Problem:
             region_links=tuple(domain_link(row) for row in cluster.region_links.order_by("pk")),
             links=tuple(domain_link(row) for row in cluster.links.order_by("pk")),
             shared=tuple(shared_of(cluster)),
-        ),
+        ).without(unfit),
     )
     _check_reachable(problem.cluster)
     return problem

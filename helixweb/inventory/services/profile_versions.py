@@ -315,7 +315,7 @@ def _conditions(version: ProfileVersion) -> dict[str, Any] | None:
     if version.origin != Origin.MEASURED:
         return None
     told = version.evidence or {}
-    known = ("checkpoint", "dtype", "bytes_per_layer", "kv_minimum")
+    known = ("checkpoint", "dtype", "bytes_per_layer", "engine", "kv_minimum")
     return {"node": version.node} | {key: told[key] for key in known if told.get(key)}
 
 

@@ -7,9 +7,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.inventory import services
+from helixweb.inventory.engines import engine_groups
 from helixweb.inventory.first_fits import fits_of_facts
 from helixweb.inventory.forms import LanguageModelForm
-from helixweb.inventory.models import LanguageModel
+from helixweb.inventory.models import LanguageModel, Node
 from helixweb.inventory.presentation import fits_of_models
 from helixweb.inventory.profile_view import profile_view, profiles_memory
 from helixweb.inventory.views.editing import Page, delete_page, edit_page
@@ -38,6 +39,7 @@ def model(request: HttpRequest, pk: int) -> HttpResponse:
         "profiles": views,
         "memory": profiles_memory(views),
         "num_profiles": profiles.count(),
+        "engines": engine_groups(row, Node.objects.select_related("cluster").order_by("name")),
     }
     return render(request, "inventory/model.html", context)
 

@@ -48,7 +48,7 @@ def start_replan(
     written.
     """
     ReplanOptions(plan=options, time_limit_s=options.time_limit_s, budget_bytes=budget_bytes)
-    problem = build_problem(plan.cluster, plan.model)
+    problem = _problem_now(plan)
     _check_same_layers(plan, problem)
     check_rules(problem, options.rules)
     with transaction.atomic():
@@ -64,6 +64,12 @@ def start_replan(
     return run
 
 
+def _problem_now(plan: Plan) -> Problem:
+    """Whole-model instances need no engine for stages."""
+    is_for_stages = not stored_plan(plan).instances
+    return build_problem(plan.cluster, plan.model, is_for_stages=is_for_stages)
+
+
 def flow_without_moves(plan: Plan, changes: Changes, *, options: PlanOptions) -> float:
     """Tokens/s of the plan's placement on the changed cluster: new routing weights only.
 
@@ -77,7 +83,7 @@ def flow_without_moves(plan: Plan, changes: Changes, *, options: PlanOptions) ->
 def changes_since(plan: Plan, *, now: datetime) -> Changes:
     """What is another since the plan was computed. Raises InvalidProblem."""
     before = stored_problem(plan)
-    after = build_problem(plan.cluster, plan.model)
+    after = _problem_now(plan)
     names = {node.name for node in before.cluster.nodes}
     names_now = {node.name for node in after.cluster.nodes}
     lost = plan.cluster.nodes.filter(in_state(NodeState.LOST, now=now))

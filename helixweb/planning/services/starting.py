@@ -62,7 +62,8 @@ def start_plan_run(
             _("plan %(id)s is of another cluster than %(name)s; begin with one of its own plans")
             % {"id": start_plan.pk, "name": repr(cluster.name)}
         )
-    problem = _problem(cluster, model, user)
+    is_for_stages = options.method != "instances"
+    problem = _problem(cluster, model, user, is_for_stages=is_for_stages)
     if options.method == "instances":
         check_instances(restricted_problem(problem, options.rules), degree=options.tensor_parallel)
     else:
@@ -112,10 +113,10 @@ def compute_again(run: PlanRun, *, user: Any) -> PlanRun:
     )
 
 
-def _problem(cluster: Cluster, model: LanguageModel, user: Any) -> Problem:
+def _problem(cluster: Cluster, model: LanguageModel, user: Any, *, is_for_stages: bool) -> Problem:
     """Raises InvalidProblem; for a `user`, nodes that lack a profile are measured from then on."""
     try:
-        return build_problem(cluster, model)
+        return build_problem(cluster, model, is_for_stages=is_for_stages)
     except InvalidProblem as error:
         if user is None:  # the site repairs, in a transaction that this error rolls back
             raise

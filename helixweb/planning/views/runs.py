@@ -16,6 +16,7 @@ from helixweb.common import events
 from helixweb.common.own_turns import page_in_own_turn
 from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id, query_id
+from helixweb.inventory.engines import left_out
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.inventory.services import models_of
 from helixweb.inventory.stale_profiles import StaleProfile, stale_profiles
@@ -147,7 +148,8 @@ def plan_run_preview(request: HttpRequest) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=query_id(request, "cluster"))
     model = get_object_or_404(LanguageModel, pk=query_id(request, "model"))
     try:
-        context = {"fit": services.preview_fit(cluster=cluster, model=model), "model": model}
+        fit = services.preview_fit(cluster=cluster, model=model)
+        context = {"fit": fit, "model": model, "left_out": left_out(cluster, model)}
     except PlannerError as error:
         context = {"error": str(error)}
     return render(request, "planning/_fit.html", context)
@@ -186,6 +188,7 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         "view": view,
         "stale_profiles": _stale_profiles(run, view),
         "newer": newer_measurements(plan) if plan else None,
+        "left_out": {} if view is None else _left_out(run, view),
         "page": Paginator(view.nodes, NODES_PER_PAGE).get_page(request.GET.get("page"))
         if view
         else None,
@@ -197,6 +200,14 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
     }
     is_swap = request.headers.get("HX-Request") == "true"
     return render(request, f"planning/{'_run' if is_swap else 'plan_run'}.html", context)
+
+
+def _left_out(run: PlanRun, view: PlanView) -> dict[str, str]:
+    """Nodes without layers whose engines cannot run stages, and why."""
+    if view.plan.instances:
+        return {}
+    held = view.plan.placement.layers
+    return {name: why for name, why in left_out(run.cluster, run.model).items() if name not in held}
 
 
 def _stale_profiles(run: PlanRun, view: PlanView | None) -> list[StaleProfile]:
