@@ -98,6 +98,27 @@ def test_a_variable_of_this_process_comes_before_a_default(
     run(test())
 
 
+BAR = """
+import time
+print("Loading 10%", end="\\r")
+print("Loading 40%", end="\\r", flush=True)
+time.sleep(3600)
+"""
+
+
+def test_what_a_bar_of_progress_writes_is_read_as_it_comes(tmp_path: Path) -> None:
+    async def test() -> None:
+        process = ServerProcess(tmp_path, name="one")
+        await process.start(Launch(argv=(sys.executable, "-c", BAR)))
+        try:
+            await wait_until(lambda: process.said.progress == 0.4)
+        finally:
+            process.kill()
+            await process.gone()
+
+    run(test())
+
+
 LEADER = """
 import subprocess, sys
 child = subprocess.Popen(["sleep", "3600"], start_new_session=sys.argv[1] == "away")
