@@ -15,6 +15,8 @@ from typing import IO
 
 import psutil
 
+# CUDA counts the fastest GPU first; everything here counts them as nvidia-smi does
+CUDA_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 

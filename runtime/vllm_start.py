@@ -3,8 +3,11 @@
 import os
 from pathlib import Path
 
+from runtime.platforms import CUDA_ORDER
+
 _STARTER = Path(__file__).resolve().parent / "from_elsewhere.py"
 _DEFAULTS = {
+    **CUDA_ORDER,
     "VLLM_CONFIGURE_LOGGING": "0",
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",

@@ -16,12 +16,11 @@ from enum import Enum
 from importlib import metadata
 from operator import itemgetter
 
-from runtime.platforms import AlreadyLocked, lock_file, pci_device_file
+from runtime.platforms import CUDA_ORDER, AlreadyLocked, lock_file, pci_device_file
 from runtime.protocol.control import Gpu
 
 logger = logging.getLogger(__name__)
 
-CUDA_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 # What says which GPUs a process may use: of ROCm, HIP (which reads CUDA's too) and CUDA.
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 _NVIDIA_SMI = (

@@ -23,7 +23,6 @@ from pathlib import Path
 from runtime.agent.agent import Agent, NodeRemoved
 from runtime.agent.data_address import AddressError, choose_host, choose_port, data_endpoint
 from runtime.agent.gpus import (
-    CUDA_ORDER,
     FoundGpu,
     GpuInUse,
     claimed,
@@ -53,7 +52,7 @@ from runtime.command_numbers import (
 )
 from runtime.http_process import CannotListen
 from runtime.metrics_port import metrics_port
-from runtime.platforms import on_signals
+from runtime.platforms import CUDA_ORDER, on_signals
 from runtime.protocol.addresses import ADVERTISE_HELP, DATA_HOST_HELP, advertised
 from runtime.protocol.control import AgentIdentity, Role
 from runtime.protocol.data_security import DataSecurity

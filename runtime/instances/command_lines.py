@@ -6,10 +6,11 @@ can be read by every user. Where others than this machine reach it, it speaks TL
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runtime.instances.certificate import CertificateFiles
+from runtime.platforms import CUDA_ORDER
 from runtime.protocol.instance_orders import instance_url
 from runtime.protocol.instances import (
     HelixInstance,
@@ -133,7 +134,7 @@ def _vllm(
     if spec.max_context_tokens is not None:
         argv += ["--max-model-len", str(spec.max_context_tokens)]
     environment = {
-        "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in spec.gpus),
+        **_chosen(spec.gpus),
         "VLLM_API_KEY": api_key,
     }
     defaults = {}
@@ -162,12 +163,17 @@ def _helix(
     environment = {"HELIX_API_KEY": api_key}
     if spec.gpus:
         argv += ["--tensor-parallel", str(len(spec.gpus))]
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in spec.gpus)
+        environment |= _chosen(spec.gpus)
     return Launch(
         argv=(*argv, *spec.extra_arguments),
         environment=environment,
         passes=spec.pass_environment,
     )
+
+
+def _chosen(gpus: Sequence[int]) -> dict[str, str]:
+    """The variables of a process that has these GPUs, by their numbers in nvidia-smi."""
+    return {"CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus), **CUDA_ORDER}
 
 
 def _listening(spec: StartedInstance, host: str) -> tuple[str, ...]:

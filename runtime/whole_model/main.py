@@ -27,7 +27,7 @@ from starlette.types import ASGIApp
 from planner.domain.cluster import COORDINATOR
 from planner.domain.errors import PlannerError
 from runtime.agent.data_address import AddressError, choose_port, data_endpoint
-from runtime.agent.gpus import CUDA_ORDER, find_gpus
+from runtime.agent.gpus import find_gpus
 from runtime.agent.hardware import detect_hardware, gpu_budgets_bytes
 from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
@@ -58,6 +58,7 @@ from runtime.http_process import (
     outlive,
     told_to_end,
 )
+from runtime.platforms import CUDA_ORDER
 from runtime.protocol.control import PeerAddress, StageAssignment
 from runtime.protocol.engines import EngineSettings
 from runtime.transport.async_zmq_transport import AsyncZmqTransport

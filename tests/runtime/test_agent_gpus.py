@@ -318,6 +318,7 @@ def test_one_command_makes_each_group_of_gpus_a_node(tmp_path: Path) -> None:
             agents = psutil.Process(machine.pid).children()
             pins = {agent.environ()["CUDA_VISIBLE_DEVICES"]: agent for agent in agents}
             assert set(pins) == {"0,3", "1,2"}
+            assert {agent.environ()["CUDA_DEVICE_ORDER"] for agent in agents} == {"PCI_BUS_ID"}
             assert not any(TOKEN in " ".join(agent.cmdline()) for agent in agents)
             pins["0,3"].kill()
             wait_until(lambda: web.announcements, what="the agent that was killed is back")

@@ -84,6 +84,7 @@ def test_another_python_takes_the_launch_line_over_with_its_pipes(tmp_path: Path
     python.write_text(
         f"""#!/bin/sh
 echo "$@" > {tmp_path}/words
+echo "$CUDA_DEVICE_ORDER" > {tmp_path}/order
 exec {sys.executable} "$@"
 """
     )
@@ -110,6 +111,7 @@ exec {sys.executable} "$@"
     assert done.returncode == 1
     assert isinstance(event, FailedEvent)
     assert "no.key" in event.message  # what the launch line names was looked for
+    assert (tmp_path / "order").read_text() == "PCI_BUS_ID\n"
     assert "from_elsewhere.py stage --launch-fd" in (tmp_path / "words").read_text()
 
 

@@ -34,7 +34,11 @@ def test_the_command_line_of_vllm_has_what_it_needs_and_no_secret() -> None:
         "--tensor-parallel-size 2 --disable-uvicorn-access-log --gpu-memory-utilization 0.85 "
         "--max-model-len 8192 --enforce-eager"
     )
-    assert launch.environment == {"CUDA_VISIBLE_DEVICES": "2,3", "VLLM_API_KEY": "secret"}
+    assert launch.environment == {
+        "CUDA_VISIBLE_DEVICES": "2,3",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "VLLM_API_KEY": "secret",
+    }
     assert "secret" not in repr(launch)
 
 
