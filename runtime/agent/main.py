@@ -151,6 +151,7 @@ async def _run(
             compute_dtype=options.compute_dtype,
             python=find_python(options.engine_python),
             has_gpu=bool(gpus),
+            decode_graphs=options.decode_graphs,
         )
         if engine.python:
             names = [gpu.name for gpu in gpus]
@@ -404,6 +405,12 @@ def _parser() -> argparse.ArgumentParser:
         default=ComputeDtype.AUTO,
         help="what stages compute in; auto: the model's type, or float16 for bfloat16 on GPUs of a "
         "compute capability below 8.0 (default %(default)s)",
+    )
+    add(
+        "--decode-graphs",
+        action="store_true",
+        help="run decode steps of vLLM on a GPU as CUDA graphs (new, and not yet tried on a GPU; "
+        "default: off)",
     )
     add(
         "--engine-python",

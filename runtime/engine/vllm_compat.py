@@ -30,7 +30,7 @@ import vllm.distributed.utils as distributed_utils
 from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor, nn
-from vllm.config import VllmConfig, set_current_vllm_config
+from vllm.config import CUDAGraphMode, VllmConfig, set_current_vllm_config
 from vllm.engine.arg_utils import EngineArgs
 from vllm.forward_context import set_forward_context
 from vllm.ir import set_default_torch_wrap
@@ -45,12 +45,19 @@ from vllm.model_executor.model_loader import get_model_loader, register_model_lo
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.platforms import current_platform
 from vllm.sequence import IntermediateTensors
-from vllm.v1.attention.backend import CommonAttentionMetadata
+from vllm.v1.attention.backend import AttentionCGSupport, CommonAttentionMetadata
 from vllm.v1.kv_cache_interface import KVCacheTensor, SlidingWindowSpec, create_kv_cache_views
+from vllm.v1.worker.workspace import (
+    current_workspace_manager,
+    init_workspace_manager,
+    is_workspace_manager_initialized,
+)
 
 from runtime.engine import vllm_norms
 
 LOAD_FORMAT = "layer_range"
+# MLA reserves scratch memory for as many decodes; a step with more grows it
+_MOST_REQUESTS = 256
 # attention whose metadata may be made for all layers of a step before any of them runs; that of
 # FlashInfer and FlexAttention keeps its page tables in buffers that all layers share
 LAYERWISE = frozenset(
@@ -128,7 +135,7 @@ def make_config(
         block_size=page_tokens,
         max_model_len=max_context_tokens,
         max_num_batched_tokens=max(max_batch_tokens, max_context_tokens),
-        max_num_seqs=max_batch_tokens,
+        max_num_seqs=min(max_batch_tokens, _MOST_REQUESTS),
         enforce_eager=True,
         enable_prefix_caching=False,
         skip_tokenizer_init=True,
@@ -169,6 +176,9 @@ def pipeline_place(config: VllmConfig) -> PipelinePlace:
             parallel_state.initialize_model_parallel(1, 1)
         finally:
             config.model_config = model
+    device = device_of(config)
+    if device.type != "cpu" and not is_workspace_manager_initialized():
+        init_workspace_manager(device)  # kernels of experts and MLA ask it for scratch memory
     place = PipelinePlace(parallel_state._PP)
     parallel_state._PP = place
     whole = distributed_utils.get_pp_indices
@@ -313,6 +323,33 @@ class RaggedBatch:
 
 def build_metadata(builder: Any, common: CommonAttentionMetadata) -> Any:
     return builder.build(0, common)
+
+
+def build_for_graph(builder: Any, common: CommonAttentionMetadata) -> Any:
+    """As `build_metadata`, for what is recorded; may write to what `common` has on the device."""
+    return builder.build_for_cudagraph_capture(common)
+
+
+def can_be_in_graphs(builder: Any) -> bool:
+    """True if steps with one row of each request may be recorded with its metadata."""
+    support = builder.get_cudagraph_support(builder.vllm_config, builder.kv_cache_spec)
+    return bool(support.value >= AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE.value)
+
+
+def allow_graphs(config: VllmConfig, sizes: tuple[int, ...]) -> None:
+    """Have metadata builders that are made from now on keep what graphs read at fixed addresses."""
+    compilation = config.compilation_config
+    compilation.cudagraph_mode = CUDAGraphMode.FULL_DECODE_ONLY
+    compilation.cudagraph_capture_sizes = list(sizes)
+    compilation.max_cudagraph_capture_size = sizes[-1]
+
+
+def workspace_marks() -> tuple[int, ...]:
+    """Where the scratch memory that layers share lies now; it moves when it grows."""
+    if not is_workspace_manager_initialized():
+        return ()
+    spaces = current_workspace_manager()._current_workspaces
+    return tuple(0 if space is None else space.data_ptr() for space in spaces)
 
 
 def with_pages(builder: Any, built: Any, table_RW: Tensor, slots_T: Tensor) -> Any:

@@ -20,11 +20,13 @@ from runtime.engine.compute_dtype import compute_dtype, wire_dtype
 from runtime.engine.fitting import check_plan, engine_text, fit, source_of_weights
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import page_bytes
+from runtime.engine.largest_step import CudaMemory, pages_beside_step
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import BudgetTooSmall, pages_in_free_memory
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.step_runner import RunnerShape
 from runtime.engine.vllm_cache import VllmCache
+from runtime.engine.vllm_graphs import Record, cuda_recorder, graph_sizes
 from runtime.engine.vllm_model import VllmModel
 from runtime.engine.vllm_runner import VllmRunner
 from runtime.models.free_memory import free_bytes, require_memory
@@ -80,10 +82,25 @@ def _open(launch: StageLaunch, progress: Progress, tell_fetch: Tell, reason: str
     progress = source.fetch(
         lambda names: wanted_names(names, sizes, layers), read_bytes=read_bytes, progress=progress
     )
-    opened = open_layers(source.folder, sizes, layers, limits=limits, progress=progress)
-    free = free_bytes(opened.model.device)
-    pages = min(pages, pages_in_free_memory(sizes, limits, free_bytes=free, ranges=[layers]))
-    one_page = page_bytes(sizes, page_tokens=limits.page_tokens)
+    record = (
+        cuda_recorder(device) if launch.engine.decode_graphs and device.type == "cuda" else None
+    )
+    opened = open_layers(
+        source.folder, sizes, layers, limits=limits, progress=progress, record=record
+    )
+    model, one_page = opened.model, page_bytes(sizes, page_tokens=limits.page_tokens)
+    if device.type == "cuda":
+        pages = pages_beside_step(
+            model.run_largest,
+            CudaMemory(model.device),
+            limits,
+            budget_bytes=launch.memory_budget_bytes,
+            page_bytes=one_page,
+            n_layers=len(layers),
+        )
+    else:
+        free = free_bytes(model.device)
+        pages = min(pages, pages_in_free_memory(sizes, limits, free_bytes=free, ranges=[layers]))
     runner = opened.runner(
         pages=pages,
         most_pages=launch.memory_budget_bytes // one_page,
@@ -143,9 +160,13 @@ def open_layers(
     *,
     limits: EngineLimits,
     progress: Progress,
+    record: Record | None = None,
 ) -> VllmLayers:
-    """Read `layers` of a folder in safetensors, computed in the type that `sizes` has. Raises
-    CheckpointError, and CannotRun for what vLLM cannot run as a stage."""
+    """Read `layers` of a folder in safetensors, computed in the type that `sizes` has.
+
+    `record` makes graphs of decode steps; None: every step runs as it is. Raises CheckpointError,
+    and CannotRun for what vLLM cannot run as a stage.
+    """
     if limits.page_tokens % _PAGE_MULTIPLE:
         raise CannotRun(
             f"pages of {limits.page_tokens} tokens; vLLM needs a multiple of {_PAGE_MULTIPLE}: "
@@ -181,10 +202,14 @@ def open_layers(
             max_context_tokens=limits.max_context_tokens,
             max_batch_tokens=limits.max_batch_tokens,
         )
+        if record is not None:
+            compat.allow_graphs(config, graph_sizes(limits.max_batch_tokens))
         weights = compat.WeightFiles(
             holders=files, progress=lambda done_bytes: progress(done_bytes, total_bytes)
         )
         model = VllmModel(config, weights, layers=layers, num_layers=sizes.num_layers)
+        if record is not None and not model.record_decodes(record, limits=limits):
+            logger.warning("decode steps are not recorded: %s", ", ".join(model.paths))
     except torch.OutOfMemoryError:
         raise
     except (ValueError, AssertionError, RuntimeError) as error:

@@ -19,9 +19,12 @@ from runtime.checkpoints.layer_names import layer_of
 from runtime.engine import vllm_compat as compat
 from runtime.engine.backend import CannotRun
 from runtime.engine.host_memory import Parcel, Sent
+from runtime.engine.limits import EngineLimits
 from runtime.engine.sequence import Work
 from runtime.engine.step_runner import RunLayers
+from runtime.engine.vllm_graphs import Build, DecodeGraphs, Record, graph_sizes
 
+GRAPHS = "decode graphs"
 _CARRIED = {"hidden_states", "residual"}
 _TABLE_MULTIPLE = 16  # pages: 64 bytes
 _SLOTS_MULTIPLE = 8  # rows: 64 bytes
@@ -51,6 +54,8 @@ class VllmModel:
         num_layers: int,
     ) -> None:
         self.layers = layers
+        self._num_layers = num_layers
+        self._hidden_size = int(config.model_config.get_hidden_size())
         self.device = compat.device_of(config)
         self._config = config
         self._place = compat.pipeline_place(config)
@@ -60,6 +65,7 @@ class VllmModel:
         self._attention = compat.attention_layers(config)
         self._refuse_other_pages()
         self._kinds = self._kinds_of_layers()
+        self._graphs: DecodeGraphs | None = None
 
     @property
     def page_bytes(self) -> int:
@@ -74,10 +80,13 @@ class VllmModel:
         """What computes attention and products, slow ones marked."""
         names = {layer.backend_name for layer in self._attention}
         names |= compat.kernel_names(self._model)
+        names |= set() if self._graphs is None else {GRAPHS}
         return [f"{name}, slow" if name in compat.SLOW else name for name in sorted(names)]
 
     def bind(self, pool_B: Tensor, pages: int) -> None:
         """Keep keys and values in this pool from now on."""
+        if self._graphs is not None:
+            self._graphs.forget()
         compat.bind_pool(self._attention, self._config, pool_B, pages)
 
     def unbind(self) -> None:
@@ -109,14 +118,62 @@ class VllmModel:
                 host_ends=host_ends,
             )
             slots_LT = slots()[:, : len(hidden_TD)]
+            if self._graphs is not None and layers == self.layers and self._graphs.can_run(batch):
+                return self._graphs.run(hidden_TD, batch, tables(), slots_LT)
             metadata, slots_by_name = self._metadata(layers, batch, tables(), slots_LT)
-            with compat.forward_context(
-                self._config, n_tokens=len(hidden_TD), metadata=metadata, slots=slots_by_name
-            ):
-                left = self._call(layers, None, positions_T, compat.stage_tensors(hidden_TD))
-            return _rows(left)
+            return self._run(layers, hidden_TD, positions_T, metadata, slots_by_name)
 
         return run
+
+    def record_decodes(self, record: Record, *, limits: EngineLimits) -> bool:
+        """Have `record` make graphs of decode steps; False if the attention backend allows none.
+
+        `compat.allow_graphs` was called before the model was made.
+        """
+        if not all(compat.can_be_in_graphs(kind.builder) for kind in self._kinds):
+            return False
+        self._graphs = DecodeGraphs(
+            self,
+            n_layers=len(self.layers),
+            hidden_size=self._hidden_size,
+            dtype=self._config.model_config.dtype,
+            device=self.device,
+            sizes=graph_sizes(limits.max_batch_tokens),
+            max_context_tokens=limits.max_context_tokens,
+            width=_rounded(limits.context_pages, _TABLE_MULTIPLE),
+            record=record,
+        )
+        return True
+
+    def metadata(
+        self, batch: compat.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor, *, build: Build
+    ) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """See `vllm_graphs.Layers`."""
+        return self._metadata(self.layers, batch, tables_LRW, slots_LR, build=build)
+
+    def run_all(
+        self,
+        hidden_RD: Tensor,
+        positions_R: Tensor,
+        metadata: dict[str, Any],
+        slots: dict[str, Tensor],
+    ) -> Tensor:
+        """See `vllm_graphs.Layers`."""
+        return self._run(self.layers, hidden_RD, positions_R, metadata, slots)
+
+    def _run(
+        self,
+        layers: range,
+        hidden_TD: Tensor,
+        positions_T: Tensor,
+        metadata: dict[str, Any] | None,
+        slots: dict[str, Tensor] | None,
+    ) -> Tensor:
+        with compat.forward_context(
+            self._config, n_tokens=len(hidden_TD), metadata=metadata, slots=slots
+        ):
+            left = self._call(layers, None, positions_T, compat.stage_tensors(hidden_TD))
+        return _rows(left)
 
     def logits(self, hidden_TD: Tensor) -> Tensor:
         """Rows [T, D] behind the last layer -> logits [T, V], by the last norm and the head."""
@@ -128,6 +185,20 @@ class VllmModel:
             )
             logits_TV: Tensor = self._model.compute_logits(normed)
         return logits_TV
+
+    @torch.inference_mode()
+    def run_largest(self, rows: int) -> None:
+        """Run as many rows through all layers and what is before and behind them, so that whatever
+        a step takes beside weights and pages was taken once. Attention is left out."""
+        ids_T = torch.zeros(rows, dtype=torch.int64, device=self.device)
+        hidden_TD = torch.zeros(
+            rows, self._hidden_size, dtype=self._config.model_config.dtype, device=self.device
+        )
+        if self.layers.start == 0:
+            hidden_TD = self.embed(ids_T)
+        hidden_TD = self._run(self.layers, hidden_TD, ids_T, None, None)
+        if self.layers.stop == self._num_layers:
+            self.logits(hidden_TD).float()
 
     def _call(
         self,
@@ -145,7 +216,13 @@ class VllmModel:
         return self._model(token_ids_T, positions_T, tensors)
 
     def _metadata(
-        self, layers: range, batch: compat.RaggedBatch, tables_LRW: Tensor, slots_LT: Tensor
+        self,
+        layers: range,
+        batch: compat.RaggedBatch,
+        tables_LRW: Tensor,
+        slots_LT: Tensor,
+        *,
+        build: Build = compat.build_metadata,
     ) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Attention metadata and the slots to write to, by the attention layer's name.
 
@@ -164,7 +241,7 @@ class VllmModel:
                     continue
                 table_RW, slots_T = pages[layer]
                 if built is None:
-                    built = compat.build_metadata(kind.builder, batch.common(table_RW, slots_T))
+                    built = build(kind.builder, batch.common(table_RW, slots_T))
                     metadata[name] = built
                 else:
                     metadata[name] = compat.with_pages(kind.builder, built, table_RW, slots_T)

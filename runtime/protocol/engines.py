@@ -53,7 +53,8 @@ class EngineSettings(Message):
     """What the node's person chose, and what the node has.
 
     `python` is the interpreter of an environment with vLLM; empty: there is none. `vllm`: what it
-    can run here; null: not known yet.
+    can run here; null: not known yet. `decode_graphs`: decode steps of vLLM on a GPU are CUDA
+    graphs.
     """
 
     engine: Engine = Engine.AUTO
@@ -61,6 +62,7 @@ class EngineSettings(Message):
     python: str = ""
     has_gpu: bool = False
     vllm: EngineOffer | None = None
+    decode_graphs: bool = False
 
 
 AUTOMATIC = EngineSettings()

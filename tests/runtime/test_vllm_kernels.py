@@ -3,10 +3,13 @@
 Runs in vLLM's environment only (`make test-vllm`).
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from device_crossings import META, Crossings
@@ -28,9 +31,12 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum
 from vllm_kernels import BACKENDS, builder_calls, play
 
 from runtime.checkpoints.model_facts import read_sizes
+from runtime.engine import vllm_compat, vllm_loading
 from runtime.engine.host_memory import HostMemory
 from runtime.engine.limits import EngineLimits
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
+from runtime.engine.vllm_compat import RaggedBatch
+from runtime.engine.vllm_graphs import DecodeGraphs, graph_sizes
 from runtime.engine.vllm_loading import open_layers
 from runtime.engine.vllm_runner import VllmRunner
 from runtime.protocol.routes import Hop, Route
@@ -245,6 +251,27 @@ def test_a_decode_step_has_one_copy_there_and_one_back_and_few_metadata(
         on_meta.backend.books.release(work.sequence.table)
 
 
+def test_a_recorded_step_has_no_more_copies(on_meta: Any) -> None:
+    """Two steps, of which the first records."""
+    recorded: list[Callable[[], Tensor]] = []
+
+    def record(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        recorded.append(run)
+        return run
+
+    limits = EngineLimits(page_tokens=PAGE_TOKENS, max_batch_tokens=64, max_context_tokens=256)
+    assert on_meta.model.record_decodes(record, limits=limits)
+    for _ in range(2):
+        step = step_of(on_meta.runner, [(0, 40, 1), (0, 3, 1), (0, 15, 1)])
+        with Crossings() as crossings:
+            on_meta.backend.run(step)
+        assert [where for where, _ in crossings.seen] == [TO_DEVICE, TO_HOST], crossings.seen
+        for work in step:
+            on_meta.backend.books.release(work.sequence.table)
+    on_meta.model._graphs = None
+    assert len(recorded) == 1
+
+
 def test_a_step_of_prompts_has_no_more_copies(on_meta: Any) -> None:
     step = step_of(on_meta.runner, [(0, 40, 1), (0, 16, 24), (2, 0, 20)])
     on_meta.stand_in.tables.clear()
@@ -257,3 +284,98 @@ def test_a_step_of_prompts_has_no_more_copies(on_meta: Any) -> None:
     assert len(storages) == 1, "tables of all layers are views of what was sent at once"
     for work in step:
         on_meta.backend.books.release(work.sequence.table)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_decodes_as_graphs_give_the_same_tokens_from_buffers_that_stay(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph is played by running the recorded function again on the same buffers: any number of
+    the step that it was recorded in, instead of a buffer's, would show in the tokens."""
+    recorded, replayed = [], []
+
+    def record(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        left_SD = run()
+        recorded.append(len(left_SD))
+
+        def replay() -> Tensor:
+            replayed.append(len(left_SD))
+            return left_SD.copy_(run())
+
+        return replay
+
+    play("TRITON_ATTN", monkeypatch)
+    monkeypatch.setattr(vllm_loading, "open_layers", partial(open_layers, record=record))
+    check_equal(FAMILIES[name], tmp_path, seed=0, max_tokens=8)
+    assert set(recorded) <= set(graph_sizes(16))
+    assert len(replayed) > 3 * len(recorded) > 0
+
+
+def test_graphs_are_recorded_again_when_the_pool_or_scratch_memory_moved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorded: list[int] = []
+
+    class Doubled:
+        def metadata(self, batch: Any, tables: Tensor, slots: Tensor, *, build: Any) -> Any:
+            return {}, {}
+
+        def run_all(self, hidden: Tensor, positions: Tensor, metadata: Any, slots: Any) -> Tensor:
+            return hidden * 2
+
+    def record(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        recorded.append(len(run()))
+        return run
+
+    graphs = DecodeGraphs(
+        Doubled(),
+        n_layers=2,
+        hidden_size=4,
+        dtype=torch.float32,
+        device=torch.device("cpu"),
+        sizes=(1, 2, 4),
+        max_context_tokens=64,
+        width=16,
+        record=record,
+    )
+
+    def run(rows: int) -> list[float]:
+        batch = RaggedBatch(
+            starts=torch.arange(rows + 1),
+            ends=torch.full((rows,), 9),
+            positions=torch.full((rows,), 8),
+            host_starts=np.arange(rows + 1, dtype=np.int32),
+            host_ends=np.full(rows, 9, dtype=np.int32),
+        )
+        assert graphs.can_run(batch)
+        hidden = torch.arange(rows, dtype=torch.float32)[:, None].expand(-1, 4)
+        tables, slots = torch.ones(2, rows, 16), torch.ones(2, rows)
+        doubled: list[float] = graphs.run(hidden, batch, tables, slots)[:, 0].tolist()
+        return doubled
+
+    assert [run(rows) for rows in (3, 1, 4)] == [[0, 2, 4], [0], [0, 2, 4, 6]]
+    assert recorded == [4, 1]
+    graphs.forget()
+    run(3)
+    monkeypatch.setattr(vllm_compat, "workspace_marks", lambda: (7,))
+    run(3)
+    run(4)
+    assert recorded == [4, 1, 4, 4]
+
+
+def test_the_largest_step_runs_all_layers_and_the_head(tmp_path: Path) -> None:
+    save(FAMILIES["llama"], tmp_path, seed=0)
+    sizes = read_sizes(tmp_path)
+    limits = EngineLimits(page_tokens=PAGE_TOKENS, max_batch_tokens=64, max_context_tokens=256)
+    opened = open_layers(tmp_path, sizes, range(LAYERS), limits=limits, progress=no_progress)
+    ran: list[str] = []
+    for name, module in opened.model._model.named_modules():
+        module.register_forward_hook(lambda *_, name=name: ran.append(name))
+    logits: list[tuple[int, ...]] = []
+    compute = opened.model._model.compute_logits
+    opened.model._model.compute_logits = lambda rows: (
+        logits.append(tuple(rows.shape)) or compute(rows)
+    )
+    opened.model.run_largest(64)
+    assert {f"model.layers.{layer}.mlp" for layer in range(LAYERS)} <= set(ran)
+    assert logits == [(64, sizes.hidden_size)]

@@ -1,0 +1,155 @@
+"""Decode steps of a vLLM stage as graphs: recorded once, then started by one call.
+
+A graph repeats kernels with the addresses they were recorded with, so all that changes from step to
+step lies in buffers that stay. One is recorded for the stage's whole range of layers and each of a
+few numbers of requests; steps with fewer are padded. Everything else runs as it is.
+
+Legend: R requests, one row each, S the size that they are padded to, W pages of the longest
+context, L layers, D hidden.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from runtime.engine import vllm_compat as compat
+
+# Runs a function once, and returns what repeats the kernels it started: into the same tensor.
+Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
+Build = Callable[[Any, Any], Any]  # of metadata, by a builder from what its layers have in common
+
+_NO_SLOT = -1
+
+
+def graph_sizes(most: int) -> tuple[int, ...]:
+    """Numbers of requests that graphs are recorded for; `most` at most."""
+    return tuple(size for size in (1, 2, 4, *range(8, 257, 8)) if size <= most)
+
+
+def cuda_recorder(device: torch.device) -> Record:
+    """Records CUDA graphs, which share one pool of memory."""
+    pool = torch.cuda.graph_pool_handle()
+
+    def record(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(aside):
+            run()  # kernels are compiled and libraries opened, which no graph may contain
+        torch.cuda.current_stream(device).wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            left_SD = run()
+
+        def replay() -> Tensor:
+            graph.replay()
+            return left_SD
+
+        return replay
+
+    return record
+
+
+class Layers(Protocol):
+    """The layers whose steps are recorded."""
+
+    def metadata(
+        self, batch: compat.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor, *, build: Build
+    ) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Attention metadata and the slots to write to, by the attention layer's name."""
+
+    def run_all(
+        self,
+        hidden_RD: Tensor,
+        positions_R: Tensor,
+        metadata: dict[str, Any],
+        slots: dict[str, Tensor],
+    ) -> Tensor:
+        """Rows [R, D] behind all layers."""
+
+
+class DecodeGraphs:
+    """Graphs of steps in which each request has one row, through all of `n_layers` layers.
+
+    `sizes` are in rising order; `width`: pages of a request of `max_context_tokens`.
+    """
+
+    def __init__(
+        self,
+        layers: Layers,
+        *,
+        n_layers: int,
+        hidden_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        sizes: tuple[int, ...],
+        max_context_tokens: int,
+        width: int,
+        record: Record,
+    ) -> None:
+        most = sizes[-1]
+        self._layers, self._record = layers, record
+        self._sizes = sizes
+        self._max_context_tokens = max_context_tokens
+        self._hidden_SD = torch.zeros(most, hidden_size, dtype=dtype, device=device)
+        self._positions_S = torch.zeros(most, dtype=torch.int64, device=device)
+        self._starts = torch.zeros(most + 1, dtype=torch.int32, device=device)
+        self._ends_S = torch.zeros(most, dtype=torch.int32, device=device)
+        self._tables_LSW = torch.zeros(n_layers, most, width, dtype=torch.int32, device=device)
+        self._slots_LS = torch.zeros(n_layers, most, dtype=torch.int64, device=device)
+        self._replays: dict[int, Callable[[], Tensor]] = {}
+        self._marks: object = None
+
+    def forget(self) -> None:
+        """Record again: the pool of pages, whose address was recorded, is another one."""
+        self._replays.clear()
+
+    def can_run(self, batch: compat.RaggedBatch) -> bool:
+        n_requests = len(batch.host_ends)
+        return n_requests <= self._sizes[-1] and int(batch.host_starts[-1]) == n_requests
+
+    def run(
+        self, hidden_RD: Tensor, batch: compat.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor
+    ) -> Tensor:
+        """Rows [R, D] behind the layers."""
+        rows = len(hidden_RD)
+        size = next(each for each in self._sizes if each >= rows)
+        if (marks := compat.workspace_marks()) != self._marks:  # scratch memory that was recorded
+            self.forget()
+            self._marks = marks
+        if size not in self._replays:
+            self._replays[size] = self._recorded(size)
+            self._marks = compat.workspace_marks()
+        self._hidden_SD[:rows] = hidden_RD
+        self._positions_S[:rows] = batch.positions
+        self._starts[: rows + 1] = batch.starts
+        self._starts[rows + 1 : size + 1] = rows
+        self._ends_S[:rows] = batch.ends
+        self._ends_S[rows:size] = 0
+        self._tables_LSW[:, :rows, : tables_LRW.shape[2]] = tables_LRW
+        self._slots_LS[:, :rows] = slots_LR
+        self._slots_LS[:, rows:size] = _NO_SLOT
+        # what builders keep in buffers of their own, such as FlashAttention 3's plan, is renewed
+        self._layers.metadata(*self._static(size), build=compat.build_metadata)
+        return self._replays[size]()[:rows].clone()
+
+    def _recorded(self, size: int) -> Callable[[], Tensor]:
+        self._starts[: size + 1] = torch.arange(size + 1, device=self._starts.device)
+        self._ends_S[:size] = 1
+        self._slots_LS[:, :size] = _NO_SLOT  # the runs until it is recorded write nothing
+        metadata, slots = self._layers.metadata(*self._static(size), build=compat.build_for_graph)
+        hidden_SD, positions_S = self._hidden_SD[:size], self._positions_S[:size]
+        return self._record(lambda: self._layers.run_all(hidden_SD, positions_S, metadata, slots))
+
+    def _static(self, size: int) -> tuple[compat.RaggedBatch, Tensor, Tensor]:
+        """The buffers as a batch of `size` requests, each of the longest context."""
+        batch = compat.RaggedBatch(
+            starts=self._starts[: size + 1],
+            ends=self._ends_S[:size],
+            positions=self._positions_S[:size],
+            host_starts=np.arange(size + 1, dtype=np.int32),
+            host_ends=np.full(size, self._max_context_tokens, dtype=np.int32),
+        )
+        return batch, self._tables_LSW[:, :size], self._slots_LS[:, :size]
