@@ -12,6 +12,7 @@ makes models and runs steps.
 import copy
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -105,6 +106,7 @@ class LayerRangeLoader(DefaultModelLoader):
     def get_all_weights(self, model_config: Any, model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         if _weights is None:
             raise RuntimeError("load_model sets what to read")
+        self.counter_before_loading_weights = time.perf_counter()  # vLLM logs how long it took
         by_file: dict[Path, list[str]] = {}
         for name, path in _weights.holders.items():
             by_file.setdefault(path, []).append(name)
