@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from helixweb.charts.chart import UNKNOWN, Chart, figure_json, trace
+from helixweb.charts.chart import UNKNOWN, Chart, figure_json, tokens_per_s, trace
 from helixweb.words import gettext as _
 
 # Of many moments nobody reads more in a table.
@@ -63,7 +63,7 @@ def time_lines(
     }
     return Chart(
         figure=figure_json(traces, layout),
-        summary=_summary(lines, text or (lambda value: f"{_cell(value)} {unit}")),
+        summary=_summary(lines, text or (lambda value: f"{tokens_per_s(value)} {unit}")),
         columns=(_("Time"), *(f"{line.name} ({unit})" for line in lines)),
         rows=tuple(
             (

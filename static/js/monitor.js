@@ -43,7 +43,7 @@
   const pagesUsed = (node) => (node?.kv_total_pages ? node.kv_used_pages / node.kv_total_pages : null);
 
   // Lines over time: id of the chart -> what its two lines show of a sample, and a value's text.
-  const counted = (unit) => (value) => `${cell(value)} ${unit}`;
+  const counted = (unit) => (value) => `${rate(value)} ${unit}`;
   const lines = {
     tokens: [(sample) => [sample.output_tokens_per_s, sample.prompt_tokens_per_s], counted(gettext("tokens/s"))],
     requests: [(sample) => [sample.running, sample.waiting], counted(gettext("requests"))],
