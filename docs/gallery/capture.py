@@ -15,8 +15,8 @@ from tests.e2e import blank_database
 from tests.e2e.browsed_site import BrowsedSite
 from tests.e2e.chromium import headless_chromium, picture_of_window
 from tests.e2e.person import Person, look_like
-from tests.e2e.three_machines import ADDRESSES, Machines
-from tests.e2e.three_machines_by_clicks import CHECKPOINT, chat_model, walk_to_an_answer
+from tests.e2e.three_machines import ADDRESSES, CHECKPOINT, Machines
+from tests.e2e.walk_by_clicks import chat_model, walk_to_an_answer
 from tests.helixweb.chat_double import ChatDouble
 from tests.shaped_links.network import cabled
 
@@ -111,6 +111,8 @@ def three_machines(folder: Path) -> None:
 
 
 def take_moment(person: Person, photographer: Photographer, moment: str) -> None:
+    if moment not in MOMENTS:
+        return
     name, top = MOMENTS[moment]
     if moment == "joined":
         person.see("#reach", "All 3 processes")

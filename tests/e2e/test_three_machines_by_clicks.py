@@ -17,8 +17,8 @@ from runtime.models.compact_decoder import tensor_shapes
 from runtime.models.config import CompactConfig, read_config
 from tests.e2e.chromium import headless_chromium
 from tests.e2e.person import Person
-from tests.e2e.three_machines import ADDRESSES, PAGE, Machines
-from tests.e2e.three_machines_by_clicks import CHECKPOINT, LAST, chat_model, walk_to_an_answer
+from tests.e2e.three_machines import ADDRESSES, CHECKPOINT, PAGE, Machines
+from tests.e2e.walk_by_clicks import LAST, chat_model, walk_to_an_answer
 from tests.runtime.hub_server import HubServer, hub_server
 from tests.shaped_links.network import Namespaces, cabled, require_shaping
 

@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.docs.console_world import make_shims
-from tests.docs.pages import DOCS, ROOT, Block
+from tests.docs.pages import DOCS, ROOT, Block, blocks
 from tests.shaped_links.network import Namespaces, Side
 
 PAGE = DOCS / "three-machines.md"
 ADDRESSES: dict[Side, str] = {"a": "10.99.0.1", "b": "10.99.0.2", "c": "10.99.0.3"}
+CHECKPOINT = "/models/smollm2"  # on the page
 STAYING = ("helixweb up", "helix-agent join")
 ASKED_AGAIN = ("helixweb status", "helixweb api GET")
 PATIENCE_S = 300.0
@@ -31,6 +32,27 @@ class Machines:
         make_shims(folder / "bin")
         for side in network.names:
             (folder / side).mkdir()
+
+    @property
+    def nodes(self) -> list[str]:
+        return [machine_of(join) for join in commands("helix-agent join")]
+
+    @property
+    def checkpoint(self) -> str:
+        return self.replaced[CHECKPOINT]
+
+    def start_site(self) -> str:
+        """Returns the login link."""
+        (up,) = commands("helixweb up")
+        link = re.search(r"http\S+/login/link/\S+", self.run(up, "a"))
+        assert link is not None
+        return link[0]
+
+    def join(self, token: str) -> None:
+        """Start the agents that the page has."""
+        self.replaced["hlxj_…"] = token
+        for join in commands("helix-agent join"):
+            self.run(join, machine_of(join))
 
     def run(self, block: Block, side: Side) -> str:
         """What every command of the block said; what it should say is waited for."""
@@ -126,6 +148,11 @@ class Machines:
         for written, here in self.replaced.items():
             text = text.replace(written, here)
         return replace(block, text=text)
+
+
+def commands(program: str) -> list[Block]:
+    """The blocks of the page that begin with it."""
+    return [block for block in blocks(PAGE) if block.commands[0].startswith(program)]
 
 
 def machine_of(block: Block) -> Side:

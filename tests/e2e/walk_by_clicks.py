@@ -2,20 +2,36 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from helixweb.demo.chat_model import FILE_NAME, fetch_chat_model
 from helixweb.demo.local_cluster import CHAT
-from tests.docs.pages import ROOT, Block, blocks
+from tests.docs.pages import ROOT
 from tests.e2e.person import Person
-from tests.e2e.three_machines import PAGE, Machines, machine_of
 
-CHECKPOINT = "/models/smollm2"  # on the page
 QUESTION = "What is the capital of Japan?"
 LAST = (
     "return [...document.querySelectorAll(`#messages .message .${arguments[0]}`)].at(-1).innerText"
 )
+
+
+class BareMachines(Protocol):
+    """One for the site, and those that join it as nodes of these names."""
+
+    @property
+    def nodes(self) -> Sequence[str]: ...
+
+    @property
+    def checkpoint(self) -> str:
+        """What a person writes into the form of a new model."""
+
+    def start_site(self) -> str:
+        """Returns the login link."""
+
+    def join(self, token: str) -> None:
+        """Start the agents of all nodes."""
 
 
 class Walk:
@@ -54,52 +70,64 @@ def chat_model() -> Path:
     return path
 
 
-def commands(*programs: str) -> list[Block]:
-    """The blocks of the page that begin with one of these."""
-    return [block for block in blocks(PAGE) if block.commands[0].startswith(programs)]
+def joined_by(text: str) -> set[str]:
+    """The nodes that the card of a join command names."""
+    found = re.search(r"Joined: (.+)\.", text)
+    return set(found[1].split(", ")) if found else set()
+
+
+def with_profile(text: str) -> int:
+    """How many nodes have one, by the overview."""
+    found = re.search(r"(\d+) of \d+ nodes have a profile", text)
+    return int(found[1]) if found else 0
 
 
 def walk_to_an_answer(
-    machines: Machines, person: Person, look: Callable[[str], None] = lambda moment: None
+    machines: BareMachines, person: Person, look: Callable[[str], None] = lambda moment: None
 ) -> Walk:
     """Ask QUESTION in the playground, whose page is then open.
 
-    `look` is called at the moments "command", "joined", "planned" and "answered".
+    `look` is called at the moments "command", "joined", "read", "created", "measured", "fits",
+    "planned", "ready" and "answered"; it leaves the page as it is.
     """
     walk = Walk(person)
-    up, *joins = commands("helixweb up", "helix-agent join")
-    link = re.search(r"http\S+/login/link/\S+", machines.run(up, "a"))
-    assert link is not None
+    nodes = machines.nodes
+    link = machines.start_site()
     walk.note("the site is up")
 
-    person.browser.get(link[0])
+    person.browser.get(link)
     walk.click("Log in")
     walk.click("Nodes and join command")
-    person.fill("machines", str(len(joins)))
+    person.fill("machines", str(len(nodes)))
     walk.click("Make a join command")
     token = re.search(r"hlxj_[\w-]+", person.text("#join-command"))
     assert token is not None
-    machines.replaced["hlxj_…"] = token[0]
     walk.copy("#join")
     look("command")
-    for join in joins:
-        machines.run(join, machine_of(join))
-    person.see("#join", "Joined: b, c.")
-    walk.note("both machines have joined")
+    machines.join(token[0])
+    person.until(lambda: joined_by(person.text("#join")) == set(nodes))
+    walk.note("all nodes have joined")
     look("joined")
 
     walk.click("Overview")
     walk.click("New model")
-    person.fill("checkpoint", machines.replaced[CHECKPOINT])
+    person.fill("checkpoint", machines.checkpoint)
     person.see("#model-facts", "30 layers")
+    look("read")
     walk.click("Create model")
+    look("created")
     walk.click("Overview")
     walk.click("Measure all nodes")
-    person.see("#first-token", "2 of 2 nodes have a profile")
-    person.see("#first-token", "6 of 6 directed links are known")
+    for count in range(1, len(nodes) + 1):  # nodes on one machine are measured in turn
+        person.until(lambda count=count: with_profile(person.text("#first-token")) >= count)
+    links = len(nodes) * (len(nodes) + 1)
+    person.see("#first-token", f"{links} of {links} directed links are known")
     walk.note("nodes and links are measured")
+    look("measured")
 
     walk.click("Compute a plan")
+    person.see("#fit", "The nodes can hold")
+    look("fits")
     walk.click("Compute plan")
     person.see("#run-state", "finished")
     walk.note("the plan is computed")
@@ -107,6 +135,7 @@ def walk_to_an_answer(
     walk.click("Deploy this plan")
     person.see("#deployment-status", "ready")
     walk.note("it serves")
+    look("ready")
     walk.click("Try it in the playground")
     person.look("document.querySelector('#temperature').value = 0")
     person.find("#prompt").send_keys(QUESTION)
