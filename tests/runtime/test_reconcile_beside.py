@@ -125,6 +125,7 @@ def test_the_next_action_at_100_s(
         {"page_tokens": 32},
         {"max_context_tokens": 256},
         {"tensor_parallel": 2},
+        {"engine": "vllm"},
         {"options": {"prefixes": "forget"}},
     ],
 )
