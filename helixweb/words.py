@@ -81,7 +81,6 @@ WORDS_OF_ROWS = (
     gettext_noop("the node's agent was started with it"),
     gettext_noop("the weights are a GGUF file"),
     gettext_noop("the weights are %(kind)s"),
-    gettext_noop("a layer is shared by %(ranks)s ranks"),
     gettext_noop("its kernels are the fastest on a GPU"),
     gettext_noop("HelixWeb has a decoder of its own for the family %(family)s"),
     gettext_noop("HelixWeb has no decoder of its own for the family %(family)s"),

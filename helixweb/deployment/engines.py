@@ -6,7 +6,6 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.tensor_parallel import ranks_of
 from helixweb.inventory.engines import choice_of, takes_engines, why_text
 from helixweb.inventory.models import LanguageModel
 from runtime.protocol.engines import Engine
@@ -23,7 +22,7 @@ def obstacles_to_engines(
         ) % {"name": name}
     for name, known in sorted(hardware.items()):
         asked = options.engine_of(name)
-        choice = choice_of(known, model, asked=asked, ranks=ranks_of(options, name))
+        choice = choice_of(known, model, asked=asked)
         if choice is not None and choice.engine is None:
             yield _("Node %(name)s cannot run %(model)s: %(why)s.") % {
                 "name": name,

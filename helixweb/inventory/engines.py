@@ -31,7 +31,6 @@ def choice_of(
     model: LanguageModel,
     *,
     asked: Engine | None = None,
-    ranks: int = 1,
 ) -> Choice | None:
     """What a stage on the node would run on, if a deployment asked for that (None: for what the
     model names). None: the node has announced no engines."""
@@ -47,7 +46,6 @@ def choice_of(
         [EngineOffer.model_validate(offer) for offer in hardware["engines"]],
         node=Engine(hardware["engine"]),
         deployment=Engine(model.engine) if asked is None else asked,
-        ranks=ranks,
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import PurePath
 from typing import Any, Self
 
 from runtime.checkpoints.errors import CheckpointError
+from runtime.protocol.head_shares import why_not_shared
 
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # model types whose layers `runtime.models.compact_decoder` has; `transformers` runs the others
@@ -96,6 +97,24 @@ class DecoderSizes:
         if not self.quantization:
             layer_bytes = tuple(stored * new // old for stored in layer_bytes)
         return replace(self, dtype_name=dtype_name, layer_bytes=layer_bytes)
+
+    def of_rank(self, ranks: int) -> Self:
+        """The sizes that one of `ranks` processes has which share each layer.
+
+        KV heads fewer than ranks are held several times, and so is what MLA keeps of a token.
+        Raises CheckpointError when the heads cannot be dealt out evenly.
+        """
+        kv_heads = 1 if self.latent_size else self.num_kv_heads
+        why = why_not_shared(heads=self.num_heads, kv_heads=kv_heads, ranks=ranks)
+        if why:
+            raise CheckpointError(why)
+        return replace(
+            self,
+            num_heads=self.num_heads // ranks,
+            num_kv_heads=max(1, kv_heads // ranks),
+            intermediate_size=-(-self.intermediate_size // ranks),
+            layer_bytes=tuple(-(-layer // ranks) for layer in self.layer_bytes),
+        )
 
     def weights_bytes(self, first: int, end: int) -> int:
         """Bytes a stage holding layers [first, end) keeps of the weights."""

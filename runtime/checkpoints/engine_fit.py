@@ -120,9 +120,8 @@ def choose(
     *,
     node: Engine = Engine.AUTO,
     deployment: Engine = Engine.AUTO,
-    ranks: int = 1,
 ) -> Choice:
-    """The engine of a stage of so many ranks on a node with `offers`.
+    """The engine of a stage on a node with `offers`, however many ranks share its layers.
 
     `node` is the node's own setting, which overrules what the `deployment` asks for.
     """
@@ -149,8 +148,6 @@ def choose(
         if vllm_lacks is None:
             return _chosen(vllm, model, "the weights are %(kind)s", kind=model.quantization)
         return _neither(model, vllm, vllm_lacks)
-    if ranks > 1:
-        return _chosen(own, model, "a layer is shared by %(ranks)s ranks", ranks=ranks)
     has_gpu, family = own.platform != CPU, model.family
     if vllm_lacks is None and has_gpu:
         return _chosen(vllm, model, "its kernels are the fastest on a GPU")

@@ -34,11 +34,10 @@ def choose(
     *,
     is_gguf: bool,
     quantization: str,
-    ranks: int = 1,
     asked: Engine = Engine.AUTO,
 ) -> Choice:
-    """The engine for a model with this config.json, in a stage of so many ranks; `asked` by the
-    deployment.
+    """The engine for a model with this config.json, however many ranks share its layers; `asked`
+    by the deployment.
 
     Raises CannotRun when none can run it.
     """
@@ -48,9 +47,7 @@ def choose(
         has_own_decoder=is_gguf or is_compact(config),
         why_not_split=why_not_split(config) or "",
     )
-    choice = engine_fit.choose(
-        model, offers_of(settings), node=settings.engine, deployment=asked, ranks=ranks
-    )
+    choice = engine_fit.choose(model, offers_of(settings), node=settings.engine, deployment=asked)
     if choice.engine is None:
         raise CannotRun(f"{choice.reason}; {choice.remedy}")
     return choice
@@ -61,7 +58,6 @@ def choose_for(
     settings: EngineSettings,
     weights: WeightAccess | None,
     *,
-    ranks: int = 1,
     asked: Engine = Engine.AUTO,
 ) -> Choice:
     """The engine for a checkpoint, whose config is fetched if it is elsewhere. Raises CannotRun."""
@@ -75,7 +71,6 @@ def choose_for(
             config,
             is_gguf=is_gguf,
             quantization="" if is_gguf else parse_quantization(config, path=where),
-            ranks=ranks,
             asked=asked,
         )
     except CheckpointError as error:

@@ -44,6 +44,10 @@ class RankPart(Protocol):
     @property
     def device(self) -> torch.device: ...
 
+    @property
+    def engine(self) -> str:
+        """What computes its share, in words for people."""
+
     def runner(self, *, pages: int) -> StepRunner:
         """Runs its share of the layers, with as many pages of KV cache."""
 
@@ -59,9 +63,13 @@ class RankShare(Protocol):
         they are to load. Raises CannotRun."""
 
 
-def device_of_rank(device_type: str, rank: int) -> torch.device:
-    """Rank r has the GPU of that number among those that this process may see."""
-    return torch.device(f"cuda:{rank}" if device_type == "cuda" else device_type)
+def take_device(device_type: str, rank: int) -> torch.device:
+    """Make the device of a rank the current one: the GPU of its number, of those it may see."""
+    if device_type != "cuda":
+        return torch.device(device_type)
+    device = torch.device(f"cuda:{rank}")
+    torch.cuda.set_device(device)
+    return device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from runtime.engine.follower import PATIENCE, device_of_rank
+from runtime.engine.follower import PATIENCE, take_device
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
 from runtime.models.checkpoint import Progress
@@ -42,15 +42,17 @@ class HelixPart:
     """Implements `RankPart`."""
 
     def __init__(self, share: HelixShare, *, rank: int, ranks: int, meeting: str) -> None:
-        self.device = device_of_rank(share.device_type, rank)
+        self.device = take_device(share.device_type, rank)
         self._share = share
         self._rank, self._ranks, self._meeting = rank, ranks, meeting
         self._decoder: Decoder
 
+    @property
+    def engine(self) -> str:
+        return f"helix in {self._share.dtype_name}"
+
     def meet(self) -> None:
         torch.set_num_threads(self._share.threads)
-        if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)
         distributed.init_process_group(
             "nccl" if self.device.type == "cuda" else "gloo",
             init_method=f"file://{self._meeting}/group",

@@ -21,7 +21,8 @@ from runtime.engine.memory import (
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_holdings import ModelHoldings
 from runtime.engine.model_runner import ModelRunner
-from runtime.engine.ranks import RankGroup, RankLost
+from runtime.engine.rank_opening import open_ranks
+from runtime.engine.ranks import RankLost
 from runtime.models.checkpoint import CheckpointError, Progress
 from runtime.models.compact_decoder import CompactDecoder
 from runtime.models.config import CompactConfig, read_config
@@ -173,58 +174,24 @@ def _open_shared(
             f"{assignment.checkpoint} is of a family that only the bridge runs, which cannot share "
             f"a layer among {ranks} ranks; deploy it without tensor parallelism"
         )
-    has_gpu = device.type == "cuda"
-    if has_gpu and torch.cuda.device_count() < ranks:
-        raise CannotRun(
-            f"{ranks} ranks need a GPU each, this machine has {torch.cuda.device_count()}; deploy "
-            "with a lower degree of tensor parallelism"
-        )
-    own = shard_config(config, Shard(rank=0, ranks=ranks))
-    limits, pages = fit(own, assignment, memory_budget_bytes=launch.memory_budget_bytes // ranks)
-    if not has_gpu:  # on GPUs each rank sees for itself
-        require_memory(
-            torch.device("cpu"),
-            needed_bytes=own.weights_bytes(first, end) * ranks,
-            first=first,
-            end=end,
-        )
-    read_bytes = config.weights_bytes(first, end)
-    progress = source.fetch(
-        partial(wanted_tensors, config, first=first, end=end),
-        read_bytes=read_bytes,
-        progress=progress,
-    )
-    group = RankGroup.open(
-        HelixShare(
+    return open_ranks(
+        launch,
+        source,
+        config,
+        shard_config(config, Shard(rank=0, ranks=ranks)),
+        wanted=partial(wanted_tensors, config, first=first, end=end),
+        share=lambda limits, device_type: HelixShare(
             checkpoint=source.folder,
             first=first,
             end=end,
             page_tokens=limits.page_tokens,
             max_context_tokens=limits.max_context_tokens,
             threads=launch.threads,
-            device_type=device.type,
+            device_type=device_type,
             dtype_name=config.dtype_name,
             wire_dtype=wire_dtype(assignment, stored),
         ),
-        ranks=ranks,
         progress=progress,
         on_lost=on_lost,
-    )
-    try:
-        free = group.free_bytes
-        ranges = [range(first, end)]
-        pages = min(pages, pages_in_free_memory(own, limits, free_bytes=free, ranges=ranges))
-        runner = group.make_runner(pages=pages)
-    except BaseException:
-        group.close()
-        raise
-    return Opened(
-        backend=ModelBackend(
-            runner,
-            grammars=Grammars(source.folder, vocab_size=config.vocab_size),
-            engine=engine_text(f"helix, {ranks} ranks in {config.dtype_name}", reason),
-        ),
-        limits=limits,
-        device=f"{ranks} {'GPUs' if has_gpu else 'processes'}",
-        close=group.close,
+        reason=reason,
     )

@@ -135,11 +135,7 @@ def _choose_engine(line: bytes, is_stopped: Callable[[], bool]) -> str:
         return ""  # `run_stage` says what is wrong
     assignment = launch.assignment
     choice = choose_for(
-        assignment.checkpoint,
-        launch.engine,
-        launch.weights,
-        ranks=assignment.tensor_parallel,
-        asked=assignment.engine,
+        assignment.checkpoint, launch.engine, launch.weights, asked=assignment.engine
     )
     reason = str(choice.reason)
     if is_stopped():
@@ -375,9 +371,11 @@ def _open_model(
     if is_vllm:
         require_vllm()
         progress(0, 0)  # its imports take seconds
-        from runtime.engine.vllm_loading import open_vllm
+        from runtime.engine.vllm_opening import open_vllm
 
-        return open_vllm(launch, reason=reason, progress=progress, tell_fetch=tell_fetch)
+        return open_vllm(
+            launch, reason=reason, progress=progress, on_lost=end_at_once, tell_fetch=tell_fetch
+        )
     from runtime.engine.loading import open_model
 
     return open_model(

@@ -179,6 +179,10 @@ class RankGroup:
         return cls(part, children, free_bytes=free)
 
     @property
+    def engine(self) -> str:
+        return self._part.engine
+
+    @property
     def ranks(self) -> int:
         return len(self._children.pipes) + 1
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ from runtime.engine import vllm_norms
 LOAD_FORMAT = "layer_range"
 # MLA reserves scratch memory for as many decodes; a step with more grows it
 _MOST_REQUESTS = 256
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is)
 # attention whose metadata may be made for all layers of a step before any of them runs; that of
 # FlashInfer and FlexAttention keeps its page tables in buffers that all layers share
 LAYERWISE = frozenset(
@@ -127,8 +129,12 @@ def make_config(
     page_tokens: int,
     max_context_tokens: int,
     max_batch_tokens: int,
+    ranks: int = 1,
 ) -> VllmConfig:
-    """How vLLM runs the checkpoint at `folder`. Raises ValueError for what vLLM cannot run."""
+    """How vLLM runs the checkpoint at `folder`, its layers shared by `ranks` processes.
+
+    Raises ValueError for what vLLM cannot run.
+    """
     config = EngineArgs(
         model=str(folder),
         dtype=dtype,
@@ -142,6 +148,9 @@ def make_config(
         enable_prefix_caching=False,
         skip_tokenizer_init=True,
         trust_remote_code=False,
+        tensor_parallel_size=ranks,
+        # whose processes these are: ours, which vLLM need not start
+        distributed_executor_backend="uni" if ranks == 1 else "mp",
     ).create_engine_config()
     # otherwise layers with experts are taken in the order of the first step, whichever run later
     config.compilation_config.fast_moe_cold_start = False
@@ -153,9 +162,21 @@ def device_of(config: VllmConfig) -> torch.device:
 
 
 def pipeline_place(config: VllmConfig) -> PipelinePlace:
-    """The process's place in its pipeline; the first call starts vLLM's process groups."""
-    if isinstance(parallel_state._PP, PipelinePlace):
-        return parallel_state._PP
+    """The process's place in its pipeline; without `join_ranks` before, its layers are its own."""
+    if not isinstance(parallel_state._PP, PipelinePlace):
+        meeting = tempfile.mkdtemp(prefix="vllm-stage-")
+        join_ranks(config, rank=0, ranks=1, meeting=meeting)
+    place: PipelinePlace = parallel_state._PP
+    return place
+
+
+def join_ranks(
+    config: VllmConfig, *, rank: int, ranks: int, meeting: str, patience: timedelta | None = None
+) -> None:
+    """Start vLLM's process groups: this is rank `rank` of those that meet in that folder.
+
+    Raises RuntimeError when they do not all come within `patience`.
+    """
     if current_platform.is_cpu():  # vLLM empties an accelerator's cache without asking for one
         from vllm.v1.worker.cpu_model_runner import _set_torch_accelerator_to_noop
 
@@ -166,33 +187,43 @@ def pipeline_place(config: VllmConfig) -> PipelinePlace:
     # as vLLM's worker does; without it every device runs the plain operations
     config.kernel_config.ir_op_priority.set_default()
     set_default_torch_wrap(config.compilation_config.ir_enable_torch_wrap)
-    meeting = Path(tempfile.mkdtemp(prefix="vllm-stage-")) / "group"
+    # names the shared memory through which ranks on CPUs add up
+    name = os.environ["VLLM_DIST_IDENT"] = Path(meeting).name
+    parallel_state.set_custom_all_reduce(not config.parallel_config.disable_custom_all_reduce)
     model = config.model_config
     with set_current_vllm_config(config):
         parallel_state.init_distributed_environment(
-            1, 0, f"file://{meeting}", 0, current_platform.dist_backend
+            ranks, rank, f"file://{meeting}/group", rank, current_platform.dist_backend, patience
         )
         # without a model vLLM makes the group of experts too, which later models may need
         config.model_config = None
         try:
-            parallel_state.initialize_model_parallel(1, 1)
+            parallel_state.initialize_model_parallel(ranks, 1)
         finally:
             config.model_config = model
     device = device_of(config)
     if device.type != "cpu" and not is_workspace_manager_initialized():
         init_workspace_manager(device)  # kernels of experts and MLA ask it for scratch memory
+    if rank == 0:  # all have it in their memory; as a file it would outlast ranks that are killed
+        for file in _SHARED_MEMORY.glob(f"{name}-*"):
+            file.unlink()
     place = PipelinePlace(parallel_state._PP)
     parallel_state._PP = place
     whole = distributed_utils.get_pp_indices
 
-    def get_pp_indices(num_layers: int, rank: int, size: int) -> tuple[int, int]:
+    def get_pp_indices(num_hidden_layers: int, pp_rank: int, pp_size: int) -> tuple[int, int]:
         if place.layers is None:
-            first, end = whole(num_layers, rank, size)
+            first, end = whole(num_hidden_layers, pp_rank, pp_size)
             return first, end
         return place.layers.start, place.layers.stop
 
     distributed_utils.get_pp_indices = get_pp_indices
-    return place
+
+
+def leave_ranks() -> None:
+    """End what `join_ranks` started; models that were made meanwhile are of no more use."""
+    parallel_state.destroy_model_parallel()
+    parallel_state.destroy_distributed_environment()
 
 
 def load_model(config: VllmConfig, weights: WeightFiles) -> nn.Module:

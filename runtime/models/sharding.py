@@ -8,9 +8,8 @@ Where there are fewer KV heads than ranks, ranks that serve the same one each ho
 import math
 from dataclasses import dataclass, replace
 
-from runtime.models.checkpoint import CheckpointError, Piece
+from runtime.models.checkpoint import Piece
 from runtime.models.config import CompactConfig
-from runtime.protocol.head_shares import why_not_shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +39,9 @@ def shard_config(config: CompactConfig, shard: Shard) -> CompactConfig:
     """
     if shard.ranks == 1:
         return config
-    heads, kv_heads = config.num_heads, config.num_kv_heads
-    why = why_not_shared(heads=heads, kv_heads=kv_heads, ranks=shard.ranks)
-    if why:
-        raise CheckpointError(why)
     inner_start, inner_stop = shard.of(config.intermediate_size)
     return replace(
-        config,
-        num_heads=heads // shard.ranks,
-        num_kv_heads=max(1, kv_heads // shard.ranks),
+        config.of_rank(shard.ranks),
         intermediate_size=inner_stop - inner_start,
         layer_bytes=tuple(
             config.element_bytes

@@ -15,7 +15,7 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.loading import open_model
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_runner import ModelRunner
-from runtime.engine.step_runner import StepRunner
+from runtime.engine.step_runner import Runner, StepRunner
 from runtime.models.config import read_config
 from runtime.models.weights import load_decoder
 from runtime.protocol.stage_pipe import StageLaunch
@@ -71,7 +71,7 @@ def make_runner(
     return ModelRunner(decoder, cache, max_context_tokens=max_context_tokens, wire_dtype=wire_dtype)
 
 
-def backend_of(runner: StepRunner, checkpoint: Path) -> ModelBackend:
+def backend_of(runner: Runner, checkpoint: Path) -> ModelBackend:
     """Samples behind the rows of `runner`."""
     return ModelBackend(runner, grammars=Grammars(checkpoint, vocab_size=runner.shape.vocab_size))
 
@@ -79,13 +79,13 @@ def backend_of(runner: StepRunner, checkpoint: Path) -> ModelBackend:
 def open_launch(launch: StageLaunch) -> Opened:
     """As the process of a stage opens it."""
     if IS_VLLM:
-        from runtime.engine.vllm_loading import open_vllm
+        from runtime.engine.vllm_opening import open_vllm
 
-        return open_vllm(launch, progress=no_progress)
+        return open_vllm(launch, progress=no_progress, on_lost=lambda message: None)
     return open_model(launch, progress=no_progress, on_lost=lambda message: None)
 
 
-def fill_pages(runner: StepRunner, value: float) -> None:
+def fill_pages(runner: Runner, value: float) -> None:
     """What requests before left in every page."""
     cache = runner.cache
     if isinstance(cache, KvCache):

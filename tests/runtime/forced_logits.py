@@ -10,6 +10,7 @@ from engine_under_test import ENGINE, backend_of, make_runner
 from torch import Tensor
 
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
+from runtime.engine.step_runner import Runner
 from runtime.protocol.routes import Hop, Route, Sampling
 
 GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
@@ -17,11 +18,12 @@ GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """The layers of one stage, what computes them, and in which type."""
+    """The layers of one stage, what computes them, and in which type; or what runs them."""
 
     layers: range
     computed_in: str = ""
     engine: str = ENGINE
+    runner: Runner | None = None
 
 
 def logits_of(
@@ -35,7 +37,7 @@ def logits_of(
     )
     route = Route(hops=hops, prompt_tokens=len(prompt), sampling=GREEDY)
     for at, cut in enumerate(cuts):
-        runner = make_runner(
+        runner = cut.runner or make_runner(
             checkpoint,
             cut.layers,
             pages=100,

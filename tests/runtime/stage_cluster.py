@@ -12,7 +12,7 @@ from engine_under_test import ENGINE, PAGE_TOKENS, backend_of, make_runner
 
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import Stage
-from runtime.engine.step_runner import StepRunner
+from runtime.engine.step_runner import Runner
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason, StageStatus
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.routes import Hop, Route, Sampling
@@ -69,6 +69,7 @@ class StageCluster:
         engines: Mapping[str, str] = MappingProxyType({}),
         computed_in: Mapping[str, str] = MappingProxyType({}),
         wire_dtype: torch.dtype | None = None,
+        runners: Mapping[str, Runner] = MappingProxyType({}),
         network: InMemoryNetwork | None = None,
     ) -> None:
         network = network or InMemoryNetwork()
@@ -77,11 +78,11 @@ class StageCluster:
         self.statuses: dict[str, StageStatus] = {}
         self.told: dict[tuple[str, int], StageStatus] = {}  # by stage and generation
         self.stages: dict[str, Stage] = {}
-        self.runners: dict[str, StepRunner] = {}
+        self.runners: dict[str, Runner] = {}
         self.transports: dict[str, Transport] = {"coordinator": self.coordinator}
         for name, (first, end) in layers.items():
             self.transports[name] = network.join(name)
-            self.runners[name] = make_runner(
+            self.runners[name] = runners.get(name) or make_runner(
                 checkpoint,
                 range(first, end),
                 pages=few_pages.get(name, pages),

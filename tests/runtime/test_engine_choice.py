@@ -40,11 +40,6 @@ def test_the_engine_follows_from_the_model_and_from_what_the_node_has(
     assert choice.reason
 
 
-def test_ranks_that_share_layers_run_on_our_own_engine() -> None:
-    settings = EngineSettings(python=VLLM, has_gpu=True)
-    assert choose(settings, OWN, is_gguf=False, quantization="", ranks=2).engine is Engine.HELIX
-
-
 @pytest.mark.parametrize("wanted", [Engine.VLLM, Engine.HELIX])
 def test_what_a_person_chose_is_taken(wanted: Engine) -> None:
     settings = EngineSettings(engine=wanted, python=VLLM, has_gpu=True)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import family_checkpoints
@@ -10,6 +11,8 @@ import pytest
 import torch
 from family_checkpoints import COMPACT, LAYERS, VOCABULARY
 
+from runtime.engine.backend import CannotRun
+from runtime.engine.follower import RankPart, RankShare
 from runtime.engine.helix_ranks import HelixShare
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
@@ -41,7 +44,7 @@ def share_of(checkpoint: Path, *, first: int = 0, end: int = LAYERS) -> HelixSha
 
 
 def open_group(
-    share: HelixShare, ranks: int, on_lost: Callable[[str], None] = lambda _message: None
+    share: RankShare, ranks: int, on_lost: Callable[[str], None] = lambda _message: None
 ) -> RankGroup:
     return RankGroup.open(share, ranks=ranks, progress=lambda _done, _total: None, on_lost=on_lost)
 
@@ -127,6 +130,25 @@ def test_a_rank_that_ends_is_told_of_and_no_step_is_run_without_it(tmp_path: Pat
             run_steps(runner)
     finally:
         group.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneRefuses:
+    """A share that rank 1 cannot take."""
+
+    share: HelixShare
+
+    def part(self, *, rank: int, ranks: int, meeting: str) -> RankPart:
+        if rank == 1:
+            raise CannotRun("its GPU is gone")
+        return self.share.part(rank=rank, ranks=ranks, meeting=meeting)
+
+
+@pytest.mark.processes
+def test_a_rank_that_refuses_ends_the_stage_before_the_others_wait_for_it(tmp_path: Path) -> None:
+    family_checkpoints.save(COMPACT["llama 2"], tmp_path, seed=3)
+    with pytest.raises(RankLost, match="rank 1: its GPU is gone"):
+        open_group(OneRefuses(share=share_of(tmp_path)), 2)
 
 
 @pytest.mark.processes

@@ -71,7 +71,13 @@ class Writes(StepRunner):
     by layer and position."""
 
     def __init__(self) -> None:
-        shape = RunnerShape(num_layers=LAYERS, hidden_size=2, vocab_size=3, dtype=torch.float32)
+        shape = RunnerShape(
+            num_layers=LAYERS,
+            hidden_size=2,
+            vocab_size=3,
+            dtype=torch.float32,
+            wire_dtype=torch.float32,
+        )
         super().__init__(shape, CPU)
         self._cache = KvCache(
             CONFIG, pages=PAGES, page_tokens=PAGE_TOKENS, device=CPU, most_pages=PAGES
@@ -108,7 +114,7 @@ class Writes(StepRunner):
     def logits(self, hidden_RD: Tensor) -> Tensor:
         raise NotImplementedError
 
-    _begin = _embed = _run = logits  # type: ignore[assignment]
+    _prepare_step = _prepare_layers = _embed = logits  # type: ignore[assignment]
 
 
 class Loopback:

@@ -23,6 +23,7 @@ def test_the_environment_has_the_version_that_is_pinned() -> None:
 
 
 def test_calls_take_what_they_are_given() -> None:
+    import vllm.distributed.parallel_state as parallel_state
     from vllm.engine.arg_utils import EngineArgs
     from vllm.forward_context import set_forward_context
     from vllm.model_executor.model_loader.base_loader import BaseModelLoader
@@ -32,7 +33,8 @@ def test_calls_take_what_they_are_given() -> None:
     assert {
         "model", "dtype", "model_impl", "load_format", "block_size", "max_model_len",
         "max_num_batched_tokens", "max_num_seqs", "enforce_eager", "enable_prefix_caching",
-        "skip_tokenizer_init", "trust_remote_code",
+        "skip_tokenizer_init", "trust_remote_code", "tensor_parallel_size",
+        "distributed_executor_backend",
     } <= parameters(EngineArgs)  # fmt: skip
     assert {"num_tokens", "slot_mapping"} <= parameters(set_forward_context)
     assert {"vllm_config", "model_config"} <= parameters(BaseModelLoader.load_model)
@@ -40,6 +42,12 @@ def test_calls_take_what_they_are_given() -> None:
         AttentionMetadataBuilder.build
     )
     assert len(parameters(create_kv_cache_views)) >= 5
+    assert [*inspect.signature(parallel_state.init_distributed_environment).parameters] == [
+        "world_size", "rank", "distributed_init_method", "local_rank", "backend", "timeout",
+    ]  # fmt: skip
+    assert {"tensor_model_parallel_size", "pipeline_model_parallel_size"} <= parameters(
+        parallel_state.initialize_model_parallel
+    )
 
 
 def test_records_have_the_fields_that_are_filled() -> None:
@@ -61,7 +69,11 @@ def test_what_is_replaced_is_there() -> None:
     from vllm.config import CompilationConfig
     from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
-    assert hasattr(parallel_state, "_PP")
+    for name in (
+        "_PP", "set_custom_all_reduce", "destroy_model_parallel",
+        "destroy_distributed_environment",
+    ):  # fmt: skip
+        assert hasattr(parallel_state, name), name
     assert {"num_hidden_layers", "pp_rank", "pp_size"} == parameters(
         distributed_utils.get_pp_indices
     )
