@@ -73,6 +73,16 @@ def check_vllm_flags(words: tuple[str, ...]) -> None:
             raise ValueError(_refusal(word))
 
 
+def most_requests(words: tuple[str, ...], *, default: int) -> int:
+    """How many requests vLLM computes at once with these options; `default` if they do not say."""
+    for at, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if option == "--max-num-seqs":
+            value = value if equals else words[at + 1]
+            return min(default, max(1, int(value))) if value.isdecimal() else default
+    return default
+
+
 def _check_value(option: str, value: str) -> None:
     if not value or value.startswith("-"):
         raise ValueError(f"{option} needs a value behind it")

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from runtime.agent.instance_specs import spec_of
 from runtime.instances.command_lines import launch_of
 from runtime.protocol.instance_orders import AssignedInstance
-from runtime.protocol.vllm_flags import parse_vllm_flags
+from runtime.protocol.vllm_flags import most_requests, parse_vllm_flags
 from tests.runtime.test_agent_instances import SETTINGS
 
 TOOLS = "--enable-auto-tool-choice --tool-call-parser hermes --gpu-memory-utilization=0.8"
@@ -67,3 +67,13 @@ def test_what_is_not_allowed_is_refused_by_name(text: str, why: str) -> None:
 def test_an_agent_checks_the_flags_of_its_orders_itself() -> None:
     with pytest.raises(ValidationError, match="--trust-remote-code"):
         order("--trust-remote-code")
+
+
+@pytest.mark.parametrize(
+    ("flags", "most"),
+    [("--max-num-seqs 8", 8), ("--seed 1 --max-num-seqs=4", 4), ("--seed 8", 256), ("", 256)],
+)
+def test_the_requests_that_vllm_computes_at_once_are_what_its_options_say(
+    flags: str, most: int
+) -> None:
+    assert most_requests(parse_vllm_flags(flags), default=256) == most

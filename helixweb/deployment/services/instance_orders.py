@@ -25,7 +25,8 @@ from runtime.protocol.instance_orders import (
     ServedInstance,
     instance_url,
 )
-from runtime.protocol.vllm_flags import parse_vllm_flags
+from runtime.protocol.instances import MOST_REQUESTS
+from runtime.protocol.vllm_flags import most_requests, parse_vllm_flags
 
 _ASSIGNED = (
     "name", "backend", "model_name", "checkpoint", "gpus", "max_context_tokens", "vllm_flags",
@@ -118,6 +119,10 @@ def _served(order: dict[str, Any], node: str, *, url: str, api_key: str = "") ->
         model=order["checkpoint"] if is_transformers else order["model_name"],
         api_key=api_key,
         kv_room_tokens=order["kv_room_tokens"],
+        most_requests=most_requests(
+            tuple(order.get("vllm_flags", ())) if order["backend"] == "vllm" else (),
+            default=MOST_REQUESTS,
+        ),
         prefill=order["prefill"],
         decode=order["decode"],
         lists_model=not is_transformers,
