@@ -14,7 +14,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -241,12 +241,12 @@ def load_model(config: VllmConfig, weights: WeightFiles) -> nn.Module:
         _weights = None
 
 
-def carried_between_stages(model: nn.Module, config: VllmConfig) -> set[str]:
-    """The names of the tensors that the model hands from one rank of a pipeline to the next."""
+def carried_between_stages(model: nn.Module, config: VllmConfig) -> dict[str, Tensor]:
+    """One row of what the model hands from one rank of a pipeline to the next, by name."""
     make = getattr(model, "make_empty_intermediate_tensors", None)
     if make is None:
-        return set()
-    return set(make(1, config.model_config.dtype, device_of(config)).tensors)
+        return {}
+    return dict(make(1, config.model_config.dtype, device_of(config)).tensors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -392,7 +392,9 @@ def with_pages(builder: Any, built: Any, table_RW: Tensor, slots_T: Tensor) -> A
     other = copy.copy(built)
     other.slot_mapping = slots_T
     if hasattr(built, "block_table"):
-        other.block_table = table_RW
+        # of layers that attend within chunks: each chunk is a request to the kernel
+        of_chunks = getattr(built, "make_virtual_batches_block_table", None)
+        other.block_table = table_RW if of_chunks is None else of_chunks(table_RW)
         return other
     # MLA: decodes come first, and either part has the pages of its requests
     n_decodes = built.num_decodes
@@ -418,14 +420,29 @@ def forward_context(
     return context
 
 
-def stage_tensors(hidden_RD: Tensor) -> IntermediateTensors:
-    """What a model takes from the rank before it; the residual is in the rows already.
+def stage_tensors(hidden_RD: Tensor, residual_RD: Tensor | None = None) -> IntermediateTensors:
+    """What a model takes from the rank before it; without a residual it is in the rows already.
 
     A model may write to what it gets.
     """
-    return IntermediateTensors(
-        {"hidden_states": hidden_RD.clone(), "residual": torch.zeros_like(hidden_RD)}
-    )
+    residual_RD = torch.zeros_like(hidden_RD) if residual_RD is None else residual_RD.clone()
+    return IntermediateTensors({"hidden_states": hidden_RD.clone(), "residual": residual_RD})
+
+
+@contextmanager
+def without_attention(layer: AttentionLayer) -> Iterator[None]:
+    """While the layer attends to nothing: it answers zeros, and writes no keys and values."""
+    module = layer.module
+
+    def zeros(query: Tensor, *_: Any, output_shape: Any = None, **__: Any) -> Tensor:
+        width = module.num_heads * getattr(module, "head_size_v", module.head_size)
+        return query.new_zeros(output_shape or (len(query), width))
+
+    module.forward = zeros
+    try:
+        yield
+    finally:
+        del module.forward
 
 
 def kernel_names(model: nn.Module) -> set[str]:

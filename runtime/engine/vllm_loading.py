@@ -32,6 +32,7 @@ from runtime.protocol.engines import VLLM_VERSION
 logger = logging.getLogger(__name__)
 
 _PAGE_MULTIPLE = 16
+_LONGEST_REASON = 250
 Progress = Callable[[int, int], None]
 
 
@@ -93,7 +94,7 @@ class UnreadLayers:
         weights = compat.WeightFiles(
             holders=self.files, progress=lambda done_bytes: progress(done_bytes, self.total_bytes)
         )
-        with _refusals(self.checkpoint, self.layers):
+        with _refusals(self.checkpoint, self.sizes, self.layers):
             model = VllmModel(self.config, weights, layers=self.layers, num_layers=sizes.num_layers)
             if self.record is not None and not model.record_decodes(
                 self.record, limits=self.limits
@@ -170,7 +171,7 @@ def check_layers(
         first=layers.start,
         end=layers.stop,
     )
-    with _refusals(checkpoint, layers):
+    with _refusals(checkpoint, sizes, layers):
         config = compat.make_config(
             checkpoint,
             dtype=sizes.dtype_name,
@@ -194,7 +195,7 @@ def check_layers(
 
 
 @contextmanager
-def _refusals(checkpoint: Path, layers: range) -> Iterator[None]:
+def _refusals(checkpoint: Path, sizes: DecoderSizes, layers: range) -> Iterator[None]:
     """Raises CannotRun for what vLLM raises: it has no type of its own for models, dtypes and
     quantisations that it cannot run here."""
     try:
@@ -205,8 +206,7 @@ def _refusals(checkpoint: Path, layers: range) -> Iterator[None]:
         logger.exception("vLLM made no model of %s", checkpoint)
         raise CannotRun(
             f"vLLM {VLLM_VERSION} cannot run layers [{layers.start}, {layers.stop}) of "
-            f"{checkpoint}: {_first_line(error)}; for a family of HelixWeb's own, start the node's "
-            "agent with --engine helix"
+            f"{checkpoint}: {_reason(error)}; {_remedy(sizes)}"
         ) from error
 
 
@@ -219,12 +219,26 @@ def wanted_names(names: Collection[str], sizes: DecoderSizes, layers: range) -> 
     }
 
 
-def _first_line(error: BaseException) -> str:
-    """The line of the first cause that says something, or that failed."""
+def _remedy(sizes: DecoderSizes) -> str:
+    if sizes.quantization:
+        return (
+            f"choose a node that has a kernel for {sizes.quantization} weights, or a checkpoint "
+            "in another type"
+        )
+    return "for a family of HelixWeb's own, start the node's agent with --engine helix"
+
+
+def _reason(error: BaseException) -> str:
+    """The first sentences of the first cause that says something, or the line that failed."""
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, ValidationError):
         return str(error.errors()[0]["msg"])
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    failed = traceback.extract_tb(error.__traceback__)[-1].line
-    return f"{type(error).__name__}: {lines[0] if lines else failed}"
+    failed = traceback.extract_tb(error.__traceback__)[-1].line or "no message"
+    first, *others = (lines[0] if lines else failed).split(". ")
+    for sentence in others:
+        if len(first) + len(sentence) > _LONGEST_REASON or sentence.endswith(":"):
+            break
+        first += f". {sentence}"
+    return f"{type(error).__name__}: {first[: 2 * _LONGEST_REASON].rstrip('.')}"

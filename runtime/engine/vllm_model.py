@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from runtime.checkpoints.layer_names import layer_of
+from runtime.checkpoints.splitting import INSTANCES
 from runtime.engine import vllm_compat as compat
 from runtime.engine.backend import CannotRun
 from runtime.engine.host_memory import Parcel, Sent
@@ -66,6 +67,7 @@ class VllmModel:
         self._refuse_other_pages()
         self._kinds = self._kinds_of_layers()
         self._graphs: DecodeGraphs | None = None
+        self._adds_residual = self._residual_is_added()
 
     @property
     def page_bytes(self) -> int:
@@ -100,7 +102,7 @@ class VllmModel:
             entered = self._call(
                 none, token_ids_T, torch.zeros_like(token_ids_T), None, is_first=True
             )
-        return _rows(entered)
+        return self._rows(entered)
 
     def prepare(self, layers: range, works: list[Work], parcel: Parcel) -> RunLayers:
         """What runs `works` through `layers`, once what it adds to `parcel` is sent."""
@@ -173,7 +175,7 @@ class VllmModel:
             self._config, n_tokens=len(hidden_TD), metadata=metadata, slots=slots
         ):
             left = self._call(layers, None, positions_T, compat.stage_tensors(hidden_TD))
-        return _rows(left)
+        return self._rows(left)
 
     def logits(self, hidden_TD: Tensor) -> Tensor:
         """Rows [T, D] behind the last layer -> logits [T, V], by the last norm and the head."""
@@ -248,15 +250,55 @@ class VllmModel:
                 slots_by_name[name] = slots_T
         return metadata, slots_by_name
 
+    def _rows(self, tensors: Any) -> Tensor:
+        """The rows that go on, by what a model handed on."""
+        hidden_TD: Tensor = tensors["hidden_states"]
+        residual_TD: Tensor | None = tensors.tensors.get("residual")
+        if residual_TD is None or not self._adds_residual:
+            return hidden_TD
+        return hidden_TD + residual_TD
+
+    def _residual_is_added(self) -> bool:
+        """True if a row is the sum of what the model hands on, False if it is hidden alone.
+
+        Tried on the first layer held: families differ, and their code does not say it.
+        """
+        carried = compat.carried_between_stages(self._model, self._config)
+        if "residual" not in carried:
+            return False
+        row_1D = carried["hidden_states"]
+        generator = torch.Generator().manual_seed(0)
+        rows_TD = torch.randn(2, row_1D.shape[-1], generator=generator).to(row_1D)
+        positions_T = torch.arange(len(rows_TD), device=self.device)
+        first = self.layers.start
+        attention = next(each for each in self._attention if layer_of(each.name) == first)
+
+        def left(hidden_TD: Tensor, residual_TD: Tensor) -> tuple[Tensor, Tensor]:
+            """Behind the layer: hidden alone, and the sum."""
+            entering = compat.stage_tensors(hidden_TD, residual_TD)
+            with compat.forward_context(self._config, n_tokens=len(hidden_TD)):
+                told = self._call(range(first, first + 1), None, positions_T, entering)
+            return told["hidden_states"], told["hidden_states"] + told["residual"]
+
+        with torch.inference_mode(), compat.without_attention(attention):
+            hidden_TD, sum_TD = left(rows_TD, torch.zeros_like(rows_TD))
+            if _alike(sum_TD, left(rows_TD / 2, rows_TD / 2)[1]):
+                return True
+            if _alike(hidden_TD, left(rows_TD, rows_TD)[0]):
+                return False
+        raise CannotRun(
+            f"vLLM's {type(self._model).__name__} hands on rows and residuals that have no common "
+            f"meaning for HelixWeb; {INSTANCES}"
+        )
+
     def _splittable(self, model: nn.Module) -> Any:
         """The module that loops over the layers from `start_layer` to `end_layer`."""
         inner = next((each for each in model.modules() if hasattr(each, "start_layer")), None)
         carried = compat.carried_between_stages(model, self._config)
-        if inner is None or not carried or not carried <= _CARRIED:
+        if inner is None or not carried or not carried.keys() <= _CARRIED:
             raise CannotRun(
                 f"vLLM's {type(model).__name__} cannot be cut into stages that exchange rows "
-                f"(it hands on: {', '.join(sorted(carried)) or 'nothing'}); run the model as "
-                "instances on machines that hold all of it"
+                f"(it hands on: {', '.join(sorted(carried)) or 'nothing'}); {INSTANCES}"
             )
         return inner
 
@@ -273,8 +315,7 @@ class VllmModel:
             raise CannotRun(
                 f"the KV cache of {type(self._model).__name__} is not one page size for each "
                 f"layer (bytes per page: {sorted(sizes)}, attention in {len(held)} of "
-                f"{len(self.layers)} layers); run the model as instances on machines that hold "
-                "all of it"
+                f"{len(self.layers)} layers); {INSTANCES}"
             )
 
     def _kinds_of_layers(self) -> list[_Kind]:
@@ -332,8 +373,6 @@ def _rounded(count: int, multiple: int) -> int:
     return -(-count // multiple) * multiple
 
 
-def _rows(tensors: Any) -> Tensor:
-    """The rows that go on: hidden with its residual added."""
-    hidden_TD: Tensor = tensors["hidden_states"]
-    residual_TD = tensors.tensors.get("residual")
-    return hidden_TD if residual_TD is None else hidden_TD + residual_TD
+def _alike(one_TD: Tensor, other_TD: Tensor) -> bool:
+    """But for rounding."""
+    return float((one_TD - other_TD).norm()) <= 0.01 * float(one_TD.norm())

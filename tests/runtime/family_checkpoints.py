@@ -1,11 +1,12 @@
 """Tiny random checkpoints of each family, made by `transformers` itself, and its answers."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
+
+from tests.runtime.vllm_families import Family
 
 VOCABULARY = 300
 LAYERS = 6
@@ -38,14 +39,6 @@ _YARN = {
 }
 _SLIDING = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 3}
 _GEMMA = {"head_dim": 8, "sliding_window": 7, "query_pre_attn_scalar": 16}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """A model type and what its config has beside the common sizes."""
-
-    model_type: str
-    changes: dict[str, Any]
 
 
 COMPACT = {
@@ -93,7 +86,14 @@ BRIDGED = {
 FAMILIES = COMPACT | BRIDGED
 
 
-def save(family: Family, directory: Path, *, seed: int, dtype: torch.dtype = torch.float32) -> None:
+def save(
+    family: Family,
+    directory: Path,
+    *,
+    seed: int,
+    dtype: torch.dtype = torch.float32,
+    max_shard_size: str = "60KB",
+) -> None:
     """Random weights, norms and biases too, spread wide enough that answers do not collapse."""
     config = AutoConfig.for_model(family.model_type, **(_SIZES | family.changes))
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -105,12 +105,17 @@ def save(family: Family, directory: Path, *, seed: int, dtype: torch.dtype = tor
                 parameter += noise * 0.1
             else:
                 parameter.copy_(noise * 0.12)
-    model.to(dtype).save_pretrained(directory, max_shard_size="60KB")
+    model.to(dtype).save_pretrained(directory, max_shard_size=max_shard_size)
 
 
 def load(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
     """The whole model under `transformers`."""
-    return AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval()
+    config = AutoConfig.from_pretrained(directory)
+    # SDPA knows no caps, and leaves them out
+    has_caps = getattr(config, "attn_logit_softcapping", None) is not None
+    return AutoModelForCausalLM.from_pretrained(
+        directory, dtype=dtype, attn_implementation="eager" if has_caps else "sdpa"
+    ).eval()
 
 
 def generate(model: Any, prompt: list[int], *, max_tokens: int) -> list[int]:

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-GROUP = 32
+GROUP, BLOCK = 32, 64
+_MOST_FP8 = 448.0
 _LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 _AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
@@ -20,11 +21,12 @@ Tensors = dict[str, Tensor]
 Quantize = Callable[[Tensor], tuple[Tensors, Tensor]]
 
 
-def _packed(codes_RC: Tensor) -> Tensor:
-    """Codes of 4 bits [R, C] -> int32 [R, C / 8], the first code in the lowest bits."""
+def _packed(codes_RC: Tensor, bits: int = 4) -> Tensor:
+    """Codes [R, C] -> int32 [R, C * bits / 32], the first code in the lowest bits."""
     rows, columns = codes_RC.shape
-    parts = codes_RC.to(torch.int64).reshape(rows, columns // 8, 8)
-    words = sum(parts[:, :, place] << (4 * place) for place in range(8))
+    held = 32 // bits
+    parts = codes_RC.to(torch.int64).reshape(rows, columns // held, held)
+    words = sum(parts[:, :, place] << (bits * place) for place in range(held))
     return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
 
 
@@ -85,6 +87,32 @@ def _w8a8(weight_OI: Tensor) -> tuple[Tensors, Tensor]:
     return {"weight": codes.to(torch.int8), "weight_scale": scales}, codes * scales
 
 
+def _w8a16(weight_OI: Tensor) -> tuple[Tensors, Tensor]:
+    tensors, value = _w8a8(weight_OI)
+    return {
+        "weight_packed": _packed(tensors["weight"].int() + 128, bits=8),
+        "weight_scale": tensors["weight_scale"].to(torch.bfloat16),
+        "weight_shape": torch.tensor(weight_OI.shape),
+    }, value
+
+
+def _fp8(weight_OI: Tensor) -> tuple[Tensors, Tensor]:
+    scales = (weight_OI.abs().amax(1, keepdim=True) / _MOST_FP8).clamp(min=1e-8)
+    codes = (weight_OI / scales).to(torch.float8_e4m3fn)
+    return {"weight": codes, "weight_scale": scales}, codes.float() * scales
+
+
+def _fp8_blocks(weight_OI: Tensor) -> tuple[Tensors, Tensor]:
+    outputs, inputs = weight_OI.shape
+    blocks = weight_OI.reshape(outputs // BLOCK, BLOCK, inputs // BLOCK, BLOCK)
+    scales = (blocks.abs().amax((1, 3), keepdim=True) / _MOST_FP8).clamp(min=1e-8)
+    codes = (blocks / scales).to(torch.float8_e4m3fn)
+    return {
+        "weight": codes.reshape(weight_OI.shape),
+        "weight_scale_inv": scales[:, 0, :, 0].contiguous(),
+    }, (codes.float() * scales).reshape(weight_OI.shape)
+
+
 def _numbers(bits: int, strategy: str, **changes: Any) -> dict[str, Any]:
     return {"num_bits": bits, "type": "int", "symmetric": True, "strategy": strategy} | changes
 
@@ -127,6 +155,25 @@ KINDS: dict[str, tuple[Quantize, dict[str, Any]]] = {
             "int-quantized", _numbers(8, "channel"), _numbers(8, "token", dynamic=True)
         ),
     ),
+    "fp8": (
+        _fp8,
+        _compressed(
+            "float-quantized",
+            _numbers(8, "channel", type="float"),
+            _numbers(8, "token", type="float", dynamic=True),
+        ),
+    ),
+}  # fmt: skip
+# vLLM has kernels of these on some GPUs only, and on CPUs with AMX
+ELSEWHERE: dict[str, tuple[Quantize, dict[str, Any]]] = {
+    "w8a16": (_w8a16, _compressed("pack-quantized", _numbers(8, "channel"), None)),
+    "fp8 blocks": (
+        _fp8_blocks,
+        {
+            "quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3",
+            "weight_block_size": [BLOCK, BLOCK],
+        },
+    ),
 }  # fmt: skip
 
 
@@ -135,7 +182,7 @@ def quantize(source: Path, folder: Path, kind: str) -> Path:
 
     Returns a folder beside it with the same weights rounded, but not packed.
     """
-    make, told = KINDS[kind]
+    make, told = (KINDS | ELSEWHERE)[kind]
     rounded = folder.parent / f"{folder.name}-rounded"
     config = json.loads((source / "config.json").read_text())
     stored: Tensors = {}
@@ -156,3 +203,22 @@ def quantize(source: Path, folder: Path, kind: str) -> Path:
         save_file(tensors, place / "model.safetensors", metadata={"format": "pt"})
         (place / "config.json").write_text(json.dumps(config | changes))
     return rounded
+
+
+def pack_experts(folder: Path) -> None:
+    """Store the experts of a gpt-oss checkpoint as MXFP4 has them: codes and scales alone."""
+    config = json.loads((folder / "config.json").read_text())
+    for file in folder.glob("*.safetensors"):
+        packed: Tensors = {}
+        for name, tensor in load_file(file).items():
+            if not name.endswith(("gate_up_proj", "down_proj")):
+                packed[name] = tensor
+                continue
+            experts, inputs, outputs = tensor.shape
+            shape = (experts, outputs, inputs // 32)
+            packed[f"{name}_blocks"] = torch.zeros(*shape, 16, dtype=torch.uint8)
+            packed[f"{name}_scales"] = torch.full(shape, 127, dtype=torch.uint8)
+        save_file(packed, file, metadata={"format": "pt"})
+    (folder / "model.safetensors.index.json").unlink(missing_ok=True)
+    told = {"quant_method": "mxfp4", "modules_to_not_convert": ["self_attn", "router", "lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": told}))
