@@ -1,0 +1,226 @@
+"""One measurement of `run_all.py`, in a process of its own and the Python that it needs.
+
+Reads an order as JSON from stdin, writes what was found as JSON to the file that is its argument.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+
+import numpy as np
+import torch
+
+Prompts = list[list[int]]
+
+
+def stage(order: dict[str, Any]) -> dict[str, Any]:
+    """A stage with all layers, opened as its process does."""
+    from runtime.protocol.control import StageAssignment
+    from runtime.protocol.engines import ComputeDtype, Engine, EngineSettings
+    from runtime.protocol.stage_pipe import StageLaunch
+
+    is_gpu = torch.cuda.is_available()
+    is_vllm = order["engine"] == "vllm"
+    assignment = StageAssignment(
+        deployment_id=1,
+        generation=1,
+        model_name="m",
+        first=0,
+        end=order["layers"],
+        checkpoint=order["checkpoint"],
+        num_layers=order["layers"],
+        peers=(),
+        max_context_tokens=order["context_tokens"],
+        max_batch_tokens=order["batch_tokens"],
+        page_tokens=16,
+        tensor_parallel=order["ranks"],
+    )
+    launch = StageLaunch(
+        assignment=assignment,
+        name="n",
+        bind="tcp://127.0.0.1:0",
+        secret_key_file="",
+        public_key="k" * 40,
+        memory_budget_bytes=order["budget_bytes"] * order["ranks"],
+        engine=EngineSettings(
+            engine=Engine(order["engine"]),
+            compute_dtype=ComputeDtype(order["dtype"]),
+            has_gpu=is_gpu,
+            decode_graphs=order["graphs"],
+        ),
+    )
+    if is_vllm:
+        from runtime.engine.vllm_loading import open_vllm
+
+        opened = open_vllm(launch, progress=lambda _done, _total: None)
+    else:
+        from runtime.engine.loading import open_model
+
+        opened = open_model(
+            launch, progress=lambda _done, _total: None, on_lost=lambda message: sys.exit(message)
+        )
+    backend: Any = opened.backend
+    host = backend._runner.host
+    found: dict[str, Any] = {
+        "engine": backend.engine,
+        "gpu": torch.cuda.get_device_name() if is_gpu else "none",
+        "capability": list(torch.cuda.get_device_capability()) if is_gpu else None,
+        "pages": backend.books.total,
+        "is_pinned": host.empty(1, dtype=torch.uint8).is_pinned(),
+        "ids": [_Generation(backend, [prompt]).run(order["tokens"]) for prompt in order["prompts"]],
+    }
+    if is_gpu:
+        found["copies"] = _copies_of_a_decode(backend, order["prompts"])
+    speeds = {}
+    for count, prompt_tokens, tokens in order["speeds"]:
+        prompts = [_numbers(prompt_tokens, start=number) for number in range(count)]
+        for _ in range(2):  # the first compiles and records
+            began_s = time.perf_counter()
+            _Generation(backend, prompts).run(tokens)
+            speeds[str(count)] = count * tokens / (time.perf_counter() - began_s)
+    found["tokens_per_s"] = speeds
+    opened.close()
+    return found
+
+
+class _Generation:
+    """Greedy answers to prompts that run side by side."""
+
+    def __init__(self, backend: Any, prompts: Prompts) -> None:
+        from runtime.engine.sequence import RequestKey, Sequence
+        from runtime.protocol.routes import Hop, Route, Sampling
+
+        greedy = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1 << 20)
+        hop = Hop(node="n", first=0, end=backend.shape.num_layers)
+        route = Route(hops=(hop,), sampling=greedy, prompt_tokens=1)
+        self._backend = backend
+        self._prompts = prompts
+        self._sequences = [
+            Sequence(
+                key=RequestKey(request=number, epoch=1),
+                generation=1,
+                route=route,
+                hop=0,
+                arrival=number,
+            )
+            for number in range(len(prompts))
+        ]
+        self._done = [0] * len(prompts)
+
+    def step(self, ids: Prompts) -> Prompts:
+        """Run these tokens of each request; the next one of each."""
+        from runtime.engine.sequence import Chunk, Work
+
+        works = []
+        for number, own in enumerate(ids):
+            chunk = Chunk(
+                position=self._done[number],
+                n_tokens=len(own),
+                payload=memoryview(np.asarray(own, dtype="<i4").tobytes()),
+                is_sampled=True,
+                arrival=0,
+            )
+            self._done[number] += len(own)
+            sequence = self._sequences[number]
+            self._backend.books.reserve(sequence.table, tokens=chunk.end)
+            works.append(Work(sequence=sequence, chunk=chunk))
+        result = self._backend.run(works)
+        if result.failed:
+            raise RuntimeError(f"requests failed: {result.failed}")
+        return [[result.drawn[number].token_id] for number in range(len(ids))]
+
+    def run(self, tokens: int) -> Prompts | list[int]:
+        """As many tokens of each; a list of numbers for one prompt."""
+        last = self.step(self._prompts)
+        answers = [list(each) for each in last]
+        for _ in range(tokens - 1):
+            last = self.step(last)
+            for answer, each in zip(answers, last, strict=True):
+                answer += each
+        self.release()
+        return answers[0] if len(answers) == 1 else answers
+
+    def release(self) -> None:
+        for sequence in self._sequences:
+            self._backend.books.release(sequence.table)
+
+
+def _copies_of_a_decode(backend: Any, prompts: Prompts) -> int:
+    """Between host and device, as the profiler sees them."""
+    generation = _Generation(backend, prompts)
+    last = generation.step(generation.step(prompts))
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profiler:
+        generation.step(last)
+        torch.cuda.synchronize()
+    generation.release()
+    names = [event.name for event in profiler.events()]
+    return sum("HtoD" in name or "DtoH" in name for name in names if name.startswith("Memcpy"))
+
+
+def whole_vllm(order: dict[str, Any]) -> dict[str, Any]:
+    """vLLM alone: eager, so that kernels are those of a stage; for speed as it starts by itself."""
+    from vllm import LLM, SamplingParams
+
+    model = LLM(
+        order["checkpoint"],
+        dtype=order["dtype"],
+        skip_tokenizer_init=True,
+        enforce_eager=not order["speeds"],
+        max_model_len=order["context_tokens"],
+        enable_prefix_caching=False,
+        kv_cache_memory_bytes=order["budget_bytes"] // 4,
+    )
+
+    def answers(prompts: Prompts, tokens: int) -> Prompts:
+        sampling = SamplingParams(
+            temperature=0, max_tokens=tokens, ignore_eos=True, detokenize=False
+        )
+        asked = [{"prompt_token_ids": prompt} for prompt in prompts]
+        return [
+            list(each.outputs[0].token_ids)
+            for each in model.generate(asked, sampling, use_tqdm=False)
+        ]
+
+    speeds = {}
+    for count, prompt_tokens, tokens in order["speeds"]:
+        prompts = [_numbers(prompt_tokens, start=number) for number in range(count)]
+        for _ in range(2):
+            began_s = time.perf_counter()
+            answers(prompts, tokens)
+            speeds[str(count)] = count * tokens / (time.perf_counter() - began_s)
+    ids = [answers([prompt], order["tokens"])[0] for prompt in order["prompts"]]
+    return {"ids": ids, "tokens_per_s": speeds}
+
+
+def transformers(order: dict[str, Any]) -> dict[str, Any]:
+    """The whole model on the CPU, in float32."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(order["checkpoint"], dtype=torch.float32)
+    found = []
+    for prompt in order["prompts"]:
+        ids = torch.tensor([prompt])
+        for _ in range(order["tokens"]):
+            with torch.inference_mode():
+                following = model(ids).logits[0, -1].argmax()
+            ids = torch.cat([ids, following[None, None]], dim=1)
+        found.append(ids[0, len(prompt) :].tolist())
+    return {"ids": found}
+
+
+def _numbers(count: int, *, start: int) -> list[int]:
+    return [5 + (start * 31 + 7 * place) % 200 for place in range(count)]
+
+
+if __name__ == "__main__":
+    given = json.load(sys.stdin)
+    kinds = {"whole vllm": whole_vllm, "transformers": transformers}
+    result = kinds.get(given["engine"], stage)(given)
+    Path(sys.argv[1]).write_text(json.dumps(result), encoding="utf-8")
