@@ -77,7 +77,7 @@ def _make_template(url: str) -> None:
         connection.execute(f"DROP DATABASE IF EXISTS {TEMPLATE}")
         connection.execute(f"CREATE DATABASE {TEMPLATE}")
     template = urlsplit(url)._replace(path=f"/{TEMPLATE}").geturl()
-    command = [sys.executable, "manage.py", "migrate", "--no-input", "-v0"]
+    command = [sys.executable, "manage.py", "migrate", "--no-input", "--skip-checks", "-v0"]
     with tempfile.TemporaryDirectory() as data:
         env = {**os.environ, "DATABASE_URL": template, "HELIX_DATA_DIR": data}
         subprocess.run(command, cwd=ROOT, env=env, check=True)

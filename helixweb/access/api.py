@@ -7,7 +7,6 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.db import transaction
 from django.db.models import QuerySet
-from django.urls import reverse
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import exceptions, mixins, status
@@ -97,7 +96,7 @@ class UserViewSet(VersionedViewSet[Any]):
 
 
 def _link(token: str) -> str:
-    return f"{settings.HELIX_URL}{reverse('login-link', args=[token])}"
+    return f"{settings.HELIX_URL}{people.login_path(token)}"
 
 
 class GroupViewSet(mixins.CreateModelMixin, DeleteViewSet[Group]):

@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models.signals import post_save
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from helixweb.access import audit, roles_of_holders, sessions
@@ -37,6 +38,11 @@ def login_token(user: Any) -> str:
     with transaction.atomic():
         audit.note("user", user.get_username(), "noted", row_id=user.pk, text="login link made")
         return login_links.create(user)
+
+
+def login_path(token: str) -> str:
+    """Where that link is. It is found without the other pages, which commands do not load."""
+    return reverse("login-link", args=[token], urlconf="helixweb.common.urls")
 
 
 def administrator(username: str) -> Any:

@@ -9,7 +9,6 @@ from django.core.paginator import Paginator
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
@@ -32,7 +31,7 @@ def users(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         role = form.cleaned_data["role"]
         token = people.invite(form.cleaned_data["username"], role=Role(role) if role else None)
-        link = f"{settings.HELIX_URL}{reverse('login-link', args=[token])}"
+        link = f"{settings.HELIX_URL}{people.login_path(token)}"
         form = InviteForm()
     keys = Count("apikey", filter=Q(apikey__revoked_at__isnull=True), distinct=True)
     rows = get_user_model().objects.annotate(num_keys=keys).order_by("username")

@@ -4,11 +4,9 @@ from django.contrib.auth import views as auth_views
 from django.urls import path
 
 from helixweb.common import views
-from helixweb.common.metrics_view import MetricsView
 
 urlpatterns = [
     path("healthz", views.healthz, name="healthz"),
-    path("metrics", MetricsView.as_view(), name="metrics"),
     path("texts.js", views.texts, name="texts"),
     path("login/link/<str:token>/", views.login_link, name="login-link"),
     path("logout/", auth_views.LogoutView.as_view(), name="logout"),

@@ -111,7 +111,7 @@ class Scenario:
     def start_web(self) -> None:
         """Migrate, then web and worker; the site answers afterwards."""
         with self.timings.step("Starting web and worker"):
-            self._python("migrate", "manage.py", "migrate", "--no-input")
+            self._python("migrate", "manage.py", "migrate", "--no-input", "--skip-checks")
             self.web = self.processes.start("web", web_command(self.places.web_port))
             self.worker = self.start_worker()
             self._wait("the site answers", lambda: answers(f"{self.places.web_url}/readyz"))

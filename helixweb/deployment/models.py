@@ -8,7 +8,7 @@ from django.db.models import Q, Value
 
 from helixweb.access.scope import InCluster
 from planner.routers.load_aware import DEFAULT_THETA
-from runtime.protocol.engines import Engine
+from runtime.protocol.engine_names import Engine
 from runtime.protocol.log_levels import LogLevel, LogSource
 from runtime.protocol.phases import Phase
 

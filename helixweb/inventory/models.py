@@ -25,7 +25,7 @@ from helixweb.inventory.validators import (
     validate_vllm_flags,
 )
 from planner.domain.cluster import COORDINATOR
-from runtime.protocol.engines import Engine
+from runtime.protocol.engine_names import Engine
 
 NAME_LENGTH = 64
 MAX_MACHINES = 1000  # of one join token

@@ -4,7 +4,6 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.db import transaction
-from django.urls import reverse
 
 from helixweb.access import people
 from helixweb.common.actor import commanding
@@ -26,7 +25,7 @@ def login_link(username: str) -> str:
         return ""
     with commanding(COMMAND):
         user = people.administrator(username) if username else _somebody()
-        return reverse("login-link", args=[people.login_token(user)])
+        return people.login_path(people.login_token(user))
 
 
 def is_joined(credential: str) -> bool:

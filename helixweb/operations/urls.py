@@ -2,9 +2,11 @@
 
 from django.urls import path
 
+from helixweb.common.metrics_view import MetricsView
 from helixweb.operations import views
 
 urlpatterns = [
+    path("metrics", MetricsView.as_view(), name="metrics"),
     path("readyz", views.readyz, name="readyz"),
     path("join.sh", views.join_script, name="join-script"),
     path("join/helixweb.tar.gz", views.join_source, name="join-source"),

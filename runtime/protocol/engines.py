@@ -4,19 +4,12 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from runtime.protocol.engine_names import Engine as Engine
 from runtime.protocol.message import Message
 
 # internal names of vLLM move every few releases: a stage runs with this one only
 VLLM_VERSION = "0.32.0"
 _MOST_KINDS = 100
-
-
-class Engine(StrEnum):
-    """`AUTO`: by the model and the device; see `runtime.checkpoints.engine_fit`."""
-
-    AUTO = "auto"
-    VLLM = "vllm"
-    HELIX = "helix"
 
 
 class ComputeDtype(StrEnum):

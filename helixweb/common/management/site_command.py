@@ -10,7 +10,13 @@ from helixweb.common.migrated import has_pending_migrations
 
 
 class SiteCommand(BaseCommand):
-    """A command that reads and writes rows: says so plainly when there are no tables for them."""
+    """A command that reads and writes rows: says so plainly when there are no tables for them.
+
+    Django's checks import every page and the REST API, which commands do not need. `migrate` and
+    `helixweb doctor` run them.
+    """
+
+    requires_system_checks = []
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:

@@ -4,7 +4,6 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.urls import reverse
 
 from helixweb.access import people
 from helixweb.common.actor import commanding
@@ -20,4 +19,4 @@ class Command(SiteCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         with commanding("manage.py loginlink"):
             token = people.login_token(people.administrator(options["username"]))
-        self.stdout.write(f"{settings.HELIX_URL}{reverse('login-link', args=[token])}")
+        self.stdout.write(f"{settings.HELIX_URL}{people.login_path(token)}")
