@@ -287,7 +287,9 @@ def _record_losses(deployment: Deployment, lost: AbstractSet[str], now: datetime
         return
     newest = PhaseChange.objects.filter(assignment=OuterRef("pk")).order_by("-at", "-pk")
     rows = deployment.assignments.filter(node_name__in=names, node__isnull=False)
-    for row in rows.only("node_name", "phase").annotate(shown=newest.values("phase")[:1]):
+    for row in rows.only("node_name", "phase", "deployment_id").annotate(
+        shown=newest.values("phase")[:1]
+    ):
         if (row.shown == LOST) != (row.node_name in lost):
             phase = LOST if row.node_name in lost else row.phase
             PhaseChange.objects.create(assignment=row, phase=phase, at=now)

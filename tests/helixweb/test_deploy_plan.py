@@ -4,7 +4,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from process_doubles import STATS, FakeCluster, make_plan
 from rest_framework.test import APIClient
@@ -297,6 +299,22 @@ def test_a_lost_node_makes_a_ready_deployment_degraded_until_it_is_heard_again(
     agent.beat(Phase.READY, generation=deployment.generation)
     deployment.refresh_from_db()
     assert (deployment.status, deployment.message) == (Status.READY, "")
+
+
+def test_looking_after_lost_nodes_costs_as_many_queries_for_all_of_them_as_for_one(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    deployment = deploy(joined, api)
+    bring_up(joined, deployment)
+    queries = []
+    for name in joined.used_agents:
+        joined.silence(name)
+        settle(deployment.pk, now=timezone.now())  # notes the loss
+        with CaptureQueriesContext(connection) as captured:
+            settle(deployment.pk, now=timezone.now())
+        queries.append(len(captured))
+    assert len(queries) > 1
+    assert len(set(queries)) == 1
 
 
 def test_a_node_that_was_removed_and_is_only_declared_again_keeps_nobody_from_coming_back(
