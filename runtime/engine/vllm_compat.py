@@ -1,5 +1,5 @@
-"""Every name of vLLM that a stage uses, but for the norms of `vllm_norms`: what a new version may
-move is moved here.
+"""Every name of vLLM that a stage uses, but for those of `vllm_norms` and `vllm_loops`: what a new
+version may move is moved here.
 
 Only `vllm_*.py` import this module, and only in a process of vLLM's own environment. Tried with
 `VLLM_VERSION`; `tests/runtime/test_vllm_contract.py` names what another version lacks.
@@ -29,6 +29,7 @@ import numpy as np
 import torch
 import vllm.distributed.parallel_state as parallel_state
 import vllm.distributed.utils as distributed_utils
+import vllm.model_executor.models.transformers.base as transformers_models
 from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor, nn
@@ -75,7 +76,8 @@ class PipelinePlace:
 
     def __init__(self, group: Any) -> None:
         self._group = group
-        self.rank_in_group, self.world_size = 0, 1
+        # of two: models made of transformers' modules leave out layers only where there are more
+        self.rank_in_group, self.world_size = 0, 2
         self.layers: range | None = None
         self.is_first_rank = self.is_last_rank = True
 
@@ -218,6 +220,7 @@ def join_ranks(
         return place.layers.start, place.layers.stop
 
     distributed_utils.get_pp_indices = get_pp_indices
+    transformers_models.get_pp_indices = get_pp_indices  # imported by name
 
 
 def leave_ranks() -> None:

@@ -24,6 +24,7 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.sequence import Work
 from runtime.engine.step_runner import RunLayers
 from runtime.engine.vllm_graphs import Build, DecodeGraphs, Record, graph_sizes
+from runtime.engine.vllm_loops import Loop, layer_loop
 
 GRAPHS = "decode graphs"
 _CARRIED = {"hidden_states", "residual"}
@@ -62,7 +63,7 @@ class VllmModel:
         self._place = compat.pipeline_place(config)
         self._place.enter(layers, is_first=layers.start == 0, is_last=layers.stop == num_layers)
         self._model: Any = compat.load_model(config, weights)
-        self._inner = self._splittable(self._model)
+        self._loop = self._splittable(self._model)
         self._attention = compat.attention_layers(config)
         self._refuse_other_pages()
         self._kinds = self._kinds_of_layers()
@@ -214,7 +215,7 @@ class VllmModel:
     ) -> Any:
         """The model's own forward over `layers` alone, perhaps none."""
         self._place.enter(layers, is_first=is_first, is_last=is_last)
-        self._inner.start_layer, self._inner.end_layer = layers.start, layers.stop
+        self._loop.enter(layers, is_last=is_last)
         return self._model(token_ids_T, positions_T, tensors)
 
     def _metadata(
@@ -291,16 +292,16 @@ class VllmModel:
             f"meaning for HelixWeb; {INSTANCES}"
         )
 
-    def _splittable(self, model: nn.Module) -> Any:
-        """The module that loops over the layers from `start_layer` to `end_layer`."""
-        inner = next((each for each in model.modules() if hasattr(each, "start_layer")), None)
+    def _splittable(self, model: nn.Module) -> Loop:
+        """What loops over the layers of the model."""
+        loop = layer_loop(model)
         carried = compat.carried_between_stages(model, self._config)
-        if inner is None or not carried or not carried.keys() <= _CARRIED:
+        if loop is None or not carried or not carried.keys() <= _CARRIED:
             raise CannotRun(
                 f"vLLM's {type(model).__name__} cannot be cut into stages that exchange rows "
                 f"(it hands on: {', '.join(sorted(carried)) or 'nothing'}); {INSTANCES}"
             )
-        return inner
+        return loop
 
     def _refuse_other_pages(self) -> None:
         shared = {layer.backend_name for layer in self._attention} - compat.LAYERWISE

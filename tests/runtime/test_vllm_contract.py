@@ -112,3 +112,11 @@ def test_what_a_node_announces_can_be_asked() -> None:
     device = this_device()
     assert device.platform in ("cpu", "cuda", "rocm")
     assert "float32" in device.dtypes
+
+
+def test_models_of_transformers_modules_leave_out_layers() -> None:
+    import vllm.model_executor.models.transformers.base as base
+
+    assert callable(base.get_pp_indices)
+    assert "world_size" in inspect.getsource(base.Base.pipeline_parallel)
+    assert {"positions", "intermediate_tensors"} <= parameters(base.Base.forward)

@@ -177,6 +177,12 @@ VLLM_FAMILIES = {
             "no_rope_layers": [1, 1, 1, 0, 1, 1],
         },
     ),
+    "Nemotron": Family(model_type="nemotron", changes=_SIZES),
+    "OLMo 2": Family(model_type="olmo2", changes=_WIDE),
+    "Phi": Family(model_type="phi", changes=_WIDE | {"partial_rotary_factor": 0.5}),
+    "GLM": Family(model_type="glm", changes=_SIZES | {"partial_rotary_factor": 0.5}),
+    "SmolLM3": Family(model_type="smollm3", changes=_WIDE),
+    "StarCoder 2": Family(model_type="starcoder2", changes=_WIDE),
     "StableLM": Family(
         model_type="stablelm",
         changes=_WIDE | {"use_qkv_bias": True, "partial_rotary_factor": 0.25},
