@@ -29,7 +29,7 @@ class ModuleLoop:
         at = next(at for at, (_, each) in enumerate(children) if isinstance(each, nn.ModuleList))
         self._decoder = decoder
         self._slots: Any = children[at][1]
-        self._layers = list(self._slots)
+        self._layers = list(self._slots.children())
         self._behind = {
             name: module
             for name, module in children[at + 1 :]
