@@ -11,15 +11,22 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from vllm.ir import ops
 
-from runtime.engine import vllm_compat, vllm_model
+from runtime.engine import vllm_compat, vllm_model, vllm_norms
 from runtime.engine.step_runner import StepRunner
 
 
 @contextmanager
 def residuals_carried() -> Iterator[None]:
-    """While runners that `with_wide_rows` returned take and give rows [T, 2 D]."""
+    """While runners that `with_wide_rows` returned take and give rows [T, 2 D].
+
+    Norms are the plain ones, which whole vLLM has on CPUs: `vllm_norms` rounds in other places.
+    """
     with (
+        patch.object(vllm_norms, "PROVIDER", "native"),  # for the first stage of a process
+        ops.rms_norm.set_priority(["native"]),
+        ops.fused_add_rms_norm.set_priority(["native"]),
         patch.object(vllm_compat, "stage_tensors", _tensors),
         patch.object(vllm_model.VllmModel, "_rows", lambda _, carried: _rows(carried)),
     ):
