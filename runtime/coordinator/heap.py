@@ -21,14 +21,3 @@ def bound_free_memory() -> None:
         libc.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
         libc.mallopt(_TRIM_THRESHOLD, _LARGE_BYTES)
         libc.mallopt(_ARENA_MAX, _ARENAS)
-
-
-def give_back_free_memory() -> None:
-    """What lies free between what is used, too; some milliseconds without memory for others.
-
-    Clients that come and go leave holes: after nine thousand of them, half of whom hung up, a third
-    of the heap's 27 MB was free, while what was used had not grown.
-    """
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):  # not on macOS, nor with musl
-        libc.malloc_trim(0)

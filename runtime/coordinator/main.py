@@ -24,7 +24,7 @@ from runtime.coordinator.app import create_app
 from runtime.coordinator.control_loop import Removed, follow_plan, report_forever
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.emulated_sending import EmulatedSending
-from runtime.coordinator.heap import bound_free_memory, give_back_free_memory
+from runtime.coordinator.heap import bound_free_memory
 from runtime.coordinator.instance_house import Surroundings
 from runtime.coordinator.instance_service import Doorway, InstanceService
 from runtime.coordinator.link_rounds import measure_links
@@ -46,6 +46,7 @@ from runtime.coordinator.shared_port import (
 from runtime.coordinator.stage_link import Sender
 from runtime.coordinator.telemetry import NoTelemetry, telemetry
 from runtime.coordinator.tracing import Tracer
+from runtime.free_memory import give_back_free_memory
 from runtime.front.relay import relay_client
 from runtime.http_process import (
     CannotListen,

@@ -30,8 +30,8 @@ from runtime.checkpoints.metadata import (
     source_of,
 )
 from runtime.coordinator.control_tokens import ControlTokens
-from runtime.coordinator.heap import give_back_free_memory
 from runtime.coordinator.tool_calls import ToolDialect, dialect_of, opening_of
+from runtime.free_memory import give_back_free_memory
 from runtime.protocol.complaints import complaint
 from runtime.protocol.openai_parameters import USUAL_DEFAULTS, ChatMessage, SamplingDefaults
 from runtime.protocol.openai_tools import Tool

@@ -58,7 +58,7 @@ class Holdings(Protocol):
     def load(self, runs: Items[range], progress: Progress) -> Callable[[], None]:
         """Read the layers of `runs`, by a thread of its own; gives what puts them into place.
 
-        Raises NoRoom, CannotRun, and what `progress` raises.
+        Both raise NoRoom and CannotRun, the former what `progress` raises too.
         """
 
     def keep(self, ranges: Items[range]) -> None:

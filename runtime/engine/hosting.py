@@ -138,9 +138,8 @@ class Hosting:
     def _end_loading(self, loading: "_Loading") -> bool:
         """Serve what was loaded, or give its room back."""
         self._loading = None
-        generation, is_served = loading.generation, loading.put_into_place is not None
-        if loading.put_into_place is not None:
-            loading.put_into_place()
+        generation, is_served = loading.generation, loading.put_into_place()
+        if is_served:
             self._hosted[generation.number] = generation
             self.ranges[generation.number] = generation.layers
         self._settle()
@@ -189,8 +188,8 @@ class _Loading:
         tell: Callable[[StageEvent], None],
     ) -> None:
         self.generation = generation
-        self.put_into_place: Callable[[], None] | None = None  # once it is over, if it went well
-        self.refusal: CannotAddEvent | None = None  # if it did not
+        self.refusal: CannotAddEvent | None = None
+        self._put: Callable[[], None] | None = None  # once they are read
         self._missing = missing
         self._holdings = holdings
         self._tell = tell
@@ -206,22 +205,35 @@ class _Loading:
         """End it soon; nothing comes of it, if it has not ended yet."""
         self._given_up.set()
 
+    def put_into_place(self) -> bool:
+        """Once it is over; whether the layers are held then. If not, `refusal` may say why."""
+        return self._put is not None and self._try(self._put)
+
     def _load(self) -> None:
         if sys.platform == "linux":  # elsewhere threads have no priority of their own
             thread = threading.get_native_id()
             nice = os.getpriority(os.PRIO_PROCESS, thread) + _NICER_BY
             os.setpriority(os.PRIO_PROCESS, thread, nice)
+        self._try(self._read)
+
+    def _read(self) -> None:
+        self._put = self._holdings.load(self._missing, self._progress)
+
+    def _try(self, act: Callable[[], None]) -> bool:
         try:
-            self.put_into_place = self._holdings.load(self._missing, self._progress)
+            act()
         except _GivenUp:
             logger.info("generation %d is given up", self.generation.number)
         except NoRoom as error:
             self._refuse(str(error), restart_helps=True)
         except (CannotRun, OSError) as error:
             self._refuse(str(error), restart_helps=False)
-        except Exception as error:
+        except Exception as error:  # the generations that are served go on, whatever it was
             logger.exception("loading layers failed")
             self._refuse(f"{type(error).__name__}: {error}", restart_helps=False)
+        else:
+            return True
+        return False
 
     def _progress(self, done_bytes: int, total_bytes: int) -> None:
         if self._given_up.is_set():

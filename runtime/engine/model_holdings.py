@@ -1,7 +1,7 @@
 """The layers and pages of a model that one process runs, changed while it serves."""
 
 import itertools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as Items
 from functools import partial
 
@@ -9,20 +9,19 @@ import torch
 
 from runtime.engine.backend import CannotRun
 from runtime.engine.generation import NoRoom, Progress, runs_of
+from runtime.engine.holdings import RunnerHoldings
 from runtime.engine.limits import EngineLimits
-from runtime.engine.memory import BudgetTooSmall, kv_pages, pages_in_free_memory
 from runtime.engine.model_runner import ModelRunner
-from runtime.engine.pages import PageTable
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.compact_decoder import CompactDecoder
-from runtime.models.free_memory import MemoryTooSmall, free_bytes
+from runtime.models.free_memory import MemoryTooSmall
 from runtime.models.joined_decoder import join
 
 # Layers of the stage's checkpoint, read for its device.
 Read = Callable[[range, Progress], CompactDecoder]
 
 
-class ModelHoldings:
+class ModelHoldings(RunnerHoldings):
     """Implements `Holdings` for `runner`, which so far runs `decoder`."""
 
     def __init__(
@@ -34,41 +33,20 @@ class ModelHoldings:
         limits: EngineLimits,
         memory_budget_bytes: int,
     ) -> None:
-        self._runner = runner
+        super().__init__(
+            runner, decoder.config, limits=limits, memory_budget_bytes=memory_budget_bytes
+        )
+        self._own = runner
         self._parts: tuple[CompactDecoder, ...] = (decoder,)
         self._read = read
-        self._limits = limits
-        self._memory_budget_bytes = memory_budget_bytes
 
     @property
     def held(self) -> Collection[int]:
         return set(itertools.chain.from_iterable(part.held for part in self._parts))
 
-    def pages_beside(self, ranges: Items[range]) -> int:
-        """See `Holdings`. As a stage that is started for these layers would find it, but with
-        steps of the size that this one was started with: refusals are followed by a restart."""
-        config, limits, cache = self._runner.decoder.config, self._limits, self._runner.cache
-        wanted: set[int] = set().union(*ranges)
-        free = free_bytes(self._runner.decoder.device) + cache.claimed_bytes
-        free += config.weights_bytes_of(self.held) - config.weights_bytes_of(wanted)
-        try:
-            within_budget = kv_pages(
-                config, limits, memory_budget_bytes=self._memory_budget_bytes, ranges=ranges
-            )
-            return min(
-                within_budget,
-                pages_in_free_memory(config, limits, free_bytes=max(0, free), ranges=ranges),
-            )
-        except BudgetTooSmall as error:
-            raise NoRoom(str(error)) from error
-
-    def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
-        """See `Holdings`."""
-        self._runner.cache.resize(pages, tables)
-
     def load(self, runs: Items[range], progress: Progress) -> Callable[[], None]:
         """See `Holdings`."""
-        sizes = [self._runner.decoder.config.weights_bytes_of(run) for run in runs]
+        sizes = [self._sizes.weights_bytes_of(run) for run in runs]
         parts = [
             self._read_run(run, partial(_tell_part, progress, sum(sizes[:number]), sum(sizes)))
             for number, run in enumerate(runs)
@@ -79,9 +57,7 @@ class ModelHoldings:
 
         return put_into_place
 
-    def keep(self, ranges: Items[range]) -> None:
-        """See `Holdings`."""
-        wanted: set[int] = set().union(*ranges)
+    def _keep(self, wanted: set[int]) -> None:
         joined = join(
             [
                 part.part(run.start, run.stop)
@@ -90,9 +66,7 @@ class ModelHoldings:
             ]
         )
         self._parts = joined.parts
-        self._runner.run_with(joined)
-        if self._runner.decoder.device.type == "cuda":
-            torch.cuda.empty_cache()
+        self._own.run_with(joined)
 
     def _read_run(self, run: range, progress: Progress) -> CompactDecoder:
         try:

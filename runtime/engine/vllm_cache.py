@@ -59,6 +59,16 @@ class VllmCache:
         """Of `nbytes`, at least so much is taken from the system."""
         return self._memory.claimed_bytes
 
+    def add(self, model: Binds) -> None:
+        """Have it keep its keys and values in these pages too."""
+        self._models.append(model)
+        model.bind(self.pool_PB.view(-1), len(self.pool_PB))
+
+    def remove(self, model: Binds) -> None:
+        """Its keys and values are of no more use."""
+        model.unbind()
+        self._models.remove(model)
+
     def clear(self, pages: list[int]) -> None:
         """Note pages that a request just got; `prepare` clears them, once a step."""
         self._given_out += pages

@@ -13,7 +13,7 @@ import copy
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -30,6 +30,7 @@ import torch
 import vllm.distributed.parallel_state as parallel_state
 import vllm.distributed.utils as distributed_utils
 import vllm.model_executor.models.transformers.base as transformers_models
+import vllm.model_executor.models.utils as models_utils
 from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor, nn
@@ -44,8 +45,13 @@ from vllm.model_executor.layers.quantization.compressed_tensors.schemes import (
     CompressedTensorsW8A16Fp8,
     CompressedTensorsWNA16,
 )
+from vllm.model_executor.layers.vocab_parallel_embedding import (
+    ParallelLMHead,
+    VocabParallelEmbedding,
+)
 from vllm.model_executor.model_loader import get_model_loader, register_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+from vllm.model_executor.models.utils import PPMissingLayer
 from vllm.platforms import current_platform
 from vllm.sequence import IntermediateTensors
 from vllm.v1.attention.backend import AttentionCGSupport, CommonAttentionMetadata
@@ -93,10 +99,13 @@ class PipelinePlace:
 class WeightFiles:
     """The tensors to load, by name, and the file of each.
 
+    `embedding` and `head`: whether these are among them; some families make both on every stage.
     `progress` is called with the bytes read so far, and may raise to stop.
     """
 
     holders: Mapping[str, Path]
+    embedding: bool
+    head: bool
     progress: Callable[[int], None]
 
 
@@ -123,6 +132,20 @@ class LayerRangeLoader(DefaultModelLoader):
                     yield name, tensor
                     _weights.progress(done_bytes)
 
+    def track_weights_loading(
+        self, model: nn.Module, loaded_weights: set[str] | None, quantized: bool = False
+    ) -> None:
+        """Raises ValueError for weights that the checkpoint lacks: vLLM does not look at those of
+        linear layers unless they are quantised."""
+        if loaded_weights is not None and _weights is not None:
+            unused = _tables(model, embedding=not _weights.embedding, head=not _weights.head)
+            loaded_weights.update(
+                f"{name}.{parameter}"
+                for name, table in unused.items()
+                for parameter, _ in table.named_parameters()
+            )
+        super().track_weights_loading(model, loaded_weights, quantized=True)
+
 
 def make_config(
     folder: Path,
@@ -142,6 +165,7 @@ def make_config(
         dtype=dtype,
         model_impl="vllm",
         load_format=LOAD_FORMAT,
+        model_loader_extra_config={"enable_weights_track": True},
         block_size=page_tokens,
         max_model_len=max_context_tokens,
         max_num_batched_tokens=max(max_batch_tokens, max_context_tokens),
@@ -233,6 +257,8 @@ def load_model(config: VllmConfig, weights: WeightFiles) -> nn.Module:
     """The model with the layers of the process's place; vLLM packs quantised weights."""
     global _weights
     _weights = weights
+    # by id, which a model that was dropped may have had before
+    models_utils._model_to_pp_missing_layer_names.clear()
     try:
         with set_current_vllm_config(config):
             loader = get_model_loader(config.load_config)
@@ -242,6 +268,44 @@ def load_model(config: VllmConfig, weights: WeightFiles) -> nn.Module:
         return model
     finally:
         _weights = None
+
+
+def forget_modules(model: nn.Module, config: VllmConfig, modules: Collection[nn.Module]) -> None:
+    """Leave nothing of `model` that refers to these and their parts, beside its list of layers."""
+    gone = {id(part) for module in modules for part in module.modules()}
+    for owner in (model, *model.children()):  # models with experts list those of all layers
+        for value in vars(owner).values():
+            if isinstance(value, list):
+                value[:] = [each for each in value if id(each) not in gone]
+    context = config.compilation_config.static_forward_context
+    for name in [name for name, module in context.items() if id(module) in gone]:
+        del context[name]
+
+
+def drop_tables(model: nn.Module, *, embedding: bool, head: bool) -> None:
+    """Leave nothing of the token table, or of the output head."""
+    for name in _tables(model, embedding=embedding, head=head):
+        model.set_submodule(name, PPMissingLayer())
+
+
+def share_tables(model: nn.Module, other: nn.Module) -> None:
+    """Have the token table of `other`, the same, in place of that of `model`."""
+    theirs = next(iter(_tables(other).values())).weight
+    for table in _tables(model).values():
+        if table.weight.shape == theirs.shape and table.weight.dtype == theirs.dtype:
+            table.weight = theirs
+
+
+def _tables(
+    model: nn.Module, *, embedding: bool = True, head: bool = True
+) -> dict[str, VocabParallelEmbedding]:
+    """The token table, and the output head, by all their names in the model."""
+    return {
+        name: module
+        for name, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, VocabParallelEmbedding)
+        and (head if isinstance(module, ParallelLMHead) else embedding)
+    }
 
 
 def carried_between_stages(model: nn.Module, config: VllmConfig) -> dict[str, Tensor]:

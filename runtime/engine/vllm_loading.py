@@ -2,7 +2,7 @@
 
 import logging
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,9 @@ from pydantic import ValidationError
 from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.layer_names import is_wanted
-from runtime.checkpoints.safetensors_header import read_entries
+from runtime.checkpoints.safetensors_header import LENGTH_BYTES, TensorEntry, read_entries
 from runtime.checkpoints.tensor_holders import tensor_holders
+from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine import vllm_compat as compat
 from runtime.engine.backend import CannotRun
 from runtime.engine.kv_cache import page_bytes
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 _PAGE_MULTIPLE = 16
 _LONGEST_REASON = 250
+_READ_AT_ONCE = 1 << 24
 Progress = Callable[[int, int], None]
 
 
@@ -70,8 +72,7 @@ class VllmLayers:
             dtype=DTYPES[sizes.dtype_name],
             wire_dtype=wire_dtype or DTYPES[sizes.dtype_name],
         )
-        weights_bytes = sizes.weights_bytes_of(model.layers)
-        return VllmRunner(model, cache, shape=shape, weights_bytes=weights_bytes)
+        return VllmRunner(model, cache, shape=shape, sizes=sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +92,21 @@ class UnreadLayers:
         """Raises CannotRun."""
         sizes, page_tokens = self.sizes, self.limits.page_tokens
         progress(0, self.total_bytes)
+        has_head = self.layers.stop == sizes.num_layers
         weights = compat.WeightFiles(
-            holders=self.files, progress=lambda done_bytes: progress(done_bytes, self.total_bytes)
+            holders=self.files,
+            embedding=self.layers.start == 0 or (sizes.tie_word_embeddings and has_head),
+            head=has_head,
+            progress=lambda done_bytes: progress(done_bytes, self.total_bytes),
         )
         with _refusals(self.checkpoint, self.sizes, self.layers):
-            model = VllmModel(self.config, weights, layers=self.layers, num_layers=sizes.num_layers)
+            model = VllmModel(
+                self.config,
+                weights,
+                layers=self.layers,
+                num_layers=sizes.num_layers,
+                is_tied=sizes.tie_word_embeddings,
+            )
             if self.record is not None and not model.record_decodes(
                 self.record, limits=self.limits
             ):
@@ -150,20 +161,7 @@ def check_layers(
             f"pages of {limits.page_tokens} tokens; vLLM needs a multiple of {_PAGE_MULTIPLE}: "
             "deploy with pages of 16 tokens"
         )
-    _, holders = tensor_holders(checkpoint)
-    wanted = wanted_names(holders, sizes, layers)
-    files = {name: holders[name] for name in sorted(wanted)}
-    entries = {
-        name: entry
-        for file in set(files.values())
-        for name, entry in read_entries(file).items()
-        if name in files
-    }
-    if lacking := files.keys() - entries.keys():
-        raise CheckpointError(
-            f"{files[min(lacking)]} lacks tensor {min(lacking)[:80]!r}; download the checkpoint "
-            "again"
-        )
+    files, entries = _wanted_tensors(checkpoint, sizes, layers)
     total_bytes = sum(entry.nbytes for entry in entries.values())
     require_memory(
         torch.device("cuda" if torch.cuda.is_available() else "cpu"),
@@ -217,6 +215,55 @@ def wanted_names(names: Collection[str], sizes: DecoderSizes, layers: range) -> 
         for name in names
         if is_wanted(name, layers, num_layers=sizes.num_layers, is_tied=sizes.tie_word_embeddings)
     }
+
+
+def _wanted_tensors(
+    checkpoint: Path, sizes: DecoderSizes, layers: range
+) -> tuple[dict[str, Path], dict[str, TensorEntry]]:
+    """The tensors that a stage with `layers` reads: the file of each, and where it is in it.
+
+    Raises CheckpointError.
+    """
+    _, holders = tensor_holders(checkpoint)
+    files = {name: holders[name] for name in sorted(wanted_names(holders, sizes, layers))}
+    entries = {
+        name: entry
+        for file in set(files.values())
+        for name, entry in read_entries(file).items()
+        if name in files
+    }
+    if lacking := files.keys() - entries.keys():
+        raise CheckpointError(
+            f"{files[min(lacking)]} lacks tensor {min(lacking)[:80]!r}; download the checkpoint "
+            "again"
+        )
+    return files, entries
+
+
+def have_at_hand(
+    source: WeightSource, sizes: DecoderSizes, runs: Sequence[range], progress: Progress
+) -> None:
+    """Have what `open_layers` reads for each of `runs` here, and in memory as far as the system
+    keeps files there. Raises CheckpointError."""
+    progress = source.fetch(
+        lambda names: set().union(*(wanted_names(names, sizes, run) for run in runs)),
+        read_bytes=sizes.weights_bytes_of(set().union(*runs)),
+        progress=progress,
+    )
+    wanted = [_wanted_tensors(source.folder, sizes, run) for run in runs]
+    total_bytes = sum(entry.nbytes for _, entries in wanted for entry in entries.values())
+    done_bytes = 0
+    progress(0, total_bytes)
+    for files, entries in wanted:
+        for name, path in files.items():
+            with path.open("rb") as file:
+                start = LENGTH_BYTES + int.from_bytes(file.read(LENGTH_BYTES), "little")
+                file.seek(start + entries[name].begin)
+                left = entries[name].nbytes
+                while left > 0 and (read := len(file.read(min(left, _READ_AT_ONCE)))):
+                    left -= read
+                    done_bytes += read
+                    progress(done_bytes, total_bytes)
 
 
 def _remedy(sizes: DecoderSizes) -> str:

@@ -1,5 +1,6 @@
 """How a call of a vLLM model is bound to some of its layers."""
 
+from collections.abc import Collection
 from typing import Any
 
 from torch import nn
@@ -17,6 +18,19 @@ class NativeLoop:
         """Before each forward: the layers it runs, and whether the last norm follows."""
         self._inner.start_layer, self._inner.end_layer = layers.start, layers.stop
 
+    @property
+    def layers(self) -> list[nn.Module]:
+        return [*self._stack]
+
+    def drop(self, layers: Collection[int]) -> None:
+        """They are not run again."""
+        for layer in layers:
+            self._stack[layer] = PPMissingLayer()
+
+    @property
+    def _stack(self) -> Any:
+        return next(each for each in self._inner.children() if isinstance(each, nn.ModuleList))
+
 
 class ModuleLoop:
     """A decoder of `transformers` within vLLM, which loops over all that is in its list of layers.
@@ -29,7 +43,7 @@ class ModuleLoop:
         at = next(at for at, (_, each) in enumerate(children) if isinstance(each, nn.ModuleList))
         self._decoder = decoder
         self._slots: Any = children[at][1]
-        self._layers = list(self._slots.children())
+        self._layers: list[nn.Module] = list(self._slots.children())
         self._behind = {
             name: module
             for name, module in children[at + 1 :]
@@ -45,6 +59,15 @@ class ModuleLoop:
                 self._slots[at] = wanted
         for name, module in self._behind.items():
             setattr(self._decoder, name, module if is_last else self._nothing)
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        return [*self._layers]
+
+    def drop(self, layers: Collection[int]) -> None:
+        """They are not run again."""
+        for layer in layers:
+            self._layers[layer] = self._slots[layer] = self._nothing
 
 
 Loop = NativeLoop | ModuleLoop

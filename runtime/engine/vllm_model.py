@@ -7,6 +7,7 @@ routes say, and each layer has pages of its own (`PageBooks`).
 Legend: T rows of a stretch, R requests, W pages of the longest, L layers, D hidden, V vocabulary.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,8 +55,11 @@ class VllmModel:
         *,
         layers: range,
         num_layers: int,
+        is_tied: bool,
     ) -> None:
         self.layers = layers
+        self.held = frozenset(layers)
+        self._is_tied = is_tied
         self._num_layers = num_layers
         self._hidden_size = int(config.model_config.get_hidden_size())
         self.device = compat.device_of(config)
@@ -64,6 +68,7 @@ class VllmModel:
         self._place.enter(layers, is_first=layers.start == 0, is_last=layers.stop == num_layers)
         self._model: Any = compat.load_model(config, weights)
         self._loop = self._splittable(self._model)
+        self._drop_unused_tables()
         self._attention = compat.attention_layers(config)
         self._refuse_other_pages()
         self._kinds = self._kinds_of_layers()
@@ -95,6 +100,37 @@ class VllmModel:
     def unbind(self) -> None:
         """Before the pool's memory goes elsewhere."""
         compat.unbind_pool(self._attention)
+
+    def share_table(self, other: "VllmModel") -> None:
+        """Have the other's token table, if both have one that is the output head's too."""
+        if self._is_tied and self._needs_table and other._needs_table:
+            compat.share_tables(self._model, other._model)
+
+    def forget(self, layers: Collection[int]) -> None:
+        """Free the weights of `layers`, of the embedding with layer 0, of the head with the last;
+        requests that run them must be over."""
+        gone = self.held.intersection(layers)
+        if not gone:
+            return
+        self.held -= gone
+        left = [layer for layer in self._attention if layer_of(layer.name) not in gone]
+        compat.unbind_pool([layer for layer in self._attention if layer not in left])
+        compat.forget_modules(
+            self._model, self._config, [self._loop.layers[layer] for layer in gone]
+        )
+        self._loop.drop(gone)
+        self._drop_unused_tables()
+        self._attention = left
+        self._kinds = self._kinds_of_layers()
+        self._graphs = None  # they run all layers
+
+    def _drop_unused_tables(self) -> None:
+        has_head = self._num_layers - 1 in self.held
+        compat.drop_tables(self._model, embedding=not self._needs_table, head=not has_head)
+
+    @property
+    def _needs_table(self) -> bool:
+        return 0 in self.held or (self._is_tied and self._num_layers - 1 in self.held)
 
     def embed(self, token_ids_T: Tensor) -> Tensor:
         """Token ids [T], int64 -> rows [T, D], scaled as the family does."""

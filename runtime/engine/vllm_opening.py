@@ -1,6 +1,7 @@
 """Makes the backend of a launch with vLLM's model code, in a process of vLLM's own environment."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -19,7 +20,9 @@ from runtime.engine.model_backend import ModelBackend
 from runtime.engine.rank_opening import open_ranks
 from runtime.engine.ranks import RankLost
 from runtime.engine.vllm_graphs import cuda_recorder
-from runtime.engine.vllm_loading import Progress, open_layers, wanted_names
+from runtime.engine.vllm_holdings import VllmHoldings
+from runtime.engine.vllm_loading import Progress, have_at_hand, open_layers, wanted_names
+from runtime.engine.vllm_model import VllmModel
 from runtime.engine.vllm_ranks import VllmShare
 from runtime.models.free_memory import free_bytes
 from runtime.protocol.stage_pipe import StageLaunch
@@ -86,6 +89,17 @@ def _open_alone(launch: StageLaunch, progress: Progress, tell_fetch: Tell, reaso
         most_pages=launch.memory_budget_bytes // one_page,
         wire_dtype=wire_dtype(assignment, stored),
     )
+
+    def make(added: range) -> VllmModel:
+        return open_layers(
+            source.folder,
+            sizes,
+            added,
+            limits=limits,
+            progress=lambda _done, _total: None,
+            record=record,
+        ).model
+
     return Opened(
         backend=ModelBackend(
             runner,
@@ -94,6 +108,14 @@ def _open_alone(launch: StageLaunch, progress: Progress, tell_fetch: Tell, reaso
         ),
         limits=limits,
         device=opened.engine,
+        holdings=VllmHoldings(
+            runner,
+            sizes,
+            prepare=partial(have_at_hand, source, sizes),
+            make=make,
+            limits=limits,
+            memory_budget_bytes=launch.memory_budget_bytes,
+        ),
     )
 
 

@@ -3,12 +3,14 @@
 Legend: T rows of the step, R some of them, D hidden, V vocabulary.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as Items
 
 import torch
 from torch import Tensor
 
+from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.engine.host_memory import Parcel
 from runtime.engine.sequence import Work
 from runtime.engine.step_runner import RunLayers, RunnerShape, StepRunner
@@ -17,19 +19,19 @@ from runtime.engine.vllm_model import VllmModel
 
 
 class VllmRunner(StepRunner):
-    """The model and the KV cache it writes. `weights_bytes` are those of its layers."""
+    """Models side by side, each with some layers, and the KV cache that they write."""
 
     def __init__(
-        self, model: VllmModel, cache: VllmCache, *, shape: RunnerShape, weights_bytes: int
+        self, model: VllmModel, cache: VllmCache, *, shape: RunnerShape, sizes: DecoderSizes
     ) -> None:
         super().__init__(shape, model.device)
-        self._model = model
+        self._models = [model]
         self._cache = cache
-        self._weights_bytes = weights_bytes
+        self._sizes = sizes
 
     @property
-    def held(self) -> range:
-        return self._model.layers
+    def held(self) -> set[int]:
+        return set().union(*(model.held for model in self._models))
 
     @property
     def cache(self) -> VllmCache:
@@ -37,7 +39,22 @@ class VllmRunner(StepRunner):
 
     @property
     def weights_bytes(self) -> int:
-        return self._weights_bytes
+        return self._sizes.weights_bytes_of(self.held)
+
+    def add(self, model: VllmModel) -> None:
+        """Run its layers too, which no other has."""
+        for other in self._models:
+            model.share_table(other)
+        self._models.append(model)
+        self._cache.add(model)
+
+    def forget(self, layers: Collection[int]) -> None:
+        """Free their weights."""
+        for model in self._models:
+            model.forget(layers)
+        for model in [model for model in self._models if not model.held]:
+            self._models.remove(model)
+            self._cache.remove(model)
 
     @torch.inference_mode()
     def forward(self, step: Items[Work]) -> Tensor:
@@ -53,14 +70,27 @@ class VllmRunner(StepRunner):
     @torch.inference_mode()
     def logits(self, hidden_RD: Tensor) -> Tensor:
         """Logits [R, V], float32, of rows behind the model's last layer."""
-        return self._model.logits(hidden_RD).float()
+        return self._model_with(self.shape.num_layers - 1).logits(hidden_RD).float()
 
     def _prepare_step(self, parcel: Parcel) -> Callable[[Tensor], None]:
         clear = self._cache.prepare(parcel)
         return lambda _: clear()
 
     def _embed(self, token_ids_R: Tensor) -> Tensor:
-        return self._model.embed(token_ids_R)
+        return self._model_with(0).embed(token_ids_R)
 
     def _prepare_layers(self, layers: range, works: list[Work], parcel: Parcel) -> RunLayers:
-        return self._model.prepare(layers, works, parcel)
+        runs = []
+        for model, its_layers in itertools.groupby(layers, key=self._model_with):
+            part = [*its_layers]
+            runs.append(model.prepare(range(part[0], part[-1] + 1), works, parcel))
+
+        def run(hidden_RD: Tensor, positions_R: Tensor, rows_R: Tensor | None) -> Tensor:
+            for run_part in runs:
+                hidden_RD = run_part(hidden_RD, positions_R, rows_R)
+            return hidden_RD
+
+        return run
+
+    def _model_with(self, layer: int) -> VllmModel:
+        return next(model for model in self._models if layer in model.held)

@@ -5,6 +5,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -93,3 +94,18 @@ def fill_pages(runner: Runner, value: float) -> None:
         cache.value_PSKH.fill_(value)
     else:
         cache.pool_PB.view(runner.shape.dtype).fill_(value)  # type: ignore[attr-defined]
+
+
+def vllm_bytes(runner: Any) -> int:
+    """Of the layers, tables and last norm that models of vLLM's have, each table once."""
+    sizes, layers, tables = runner._sizes, [], set()
+    for model in runner._models:
+        layers += [layer for layer, one in enumerate(model._loop.layers) if [*one.children()]]
+        tables |= {
+            module.weight.data_ptr()
+            for module in model._model.modules()
+            if hasattr(module, "num_embeddings_padded")
+        }
+    norm_bytes = sizes.hidden_size * sizes.element_bytes * (sizes.num_layers - 1 in layers)
+    layers_bytes = sum(sizes.layer_bytes[layer] for layer in layers)
+    return int(layers_bytes + len(tables) * sizes.embedding_bytes + norm_bytes)

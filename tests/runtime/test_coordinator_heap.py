@@ -34,7 +34,8 @@ print(libc.mallinfo2().hblks - before)
 # Bodies below the size that lies outside the heaps come and go, but one is kept at their end.
 _HOLES = """
 from pathlib import Path
-from runtime.coordinator.heap import bound_free_memory, give_back_free_memory
+from runtime.coordinator.heap import bound_free_memory
+from runtime.free_memory import give_back_free_memory
 
 def resident_pages():
     return int(Path("/proc/self/statm").read_text().split()[1])

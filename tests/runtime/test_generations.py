@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from changing_stages import CONTEXT_TOKENS, NEXT, STEP_TOKENS, ChangingStages
-from engine_under_test import HEAD_SIZE
+from engine_under_test import HEAD_SIZE, IS_VLLM, vllm_bytes
 from safetensors.torch import load_file, save_file
 from stage_cluster import GENERATION, GREEDY, PAGE_TOKENS, StageCluster
 
@@ -82,7 +82,10 @@ def alone(checkpoint: Path) -> Callable[[int, int], list[int]]:
 
 def held_bytes(cluster: ChangingStages, name: str) -> int:
     """Of the weights that the stage has in memory, each tensor once."""
-    decoder = cluster.opened[name].backend._runner.decoder  # type: ignore[attr-defined]
+    runner = cluster.opened[name].backend._runner  # type: ignore[attr-defined]
+    if IS_VLLM:
+        return vllm_bytes(runner)
+    decoder = runner.decoder
     parts = getattr(decoder, "parts", (decoder,))
     held = {}
     for part in parts:
@@ -194,16 +197,16 @@ def test_the_youngest_requests_give_way_where_layers_need_their_pages(
 ) -> None:
     least = LIMITS.context_pages * len(AFTER["a"])  # of the longest request
     cluster = stages_before(checkpoint, pages=least)
-    for request in range(8):
-        cluster.prompt(request, prompt_of(request, 30), WAY_BEFORE, sampling=LONG)
-        cluster.run_until(lambda request=request: bool(cluster.answers[request, 1].token_ids))
-    assert cluster.stages["a"].stats().kv_pages_used > least
+    youngest = -1
+    while cluster.stages["a"].stats().kv_pages_used <= least:
+        youngest += 1
+        cluster.prompt(youngest, prompt_of(youngest, 30), WAY_BEFORE, sampling=LONG)
+        cluster.run_until(lambda number=youngest: bool(cluster.answers[number, 1].token_ids))
     cluster.add({"a": AFTER["a"]})
     cluster.until(lambda: bool(cluster.heard("a", ReadyEvent)))
     cluster.run_all()
-    nacks = [cluster.answers[request, 1].nacks for request in range(8)]
-    assert nacks[0] == []
-    assert nacks[7] == [("a", Reason.PREEMPTED)]
+    assert cluster.answers[0, 1].nacks == []
+    assert cluster.answers[youngest, 1].nacks == [("a", Reason.PREEMPTED)]
     assert cluster.answers[0, 1].token_ids == alone(0, 30)
     cluster.release_all()
 
@@ -240,7 +243,7 @@ def test_a_checkpoint_that_lost_a_tensor_is_told_and_its_room_goes_back_to_the_p
     cluster.until(lambda: bool(cluster.heard("a", CannotAddEvent)))
     (refusal,) = cluster.heard("a", CannotAddEvent)
     assert not refusal.restart_helps
-    assert "'model.layers.7.mlp.down_proj.weight' is missing" in refusal.message
+    assert "'model.layers.7.mlp.down_proj.weight'" in refusal.message
     cluster.run_all()
     assert cluster.stages["a"].stats().kv_pages_total == pages
     assert cluster.answers[1, 1].token_ids == alone(1, 30)
