@@ -32,13 +32,14 @@ from runtime.protocol.control import (
     ServingPlan,
     StageAssignment,
 )
+from runtime.protocol.engines import AUTOMATIC, EngineSettings
 from runtime.protocol.stage_pipe import StageLaunch
 from runtime.transport.keys import KeyPair
 
 API_KEY = "hlxk_benchmark"
 MODEL = "random"
 PAGE_TOKENS = 16
-_STARTS_WITHIN_S = 300
+_STARTS_WITHIN_S = 900  # vLLM compiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ def running_chain(
     memory_budget_bytes: int,
     max_context_tokens: int,
     mean_output_tokens: float,
+    engine: EngineSettings = AUTOMATIC,
 ) -> Iterator[Running]:
     """As many equal stages one behind the other, ready to serve."""
     names = [f"node-{index}" for index in range(stages)]
@@ -74,7 +76,7 @@ def running_chain(
     keys = {
         name: KeyPair.load_or_create(folder / name / "curve.key") for name in (COORDINATOR, *names)
     }
-    ports = {name: _free_port() for name in keys}
+    ports = {name: free_port() for name in keys}
     peers = tuple(
         PeerAddress(
             name=name, endpoint=f"tcp://127.0.0.1:{ports[name]}", public_key=keys[name].public_key
@@ -120,10 +122,11 @@ def running_chain(
                 public_key=keys[name].public_key,
                 memory_budget_bytes=memory_budget_bytes,
                 threads=threads,
+                engine=engine,
             )
             started.append(_start("stage", folder / f"{name}.log", environment))
             _tell(started[-1], launch)
-        port = _free_port()
+        port = free_port()
         _write_coordinator(folder / COORDINATOR, plan, data_port=ports[COORDINATOR])
         started.append(
             _start(
@@ -137,7 +140,7 @@ def running_chain(
             )
         )
         url = f"http://127.0.0.1:{port}"
-        _await_ready(url, started, folder)
+        await_ready(url, started, folder)
         yield Running(url=url, processes=tuple(psutil.Process(each.pid) for each in started))
     finally:
         for process in started:
@@ -182,7 +185,7 @@ def _write_coordinator(directory: Path, plan: ServingPlan, *, data_port: int) ->
     PlanStore(directory / "plan.json").save(desired)
 
 
-def _await_ready(url: str, started: list[subprocess.Popen[bytes]], folder: Path) -> None:
+def await_ready(url: str, started: list[subprocess.Popen[bytes]], folder: Path) -> None:
     deadline = time.monotonic() + _STARTS_WITHIN_S
     while time.monotonic() < deadline:
         for process in started:
@@ -197,7 +200,7 @@ def _await_ready(url: str, started: list[subprocess.Popen[bytes]], folder: Path)
     raise RuntimeError(f"not ready within {_STARTS_WITHIN_S} s; the logs are in {folder}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port

@@ -8,26 +8,22 @@ in an order that turns. Printed: the median and the range over the repeats, toke
 """
 
 import argparse
-import itertools
 import json
 import os
-import random
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from checkpoint import cached_checkpoint
-from cluster import Running, running_chain
-from load import run_streams
+from cluster import running_chain
+from load import measured_streams
+from measuring import Measure, Measured, measure_all, print_found
 
 from runtime.models.tiny_checkpoint import TinySizes
 
@@ -35,18 +31,6 @@ HERE = Path(__file__).parent
 NODE, CHAIN = "one node", "chain"
 # the ways of transformers_side.py, by what they are called here
 WAYS = {"static": "generate", "continuous": "continuous"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """One batch of streams."""
-
-    tokens: int
-    seconds: float
-    cpu_s: float
-
-
-Measure = Callable[[list[list[int]]], Measured]
 
 
 def main() -> None:
@@ -64,7 +48,13 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="serving-")))
         systems = _start_systems(stack, checkpoint, folder, sizes, parameters)
-        found = _measure_all(systems, parameters, vocabulary=sizes.vocab_size)
+        found = measure_all(
+            systems,
+            streams=parameters["streams"],
+            repeats=parameters["repeats"],
+            prompt_tokens=parameters["prompt_tokens"],
+            vocabulary=sizes.vocab_size,
+        )
     if options.json is not None:
         rows = [
             {"system": system, "streams": streams, "tokens": one.tokens, "seconds": one.seconds,
@@ -73,7 +63,12 @@ def main() -> None:
             for one in measured
         ]  # fmt: skip
         options.json.write_text(json.dumps(rows, indent=1))
-    _print(found, parameters)
+    pairs = [(CHAIN, NODE)] + [
+        (NODE, _called(name, dtype))
+        for dtype in parameters["transformers_dtypes"]
+        for name in WAYS.values()
+    ]
+    print_found(found, pairs)
 
 
 def _start_systems(
@@ -98,7 +93,7 @@ def _start_systems(
                 mean_output_tokens=output_tokens,
             )
         )
-        systems[name] = partial(_through_coordinator, running, output_tokens)
+        systems[name] = partial(measured_streams, running, output_tokens=output_tokens)
     for dtype in parameters["transformers_dtypes"]:
         process = stack.enter_context(_transformers(checkpoint, threads=threads, dtype=dtype))
         for way, name in WAYS.items():
@@ -108,45 +103,6 @@ def _start_systems(
 
 def _called(name: str, dtype: str) -> str:
     return f"{name}, {dtype}"
-
-
-def _measure_all(
-    systems: dict[str, Measure], parameters: dict[str, Any], *, vocabulary: int
-) -> dict[tuple[str, int], list[Measured]]:
-    dice = random.Random(1)
-    found: dict[tuple[str, int], list[Measured]] = {}
-    turning = itertools.cycle(range(len(systems)))
-    for repeat in range(-1, parameters["repeats"]):  # -1 warms up and is forgotten
-        for streams in parameters["streams"] if repeat >= 0 else (1, 2):
-            order = list(systems)
-            start = next(turning)
-            for name in order[start:] + order[:start]:
-                # none shares its beginning with another, or with another run
-                prompts = [
-                    [dice.randrange(4, vocabulary) for _ in range(parameters["prompt_tokens"])]
-                    for _ in range(streams)
-                ]
-                measured = systems[name](prompts)
-                if repeat < 0:
-                    continue
-                found.setdefault((name, streams), []).append(measured)
-                print(
-                    f"repeat {repeat} {name:22} {streams:3} streams "
-                    f"{measured.tokens / measured.seconds:8.2f} tokens/s "
-                    f"{measured.tokens / measured.cpu_s:8.2f} tokens/CPU s",
-                    file=sys.stderr,
-                )
-    return found
-
-
-def _through_coordinator(
-    running: Running, output_tokens: int, prompts: list[list[int]]
-) -> Measured:
-    """The client's CPU time counts as ours."""
-    cpu_began, own_began = running.cpu_s(), time.process_time()
-    tokens, seconds = run_streams(running.url, prompts, output_tokens=output_tokens)
-    cpu_s = running.cpu_s() - cpu_began + time.process_time() - own_began
-    return Measured(tokens=tokens, seconds=seconds, cpu_s=cpu_s)
 
 
 def _with_transformers(
@@ -188,36 +144,6 @@ def _transformers(
     finally:
         process.kill()
         process.wait()
-
-
-def _print(found: dict[tuple[str, int], list[Measured]], parameters: dict[str, Any]) -> None:
-    rates = {key: [one.tokens / one.seconds for one in measured] for key, measured in found.items()}
-    cpu_rates = {
-        key: statistics.median(one.tokens / one.cpu_s for one in measured)
-        for key, measured in found.items()
-    }
-    medians = {key: statistics.median(each) for key, each in rates.items()}
-    print("| system | streams | tokens/s, median (range) | tokens/CPU s |")
-    print("|---|---|---|---|")
-    for (system, streams), each in sorted(rates.items(), key=lambda item: item[0][1]):
-        print(
-            f"| {system} | {streams} | {medians[system, streams]:.2f} "
-            f"({min(each):.2f} to {max(each):.2f}) | {cpu_rates[system, streams]:.2f} |"
-        )
-    pairs = [(CHAIN, NODE)] + [
-        (NODE, _called(name, dtype))
-        for dtype in parameters["transformers_dtypes"]
-        for name in WAYS.values()
-    ]
-    print("\n| streams | " + " | ".join(f"{ours} / {theirs}" for ours, theirs in pairs) + " |")
-    print("|---" * (len(pairs) + 1) + "|")
-    for streams in parameters["streams"]:
-        ratios = (
-            f"{medians[ours, streams] / medians[theirs, streams]:.2f} "
-            f"({cpu_rates[ours, streams] / cpu_rates[theirs, streams]:.2f} by CPU time)"
-            for ours, theirs in pairs
-        )
-        print(f"| {streams} | {' | '.join(ratios)} |")
 
 
 if __name__ == "__main__":
