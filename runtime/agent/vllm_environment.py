@@ -16,7 +16,8 @@ from runtime.protocol.engines import VLLM_VERSION
 SYSTEM_DIR = Path(f"/opt/helix-agent/engines/vllm-{VLLM_VERSION}")  # of root; all users look there
 PINS = Path(__file__).parent / "engine_pins"  # by packaging/engines/pin.py
 PYTHONS = ("3.11", "3.12", "3.13")  # those that the pins were made for, on Linux and x86_64
-# PyPI has PyTorch for CUDA only; its build for CPUs is pinned by version, on an index of its own
+# PyPI has PyTorch for CUDA only; its build for CPUs is on an index of its own, or of a mirror that
+# pip is configured for. It is pinned by version, which no package on PyPI can have
 CPU_TORCH = "2.13.0+cpu"
 _CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 _INSTALLED = "installed"
@@ -70,7 +71,7 @@ def install(
     run([sys.executable, "-m", "venv", "--clear", str(folder)])
     pip = [str(python), "-m", "pip"]
     if not has_gpu and sys.platform == "linux":
-        torch = ["--no-deps", f"torch=={CPU_TORCH}", "--index-url", _CPU_INDEX]
+        torch = ["--no-deps", f"torch=={CPU_TORCH}", "--extra-index-url", _CPU_INDEX]
         run([*pip, "install", *torch, *arguments])
     pins = PINS / ("cuda.txt" if has_gpu else "cpu.txt")
     if is_pinned:
@@ -89,3 +90,7 @@ def has_pins() -> bool:
     """True if `PINS` are for this machine and this Python."""
     is_known = (sys.platform, platform.machine()) == ("linux", "x86_64")
     return is_known and f"{sys.version_info.major}.{sys.version_info.minor}" in PYTHONS
+
+
+if __name__ == "__main__":  # for the tests of this repository
+    install(Path(sys.argv[1]), has_gpu=False, is_pinned=has_pins())
