@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from runtime.engine import vllm_attention as attention
 from runtime.engine import vllm_compat as compat
 
 # Runs a function once, and returns what repeats the kernels it started: into the same tensor.
@@ -56,7 +57,7 @@ class Layers(Protocol):
     """The layers whose steps are recorded."""
 
     def metadata(
-        self, batch: compat.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor, *, build: Build
+        self, batch: attention.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor, *, build: Build
     ) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Attention metadata and the slots to write to, by the attention layer's name."""
 
@@ -106,12 +107,12 @@ class DecodeGraphs:
         """Record again: the pool of pages, whose address was recorded, is another one."""
         self._replays.clear()
 
-    def can_run(self, batch: compat.RaggedBatch) -> bool:
+    def can_run(self, batch: attention.RaggedBatch) -> bool:
         n_requests = len(batch.host_ends)
         return n_requests <= self._sizes[-1] and int(batch.host_starts[-1]) == n_requests
 
     def run(
-        self, hidden_RD: Tensor, batch: compat.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor
+        self, hidden_RD: Tensor, batch: attention.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor
     ) -> Tensor:
         """Rows [R, D] behind the layers."""
         rows = len(hidden_RD)
@@ -132,20 +133,22 @@ class DecodeGraphs:
         self._slots_LS[:, :rows] = slots_LR
         self._slots_LS[:, rows:size] = _NO_SLOT
         # what builders keep in buffers of their own, such as FlashAttention 3's plan, is renewed
-        self._layers.metadata(*self._static(size), build=compat.build_metadata)
+        self._layers.metadata(*self._static(size), build=attention.build_metadata)
         return self._replays[size]()[:rows].clone()
 
     def _recorded(self, size: int) -> Callable[[], Tensor]:
         self._starts[: size + 1] = torch.arange(size + 1, device=self._starts.device)
         self._ends_S[:size] = 1
         self._slots_LS[:, :size] = _NO_SLOT  # the runs until it is recorded write nothing
-        metadata, slots = self._layers.metadata(*self._static(size), build=compat.build_for_graph)
+        metadata, slots = self._layers.metadata(
+            *self._static(size), build=attention.build_for_graph
+        )
         hidden_SD, positions_S = self._hidden_SD[:size], self._positions_S[:size]
         return self._record(lambda: self._layers.run_all(hidden_SD, positions_S, metadata, slots))
 
-    def _static(self, size: int) -> tuple[compat.RaggedBatch, Tensor, Tensor]:
+    def _static(self, size: int) -> tuple[attention.RaggedBatch, Tensor, Tensor]:
         """The buffers as a batch of `size` requests, each of the longest context."""
-        batch = compat.RaggedBatch(
+        batch = attention.RaggedBatch(
             starts=self._starts[: size + 1],
             ends=self._ends_S[:size],
             positions=self._positions_S[:size],

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from runtime.checkpoints.layer_names import layer_of
 from runtime.checkpoints.splitting import INSTANCES
+from runtime.engine import vllm_attention as attention
 from runtime.engine import vllm_compat as compat
 from runtime.engine.backend import CannotRun
 from runtime.engine.host_memory import Parcel, Sent
@@ -69,7 +70,7 @@ class VllmModel:
         self._model: Any = compat.load_model(config, weights)
         self._loop = self._splittable(self._model)
         self._drop_unused_tables()
-        self._attention = compat.attention_layers(config)
+        self._attention = attention.attention_layers(config)
         self._refuse_other_pages()
         self._kinds = self._kinds_of_layers()
         self._graphs: DecodeGraphs | None = None
@@ -95,11 +96,11 @@ class VllmModel:
         """Keep keys and values in this pool from now on."""
         if self._graphs is not None:
             self._graphs.forget()
-        compat.bind_pool(self._attention, self._config, pool_B, pages)
+        attention.bind_pool(self._attention, self._config, pool_B, pages)
 
     def unbind(self) -> None:
         """Before the pool's memory goes elsewhere."""
-        compat.unbind_pool(self._attention)
+        attention.unbind_pool(self._attention)
 
     def share_table(self, other: "VllmModel") -> None:
         """Have the other's token table, if both have one that is the output head's too."""
@@ -114,7 +115,7 @@ class VllmModel:
             return
         self.held -= gone
         left = [layer for layer in self._attention if layer_of(layer.name) not in gone]
-        compat.unbind_pool([layer for layer in self._attention if layer not in left])
+        attention.unbind_pool([layer for layer in self._attention if layer not in left])
         compat.forget_modules(
             self._model, self._config, [self._loop.layers[layer] for layer in gone]
         )
@@ -149,7 +150,7 @@ class VllmModel:
         tables, slots = add_pages(parcel, layers, works, page_tokens=self.page_tokens)
 
         def run(hidden_TD: Tensor, positions_T: Tensor, _: Tensor | None) -> Tensor:
-            batch = compat.RaggedBatch(
+            batch = attention.RaggedBatch(
                 starts=starts(),
                 ends=ends(),
                 positions=positions_T,
@@ -169,7 +170,7 @@ class VllmModel:
 
         `compat.allow_graphs` was called before the model was made.
         """
-        if not all(compat.can_be_in_graphs(kind.builder) for kind in self._kinds):
+        if not all(attention.can_be_in_graphs(kind.builder) for kind in self._kinds):
             return False
         self._graphs = DecodeGraphs(
             self,
@@ -185,7 +186,7 @@ class VllmModel:
         return True
 
     def metadata(
-        self, batch: compat.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor, *, build: Build
+        self, batch: attention.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor, *, build: Build
     ) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """See `vllm_graphs.Layers`."""
         return self._metadata(self.layers, batch, tables_LRW, slots_LR, build=build)
@@ -257,11 +258,11 @@ class VllmModel:
     def _metadata(
         self,
         layers: range,
-        batch: compat.RaggedBatch,
+        batch: attention.RaggedBatch,
         tables_LRW: Tensor,
         slots_LT: Tensor,
         *,
-        build: Build = compat.build_metadata,
+        build: Build = attention.build_metadata,
     ) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Attention metadata and the slots to write to, by the attention layer's name.
 
@@ -283,7 +284,7 @@ class VllmModel:
                     built = build(kind.builder, batch.common(table_RW, slots_T))
                     metadata[name] = built
                 else:
-                    metadata[name] = compat.with_pages(kind.builder, built, table_RW, slots_T)
+                    metadata[name] = attention.with_pages(kind.builder, built, table_RW, slots_T)
                 slots_by_name[name] = slots_T
         return metadata, slots_by_name
 
@@ -308,7 +309,7 @@ class VllmModel:
         rows_TD = torch.randn(2, row_1D.shape[-1], generator=generator).to(row_1D)
         positions_T = torch.arange(len(rows_TD), device=self.device)
         first = self.layers.start
-        attention = next(each for each in self._attention if layer_of(each.name) == first)
+        tried = next(each for each in self._attention if layer_of(each.name) == first)
 
         def left(hidden_TD: Tensor, residual_TD: Tensor) -> tuple[Tensor, Tensor]:
             """Behind the layer: hidden alone, and the sum."""
@@ -317,7 +318,7 @@ class VllmModel:
                 told = self._call(range(first, first + 1), None, positions_T, entering)
             return told["hidden_states"], told["hidden_states"] + told["residual"]
 
-        with torch.inference_mode(), compat.without_attention(attention):
+        with torch.inference_mode(), attention.without_attention(tried):
             hidden_TD, sum_TD = left(rows_TD, torch.zeros_like(rows_TD))
             if _alike(sum_TD, left(rows_TD / 2, rows_TD / 2)[1]):
                 return True
@@ -340,7 +341,7 @@ class VllmModel:
         return loop
 
     def _refuse_other_pages(self) -> None:
-        shared = {layer.backend_name for layer in self._attention} - compat.LAYERWISE
+        shared = {layer.backend_name for layer in self._attention} - attention.LAYERWISE
         if shared:
             raise CannotRun(
                 f"vLLM chose the attention backend {', '.join(sorted(shared))}, which has one page "
@@ -356,12 +357,12 @@ class VllmModel:
             )
 
     def _kinds_of_layers(self) -> list[_Kind]:
-        grouped: dict[object, list[compat.AttentionLayer]] = {}
+        grouped: dict[object, list[attention.AttentionLayer]] = {}
         for layer in self._attention:
             grouped.setdefault(layer.kind, []).append(layer)
         return [
             _Kind(
-                builder=compat.metadata_builder(alike, self._config),
+                builder=attention.metadata_builder(alike, self._config),
                 names={layer_of(each.name) or 0: each.name for each in alike},
             )
             for alike in grouped.values()

@@ -114,7 +114,7 @@ def load(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
     # SDPA knows no caps, and leaves them out
     has_caps = getattr(config, "attn_logit_softcapping", None) is not None
     return AutoModelForCausalLM.from_pretrained(
-        directory, dtype=dtype, attn_implementation="eager" if has_caps else "sdpa"
+        directory, dtype=dtype, attn_implementation="eager" if has_caps else None
     ).eval()
 
 

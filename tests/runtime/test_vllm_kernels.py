@@ -22,12 +22,12 @@ from torch import Tensor
 if not IS_VLLM:
     pytest.skip("runs in vLLM's environment: make test-vllm", allow_module_level=True)
 
-from test_vllm_families import FAMILIES
 from vllm.config import set_current_vllm_config
 from vllm.forward_context import get_forward_context
 from vllm.platforms.interface import DeviceCapability
 from vllm.sequence import IntermediateTensors
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
+from vllm_families import VLLM_FAMILIES
 from vllm_kernels import BACKENDS, builder_calls, play
 
 from runtime.checkpoints.model_facts import read_sizes
@@ -35,7 +35,7 @@ from runtime.engine import vllm_compat, vllm_loading
 from runtime.engine.host_memory import HostMemory
 from runtime.engine.limits import EngineLimits
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
-from runtime.engine.vllm_compat import RaggedBatch
+from runtime.engine.vllm_attention import RaggedBatch
 from runtime.engine.vllm_graphs import DecodeGraphs, graph_sizes
 from runtime.engine.vllm_loading import open_layers
 from runtime.engine.vllm_runner import VllmRunner
@@ -47,7 +47,7 @@ T4, L4, A100, H100, B200 = (
 TO_DEVICE, TO_HOST = "to the device", "to the host"
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss"])
+@pytest.mark.parametrize("name", ["Llama", "Gemma 3", "gpt-oss"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backends_of_gpus_get_what_they_demand_and_the_tokens_are_those_of_transformers(
     backend: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -55,7 +55,7 @@ def test_backends_of_gpus_get_what_they_demand_and_the_tokens_are_those_of_trans
     if (backend, name) == ("FLASH_ATTN", "gpt-oss"):
         pytest.skip("FlashAttention 2 has no sinks: vLLM takes FlashAttention 3 or Triton")
     play(backend, monkeypatch)
-    check_equal(FAMILIES[name], tmp_path, seed=0, max_tokens=8)
+    check_equal(VLLM_FAMILIES[name], tmp_path, seed=0, max_tokens=8)
 
 
 def refusals(
@@ -119,7 +119,7 @@ def test_what_a_backend_cannot_do_is_known_before(
 
 
 def test_flashmla_and_triton_mla_differ_between_layers_in_the_parts_that_we_change() -> None:
-    """Of MLA's metadata pages are in `decode` and `prefill`; see `vllm_compat.with_pages`."""
+    """Of MLA's metadata pages are in `decode` and `prefill`; see `vllm_attention.with_pages`."""
     from dataclasses import fields
 
     from vllm.model_executor.layers.attention.mla_attention import (
@@ -171,7 +171,7 @@ class _MetaModel:
 def on_meta(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A runner of vLLM's, as on a GPU but for the numbers, and its backend."""
     folder = tmp_path_factory.mktemp("meta")
-    save(FAMILIES["gemma3"], folder, seed=0)
+    save(VLLM_FAMILIES["Gemma 3"], folder, seed=0)
     sizes = read_sizes(folder)
     limits = EngineLimits(page_tokens=PAGE_TOKENS, max_batch_tokens=64, max_context_tokens=256)
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -286,7 +286,7 @@ def test_a_step_of_prompts_has_no_more_copies(on_meta: Any) -> None:
         on_meta.backend.books.release(work.sequence.table)
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@pytest.mark.parametrize("name", ["Llama", "Gemma 3"])
 def test_decodes_as_graphs_give_the_same_tokens_from_buffers_that_stay(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,7 +306,7 @@ def test_decodes_as_graphs_give_the_same_tokens_from_buffers_that_stay(
 
     play("TRITON_ATTN", monkeypatch)
     monkeypatch.setattr(vllm_loading, "open_layers", partial(open_layers, record=record))
-    check_equal(FAMILIES[name], tmp_path, seed=0, max_tokens=8)
+    check_equal(VLLM_FAMILIES[name], tmp_path, seed=0, max_tokens=8)
     assert set(recorded) <= set(graph_sizes(16))
     assert len(replayed) > 3 * len(recorded) > 0
 
@@ -364,7 +364,7 @@ def test_graphs_are_recorded_again_when_the_pool_or_scratch_memory_moved(
 
 
 def test_the_largest_step_runs_all_layers_and_the_head(tmp_path: Path) -> None:
-    save(FAMILIES["llama"], tmp_path, seed=0)
+    save(VLLM_FAMILIES["Llama"], tmp_path, seed=0)
     sizes = read_sizes(tmp_path)
     limits = EngineLimits(page_tokens=PAGE_TOKENS, max_batch_tokens=64, max_context_tokens=256)
     opened = open_layers(tmp_path, sizes, range(LAYERS), limits=limits, progress=no_progress)

@@ -16,9 +16,9 @@ from family_checkpoints import LAYERS, VOCABULARY, generate, load, save
 from forced_logits import Cut, distance, logits_of
 from quantized_checkpoints import quantize
 from stage_cluster import GREEDY, StageCluster
-from test_vllm_families import FAMILIES
 from test_vllm_quantized import LAYERS as ALL
 from test_vllm_quantized import PROMPT, SIZES
+from vllm_families import VLLM_FAMILIES
 
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.model_facts import read_sizes
@@ -34,14 +34,14 @@ pytestmark = [
 ]
 
 PAGES, CONTEXT = 400, 64
-LLAMA = FAMILIES["llama"]
+LLAMA = VLLM_FAMILIES["Llama"]
 SHARED = {
     "llama": LLAMA,
     "one KV head, held by both": replace(
         LLAMA, changes=LLAMA.changes | {"num_key_value_heads": 1, "vocab_size": 299}
     ),
-    "qwen3 moe": FAMILIES["qwen3 moe"],
-    "deepseek v2 yarn": FAMILIES["deepseek v2 yarn"],
+    "qwen3 moe": VLLM_FAMILIES["Qwen3-MoE"],
+    "deepseek v2 yarn": VLLM_FAMILIES["DeepSeek-V2, yarn"],
 }
 # the second stage is the one of two ranks: requests enter and leave it at any layer
 PATHS = (
