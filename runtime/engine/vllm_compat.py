@@ -10,6 +10,7 @@ makes models and runs steps.
 """
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -61,7 +62,6 @@ from runtime.engine import vllm_norms
 LOAD_FORMAT = "layer_range"
 # MLA reserves scratch memory for as many decodes; a step with more grows it
 _MOST_REQUESTS = 256
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is)
 # what vLLM falls back to where a device has no kernel of its own for a type
 SLOW = frozenset({"ChannelWiseTorchFP8ScaledMMLinearKernel", "FLEX_ATTENTION"})
 
@@ -219,8 +219,9 @@ def join_ranks(
     device = device_of(config)
     if device.type != "cpu" and not is_workspace_manager_initialized():
         init_workspace_manager(device)  # kernels of experts and MLA ask it for scratch memory
-    if rank == 0:  # all have it in their memory; as a file it would outlast ranks that are killed
-        for file in _SHARED_MEMORY.glob(f"{name}-*"):
+    # all ranks have it in their memory; as a file it would outlast ranks that are killed
+    if rank == 0 and sys.platform == "linux":
+        for file in Path("/dev/shm").glob(f"{name}-*"):  # noqa: S108 (POSIX shared memory)
             file.unlink()
     place = PipelinePlace(parallel_state._PP)
     parallel_state._PP = place

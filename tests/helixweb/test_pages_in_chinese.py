@@ -25,7 +25,7 @@ SAME_IN_CHINESE = frozenset(
     ended cpu MIT English python runtime profile helixweb problem stage log data-security host
     port hlx prompt decode bursts flow coordinator share burst_size tcp http gpu-a gpu-b gpu eu
     us YOUR_KEY POST URL webhook vllm vLLM hermes transformers helix instances PCIe SXM RTX Xiong
-    https postgresql GGUF systemd TCP Hub
+    https postgresql GGUF systemd TCP Hub auto
     """.split()  # noqa: SIM905 - thrice as long as a list
 )
 # What the site, its agents and people wrote down when it happened, in English.

@@ -60,7 +60,7 @@ class Process:
 
     def __init__(self, *, terminated: Callable[[], None]) -> None:
         self.is_running = False
-        self.last_words = ""
+        self.last_words = self.first_error = ""
         self._terminated = terminated
 
     def take_end(self) -> str | None:

@@ -144,7 +144,7 @@ class _MetaModel:
     """Stands in for a model whose numbers are on a device: touches what each layer is handed."""
 
     def __init__(self, model: Any, hidden_size: int, vocab_size: int) -> None:
-        self._inner = model._inner
+        self._inner = model._loop._inner
         self._names = {layer: name for kind in model._kinds for layer, name in kind.names.items()}
         self._sizes = hidden_size, vocab_size
         self.tables: list[Tensor] = []
