@@ -11,23 +11,28 @@ import pytest
 import torch
 from torch import Tensor
 from vllm.platforms.cpu import CpuPlatform
+from vllm.v1.attention import selector
 from vllm.v1.attention.backends import flash_attn, triton_attn
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 ALIGNMENT = 16  # bytes: vectors that kernels load, and TMA on Hopper
-BACKENDS = ("TRITON_ATTN", "FLASH_ATTN")
+KERNELS = {
+    "TRITON_ATTN": (triton_attn, "unified_attention", "triton_reshape_and_cache_flash"),
+    "FLASH_ATTN": (flash_attn, "flash_attn_varlen_func", "reshape_and_cache_flash"),
+}
+BACKENDS = tuple(KERNELS)
 
 
 def play(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have models made from now on attend by the backend `name`."""
     path = AttentionBackendEnum[name].get_path()
     monkeypatch.setattr(CpuPlatform, "get_attn_backend_cls", lambda *_, **__: path)
-    for module, attend, store in (
-        (triton_attn, "unified_attention", "triton_reshape_and_cache_flash"),
-        (flash_attn, "flash_attn_varlen_func", "reshape_and_cache_flash"),
-    ):
-        monkeypatch.setattr(module, attend, attend_pages, raising=False)
-        monkeypatch.setattr(module, store, store_rows, raising=False)
+    # vLLM remembers what it chose, and models of later tests would get it
+    choose = selector._cached_get_attn_backend.__wrapped__
+    monkeypatch.setattr(selector, "_cached_get_attn_backend", choose)
+    module, attend, store = KERNELS[name]
+    monkeypatch.setattr(module, attend, attend_pages, raising=False)
+    monkeypatch.setattr(module, store, store_rows, raising=False)
     monkeypatch.setattr(flash_attn, "get_flash_attn_version", lambda **_: 2)
 
 
