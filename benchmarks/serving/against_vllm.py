@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--stages", type=int, default=3, help="of the chain")
     parser.add_argument("--systems", nargs="+", default=[SERVE, NODE, CHAIN])
     parser.add_argument("--memory-budget", type=int, default=2_500_000_000, metavar="BYTES")
+    parser.add_argument("--step-tokens", type=int, default=512, help="most of a step of ours")
     parser.add_argument("--logs", type=Path, help="a new folder that the logs stay in")
     options = parser.parse_args()
     os.sched_setaffinity(0, [options.core])
@@ -78,6 +79,7 @@ def main() -> None:
                         max_context_tokens=context,
                         mean_output_tokens=options.output_tokens,
                         engine=engine,
+                        max_batch_tokens=options.step_tokens,
                     )
                 )
             systems[name] = partial(measured_streams, running, output_tokens=options.output_tokens)

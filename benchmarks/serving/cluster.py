@@ -67,6 +67,7 @@ def running_chain(
     max_context_tokens: int,
     mean_output_tokens: float,
     engine: EngineSettings = AUTOMATIC,
+    max_batch_tokens: int = 512,
 ) -> Iterator[Running]:
     """As many equal stages one behind the other, ready to serve."""
     names = [f"node-{index}" for index in range(stages)]
@@ -114,6 +115,7 @@ def running_chain(
                     num_layers=num_layers,
                     page_tokens=PAGE_TOKENS,
                     max_context_tokens=max_context_tokens,
+                    max_batch_tokens=max_batch_tokens,
                     peers=peers,
                 ),
                 name=name,
