@@ -46,7 +46,7 @@ class InstanceSpeed:
         return seconds / batch
 
     def finish_s(self, size: RequestSize, *, under_way: int) -> float | None:
-        """How long the request takes in a batch with `under_way` like it; None if nobody knows."""
+        """Seconds for the request in a batch with `under_way` like it; None if unknown."""
         if self.latency is None:
             return None
         ideal = min(self.most_requests, max(1, self.kv_room_tokens // size.total_tokens))

@@ -47,7 +47,7 @@ class WeightSource:
         return cls(folder=fetched.folder, fetched=fetched)
 
     def sizes(self) -> DecoderSizes:
-        """Of the whole model, whatever is here of it. Raises CheckpointError."""
+        """Sizes of the whole model, also if only some tensors are here. Raises CheckpointError."""
         return read_sizes(self.folder, None if self.fetched is None else self.fetched.entries)
 
     def fetch(

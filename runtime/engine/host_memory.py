@@ -83,7 +83,7 @@ class Sent:
 
 
 class Parcel:
-    """Arrays of a step that go to the device in one copy, whatever their number and types."""
+    """Arrays of a step, of any number and types, that go to the device in one copy."""
 
     def __init__(self, memory: HostMemory) -> None:
         self._memory = memory

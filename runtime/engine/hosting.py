@@ -228,7 +228,7 @@ class _Loading:
             self._refuse(str(error), restart_helps=True)
         except (CannotRun, OSError) as error:
             self._refuse(str(error), restart_helps=False)
-        except Exception as error:  # the generations that are served go on, whatever it was
+        except Exception as error:  # a fault here must not end the generations that are served
             logger.exception("loading layers failed")
             self._refuse(f"{type(error).__name__}: {error}", restart_helps=False)
         else:

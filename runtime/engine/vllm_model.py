@@ -228,8 +228,8 @@ class VllmModel:
 
     @torch.inference_mode()
     def run_largest(self, rows: int) -> None:
-        """Run as many rows through all layers and what is before and behind them, so that whatever
-        a step takes beside weights and pages was taken once. Attention is left out."""
+        """Run `rows` rows through the embedding, all layers and the head, without attention. Memory
+        that a step takes beside weights and pages is allocated then."""
         ids_T = torch.zeros(rows, dtype=torch.int64, device=self.device)
         hidden_TD = torch.zeros(
             rows, self._hidden_size, dtype=self._config.model_config.dtype, device=self.device

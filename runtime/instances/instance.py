@@ -215,7 +215,7 @@ class SupervisedInstance:
                 self._process.kill()
 
     def _remember(self, before: State) -> None:
-        """What a start is told with that follows."""
+        """Keep for the next start's messages: how long a start takes, the last failure."""
         condition = self._state.condition
         if condition is Condition.READY and before.condition is not Condition.READY:
             self._process.said.settle()
