@@ -2,9 +2,11 @@
 
 import os
 from argparse import ArgumentParser, Namespace
+from contextlib import ExitStack
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+_OPEN = ExitStack()  # until the end of the program
 
 
 def site_arguments(parser: ArgumentParser) -> None:
@@ -34,4 +36,4 @@ def open_site(arguments: Namespace) -> None:
     call_command("migrate", verbosity=0)
     from helixweb.common.actor import acting_for_site  # needs the models
 
-    acting_for_site().__enter__()  # to the end of the program
+    _OPEN.enter_context(acting_for_site())

@@ -9,7 +9,6 @@ from django.db.models import Q
 from helixweb.access.models import Grant
 from helixweb.access.roles import EVERYTHING, NOTHING, Rights, Role
 from helixweb.common.models import ApiKey
-from helixweb.common.prepared import prepared
 
 
 def rights_of(user: Any) -> Rights:
@@ -19,8 +18,7 @@ def rights_of(user: Any) -> Rights:
     if user.is_superuser:
         return EVERYTHING
     held = Q(user=user.pk) | Q(group__user=user.pk)
-    query = prepared("rights", lambda: Grant.objects.filter(held).values_list("cluster", "role"))
-    return rights_from(query.fetch(user.pk, user.pk))
+    return rights_from(Grant.objects.filter(held).values_list("cluster", "role"))
 
 
 def rights_from(rows: Iterable[tuple[Any, ...]]) -> Rights:

@@ -1,7 +1,5 @@
 """REST: clusters, nodes, links, models, profiles, join tokens."""
 
-from collections.abc import Hashable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from django.shortcuts import get_object_or_404
@@ -17,7 +15,6 @@ from helixweb.access.log_readers import LogReader
 from helixweb.common.parsers import DocumentParser
 from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id
-from helixweb.common.rest.kept import ALWAYS
 from helixweb.common.rest.viewsets import DeleteViewSet, EditViewSet, ReadViewSet
 from helixweb.inventory import services
 from helixweb.inventory.models import (
@@ -28,12 +25,10 @@ from helixweb.inventory.models import (
     LanguageModel,
     Link,
     Node,
-    NodeState,
     Profile,
     ProfileVersion,
     RegionLink,
     SharedBandwidth,
-    lost_after,
 )
 from helixweb.inventory.serializers import (
     BulkSerializer,
@@ -73,7 +68,6 @@ class RowViewSet(EditViewSet[Any]):
 class ClusterViewSet(RowViewSet):
     queryset = Cluster.objects.order_by("pk")
     serializer_class = ClusterSerializer
-    shows_rows_alone = True
     filterset_fields = ["name", "coordinator_region", "replanning", "created_at"]
     search_fields = ("name", "source")
     action_parameters = {"problem": ("model",)}
@@ -148,25 +142,7 @@ def _chosen_model(cluster: Cluster, wanted: str | None) -> LanguageModel:
     return models[0]
 
 
-class ProcessList:
-    """A list of processes, in which one becomes lost by its silence alone."""
-
-    def same_until(self, shown: Sequence[Mapping[str, Any]]) -> datetime | None:
-        """Until the first of those online would be lost."""
-        if not shown or "state" not in shown[0]:
-            return ALWAYS
-        if "last_seen_at" not in shown[0]:
-            return None
-        seen = [row["last_seen_at"] for row in shown if row["state"] == NodeState.ONLINE]
-        if not all(isinstance(one, datetime) for one in seen):  # as text of a reader's zone
-            return None
-        return min(seen) + lost_after() if seen else ALWAYS
-
-    def beside_rows(self) -> Hashable:
-        return lost_after()
-
-
-class NodeViewSet(ProcessList, RowViewSet):
+class NodeViewSet(RowViewSet):
     queryset = Node.objects.prefetch_related("tags").order_by("pk")
     serializer_class = NodeSerializer
     filterset_fields = ["cluster", "name", "region", "profile_name", "uuid", "last_seen_at"]
@@ -207,7 +183,6 @@ class ChangeViewSet(ReadViewSet[Change]):
 
     queryset = Change.objects.order_by("-pk")
     serializer_class = ChangeSerializer
-    shows_rows_alone = True
     filterset_fields = [
         "cluster", "kind", "row_id", "name", "actor", "actor_kind", "api_key", "address",
         "request_id", "action", "batch", "at",
@@ -221,13 +196,8 @@ class ChangeViewSet(ReadViewSet[Change]):
             rows = reader.with_origin(rows)
         return reader.lines(rows)
 
-    def beside_rows(self) -> Hashable:
-        """Users of other rights are shown other addresses."""
-        reader = LogReader.of(self.request._request)
-        return reader.rights.as_key(), reader.username
 
-
-class CoordinatorViewSet(ProcessList, DeleteViewSet[Coordinator]):
+class CoordinatorViewSet(DeleteViewSet[Coordinator]):
     """Coordinators come by registering; a person can only remove one."""
 
     queryset = Coordinator.objects.order_by("pk")
@@ -255,7 +225,6 @@ def _revoked(process: Node | Coordinator) -> Response:
 class LinkViewSet(RowViewSet):
     queryset = Link.objects.order_by("pk")
     serializer_class = LinkSerializer
-    shows_rows_alone = True
     filterset_fields = LINK_FILTERS
     search_fields = ("source", "target")
 
@@ -263,7 +232,6 @@ class LinkViewSet(RowViewSet):
 class RegionLinkViewSet(RowViewSet):
     queryset = RegionLink.objects.order_by("pk")
     serializer_class = RegionLinkSerializer
-    shows_rows_alone = True
     filterset_fields = LINK_FILTERS
     search_fields = ("source", "target")
 
@@ -273,7 +241,6 @@ class SharedBandwidthViewSet(RowViewSet):
 
     queryset = SharedBandwidth.objects.order_by("pk")
     serializer_class = SharedBandwidthSerializer
-    shows_rows_alone = True
     filterset_fields = ["cluster", "name", "direction", "scope", "bandwidth_bytes_per_s"]
     search_fields = ("name",)
 
@@ -281,7 +248,6 @@ class SharedBandwidthViewSet(RowViewSet):
 class LanguageModelViewSet(RowViewSet):
     queryset = LanguageModel.objects.order_by("pk")
     serializer_class = LanguageModelSerializer
-    shows_rows_alone = True
     filterset_fields = ["name", "num_layers", "checkpoint", "created_at"]
     search_fields = ("name", "checkpoint")
     # What the checkpoint of a new model says, or why it cannot be read.
@@ -300,7 +266,6 @@ class LanguageModelViewSet(RowViewSet):
 class ProfileViewSet(RowViewSet):
     queryset = Profile.objects.order_by("pk")
     serializer_class = ProfileSerializer
-    shows_rows_alone = True
     filterset_fields = ["cluster", "model", "name", "gpu", "origin", "vram_bytes", "recorded_at"]
     search_fields = ("name", "gpu")
 
@@ -346,7 +311,6 @@ class ProfileVersionViewSet(DeleteViewSet[ProfileVersion]):
 
     queryset = ProfileVersion.objects.select_related("profile").order_by("-pk")
     serializer_class = ProfileVersionSerializer
-    shows_rows_alone = True
     filterset_fields = ["profile", "profile__cluster", "origin", "node", "number", "recorded_at"]
     search_fields = ("profile__name", "node")
 

@@ -50,7 +50,6 @@ class TracedRequestViewSet(ReadViewSet[TracedRequest]):
 
     queryset = traced_requests()
     serializer_class = TracedRequestSerializer
-    shows_rows_alone = True
     filterset_class = RequestApiFilter
     search_fields = ("request", "model_name", "outcome")
     lookup_field = "request"

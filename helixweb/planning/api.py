@@ -58,7 +58,6 @@ class PlanRunViewSet(ReadViewSet[PlanRun]):
         "problem", "plan__problem", "plan__document"
     )
     serializer_class = PlanRunSerializer
-    shows_rows_alone = True
     filterset_fields = ["cluster", "model", "status", "created_at", "flow_tokens_per_s"]
     search_fields = ("cluster__name", "model__name", "what_if")
     action_parameters = {"incumbents": PAGING}

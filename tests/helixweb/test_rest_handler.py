@@ -1,7 +1,6 @@
 """The REST API is answered in threads that stay: by the same middleware, in one crossing."""
 
 import asyncio
-import io
 import json
 import threading
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from asgiref.testing import ApplicationCommunicator
-from django.db import connection, connections
+from django.db import connections
 
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import ApiKey, KeyUsage
@@ -55,7 +54,6 @@ def closing(site: Application) -> None:
     """As the end of the process does."""
     for pool, threads in (
         (site._threads, handler.THREADS),
-        (site._quick_thread, 1),
         (site._process_threads, handler.PROCESS_THREADS),
         (site._import_threads, handler.IMPORT_THREADS),
     ):
@@ -87,7 +85,6 @@ def test_requests_are_answered_and_connections_stay(
         status, made = await asked(site, scope_of("/api/v1/nodes/", key, method="POST"), new)
         assert (status, made["name"]) == (201, "new")
         assert await here() is first is not None
-        assert site._quick == ({"/api/v1/nodes/"} if site._has_quick else set())
         status, refused = await asked(site, scope_of("/api/v1/nodes/", ""))
         assert (status, refused["status"]) == (401, 401)
 
@@ -96,68 +93,6 @@ def test_requests_are_answered_and_connections_stay(
         return await loop.run_in_executor(site._threads, lambda: connections["default"].connection)
 
     scenario()
-    closing(site)
-
-
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite has a thread for lists")
-def test_lists_share_a_thread_unless_one_takes_long(
-    key: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Application()
-    answered_by, slow = list[str](), list[str]()
-    is_slow, go_on = threading.Event(), threading.Event()
-    respond = site._respond
-
-    def noted(scope: Any, body: Any) -> Any:
-        answered_by.append(threading.current_thread().name)
-        if slow and slow.pop():
-            is_slow.set()
-            assert go_on.wait(60)
-        return respond(scope, body)
-
-    monkeypatch.setattr(site, "_respond", noted)
-    monkeypatch.setattr(handler, "PATIENCE_S", 60.0)  # on a busy machine a thread begins late
-
-    async def nodes() -> int:
-        status, found = await asked(site, scope_of("/api/v1/nodes/", key))
-        return status * len(found["results"])
-
-    @async_to_sync
-    async def scenario() -> None:
-        assert await nodes() == 600
-        assert [await nodes() for _ in range(3)] == [600] * 3
-        first, *rest = answered_by
-        assert len(set(rest)) == 1
-        assert {first} != set(rest)
-        slow.append("once")
-        held = asyncio.ensure_future(nodes())
-        await asyncio.get_running_loop().run_in_executor(None, is_slow.wait, 60)
-        monkeypatch.setattr(handler, "PATIENCE_S", 0.05)
-        assert [await nodes() for _ in range(2)] == [600] * 2  # while it is held
-        left = asyncio.ensure_future(site._answer_of(scope_of("/api/v1/nodes/", key), io.BytesIO()))
-        await asyncio.sleep(0)
-        left.cancel()  # who gives up gets no other thread
-        with pytest.raises(asyncio.CancelledError):
-            await left
-        assert len(answered_by) == 7
-        assert not held.done()
-        go_on.set()
-        assert await held == 600
-        assert {answered_by[-3]} == set(rest)
-        assert not {*answered_by[-2:]} & set(rest)
-
-    scenario()
-    closing(site)
-
-
-def test_paths_are_looked_for_once(key: str, cluster: Cluster) -> None:
-    site = Application()
-    node = cluster.nodes.earliest("pk")
-    for path in ("/api/v1/nodes/", f"/api/v1/nodes/{node.pk}/"):
-        for _ in range(2):
-            assert site._respond(scope_of(path, key), io.BytesIO()).status_code == 200
-    assert set(site._in_a_thread._matches) == {"/api/v1/nodes/"}
-    assert site._respond(scope_of("/api/v1/colours/", key), io.BytesIO()).status_code == 404
     closing(site)
 
 

@@ -1,13 +1,10 @@
-"""Answers the REST API in threads that stay, with database connections that stay.
+"""Answers the REST API in a fixed pool of threads, whose database connections stay open.
 
-Django's handler for ASGI makes a thread for every request and a database connection in it, and
-crosses between thread and event loop at each middleware: several milliseconds, of which the API is
-asked hundreds of times a second. Here one crossing takes a request through the same middleware to
-its view. Pages, of which people open a few, go Django's way. Agents and coordinators have threads
-of their own, and so have imports: however many people wait, heartbeats do not.
-
-On SQLite one thread makes all lists that are quickly made. Its library lets go of Python's lock at
-each row, so threads that read at once hand it to and fro, which takes them twice as long.
+Django's ASGI handler starts a thread and opens a database connection for each request, and switches
+between thread and event loop at each middleware: several milliseconds, for requests that arrive
+hundreds of times a second. Here each request runs through the same middleware in one thread. Pages
+use Django's handler. Agents and coordinators have threads of their own, and so have imports, so
+people's requests do not delay heartbeats.
 """
 
 import asyncio
@@ -21,26 +18,19 @@ from django.core import signals
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.base import BaseHandler
-from django.db import connection
 from django.db.backends.signals import connection_created
-from django.http import HttpRequest
-from django.urls import ResolverMatch, set_script_prefix
+from django.urls import set_script_prefix
 
 from helixweb.common.rest.bodies import BoundedBody, is_known
-from helixweb.common.rest.kept import KeptAnswers, version_of_database
 from helixweb.common.rest.lifespan import serve_lifespan
 
 PREFIX = "/api/v1/"
-# Requests that wait for the database, or for a plan to be read, keep nobody else waiting.
 THREADS = 16
 PROCESS_PREFIXES = (f"{PREFIX}agent/", f"{PREFIX}coordinator/")
 PROCESS_THREADS = 8
 # Reading a large file takes seconds of the interpreter that all threads share.
 IMPORT_SUFFIX = "/import/"
 IMPORT_THREADS = 2
-# Who waits longer for the one thread of lists, since some list is not so quick, gets another.
-PATIENCE_S = 0.05
-MOST_MATCHES = 1000
 CONNECTIONS_KEPT_S = 60.0
 _NAME = "rest"
 
@@ -49,29 +39,12 @@ Receive = Callable[[], Any]
 Send = Callable[[Any], Any]
 
 
-class _Handler(BaseHandler):
-    """Django's, but for the views of paths without arguments, which are looked for once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._matches: dict[str, ResolverMatch] = {}
-
-    def resolve_request(self, request: HttpRequest) -> ResolverMatch:
-        match = self._matches.get(request.path_info)
-        if match is None:
-            match = super().resolve_request(request)
-            if not (match.args or match.kwargs) and len(self._matches) < MOST_MATCHES:
-                self._matches[request.path_info] = match
-        request.resolver_match = match
-        return match
-
-
 class Application(ASGIHandler):
-    """Django's, but for the server's lifespan and what is below `PREFIX`."""
+    """Django's ASGI application, except for lifespan messages and paths below `PREFIX`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._in_a_thread = _Handler()
+        self._in_a_thread = BaseHandler()
         self._in_a_thread.load_middleware(is_async=False)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=_NAME)
         self._process_threads = ThreadPoolExecutor(
@@ -80,10 +53,6 @@ class Application(ASGIHandler):
         self._import_threads = ThreadPoolExecutor(
             IMPORT_THREADS, thread_name_prefix=f"{_NAME}-imports"
         )
-        self._quick_thread = ThreadPoolExecutor(1, thread_name_prefix=f"{_NAME}-lists")
-        self._has_quick = connection.vendor == "sqlite"
-        self._quick: set[str] = set()  # paths of lists
-        self.kept = KeptAnswers(version_of_database())
         connection_created.connect(_keep)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,7 +87,7 @@ class Application(ASGIHandler):
             return
         run = asyncio.get_running_loop().run_in_executor
         try:
-            response = await self._answer_of(scope, body)
+            response = await run(self._threads_for(scope), self._respond, scope, body)
             if not response.streaming:
                 await self.send_response(response, send)
                 return
@@ -129,41 +98,22 @@ class Application(ASGIHandler):
         finally:
             body.close()
 
-    async def _answer_of(self, scope: Scope, body: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        if scope["path"] in self._quick and scope["method"] == "GET":
-            begun = self._quick_thread.submit(self._respond, scope, body)
-            patience = loop.call_later(PATIENCE_S, begun.cancel)  # which does nothing once it began
-            try:
-                return await asyncio.wrap_future(begun)
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():  # it is the request that is given up
-                    raise
-            finally:
-                patience.cancel()
-        response = await loop.run_in_executor(self._threads_for(scope), self._respond, scope, body)
-        if self._has_quick and getattr(response, "is_quick", False):
-            self._quick.add(scope["path"])
-        return response
-
     def _respond(self, scope: Scope, body: Any) -> Any:
-        """In a thread: all but the sending, which for a stream goes on for hours."""
+        """In a thread: all except sending, which takes hours for a stream."""
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=type(self), scope=scope)
-        response = self.kept.answer(scope, body, lambda: self._made(scope, body))
+        request, refusal = self.create_request(scope, body)
+        response: Any = refusal
+        if request is not None:
+            response = self._in_a_thread.get_response(request)
         response._handler_class = type(self)
         if not response.streaming:
             response.close()
         return response
 
-    def _made(self, scope: Scope, body: Any) -> Any:
-        request, refusal = self.create_request(scope, body)
-        return refusal if request is None else self._in_a_thread.get_response(request)
-
 
 async def _until_left(sending: Any, receive: Receive) -> None:
-    """Send until there is no more, or nobody listens."""
+    """Send until all is sent or the client disconnects."""
     task, left = asyncio.ensure_future(sending), asyncio.ensure_future(receive())
     try:
         await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -176,6 +126,6 @@ async def _until_left(sending: Any, receive: Receive) -> None:
 
 
 def _keep(connection: Any, **signal: Any) -> None:
-    """Connections of these threads stay; each request looks first whether they still work."""
+    """Keep this thread's connection open; each request checks first that it still works."""
     if current_thread().name.startswith(_NAME):
         connection.close_at = time.monotonic() + CONNECTIONS_KEPT_S

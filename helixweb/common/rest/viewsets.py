@@ -1,37 +1,27 @@
 """Collections: lists and rows to read, to delete, and to edit."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from django.db import models, transaction
 from django.shortcuts import get_object_or_404
-from django.utils import timezone
-from django.utils.translation import get_language
 from rest_framework import status, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from helixweb.common.actor import together
-from helixweb.common.pagination import Pages
 from helixweb.common.rest.batches import Batch, BatchSerializer
 from helixweb.common.rest.etags import check_if_match, edit_tag, tagged, tagged_list
-from helixweb.common.rest.kept import ALWAYS, let_keep
-from helixweb.common.rest.listing import EachTime, Listing, RowByRow, is_row_by_row
 from helixweb.common.rest.lists import (
     FIELDS,
-    NO_FILTERS,
-    ORDERING,
-    SEARCH,
     Filters,
     Ordering,
     Search,
     parameters_of_list,
     wanted_fields,
 )
-from helixweb.common.rest.rows import RowReader, reader_of
 from helixweb.common.rest.views import RestMixin
 
 Row = TypeVar("Row", bound=models.Model)
@@ -46,55 +36,15 @@ class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
     action_parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # Fields of a row that change though nobody edits it.
     changing_by_itself: ClassVar[tuple[str, ...]] = ()
-    # Whether a list hangs on the database, on who asks and for what, and on nothing else: then it
-    # is the same until something is committed (see kept.py). No clock, no file, no other process.
-    shows_rows_alone: ClassVar[bool] = False
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        listing = self._listing(request)
-        response = Pages().of(listing, request)
-        response.is_quick = isinstance(listing, RowByRow)  # type: ignore[attr-defined]  # handler.py
-        let_keep(response, request, until=listing.until)
-        return tagged_list(request, response)
-
-    def _listing(self, request: Request) -> Listing:
-        serializer: Any = self.get_serializer_class()
-        zone = timezone.get_current_timezone_name()
-        wanted = wanted_fields(request, serializer)
-        reader = reader_of(serializer, wanted=wanted, utc=zone == "UTC")
-        queryset: Any = type(self).queryset
-        if not (self.knows_until() and is_row_by_row(queryset, reader)):
-            rows = self.filter_queryset(self.get_queryset())
-            return EachTime(rows, reader, self.same_until)
-        is_plain = request.query_params.keys() <= NO_FILTERS
-        return RowByRow(
-            name=self._name_of_sql(request, reader) if is_plain else None,
-            rows=lambda: self.filter_queryset(self.get_queryset()),
-            reader=reader,
-            context=(zone, get_language(), self.beside_rows()),
-            until_of=self.same_until,
-        )
-
-    def _name_of_sql(self, request: Request, reader: RowReader) -> Hashable:
-        """All that the SQL of a list hangs on that is not filtered; None: it is not known."""
-        reads_as = getattr(request._request, "helix_reads_as", None)
-        if reads_as is None:
-            return None
-        asked = [request.query_params.get(name) for name in (ORDERING, SEARCH)]
-        return (type(self), tuple(self.kwargs.items()), reader, reads_as, *asked)
-
-    @classmethod
-    def knows_until(cls) -> bool:
-        """Whether `same_until` can tell."""
-        return cls.shows_rows_alone or cls.same_until is not ReadViewSet.same_until
-
-    def beside_rows(self) -> Hashable:
-        """Settings that rows are shown by, if any are."""
-        return None
-
-    def same_until(self, shown: Sequence[Mapping[str, Any]]) -> datetime | None:
-        """Until when a list is as it is `shown` if nothing is committed; None: nobody knows."""
-        return ALWAYS if self.shows_rows_alone else None
+        fields = wanted_fields(request, self.get_serializer_class())
+        page = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
+        serializer: Any = self.get_serializer(page, many=True)
+        if fields is not None:
+            for name in serializer.child.fields.keys() - set(fields):
+                del serializer.child.fields[name]
+        return tagged_list(request, self.get_paginated_response(serializer.data))
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return self.row_response(self.get_object())
@@ -207,12 +157,10 @@ class EditViewSet(DeleteViewSet[Row]):
                 )
             )
             work.finish()
-        shown: Any = self.get_serializer_class()
-        read = reader_of(shown, utc=timezone.get_current_timezone_name() == "UTC").read
         return Response(
             {
                 "deleted": deleted,
-                "updated": [read(row) for row in updated],
-                "created": [read(row) for row in created],
+                "updated": self.get_serializer(updated, many=True).data,
+                "created": self.get_serializer(created, many=True).data,
             }
         )
