@@ -167,7 +167,7 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-# One to search, one to explain and simulate plans, one for what is quick (planning/turns.py).
+# One to search, one to explain and simulate plans, one for what is quick (common/jobs.py).
 CELERY_WORKER_CONCURRENCY = 3
 # A process that is not up by then is killed, which on a busy machine 4 s would do to all.
 CELERY_WORKER_PROC_ALIVE_TIMEOUT = 60.0
@@ -176,8 +176,8 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULER = "helixweb.beat:Scheduler"
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
 CELERY_BEAT_SCHEDULE: dict[str, Any] = {
-    "reap-lost-tasks": {
-        "task": "helixweb.common.tasks.reap_lost_tasks",
+    "reap-lost-jobs": {
+        "task": "helixweb.common.jobs.reap_lost_jobs",
         "schedule": 2.0,
         "options": {"expires": 2.0},
     },
@@ -325,7 +325,7 @@ SPECTACULAR_SETTINGS = {
         "ActorKindEnum": "helixweb.inventory.models.Change.ActorKind",
         "RoleOfPersonEnum": "helixweb.access.roles.Role",
         "NodeStateEnum": "helixweb.inventory.models.NodeState",
-        "TaskStatusEnum": "helixweb.common.models.LeasedTask.Status",
+        "TaskStatusEnum": "helixweb.common.models.Job.Status",
         "ImportedKindEnum": "helixweb.inventory.as_code.kinds.SECTIONS",
         "AlertKindEnum": "helixweb.alerting.kinds.Kind",
         "AlertSeverityEnum": "helixweb.alerting.kinds.Severity",

@@ -21,7 +21,7 @@ from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.rollups import roll_up
 from helixweb.monitoring.services import ALL_DETAIL_S, DETAIL_EVERY_S
 from helixweb.monitoring.traces import record_traces
-from helixweb.planning import attempts
+from helixweb.planning import incumbents
 from helixweb.planning.models import Incumbent, Plan, PlanRun
 from helixweb.planning.options import options_to_json
 from planner.compute_plan import compute_plan
@@ -118,7 +118,7 @@ def _planned(cluster: Cluster, document: dict[str, Any]) -> Plan:
         cluster=cluster, model=LanguageModel.objects.get(name=document["model"]["name"]),
         problem=document, options=options_to_json(OPTIONS), created_by=user(),
     )  # fmt: skip
-    attempts.record_finished_run(run, found, now=timezone.now())
+    incumbents.record_finished_run(run, found, now=timezone.now())
     Incumbent.objects.bulk_create(
         [
             Incumbent(

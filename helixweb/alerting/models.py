@@ -13,7 +13,7 @@ from helixweb.alerting.validators import (
     validate_threshold,
     validate_url,
 )
-from helixweb.common.models import LeasedTask
+from helixweb.common.models import Job
 from helixweb.inventory.validators import validate_name
 
 NAME_LENGTH = 64
@@ -183,7 +183,7 @@ class Silence(InCluster):
         return f"silence until {self.ends_at:%Y-%m-%d %H:%M}"
 
 
-class Delivery(InCluster, LeasedTask):
+class Delivery(InCluster, Job):
     """What a channel is told at once, and how far that is; written with the turns that it tells of.
 
     `number` names it to the receiver, in every attempt. It may grow until it is first tried.

@@ -1,21 +1,30 @@
-"""Claim, renew, finish and reap leased tasks by compare-and-set on rows.
+"""Claim, renew, finish and reap jobs by compare-and-set on rows.
 
-A broker message is only a wake-up: whoever claims the row owns the attempt, and every later write
-names that attempt, so a zombie that lost its lease can change nothing.
+A broker message is only a wake-up: the worker that claims the row owns the attempt, and every later
+write names that attempt, so a worker that lost its lease can change nothing.
 """
 
-from collections.abc import Sequence
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from django.conf import settings
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import F, Q, QuerySet
+from django.utils import timezone
 
-from helixweb.common.models import FINISHED, LeasedTask
+from helixweb.common.actor import acting_for_site
+from helixweb.common.models import FINISHED, Job
 
-Task = TypeVar("Task", bound=LeasedTask)
-Status = LeasedTask.Status
+logger = logging.getLogger(__name__)
+Task = TypeVar("Task", bound=Job)
+Status = Job.Status
+# A cancelled job learns of it within this time.
+CANCEL_POLL_S = 0.1
 
 
 class LostLease(Exception):
@@ -41,7 +50,7 @@ def claim_in_turn(
     model: type[Task],
     *,
     task_id: int,
-    beside: Sequence[type[LeasedTask]],
+    beside: Sequence[type[Job]],
     most: int,
     now: datetime,
 ) -> int | None:
@@ -58,9 +67,7 @@ def claim_in_turn(
         return claim(model, task_id=task_id, now=now)
 
 
-def live(
-    models: Sequence[type[LeasedTask]], *, now: datetime
-) -> list[tuple[type[LeasedTask], int]]:
+def live(models: Sequence[type[Job]], *, now: datetime) -> list[tuple[type[Job], int]]:
     """Model and id of the tasks that are being worked on."""
     return [
         (model, pk)
@@ -110,3 +117,82 @@ def ids_to_wake(model: type[Task], *, now: datetime, queued_for_s: float) -> lis
     return list(
         model._default_manager.filter(lost | stuck).order_by("pk").values_list("pk", flat=True)
     )
+
+
+class Lease:
+    """Context manager around the work of one attempt, and its `CancelToken`.
+
+    Solvers call back on threads of their own choosing and may not return for seconds. So a thread
+    of its own renews the lease and touches the database; the work's threads never do. `lost` says
+    that the lease went to another attempt; the work was then told to stop.
+    """
+
+    def __init__(self, model: type[Job], *, task_id: int, attempt: int) -> None:
+        self._model, self._task_id, self.attempt = model, task_id, attempt
+        self._name = f"{model.__name__} {task_id}"
+        self._stop = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        # Called ten times a second and at the end, then with True; may raise LostLease.
+        self.write: Callable[[bool], None] = lambda _ended: None
+        self.lost = False
+
+    def is_cancelled(self) -> bool:
+        return self._stop.is_set()
+
+    def owned(self) -> QuerySet[Any]:
+        """The row while this attempt owns it; empty afterwards."""
+        return self._model._default_manager.filter(
+            pk=self._task_id, attempt=self.attempt, status=Status.RUNNING
+        )
+
+    def update(self, **columns: Any) -> None:
+        """Write columns of the row. Raises LostLease."""
+        if not self.owned().update(**columns):
+            raise LostLease(f"{self._name}: attempt {self.attempt} lost its lease")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    @acting_for_site()
+    def _run(self) -> None:
+        renewed_s = time.monotonic()
+        try:
+            while not self.lost:
+                ended = self._ended.wait(CANCEL_POLL_S)
+                try:
+                    self.write(ended)
+                    if ended:
+                        return
+                    if time.monotonic() - renewed_s > settings.HELIX_LEASE_S / 3:
+                        renewed_s = time.monotonic()
+                        now = timezone.now()
+                        renew(self._model, task_id=self._task_id, attempt=self.attempt, now=now)
+                    self._look_for_cancel()
+                except LostLease as lost:
+                    logger.info("%s; its work stops", lost)
+                    self.lost = True
+                    self._stop.set()
+                except (OperationalError, InterfaceError):
+                    # The database may come back before the lease ends; if not, the lease decides.
+                    logger.warning("%s: database unreachable", self._name, exc_info=True)
+                    connection.close()
+                    if ended:
+                        return
+        finally:
+            connection.close()
+
+    def _look_for_cancel(self) -> None:
+        rows = self._model._default_manager
+        if rows.filter(pk=self._task_id, cancel_requested=True).exists():
+            self._stop.set()

@@ -11,9 +11,8 @@ from django.db.models import Count, Max, Min
 from prometheus_client import Metric
 from prometheus_client.process_collector import ProcessCollector
 
-from helixweb.common import web_requests
+from helixweb.common import jobs, web_requests
 from helixweb.common.models import Event
-from helixweb.common.tasks import leased_models
 from runtime.protocol.exposition import counter, gauge, page
 
 MOST_LINES = 5000
@@ -37,7 +36,7 @@ def _of_site(now: datetime) -> Iterator[Metric]:
     yield from ProcessCollector(registry=None).collect()
     yield from web_requests.collect()
     tasks, oldest = [], []
-    for model in leased_models():
+    for model in [kind.model for kind in jobs.KINDS.values()]:
         kind = {"kind": str(model._meta.model_name)}
         unfinished = model._default_manager.filter(status__in=_UNFINISHED)
         counts = dict(unfinished.values_list("status").annotate(Count("pk")).order_by())

@@ -1,6 +1,8 @@
-"""Rows that know no product noun: the event outbox, API keys, login links, leased tasks."""
+"""Rows that know no product noun: the event outbox, API keys, login links, jobs."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
@@ -98,11 +100,15 @@ class LoginLink(models.Model):
     used_at = models.DateTimeField(null=True, blank=True)
 
 
-class LeasedTask(models.Model):
-    """A long task as a row: claimed under a lease, every write fenced by the attempt number.
+class Job(models.Model):
+    """A long job as a row: claimed under a lease, every write fenced by the attempt number.
 
-    See `leases.py`, the only place that changes these columns.
+    `leases.py` is the only place that changes these columns; `jobs.py` does the work.
     """
+
+    # What its events are called, and the columns they name besides the status.
+    event_type: ClassVar[str] = ""
+    event_columns: ClassVar[Mapping[str, str]] = {}
 
     class Status(models.TextChoices):
         QUEUED = "queued"
@@ -126,6 +132,11 @@ class LeasedTask(models.Model):
         abstract = True
 
     @property
+    def topic(self) -> str:
+        """The event topic of the pages that show it."""
+        raise NotImplementedError
+
+    @property
     def is_finished(self) -> bool:
         return self.status in FINISHED
 
@@ -137,6 +148,4 @@ class LeasedTask(models.Model):
         return (end - start).total_seconds() if start and end else None
 
 
-FINISHED = frozenset(
-    {LeasedTask.Status.SUCCEEDED, LeasedTask.Status.FAILED, LeasedTask.Status.CANCELLED}
-)
+FINISHED = frozenset({Job.Status.SUCCEEDED, Job.Status.FAILED, Job.Status.CANCELLED})

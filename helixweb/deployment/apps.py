@@ -9,6 +9,7 @@ class DeploymentConfig(AppConfig):
         from django.db.models.signals import post_delete, post_save
 
         from helixweb.access.signals import rights_changed
+        from helixweb.common import jobs
         from helixweb.common.deferred import deferred
         from helixweb.common.metrics import register_metrics
         from helixweb.common.models import ApiKey
@@ -17,7 +18,7 @@ class DeploymentConfig(AppConfig):
             links_at_work_asked,
             profiles_missing,
         )
-        from helixweb.planning.signals import plan_run_ended
+        from helixweb.planning.models import PlanRun
 
         for signal, sender, path in (
             (post_save, ApiKey, "pushing.announce_keys"),
@@ -26,7 +27,7 @@ class DeploymentConfig(AppConfig):
             (links_asked, None, "links.links_in_use"),
             (links_at_work_asked, None, "link_view.links_at_work"),
             (profiles_missing, None, "profiling.measure_missing"),
-            (plan_run_ended, None, "repair_task.follow_search"),
+            (jobs.over, PlanRun, "repair_task.follow_search"),
         ):
             path = f"helixweb.deployment.{path}"
             signal.connect(deferred(path), sender=sender, dispatch_uid=path, weak=False)

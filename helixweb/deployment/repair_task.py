@@ -28,7 +28,7 @@ def repair_after_commit(deployment_id: int, *, after_s: float = 0.0) -> None:
     )
 
 
-def follow_search(*, run_id: int, **_: Any) -> None:
+def follow_search(*, job_id: int, **_: Any) -> None:
     """A search is over: a repair may have waited for it."""
-    for row in Repair.objects.filter(run=run_id, state__in=OPEN).only("deployment_id"):
+    for row in Repair.objects.filter(run=job_id, state__in=OPEN).only("deployment_id"):
         repair_after_commit(row.deployment_id)

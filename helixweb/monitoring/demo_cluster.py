@@ -4,7 +4,7 @@ from django.utils import timezone
 
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import DEMO_NAME, demo_cluster, demo_problem
-from helixweb.planning.attempts import record_finished_run
+from helixweb.planning.incumbents import record_finished_run
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_to_json
 from planner.compute_plan import compute_plan

@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.serializers import BaseSerializer
 
+from helixweb.common import jobs
 from helixweb.common.own_turns import in_own_turn
 from helixweb.common.pagination import Pages
 from helixweb.common.problems import Conflict
@@ -86,7 +87,7 @@ class PlanRunViewSet(ReadViewSet[PlanRun]):
     def cancel(self, request: Request, pk: str) -> Response:
         """End the search; the best plan so far is kept."""
         run = self.get_object()
-        if not services.cancel_plan_run(run):
+        if not jobs.cancel(run):
             raise Conflict(f"Plan run {pk} is {run.status}; only a queued or running one can be.")
         return Response(PlanRunSerializer(run).data, status=status.HTTP_202_ACCEPTED)
 

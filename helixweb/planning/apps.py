@@ -7,13 +7,25 @@ class PlanningConfig(AppConfig):
 
     def ready(self) -> None:
         from helixweb.common.deferred import deferred
-        from helixweb.common.tasks import register_leased
+        from helixweb.common.jobs import Kind, register
         from helixweb.planning.models import Explanation, ModelMix, PlanRun, Simulation
 
-        for kind, wake in (
-            (PlanRun, "wake_plan_run"),
-            (ModelMix, "wake_model_mix"),
-            (Explanation, "wake_explanation"),
-            (Simulation, "wake_simulation"),
+        # The work imports most of the planner: every process sends jobs, few work on them.
+        planning = "helixweb.planning"
+        register(
+            Kind(
+                name="search",
+                model=PlanRun,
+                work=deferred(f"{planning}.solving.solve"),
+                turn="search",
+                shown_by="pk",
+                told=deferred(f"{planning}.solving.tell_cluster"),
+            )
+        )
+        for name, model, work, turn, shown_by in (
+            ("explanation", Explanation, "explaining.explain", "after", "plan__run_id"),
+            ("simulation", Simulation, "simulating.run", "after", "plan__run_id"),
+            ("mix", ModelMix, "mixing.plan_mix", "search", "pk"),
         ):
-            register_leased(kind, deferred(f"helixweb.planning.tasks.{wake}"))
+            work_of = deferred(f"{planning}.{work}")
+            register(Kind(name=name, model=model, work=work_of, turn=turn, shown_by=shown_by))

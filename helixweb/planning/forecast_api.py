@@ -9,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
+from helixweb.common import jobs
 from helixweb.common.problems import Conflict
 from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.common.serializers import StrictFieldsMixin
@@ -80,6 +81,6 @@ class SimulationViewSet(ReadViewSet[Simulation]):
     def cancel(self, request: Request, pk: str) -> Response:
         """End a simulation; nothing of it is kept."""
         row = self.get_object()
-        if not services.cancel_simulation(row):
+        if not jobs.cancel(row):
             raise Conflict(f"Simulation {pk} is {row.status}; only one under way can be cancelled.")
         return Response(SimulationSerializer(row).data, status=status.HTTP_202_ACCEPTED)

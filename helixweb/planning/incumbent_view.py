@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from helixweb.charts.chart import Chart
 from helixweb.charts.layer_map import layer_map
-from helixweb.planning.attempts import placement_of
+from helixweb.planning.incumbents import placement_of
 from helixweb.planning.models import Incumbent, PlanRun
 from helixweb.planning.objectives import ObjectiveFigure, objective_figure
 from helixweb.planning.options import options_from_json

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
+from helixweb.common import jobs
 from helixweb.common.problems import Conflict
 from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.common.serializers import StrictFieldsMixin
@@ -102,6 +103,6 @@ class ModelMixViewSet(ReadViewSet[ModelMix]):
     def cancel(self, request: Request, pk: str) -> Response:
         """End the search; what it has is kept."""
         mix = self.get_object()
-        if not services.cancel_model_mix(mix):
+        if not jobs.cancel(mix):
             raise Conflict(f"Mix {pk} is {mix.status}; only a queued or running one can be.")
         return Response(ModelMixSerializer(mix).data, status=status.HTTP_202_ACCEPTED)

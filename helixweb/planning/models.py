@@ -6,7 +6,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from helixweb.access.scope import InCluster
-from helixweb.common.models import LeasedTask
+from helixweb.common.models import Job
 from helixweb.planning.objectives import Goal, ObjectiveFigure, objective_figure
 from planner.domain.plan_forecast import Objective
 
@@ -18,7 +18,7 @@ def gap(flow_tokens_per_s: float, upper_bound_tokens_per_s: float) -> float:
     return max(0.0, 1.0 - flow_tokens_per_s / upper_bound_tokens_per_s)
 
 
-class PlanRun(InCluster, LeasedTask):
+class PlanRun(InCluster, Job):
     """One search for a plan. `problem` is the inventory as it was when the run was started.
 
     Flow and bound are those of the best incumbent; null until there is one. `objective_value` is
@@ -52,6 +52,8 @@ class PlanRun(InCluster, LeasedTask):
     continues = models.ForeignKey(
         "self", null=True, on_delete=models.SET_NULL, related_name="continuations"
     )
+    event_type = "plan-run"
+    event_columns = {"run": "pk"}
 
     class Meta:
         ordering = ["-pk"]
@@ -153,7 +155,7 @@ class Replan(InCluster):
     """What makes a plan run a replanning: the plan that runs, and how much may move.
 
     `points` are the answers that none beats in both flow and bytes, fewest bytes first, as
-    `attempts.point_to_json` writes them; empty until the search has ended.
+    `incumbents.point_to_json` writes them; empty until the search has ended.
     """
 
     cluster_path = "run__cluster"
@@ -164,7 +166,7 @@ class Replan(InCluster):
     points = models.JSONField(default=list)
 
 
-class Explanation(InCluster, LeasedTask):
+class Explanation(InCluster, Job):
     """Why a plan is no faster, what survives a loss, what one more of each resource would bring.
 
     `search_s` seconds of replanning go to every kind of node; 0: the others keep their layers.
@@ -179,6 +181,8 @@ class Explanation(InCluster, LeasedTask):
     survival_tokens_per_s = models.FloatField(null=True)
     worst_node = models.CharField(max_length=64, blank=True)
     values = models.JSONField(default=list)
+    event_type = "explanation"
+    event_columns = {"plan": "plan_id"}
 
     @property
     def topic(self) -> str:
@@ -186,7 +190,7 @@ class Explanation(InCluster, LeasedTask):
         return f"plan-run:{self.plan.run_id}"
 
 
-class Simulation(InCluster, LeasedTask):
+class Simulation(InCluster, Job):
     """A plan served a workload by the simulator.
 
     Requests always wait ("backlog"), or come at `share` of the prompt and output tokens/s that a
@@ -215,6 +219,8 @@ class Simulation(InCluster, LeasedTask):
     requests_per_s = models.FloatField(null=True)
     forecast = models.JSONField(null=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    event_type = "simulation"
+    event_columns = {"simulation": "pk", "plan": "plan_id"}
 
     class Meta:
         ordering = ["pk"]
@@ -240,7 +246,7 @@ class Simulation(InCluster, LeasedTask):
         }
 
 
-class ModelMix(InCluster, LeasedTask):
+class ModelMix(InCluster, Job):
     """Several models planned on one cluster at once; each one's plan is that of a finished run.
 
     `level_tokens_per_s` is the least flow / weight; no mix exceeds the bound.
@@ -251,6 +257,8 @@ class ModelMix(InCluster, LeasedTask):
     level_tokens_per_s = models.FloatField(null=True)
     level_bound_tokens_per_s = models.FloatField(null=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    event_type = "model-mix"
+    event_columns = {"mix": "pk"}
 
     class Meta:
         ordering = ["-pk"]

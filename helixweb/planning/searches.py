@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from helixweb.charts.quantities import bytes_text
-from helixweb.planning import attempts
+from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.options import options_from_json
 from planner.bounds import upper_bound_tokens_per_s
@@ -41,9 +41,9 @@ def search_for(run: PlanRun, *, progress: Progress, cancel: CancelToken) -> Foun
     options = options_from_json(run.options)
     if hasattr(run, "replan"):
         return _replanned(problem, run.replan, options=options, progress=progress, cancel=cancel)
-    best_known = attempts.best_incumbent(run.pk)
+    best_known = incumbents.best_incumbent(run.pk)
     if best_known is None and run.continues_id is not None:
-        best_known = attempts.best_incumbent(run.continues_id)
+        best_known = incumbents.best_incumbent(run.continues_id)
     start = _start_of(run)
     if run.survive_one_loss:
         if best_known is not None:

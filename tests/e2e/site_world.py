@@ -150,7 +150,7 @@ def _authorization(process: Any) -> str:
 
 def _finished_run(plan: Any, *, user: Any, now: datetime) -> Any:
     """A search that ended with this plan, which becomes a row of its own."""
-    from helixweb.planning.attempts import record_finished_run
+    from helixweb.planning.incumbents import record_finished_run
     from helixweb.planning.models import PlanRun
     from planner.serialization import plan_from_dict
 

@@ -28,14 +28,12 @@ from helixweb.common.rest.handler import Application
 from helixweb.common.site_task import SiteTask
 from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.planning import attempts
 from helixweb.planning import services as planning_services
 from helixweb.planning.models import Plan
-from planner.compute_plan import compute_plan
-from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
-from planner.serialization import PROBLEM_FORMAT, problem_from_dict
+from planner.serialization import PROBLEM_FORMAT
 from tests.e2e import blank_database
+from tests.helixweb.searching import searched
 from tests.made_once import made_once
 
 LINK = {"bandwidth_bytes_per_s": 1.25e9, "latency_s": 1e-4}
@@ -307,12 +305,4 @@ def plan(cluster: Cluster, user: Any) -> Plan:
     run = planning_services.start_plan_run(
         cluster=cluster, model=LanguageModel.objects.get(), options=options, user=user
     )
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert attempt is not None
-    found = compute_plan(
-        problem_from_dict(run.problem),
-        options=options,
-        progress=lambda _: None,
-        cancel=NeverCancelled(),
-    )
-    return attempts.finish_with_plan(run=run, attempt=attempt, plan=found, now=timezone.now())
+    return searched(run)

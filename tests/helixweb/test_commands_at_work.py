@@ -19,18 +19,14 @@ from helixweb.command_line import exit_codes
 from helixweb.command_line.closed_loop import Load, Measured, percentiles, run_closed_loop
 from helixweb.command_line.commands.events import line
 from helixweb.command_line.output import width
+from helixweb.common import jobs
 from helixweb.deployment.models import Deployment, Drain, Status
 from helixweb.inventory.models import Cluster, Coordinator, Node
-from helixweb.planning import attempts, explaining
 from helixweb.planning.models import Explanation, Plan, PlanRun
-from planner.compute_plan import compute_plan
-from planner.domain.plan import Incumbent
-from planner.placers.base import NeverCancelled
-from planner.plan_options import PlanOptions
-from planner.serialization import problem_from_dict
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.engines import EngineSettings
 from runtime.protocol.phases import Phase
+from tests.helixweb.searching import searched
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -70,17 +66,7 @@ def fetch_some(joined: FakeCluster, *, generation: int) -> None:
 def solve(seconds: float) -> None:
     """What a worker does while the command waits."""
     run = PlanRun.objects.get(status=PlanRun.Status.QUEUED)
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert attempt is not None
-    found = list[Incumbent]()
-    plan = compute_plan(
-        problem_from_dict(run.problem),
-        options=PlanOptions(objective="flow", time_limit_s=1),
-        progress=found.append,
-        cancel=NeverCancelled(),
-    )
-    attempts.record_incumbents(run_id=run.pk, attempt=attempt, incumbents=found, elapsed_before_s=0)
-    attempts.finish_with_plan(run=run, attempt=attempt, plan=plan, now=timezone.now())
+    searched(run)
 
 
 def test_a_plan_is_computed_and_its_progress_told(shell: Shell, cluster: Cluster) -> None:
@@ -142,7 +128,7 @@ def test_a_search_may_be_left_alone_and_cancelled(shell: Shell, cluster: Cluster
 
 def test_a_plan_is_explained_and_compared(shell: Shell, plan: Plan) -> None:
     def explain(seconds: float) -> None:
-        explaining.explain(explanation_id=Explanation.objects.get(plan=plan).pk)
+        jobs.attempt_job(Explanation.objects.get(plan=plan))
 
     shell.sleep = explain
     assert shell("plan", "explain", plan.pk) == 0

@@ -8,12 +8,12 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from helixweb.common import jobs
 from helixweb.deployment import services
 from helixweb.deployment.models import Deployment, Repair, Status
 from helixweb.deployment.services import repairing
 from helixweb.deployment.services.repairing import WAITS_S
 from helixweb.inventory.models import Cluster, Node, Replanning
-from helixweb.planning import solving
 from runtime.protocol.control import NodeTraffic
 from runtime.protocol.instance_orders import InstanceTraffic
 from runtime.protocol.phases import Phase
@@ -56,7 +56,7 @@ class Repaired:
         self.beat(after_s=WAITS_S)
         run = Repair.objects.get().run
         assert run is not None
-        solving.solve(run_id=run.pk)
+        jobs.attempt_job(run)
         return self.beat()
 
     def _heard_now(self, now: datetime) -> datetime:

@@ -5,15 +5,14 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.planning import attempts
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.searches import search_for
 from planner.placers.base import NeverCancelled
 from tests.helixweb.instance_doubles import Instances, refused
+from tests.helixweb.searching import claimed, end_with
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -26,10 +25,9 @@ def two(cluster: Cluster, user: Any) -> Instances:
 def searched() -> Plan:
     """The newest run's plan, by its own search."""
     run = PlanRun.objects.latest("pk")
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert attempt is not None
+    lease = claimed(run)
     found = search_for(run, progress=lambda _: None, cancel=NeverCancelled())
-    return attempts.finish_with_plan(run=run, attempt=attempt, plan=found.plan, now=timezone.now())
+    return end_with(run, lease, found.plan)
 
 
 def test_a_run_by_instances_is_asked_for_by_form_and_by_rest(

@@ -6,8 +6,9 @@ import pytest
 from django.test import Client
 from rest_framework.test import APIClient
 
+from helixweb.common import jobs
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
-from helixweb.planning import mixing, services
+from helixweb.planning import services
 from helixweb.planning.models import ModelMix, PlanRun
 from helixweb.planning.options import options_from_json
 from planner.domain.rules import PlacementRules
@@ -49,7 +50,7 @@ def body(cluster: Cluster, models: list[LanguageModel]) -> dict[str, Any]:
 
 
 def planned(mix: ModelMix) -> ModelMix:
-    mixing.plan_mix(mix_id=mix.pk)
+    jobs.attempt_job(mix)
     mix.refresh_from_db()
     assert (mix.status, mix.error) == ("succeeded", "")
     return mix
@@ -140,7 +141,7 @@ def test_models_that_do_not_fit_side_by_side_fail_in_words(
     LanguageModel.objects.update(num_layers=4)  # seven layers fit, eight do not
     answer = api.post(MIXES, body)
     assert answer.status_code == 202, answer.content
-    mixing.plan_mix(mix_id=answer.json()["id"])
+    jobs.attempt_job(ModelMix.objects.get())
     mix = ModelMix.objects.get()
     assert mix.status == "failed"
     assert mix.error
@@ -150,7 +151,8 @@ def test_models_that_do_not_fit_side_by_side_fail_in_words(
 def test_a_queued_mix_is_cancelled_at_once(api: APIClient, body: dict[str, Any]) -> None:
     mix = api.post(MIXES, body).json()["id"]
     assert api.post(f"{MIXES}{mix}/cancel/").json()["status"] == "cancelled"
-    assert mixing.plan_mix(mix_id=mix) == []
+    jobs.attempt_job(ModelMix.objects.get())
+    assert not PlanRun.objects.exists()
     assert api.post(f"{MIXES}{mix}/cancel/").status_code == 409
 
 
@@ -163,7 +165,7 @@ def test_a_mix_that_kills_every_worker_is_given_up(
         options=options_from_json({}),
         user=user,
     )
-    ModelMix.objects.filter(pk=mix.pk).update(attempt=mixing.MAX_ATTEMPTS)
-    assert mixing.plan_mix(mix_id=mix.pk) == []
+    ModelMix.objects.filter(pk=mix.pk).update(attempt=jobs.MAX_ATTEMPTS)
+    jobs.attempt_job(mix)
     mix.refresh_from_db()
     assert "died 3 times" in mix.error

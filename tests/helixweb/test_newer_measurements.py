@@ -7,9 +7,10 @@ from django.test import Client
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from helixweb.common import jobs
 from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Profile
-from helixweb.planning import services, solving
+from helixweb.planning import services
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.newer_measurements import NewerMeasurements, newer_measurements
 from planner.domain.placement import LayerRange
@@ -106,7 +107,7 @@ def test_an_answer_of_a_replanning_that_is_adopted_later_is_as_old_as_the_replan
     run = services.start_replan(
         plan, options=PlanOptions(time_limit_s=0.5), budget_bytes=None, user=user
     )
-    solving.solve(run_id=run.pk)
+    jobs.attempt_job(run)
     measure_link(cluster)
     adopted = services.adopt_point(PlanRun.objects.get(pk=run.pk), 0, user=user)
     assert newer_measurements(adopted.plan) is not None

@@ -3,17 +3,13 @@
 from typing import Any
 
 import pytest
-from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.common.api_keys import create_api_key
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.planning import attempts
 from helixweb.planning.models import Plan, PlanRun
-from planner.compute_plan import compute_plan
-from planner.placers.base import NeverCancelled
-from planner.plan_options import PlanOptions
-from planner.serialization import plan_from_dict, problem_from_dict
+from planner.serialization import plan_from_dict
+from tests.helixweb.searching import claimed, searched
 
 RUNS = "/api/v1/plan-runs/"
 
@@ -31,17 +27,7 @@ def run(api: APIClient, request_body: dict[str, Any]) -> PlanRun:
 @pytest.fixture
 def plan(run: PlanRun) -> Plan:
     """The run's plan, found without a worker."""
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert attempt is not None
-    found = compute_plan(
-        problem_from_dict(run.problem),
-        options=PlanOptions(objective="flow", time_limit_s=10),
-        progress=lambda incumbent: attempts.record_incumbents(
-            run_id=run.pk, attempt=attempt, incumbents=[incumbent], elapsed_before_s=0.0
-        ),
-        cancel=NeverCancelled(),
-    )
-    return attempts.finish_with_plan(run=run, attempt=attempt, plan=found, now=timezone.now())
+    return searched(run)
 
 
 def test_posting_a_run_answers_202_with_its_address(
@@ -164,7 +150,7 @@ def test_only_a_running_run_with_a_placement_is_accepted(api: APIClient, run: Pl
     early = api.post(f"{RUNS}{run.pk}/accept/")
     assert early.status_code == 409
     assert "is queued and has not found a placement" in early.json()["detail"]
-    attempts.claim(run_id=run.pk, now=timezone.now())
+    claimed(run)
     PlanRun.objects.filter(pk=run.pk).update(flow_tokens_per_s=1.0)
     accepted = api.post(f"{RUNS}{run.pk}/accept/")
     assert (accepted.status_code, accepted.json()["accept_requested"]) == (202, True)

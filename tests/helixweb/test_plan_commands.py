@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.utils import timezone
 from site_in_process import Shell, new_key
 
 from helixweb.command_line import exit_codes
+from helixweb.common import jobs
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Link, Node, Profile
-from helixweb.planning import attempts, explaining, mixing
 from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
 from helixweb.planning.simulating import forecast_to_json
 from planner.replan import ReplanPoint
 from planner.serialization import plan_from_dict
+from tests.helixweb.searching import claimed, end_with
 from tests.helixweb.simulated_forecast import FORECAST
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -30,14 +30,10 @@ def shell(user: Any, plan: Plan, tmp_path: Path) -> Shell:
 def solve(plan: Plan) -> None:
     """What a worker does while the command waits; it finds what it began with."""
     run = PlanRun.objects.get(status=PlanRun.Status.QUEUED)
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert attempt is not None
     found = plan_from_dict(plan.document)
     points = [ReplanPoint(placement=found.placement, flow=found.flow, moved_bytes=0.0,
                           method="unmoved", elapsed_s=0.0)]  # fmt: skip
-    attempts.finish_with_plan(
-        run=run, attempt=attempt, plan=found, points=points, now=timezone.now()
-    )
+    end_with(run, claimed(run), found, points=points)
 
 
 def test_a_run_is_extended_and_its_plan_told(shell: Shell, plan: Plan) -> None:
@@ -56,7 +52,7 @@ def test_a_run_is_extended_and_its_plan_told(shell: Shell, plan: Plan) -> None:
 def test_a_running_search_is_accepted(shell: Shell, plan: Plan) -> None:
     assert shell("plan", "extend", plan.run_id, "--no-wait", "--json") == 0
     run = PlanRun.objects.get(pk=shell.json()["id"])
-    assert attempts.claim(run_id=run.pk, now=timezone.now())
+    claimed(run)
     PlanRun.objects.filter(pk=run.pk).update(flow_tokens_per_s=1.0)
     assert shell("plan", "accept", run.pk) == 0, shell.err
     run.refresh_from_db()
@@ -145,7 +141,7 @@ def test_several_models_are_planned_together(shell: Shell, cluster: Cluster) -> 
         Node.objects.create(
             cluster=cluster, name=f"tower-{number}", region="home", profile_name="big"
         )
-    shell.sleep = lambda _: mixing.plan_mix(mix_id=ModelMix.objects.get().pk)
+    shell.sleep = lambda _: jobs.attempt_job(ModelMix.objects.get())
     words = ("--model", f"{first.name}=2", "--model", "second", "--time-limit", 2)
     assert shell("plan", "mix", *words) == 0, shell.err
     weights = {share.model.name: share.weight for share in ModelMix.objects.get().shares.all()}
@@ -161,9 +157,7 @@ def test_several_models_are_planned_together(shell: Shell, cluster: Cluster) -> 
 def test_a_plan_that_was_never_explained_is_and_another_time_if_asked(
     shell: Shell, plan: Plan
 ) -> None:
-    shell.sleep = lambda _: (
-        explaining.explain(explanation_id=Explanation.objects.get(plan=plan).pk) and None
-    )
+    shell.sleep = lambda _: jobs.attempt_job(Explanation.objects.get(plan=plan))
     Explanation.objects.all().delete()
     assert shell("plan", "explain", plan.pk) == 0, shell.err
     done = Explanation.objects.get(plan=plan).created_at

@@ -6,10 +6,11 @@ import pytest
 from django.test import Client
 from rest_framework.test import APIClient
 
+from helixweb.common import jobs
 from helixweb.common.models import Event
 from helixweb.common.problems import Conflict
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.planning import explaining, services, solving
+from helixweb.planning import services
 from helixweb.planning.models import Explanation, Plan
 from planner.explain import marginal_values
 from planner.plan_options import PlanOptions
@@ -26,13 +27,12 @@ def plan(cluster: Cluster, user: Any) -> Plan:
     run = services.start_plan_run(
         cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
     )
-    solving.solve(run_id=run.pk)
+    jobs.attempt_job(run)
     return Plan.objects.get(run=run)
 
 
 def explained(plan: Plan) -> Explanation:
-    (waiting,) = explaining.waiting_ids(plan.run_id)
-    explaining.explain(explanation_id=waiting)
+    jobs.attempt_job(Explanation.objects.get(plan=plan))
     return Explanation.objects.get(plan=plan)
 
 
@@ -52,8 +52,10 @@ def test_a_plan_is_explained_as_the_planner_explains_it(plan: Plan) -> None:
         (value.resource, pytest.approx(value.gain)) for value in by_planner
     ]
     assert found.limits[0].startswith("The flow of ")
-    event = Event.objects.filter(topic=plan.run.topic, type="explanation").get()
-    assert event.data == {"plan": plan.pk, "status": "succeeded"}
+    events = Event.objects.filter(topic=plan.run.topic, type="explanation").order_by("pk")
+    assert [event.data for event in events] == [
+        {"plan": plan.pk, "status": status} for status in ("running", "succeeded")
+    ]
 
 
 def test_the_page_says_what_one_more_would_bring(plan: Plan, browser: Client) -> None:
@@ -89,7 +91,7 @@ def test_one_explanation_at_a_time(plan: Plan) -> None:
 
 
 def test_an_explanation_that_kills_every_worker_is_given_up(plan: Plan) -> None:
-    Explanation.objects.filter(plan=plan).update(attempt=explaining.MAX_ATTEMPTS)
+    Explanation.objects.filter(plan=plan).update(attempt=jobs.MAX_ATTEMPTS)
     found = explained(plan)
     assert found.status == Status.FAILED
     assert "died 3 times" in found.error

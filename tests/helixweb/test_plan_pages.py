@@ -7,21 +7,20 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from django.utils import timezone
 
+from helixweb.common import jobs
+from helixweb.common.jobs import Outcome
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import build_problem
-from helixweb.planning import attempts, services
+from helixweb.planning import services
 from helixweb.planning.models import Explanation, PlanRun, Simulation
 from helixweb.planning.options import options_from_json
 from helixweb.planning.services import fit as fits
-from planner.compute_plan import compute_plan
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
-from planner.placers.base import NeverCancelled
 from planner.plan_options import BASELINES, PlanOptions
-from planner.serialization import problem_from_dict
+from tests.helixweb.searching import claimed, searched
 
 
 @pytest.fixture
@@ -50,21 +49,6 @@ def run(cluster: Cluster, user: Any) -> PlanRun:
         options=PlanOptions(objective="flow", time_limit_s=10),
         user=user,
     )
-
-
-def finish(run: PlanRun) -> None:
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert attempt is not None
-    plan = compute_plan(
-        problem_from_dict(run.problem),
-        options=PlanOptions(objective="flow", time_limit_s=10),
-        progress=lambda incumbent: attempts.record_incumbents(
-            run_id=run.pk, attempt=attempt, incumbents=[incumbent], elapsed_before_s=0.0
-        ),
-        cancel=NeverCancelled(),
-    )
-    attempts.finish_with_plan(run=run, attempt=attempt, plan=plan, now=timezone.now())
-    run.refresh_from_db()
 
 
 def pinned(*rows: tuple[str, int | str, int | str]) -> dict[str, Any]:
@@ -119,7 +103,7 @@ def test_the_form_asks_at_its_field_for_what_an_objective_needs(
 def test_every_option_of_the_form_reaches_the_run(
     browser: Client, form: dict[str, Any], run: PlanRun
 ) -> None:
-    finish(run)
+    searched(run)
     run.refresh_from_db()
     typed = {
         "placer": "milp",
@@ -193,7 +177,7 @@ def test_starting_from_a_plan_fills_the_form_with_how_it_was_searched_for(
         options=PlanOptions(objective="flow", time_limit_s=12, rules=rules),
         user=user,
     )
-    finish(run)
+    searched(run)
     page = text(browser, f"/plans/new?start={run.plan.pk}")
     assert 'value="12"' in page
     assert '<option value="mini" selected>' in page
@@ -309,7 +293,7 @@ def test_while_it_runs_the_page_listens_from_the_moment_it_was_rendered(
 def test_a_finished_run_shows_its_plan_and_listens_until_it_is_explained_and_simulated(
     browser: Client, run: PlanRun
 ) -> None:
-    finish(run)
+    searched(run)
     page = text(browser, f"/plans/{run.pk}/")
     assert f'data-topics="plan-run:{run.pk}"' in page
     assert 'hx-trigger="helix:explanation from:document"' in page
@@ -350,7 +334,7 @@ def test_a_run_that_has_found_something_can_be_accepted(browser: Client, run: Pl
     assert "Accept the best so far" not in text(browser, f"/plans/{run.pk}/")
     browser.post(f"/plans/{run.pk}/accept")
     assert "has found nothing yet" in text(browser, f"/plans/{run.pk}/")
-    attempts.claim(run_id=run.pk, now=timezone.now())
+    claimed(run)
     PlanRun.objects.filter(pk=run.pk).update(flow_tokens_per_s=10.0)
     assert "Accept the best so far" in text(browser, f"/plans/{run.pk}/")
     browser.post(f"/plans/{run.pk}/accept")
@@ -362,7 +346,7 @@ def test_a_run_that_has_found_something_can_be_accepted(browser: Client, run: Pl
 def test_a_finished_run_is_searched_on_for_some_seconds(browser: Client, run: PlanRun) -> None:
     extend = f'action="/plans/{run.pk}/extend"'
     assert extend not in text(browser, f"/plans/{run.pk}/")
-    finish(run)
+    searched(run)
     assert extend in text(browser, f"/plans/{run.pk}/")
     browser.post(f"/plans/{run.pk}/extend", {"seconds": "0"})
     assert "greater than or equal to 1" in text(browser, f"/plans/{run.pk}/")
@@ -374,15 +358,8 @@ def test_a_finished_run_is_searched_on_for_some_seconds(browser: Client, run: Pl
 
 
 def test_a_failed_run_shows_its_error(browser: Client, run: PlanRun) -> None:
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert attempt is not None
-    attempts.finish_without_plan(
-        run=run,
-        attempt=attempt,
-        status=PlanRun.Status.FAILED,
-        error="no placement <found>",
-        now=timezone.now(),
-    )
+    failed = Outcome(status=PlanRun.Status.FAILED, columns={"error": "no placement <found>"})
+    jobs.end(run, claimed(run).attempt, failed)
     assert "no placement &lt;found&gt;" in text(browser, f"/plans/{run.pk}/")
 
 

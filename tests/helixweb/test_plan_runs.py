@@ -13,16 +13,17 @@ from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
 from helixweb.celery import app
-from helixweb.common import leases
+from helixweb.common import jobs, leases
+from helixweb.common.jobs import Outcome
+from helixweb.common.leases import Lease
 from helixweb.common.models import Event
 from helixweb.common.problems import Conflict
 from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, LanguageModel, Profile
-from helixweb.planning import attempts, searches, services, solving
+from helixweb.planning import incumbents, searches, services
 from helixweb.planning.models import Incumbent, Plan, PlanRun
 from helixweb.planning.presentation import run_curve
-from helixweb.planning.solving import SearchKeeper
-from helixweb.planning.tasks import solve_plan_run
+from helixweb.planning.solving import Recorder
 from planner.capacity import ModelDoesNotFit
 from planner.domain import plan as domain
 from planner.domain.placement import LayerRange, Placement
@@ -31,6 +32,7 @@ from planner.plan_instances import plan_by_method
 from planner.plan_options import PlanOptions
 from planner.robust import survival
 from planner.serialization import plan_from_dict, problem_from_dict
+from tests.helixweb.searching import claimed, record
 
 Status = PlanRun.Status
 OPTIONS = PlanOptions(objective="flow", time_limit_s=20)
@@ -65,9 +67,9 @@ def incumbent(flow: float, bound: float = math.inf, elapsed_s: float = 0.1) -> d
     )
 
 
-def told_to_stop(keeper: CancelToken) -> bool:
+def told_to_stop(lease: CancelToken) -> bool:
     """Waits for it, at most a minute."""
-    return any(keeper.is_cancelled() or time.sleep(0.02) for _ in range(3000))
+    return any(lease.is_cancelled() or time.sleep(0.02) for _ in range(3000))
 
 
 def lose_worker(run: PlanRun) -> None:
@@ -86,7 +88,7 @@ def test_starting_a_run_snapshots_the_problem_and_sends_its_message_after_commit
             cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
         )
         assert len(messages) == 0
-    assert messages.get(timeout=1).payload[1] == {"run_id": run.pk}
+    assert messages.get(timeout=1).payload[1] == {"kind": "search", "job_id": run.pk}
     cluster.nodes.all().delete()
     assert len(problem_from_dict(run.problem).cluster.nodes) == 3
 
@@ -105,7 +107,7 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_written(
 
 @pytest.mark.django_db(transaction=True)
 def test_a_run_ends_with_a_checked_plan_and_tells_its_page(run: PlanRun) -> None:
-    solve_plan_run(run_id=run.pk)
+    jobs.work(kind="search", job_id=run.pk)
     run.refresh_from_db()
     assert (run.status, run.attempt, run.error) == (Status.SUCCEEDED, 1, "")
     plan = plan_from_dict(run.plan.document)
@@ -121,8 +123,8 @@ def test_a_run_ends_with_a_checked_plan_and_tells_its_page(run: PlanRun) -> None
 
 @pytest.mark.django_db(transaction=True)
 def test_a_message_delivered_twice_solves_once(run: PlanRun) -> None:
-    solve_plan_run(run_id=run.pk)
-    solve_plan_run(run_id=run.pk)
+    jobs.work(kind="search", job_id=run.pk)
+    jobs.work(kind="search", job_id=run.pk)
     run.refresh_from_db()
     assert run.attempt == 1
     assert Plan.objects.count() == 1
@@ -133,37 +135,37 @@ def test_a_run_that_ends_wakes_the_one_that_waited_for_its_place(
     run: PlanRun, cluster: Cluster, user: Any, messages: Any
 ) -> None:
     messages.clear()
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
+    attempt = jobs.claim(run)
     waiting = services.start_plan_run(cluster=cluster, model=run.model, options=OPTIONS, user=user)
     messages.clear()
-    solve_plan_run(run_id=waiting.pk)
+    jobs.work(kind="search", job_id=waiting.pk)
     waiting.refresh_from_db()
     assert waiting.status == Status.QUEUED
     assert attempt is not None
     leases.finish(
         PlanRun, task_id=run.pk, attempt=attempt, status=Status.FAILED, now=timezone.now()
     )
-    solve_plan_run(run_id=run.pk)
-    assert messages.get(timeout=1).payload[1] == {"run_id": waiting.pk}
+    jobs.work(kind="search", job_id=run.pk)
+    assert messages.get(timeout=1).payload[1] == {"kind": "search", "job_id": waiting.pk}
 
 
 def test_a_queued_run_is_cancelled_at_once_and_never_solved(run: PlanRun) -> None:
-    assert services.cancel_plan_run(run)
-    solving.solve(run_id=run.pk)
+    assert jobs.cancel(run)
+    jobs.attempt_job(run)
     run.refresh_from_db()
     assert (run.status, run.attempt) == (Status.CANCELLED, 0)
-    assert not services.cancel_plan_run(run)
+    assert not jobs.cancel(run)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_the_next_attempt_goes_on_from_what_the_lost_one_reached(run: PlanRun) -> None:
-    solving.solve(run_id=run.pk)
+    jobs.attempt_job(run)
     best = run.incumbents.order_by("-flow_tokens_per_s").first()
     assert best is not None
     Plan.objects.all().delete()
     PlanRun.objects.filter(pk=run.pk).update(status=Status.RUNNING, finished_at=None)
     lose_worker(run)
-    solving.solve(run_id=run.pk)
+    jobs.attempt_job(run)
     run.refresh_from_db()
     assert (run.status, run.attempt) == (Status.SUCCEEDED, 2)
     resumed = run.incumbents.filter(attempt=2).earliest("pk")
@@ -176,10 +178,10 @@ def test_an_accepted_run_succeeds_with_the_best_it_has(
     run: PlanRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = threading.Event()
-    record = attempts.record_incumbents
+    record_found = incumbents.record_incumbents
 
-    def record_and_tell(**incumbents: Any) -> None:
-        record(**incumbents)
+    def record_and_tell(*arguments: Any, **options: Any) -> None:
+        record_found(*arguments, **options)
         written.set()
 
     def search_until_accepted(*arguments: Any, **options: Any) -> domain.Plan:
@@ -190,9 +192,9 @@ def test_an_accepted_run_succeeds_with_the_best_it_has(
         assert told_to_stop(cancel)
         return replace(plan, stop_reason="cancelled")
 
-    monkeypatch.setattr(attempts, "record_incumbents", record_and_tell)
+    monkeypatch.setattr(incumbents, "record_incumbents", record_and_tell)
     monkeypatch.setattr(searches, "plan_by_method", search_until_accepted)
-    solving.solve(run_id=run.pk)
+    jobs.attempt_job(run)
     run.refresh_from_db()
     assert run.status == Status.SUCCEEDED
     assert plan_from_dict(run.plan.document).stop_reason == "accepted"
@@ -201,11 +203,11 @@ def test_an_accepted_run_succeeds_with_the_best_it_has(
 
 @pytest.mark.django_db(transaction=True)
 def test_an_extension_goes_on_from_what_the_run_reached(run: PlanRun, user: Any) -> None:
-    solving.solve(run_id=run.pk)
+    jobs.attempt_job(run)
     run.refresh_from_db()
     longer = services.extend_plan_run(run, seconds=5, user=user)
     assert (longer.problem, longer.options["seed"]) == (run.problem, run.options["seed"] + 1)
-    solving.solve(run_id=longer.pk)
+    jobs.attempt_job(longer)
     longer.refresh_from_db()
     assert longer.status == Status.SUCCEEDED
     first = longer.incumbents.earliest("pk")
@@ -214,20 +216,20 @@ def test_an_extension_goes_on_from_what_the_run_reached(run: PlanRun, user: Any)
 
 
 def test_a_run_that_found_nothing_is_not_extended(run: PlanRun, user: Any) -> None:
-    services.cancel_plan_run(run)
+    jobs.cancel(run)
     with pytest.raises(Conflict, match="found no placement to go on from"):
         services.extend_plan_run(run, seconds=5, user=user)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_run_begins_with_the_plan_it_was_given(run: PlanRun, user: Any) -> None:
-    solving.solve(run_id=run.pk)
+    jobs.attempt_job(run)
     run.refresh_from_db()
     options = replace(OPTIONS, baselines=(), placer="milp", time_limit_s=5)
     again = services.start_plan_run(
         cluster=run.cluster, model=run.model, options=options, user=user, start_plan=run.plan
     )
-    solving.solve(run_id=again.pk)
+    jobs.attempt_job(again)
     first = again.incumbents.earliest("pk")
     assert first.placer == "start"
     assert first.placement == plan_from_dict(run.plan.document).placement.as_lists()
@@ -247,7 +249,7 @@ def test_a_plan_that_shall_survive_a_loss_does(cluster: Cluster, user: Any) -> N
         user=user,
         survive_one_loss=True,
     )
-    solving.solve(run_id=run.pk)
+    jobs.attempt_job(run)
     run.refresh_from_db()
     assert (run.status, run.error) == (Status.SUCCEEDED, "")
     plan = plan_from_dict(run.plan.document)
@@ -279,31 +281,22 @@ def test_only_a_run_for_the_flow_can_survive_a_loss(cluster: Cluster, user: Any)
 
 
 def test_best_incumbent_joins_the_best_flow_and_the_tightest_bound(run: PlanRun) -> None:
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert attempt is not None
-    rows = [incumbent(10.0, 90.0), incumbent(20.0), incumbent(20.0, 50.0)]
-    attempts.record_incumbents(
-        run_id=run.pk, attempt=attempt, incumbents=rows, elapsed_before_s=0.0
-    )
-    best = attempts.best_incumbent(run.pk)
+    lease = claimed(run)
+    record(lease, run, incumbent(10.0, 90.0), incumbent(20.0), incumbent(20.0, 50.0))
+    best = incumbents.best_incumbent(run.pk)
     assert best is not None
     assert (best.flow_tokens_per_s, best.upper_bound_tokens_per_s) == (20.0, 50.0)
 
 
 def test_a_zombie_writes_nothing(run: PlanRun) -> None:
-    zombie = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert zombie == 1
+    zombie = claimed(run)
     lose_worker(run)
-    assert attempts.claim(run_id=run.pk, now=timezone.now()) == 2
+    assert jobs.claim(run) == 2
     events_before = Event.objects.count()
     with pytest.raises(leases.LostLease):
-        attempts.record_incumbents(
-            run_id=run.pk, attempt=zombie, incumbents=[incumbent(1.0)], elapsed_before_s=0.0
-        )
+        record(zombie, run, incumbent(1.0))
     with pytest.raises(leases.LostLease):
-        attempts.finish_without_plan(
-            run=run, attempt=zombie, status=Status.FAILED, error="late", now=timezone.now()
-        )
+        jobs.end(run, zombie.attempt, Outcome(status=Status.FAILED, columns={"error": "late"}))
     run.refresh_from_db()
     assert (run.status, run.error) == (Status.RUNNING, "")
     assert not Incumbent.objects.exists()
@@ -311,10 +304,10 @@ def test_a_zombie_writes_nothing(run: PlanRun) -> None:
 
 
 def test_a_run_that_kills_every_worker_is_given_up_with_a_remedy(run: PlanRun) -> None:
-    for _ in range(attempts.MAX_ATTEMPTS):
-        assert attempts.claim(run_id=run.pk, now=timezone.now()) is not None
+    for _ in range(jobs.MAX_ATTEMPTS):
+        assert jobs.claim(run) is not None
         lose_worker(run)
-    solving.solve(run_id=run.pk)
+    jobs.attempt_job(run)
     run.refresh_from_db()
     assert run.status == Status.FAILED
     assert "died 3 times" in run.error
@@ -325,7 +318,7 @@ def test_a_run_that_kills_every_worker_is_given_up_with_a_remedy(run: PlanRun) -
 def test_a_run_without_any_flow_fails_with_the_planners_words(run: PlanRun) -> None:
     run.problem["network"] = {"region_pairs": [], "links": []}
     run.save()
-    solving.solve(run_id=run.pk)
+    jobs.attempt_job(run)
     run.refresh_from_db()
     assert run.status == Status.FAILED
     assert "no request can be served" in run.error
@@ -334,32 +327,34 @@ def test_a_run_without_any_flow_fails_with_the_planners_words(run: PlanRun) -> N
 
 @pytest.mark.django_db(transaction=True)
 def test_better_bounds_are_written_sparsely_but_the_last_one_always(run: PlanRun) -> None:
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert attempt is not None
-    with SearchKeeper(run_id=run.pk, attempt=attempt, elapsed_before_s=5.0) as keeper:
+    run.started_at = timezone.now() - timedelta(seconds=5)
+    with claimed(run) as lease:
+        recorder = Recorder(run, lease)
+        lease.write = recorder.write
         for bound in range(1000, 100, -1):
-            keeper.report(incumbent(10.0, float(bound), elapsed_s=2.0))
+            recorder.report(incumbent(10.0, float(bound), elapsed_s=2.0))
     rows = list(run.incumbents.order_by("pk"))
     assert len(rows) < 10
     assert rows[-1].upper_bound_tokens_per_s == 101.0
-    assert rows[-1].elapsed_s == 7.0
+    assert rows[-1].elapsed_s == pytest.approx(7.0, abs=1.0)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_search_hears_of_cancel_and_of_a_lost_lease(run: PlanRun) -> None:
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert attempt is not None
-    with SearchKeeper(run_id=run.pk, attempt=attempt, elapsed_before_s=0.0) as keeper:
-        assert services.cancel_plan_run(run)
-        assert told_to_stop(keeper)
-        assert not keeper.lost
+    lease = claimed(run)
+    with lease:
+        assert jobs.cancel(run)
+        assert told_to_stop(lease)
+        assert not lease.lost
     PlanRun.objects.filter(pk=run.pk).update(cancel_requested=False)
     lose_worker(run)
-    assert attempts.claim(run_id=run.pk, now=timezone.now()) == attempt + 1
-    with SearchKeeper(run_id=run.pk, attempt=attempt, elapsed_before_s=0.0) as keeper:
-        keeper.report(incumbent(1.0))
-        assert told_to_stop(keeper)
-        assert keeper.lost
+    assert jobs.claim(run) == lease.attempt + 1
+    with Lease(PlanRun, task_id=run.pk, attempt=lease.attempt) as lost:
+        recorder = Recorder(run, lost)
+        lost.write = recorder.write
+        recorder.report(incumbent(1.0))
+        assert told_to_stop(lost)
+        assert lost.lost
     assert not Incumbent.objects.exists()
 
 
@@ -371,7 +366,7 @@ def test_a_plan_for_the_price_needs_the_price_of_every_node(
     model = LanguageModel.objects.get()
     options = PlanOptions(objective="cost", time_limit_s=2)
     run = services.start_plan_run(cluster=cluster, model=model, options=options, user=user)
-    solving.solve(run_id=run.pk)
+    jobs.attempt_job(run)
     run.refresh_from_db()
     assert (run.status, run.error) == ("succeeded", "")
     forecast = plan_from_dict(run.plan.document).forecast

@@ -5,25 +5,24 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.charts.chart import tokens_per_s
+from helixweb.common import jobs
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.planning import attempts, services, simulating
+from helixweb.planning import incumbents, services
 from helixweb.planning.models import Plan, PlanRun, Simulation
 from helixweb.planning.simulating import forecast_from_json
-from planner.compute_plan import compute_plan
 from planner.domain.serving_policy import RUNTIME_POLICY
-from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.demand import Backlog
 from planner.workload.lengths import scaled_lengths
 from planner.workload.request import InvalidWorkload
+from tests.helixweb.searching import claimed, end_with, found_for
 
-# A simulation's keeper writes from a thread of its own: a test's transaction would be in its way.
+# A lease writes from a thread of its own: a test's transaction would be in its way.
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -33,7 +32,7 @@ def ask(plan: Plan, user: Any, **changed: Any) -> Simulation:
 
 
 def simulated(row: Simulation) -> Simulation:
-    simulating.run(simulation_id=row.pk)
+    jobs.attempt_job(row)
     row.refresh_from_db()
     return row
 
@@ -101,10 +100,10 @@ def test_a_workload_that_lacks_something_is_refused(
 
 def test_a_cancelled_simulation_ends_without_a_forecast(plan: Plan, user: Any) -> None:
     row = ask(plan, user)
-    assert services.cancel_simulation(row)
+    assert jobs.cancel(row)
     assert simulated(row).status == "cancelled"
     assert row.forecast is None
-    assert not services.cancel_simulation(row)
+    assert not jobs.cancel(row)
 
 
 def test_what_cannot_be_served_fails_in_the_simulators_words(plan: Plan, user: Any) -> None:
@@ -158,7 +157,7 @@ def test_simulations_over_rest(api: APIClient, plan: Plan) -> None:
     asked = {"plan": plan.pk, "workload": "poisson", "share": 0.5, "seed": 2}
     answer = api.post("/api/v1/simulations/", asked, format="json")
     assert answer.status_code == 202
-    simulating.run(simulation_id=answer.data["id"])
+    jobs.attempt_job(Simulation.objects.get(pk=answer.data["id"]))
     found = api.get(answer.headers["Location"]).data
     assert found["status"] == "succeeded"
     assert found["forecast"]["decode_tokens_per_s"] > 0
@@ -177,22 +176,14 @@ def test_a_run_for_decode_throughput_shows_it_with_its_unit(
         options=PlanOptions(time_limit_s=1),
         user=user,
     )
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert attempt is not None
-    found = compute_plan(
-        problem_from_dict(run.problem),
-        options=PlanOptions(time_limit_s=1),
-        progress=lambda one: attempts.record_incumbents(
-            run_id=run.pk, attempt=attempt, incumbents=[one], elapsed_before_s=0.0
-        ),
-        cancel=NeverCancelled(),
-    )
+    lease = claimed(run)
+    found = found_for(run, lease)
     solving = browser.get(f"/plans/{run.pk}/").content.decode()
     assert 'data-unit="decode tokens/s"' in solving
-    best = attempts.best_incumbent(run.pk)
+    best = incumbents.best_incumbent(run.pk)
     assert best is not None
     assert best.objective_value == PlanRun.objects.get().objective_value
-    attempts.finish_with_plan(run=run, attempt=attempt, plan=found, now=timezone.now())
+    end_with(run, lease, found)
     assert found.forecast is not None
     run.refresh_from_db()
     assert run.objective_value == found.forecast.value

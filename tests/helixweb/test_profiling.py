@@ -15,15 +15,12 @@ from site_in_process import Shell, new_key
 from helixweb.deployment.models import Profiling
 from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
-from helixweb.planning import attempts
 from helixweb.planning import services as planning
-from planner.compute_plan import compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.domain.layer_times import LayerTimes
 from planner.domain.node_memory import EndRoom, KvMinimum, NodeMemory
-from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
-from planner.serialization import problem_from_dict
+from planner.serialization import plan_from_dict
 from runtime.protocol.profiling import (
     FittedEquation,
     MeasuredPoint,
@@ -32,6 +29,7 @@ from runtime.protocol.profiling import (
     ProfilingPhase,
     ProfilingProgress,
 )
+from tests.helixweb.searching import searched
 
 FIT = FittedEquation(
     layers=5, parameters=(1e-6, 1e-4, 0, 1e-3), points=8, median_error=0.031, worst_error=0.12
@@ -393,15 +391,7 @@ def test_a_gpu_that_nobody_measured_is_estimated_and_marked_where_plans_use_it(
     nodes.update(profile_name="L4")
     options = PlanOptions(objective="flow", time_limit_s=1)
     run = planning.start_plan_run(cluster=cluster, model=model, options=options, user=measured.user)
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert attempt is not None
-    found = compute_plan(
-        problem_from_dict(run.problem),
-        options=options,
-        progress=lambda _: None,
-        cancel=NeverCancelled(),
-    )
-    attempts.finish_with_plan(run=run, attempt=attempt, plan=found, now=timezone.now())
+    found = plan_from_dict(searched(run).document)
     shown = browser.get(f"/plans/{run.pk}/").content.decode()
     names = ", ".join(
         sorted(found.placement.layers, key=lambda name: (found.placement.layers[name].first, name))

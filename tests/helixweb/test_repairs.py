@@ -12,6 +12,7 @@ from django.utils import timezone
 from process_doubles import FakeAgent, FakeCluster
 from rest_framework.test import APIClient
 
+from helixweb.common import jobs
 from helixweb.deployment import services
 from helixweb.deployment.models import Deployment, Repair, Status
 from helixweb.deployment.options import DeployOptions
@@ -19,7 +20,6 @@ from helixweb.deployment.services import repairing
 from helixweb.deployment.services.repairing import WAITS_S, Changed, chosen_answer
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node, Replanning
 from helixweb.inventory.services import create, update
-from helixweb.planning import solving
 from helixweb.planning.models import PlanRun
 from helixweb.planning.stored import stored_plan
 from runtime.protocol.control import NodeTraffic
@@ -69,7 +69,7 @@ class Repaired:
         """What a worker does meanwhile."""
         run = self.rows[-1].run
         assert run is not None
-        solving.solve(run_id=run.pk)
+        jobs.attempt_job(run)
 
     def lose(self, name: str) -> None:
         """Its agent and its stage."""

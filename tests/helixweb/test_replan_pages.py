@@ -8,9 +8,10 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from helixweb.common import jobs
 from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, LanguageModel, Node
-from helixweb.planning import services, solving
+from helixweb.planning import services
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.searches import plan_of
 from planner.domain.placement import LayerRange, Placement
@@ -29,13 +30,13 @@ def plan(cluster: Cluster, user: Any) -> Plan:
     run = services.start_plan_run(
         cluster=cluster, model=LanguageModel.objects.get(), options=FOUND_SOON, user=user
     )
-    solving.solve(run_id=run.pk)
+    jobs.attempt_job(run)
     Node.objects.create(cluster=cluster, name="tower-2", region="home", profile_name="big")
     return Plan.objects.get(run=run)
 
 
 def replanned(run: PlanRun) -> PlanRun:
-    solving.solve(run_id=run.pk)
+    jobs.attempt_job(run)
     found = PlanRun.objects.get(pk=run.pk)
     assert (found.status, found.error) == ("succeeded", "")
     return found
@@ -73,7 +74,7 @@ def test_a_budget_that_lets_nothing_flow_fails_and_says_what_would_do(
             cluster.links.filter(target=name).delete()
             cluster.nodes.filter(name=name).delete()
     run = services.start_replan(plan, options=options, budget_bytes=0.0, user=user)
-    solving.solve(run_id=run.pk)
+    jobs.attempt_job(run)
     run.refresh_from_db()
     assert run.status == "failed"
     assert "within 0 B of moved layers" in run.error

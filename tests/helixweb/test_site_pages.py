@@ -12,14 +12,11 @@ from django.utils import timezone
 from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, JoinToken, LanguageModel, Node, Origin, Profile
 from helixweb.inventory.profile_view import profile_view
-from helixweb.planning import attempts
 from helixweb.planning import services as planning
 from helixweb.planning.models import Incumbent, Plan, PlanRun, Simulation
-from planner.compute_plan import compute_plan
-from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
-from planner.serialization import problem_from_dict
 from runtime.protocol.control import Hardware, RegisterRequest, Role
+from tests.helixweb.searching import claimed, found_for
 
 
 def html(browser: Client, name: str, *args: int, **query: str) -> str:
@@ -157,16 +154,7 @@ def test_every_better_placement_of_a_search_can_be_looked_at(
     run = planning.start_plan_run(
         cluster=cluster, model=LanguageModel.objects.get(), options=options, user=user
     )
-    attempt = attempts.claim(run_id=run.pk, now=timezone.now())
-    assert attempt is not None
-    found = []
-    compute_plan(
-        problem_from_dict(run.problem),
-        options=options,
-        progress=found.append,
-        cancel=NeverCancelled(),
-    )
-    attempts.record_incumbents(run_id=run.pk, attempt=attempt, incumbents=found, elapsed_before_s=0)
+    found_for(run, claimed(run))
     page = html(browser, "plan-run", run.pk)
     shown = browser.get(reverse("plan-run", args=[run.pk])).context["incumbents"]
     flows = [row.flow_tokens_per_s for row in shown]

@@ -9,16 +9,15 @@ from django.conf import settings
 from django.utils import timezone
 
 from helixweb.celery import app
-from helixweb.common import leases
-from helixweb.common.models import LeasedTask
+from helixweb.common import jobs, leases
+from helixweb.common.models import Job
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.planning import attempts, services, turns
+from helixweb.planning import services
 from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
-from helixweb.planning.tasks import explain_plan, plan_model_mix, simulate_plan
 from planner.plan_options import PlanOptions
 
 pytestmark = pytest.mark.django_db(transaction=True)
-Status = LeasedTask.Status
+Status = Job.Status
 
 
 @pytest.fixture(autouse=True)
@@ -42,15 +41,14 @@ def running(plan: Plan, messages: Any) -> tuple[Simulation, int]:
     return row, attempt
 
 
-def claim(row: LeasedTask) -> int | None:
-    return turns.claim(type(row), task_id=row.pk, now=timezone.now())
+claim = jobs.claim
 
 
 def another(plan: Plan) -> Simulation:
     return Simulation.objects.create(plan=plan)
 
 
-def end(row: LeasedTask, attempt: int) -> None:
+def end(row: Job, attempt: int) -> None:
     leases.finish(
         type(row), task_id=row.pk, attempt=attempt, status=Status.FAILED, now=timezone.now()
     )
@@ -83,7 +81,7 @@ def test_a_search_does_not_wait_for_a_simulation(
     run = services.start_plan_run(
         cluster=cluster, model=LanguageModel.objects.get(), options=PlanOptions(), user=user
     )
-    assert attempts.claim(run_id=run.pk, now=timezone.now()) == 1
+    assert claim(run) == 1
 
 
 def test_a_mix_waits_for_a_search(cluster: Cluster, user: Any) -> None:
@@ -108,17 +106,20 @@ def test_the_oldest_of_each_kind_is_woken_when_the_turn_is_free(
 ) -> None:
     waiting = [another(plan), another(plan)]
     end(*running)
-    simulate_plan(simulation_id=running[0].pk)
+    jobs.work(kind="simulation", job_id=running[0].pk)
     explanation = Explanation.objects.get(plan=plan)
-    assert sent(messages) == [{"explanation_id": explanation.pk}, {"simulation_id": waiting[0].pk}]
+    assert sent(messages) == [
+        {"kind": "explanation", "job_id": explanation.pk},
+        {"kind": "simulation", "job_id": waiting[0].pk},
+    ]
 
 
 def test_who_has_to_wait_wakes_nobody(
     plan: Plan, running: tuple[Simulation, int], messages: Any
 ) -> None:
     waiting = another(plan)
-    simulate_plan(simulation_id=waiting.pk)
-    explain_plan(explanation_id=Explanation.objects.get(plan=plan).pk)
+    jobs.work(kind="simulation", job_id=waiting.pk)
+    jobs.work(kind="explanation", job_id=Explanation.objects.get(plan=plan).pk)
     waiting.refresh_from_db()
     assert (waiting.status, sent(messages)) == (Status.QUEUED, [])
 
@@ -130,8 +131,8 @@ def test_a_search_that_waited_is_woken_when_a_mix_has_ended(
     run = PlanRun.objects.create(
         cluster=cluster, model=LanguageModel.objects.get(), problem={}, options={}, created_by=user
     )
-    plan_model_mix(mix_id=mix.pk)
-    assert sent(messages) == [{"run_id": run.pk}]
+    jobs.work(kind="mix", job_id=mix.pk)
+    assert sent(messages) == [{"kind": "search", "job_id": run.pk}]
 
 
 def test_a_worker_has_a_process_for_each_turn_and_one_for_what_is_quick() -> None:

@@ -1,6 +1,6 @@
 """What people do with plan runs and plans; views and the REST API call these functions."""
 
-from helixweb.planning.services.ending import accept_best_so_far, cancel_plan_run
+from helixweb.planning.services.ending import accept_best_so_far
 from helixweb.planning.services.explaining import explain_anew
 from helixweb.planning.services.fit import BaselineFit, Fit, ProfileFit, preview_fit
 from helixweb.planning.services.imagining import (
@@ -10,7 +10,7 @@ from helixweb.planning.services.imagining import (
     plans_to_choose,
     plans_to_compare,
 )
-from helixweb.planning.services.mixing import cancel_model_mix, start_model_mix
+from helixweb.planning.services.mixing import start_model_mix
 from helixweb.planning.services.replanning import (
     Changes,
     adopt_point,
@@ -18,7 +18,7 @@ from helixweb.planning.services.replanning import (
     flow_without_moves,
     start_replan,
 )
-from helixweb.planning.services.simulating import cancel_simulation, start_simulation
+from helixweb.planning.services.simulating import start_simulation
 from helixweb.planning.services.starting import (
     compute_again,
     extend_plan_run,
@@ -36,9 +36,6 @@ __all__ = [
     "accept_best_so_far",
     "adopt_point",
     "answer_what_if",
-    "cancel_model_mix",
-    "cancel_plan_run",
-    "cancel_simulation",
     "changes_since",
     "compute_again",
     "explain_anew",

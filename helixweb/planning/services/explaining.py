@@ -2,8 +2,8 @@
 
 from django.db import transaction
 
+from helixweb.common import jobs
 from helixweb.common.problems import Conflict
-from helixweb.planning import tasks
 from helixweb.planning.models import Explanation, Plan
 
 
@@ -25,5 +25,5 @@ def explain_anew(plan: Plan, *, search_s: float) -> Explanation:
             }
             known.delete()
         asked = Explanation.objects.create(plan=plan, search_s=search_s, **kept)
-        transaction.on_commit(lambda: tasks.wake_explanation(asked.pk), robust=True)
+        jobs.wake(asked)
     return asked

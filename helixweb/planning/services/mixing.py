@@ -1,18 +1,16 @@
-"""Starts and cancels the planning of several models on one cluster."""
+"""Starts the planning of several models on one cluster."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from helixweb.common import events, leases
+from helixweb.common import events, jobs
 from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import build_problem
-from helixweb.planning import tasks
 from helixweb.planning.models import MixShare, ModelMix
 from helixweb.planning.options import options_to_json
 from planner.domain.errors import InvalidProblem
@@ -63,15 +61,5 @@ def start_model_mix(
             gettext_noop("%(user)s started a mix of %(names)s."), user=str(user), names=names
         )
         events.emit(f"cluster:{cluster.pk}", "event", said)
-        transaction.on_commit(lambda: tasks.wake_model_mix(mix.pk), robust=True)
+        jobs.wake(mix)
     return mix
-
-
-def cancel_model_mix(mix: ModelMix) -> bool:
-    """Ask it to end with its best so far; False if it had ended already."""
-    with transaction.atomic():
-        cancelled = leases.request_cancel(ModelMix, task_id=mix.pk, now=timezone.now())
-        if cancelled:
-            mix.refresh_from_db(fields=["status", "cancel_requested", "finished_at"])
-            events.emit(mix.topic, "model-mix", {"mix": mix.pk, "status": mix.status})
-    return cancelled

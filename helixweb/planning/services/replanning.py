@@ -13,7 +13,7 @@ from helixweb.common.problems import Conflict
 from helixweb.inventory.models import NodeState
 from helixweb.inventory.node_list import in_state
 from helixweb.inventory.services import build_problem
-from helixweb.planning import attempts
+from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.options import options_from_json, options_to_json
 from helixweb.planning.searches import plan_of
@@ -121,7 +121,7 @@ def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
         )
     plan = plan_of(
         problem_from_dict(run.problem),
-        attempts.placement_of_point(point),
+        incumbents.placement_of_point(point),
         options=options_from_json(run.options),
         upper_bound_tokens_per_s=run.upper_bound_tokens_per_s or float("inf"),
         placer=point["method"],
@@ -129,7 +129,7 @@ def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
         elapsed_s=0.0,
     )
     with transaction.atomic():
-        adopted = attempts.record_finished_run(
+        adopted = incumbents.record_finished_run(
             PlanRun(
                 cluster_id=run.cluster_id,
                 model_id=run.model_id,

@@ -3,11 +3,9 @@
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from helixweb.common import events, leases
-from helixweb.planning import tasks
+from helixweb.common import jobs
 from helixweb.planning.models import Plan, Simulation
 from planner.workload.request import InvalidWorkload
 
@@ -57,20 +55,5 @@ def start_simulation(
             seed=seed,
             created_by=user,
         )
-        transaction.on_commit(lambda: tasks.wake_simulation(asked.pk), robust=True)
+        jobs.wake(asked)
     return asked
-
-
-def cancel_simulation(simulation: Simulation) -> bool:
-    """Ask it to end; False if it had ended already."""
-    with transaction.atomic():
-        cancelled = leases.request_cancel(Simulation, task_id=simulation.pk, now=timezone.now())
-        if cancelled:
-            simulation.refresh_from_db(fields=["status", "cancel_requested", "finished_at"])
-            content = {
-                "simulation": simulation.pk,
-                "plan": simulation.plan_id,
-                "status": simulation.status,
-            }
-            events.emit(simulation.topic, "simulation", content)
-    return cancelled

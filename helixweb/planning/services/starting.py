@@ -9,13 +9,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from helixweb.common import events
+from helixweb.common import events, jobs
 from helixweb.common.problems import Conflict
 from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import build_problem
 from helixweb.inventory.signals import profiles_missing
-from helixweb.planning import tasks
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import (
     MAX_SEED,
@@ -225,4 +224,4 @@ def announce_start(run: PlanRun) -> None:
             model=run.model.name,
         ),
     )
-    transaction.on_commit(lambda: tasks.wake_plan_run(run.pk), robust=True)
+    jobs.wake(run)

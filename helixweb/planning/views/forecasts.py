@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
+from helixweb.common import jobs
 from helixweb.common.queries import query_id
 from helixweb.planning import services
 from helixweb.planning.forecast_view import (
@@ -70,7 +71,7 @@ def simulations(request: HttpRequest, pk: int) -> HttpResponse:
 def simulation_cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """End a simulation."""
     row = get_object_or_404(Simulation.objects.select_related("plan"), pk=pk)
-    if not services.cancel_simulation(row):
+    if not jobs.cancel(row):
         messages.info(request, _("The simulation had ended already."))
     return _to_plan(row.plan, part="#forecast")
 

@@ -6,7 +6,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from helixweb.common import events
+from helixweb.common import events, jobs
 from helixweb.inventory.models import Cluster
 from helixweb.planning import services
 from helixweb.planning.forms import MixForm
@@ -57,6 +57,6 @@ def mix(request: HttpRequest, pk: int) -> HttpResponse:
 def mix_cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """End the search with what it has."""
     row = get_object_or_404(ModelMix, pk=pk)
-    if not services.cancel_model_mix(row):
+    if not jobs.cancel(row):
         messages.info(request, _("The search had ended already."))
     return redirect("model-mix", pk)

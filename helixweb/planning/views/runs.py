@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from helixweb.common import events
+from helixweb.common import events, jobs
 from helixweb.common.own_turns import page_in_own_turn
 from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id, query_id
@@ -224,7 +224,7 @@ def _stale_profiles(run: PlanRun, view: PlanView | None) -> list[StaleProfile]:
 def plan_run_cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask the search to end with its best so far."""
     run = get_object_or_404(PlanRun.objects.defer("problem"), pk=pk)
-    if not services.cancel_plan_run(run):
+    if not jobs.cancel(run):
         messages.info(request, _("The search had ended already."))
     return redirect("plan-run", pk)
 

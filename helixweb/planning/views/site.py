@@ -15,9 +15,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
-from helixweb.common.models import LeasedTask
+from helixweb.common.jobs import KINDS
+from helixweb.common.models import Job
 from helixweb.inventory.models import Cluster, Node
-from helixweb.planning.jobs import KINDS, jobs, queues
+from helixweb.planning.job_list import jobs, queues
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.solver_state import solver_states
 
@@ -39,7 +40,7 @@ def jobs_page(request: HttpRequest) -> HttpResponse:
         "page": page,
         "queues": queues(now=now),
         "kinds": list(KINDS),
-        "statuses": LeasedTask.Status.values,
+        "statuses": Job.Status.values,
         "kind": kind,
         "status": status,
     }

@@ -9,20 +9,13 @@ from typing import Any
 
 from django.db.models import CharField, Count, F, IntegerField, Min, Q, QuerySet, Value
 
-from helixweb.common.models import LeasedTask
-from helixweb.planning.models import Explanation, ModelMix, PlanRun, Simulation
+from helixweb.common.jobs import KINDS
+from helixweb.common.models import Job
 
 COLUMNS = (
     "kind", "id", "shown_by", "status", "attempt", "error", "created_at", "started_at",
     "finished_at", "lease_expires_at",
 )  # fmt: skip
-# kind -> rows, and the column of the run or mix on whose page the task is shown
-KINDS: dict[str, tuple[type[LeasedTask], str]] = {
-    "search": (PlanRun, "pk"),
-    "explanation": (Explanation, "plan__run_id"),
-    "simulation": (Simulation, "plan__run_id"),
-    "mix": (ModelMix, "pk"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +44,9 @@ def queues(*, now: datetime) -> list[Queue]:
 
 
 def _part(kind: str, status: str) -> QuerySet[Any, dict[str, Any]]:
-    rows, shown_by = KINDS[kind]
-    found = rows._default_manager.order_by()
-    if status in LeasedTask.Status.values:
+    shown_by = KINDS[kind].shown_by
+    found = KINDS[kind].model._default_manager.order_by()
+    if status in Job.Status.values:
         found = found.filter(status=status)
     told: QuerySet[Any, dict[str, Any]] = found.annotate(
         kind=Value(kind, output_field=CharField()),
@@ -63,10 +56,13 @@ def _part(kind: str, status: str) -> QuerySet[Any, dict[str, Any]]:
 
 
 def _queue(kind: str, now: datetime) -> Queue:
-    rows, _ = KINDS[kind]
-    counted = rows._default_manager.order_by().aggregate(
-        **{f"num_{status}": _count(status) for status in ("queued", "running", "failed")},
-        oldest=Min("created_at", filter=Q(status="queued")),
+    counted = (
+        KINDS[kind]
+        .model._default_manager.order_by()
+        .aggregate(
+            **{f"num_{status}": _count(status) for status in ("queued", "running", "failed")},
+            oldest=Min("created_at", filter=Q(status="queued")),
+        )
     )
     oldest = counted["oldest"]
     return Queue(

@@ -1,7 +1,4 @@
-"""What one attempt at a plan run writes, fenced by its number: a zombie changes nothing.
-
-Every function raises LostLease when the run belongs to a later attempt or was finished.
-"""
+"""What a search has found: its incumbents, its plan, and the answers of a replanning."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +7,9 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import F
-from django.utils.translation import gettext_noop
 
-from helixweb.common import events, leases
-from helixweb.common.models import FINISHED
-from helixweb.common.sentences import sentence
-from helixweb.planning import turns
+from helixweb.common import events, jobs
+from helixweb.common.leases import Lease
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan, Simulation
 from helixweb.planning.objectives import objective_figure
 from planner.domain import plan as domain
@@ -24,22 +18,6 @@ from planner.replan import ReplanPoint
 from planner.serialization import plan_to_dict
 
 Status = PlanRun.Status
-_ENDED = {
-    Status.SUCCEEDED: gettext_noop("Plan run %(id)s succeeded."),
-    Status.FAILED: gettext_noop("Plan run %(id)s failed."),
-    Status.CANCELLED: gettext_noop("Plan run %(id)s was cancelled."),
-}
-# A run that has taken its worker down this often is not tried again.
-MAX_ATTEMPTS = 3
-
-
-def claim(*, run_id: int, now: datetime) -> int | None:
-    """Take the run for a new attempt; None if it is owned, finished, or must wait for its turn."""
-    with transaction.atomic():
-        attempt = turns.claim(PlanRun, task_id=run_id, now=now)
-        if attempt is not None:
-            _announce(PlanRun.objects.only("pk", "cluster_id").get(pk=run_id), Status.RUNNING)
-    return attempt
 
 
 def best_incumbent(run_id: int) -> domain.Incumbent | None:
@@ -66,25 +44,26 @@ def best_incumbent(run_id: int) -> domain.Incumbent | None:
 
 
 def record_incumbents(
-    *, run_id: int, attempt: int, incumbents: Sequence[domain.Incumbent], elapsed_before_s: float
+    lease: Lease, run_id: int, incumbents: Sequence[domain.Incumbent], *, elapsed_before_s: float
 ) -> None:
-    """Write incumbents, oldest first; the attempt began when the run was `elapsed_before_s` old."""
+    """Write incumbents, oldest first; the attempt began when the run was `elapsed_before_s` old.
+
+    Raises LostLease when the run belongs to a later attempt or was finished.
+    """
     if not incumbents:
         return
     last = incumbents[-1]
     with transaction.atomic():
-        owned = PlanRun.objects.filter(pk=run_id, attempt=attempt, status=Status.RUNNING)
-        if not owned.update(
+        lease.update(
             flow_tokens_per_s=last.flow_tokens_per_s,
             upper_bound_tokens_per_s=_finite(last.upper_bound_tokens_per_s),
             objective_value=last.objective_value,
-        ):
-            raise leases.LostLease(f"PlanRun {run_id}: attempt {attempt} lost its lease")
-        goal = owned.only("options", "survive_one_loss").get().goal
+        )
+        goal = PlanRun.objects.only("options", "survive_one_loss").get(pk=run_id).goal
         for incumbent in incumbents:
             row = Incumbent.objects.create(
                 run_id=run_id,
-                attempt=attempt,
+                attempt=lease.attempt,
                 elapsed_s=elapsed_before_s + incumbent.elapsed_s,
                 flow_tokens_per_s=incumbent.flow_tokens_per_s,
                 upper_bound_tokens_per_s=_finite(incumbent.upper_bound_tokens_per_s),
@@ -100,7 +79,7 @@ def record_incumbents(
                 {
                     "id": row.pk,
                     "run": run_id,
-                    "attempt": attempt,
+                    "attempt": lease.attempt,
                     "elapsed_s": row.elapsed_s,
                     "flow_tokens_per_s": row.flow_tokens_per_s,
                     "upper_bound_tokens_per_s": row.upper_bound_tokens_per_s,
@@ -116,45 +95,36 @@ def record_incumbents(
             )
 
 
-def finish_with_plan(
-    *,
-    run: PlanRun,
-    attempt: int,
-    plan: domain.Plan,
-    now: datetime,
-    points: Sequence[ReplanPoint] = (),
-) -> Plan:
-    """End the run with its plan: succeeded, or cancelled with the best so far.
+def outcome_of(
+    run: PlanRun, plan: domain.Plan, *, points: Sequence[ReplanPoint] = ()
+) -> jobs.Outcome:
+    """How a run ends with its plan: succeeded, or cancelled with the best so far.
 
-    `points` are a replanning's answers. What explains the plan is queued with it. The flow that
-    survives a loss is the last incumbent's, and so is what instances are predicted to write.
+    `points` are a replanning's answers. The flow that survives a loss is the last incumbent's, and
+    so is what instances are predicted to write.
     """
-    status = Status.CANCELLED if plan.stop_reason == "cancelled" else Status.SUCCEEDED
-    with transaction.atomic():
-        leases.finish(
-            PlanRun,
-            task_id=run.pk,
-            attempt=attempt,
-            status=status,
-            now=now,
-            solver=plan.solver,
-            flow_tokens_per_s=plan.flow.value_tokens_per_s,
-            upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
-            objective_value=plan.forecast.value
-            if plan.forecast
-            else F("objective_value")
-            if run.survive_one_loss or plan.instances
-            else None,
-        )
+    is_of_incumbent = run.survive_one_loss or plan.instances
+    objective = F("objective_value") if is_of_incumbent else None
+
+    def store() -> dict[str, Any]:
         if points:
             Replan.objects.filter(run=run).update(points=[point_to_json(point) for point in points])
-        row = store_plan(run, plan)
-        _announce(run, status, plan_id=row.pk)
-    return row
+        return {"plan_id": store_plan(run, plan).pk}
+
+    return jobs.Outcome(
+        status=Status.CANCELLED if plan.stop_reason == "cancelled" else Status.SUCCEEDED,
+        columns={
+            "solver": plan.solver,
+            "flow_tokens_per_s": plan.flow.value_tokens_per_s,
+            "upper_bound_tokens_per_s": plan.upper_bound_tokens_per_s,
+            "objective_value": plan.forecast.value if plan.forecast else objective,
+        },
+        store=store,
+    )
 
 
 def store_plan(run: PlanRun, plan: domain.Plan) -> Plan:
-    """The plan of a run that has ended, and the tasks of explaining and of simulating it."""
+    """The plan of a run that has ended, and the jobs of explaining and of simulating it."""
     row = Plan.objects.create(
         cluster_id=run.cluster_id,
         model_id=run.model_id,
@@ -165,8 +135,8 @@ def store_plan(run: PlanRun, plan: domain.Plan) -> Plan:
         upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
         hops=plan.hops,
     )
-    Explanation.objects.create(plan=row)
-    Simulation.objects.create(plan=row, created_by_id=run.created_by_id)
+    jobs.wake(Explanation.objects.create(plan=row))
+    jobs.wake(Simulation.objects.create(plan=row, created_by_id=run.created_by_id))
     return row
 
 
@@ -196,15 +166,6 @@ def placement_of(
     )
 
 
-def finish_without_plan(
-    *, run: PlanRun, attempt: int, status: PlanRun.Status, error: str, now: datetime
-) -> None:
-    """End the run failed, or cancelled before anything was found."""
-    with transaction.atomic():
-        leases.finish(PlanRun, task_id=run.pk, attempt=attempt, status=status, now=now, error=error)
-        _announce(run, status, error=error)
-
-
 def record_finished_run(run: PlanRun, plan: domain.Plan, *, now: datetime) -> PlanRun:
     """Store a run that was found otherwise than by its own search, with its plan."""
     run.status = Status.SUCCEEDED
@@ -215,14 +176,6 @@ def record_finished_run(run: PlanRun, plan: domain.Plan, *, now: datetime) -> Pl
     run.save()
     store_plan(run, plan)
     return run
-
-
-def _announce(run: PlanRun, status: PlanRun.Status, **data: int | str) -> None:
-    content = {"run": run.pk, "status": status.value, **data}
-    events.emit(run.topic, "plan-run", content)
-    if status in FINISHED:
-        said = sentence(_ENDED[status], id=run.pk)
-        events.emit(f"cluster:{run.cluster_id}", "event", said)
 
 
 def _finite(value: float) -> float | None:

@@ -1,0 +1,50 @@
+"""Does a worker's part of a plan run, step by step and without a worker."""
+
+from collections.abc import Sequence
+
+from helixweb.common import jobs
+from helixweb.common.leases import Lease
+from helixweb.planning import incumbents
+from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.options import options_from_json
+from planner.compute_plan import compute_plan
+from planner.domain import plan as domain
+from planner.placers.base import NeverCancelled
+from planner.replan import ReplanPoint
+from planner.serialization import problem_from_dict
+
+
+def claimed(run: PlanRun) -> Lease:
+    """A new attempt at the run."""
+    attempt = jobs.claim(run)
+    assert attempt is not None
+    return Lease(PlanRun, task_id=run.pk, attempt=attempt)
+
+
+def record(lease: Lease, run: PlanRun, *found: domain.Incumbent) -> None:
+    incumbents.record_incumbents(lease, run.pk, found, elapsed_before_s=0.0)
+
+
+def found_for(run: PlanRun, lease: Lease) -> domain.Plan:
+    """The plan that the run asks for; its incumbents are recorded."""
+    return compute_plan(
+        problem_from_dict(run.problem),
+        options=options_from_json(run.options),
+        progress=lambda incumbent: record(lease, run, incumbent),
+        cancel=NeverCancelled(),
+    )
+
+
+def end_with(
+    run: PlanRun, lease: Lease, plan: domain.Plan, *, points: Sequence[ReplanPoint] = ()
+) -> Plan:
+    """End the attempt with this plan."""
+    jobs.end(run, lease.attempt, incumbents.outcome_of(run, plan, points=points))
+    run.refresh_from_db()
+    return Plan.objects.get(run=run)
+
+
+def searched(run: PlanRun) -> Plan:
+    """The plan of the whole run."""
+    lease = claimed(run)
+    return end_with(run, lease, found_for(run, lease))
