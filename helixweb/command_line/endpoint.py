@@ -3,7 +3,7 @@
 import argparse
 from dataclasses import dataclass
 
-from helixweb.client.generated import schemas
+from helixweb.client import Row
 from helixweb.command_line.completion_words import cluster_names
 from helixweb.command_line.openai_stream import base_url
 from helixweb.command_line.registry import completed_by
@@ -47,7 +47,7 @@ def endpoint_of(arguments: argparse.Namespace) -> Endpoint:
         return Endpoint(url=base_url(address), model=model, key=settings.key)
 
 
-def _address(site: Session, cluster: schemas.Cluster) -> str:
+def _address(site: Session, cluster: Row) -> str:
     """Of a coordinator that says where it is reached, one that is heard before others."""
     rows = [one for one in site.client.coordinators.all(cluster=cluster["id"]) if one["http_url"]]
     rows.sort(key=lambda one: one["state"] != "online")

@@ -1,11 +1,11 @@
 """How far a node is with weights that it lacked, as the commands print it."""
 
-from helixweb.client.generated import schemas
+from helixweb.client import Row
 from helixweb.command_line.output import NOTHING, duration
 from planner.units import bytes_text
 
 
-def fetched(assignment: schemas.Assignment) -> str:
+def fetched(assignment: Row) -> str:
     """1.2 GB of 3 GB (peer a 1 GB, hub 200 MB), 12.0 s left"""
     fetch = assignment["fetch"]
     if fetch is None:

@@ -1,6 +1,6 @@
 """Shows a search while it runs: the best placement so far and the proven bound."""
 
-from helixweb.client.generated import schemas
+from helixweb.client import Row
 from helixweb.command_line.output import json_line, number, percent
 from helixweb.command_line.session import Session
 
@@ -8,7 +8,7 @@ POLL_S = 0.5
 FINISHED = ("succeeded", "failed", "cancelled")
 
 
-def follow_run(site: Session, run: schemas.PlanRun) -> schemas.PlanRun:
+def follow_run(site: Session, run: Row) -> Row:
     """Until it has ended; returns it then. Ctrl-C ends the search, and the best plan is kept."""
     shown, seen = "", 0
     ending = False
@@ -28,10 +28,10 @@ def follow_run(site: Session, run: schemas.PlanRun) -> schemas.PlanRun:
                 raise
             ending = True
             site.around.warn("ending the search; the best plan so far is kept")
-            run = site.client.plan_runs.cancel(run["id"])
+            run = site.client.plan_runs.do("cancel", run["id"])
 
 
-def progress_line(run: schemas.PlanRun) -> str:
+def progress_line(run: Row) -> str:
     best = number(run["flow_tokens_per_s"])
     bound = number(run["upper_bound_tokens_per_s"])
     gap = percent(run["gap"])
@@ -42,7 +42,7 @@ def _tell_incumbents(site: Session, run: int, seen: int) -> int:
     """One line for each that is new, on stderr where nobody watches; returns how many there are."""
     if site.around.is_terminal and not site.as_json:
         return seen
-    for one in site.client.plan_runs.incumbents(run, offset=seen):
+    for one in site.client.plan_runs.rows("incumbents", run, offset=seen):
         seen += 1
         if site.as_json:
             site.around.err.write(f"{json_line({'incumbent': one})}\n")

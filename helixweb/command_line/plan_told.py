@@ -2,7 +2,7 @@
 
 import argparse
 
-from helixweb.client.generated import schemas
+from helixweb.client import Row
 from helixweb.command_line import exit_codes
 from helixweb.command_line.output import number, pairs, percent, table
 from helixweb.command_line.plan_progress import follow_run
@@ -14,7 +14,7 @@ def waiting_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-wait", action="store_true", help="print the run and return")
 
 
-def searched(site: Session, run: schemas.PlanRun, *, no_wait: bool) -> int:
+def searched(site: Session, run: Row, *, no_wait: bool) -> int:
     """Shows the run, or, once it has ended, its plan. Raises CommandFailed where there is none."""
     if no_wait:
         site.show(run, f"plan run {run['id']} is {run['status']}")
@@ -27,7 +27,7 @@ def searched(site: Session, run: schemas.PlanRun, *, no_wait: bool) -> int:
     return exit_codes.OK if run["status"] != "failed" else exit_codes.FAILED
 
 
-def show_plan(site: Session, plan: schemas.Plan) -> None:
+def show_plan(site: Session, plan: Row) -> None:
     placement = plan["document"].get("placement") or {}
     told = pairs([
         ("plan", plan["id"]),

@@ -1,11 +1,10 @@
-"""What `status` and `top` show of a cluster, read at once."""
+"""The state of a cluster, as `status` and `top` show it."""
 
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from helixweb.client import Client, NotFound
-from helixweb.client.generated import schemas
+from helixweb.client import Client, NotFound, Row, Rows
 from helixweb.command_line.resolve import in_service
 
 MOST_ALERTS = 20
@@ -13,18 +12,18 @@ MOST_ALERTS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """None: the site has nothing to tell of it."""
+    """Rows of one cluster; None where the site has no data."""
 
-    cluster: schemas.Cluster
-    nodes: list[schemas.Node]
-    coordinators: list[schemas.Coordinator]
-    deployment: schemas.Deployment | None
-    failed: schemas.Deployment | None
-    alerts: list[schemas.Alert]
-    sample: schemas.Sample | None
-    finding: schemas.Finding | None
-    links: list[schemas.LinkAtWork]
-    reach: schemas.Reachability | None
+    cluster: Row
+    nodes: list[Row]
+    coordinators: list[Row]
+    deployment: Row | None
+    failed: Row | None
+    alerts: list[Row]
+    sample: Row | None
+    finding: Row | None
+    links: list[Row]
+    reach: Row | None
 
     @property
     def states(self) -> Counter[str]:
@@ -46,7 +45,7 @@ class Reading:
         }
 
 
-def read_cluster(client: Client, cluster: schemas.Cluster) -> Reading:
+def read_cluster(client: Client, cluster: Row) -> Reading:
     """Raises ClientError."""
     number = cluster["id"]
     deployment = in_service(client, number)
@@ -57,36 +56,30 @@ def read_cluster(client: Client, cluster: schemas.Cluster) -> Reading:
         deployment=deployment,
         failed=_failed(client, number),
         alerts=list(client.alerts.all(cluster=number, state="firing", limit=MOST_ALERTS)),
-        sample=_sample(client, number),
-        finding=_finding(client, number),
-        links=[] if deployment is None else client.deployments.links(deployment["id"])["links"],
-        reach=_reach(client, number),
+        sample=_if_any(client.metrics, "latest", cluster=number),
+        finding=_if_any(client.clusters, "bottleneck", number),
+        links=_links(client, deployment),
+        reach=_if_any(client.clusters, "reach", number),  # earlier releases lack it
     )
 
 
-def _failed(client: Client, cluster: int) -> schemas.Deployment | None:
+def _failed(client: Client, cluster: int) -> Row | None:
     """The newest deployment, if it failed."""
     newest = next(client.deployments.all(cluster=cluster, ordering=["-id"], limit=1), None)
     return newest if newest is not None and newest["status"] == "failed" else None
 
 
-def _sample(client: Client, cluster: int) -> schemas.Sample | None:
+def _links(client: Client, deployment: Row | None) -> list[Row]:
+    if deployment is None:
+        return []
+    answer = client.deployments.read("links", deployment["id"])
+    return list(answer["links"])
+
+
+def _if_any(rows: Rows, action: str, key: int | None = None, **query: int) -> Row | None:
+    """The answer, or None if the server has none (404)."""
     try:
-        return client.metrics.latest(cluster=cluster)
+        row: Row = rows.read(action, key, **query)
     except NotFound:
         return None
-
-
-def _reach(client: Client, cluster: int) -> schemas.Reachability | None:
-    """None from a site of an earlier release."""
-    try:
-        return client.clusters.reach(cluster)
-    except NotFound:
-        return None
-
-
-def _finding(client: Client, cluster: int) -> schemas.Finding | None:
-    try:
-        return client.clusters.bottleneck(cluster)
-    except NotFound:
-        return None
+    return row

@@ -1,21 +1,16 @@
-"""Names and numbers that people write, as rows of the site."""
+"""Find the rows that names and ids on the command line mean."""
 
-from helixweb.client import Client
-from helixweb.client.generated import schemas
+from helixweb.client import Client, Row, Rows
 from helixweb.command_line.reporting import BadUsage, NoSuchName
 
 IN_SERVICE = ("deploying", "ready", "degraded")
 _SHOWN = 10
 
 
-def cluster_named(client: Client, word: str | None) -> schemas.Cluster:
+def cluster_named(client: Client, word: str | None) -> Row:
     """By name, else by id; None: the only one there is. Raises NoSuchName, BadUsage."""
-    if word is not None:
-        found = list(client.clusters.all(name=word, limit=1))
-        if not found and word.isdecimal():
-            found = [one for one in client.clusters.all() if one["id"] == int(word)]
-        if found:
-            return found[0]
+    if word is not None and (found := _named(client.clusters, word)):
+        return found
     known = list(client.clusters.all(limit=_SHOWN + 1))
     names = _listed([one["name"] for one in known])
     if word is not None:
@@ -27,12 +22,10 @@ def cluster_named(client: Client, word: str | None) -> schemas.Cluster:
     raise BadUsage(f"say which cluster with --cluster; there are: {names}")
 
 
-def node_named(client: Client, word: str, cluster: str | None) -> schemas.Node:
+def node_named(client: Client, word: str, cluster: str | None) -> Row:
     """By name, in all clusters unless one is named, else by id. Raises NoSuchName, BadUsage."""
-    if cluster is None:
-        found = list(client.nodes.all(name=word))
-    else:
-        found = list(client.nodes.all(name=word, cluster=cluster_named(client, cluster)["id"]))
+    within = cluster and cluster_named(client, cluster)["id"]
+    found = list(client.nodes.all(name=word, cluster=within))
     if not found and word.isdecimal() and cluster is None:
         return client.nodes.get(int(word))
     if not found:
@@ -42,18 +35,15 @@ def node_named(client: Client, word: str, cluster: str | None) -> schemas.Node:
     return found[0]
 
 
-def model_named(client: Client, word: str) -> schemas.LanguageModel:
+def model_named(client: Client, word: str) -> Row:
     """By name, else by id. Raises NoSuchName."""
-    found = list(client.models.all(name=word, limit=1))
-    if not found and word.isdecimal():
-        found = [one for one in client.models.all() if one["id"] == int(word)]
-    if found:
-        return found[0]
+    if found := _named(client.models, word):
+        return found
     names = _listed([one["name"] for one in client.models.all(limit=_SHOWN + 1)])
     raise NoSuchName(f"there is no model {word!r}; there are: {names}")
 
 
-def only_model(client: Client, word: str | None) -> schemas.LanguageModel:
+def only_model(client: Client, word: str | None) -> Row:
     """The named one, or the only one whose checkpoint nodes can load."""
     if word is not None:
         return model_named(client, word)
@@ -66,9 +56,7 @@ def only_model(client: Client, word: str | None) -> schemas.LanguageModel:
     raise BadUsage(f"say which model with --model; there are: {names}")
 
 
-def model_of_cluster(
-    client: Client, word: str | None, cluster: schemas.Cluster
-) -> schemas.LanguageModel:
+def model_of_cluster(client: Client, word: str | None, cluster: Row) -> Row:
     """The named one, the only one that the cluster has profiles for, or the only one there is."""
     if word is not None:
         return model_named(client, word)
@@ -82,7 +70,7 @@ def model_of_cluster(
     raise BadUsage(f"say which model with --model; {cluster['name']} has profiles for: {names}")
 
 
-def deployment_of(client: Client, number: int | None, cluster: str | None) -> schemas.Deployment:
+def deployment_of(client: Client, number: int | None, cluster: str | None) -> Row:
     """That number, or the one in service on the cluster. Raises NoSuchName, BadUsage."""
     if number is not None:
         return client.deployments.get(number)
@@ -93,12 +81,20 @@ def deployment_of(client: Client, number: int | None, cluster: str | None) -> sc
     return serving
 
 
-def in_service(client: Client, cluster: int) -> schemas.Deployment | None:
+def in_service(client: Client, cluster: int) -> Row | None:
     """What the cluster serves or is about to."""
     found = client.deployments.all(
         cluster=cluster, status__in=list(IN_SERVICE), ordering=["-id"], limit=1
     )
     return next(found, None)
+
+
+def _named(rows: Rows, word: str) -> Row | None:
+    """The row with that name, else the one with that id."""
+    found = next(rows.all(name=word, limit=1), None)
+    if found is None and word.isdecimal():
+        found = next((one for one in rows.all() if one["id"] == int(word)), None)
+    return found
 
 
 def _listed(names: list[str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from helixweb.client import Client
+from helixweb.client import Client, Row
 from helixweb.command_line import settings_file
 from helixweb.command_line.output import json_text
 from helixweb.command_line.settings_file import BadSettings, Settings
@@ -53,16 +53,19 @@ def run_action(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def session(arguments: argparse.Namespace) -> Iterator[Session]:
-    around: Surroundings = arguments.surroundings
-    settings = settings_of(arguments)
-    with Client(
+    with client_for(arguments, settings_of(arguments), timeout_s=arguments.timeout) as client:
+        yield Session(client=client, around=arguments.surroundings, as_json=arguments.json)
+
+
+def client_for(arguments: argparse.Namespace, settings: Settings, *, timeout_s: float) -> Client:
+    """A client of the site in `settings`, with the certificates of `--ca`."""
+    return Client(
         settings.url,
         key=settings.key,
-        timeout_s=arguments.timeout,
+        timeout_s=timeout_s,
         ca=ca_of(arguments),
-        transport=around.transport,
-    ) as client:
-        yield Session(client=client, around=around, as_json=arguments.json)
+        transport=arguments.surroundings.transport,
+    )
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
@@ -102,6 +105,11 @@ def key_of_environment(around: Surroundings) -> str:
     if named := around.environ.get("HELIXWEB_KEY_FILE"):
         return text_of(Path(named)).strip()
     return ""
+
+
+def given(**values: Any) -> Row:
+    """The body of a request: those values that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def seconds(text: str) -> float:

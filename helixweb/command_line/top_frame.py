@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from helixweb.client.generated import schemas
+from helixweb.client import Row
 from helixweb.command_line.output import (
     bandwidth,
     cut,
@@ -64,7 +64,7 @@ def _nodes(reading: Reading) -> list[str]:
     samples = {} if reading.sample is None else reading.sample["nodes"]
     layers = {} if reading.deployment is None else _layers(reading.deployment)
 
-    def order(node: schemas.Node) -> tuple[bool, float, str]:
+    def order(node: Row) -> tuple[bool, float, str]:
         busy = samples[node["name"]]["busy_ratio"] if node["name"] in samples else None
         return (node["state"] != "lost", -(busy or 0.0), node["name"])
 
@@ -81,11 +81,11 @@ def _nodes(reading: Reading) -> list[str]:
     return table(("NODE", "STATE", "", "BUSY", "TOK/S", "KV", "SEQ", "LAYERS"), rows).split("\n")
 
 
-def _layers(deployment: schemas.Deployment) -> dict[str, str]:
+def _layers(deployment: Row) -> dict[str, str]:
     return {one["node_name"]: f"[{one['first']},{one['end']})" for one in deployment["assignments"]}
 
 
-def _kv(sample: schemas.NodeSample | None) -> str:
+def _kv(sample: Row | None) -> str:
     if sample is None or not sample["kv_total_pages"]:
         return percent(None)
     return percent((sample["kv_used_pages"] or 0) / sample["kv_total_pages"])
@@ -96,10 +96,10 @@ def _bar(ratio: float | None) -> str:
     return "#" * full + "." * (_BAR - full)
 
 
-def _links(rows: Sequence[schemas.LinkAtWork]) -> list[str]:
+def _links(rows: Sequence[Row]) -> list[str]:
     """The fullest, and what is slow or stands still before all."""
 
-    def load(row: schemas.LinkAtWork) -> float:
+    def load(row: Row) -> float:
         sent = row["urgent_bytes_per_s"] + row["bulk_bytes_per_s"]
         room = row["measured_bytes_per_s"] or row["planned_bytes_per_s"]
         return sent / room if room else 0.0

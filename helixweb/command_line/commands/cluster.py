@@ -2,14 +2,14 @@
 
 import argparse
 
-from helixweb.client.generated import schemas
+from helixweb.client import Row
 from helixweb.command_line import exit_codes
 from helixweb.command_line.completion_words import cluster_names
 from helixweb.command_line.output import moment, number, pairs, table
 from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
 from helixweb.command_line.reporting import BadUsage
 from helixweb.command_line.resolve import cluster_named
-from helixweb.command_line.session import Session, connection_options, positive, run_action
+from helixweb.command_line.session import Session, connection_options, given, positive, run_action
 
 run = run_action
 
@@ -60,16 +60,13 @@ def _show(site: Session, arguments: argparse.Namespace) -> int:
 
 
 def _add(site: Session, arguments: argparse.Namespace) -> int:
-    body: schemas.ClusterRequest = {"name": arguments.name, **_changes(arguments)}
-    _print(site, site.client.clusters.create(body))
+    _print(site, site.client.clusters.create(_changes(arguments)))
     return exit_codes.OK
 
 
 def _edit(site: Session, arguments: argparse.Namespace) -> int:
     row = cluster_named(site.client, arguments.cluster)
-    body: schemas.PatchedClusterRequest = {**_changes(arguments)}
-    if arguments.name is not None:
-        body["name"] = arguments.name
+    body = _changes(arguments)
     if not body:
         raise BadUsage("say what to change; `helixweb cluster edit --help` lists it")
     tagged = site.client.clusters.get_tagged(row["id"])
@@ -77,17 +74,14 @@ def _edit(site: Session, arguments: argparse.Namespace) -> int:
     return exit_codes.OK
 
 
-def _changes(arguments: argparse.Namespace) -> schemas.PatchedClusterRequest:
-    body: schemas.PatchedClusterRequest = {}
-    if arguments.coordinator_region is not None:
-        body["coordinator_region"] = arguments.coordinator_region
-    if arguments.prompt_tokens is not None:
-        body["mean_prompt_tokens"] = arguments.prompt_tokens
-    if arguments.output_tokens is not None:
-        body["mean_output_tokens"] = arguments.output_tokens
-    if arguments.replanning is not None:
-        body["replanning"] = arguments.replanning
-    return body
+def _changes(arguments: argparse.Namespace) -> Row:
+    return given(
+        name=arguments.name,
+        coordinator_region=arguments.coordinator_region,
+        mean_prompt_tokens=arguments.prompt_tokens,
+        mean_output_tokens=arguments.output_tokens,
+        replanning=arguments.replanning,
+    )
 
 
 def _remove(site: Session, arguments: argparse.Namespace) -> int:
@@ -97,7 +91,7 @@ def _remove(site: Session, arguments: argparse.Namespace) -> int:
     return exit_codes.OK
 
 
-def _print(site: Session, row: schemas.Cluster) -> None:
+def _print(site: Session, row: Row) -> None:
     told = [
         ("id", row["id"]), ("name", row["name"]),
         ("coordinator in", row.get("coordinator_region")),

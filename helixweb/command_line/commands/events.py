@@ -2,12 +2,15 @@
 
 import argparse
 import itertools
+import os
+import select
+import threading
+from typing import TextIO
 
 from helixweb.client import Event
 from helixweb.command_line import exit_codes
 from helixweb.command_line.completion_words import cluster_names
 from helixweb.command_line.output import json_line, one_line
-from helixweb.command_line.reader_gone import end_with_the_reader
 from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
 from helixweb.command_line.reporting import NoSuchName
 from helixweb.command_line.resolve import cluster_named
@@ -43,12 +46,32 @@ def _follow(site: Session, arguments: argparse.Namespace) -> int:
         topics = [f"cluster:{one['id']}" for one in clusters[:MOST_CLUSTERS]]
     if not topics:
         raise NoSuchName("there is no cluster yet, so nothing can happen in one")
-    end_with_the_reader(site.around.out)
+    _end_with_the_reader(site.around.out)
     events = site.client.follow(topics, last_id=arguments.since, tell=site.around.warn)
     for event in itertools.islice(events, arguments.count):
         site.around.say(json_line(as_json(event)) if site.as_json else line(event))
         site.around.out.flush()
     return exit_codes.OK
+
+
+def _end_with_the_reader(out: TextIO) -> None:
+    """If `out` is a pipe whose reader ends, end this process at once, as `tail -f` does.
+
+    Lines are flushed one by one, so none is lost. Without `poll`, the next line ends it.
+    """
+    try:
+        number = out.fileno()
+    except (OSError, ValueError):
+        return
+    if hasattr(select, "poll"):
+        threading.Thread(target=_watch, args=(number,), daemon=True).start()
+
+
+def _watch(number: int) -> None:
+    watched = select.poll()
+    watched.register(number, 0)  # errors and hang-ups are always reported
+    if any(state & select.POLLERR for _, state in watched.poll()):
+        os._exit(exit_codes.OK)
 
 
 def as_json(event: Event) -> dict[str, object]:

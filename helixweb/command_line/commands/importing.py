@@ -4,9 +4,9 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from helixweb.client.generated import schemas
+from helixweb.client import Row
 from helixweb.command_line import exit_codes
 from helixweb.command_line.commands.exporting import KINDS, MEDIA, format_of
 from helixweb.command_line.completion_words import cluster_names
@@ -65,7 +65,7 @@ def _import(site: Session, arguments: argparse.Namespace) -> int:
     elif arguments.kind is not None or arguments.cluster is not None:
         raise BadUsage("--kind and --cluster are for CSV; a document says it itself")
 
-    def ask(what: str, **more: Any) -> schemas.Outcome:
+    def ask(what: str, **more: Any) -> Row:
         with waiting_for(what, site.around):
             answer = site.client.send(
                 "POST",
@@ -74,7 +74,8 @@ def _import(site: Session, arguments: argparse.Namespace) -> int:
                 content=content,
                 headers={"Content-Type": MEDIA[format_]},
             )
-            return cast(schemas.Outcome, site.client.decoded(answer))
+            outcome: Row = site.client.decoded(answer)
+            return outcome
 
     outcome = ask("comparing with the site", dry_run=True)
     if arguments.check:
@@ -112,11 +113,11 @@ def _agree(site: Session, arguments: argparse.Namespace) -> None:
         raise CommandFailed("nothing was done")
 
 
-def _show(site: Session, outcome: schemas.Outcome) -> None:
+def _show(site: Session, outcome: Row) -> None:
     site.around.say(json_text(outcome) if site.as_json else "\n".join(lines(outcome)))
 
 
-def lines(outcome: schemas.Outcome) -> Iterator[str]:
+def lines(outcome: Row) -> Iterator[str]:
     """The diff as people read it: + for what comes, ~ for what changes, - for what goes."""
     if not outcome["steps"]:
         yield "the site says the same as the file"
@@ -141,7 +142,7 @@ def _label(section: str) -> str:
     return _LABELS.get(section, section.replace("_", " "))
 
 
-def _values(step: schemas.Step) -> str:
+def _values(step: Row) -> str:
     if step["action"] == "remove":
         return ""
     pairs = []

@@ -3,14 +3,13 @@
 import argparse
 import getpass
 
-from helixweb.client import Client
 from helixweb.client.connection import checked_key, checked_url
 from helixweb.command_line import exit_codes, settings_file
 from helixweb.command_line.registry import COMMANDS, Subparsers
 from helixweb.command_line.reporting import BadUsage
 from helixweb.command_line.session import (
     DEFAULT_URL,
-    ca_of,
+    client_for,
     connection_options,
     key_of_environment,
 )
@@ -36,13 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     kept = settings_file.read(path)
     url = arguments.url or around.environ.get("HELIXWEB_URL") or kept.url or DEFAULT_URL
     settings = Settings(url=checked_url(url), key=_key(arguments))
-    with Client(
-        settings.url,
-        key=settings.key,
-        timeout_s=arguments.timeout,
-        ca=ca_of(arguments),
-        transport=around.transport,
-    ) as client:
+    with client_for(arguments, settings, timeout_s=arguments.timeout) as client:
         count = client.clusters.page(limit=1).count
     settings_file.write(path, settings)
     if settings.url.startswith("http:") and not _is_this_machine(settings.url):

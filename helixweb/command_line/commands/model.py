@@ -3,9 +3,8 @@
 import argparse
 import importlib
 from pathlib import Path
-from typing import Any, cast
 
-from helixweb.client.generated import schemas
+from helixweb.client import Row
 from helixweb.command_line import exit_codes
 from helixweb.command_line.completion_words import model_names
 from helixweb.command_line.output import number, pairs, table
@@ -15,6 +14,7 @@ from helixweb.command_line.resolve import model_named
 from helixweb.command_line.session import (
     Session,
     connection_options,
+    given,
     positive,
     run_action,
     whole_number,
@@ -22,7 +22,8 @@ from helixweb.command_line.session import (
 
 _STORE = "helixweb.operations.commands.model_store"
 # Option -> column.
-_NUMBERS = {
+_COLUMNS = {
+    "name": "name",
     "layers": "num_layers",
     "bytes_per_layer": "bytes_per_layer",
     "activation_bytes": "activation_bytes_per_token",
@@ -137,14 +138,12 @@ def _show(site: Session, arguments: argparse.Namespace) -> int:
 
 
 def _add(site: Session, arguments: argparse.Namespace) -> int:
-    given = _changes(arguments)
-    if "num_layers" in given or "checkpoint" in given:
-        given["name"] = arguments.name or arguments.model
+    body = _changes(arguments)
+    if "num_layers" in body or "checkpoint" in body:
+        body["name"] = arguments.name or arguments.model
     else:
-        given["checkpoint"] = _whole_path(arguments.model)
-        if arguments.name is not None:
-            given["name"] = arguments.name
-    _print(site, site.client.models.create(cast(schemas.LanguageModelRequest, given)))
+        body["checkpoint"] = _whole_path(arguments.model)
+    _print(site, site.client.models.create(body))
     return exit_codes.OK
 
 
@@ -155,8 +154,7 @@ def _whole_path(word: str) -> str:
 
 def _edit(site: Session, arguments: argparse.Namespace) -> int:
     row = model_named(site.client, arguments.model)
-    named = {} if arguments.name is None else {"name": arguments.name}
-    body = cast(schemas.PatchedLanguageModelRequest, {**named, **_changes(arguments)})
+    body = _changes(arguments)
     if not body:
         raise BadUsage("say what to change; `helixweb model edit --help` lists it")
     tagged = site.client.models.get_tagged(row["id"])
@@ -164,9 +162,8 @@ def _edit(site: Session, arguments: argparse.Namespace) -> int:
     return exit_codes.OK
 
 
-def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
-    given = {column: getattr(arguments, option) for option, column in _NUMBERS.items()}
-    return {column: value for column, value in given.items() if value is not None}
+def _changes(arguments: argparse.Namespace) -> Row:
+    return given(**{column: getattr(arguments, option) for option, column in _COLUMNS.items()})
 
 
 def _remove(site: Session, arguments: argparse.Namespace) -> int:
@@ -176,7 +173,7 @@ def _remove(site: Session, arguments: argparse.Namespace) -> int:
     return exit_codes.OK
 
 
-def _print(site: Session, row: schemas.LanguageModel) -> None:
+def _print(site: Session, row: Row) -> None:
     told = [
         ("id", row["id"]), ("name", row["name"]), ("layers", row["num_layers"]),
         ("bytes per layer", number(row["bytes_per_layer"], digits=0)),

@@ -3,14 +3,14 @@
 import argparse
 import uuid
 
-from helixweb.client.generated import schemas
+from helixweb.client import Row
 from helixweb.command_line import exit_codes
 from helixweb.command_line.completion_words import cluster_names, node_names
 from helixweb.command_line.output import NOTHING, moment, number, pairs, table
 from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
 from helixweb.command_line.reporting import BadUsage
 from helixweb.command_line.resolve import cluster_named, node_named, only_model
-from helixweb.command_line.session import Session, connection_options, positive, run_action
+from helixweb.command_line.session import Session, connection_options, given, positive, run_action
 
 run = run_action
 POLL_S = 2.0
@@ -76,11 +76,8 @@ def _cluster_option() -> argparse.ArgumentParser:
 
 def _list(site: Session, arguments: argparse.Namespace) -> int:
     names = {one["id"]: one["name"] for one in site.client.clusters.all()}
-    if arguments.cluster is None:
-        rows = list(site.client.nodes.all())
-    else:
-        cluster = cluster_named(site.client, arguments.cluster)
-        rows = list(site.client.nodes.all(cluster=cluster["id"]))
+    cluster = arguments.cluster and cluster_named(site.client, arguments.cluster)["id"]
+    rows = list(site.client.nodes.all(cluster=cluster))
     if arguments.state is not None:
         rows = [row for row in rows if row["state"] == arguments.state]
     columns = ("NAME", "CLUSTER", "STATE", "REGION", "PROFILE", "GPUS", "LAST SEEN", "TAGS")
@@ -95,7 +92,7 @@ def _list(site: Session, arguments: argparse.Namespace) -> int:
     return exit_codes.OK
 
 
-def gpus(row: schemas.Node) -> str:
+def gpus(row: Row) -> str:
     """As its agent told."""
     found = (row["hardware"] or {}).get("gpus") or []
     names = [str(gpu.get("name", "GPU")) for gpu in found if isinstance(gpu, dict)]
@@ -110,28 +107,14 @@ def _show(site: Session, arguments: argparse.Namespace) -> int:
 
 def _add(site: Session, arguments: argparse.Namespace) -> int:
     cluster = cluster_named(site.client, arguments.cluster)
-    body: schemas.NodeRequest = {"cluster": cluster["id"], "name": arguments.name}
-    if arguments.region is not None:
-        body["region"] = arguments.region
-    if arguments.profile is not None:
-        body["profile_name"] = arguments.profile
-    if arguments.price is not None:
-        body["price_per_hour"] = arguments.price
+    body = {"cluster": cluster["id"], **_changes(arguments)}
     _print(site, site.client.nodes.create(body))
     return exit_codes.OK
 
 
 def _edit(site: Session, arguments: argparse.Namespace) -> int:
     row = node_named(site.client, arguments.node, arguments.cluster)
-    body: schemas.PatchedNodeRequest = {}
-    if arguments.name is not None:
-        body["name"] = arguments.name
-    if arguments.region is not None:
-        body["region"] = arguments.region
-    if arguments.profile is not None:
-        body["profile_name"] = arguments.profile
-    if arguments.price is not None:
-        body["price_per_hour"] = arguments.price
+    body = _changes(arguments)
     if arguments.confirm_profile:
         body["confirm_profile"] = True
     if not (body or arguments.tag or arguments.no_tag):
@@ -140,15 +123,20 @@ def _edit(site: Session, arguments: argparse.Namespace) -> int:
         tagged = site.client.nodes.get_tagged(row["id"])
         row = site.client.nodes.update(row["id"], body, if_match=tagged.etag)
     if arguments.tag or arguments.no_tag:
-        change: schemas.BulkRequest = {"nodes": [row["id"]]}
-        if arguments.tag:
-            change["add_tags"] = arguments.tag
-        if arguments.no_tag:
-            change["remove_tags"] = arguments.no_tag
-        site.client.nodes.bulk(change)
+        tags = given(add_tags=arguments.tag or None, remove_tags=arguments.no_tag or None)
+        site.client.nodes.do("bulk", body={"nodes": [row["id"]], **tags})
         row = site.client.nodes.get(row["id"])
     _print(site, row)
     return exit_codes.OK
+
+
+def _changes(arguments: argparse.Namespace) -> Row:
+    return given(
+        name=arguments.name,
+        region=arguments.region,
+        profile_name=arguments.profile,
+        price_per_hour=arguments.price,
+    )
 
 
 def _remove(site: Session, arguments: argparse.Namespace) -> int:
@@ -170,8 +158,8 @@ def _measure(site: Session, arguments: argparse.Namespace) -> int:
         ]
     else:
         cluster = cluster_named(site.client, arguments.cluster)
-        orders = site.client.clusters.measure(
-            cluster["id"], {"model": model["id"], "again": arguments.again}
+        orders = site.client.clusters.do(
+            "measure", cluster["id"], {"model": model["id"], "again": arguments.again}
         )
     names = {row["id"]: row["name"] for row in site.client.nodes.all()}
     told: dict[int, tuple[str, ...]] = {}
@@ -196,7 +184,7 @@ def _measure(site: Session, arguments: argparse.Namespace) -> int:
     return exit_codes.FAILED if has_failed else exit_codes.OK
 
 
-def _progress(name: str, order: schemas.Profiling) -> tuple[str, ...]:
+def _progress(name: str, order: Row) -> tuple[str, ...]:
     left_s = order["left_s"]
     left = NOTHING if left_s is None else f"{left_s:.0f} s"
     return name, order["state"], f"{order['done']:.0%}", left, order["message"]
@@ -229,7 +217,7 @@ def _token(site: Session, arguments: argparse.Namespace) -> int:
     return exit_codes.OK
 
 
-def _print(site: Session, row: schemas.Node) -> None:
+def _print(site: Session, row: Row) -> None:
     told = [
         ("id", row["id"]), ("name", row["name"]), ("cluster", row["cluster"]),
         ("state", row["state"]), ("region", row.get("region")),

@@ -3,10 +3,8 @@
 import argparse
 import contextlib
 import uuid
-from typing import cast
 
-from helixweb.client import NotFound
-from helixweb.client.generated import schemas
+from helixweb.client import NotFound, Row
 from helixweb.command_line import exit_codes
 from helixweb.command_line.commands import plan_again, plan_studies
 from helixweb.command_line.completion_words import cluster_names, model_names, node_names
@@ -19,6 +17,7 @@ from helixweb.command_line.resolve import cluster_named, model_of_cluster
 from helixweb.command_line.session import (
     Session,
     connection_options,
+    given,
     run_action,
     seconds,
     whole_number,
@@ -83,27 +82,22 @@ def _add_compute(parser: argparse.ArgumentParser) -> None:
 def _compute(site: Session, arguments: argparse.Namespace) -> int:
     cluster = cluster_named(site.client, arguments.cluster)
     model = model_of_cluster(site.client, arguments.model, cluster)
-    wanted = {
-        "time_limit_s": arguments.time_limit,
-        "objective": arguments.objective,
-        "placer": arguments.placer,
-        "method": arguments.method,
-        "backend": arguments.backend,
-        "tensor_parallel": arguments.tensor_parallel,
-        "rules": {"excluded_nodes": arguments.without} if arguments.without else None,
-    }
-    body: schemas.PlanRunRequestRequest = {
-        "cluster": cluster["id"],
-        "model": model["id"],
-        "options": cast(
-            schemas.PlanOptionsRequest,
-            {name: value for name, value in wanted.items() if value is not None},
-        ),
-    }
-    if arguments.start_plan is not None:
-        body["start_plan"] = arguments.start_plan
-    if arguments.survive_one_loss:
-        body["survive_one_loss"] = True
+    options = given(
+        time_limit_s=arguments.time_limit,
+        objective=arguments.objective,
+        placer=arguments.placer,
+        method=arguments.method,
+        backend=arguments.backend,
+        tensor_parallel=arguments.tensor_parallel,
+        rules={"excluded_nodes": arguments.without} if arguments.without else None,
+    )
+    body = given(
+        cluster=cluster["id"],
+        model=model["id"],
+        options=options,
+        start_plan=arguments.start_plan,
+        survive_one_loss=arguments.survive_one_loss or None,
+    )
     run = site.client.plan_runs.create(body, idempotency_key=str(uuid.uuid4()))
     return searched(site, run, no_wait=arguments.no_wait)
 
@@ -114,11 +108,7 @@ def _list(site: Session, arguments: argparse.Namespace) -> int:
     limit = arguments.limit
     cluster = cluster_named(site.client, arguments.cluster)["id"] if arguments.cluster else None
     if arguments.runs:
-        runs = list(
-            site.client.plan_runs.all(limit=limit)
-            if cluster is None
-            else site.client.plan_runs.all(limit=limit, cluster=cluster)
-        )
+        runs = list(site.client.plan_runs.all(limit=limit, cluster=cluster))
         columns = ("RUN", "CLUSTER", "MODEL", "STATUS", "FLOW", "BOUND", "GAP", "PLAN")
         lines = [
             (
@@ -130,11 +120,7 @@ def _list(site: Session, arguments: argparse.Namespace) -> int:
         ]  # fmt: skip
         site.show(runs, table(columns, lines))
         return exit_codes.OK
-    plans = list(
-        site.client.plans.all(limit=limit)
-        if cluster is None
-        else site.client.plans.all(limit=limit, cluster=cluster)
-    )
+    plans = list(site.client.plans.all(limit=limit, cluster=cluster))
     columns = ("PLAN", "CLUSTER", "MODEL", "FLOW", "BOUND", "GAP", "HOPS", "MADE")
     told = [
         (
@@ -154,7 +140,7 @@ def _show(site: Session, arguments: argparse.Namespace) -> int:
 
 
 def _cancel(site: Session, arguments: argparse.Namespace) -> int:
-    run = site.client.plan_runs.cancel(arguments.run_id)
+    run = site.client.plan_runs.do("cancel", arguments.run_id)
     site.show(run, f"plan run {run['id']} ends; the best plan so far is kept")
     return exit_codes.OK
 
@@ -164,7 +150,7 @@ def _explain(site: Session, arguments: argparse.Namespace) -> int:
     with waiting_for("working the explanation out", site.around):
         while answer["status"] not in FINISHED:
             site.around.sleep(POLL_S)
-            answer = site.client.plans.explanation(arguments.plan)
+            answer = site.client.plans.read("explanation", arguments.plan)
     if answer["status"] == "failed":
         raise CommandFailed(f"the explanation of plan {arguments.plan} failed: {answer['error']}")
     lines = [*answer["limits"]]
@@ -187,21 +173,23 @@ def _explain(site: Session, arguments: argparse.Namespace) -> int:
     return exit_codes.OK
 
 
-def _explanation(site: Session, arguments: argparse.Namespace) -> schemas.Explanation:
+def _explanation(site: Session, arguments: argparse.Namespace) -> Row:
     """The one there is, or a new one."""
     if not arguments.again and arguments.search is None:
         with contextlib.suppress(NotFound):
-            return site.client.plans.explanation(arguments.plan)
-    body: schemas.ExplanationRequestRequest = {}
-    if arguments.search is not None:
-        body["search_s"] = arguments.search
-    return site.client.plans.post_explanation(
-        arguments.plan, body, idempotency_key=str(uuid.uuid4())
+            there: Row = site.client.plans.read("explanation", arguments.plan)
+            return there
+    made: Row = site.client.plans.do(
+        "explanation",
+        arguments.plan,
+        given(search_s=arguments.search),
+        idempotency_key=str(uuid.uuid4()),
     )
+    return made
 
 
 def _compare(site: Session, arguments: argparse.Namespace) -> int:
-    answer = site.client.plans.compare(plan=arguments.plans)
+    answer = site.client.plans.read("compare", plan=arguments.plans)
     rows = [
         (
             one["plan"], number(one["flow_tokens_per_s"]), percent(one["gap"]),

@@ -3,7 +3,7 @@
 import argparse
 import uuid
 
-from helixweb.client.generated import schemas
+from helixweb.client import Row
 from helixweb.command_line import exit_codes
 from helixweb.command_line.output import number, table
 from helixweb.command_line.plan_told import searched, show_plan, waiting_option
@@ -61,30 +61,33 @@ def add_parsers(actions: Subparsers, common: list[argparse.ArgumentParser]) -> N
 
 
 def _extend(site: Session, arguments: argparse.Namespace) -> int:
-    run = site.client.plan_runs.extend(
-        arguments.run_id, {"seconds": arguments.time_limit}, idempotency_key=str(uuid.uuid4())
+    run = site.client.plan_runs.do(
+        "extend",
+        arguments.run_id,
+        {"seconds": arguments.time_limit},
+        idempotency_key=str(uuid.uuid4()),
     )
     return searched(site, run, no_wait=arguments.no_wait)
 
 
 def _accept(site: Session, arguments: argparse.Namespace) -> int:
-    run = site.client.plan_runs.accept(arguments.run_id)
+    run = site.client.plan_runs.do("accept", arguments.run_id)
     site.show(run, f"plan run {run['id']} ends with the best plan so far")
     return exit_codes.OK
 
 
 def _replan(site: Session, arguments: argparse.Namespace) -> int:
-    body: schemas.ReplanRequestRequest = {}
+    body: Row = {}
     if arguments.budget_gb is not None:
         body["budget_bytes"] = arguments.budget_gb * BYTES_PER_GB
     if arguments.time_limit is not None:
         body["options"] = {"time_limit_s": arguments.time_limit}
-    run = site.client.plans.replan(arguments.plan, body, idempotency_key=str(uuid.uuid4()))
+    run = site.client.plans.do("replan", arguments.plan, body, idempotency_key=str(uuid.uuid4()))
     return searched(site, run, no_wait=arguments.no_wait)
 
 
 def _answers(site: Session, arguments: argparse.Namespace) -> int:
-    found = site.client.plan_runs.replan(arguments.run_id)
+    found = site.client.plan_runs.read("replan", arguments.run_id)
     columns = ("ANSWER", "FLOW", "MOVED GB", "BY")
     lines = [
         (
@@ -98,8 +101,11 @@ def _answers(site: Session, arguments: argparse.Namespace) -> int:
 
 
 def _adopt(site: Session, arguments: argparse.Namespace) -> int:
-    run = site.client.plan_runs.adopt(
-        arguments.run_id, {"point": arguments.answer}, idempotency_key=str(uuid.uuid4())
+    run = site.client.plan_runs.do(
+        "adopt",
+        arguments.run_id,
+        {"point": arguments.answer},
+        idempotency_key=str(uuid.uuid4()),
     )
     if run["plan"] is None:
         raise CommandFailed(f"plan run {run['id']} {run['status']}: {run['error'] or 'no plan'}")

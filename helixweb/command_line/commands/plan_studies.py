@@ -3,9 +3,9 @@
 import argparse
 import uuid
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import TypeVar
 
-from helixweb.client.generated import schemas
+from helixweb.client import Row
 from helixweb.command_line import exit_codes
 from helixweb.command_line.completion_words import cluster_names, model_names, node_names
 from helixweb.command_line.output import duration, number, pairs, percent, table
@@ -16,6 +16,7 @@ from helixweb.command_line.reporting import BadUsage, CommandFailed
 from helixweb.command_line.resolve import cluster_named, model_named
 from helixweb.command_line.session import (
     Session,
+    given,
     not_negative,
     positive,
     seconds,
@@ -98,7 +99,9 @@ def _what_if(site: Session, arguments: argparse.Namespace) -> int:
         raise BadUsage("say what to change: --without, --add, --upgrade, --link")
     if arguments.search is not None:
         body["options"] = {"time_limit_s": arguments.search}
-    answer = site.client.plans.what_if(arguments.plan, body, idempotency_key=str(uuid.uuid4()))
+    answer = site.client.plans.do(
+        "what-if", arguments.plan, body, idempotency_key=str(uuid.uuid4())
+    )
     if answer["run"] is not None:
         if not site.as_json:
             site.around.say(_worths(answer))
@@ -108,8 +111,8 @@ def _what_if(site: Session, arguments: argparse.Namespace) -> int:
     return exit_codes.OK
 
 
-def _changes(arguments: argparse.Namespace) -> schemas.WhatIfRequest:
-    body: schemas.WhatIfRequest = {}
+def _changes(arguments: argparse.Namespace) -> Row:
+    body: Row = {}
     if arguments.without:
         body["removed"] = arguments.without
     if arguments.add:
@@ -140,7 +143,7 @@ def _read(parse: Callable[[str], T], text: str) -> T:
         raise BadUsage(str(error)) from error
 
 
-def _worths(answer: schemas.WhatIfAnswer) -> str:
+def _worths(answer: Row) -> str:
     sides = (answer["before"], answer["after"])
     rows = [
         ("nodes used", *(one["nodes_used"] for one in sides)),
@@ -155,18 +158,12 @@ def _worths(answer: schemas.WhatIfAnswer) -> str:
 
 
 def _simulate(site: Session, arguments: argparse.Namespace) -> int:
-    wanted = {
-        "workload": arguments.workload,
-        "share": arguments.share,
-        "burst_size": arguments.burst_size,
-        "policy": arguments.policy,
-    }
-    body: schemas.SimulationRequestRequest = {"plan": arguments.plan}
-    body.update(
-        cast(
-            schemas.SimulationRequestRequest,
-            {name: value for name, value in wanted.items() if value is not None},
-        )
+    body = given(
+        plan=arguments.plan,
+        workload=arguments.workload,
+        share=arguments.share,
+        burst_size=arguments.burst_size,
+        policy=arguments.policy,
     )
     row = site.client.simulations.create(body, idempotency_key=str(uuid.uuid4()))
     if arguments.no_wait:
@@ -197,7 +194,7 @@ def _spread(told: dict[str, float | None]) -> str:
 
 def _mix(site: Session, arguments: argparse.Namespace) -> int:
     cluster = cluster_named(site.client, arguments.cluster)
-    body: schemas.ModelMixRequestRequest = {
+    body: Row = {
         "cluster": cluster["id"],
         "models": [_weighed(site, word) for word in arguments.model],
     }
@@ -213,7 +210,7 @@ def _mix(site: Session, arguments: argparse.Namespace) -> int:
             row = site.client.model_mixes.get(row["id"])
         except KeyboardInterrupt:
             site.around.warn("ending the search; what it has is kept")
-            row = site.client.model_mixes.cancel(row["id"])
+            row = site.client.model_mixes.do("cancel", row["id"])
             break
     if row["status"] == "failed":
         raise CommandFailed(f"mix {row['id']} failed: {row['error']}")
@@ -228,7 +225,7 @@ def _mix(site: Session, arguments: argparse.Namespace) -> int:
     return exit_codes.OK
 
 
-def _weighed(site: Session, word: str) -> schemas.WeightRequest:
+def _weighed(site: Session, word: str) -> Row:
     name, equals, weight = word.rpartition("=")
     if not equals:
         return {"model": model_named(site.client, word)["id"]}

@@ -5,8 +5,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from helixweb.client import Malformed
-from helixweb.client.generated import schemas
+from helixweb.client import Malformed, Row
 from helixweb.command_line import exit_codes
 from helixweb.command_line.completion_words import cluster_names, node_names
 from helixweb.command_line.fetches import fetched
@@ -17,6 +16,7 @@ from helixweb.command_line.resolve import deployment_of, node_named
 from helixweb.command_line.session import (
     Session,
     connection_options,
+    given,
     positive,
     run_action,
     whole_number,
@@ -24,7 +24,7 @@ from helixweb.command_line.session import (
 from planner.units import bytes_text
 
 POLL_S = 0.5
-ENGINES: tuple[schemas.EngineEnum, ...] = ("auto", "vllm", "helix")
+ENGINES = ("auto", "vllm", "helix")
 Options = Callable[[argparse.ArgumentParser], None]
 Act = Callable[[Session, argparse.Namespace], int]
 
@@ -87,19 +87,15 @@ def _drain_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _deploy(site: Session, arguments: argparse.Namespace) -> int:
-    body: schemas.DeployRequestRequest = {"plan": arguments.plan}
-    if arguments.max_context_tokens is not None:
-        body["max_context_tokens"] = arguments.max_context_tokens
-    if arguments.max_queued_requests is not None:
-        body["max_queued_requests"] = arguments.max_queued_requests
-    if arguments.kv_high_water is not None:
-        body["kv_high_water"] = arguments.kv_high_water
-    if arguments.tensor_parallel is not None:
-        body["tensor_parallel"] = arguments.tensor_parallel
-    if arguments.engine is not None:
-        body["engine"] = arguments.engine
-    if arguments.node_engine is not None:
-        body["engine_by_node"] = dict(arguments.node_engine)
+    body = given(
+        plan=arguments.plan,
+        max_context_tokens=arguments.max_context_tokens,
+        max_queued_requests=arguments.max_queued_requests,
+        kv_high_water=arguments.kv_high_water,
+        tensor_parallel=arguments.tensor_parallel,
+        engine=arguments.engine,
+        engine_by_node=arguments.node_engine and dict(arguments.node_engine),
+    )
     try:
         row = site.client.deployments.create(body, idempotency_key=str(uuid.uuid4()))
     except Malformed as error:
@@ -111,7 +107,7 @@ def _deploy(site: Session, arguments: argparse.Namespace) -> int:
     return _settled(site, row, no_wait=arguments.no_wait)
 
 
-def _settled(site: Session, row: schemas.Deployment, *, no_wait: bool) -> int:
+def _settled(site: Session, row: Row, *, no_wait: bool) -> int:
     told = ""
     while row["status"] == "deploying" and not no_wait:
         line = progress(row)
@@ -127,7 +123,7 @@ def _settled(site: Session, row: schemas.Deployment, *, no_wait: bool) -> int:
     return exit_codes.OK
 
 
-def progress(row: schemas.Deployment) -> str:
+def progress(row: Row) -> str:
     """How far its nodes are."""
     phases = [one["phase"] for one in row["assignments"]]
     counts = ", ".join(f"{phases.count(word)} {word}" for word in dict.fromkeys(phases))
@@ -138,32 +134,26 @@ def progress(row: schemas.Deployment) -> str:
     return f"deployment {row['id']} {row['status']}: {counts or 'no nodes'}{share}"
 
 
-def _pause(site: Session, arguments: argparse.Namespace) -> int:
-    row = deployment_of(site.client, arguments.deployment, arguments.cluster)
-    _print(site, site.client.deployments.pause(row["id"]))
-    return exit_codes.OK
+def _order(action: str) -> Act:
+    """The action of a command that gives a deployment an order and prints it."""
 
+    def act(site: Session, arguments: argparse.Namespace) -> int:
+        row = deployment_of(site.client, arguments.deployment, arguments.cluster)
+        _print(site, site.client.deployments.do(action, row["id"]))
+        return exit_codes.OK
 
-def _resume(site: Session, arguments: argparse.Namespace) -> int:
-    row = deployment_of(site.client, arguments.deployment, arguments.cluster)
-    _print(site, site.client.deployments.resume(row["id"]))
-    return exit_codes.OK
+    return act
 
 
 def _roll_back(site: Session, arguments: argparse.Namespace) -> int:
     row = deployment_of(site.client, arguments.deployment, arguments.cluster)
-    return _settled(site, site.client.deployments.roll_back(row["id"]), no_wait=arguments.no_wait)
+    made = site.client.deployments.do("roll-back", row["id"])
+    return _settled(site, made, no_wait=arguments.no_wait)
 
 
 def _roll_back_options(parser: argparse.ArgumentParser) -> None:
     _which(parser)
     parser.add_argument("--no-wait", action="store_true", help="do not wait until it serves")
-
-
-def _undeploy(site: Session, arguments: argparse.Namespace) -> int:
-    row = deployment_of(site.client, arguments.deployment, arguments.cluster)
-    _print(site, site.client.deployments.stop(row["id"]))
-    return exit_codes.OK
 
 
 def _drain(site: Session, arguments: argparse.Namespace) -> int:
@@ -186,7 +176,7 @@ def _drain(site: Session, arguments: argparse.Namespace) -> int:
     return exit_codes.OK
 
 
-def _print(site: Session, row: schemas.Deployment) -> None:
+def _print(site: Session, row: Row) -> None:
     told = [
         ("deployment", row["id"]), ("plan", row["plan"]), ("model", row["model_name"]),
         ("status", row["status"]), ("says", row["message"]), ("generation", row["generation"]),
@@ -204,7 +194,7 @@ def _print(site: Session, row: schemas.Deployment) -> None:
 
 DEPLOY = _Command(name="deploy", options=_deploy_options, act=_deploy)
 DRAIN = _Command(name="drain", options=_drain_options, act=_drain)
-PAUSE = _Command(name="pause", options=_which, act=_pause)
-RESUME = _Command(name="resume", options=_which, act=_resume)
+PAUSE = _Command(name="pause", options=_which, act=_order("pause"))
+RESUME = _Command(name="resume", options=_which, act=_order("resume"))
 ROLLBACK = _Command(name="rollback", options=_roll_back_options, act=_roll_back)
-UNDEPLOY = _Command(name="undeploy", options=_which, act=_undeploy)
+UNDEPLOY = _Command(name="undeploy", options=_which, act=_order("stop"))
