@@ -9,6 +9,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -18,7 +19,7 @@ from helixweb.alerting.models import Channel, Delivery
 from helixweb.common.queries import query_id
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import NameTaken
-from helixweb.inventory.views.editing import UNPROCESSABLE, Page, delete_page, edit_page
+from helixweb.inventory.views.editing import UNPROCESSABLE, Page, ResourcePages
 
 PER_PAGE = 50
 
@@ -42,22 +43,17 @@ def _list(request: HttpRequest, *, secret: str = "", of: Channel | None = None) 
     return render(request, "alerting/channels.html", context)
 
 
-def _page(title: str, submit: str, intro: str = "") -> Page:
-    return Page(
-        title=title,
-        submit=submit,
-        back_url=reverse("alert-channels"),
-        back_title=_("Channels"),
-        intro=intro,
-    )
-
-
 @require_http_methods(["GET", "POST"])
 def channel_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
     """The secret of a webhook is shown this once."""
     cluster = get_object_or_404(Cluster, pk=cluster_pk)
     form = ChannelForm(request.POST or None)
-    page = _page(_("New channel of %(cluster)s") % {"cluster": cluster}, _("Add"))
+    page = Page(
+        title=_("New channel of %(cluster)s") % {"cluster": cluster},
+        submit=_("Add"),
+        back_url=reverse("alert-channels"),
+        back_title=_("Channels"),
+    )
     if form.is_bound and form.is_valid():
         try:
             row, secret = services.create_channel(cluster=cluster, **form.cleaned_data)
@@ -72,31 +68,28 @@ def channel_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
     return render(request, "inventory/edit.html", context, status=status)
 
 
-@require_http_methods(["GET", "POST"])
-def channel_edit(request: HttpRequest, pk: int) -> HttpResponse:
-    """All but its way and its secret."""
-    row = get_object_or_404(Channel.objects.select_related("cluster"), pk=pk)
-    initial = ChannelForm.initial_of(row)
-    form = ChannelForm(request.POST or None, fixed_way=row.way, initial=initial)
-    page = _page(_("Edit channel %(row)s") % {"row": row}, _("Save"), row.disabled_why)
+class ChannelPages(ResourcePages):
+    """Edits all of a channel but its way and its secret."""
 
-    def save() -> str:
-        services.update_channel(row, **form.cleaned_data)
-        return page.back_url
+    what, model, form = gettext_lazy("channel"), Channel, ChannelForm
+    intros = {
+        "edit": "%(disabled_why)s",
+        "delete": gettext_lazy(
+            "Nobody is told there any more, and the log of its deliveries is deleted as well."
+        ),
+    }
 
-    return edit_page(request, form, page=page, save=save)
+    def list_place(self, cluster: Cluster) -> tuple[str, str]:
+        return reverse("alert-channels"), _("Channels")
 
+    def values_of(self, row: Channel) -> dict[str, Any]:
+        return {"disabled_why": row.disabled_why}
 
-@require_http_methods(["GET", "POST"])
-def channel_delete(request: HttpRequest, pk: int) -> HttpResponse:
-    """What was delivered is forgotten with it."""
-    row = get_object_or_404(Channel, pk=pk)
-    page = _page(
-        _("Delete channel %(row)s?") % {"row": row},
-        _("Delete"),
-        _("Nobody is told there any more, and the log of its deliveries is deleted as well."),
-    )
-    return delete_page(request, row, page=page)
+    def form_of(self, data: Any, *, cluster: Cluster, row: Channel) -> ChannelForm:
+        return ChannelForm(data, fixed_way=row.way, initial=ChannelForm.initial_of(row))
+
+    def update(self, row: Channel, **values: Any) -> None:
+        services.update_channel(row, **values)
 
 
 @require_POST

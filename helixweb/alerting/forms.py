@@ -25,6 +25,8 @@ DURATIONS = {
 class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
     """Thresholds are in the unit of what is watched, which stands beside them."""
 
+    needs_cluster = True
+
     class Meta:
         model = AlertRule
         fields = [

@@ -4,11 +4,12 @@ from typing import Any
 
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET
 
 from helixweb.alerting import services
 from helixweb.alerting.forms import RuleForm
@@ -16,7 +17,7 @@ from helixweb.alerting.kinds import DEFAULTS, Kind
 from helixweb.alerting.models import AlertRule
 from helixweb.common.queries import query_id
 from helixweb.inventory.models import Cluster
-from helixweb.inventory.views.editing import Page, delete_page, edit_page
+from helixweb.inventory.views.editing import ResourcePages
 
 PER_PAGE = 50
 
@@ -39,61 +40,30 @@ def rules(request: HttpRequest) -> HttpResponse:
     return render(request, "alerting/rules.html", context)
 
 
-def _page(title: str, submit: str, intro: str = "") -> Page:
-    return Page(
-        title=title,
-        submit=submit,
-        back_url=reverse("alert-rules"),
-        back_title=_("Alert rules"),
-        intro=intro,
-    )
+class RulePages(ResourcePages):
+    """Rules; a new one begins as the usual rule about lost nodes."""
 
-
-@require_http_methods(["GET", "POST"])
-def rule_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
-    """Begins as the usual rule about lost nodes."""
-    cluster = get_object_or_404(Cluster, pk=cluster_pk)
-    usual = DEFAULTS[Kind.NODE_LOST]
-    initial: dict[str, Any] = {
-        name: getattr(usual, name)
-        for name in ("threshold", "clears_at", "for_s", "resolve_s", "severity")
+    what, model, form = gettext_lazy("alert rule"), AlertRule, RuleForm
+    intros = {
+        "edit": gettext_lazy("Watches: %(kind)s."),
+        "delete": gettext_lazy(
+            "Its alerts are forgotten, those that fire as well, and nobody is told."
+        ),
     }
-    initial["kind"] = Kind.NODE_LOST
-    form = RuleForm(request.POST or None, cluster=cluster, initial=initial)
-    page = _page(_("New alert rule of %(cluster)s") % {"cluster": cluster}, _("Add"))
 
-    def save() -> str:
-        services.create_rule(cluster=cluster, **form.row_fields())
-        return page.back_url
+    def list_place(self, cluster: Cluster) -> tuple[str, str]:
+        return reverse("alert-rules"), _("Alert rules")
 
-    return edit_page(request, form, page=page, save=save)
+    def values_of(self, row: AlertRule) -> dict[str, Any]:
+        return {"kind": row.get_kind_display()}
 
+    def initial_of_new(self, cluster: Cluster) -> dict[str, Any]:
+        usual = DEFAULTS[Kind.NODE_LOST]
+        names = ("threshold", "clears_at", "for_s", "resolve_s", "severity")
+        return {name: getattr(usual, name) for name in names} | {"kind": Kind.NODE_LOST}
 
-@require_http_methods(["GET", "POST"])
-def rule_edit(request: HttpRequest, pk: int) -> HttpResponse:
-    """All but what it watches."""
-    row = get_object_or_404(AlertRule.objects.select_related("cluster"), pk=pk)
-    form = RuleForm(request.POST or None, cluster=row.cluster, instance=row)
-    page = _page(
-        _("Edit rule %(row)s of %(cluster)s") % {"row": row, "cluster": row.cluster},
-        _("Save"),
-        _("Watches: %(kind)s.") % {"kind": row.get_kind_display()},
-    )
+    def create(self, **values: Any) -> AlertRule:
+        return services.create_rule(**values)
 
-    def save() -> str:
-        services.update_rule(row, **form.row_fields())
-        return page.back_url
-
-    return edit_page(request, form, page=page, save=save)
-
-
-@require_http_methods(["GET", "POST"])
-def rule_delete(request: HttpRequest, pk: int) -> HttpResponse:
-    """Its alerts go with it."""
-    row = get_object_or_404(AlertRule, pk=pk)
-    page = _page(
-        _("Delete rule %(row)s?") % {"row": row},
-        _("Delete"),
-        _("Its alerts are forgotten, those that fire as well, and nobody is told."),
-    )
-    return delete_page(request, row, page=page)
+    def update(self, row: AlertRule, **values: Any) -> None:
+        services.update_rule(row, **values)

@@ -144,6 +144,8 @@ class ProfileImportForm(ImportForm):
 class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
     """Declares or changes a node; the profile is one that its cluster has."""
 
+    needs_cluster = True
+
     profile_name = forms.ChoiceField(required=False, label=gettext_lazy("Profile"))
     # Shown once it is needed.
     confirm_profile = forms.BooleanField(
@@ -276,6 +278,8 @@ class _ConnectionForm(forms.Form):
 
 class LinkForm(_ConnectionForm):
     """One directed link between two nodes, or a node and the coordinator."""
+
+    needs_cluster = True
 
     source = forms.ChoiceField(label=gettext_lazy("From"), widget=LongSelect)
     target = forms.ChoiceField(label=gettext_lazy("To"), widget=LongSelect)

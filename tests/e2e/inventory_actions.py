@@ -313,7 +313,7 @@ def act_on_the_network(person: Person, world: World) -> None:
     person.see("#links h2", "mini")
     person.click("Add a link")
     fields = {"source": "mini", "target": "tower", "mbit_per_s": "100", "latency_ms": "5"}
-    person.submit(person.browser.current_url.removeprefix(person.base_url), fields, "Add link")
+    person.submit(person.browser.current_url.removeprefix(person.base_url), fields, "Add")
     person.see("#links", "5 ms")
     person.click("Edit mini -> tower")
     person.fill("latency_ms", "7")
@@ -335,7 +335,7 @@ def between_regions(person: Person, network: str) -> None:
     person.click("Save")
     person.see("main", "4 ms")
     person.click("Delete away -> away")
-    person.click("Disconnect")
+    person.click("Delete region link")
     person.see("[role=status].note-box", "deleted")
 
 

@@ -420,14 +420,14 @@ def _heard_for_an_hour(now: datetime) -> None:
 
 def _others(name: str, *, spare: Any, user: Any, plan: Any, now: datetime) -> dict[str, Any]:
     """What can be stopped, revoked or deleted, and does nothing by itself."""
-    from helixweb.common.models import LeasedTask
+    from helixweb.common.models import Job
     from helixweb.inventory import services as inventory
     from helixweb.inventory.models import Cluster, LanguageModel, Node, SharedBandwidth
     from helixweb.planning.models import ModelMix, PlanRun, Simulation
     from tests.helixweb.process_doubles import make_plan
 
     # Without a lease, which could expire: no worker takes it, and it takes nobody's turn.
-    running = {"status": LeasedTask.Status.RUNNING, "attempt": 1, "started_at": now}
+    running = {"status": Job.Status.RUNNING, "attempt": 1, "started_at": now}
     shared = inventory.create(
         SharedBandwidth,
         cluster=spare,

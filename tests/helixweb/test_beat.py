@@ -59,7 +59,7 @@ def assert_all_goes_on(sent: list[str]) -> None:
 
 def test_what_is_due_is_sent(beat: Beat) -> None:
     assert "tend-deployments" in OFTEN
-    assert "reap-lost-tasks" in OFTEN
+    assert "reap-lost-jobs" in OFTEN
     assert_all_goes_on(beat.run(60.0))
 
 

@@ -10,6 +10,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -22,7 +23,7 @@ from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.profile_view import profile_view
 from helixweb.inventory.reach_view import reach_view
 from helixweb.inventory.services import InventoryError
-from helixweb.inventory.views.editing import UNPROCESSABLE, Page, by_htmx, delete_page, edit_page
+from helixweb.inventory.views.editing import UNPROCESSABLE, ResourcePages, by_htmx
 from planner.domain.errors import InvalidProblem, PlannerError
 from planner.serialization import problem_to_dict
 
@@ -42,61 +43,47 @@ def clusters(request: HttpRequest) -> HttpResponse:
     return render(request, "inventory/clusters.html", {"rows": rows, "has_demo": has_demo})
 
 
-@require_http_methods(["GET", "POST"])
-def cluster_new(request: HttpRequest) -> HttpResponse:
-    """An empty cluster, to be filled by joining."""
-    form = ClusterForm(request.POST or None)
-    page = Page(
-        title=_("New cluster"),
-        submit=_("Create cluster"),
-        back_url=reverse("clusters"),
-        back_title=_("Clusters"),
-        intro=_("An empty cluster; its nodes come by joining."),
-    )
+class ClusterPages(ResourcePages):
+    """Clusters; a new one is empty, to be filled by joining."""
 
-    def save() -> str:
-        row = services.create(Cluster, **form.cleaned_data)
-        return reverse("cluster", args=[row.pk])
-
-    return edit_page(request, form, page=page, save=save)
-
-
-@require_http_methods(["GET", "POST"])
-def cluster_edit(request: HttpRequest, pk: int) -> HttpResponse:
-    """Name, coordinator's region and default workload."""
-    row = get_object_or_404(Cluster, pk=pk)
-    form = ClusterForm(request.POST or None, instance=row)
-    back_url = reverse("cluster", args=[pk])
-    page = Page(
-        title=_("Edit %(row)s") % {"row": row},
-        submit=_("Save"),
-        back_url=back_url,
-        back_title=str(row),
-    )
-
-    def save() -> str:
-        services.update(row, **form.cleaned_data)
-        return back_url
-
-    return edit_page(request, form, page=page, save=save)
-
-
-@require_http_methods(["GET", "POST"])
-def cluster_delete(request: HttpRequest, pk: int) -> HttpResponse:
-    """With everything in it."""
-    row = get_object_or_404(Cluster, pk=pk)
-    page = Page(
-        title=_("Delete cluster %(row)s?") % {"row": row},
-        submit=_("Delete cluster"),
-        back_url=reverse("clusters"),
-        back_title=_("Clusters"),
-        intro=_(
+    name, at, what = "cluster", "clusters", gettext_lazy("cluster")
+    model, form, related = Cluster, ClusterForm, ()
+    submits = {"new": gettext_lazy("Create cluster")}
+    intros = {
+        "new": gettext_lazy("An empty cluster; its nodes come by joining."),
+        "delete": gettext_lazy(
             "Its %(count)s nodes, links, profiles, plans and deployments go with it; "
             "agents that have joined stop their stages and exit."
+        ),
+    }
+
+    def list_place(self, cluster: None) -> tuple[str, str]:
+        return reverse("clusters"), _("Clusters")
+
+    def row_place(self, row: Cluster) -> tuple[str, str]:
+        return reverse("cluster", args=[row.pk]), row.name
+
+    def after_new(self, row: Cluster) -> str:
+        return self.row_place(row)[0]
+
+    def values_of(self, row: Cluster) -> dict[str, Any]:
+        return {"count": row.nodes.count()}
+
+
+class CoordinatorPages(ResourcePages):
+    """Coordinators come by joining; a person can only remove one."""
+
+    name, at, what = "coordinator", "clusters/<int:pk>/coordinators", gettext_lazy("coordinator")
+    model, pages = Coordinator, ("delete",)
+    submits = {"delete": gettext_lazy("Remove coordinator")}
+    intros = {
+        "delete": gettext_lazy(
+            "Its credential ends; chat clients are no longer answered once it is stopped."
         )
-        % {"count": row.nodes.count()},
-    )
-    return delete_page(request, row, page=page)
+    }
+
+    def list_place(self, cluster: Cluster) -> tuple[str, str]:
+        return reverse("cluster", args=[cluster.pk]), cluster.name
 
 
 @require_http_methods(["GET", "POST"])
@@ -216,21 +203,6 @@ def cluster_export(request: HttpRequest, pk: int, model_pk: int) -> HttpResponse
     )
     response.headers["Content-Disposition"] = f'attachment; filename="cluster-{pk}.json"'
     return response
-
-
-@require_http_methods(["GET", "POST"])
-def coordinator_delete(request: HttpRequest, pk: int, coordinator_pk: int) -> HttpResponse:
-    """So that another machine may take its place."""
-    rows = Coordinator.objects.select_related("cluster")
-    row = get_object_or_404(rows, pk=coordinator_pk, cluster_id=pk)
-    page = Page(
-        title=_("Remove coordinator %(row)s?") % {"row": row},
-        submit=_("Remove coordinator"),
-        back_url=reverse("cluster", args=[pk]),
-        back_title=str(row.cluster),
-        intro=_("Its credential ends; chat clients are no longer answered once it is stopped."),
-    )
-    return delete_page(request, row, page=page)
 
 
 def _live_context(row: Cluster) -> dict[str, Any]:

@@ -1,20 +1,26 @@
-"""What every edit and delete page of the inventory does alike."""
+"""Pages that make, change and delete rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import messages
+from django.db import models
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import URLPattern, path
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
 
 from helixweb.inventory import services
+from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import InventoryError, NameTaken
 from planner.domain.errors import PlannerError
 
 UNPROCESSABLE = 422
+_GET_OR_POST = method_decorator(require_http_methods(["GET", "POST"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +61,150 @@ def edit_page(
     context = {"form": form, "page": page}
     status = UNPROCESSABLE if form.is_bound else 200
     return render(request, template, context, status=status)
+
+
+class ResourcePages:
+    """The pages that make, change and delete rows of one resource, by its form.
+
+    URLs are NAME-new, NAME-edit and NAME-delete below `at`, where `pk` is the cluster's and
+    `row_pk` the row's; of a resource without cluster `pk` is the row's. `what` is what people call
+    a row; `intros` and `submits` are texts of the pages that need others than usual, and may name
+    `%(row)s` and what `values_of` adds.
+    """
+
+    name: ClassVar[str]
+    at: ClassVar[str]
+    what: ClassVar[Any]
+    model: ClassVar[type[models.Model]]
+    form: ClassVar[Any] = None
+    pages: ClassVar[tuple[str, ...]] = ("new", "edit", "delete")
+    intros: ClassVar[Mapping[str, Any]] = {}
+    submits: ClassVar[Mapping[str, Any]] = {}
+    related: ClassVar[tuple[str, ...]] = ("cluster",)
+    template: ClassVar[str] = "inventory/edit.html"
+
+    def list_place(self, cluster: Any) -> tuple[str, str]:
+        """URL and title of the page that lists the rows."""
+        raise NotImplementedError
+
+    def row_place(self, row: Any) -> tuple[str, str]:
+        """URL and title of the row's own page; the list's if it has none."""
+        return self.list_place(getattr(row, "cluster", None))
+
+    def after_new(self, row: Any) -> str:
+        """Where to go once the row is made."""
+        return self.list_place(getattr(row, "cluster", None))[0]
+
+    def values_of(self, row: Any) -> dict[str, Any]:
+        """More that the texts of a row's pages name."""
+        return {}
+
+    def initial_of_new(self, cluster: Any) -> dict[str, Any] | None:
+        """What the form of a new row shows at first."""
+        return None
+
+    def form_of(self, data: Any, *, cluster: Any, row: Any) -> forms.BaseForm:
+        """The form of a new row, or of `row`."""
+        options = {"cluster": cluster} if getattr(self.form, "needs_cluster", False) else {}
+        if row is None:
+            options["initial"] = self.initial_of_new(cluster)
+        elif issubclass(self.form, forms.BaseModelForm):
+            options["instance"] = row
+        else:
+            options["initial"] = self.form.initial_of(row)
+        made: forms.BaseForm = self.form(data, **options)
+        return made
+
+    def create(self, **values: Any) -> Any:
+        return services.create(self.model, **values)
+
+    def update(self, row: Any, **values: Any) -> None:
+        services.update(row, **values)
+
+    @property
+    def urls(self) -> list[URLPattern]:
+        row = "<int:row_pk>" if self._has_cluster else "<int:pk>"
+        ends = {"new": "new", "edit": f"{row}/edit", "delete": f"{row}/delete"}
+        return [
+            path(
+                f"{self.at}/{ends[page]}", getattr(self, f"{page}_page"), name=f"{self.name}-{page}"
+            )
+            for page in self.pages
+        ]
+
+    @_GET_OR_POST
+    def new_page(self, request: HttpRequest, **cluster_id: int) -> HttpResponse:
+        cluster = None
+        if self._has_cluster:
+            (pk,) = cluster_id.values()
+            cluster = get_object_or_404(Cluster, pk=pk)
+        form = self.form_of(request.POST or None, cluster=cluster, row=None)
+        page = self._page("new", None, self.list_place(cluster))
+        owner = {} if cluster is None else {"cluster": cluster}
+
+        def save() -> str:
+            return self.after_new(self.create(**owner, **_values_of(form)))
+
+        return edit_page(request, form, page=page, save=save, template=self.template)
+
+    @_GET_OR_POST
+    def edit_page(self, request: HttpRequest, **ids: int) -> HttpResponse:
+        row = self._row(**ids)
+        cluster = getattr(row, "cluster", None)
+        page = self._page("edit", row, self.row_place(row))
+        form = self.form_of(request.POST or None, cluster=cluster, row=row)
+
+        def save() -> str:
+            self.update(self._row(**ids), **_values_of(form))  # a form may have changed `row`
+            return page.back_url
+
+        return edit_page(request, form, page=page, save=save, template=self.template)
+
+    @_GET_OR_POST
+    def delete_page(self, request: HttpRequest, **ids: int) -> HttpResponse:
+        row = self._row(**ids)
+        cluster = getattr(row, "cluster", None)
+        page = self._page("delete", row, self.list_place(cluster))
+        return delete_page(request, row, page=page)
+
+    @property
+    def _has_cluster(self) -> bool:
+        return "cluster" in self.related
+
+    def _row(self, pk: int, row_pk: int | None = None) -> Any:
+        rows: Any = self.model._default_manager
+        rows = rows.select_related(*self.related) if self.related else rows.all()
+        if row_pk is None:
+            return get_object_or_404(rows, pk=pk)
+        return get_object_or_404(rows, pk=row_pk, cluster_id=pk)
+
+    def _page(self, page: str, row: Any, place: tuple[str, str]) -> Page:
+        titles = {
+            "new": _("New %(what)s"),
+            "edit": _("Edit %(what)s %(row)s"),
+            "delete": _("Delete %(what)s %(row)s?"),
+        }
+        submits = {
+            "new": _("Add"),
+            "edit": _("Save"),
+            "delete": _("Delete %(what)s"),
+            **self.submits,
+        }
+        more = {} if row is None else self.values_of(row)
+        values = {"what": self.what, "row": row, **more}
+        return Page(
+            title=titles[page] % values,
+            submit=str(submits[page]) % values,
+            intro=str(self.intros.get(page, "")) % values,
+            back_url=place[0],
+            back_title=place[1],
+        )
+
+
+def _values_of(form: Any) -> dict[str, Any]:
+    """Columns of the row, of a valid form."""
+    values: dict[str, Any] = form.row_fields() if hasattr(form, "row_fields") else form.cleaned_data
+    return values
 
 
 def delete_page(request: HttpRequest, row: Any, *, page: Page) -> HttpResponse:

@@ -4,7 +4,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET, require_POST
 
 from helixweb.inventory import services
 from helixweb.inventory.engines import engine_groups
@@ -13,7 +14,7 @@ from helixweb.inventory.forms import LanguageModelForm
 from helixweb.inventory.models import LanguageModel, Node
 from helixweb.inventory.presentation import fits_of_models
 from helixweb.inventory.profile_view import profile_view, profiles_memory
-from helixweb.inventory.views.editing import Page, delete_page, edit_page
+from helixweb.inventory.views.editing import ResourcePages
 
 MAX_PROFILES = 30
 
@@ -44,23 +45,29 @@ def model(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "inventory/model.html", context)
 
 
-@require_http_methods(["GET", "POST"])
-def model_new(request: HttpRequest) -> HttpResponse:
-    """A model by its checkpoint, which its numbers are read from."""
-    form = LanguageModelForm(request.POST or None)
-    page = Page(
-        title=_("New model"),
-        submit=_("Create model"),
-        back_url=reverse("models"),
-        back_title=_("Models"),
-        intro=_("Say where the model is; its numbers are read from there and can be changed."),
-    )
+class ModelPages(ResourcePages):
+    """Models by their checkpoints, which their numbers are read from."""
 
-    def save() -> str:
-        row = services.create(LanguageModel, **form.cleaned_data)
-        return reverse("model", args=[row.pk])
+    name, at, what = "model", "models", gettext_lazy("model")
+    model, form, related = LanguageModel, LanguageModelForm, ()
+    template = "inventory/model_edit.html"
+    submits = {"new": gettext_lazy("Create model")}
+    intros = {
+        "new": gettext_lazy(
+            "Say where the model is; its numbers are read from there and can be changed."
+        ),
+        "edit": gettext_lazy("Plans made before keep the numbers they were made with."),
+        "delete": gettext_lazy("Its profiles and plans go with it; files on the nodes stay."),
+    }
 
-    return edit_page(request, form, page=page, save=save, template="inventory/model_edit.html")
+    def list_place(self, cluster: None) -> tuple[str, str]:
+        return reverse("models"), _("Models")
+
+    def row_place(self, row: LanguageModel) -> tuple[str, str]:
+        return reverse("model", args=[row.pk]), row.name
+
+    def after_new(self, row: LanguageModel) -> str:
+        return self.row_place(row)[0]
 
 
 @require_POST
@@ -89,38 +96,3 @@ def model_read(request: HttpRequest) -> HttpResponse:
         "read_name": "" if facts is None else facts.name,
     }
     return render(request, "inventory/_model_numbers.html", context)
-
-
-@require_http_methods(["GET", "POST"])
-def model_edit(request: HttpRequest, pk: int) -> HttpResponse:
-    """Plans made before keep the numbers they were made with."""
-    row = get_object_or_404(LanguageModel, pk=pk)
-    form = LanguageModelForm(request.POST or None, instance=row)
-    back_url = reverse("model", args=[pk])
-    page = Page(
-        title=_("Edit model %(row)s") % {"row": row},
-        submit=_("Save"),
-        back_url=back_url,
-        back_title=row.name,
-        intro=_("Plans made before keep the numbers they were made with."),
-    )
-
-    def save() -> str:
-        services.update(row, **form.cleaned_data)
-        return back_url
-
-    return edit_page(request, form, page=page, save=save, template="inventory/model_edit.html")
-
-
-@require_http_methods(["GET", "POST"])
-def model_delete(request: HttpRequest, pk: int) -> HttpResponse:
-    """Refused while a deployment uses it."""
-    row = get_object_or_404(LanguageModel, pk=pk)
-    page = Page(
-        title=_("Delete model %(row)s?") % {"row": row},
-        submit=_("Delete model"),
-        back_url=reverse("models"),
-        back_title=_("Models"),
-        intro=_("Its profiles and plans go with it; files on the nodes stay."),
-    )
-    return delete_page(request, row, page=page)

@@ -10,14 +10,14 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET
 
 from helixweb.charts.network_matrix import Measure
 from helixweb.common import events
-from helixweb.inventory import services
-from helixweb.inventory.forms import LinkForm, RegionLinkForm
-from helixweb.inventory.models import Cluster, Link, RegionLink
+from helixweb.inventory.forms import LinkForm, RegionLinkForm, SharedBandwidthForm
+from helixweb.inventory.models import Cluster, Link, RegionLink, SharedBandwidth
 from helixweb.inventory.network import Pair
 from helixweb.inventory.network_view import (
     MEASURES,
@@ -26,7 +26,7 @@ from helixweb.inventory.network_view import (
     matrix_view,
 )
 from helixweb.inventory.presentation import cluster_network
-from helixweb.inventory.views.editing import Page, delete_page, edit_page
+from helixweb.inventory.views.editing import ResourcePages
 
 LINKS_PER_PAGE = 50
 
@@ -71,113 +71,65 @@ def _line(row: Link | RegionLink, used: Set[Pair], *, now: datetime) -> dict[str
     return {"row": row, "age_s": age, "in_use": (row.source, row.target) in used}
 
 
-def _page(cluster: Cluster, title: str, submit: str, intro: str = "") -> Page:
-    return Page(
-        title=title,
-        submit=submit,
-        back_url=reverse("network", args=[cluster.pk]),
-        back_title=_("Network of %(cluster)s") % {"cluster": cluster},
-        intro=intro,
-    )
+class _NetworkPages(ResourcePages):
+    def list_place(self, cluster: Cluster) -> tuple[str, str]:
+        title = _("Network of %(cluster)s") % {"cluster": cluster}
+        return reverse("network", args=[cluster.pk]), title
 
 
-@require_http_methods(["GET", "POST"])
-def link_new(request: HttpRequest, pk: int) -> HttpResponse:
-    """One directed link."""
-    cluster = get_object_or_404(Cluster, pk=pk)
-    form = LinkForm(request.POST or None, cluster=cluster)
-    page = _page(
-        cluster,
-        _("Add a link"),
-        _("Add link"),
-        _(
+class LinkPages(_NetworkPages):
+    """Directed links between two nodes."""
+
+    name, at, what = "link", "clusters/<int:pk>/links", gettext_lazy("link")
+    model, form = Link, LinkForm
+    intros = {
+        "new": gettext_lazy(
             "One direction; add the way back as a link of its own. It counts instead "
             "of the link between the two regions."
         ),
-    )
-
-    def save() -> str:
-        services.create(Link, cluster=cluster, **form.row_fields())
-        return page.back_url
-
-    return edit_page(request, form, page=page, save=save)
-
-
-@require_http_methods(["GET", "POST"])
-def link_edit(request: HttpRequest, pk: int, link_pk: int) -> HttpResponse:
-    """Bandwidth and latency of a link, or its ends."""
-    row = get_object_or_404(Link.objects.select_related("cluster"), pk=link_pk, cluster_id=pk)
-    form = LinkForm(request.POST or None, cluster=row.cluster, initial=LinkForm.initial_of(row))
-    page = _page(row.cluster, _("Edit link %(row)s") % {"row": row}, _("Save"))
-
-    def save() -> str:
-        services.update(row, **form.row_fields())
-        return page.back_url
-
-    return edit_page(request, form, page=page, save=save)
-
-
-@require_http_methods(["GET", "POST"])
-def link_delete(request: HttpRequest, pk: int, link_pk: int) -> HttpResponse:
-    """One direction."""
-    row = get_object_or_404(Link.objects.select_related("cluster"), pk=link_pk, cluster_id=pk)
-    page = _page(
-        row.cluster,
-        _("Delete link %(row)s?") % {"row": row},
-        _("Delete link"),
-        _(
+        "delete": gettext_lazy(
             "If its regions have a link between them, that one counts from now on. Machines that "
             "serve nothing measure the pair again, unless a person entered the link of its regions."
         ),
-    )
-    return delete_page(request, row, page=page)
+    }
 
 
-@require_http_methods(["GET", "POST"])
-def region_link_new(request: HttpRequest, pk: int) -> HttpResponse:
-    """What counts between two regions."""
-    cluster = get_object_or_404(Cluster, pk=pk)
-    region = cluster.coordinator_region
-    form = RegionLinkForm(request.POST or None, initial={"source": region, "target": region})
-    page = _page(
-        cluster,
-        _("Connect two regions"),
-        _("Add"),
-        _(
+class RegionLinkPages(_NetworkPages):
+    """Links that count between all nodes of two regions."""
+
+    name, at, what = "region-link", "clusters/<int:pk>/region-links", gettext_lazy("region link")
+    model, form = RegionLink, RegionLinkForm
+    intros = {
+        "new": gettext_lazy(
             "Counts from every node of the one region to every node of the other that it has no "
             "link of its own to; the way back is to be added, too. A region needs one to itself."
         ),
-    )
+        "delete": gettext_lazy(
+            "Pairs of nodes without a link of their own are not connected any more."
+        ),
+    }
 
-    def save() -> str:
-        services.create(RegionLink, cluster=cluster, **form.row_fields())
-        return page.back_url
-
-    return edit_page(request, form, page=page, save=save)
-
-
-@require_http_methods(["GET", "POST"])
-def region_link_edit(request: HttpRequest, pk: int, link_pk: int) -> HttpResponse:
-    """Bandwidth and latency between two regions."""
-    row = get_object_or_404(RegionLink.objects.select_related("cluster"), pk=link_pk, cluster_id=pk)
-    form = RegionLinkForm(request.POST or None, initial=RegionLinkForm.initial_of(row))
-    page = _page(row.cluster, _("Edit regions %(row)s") % {"row": row}, _("Save"))
-
-    def save() -> str:
-        services.update(row, **form.row_fields())
-        return page.back_url
-
-    return edit_page(request, form, page=page, save=save)
+    def initial_of_new(self, cluster: Cluster) -> dict[str, Any]:
+        return dict.fromkeys(("source", "target"), cluster.coordinator_region)
 
 
-@require_http_methods(["GET", "POST"])
-def region_link_delete(request: HttpRequest, pk: int, link_pk: int) -> HttpResponse:
-    """Pairs of nodes without a link of their own are then not connected."""
-    row = get_object_or_404(RegionLink.objects.select_related("cluster"), pk=link_pk, cluster_id=pk)
-    page = _page(
-        row.cluster,
-        _("Disconnect regions %(row)s?") % {"row": row},
-        _("Disconnect"),
-        _("Pairs of nodes without a link of their own are not connected any more."),
-    )
-    return delete_page(request, row, page=page)
+_TOGETHER = gettext_lazy(
+    "Limits what its members send, or receive, all together, as an uplink of "
+    "a region or a network card does. The bandwidth of each link holds as "
+    "well."
+)
+
+
+class SharedBandwidthPages(_NetworkPages):
+    """Bandwidth that several links share."""
+
+    name, at = "shared-bandwidth", "clusters/<int:pk>/shared-bandwidths"
+    what, model, form = gettext_lazy("shared bandwidth"), SharedBandwidth, SharedBandwidthForm
+    intros = {
+        **dict.fromkeys(("new", "edit"), _TOGETHER),
+        "delete": gettext_lazy("Its members are then limited by their own links only."),
+    }
+
+    def list_place(self, cluster: Cluster) -> tuple[str, str]:
+        url, title = super().list_place(cluster)
+        return f"{url}#shared", title

@@ -8,19 +8,18 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET
 
 from helixweb.access.log_readers import LogReader
 from helixweb.common import events
-from helixweb.inventory import services
 from helixweb.inventory.forms import NodeForm
 from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.presentation import cluster_network, node_row
 from helixweb.inventory.profile_view import profile_view
 from helixweb.inventory.views.changes import change_lines
-from helixweb.inventory.views.editing import Page, by_htmx, delete_page, edit_page
+from helixweb.inventory.views.editing import ResourcePages, by_htmx
 
 PEERS_PER_PAGE = 30
 CHANGES_SHOWN = 10
@@ -68,61 +67,27 @@ def _peers(request: HttpRequest, row: Node) -> dict[str, Any]:
     return {"page": page, "peers": peers}
 
 
-@require_http_methods(["GET", "POST"])
-def node_new(request: HttpRequest, pk: int) -> HttpResponse:
-    """Declare a node, to plan with it before it joins."""
-    cluster = get_object_or_404(Cluster, pk=pk)
-    form = NodeForm(
-        request.POST or None, cluster=cluster, initial={"region": cluster.coordinator_region}
-    )
-    back_url = reverse("cluster", args=[pk])
-    page = Page(
-        title=_("Declare a node"),
-        submit=_("Add node"),
-        back_url=back_url,
-        back_title=cluster.name,
-        intro=_("It can be planned with at once; the machine may join under this name later."),
-    )
+class NodePages(ResourcePages):
+    """Nodes, which can be declared to plan with them before they join."""
 
-    def save() -> str:
-        services.create(Node, cluster=cluster, **form.cleaned_data)
-        return back_url
-
-    return edit_page(request, form, page=page, save=save)
-
-
-@require_http_methods(["GET", "POST"])
-def node_edit(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
-    """Region, profile, and the name while it has not joined."""
-    row = _node(pk, node_pk)
-    form = NodeForm(request.POST or None, instance=row, cluster=row.cluster)
-    back_url = reverse("node", args=[pk, node_pk])
-    page = Page(
-        title=_("Edit node %(row)s") % {"row": row},
-        submit=_("Save"),
-        back_url=back_url,
-        back_title=row.name,
-    )
-
-    def save() -> str:
-        services.update(_node(pk, node_pk), **form.cleaned_data)
-        return back_url
-
-    return edit_page(request, form, page=page, save=save)
-
-
-@require_http_methods(["GET", "POST"])
-def node_delete(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
-    """With its links; its agent stops."""
-    row = _node(pk, node_pk)
-    page = Page(
-        title=_("Delete node %(row)s?") % {"row": row},
-        submit=_("Delete node"),
-        back_url=reverse("cluster", args=[pk]),
-        back_title=row.cluster.name,
-        intro=_(
+    name, at, what = "node", "clusters/<int:pk>/nodes", gettext_lazy("node")
+    model, form = Node, NodeForm
+    submits = {"new": gettext_lazy("Add node")}
+    intros = {
+        "new": gettext_lazy(
+            "It can be planned with at once; the machine may join under this name later."
+        ),
+        "delete": gettext_lazy(
             "Its links go with it and its credential ends: an agent that has joined "
             "stops its stage and exits. Plans made before keep naming it."
         ),
-    )
-    return delete_page(request, row, page=page)
+    }
+
+    def list_place(self, cluster: Cluster) -> tuple[str, str]:
+        return reverse("cluster", args=[cluster.pk]), cluster.name
+
+    def row_place(self, row: Node) -> tuple[str, str]:
+        return reverse("node", args=[row.cluster_id, row.pk]), row.name
+
+    def initial_of_new(self, cluster: Cluster) -> dict[str, Any]:
+        return {"region": cluster.coordinator_region}

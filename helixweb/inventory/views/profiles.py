@@ -1,6 +1,7 @@
 """Profiles: how fast kinds of node run the layers of a model, and what room they leave."""
 
 import json
+from typing import Any, ClassVar
 
 from django.contrib import messages
 from django.core.paginator import Paginator
@@ -10,6 +11,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -27,7 +29,7 @@ from helixweb.inventory.models import (
 from helixweb.inventory.profile_view import profile_speed, profile_view, profiles_memory
 from helixweb.inventory.services import InventoryError
 from helixweb.inventory.version_view import version_lines
-from helixweb.inventory.views.editing import UNPROCESSABLE, Page, delete_page, edit_page
+from helixweb.inventory.views.editing import UNPROCESSABLE, ResourcePages
 from planner.domain.errors import PlannerError
 
 PROFILES_PER_PAGE = 50
@@ -139,73 +141,45 @@ def profile_version_use(request: HttpRequest, pk: int, version_pk: int) -> HttpR
     return redirect("profile", pk)
 
 
-@require_http_methods(["GET", "POST"])
-def profile_new(request: HttpRequest, pk: int) -> HttpResponse:
-    """Speed and KV room of one kind of node, by hand."""
-    cluster = get_object_or_404(Cluster, pk=pk)
-    form = ProfileForm(request.POST or None)
-    back_url = _profiles_of(pk)
-    page = Page(
-        title=_("Add a profile"),
-        submit=_("Add profile"),
-        back_url=back_url,
-        back_title=cluster.name,
-        intro=_(
+class ProfilePages(ResourcePages):
+    """Speed and KV room of kinds of node."""
+
+    name, at, what = "profile", "clusters/<int:pk>/profiles", gettext_lazy("profile")
+    model, related = Profile, ("cluster", "model")
+    form: ClassVar[Any] = ProfileForm
+    pages = ("new", "delete")
+    submits = {"new": gettext_lazy("Add profile")}
+    intros = {
+        "new": gettext_lazy(
             "What one kind of node does with 1, 2, 3 … layers of a model. To measure "
             "it, run: python -m runtime profile."
         ),
-    )
+        "delete": gettext_lazy("Nodes that name it cannot be planned with for %(model)s."),
+    }
 
-    def save() -> str:
-        services.create(Profile, cluster=cluster, **form.row_fields())
-        return back_url
+    def list_place(self, cluster: Cluster) -> tuple[str, str]:
+        return f"{reverse('cluster', args=[cluster.pk])}#profiles", cluster.name
 
-    return edit_page(request, form, page=page, save=save)
-
-
-def _profiles_of(cluster: int) -> str:
-    """The part of the cluster's page that lists them."""
-    return f"{reverse('cluster', args=[cluster])}#profiles"
+    def values_of(self, row: Profile) -> dict[str, Any]:
+        return {"model": row.model}
 
 
-@require_http_methods(["GET", "POST"])
-def profile_estimate(request: HttpRequest, pk: int) -> HttpResponse:
-    """From the data sheet of a GPU that nobody has measured."""
-    cluster = get_object_or_404(Cluster, pk=pk)
-    form = EstimateForm(request.POST or None)
-    page = Page(
-        title=_("Estimate a profile"),
-        submit=_("Estimate profile"),
-        back_url=_profiles_of(pk),
-        back_title=cluster.name,
-        intro=_(
+class EstimatePages(ProfilePages):
+    """Profiles from the data sheet of a GPU that was never measured."""
+
+    form: ClassVar[Any] = EstimateForm
+    submits = {"new": gettext_lazy("Estimate profile")}
+    intros = {
+        "new": gettext_lazy(
             "From a GPU's data sheet, for one that nobody has measured; plans say where they stand "
             "on it. Kinds that were measured were off by up to 60 percent; measure the node once "
             "it has joined."
-        ),
-    )
-
-    def save() -> str:
-        given = form.cleaned_data
-        row = services.estimate_profile(
-            cluster, given["model"], gpu=given["gpu"], name=given["name"] or given["gpu"]
         )
+    }
+
+    def create(self, **values: Any) -> Profile:
+        cluster, model, gpu = values["cluster"], values["model"], values["gpu"]
+        return services.estimate_profile(cluster, model, gpu=gpu, name=values["name"] or gpu)
+
+    def after_new(self, row: Profile) -> str:
         return reverse("profile", args=[row.pk])
-
-    return edit_page(request, form, page=page, save=save)
-
-
-@require_http_methods(["GET", "POST"])
-def profile_delete(request: HttpRequest, pk: int, profile_pk: int) -> HttpResponse:
-    """Nodes that name it cannot be planned with until they have another."""
-    row = get_object_or_404(
-        Profile.objects.select_related("cluster", "model"), pk=profile_pk, cluster_id=pk
-    )
-    page = Page(
-        title=_("Delete profile %(row)s?") % {"row": row},
-        submit=_("Delete profile"),
-        back_url=reverse("cluster", args=[pk]),
-        back_title=row.cluster.name,
-        intro=_("Nodes that name it cannot be planned with for %(model)s.") % {"model": row.model},
-    )
-    return delete_page(request, row, page=page)
