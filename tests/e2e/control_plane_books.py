@@ -39,8 +39,8 @@ def _database() -> Iterator[str]:
 
 def _tasks() -> Iterator[str]:
     """Every one has ended once."""
-    from helixweb.common.models import FINISHED
     from helixweb.common.jobs import MAX_ATTEMPTS
+    from helixweb.common.models import FINISHED
     from helixweb.planning.models import Explanation, Plan, PlanRun, Simulation
     from planner.serialization import plan_from_dict, problem_from_dict
 
