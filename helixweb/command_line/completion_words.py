@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from functools import partial
 from typing import Any
 
 from helixweb.client import ClientError, Rows
@@ -13,25 +14,19 @@ _WITHIN_S = 2.0
 _MOST = 200
 
 
-def cluster_names(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    return _names("clusters", prefix, parsed_args)
-
-
-def node_names(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    return _names("nodes", prefix, parsed_args)
-
-
-def model_names(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    return _names("models", prefix, parsed_args)
-
-
-def _names(kind: str, prefix: str, arguments: argparse.Namespace) -> list[str]:
-    if not hasattr(arguments, "surroundings"):
-        arguments.surroundings = Surroundings(environ=os.environ)
-    arguments.url, arguments.key = getattr(arguments, "url", None), getattr(arguments, "key", None)
+def _names(kind: str, prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    if not hasattr(parsed_args, "surroundings"):
+        parsed_args.surroundings = Surroundings(environ=os.environ)
+    for name in ("url", "key"):
+        setattr(parsed_args, name, getattr(parsed_args, name, None))
     try:
-        with client_for(arguments, settings_of(arguments), timeout_s=_WITHIN_S) as client:
+        with client_for(parsed_args, settings_of(parsed_args), timeout_s=_WITHIN_S) as client:
             names = [str(row["name"]) for row in Rows(client, kind).all(limit=_MOST)]
     except (ClientError, BadSettings, OSError):
         return []
     return [name for name in dict.fromkeys(names) if name.startswith(prefix)]
+
+
+cluster_names = partial(_names, "clusters")
+node_names = partial(_names, "nodes")
+model_names = partial(_names, "models")

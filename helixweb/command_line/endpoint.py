@@ -1,4 +1,4 @@
-"""Which OpenAI endpoint `chat` and `bench` talk to, and under which model's name."""
+"""The OpenAI endpoint and model name of `chat` and `bench`."""
 
 import argparse
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ def endpoint_options(parser: argparse.ArgumentParser) -> None:
 
 
 def endpoint_of(arguments: argparse.Namespace) -> Endpoint:
-    """Raises NoSuchName, CommandFailed and what the client raises."""
+    """Raises NoSuchName, CommandFailed, ClientError."""
     settings = settings_of(arguments)
     if arguments.endpoint is not None:
         if arguments.model is None:
             raise NoSuchName("--endpoint needs --model: the name of the model there")
-        # A key that `login` kept for the site goes nowhere else.
+        # The key that `login` saved is sent to the site only.
         around = arguments.surroundings
         key = arguments.key or around.environ.get("HELIXWEB_KEY", "")
         return Endpoint(url=base_url(arguments.endpoint), model=arguments.model, key=key)
@@ -48,7 +48,7 @@ def endpoint_of(arguments: argparse.Namespace) -> Endpoint:
 
 
 def _address(site: Session, cluster: Row) -> str:
-    """Of a coordinator that says where it is reached, one that is heard before others."""
+    """The address of a coordinator that reports one; online coordinators first."""
     rows = [one for one in site.client.coordinators.all(cluster=cluster["id"]) if one["http_url"]]
     rows.sort(key=lambda one: one["state"] != "online")
     if not rows:

@@ -1,4 +1,4 @@
-"""How far a node is with weights that it lacked, as the commands print it."""
+"""Progress of weight downloads, as commands print it."""
 
 from helixweb.client import Row
 from helixweb.command_line.output import NOTHING, duration

@@ -8,7 +8,7 @@ _SHOWN = 10
 
 
 def cluster_named(client: Client, word: str | None) -> Row:
-    """By name, else by id; None: the only one there is. Raises NoSuchName, BadUsage."""
+    """The cluster with that name or id; for None the only cluster. Raises NoSuchName, BadUsage."""
     if word is not None and (found := _named(client.clusters, word)):
         return found
     known = list(client.clusters.all(limit=_SHOWN + 1))
@@ -23,7 +23,7 @@ def cluster_named(client: Client, word: str | None) -> Row:
 
 
 def node_named(client: Client, word: str, cluster: str | None) -> Row:
-    """By name, in all clusters unless one is named, else by id. Raises NoSuchName, BadUsage."""
+    """The node with that name, else with that id. Raises NoSuchName, BadUsage."""
     within = cluster and cluster_named(client, cluster)["id"]
     found = list(client.nodes.all(name=word, cluster=within))
     if not found and word.isdecimal() and cluster is None:
@@ -36,7 +36,7 @@ def node_named(client: Client, word: str, cluster: str | None) -> Row:
 
 
 def model_named(client: Client, word: str) -> Row:
-    """By name, else by id. Raises NoSuchName."""
+    """The model with that name or id. Raises NoSuchName."""
     if found := _named(client.models, word):
         return found
     names = _listed([one["name"] for one in client.models.all(limit=_SHOWN + 1)])
@@ -44,7 +44,7 @@ def model_named(client: Client, word: str) -> Row:
 
 
 def only_model(client: Client, word: str | None) -> Row:
-    """The named one, or the only one whose checkpoint nodes can load."""
+    """The named model, or the only one with a checkpoint. Raises NoSuchName, BadUsage."""
     if word is not None:
         return model_named(client, word)
     known = [model for model in client.models.all() if model.get("checkpoint")]
@@ -57,7 +57,7 @@ def only_model(client: Client, word: str | None) -> Row:
 
 
 def model_of_cluster(client: Client, word: str | None, cluster: Row) -> Row:
-    """The named one, the only one that the cluster has profiles for, or the only one there is."""
+    """The named model, else the only one that the cluster has profiles for, else the only one."""
     if word is not None:
         return model_named(client, word)
     wanted = {profile["model"] for profile in client.profiles.all(cluster=cluster["id"])}
@@ -71,7 +71,7 @@ def model_of_cluster(client: Client, word: str | None, cluster: Row) -> Row:
 
 
 def deployment_of(client: Client, number: int | None, cluster: str | None) -> Row:
-    """That number, or the one in service on the cluster. Raises NoSuchName, BadUsage."""
+    """That deployment, else the one in service on the cluster. Raises NoSuchName, BadUsage."""
     if number is not None:
         return client.deployments.get(number)
     row = cluster_named(client, cluster)
@@ -82,7 +82,7 @@ def deployment_of(client: Client, number: int | None, cluster: str | None) -> Ro
 
 
 def in_service(client: Client, cluster: int) -> Row | None:
-    """What the cluster serves or is about to."""
+    """The newest deployment of the cluster that serves or starts to."""
     found = client.deployments.all(
         cluster=cluster, status__in=list(IN_SERVICE), ordering=["-id"], limit=1
     )

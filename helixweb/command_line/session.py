@@ -1,6 +1,7 @@
-"""What a command that asks the server begins with: which server, which key, how to answer."""
+"""Options and connection of commands that call the server."""
 
 import argparse
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,19 +22,19 @@ Action = Callable[["Session", argparse.Namespace], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A connected command."""
+    """A command with an open connection."""
 
     client: Client
     around: Surroundings
     as_json: bool
 
     def show(self, data: Any, text: str) -> None:
-        """`data` as the API answered it with --json, `text` without."""
+        """Print `data` with --json, else `text`."""
         self.around.say(json_text(data) if self.as_json else text)
 
 
 def connection_options() -> argparse.ArgumentParser:
-    """A parent of every parser whose command asks the server."""
+    """Parent parser of every command that calls the server."""
     parent = argparse.ArgumentParser(add_help=False)
     group = parent.add_argument_group("server")
     group.add_argument("--url", help=f"the site; else HELIXWEB_URL, login's, or {DEFAULT_URL}")
@@ -45,7 +46,7 @@ def connection_options() -> argparse.ArgumentParser:
 
 
 def run_action(arguments: argparse.Namespace) -> int:
-    """`run` of a module whose parsers set `act`."""
+    """`run` of modules whose parsers set the default `act`."""
     action: Action = arguments.act
     with session(arguments) as site:
         return action(site, arguments)
@@ -69,9 +70,9 @@ def client_for(arguments: argparse.Namespace, settings: Settings, *, timeout_s: 
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """Options before the environment before what `login` kept.
+    """Address and key: from options, else the environment, else the file that `login` wrote.
 
-    A kept key goes to the server it was kept for, to no other.
+    The key in that file is used only for the address in that file.
     """
     around: Surroundings = arguments.surroundings
     path = settings_file.path_of(around.environ)
@@ -86,7 +87,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 def ca_of(arguments: argparse.Namespace) -> Path | None:
-    """Certificates to trust: of the option, else of the file that `HELIXWEB_CA` names."""
+    """The file of trusted certificates: `--ca`, else `HELIXWEB_CA`."""
     if (given := getattr(arguments, "ca", None)) is not None:
         return Path(given)
     named = arguments.surroundings.environ.get("HELIXWEB_CA")
@@ -113,13 +114,9 @@ def given(**values: Any) -> Row:
 
 
 def seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if 0 < value <= 86_400:
-        return value
-    raise argparse.ArgumentTypeError(f"{text!r} is no time; give seconds above 0, e.g. 30")
+    return number_that(
+        lambda value: 0 < value <= 86_400, text, "is no time; give seconds above 0, e.g. 30"
+    )
 
 
 def whole_number(text: str) -> int:
@@ -129,20 +126,23 @@ def whole_number(text: str) -> int:
 
 
 def positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if 0 < value < float("inf"):
-        return value
-    raise argparse.ArgumentTypeError(f"{text!r} is not allowed; give a number above 0")
+    return number_that(
+        lambda value: 0 < value < math.inf, text, "is not allowed; give a number above 0"
+    )
 
 
 def not_negative(text: str) -> float:
+    return number_that(
+        lambda value: 0 <= value < math.inf, text, "is not allowed; give a number from 0 on"
+    )
+
+
+def number_that(fits: Callable[[float], bool], text: str, fault: str) -> float:
+    """The number in `text` if it `fits`. Raises ArgumentTypeError with the fault."""
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if 0 <= value < float("inf"):
-        return value
-    raise argparse.ArgumentTypeError(f"{text!r} is not allowed; give a number from 0 on")
+        value = math.nan
+    if not fits(value):
+        raise argparse.ArgumentTypeError(f"{text!r} {fault}")
+    return value

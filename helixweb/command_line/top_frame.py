@@ -1,4 +1,4 @@
-"""One picture of `helixweb top`: lines that fit a terminal of this size."""
+"""One frame of `helixweb top`, as lines that fit the terminal."""
 
 from collections.abc import Sequence
 
@@ -60,7 +60,7 @@ def _head(reading: Reading) -> list[str]:
 
 
 def _nodes(reading: Reading) -> list[str]:
-    """The busiest first, those that are lost before all."""
+    """Lost nodes first, then the busiest."""
     samples = {} if reading.sample is None else reading.sample["nodes"]
     layers = {} if reading.deployment is None else _layers(reading.deployment)
 
@@ -97,7 +97,7 @@ def _bar(ratio: float | None) -> str:
 
 
 def _links(rows: Sequence[Row]) -> list[str]:
-    """The fullest, and what is slow or stands still before all."""
+    """Stalled and slow links first, then the fullest."""
 
     def load(row: Row) -> float:
         sent = row["urgent_bytes_per_s"] + row["bulk_bytes_per_s"]

@@ -11,7 +11,7 @@ from helixweb.command_line.endpoint import Endpoint, endpoint_of, endpoint_optio
 from helixweb.command_line.openai_stream import PATH, TIMEOUT, Chunk, chat_body, chunk_of, refusal
 from helixweb.command_line.output import duration, json_text, number, printable
 from helixweb.command_line.registry import COMMANDS, Subparsers
-from helixweb.command_line.session import connection_options, whole_number
+from helixweb.command_line.session import connection_options, number_that, whole_number
 from helixweb.command_line.surroundings import Surroundings
 
 
@@ -121,10 +121,6 @@ def _sum_up(
 
 
 def _temperature(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if 0 <= value <= 2:
-        return value
-    raise argparse.ArgumentTypeError(f"{text!r} is not allowed; give a number from 0 to 2")
+    return number_that(
+        lambda value: 0 <= value <= 2, text, "is not allowed; give a number from 0 to 2"
+    )

@@ -1,4 +1,4 @@
-"""`helixweb events`: follow what happens, and go on where it was after a break."""
+"""`helixweb events`: follow events, and resume after a break."""
 
 import argparse
 import itertools
@@ -17,9 +17,9 @@ from helixweb.command_line.resolve import cluster_named
 from helixweb.command_line.session import Session, connection_options, run_action, whole_number
 
 run = run_action
-# Topics of one stream.
+# The server limits the topics of one stream.
 MOST_CLUSTERS = 100
-# What a person is told anyway, or needs no telling.
+# Fields that the line shows elsewhere, or leaves out.
 _UNTOLD = ("event_id", "topic", "text", "said", "of")
 
 
@@ -75,7 +75,7 @@ def _watch(number: int) -> None:
 
 
 def as_json(event: Event) -> dict[str, object]:
-    """One line of --json."""
+    """One event for --json."""
     return {"id": event.id, "type": event.type, "data": event.data}
 
 

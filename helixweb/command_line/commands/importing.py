@@ -1,4 +1,4 @@
-"""`helixweb import FILE`: shows what the file would change, asks, and makes the site so."""
+"""`helixweb import FILE`: show what the file changes, ask, and apply it."""
 
 import argparse
 import sys
@@ -17,7 +17,7 @@ from helixweb.command_line.resolve import cluster_named
 from helixweb.command_line.session import Session, connection_options, run_action
 from helixweb.command_line.waiting import waiting_for
 
-# Of a long file the server takes longer than of a page.
+# The server needs longer for a large file than for a page.
 LONGEST_S = 600.0
 _SIGNS = {"add": "+", "change": "~", "remove": "-"}
 _LABELS = {
@@ -101,7 +101,7 @@ def _content(arguments: argparse.Namespace) -> bytes:
 
 
 def _agree(site: Session, arguments: argparse.Namespace) -> None:
-    """Raises BadUsage where nobody can be asked, CommandFailed where the answer is no."""
+    """Ask for consent. Raises BadUsage without a terminal, CommandFailed if the answer is no."""
     if arguments.yes:
         return
     around = site.around
@@ -118,7 +118,7 @@ def _show(site: Session, outcome: Row) -> None:
 
 
 def lines(outcome: Row) -> Iterator[str]:
-    """The diff as people read it: + for what comes, ~ for what changes, - for what goes."""
+    """The diff: + for added, ~ for changed, - for removed rows."""
     if not outcome["steps"]:
         yield "the site says the same as the file"
         return
@@ -138,7 +138,7 @@ def lines(outcome: Row) -> Iterator[str]:
 
 
 def _label(section: str) -> str:
-    """A server that is newer may tell of others."""
+    """The label of a section; newer servers may send unknown ones."""
     return _LABELS.get(section, section.replace("_", " "))
 
 

@@ -1,4 +1,4 @@
-"""`helixweb login`: keep the site's address and an API key in a file of this user's."""
+"""`helixweb login`: save the site's address and an API key in a file of the user."""
 
 import argparse
 import getpass
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _key(arguments: argparse.Namespace) -> str:
-    """Asked for without being shown; from a pipe the first line."""
+    """The key: given, typed without echo, or the first line of a pipe."""
     around: Surroundings = arguments.surroundings
     key = arguments.key or key_of_environment(around)
     if not key and around.input.isatty():

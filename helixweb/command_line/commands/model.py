@@ -101,7 +101,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """All ask the site, but for `pull` and `add --store`, which work on the site's machine."""
+    """Call the site; `pull` and `add --store` work on the site's machine."""
     if arguments.action == "pull":
         return int(importlib.import_module(_STORE).run(arguments))
     if arguments.action == "add" and arguments.store:
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _store(arguments: argparse.Namespace) -> None:
-    """Have the checkpoint in the models folder, and the site told of that path."""
+    """Copy the checkpoint into the models folder, and add the model with that path."""
     if arguments.checkpoint is not None:
         raise BadUsage("--store says where the checkpoint is; leave --checkpoint out")
     folder = importlib.import_module(_STORE).add(arguments, arguments.name)
@@ -148,7 +148,7 @@ def _add(site: Session, arguments: argparse.Namespace) -> int:
 
 
 def _whole_path(word: str) -> str:
-    """A path as other processes know it; a name on the hub stays as it is."""
+    """An absolute path for a relative one; a name on the hub stays the same."""
     return str(Path(word).expanduser().resolve()) if word.startswith((".", "~")) else word
 
 

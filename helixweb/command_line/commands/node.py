@@ -93,7 +93,7 @@ def _list(site: Session, arguments: argparse.Namespace) -> int:
 
 
 def gpus(row: Row) -> str:
-    """As its agent told."""
+    """The GPUs that the agent reported: `2x A100`."""
     found = (row["hardware"] or {}).get("gpus") or []
     names = [str(gpu.get("name", "GPU")) for gpu in found if isinstance(gpu, dict)]
     counts = {name: names.count(name) for name in names}
@@ -149,7 +149,7 @@ def _remove(site: Session, arguments: argparse.Namespace) -> int:
 
 
 def _measure(site: Session, arguments: argparse.Namespace) -> int:
-    """Shows how far each is until all have ended. Ctrl-C leaves them going on."""
+    """Show the progress until all have ended. Ctrl-C does not stop the measurements."""
     model = only_model(site.client, arguments.model)
     if arguments.nodes:
         rows = [node_named(site.client, word, arguments.cluster) for word in arguments.nodes]
@@ -172,7 +172,7 @@ def _measure(site: Session, arguments: argparse.Namespace) -> int:
         if all(order["state"] in _MEASURED for order in orders):
             break
         site.around.sleep(POLL_S)
-        # A check that fails is followed by another order.
+        # After a failed check the server gives another order.
         newest = [
             site.client.profilings.all(node=order["node"], ordering=["-id"], limit=1)
             for order in orders

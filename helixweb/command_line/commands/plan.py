@@ -9,8 +9,7 @@ from helixweb.command_line import exit_codes
 from helixweb.command_line.commands import plan_again, plan_studies
 from helixweb.command_line.completion_words import cluster_names, model_names, node_names
 from helixweb.command_line.output import gain, moment, number, percent, table
-from helixweb.command_line.plan_progress import FINISHED, POLL_S
-from helixweb.command_line.plan_told import searched, show_plan, waiting_option
+from helixweb.command_line.plan_runs import FINISHED, POLL_S, searched, show_plan, waiting_option
 from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
 from helixweb.command_line.reporting import CommandFailed
 from helixweb.command_line.resolve import cluster_named, model_of_cluster
@@ -174,7 +173,7 @@ def _explain(site: Session, arguments: argparse.Namespace) -> int:
 
 
 def _explanation(site: Session, arguments: argparse.Namespace) -> Row:
-    """The one there is, or a new one."""
+    """The plan's explanation, or a new one."""
     if not arguments.again and arguments.search is None:
         with contextlib.suppress(NotFound):
             there: Row = site.client.plans.read("explanation", arguments.plan)

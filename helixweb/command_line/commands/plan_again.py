@@ -1,4 +1,4 @@
-"""`helixweb plan extend`, `accept`, `replan`, `answers`, `adopt`: a search that another follows."""
+"""`helixweb plan extend`, `accept`, `replan`, `answers`, `adopt`: continue or repeat a search."""
 
 import argparse
 import uuid
@@ -6,7 +6,7 @@ import uuid
 from helixweb.client import Row
 from helixweb.command_line import exit_codes
 from helixweb.command_line.output import number, table
-from helixweb.command_line.plan_told import searched, show_plan, waiting_option
+from helixweb.command_line.plan_runs import searched, show_plan, waiting_option
 from helixweb.command_line.registry import Subparsers
 from helixweb.command_line.reporting import CommandFailed
 from helixweb.command_line.session import (

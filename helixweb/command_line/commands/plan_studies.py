@@ -1,4 +1,4 @@
-"""`helixweb plan what-if`, `simulate`, `mix`: what would be, and several models at once."""
+"""`helixweb plan what-if`, `simulate`, `mix`: studies, and plans of several models."""
 
 import argparse
 import uuid
@@ -9,8 +9,7 @@ from helixweb.client import Row
 from helixweb.command_line import exit_codes
 from helixweb.command_line.completion_words import cluster_names, model_names, node_names
 from helixweb.command_line.output import duration, number, pairs, percent, table
-from helixweb.command_line.plan_progress import FINISHED, POLL_S
-from helixweb.command_line.plan_told import searched, waiting_option
+from helixweb.command_line.plan_runs import FINISHED, POLL_S, searched, waiting_option
 from helixweb.command_line.registry import Subparsers, completed_by
 from helixweb.command_line.reporting import BadUsage, CommandFailed
 from helixweb.command_line.resolve import cluster_named, model_named
@@ -136,7 +135,7 @@ def _changes(arguments: argparse.Namespace) -> Row:
 
 
 def _read(parse: Callable[[str], T], text: str) -> T:
-    """argparse looks at no single value of an option that takes several."""
+    """Parse one value of an option with several, whose values argparse does not parse."""
     try:
         return parse(text)
     except argparse.ArgumentTypeError as error:

@@ -31,7 +31,7 @@ Act = Callable[[Session, argparse.Namespace], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Command:
-    """One of them, as `registry.Command` wants it."""
+    """One of these commands; implements `registry.Command`."""
 
     name: str
     options: Options
@@ -124,7 +124,7 @@ def _settled(site: Session, row: Row, *, no_wait: bool) -> int:
 
 
 def progress(row: Row) -> str:
-    """How far its nodes are."""
+    """The progress of the deployment's nodes in one line."""
     phases = [one["phase"] for one in row["assignments"]]
     counts = ", ".join(f"{phases.count(word)} {word}" for word in dict.fromkeys(phases))
     fetches = [one["fetch"] for one in row["assignments"] if one["fetch"] is not None]
@@ -135,7 +135,7 @@ def progress(row: Row) -> str:
 
 
 def _order(action: str) -> Act:
-    """The action of a command that gives a deployment an order and prints it."""
+    """The function of a command that posts `action` to a deployment and prints the answer."""
 
     def act(site: Session, arguments: argparse.Namespace) -> int:
         row = deployment_of(site.client, arguments.deployment, arguments.cluster)
