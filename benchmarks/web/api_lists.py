@@ -84,8 +84,8 @@ def _filled(arguments: argparse.Namespace) -> str:
     from benchmarks.web import rows
     from helixweb.access.models import Grant
     from helixweb.common.api_keys import create_api_key
-    from helixweb.inventory import services as inventory
     from helixweb.inventory.models import Cluster, Link, Node
+    from helixweb.inventory.services import problems, records
     from helixweb.monitoring.traces import record_traces
     from helixweb.planning.models import PlanRun
     from helixweb.planning.options import options_to_json
@@ -96,16 +96,16 @@ def _filled(arguments: argparse.Namespace) -> str:
     user.is_superuser = arguments.role == "superuser"
     user.save()
     if not Cluster.objects.filter(name="lists").exists():
-        cluster = inventory.import_problem_document(TINY_PROBLEM, user=user, cluster_name="lists")
-        model = inventory.models_of(cluster)[0]
+        cluster = problems.import_problem_document(TINY_PROBLEM, user=user, cluster_name="lists")
+        model = problems.models_of(cluster)[0]
         now = timezone.now()
         for number in range(ROWS + 20):
-            node = inventory.create(
+            node = records.create(
                 Node, cluster=cluster, name=f"node-{number}", region="home", profile_name="big",
                 joined_at=now, last_seen_at=now, version="0.1.0", hardware=HARDWARE,
             )  # fmt: skip
             node.tags.create(name=f"rack-{number % 7}")
-            inventory.create(
+            records.create(
                 Link, cluster=cluster, source=node.name, target="tower",
                 bandwidth_bytes_per_s=1e9, latency_s=0.001,
             )  # fmt: skip

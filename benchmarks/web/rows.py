@@ -14,8 +14,8 @@ from django.db import connection
 from django.utils import timezone
 
 from helixweb.deployment.models import Deployment, NodeAssignment, Status
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Coordinator, LanguageModel, Node, NodeTag
+from helixweb.inventory.services import problems
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.rollups import roll_up
@@ -53,7 +53,7 @@ def large_cluster(*, nodes: int, regions: int) -> Cluster:
     """Imported, joined, planned and deployed."""
     problem = generated_cluster(num_nodes=nodes, num_regions=regions, seed=1)
     document = problem_to_dict(problem)
-    cluster = inventory.import_problem_document(document, user=user(), cluster_name=LARGE)
+    cluster = problems.import_problem_document(document, user=user(), cluster_name=LARGE)
     now = timezone.now()
     _join_all(cluster, now)
     plan = _planned(cluster, document)
@@ -138,9 +138,7 @@ def plan_runs(count: int) -> None:
     large = Plan.objects.select_related("run").get(cluster__name=LARGE)
     small_problem = problem_to_dict(generated_cluster(num_nodes=24, num_regions=2, seed=2))
     small = [
-        inventory.import_problem_document(
-            small_problem, user=user(), cluster_name=f"small-{number}"
-        )
+        problems.import_problem_document(small_problem, user=user(), cluster_name=f"small-{number}")
         for number in range(SMALL_CLUSTERS)
     ]
     seed = _planned(small[0], small_problem)

@@ -18,7 +18,7 @@ from helixweb.alerting.forms import ChannelForm
 from helixweb.alerting.models import Channel, Delivery
 from helixweb.common.queries import query_id
 from helixweb.inventory.models import Cluster
-from helixweb.inventory.services import NameTaken
+from helixweb.inventory.services.errors import NameTaken
 from helixweb.inventory.views.editing import UNPROCESSABLE, Page, ResourcePages
 
 PER_PAGE = 50

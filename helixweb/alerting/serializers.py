@@ -9,7 +9,7 @@ from rest_framework import serializers
 from helixweb.alerting import services
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, DeliveryAttempt, Silence
 from helixweb.common.serializers import StrictFieldsMixin
-from helixweb.inventory.services import NameTaken
+from helixweb.inventory.services.errors import NameTaken
 
 
 class _RowSerializer(StrictFieldsMixin, serializers.ModelSerializer[Any]):

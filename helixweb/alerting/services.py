@@ -11,8 +11,8 @@ from helixweb.alerting import signing
 from helixweb.alerting.models import OPEN, Alert, AlertRule, Channel, Silence
 from helixweb.alerting.states import State
 from helixweb.common import events
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Change
+from helixweb.inventory.services import records
 from helixweb.inventory.services.change_log import record
 from planner.domain.errors import PlannerError
 
@@ -35,7 +35,7 @@ def create_channel(**fields: Any) -> tuple[Channel, str]:
     _check_channel(row)
     secret = signing.new_secret() if row.way == Channel.Way.WEBHOOK else ""
     sealed = signing.seal(secret) if secret else ""
-    return inventory.create(Channel, **fields, sealed_secret=sealed), secret
+    return records.create(Channel, **fields, sealed_secret=sealed), secret
 
 
 def update_channel(row: Channel, **changes: Any) -> Channel:
@@ -45,7 +45,7 @@ def update_channel(row: Channel, **changes: Any) -> Channel:
     _check_channel(row)
     if changes.get("enabled"):
         changes |= {"failures": 0, "disabled_why": ""}
-    return inventory.update(row, **changes)
+    return records.update(row, **changes)
 
 
 def new_secret(row: Channel) -> str:
@@ -63,7 +63,7 @@ def create_rule(*, channels: list[Channel] | None = None, **fields: Any) -> Aler
     """Raises AlertingError, NameTaken."""
     check_rule(AlertRule(**fields), channels)
     with transaction.atomic():
-        row = inventory.create(AlertRule, **fields)
+        row = records.create(AlertRule, **fields)
         _set_channels(row, channels or [])
     return row
 
@@ -76,7 +76,7 @@ def update_rule(
         setattr(row, name, value)
     check_rule(row, channels)
     with transaction.atomic():
-        inventory.update(row, **changes)
+        records.update(row, **changes)
         if channels is not None:
             _set_channels(row, channels)
     return row
@@ -93,7 +93,7 @@ def create_silence(**fields: Any) -> Silence:
     """Raises AlertingError."""
     row = Silence(**fields)
     _check_silence(row)
-    return inventory.create(Silence, **fields)
+    return records.create(Silence, **fields)
 
 
 def update_silence(row: Silence, **changes: Any) -> Silence:
@@ -101,12 +101,12 @@ def update_silence(row: Silence, **changes: Any) -> Silence:
     for name, value in changes.items():
         setattr(row, name, value)
     _check_silence(row)
-    return inventory.update(row, **changes)
+    return records.update(row, **changes)
 
 
 def delete(row: AlertRule | Channel | Silence) -> None:
     """And what hangs on it."""
-    inventory.delete(row)  # type: ignore[arg-type]  # it removes any row and says so
+    records.delete(row)  # type: ignore[arg-type]  # it removes any row and says so
 
 
 def acknowledge(alert: Alert, *, by: str, comment: str, now: datetime) -> Alert:

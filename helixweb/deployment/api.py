@@ -16,7 +16,6 @@ from rest_framework.serializers import BaseSerializer
 
 from helixweb.common.rest.views import RestView
 from helixweb.common.rest.viewsets import DeleteViewSet, ReadViewSet
-from helixweb.deployment import services
 from helixweb.deployment.instance_view import instances_view
 from helixweb.deployment.models import Deployment, Drain, NodeAssignment, Profiling, Repair
 from helixweb.deployment.node_log import log_tail
@@ -32,6 +31,7 @@ from helixweb.deployment.serializers import (
     ProfilingSerializer,
     RepairSerializer,
 )
+from helixweb.deployment.services import deploying, draining, pausing, repairing, rolling_back
 from helixweb.inventory.models import Cluster, Node
 from runtime.protocol.log_levels import LogLevel
 
@@ -54,7 +54,7 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
         """Make a plan what its cluster runs; what ran there before is superseded."""
         asked = DeployRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        deployment = services.deploy(
+        deployment = deploying.deploy(
             asked.validated_data["plan"],
             user=request.user,
             options=asked.deploy_options(),
@@ -66,28 +66,28 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
     @action(detail=True, methods=["post"])
     def stop(self, request: Request, pk: str) -> Response:
         """Have every node let go of its layers."""
-        stopped = services.stop(self.get_object(), user=request.user, now=timezone.now())
+        stopped = deploying.stop(self.get_object(), user=request.user, now=timezone.now())
         return Response(DeploymentSerializer(stopped).data, status=status.HTTP_202_ACCEPTED)
 
     @extend_schema(request=None, responses={202: DeploymentSerializer})
     @action(detail=True, methods=["post"], url_path="roll-back", url_name="roll-back")
     def roll_back(self, request: Request, pk: str) -> Response:
         """Deploy anew what served on the cluster before it, with its options."""
-        deployed = services.roll_back(self.get_object(), user=request.user, now=timezone.now())
+        deployed = rolling_back.roll_back(self.get_object(), user=request.user, now=timezone.now())
         return _accepted(deployed, request)
 
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def pause(self, request: Request, pk: str) -> Response:
         """Let new requests wait; those that run go on to their end, and layers stay loaded."""
-        paused = services.pause(self.get_object(), user=request.user, now=timezone.now())
+        paused = pausing.pause(self.get_object(), user=request.user, now=timezone.now())
         return Response(DeploymentSerializer(paused).data)
 
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, pk: str) -> Response:
         """Let in what waits."""
-        resumed = services.resume(self.get_object(), user=request.user)
+        resumed = pausing.resume(self.get_object(), user=request.user)
         return Response(DeploymentSerializer(resumed).data)
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
@@ -123,10 +123,10 @@ class DrainViewSet(mixins.CreateModelMixin, DeleteViewSet[Drain]):
 
     def perform_create(self, serializer: BaseSerializer[Drain]) -> None:
         node = serializer.validated_data["node"]
-        serializer.instance = services.drain(node, user=self.request.user, now=timezone.now())
+        serializer.instance = draining.drain(node, user=self.request.user, now=timezone.now())
 
     def perform_destroy(self, instance: Drain) -> None:
-        services.take_in(instance, user=self.request.user, now=timezone.now())
+        draining.take_in(instance, user=self.request.user, now=timezone.now())
 
 
 class ProfilingViewSet(mixins.CreateModelMixin, DeleteViewSet[Profiling]):
@@ -175,14 +175,14 @@ class RepairViewSet(ReadViewSet[Repair]):
     @action(detail=True, methods=["post"])
     def deploy(self, request: Request, pk: str) -> Response:
         """Deploy the placement that is offered."""
-        deployed = services.accept(self.get_object(), user=request.user, now=timezone.now())
+        deployed = repairing.accept(self.get_object(), user=request.user, now=timezone.now())
         return _accepted(deployed, request)
 
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def dismiss(self, request: Request, pk: str) -> Response:
         """Leave the layers where they are."""
-        services.dismiss(self.get_object(), user=request.user)
+        repairing.dismiss(self.get_object(), user=request.user)
         return Response(RepairSerializer(self.get_object()).data)
 
 

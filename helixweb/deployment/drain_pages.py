@@ -7,9 +7,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from helixweb.common.problems import Conflict
-from helixweb.deployment import services
 from helixweb.deployment.live_links import serving_deployment
 from helixweb.deployment.models import Drain
+from helixweb.deployment.services import draining
 from helixweb.inventory.models import Node
 
 
@@ -18,7 +18,7 @@ def node_drain(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     """Have requests leave it, then its layers."""
     node = _node(pk, node_pk)
     try:
-        services.drain(node, user=request.user, now=timezone.now())
+        draining.drain(node, user=request.user, now=timezone.now())
     except Conflict as error:
         messages.error(request, str(error.detail))
     return _back(request, node)
@@ -30,7 +30,7 @@ def node_take_in(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     node = _node(pk, node_pk)
     row = Drain.objects.filter(node=node).select_related("node").first()
     if row is not None:
-        services.take_in(row, user=request.user, now=timezone.now())
+        draining.take_in(row, user=request.user, now=timezone.now())
     return _back(request, node)
 
 

@@ -5,9 +5,9 @@ from datetime import datetime
 from django.db import transaction
 
 from helixweb.deployment.link_view import LinkRow, links_at_work
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Link, Origin
 from helixweb.inventory.presentation import cluster_network
+from helixweb.inventory.services import records
 
 
 def keep_measured(cluster: Cluster, *, now: datetime) -> int:
@@ -31,9 +31,9 @@ def _keep(cluster: Cluster, row: LinkRow) -> None:
     }
     own = Link.objects.filter(cluster=cluster, source=row.source, target=row.target).first()
     if own is not None:
-        inventory.update(own, **measured)
+        records.update(own, **measured)
     elif known is not None:
-        inventory.create(
+        records.create(
             Link,
             cluster=cluster,
             source=row.source,

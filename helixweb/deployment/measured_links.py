@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 from helixweb.deployment.live_links import LiveLink, live_links
 from helixweb.deployment.models import SERVING, Deployment
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import BY_PEOPLE, Origin
 from helixweb.inventory.network import KnownLink
 from helixweb.inventory.presentation import cluster_network
+from helixweb.inventory.services import measured_links
 
 # A report may be repeated; a measurement is written once, when it is new.
 FRESH_S = 30.0
@@ -43,7 +43,7 @@ def keep_measured(deployment_id: int, *, now: datetime) -> int:
             continue
         if stats.bandwidth_is_floor:
             rate = max(rate, known.bandwidth_bytes_per_s)
-        written += inventory.keep_measured_link(
+        written += measured_links.keep_measured_link(
             deployment.cluster, link.ends, bandwidth_bytes_per_s=rate, latency_s=rtt_s / 2
         )
     return written

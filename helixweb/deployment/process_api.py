@@ -22,7 +22,6 @@ from rest_framework.views import APIView
 from helixweb.common.actor import acting_for_site
 from helixweb.common.rest.events import EventStreamRenderer
 from helixweb.common.rest.views import RestView
-from helixweb.deployment import services
 from helixweb.deployment.messages import read_message
 from helixweb.deployment.node_log import record_log
 from helixweb.deployment.process_authentication import (
@@ -31,9 +30,11 @@ from helixweb.deployment.process_authentication import (
     ProcessAuthentication,
 )
 from helixweb.deployment.profiling import follow_profiling
+from helixweb.deployment.services import arriving, desired, observing, weight_peers
 from helixweb.deployment.streams import ReadState, at_default, desired_stream, unset_of
 from helixweb.inventory.models import Coordinator, Node
-from helixweb.inventory.services import follow_reach, is_of_this_machine
+from helixweb.inventory.services.endpoint_claims import is_of_this_machine
+from helixweb.inventory.services.reachability import follow_reach
 from runtime.protocol.checkpoint_looks import LOOKS_PARAMETER
 from runtime.protocol.control import (
     AgentIdentity,
@@ -99,7 +100,7 @@ class RegisterView(RestView):
     @extend_schema(request=RegisterRequest, responses={201: RegisterReply}, tags=["processes"])
     def post(self, request: Request) -> Response:
         message = read_message(RegisterRequest, request)
-        reply = services.admit(
+        reply = arriving.admit(
             message, now=timezone.now(), from_this_machine=is_of_this_machine(request)
         )
         return answer(reply, status=201)
@@ -123,7 +124,7 @@ class IdentityView(ProcessView):
     @extend_schema(request=AgentIdentity, responses={204: None}, tags=["processes"])
     def put(self, request: Request) -> Response:
         identity = read_message(AgentIdentity, request)
-        services.take_identity(
+        arriving.take_identity(
             cast(Node | Coordinator, request.auth),
             identity,
             now=timezone.now(),
@@ -141,7 +142,7 @@ class AgentDesiredView(AgentView):
 
     @extend_schema(parameters=[_LOOKS], responses=DesiredState, tags=["processes"])
     def get(self, request: Request) -> Response:
-        return answer(services.desired_state(node_of(request), takes_looks=takes_looks(request)))
+        return answer(desired.desired_state(node_of(request), takes_looks=takes_looks(request)))
 
 
 class HeartbeatView(AgentView):
@@ -152,7 +153,7 @@ class HeartbeatView(AgentView):
         heartbeat, now = read_message(Heartbeat, request), timezone.now()
         node = node_of(request)
         heard_at = node.last_seen_at
-        generation = services.record_heartbeat(node, heartbeat, now=now)
+        generation = observing.record_heartbeat(node, heartbeat, now=now)
         order = follow_profiling(node, heartbeat.profiling, now=now)
         to_reach, to_measure = follow_reach(node, heartbeat.reach, heard_at=heard_at, now=now)
         return answer_heartbeat(
@@ -167,7 +168,7 @@ class WeightPeersView(AgentView):
 
     @extend_schema(responses=WeightPeers, tags=["processes"])
     def get(self, request: Request) -> Response:
-        return answer(services.weight_peers(node_of(request), now=timezone.now()))
+        return answer(weight_peers.weight_peers(node_of(request), now=timezone.now()))
 
 
 class LogView(AgentView):
@@ -193,7 +194,7 @@ class AgentStreamView(AgentView):
     )
     def get(self, request: Request) -> HttpResponseBase:
         node = node_of(request)
-        decide = partial(services.desired_state, takes_looks=takes_looks(request))
+        decide = partial(desired.desired_state, takes_looks=takes_looks(request))
         return desired_stream(node.topic, follow(node, decide))
 
 
@@ -206,7 +207,7 @@ class CoordinatorDesiredView(CoordinatorView):
 
     @extend_schema(responses=CoordinatorDesired, tags=["processes"])
     def get(self, request: Request) -> Response:
-        return answer(services.coordinator_desired(coordinator_of(request)))
+        return answer(desired.coordinator_desired(coordinator_of(request)))
 
 
 class ReportView(CoordinatorView):
@@ -217,7 +218,7 @@ class ReportView(CoordinatorView):
         report, now = read_message(CoordinatorReport, request), timezone.now()
         coordinator = coordinator_of(request)
         heard_at = coordinator.last_seen_at
-        generation = services.record_report(coordinator, report, now=now)
+        generation = observing.record_report(coordinator, report, now=now)
         to_reach, to_measure = follow_reach(coordinator, report.reach, heard_at=heard_at, now=now)
         return answer_heartbeat(
             HeartbeatReply(generation=generation, to_reach=to_reach, to_measure=to_measure)
@@ -234,7 +235,7 @@ class CoordinatorStreamView(CoordinatorView):
         coordinator = coordinator_of(request)
         return desired_stream(
             coordinator.topic,
-            follow(coordinator, services.coordinator_desired),
+            follow(coordinator, desired.coordinator_desired),
         )
 
 

@@ -11,7 +11,7 @@ from rest_framework.views import APIView
 from helixweb.common.actor import acting_for_site
 from helixweb.common.auth import bearer
 from helixweb.inventory.models import Coordinator, Node
-from helixweb.inventory.services import authenticate_agent
+from helixweb.inventory.services.presence import authenticate_agent
 
 
 class ProcessAuthentication(authentication.BaseAuthentication):

@@ -28,7 +28,7 @@ from helixweb.inventory.models import (
     Profile,
     ProfileVersion,
 )
-from helixweb.inventory.services import take_measured
+from helixweb.inventory.services.profile_versions import take_measured
 from helixweb.inventory.stale_profiles import measured_alike, stale_profiles
 from planner.domain.errors import InvalidProblem
 from planner.domain.node_memory import KvMinimum

@@ -7,8 +7,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from helixweb.common.problems import Conflict
-from helixweb.deployment import services
 from helixweb.deployment.models import Repair
+from helixweb.deployment.services import deploying, repairing
 
 
 @require_POST
@@ -16,8 +16,8 @@ def repair_deploy(request: HttpRequest, pk: int) -> HttpResponse:
     """Deploy the placement that is offered."""
     row = _repair(pk)
     try:
-        deployment = services.accept(row, user=request.user, now=timezone.now())
-    except services.DeployRefused as error:
+        deployment = repairing.accept(row, user=request.user, now=timezone.now())
+    except deploying.DeployRefused as error:
         messages.error(request, " ".join(error.reasons))
     except Conflict as error:
         messages.error(request, str(error.detail))
@@ -31,7 +31,7 @@ def repair_dismiss(request: HttpRequest, pk: int) -> HttpResponse:
     """Leave the layers where they are."""
     row = _repair(pk)
     try:
-        services.dismiss(row, user=request.user)
+        repairing.dismiss(row, user=request.user)
     except Conflict as error:
         messages.error(request, str(error.detail))
     return redirect("deployment", row.deployment_id)

@@ -13,9 +13,9 @@ from helixweb.deployment.models import OPEN, Repair
 @shared_task(name="helixweb.deployment.tasks.repair_deployment")
 def repair_deployment(*, deployment_id: int) -> None:
     """Do what is next about lost nodes; may run twice."""
-    from helixweb.deployment import services
+    from helixweb.deployment.services import repairing
 
-    services.repair(deployment_id, now=timezone.now())
+    repairing.repair(deployment_id, now=timezone.now())
 
 
 def repair_after_commit(deployment_id: int, *, after_s: float = 0.0) -> None:

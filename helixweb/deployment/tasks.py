@@ -5,11 +5,12 @@ from datetime import datetime
 from celery import shared_task
 from django.utils import timezone
 
-from helixweb.deployment import pushing, services, settling
+from helixweb.deployment import pushing, settling
 from helixweb.deployment.measured_links import keep_measured
 from helixweb.deployment.node_log import prune_log
 from helixweb.deployment.push_task import push_deployment
 from helixweb.deployment.repair_task import repair_deployment
+from helixweb.deployment.services import draining, repairing
 from helixweb.deployment.weighing import follow_links
 
 __all__ = ["prune_node_logs", "push_deployment", "repair_deployment", "tend_deployments"]
@@ -24,7 +25,7 @@ def tend_deployments() -> None:
     now = timezone.now()
     for deployment_id in pushing.overdue_ids(now):
         pushing.push(deployment_id, now=now)
-    services.follow_drains(now=now)
+    draining.follow_drains(now=now)
     wrong: list[Exception] = []
     for deployment_id in settling.live_ids():
         try:
@@ -40,7 +41,7 @@ def _tend(deployment_id: int, *, now: datetime) -> None:
     settling.settle(deployment_id, now=now)
     follow_links(deployment_id, now=now)
     keep_measured(deployment_id, now=now)
-    services.repair(deployment_id, now=now)
+    repairing.repair(deployment_id, now=now)
 
 
 @shared_task

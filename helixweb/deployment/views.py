@@ -10,7 +10,6 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from helixweb.common import events
 from helixweb.common.problems import Conflict
 from helixweb.common.queries import query_id
-from helixweb.deployment import services
 from helixweb.deployment.forms import DeployForm
 from helixweb.deployment.instance_view import instances_view
 from helixweb.deployment.models import SERVING, Deployment
@@ -25,6 +24,15 @@ from helixweb.deployment.presentation import (
     placed_names,
     requests_waiting,
     timeline_of,
+)
+from helixweb.deployment.services import (
+    deploying,
+    desired,
+    outages,
+    pausing,
+    pinning,
+    repairing,
+    rolling_back,
 )
 from helixweb.deployment.settling import refusals_of
 from helixweb.planning.models import Plan
@@ -56,22 +64,22 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
         ),
         pk=query_id(request, "plan"),
     )
-    seen = {"seen_generation": services.current_generation(plan.cluster_id)}
+    seen = {"seen_generation": desired.current_generation(plan.cluster_id)}
     again = plan.deployments.filter(pk=query_id(request, "again")).first()
-    kept = {} if again is not None else services.options_kept(plan)
+    kept = {} if again is not None else deploying.options_kept(plan)
     initial = seen | (kept if again is None else DeployForm.initial_of(again))
     form = DeployForm(request.POST if request.method == "POST" else None, initial=initial)
     refusals: tuple[str, ...] = ()
     if request.method == "POST" and form.is_valid():
         try:
-            deployment = services.deploy(
+            deployment = deploying.deploy(
                 plan,
                 user=request.user,
                 options=form.deploy_options(),
                 now=timezone.now(),
                 seen_generation=form.cleaned_data["seen_generation"],
             )
-        except services.DeployRefused as error:
+        except deploying.DeployRefused as error:
             refusals = error.reasons
             typed = request.POST.copy()
             typed["seen_generation"] = str(seen["seen_generation"])  # pressed again, it means this
@@ -99,16 +107,16 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     now = timezone.now()
     base_url, *more_urls = endpoint_urls(row, now=now) or [""]
     drains = drains_of(row) if row.status in SERVING else []
-    repair = services.shown_repair(row, now=now) if row.status in SERVING else None
+    repair = repairing.shown_repair(row, now=now) if row.status in SERVING else None
     away = [] if repair is None else repair.lost
     drained = [name for name in away if name in {drain.node.name for drain in drains}]
     page = Paginator(placed_names(row.plan), NODES_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "deployment": row,
-        "may_mix_versions": services.may_mix_versions(row.stage_checkpoint),
+        "may_mix_versions": pinning.may_mix_versions(row.stage_checkpoint),
         "can_stop": row.status in SERVING,
         "instances": instances_view(row, now=now) if row.is_live else None,
-        "before": services.deployment_before(row) if row.status in SERVING else None,
+        "before": rolling_back.deployment_before(row) if row.status in SERVING else None,
         "change": change_of(row),
         "page": page,
         "nodes": node_rows(row, list(page.object_list), now=now),
@@ -118,7 +126,7 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
         "refusals": refusals_of(row, now=now),
         "coordinator_says": coordinator_says(row),
         "repair": repair,
-        "outage": services.outage_of(row, now=now),
+        "outage": outages.outage_of(row, now=now),
         "lost": [name for name in away if name not in drained],
         "drained": drained,
         "base_url": base_url,
@@ -137,8 +145,8 @@ def deployment_stop(request: HttpRequest, pk: int) -> HttpResponse:
     """Have every node let go of its layers."""
     row = get_object_or_404(Deployment, pk=pk)
     try:
-        services.stop(row, user=request.user, now=timezone.now())
-    except services.DeployRefused as error:
+        deploying.stop(row, user=request.user, now=timezone.now())
+    except deploying.DeployRefused as error:
         messages.error(request, " ".join(error.reasons))
     return redirect("deployment", pk)
 
@@ -148,7 +156,7 @@ def deployment_pause(request: HttpRequest, pk: int) -> HttpResponse:
     """Let new requests wait."""
     row = get_object_or_404(Deployment, pk=pk)
     try:
-        services.pause(row, user=request.user, now=timezone.now())
+        pausing.pause(row, user=request.user, now=timezone.now())
     except Conflict as error:
         messages.error(request, str(error.detail))
     return redirect("deployment", pk)
@@ -159,7 +167,7 @@ def deployment_resume(request: HttpRequest, pk: int) -> HttpResponse:
     """Let in what waits."""
     row = get_object_or_404(Deployment, pk=pk)
     try:
-        services.resume(row, user=request.user)
+        pausing.resume(row, user=request.user)
     except Conflict as error:
         messages.error(request, str(error.detail))
     return redirect("deployment", pk)
@@ -170,8 +178,8 @@ def deployment_roll_back(request: HttpRequest, pk: int) -> HttpResponse:
     """Deploy anew what the cluster ran before."""
     row = get_object_or_404(Deployment, pk=pk)
     try:
-        deployed = services.roll_back(row, user=request.user, now=timezone.now())
-    except services.DeployRefused as error:
+        deployed = rolling_back.roll_back(row, user=request.user, now=timezone.now())
+    except deploying.DeployRefused as error:
         messages.error(request, " ".join(error.reasons))
         return redirect("deployment", pk)
     return redirect("deployment", deployed.pk)

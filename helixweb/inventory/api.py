@@ -16,7 +16,6 @@ from helixweb.common.parsers import DocumentParser
 from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id
 from helixweb.common.rest.viewsets import DeleteViewSet, EditViewSet, ReadViewSet
-from helixweb.inventory import services
 from helixweb.inventory.models import (
     Change,
     Cluster,
@@ -50,6 +49,17 @@ from helixweb.inventory.serializers import (
     SharedBandwidthSerializer,
     refuse_measured_elsewhere,
 )
+from helixweb.inventory.services import bulk as inventory_bulk
+from helixweb.inventory.services import (
+    checkpoint_reading,
+    credentials,
+    demonstration,
+    joining,
+    problems,
+    profile_versions,
+    reachability,
+    records,
+)
 from planner.serialization import problem_to_dict
 from runtime.protocol.model_facts import ModelFacts
 
@@ -62,7 +72,7 @@ class RowViewSet(EditViewSet[Any]):
     """Lists, creates, changes and deletes through the services."""
 
     def perform_destroy(self, instance: Any) -> None:
-        services.delete(instance)
+        records.delete(instance)
 
 
 class ClusterViewSet(RowViewSet):
@@ -84,11 +94,11 @@ class ClusterViewSet(RowViewSet):
         given = asked.validated_data
         name = given.get("name", "")
         if "text" in given:
-            cluster = services.import_problem(
+            cluster = problems.import_problem(
                 given["text"], name_hint=name or "text", user=request.user, cluster_name=name
             )
         else:
-            cluster = services.import_problem_document(
+            cluster = problems.import_problem_document(
                 given["problem"], user=request.user, cluster_name=name
             )
         return Response(ClusterSerializer(cluster).data, status=status.HTTP_201_CREATED)
@@ -97,7 +107,7 @@ class ClusterViewSet(RowViewSet):
     @action(detail=False, methods=["post"], filter_backends=[])
     def demo(self, request: Request) -> Response:
         """Load the demo cluster, made by rule, unless it is there."""
-        return Response(ClusterSerializer(services.demo_cluster(user=request.user)).data)
+        return Response(ClusterSerializer(demonstration.demo_cluster(user=request.user)).data)
 
     @extend_schema(
         parameters=[
@@ -110,18 +120,18 @@ class ClusterViewSet(RowViewSet):
         """The cluster as a `helixweb.problem/1` document."""
         cluster = self.get_object()
         model = _chosen_model(cluster, request.query_params.get("model"))
-        return Response(problem_to_dict(services.build_problem(cluster, model)))
+        return Response(problem_to_dict(problems.build_problem(cluster, model)))
 
     @extend_schema(responses=ReachabilitySerializer)
     @action(detail=True)
     def reach(self, request: Request, pk: str) -> Response:
         """Which of its processes cannot reach which ports of others."""
-        parties = services.parties(self.get_object().pk, now=timezone.now())
+        parties = reachability.parties(self.get_object().pk, now=timezone.now())
         told = {
             "processes": len(parties),
             "untried": [party.name for party in parties if not party.tried],
-            "cut": services.cut_pairs(parties),
-            "weights_cut": services.weights_cut_pairs(parties),
+            "cut": reachability.cut_pairs(parties),
+            "weights_cut": reachability.weights_cut_pairs(parties),
         }
         return Response(ReachabilitySerializer(told).data)
 
@@ -133,7 +143,7 @@ def _chosen_model(cluster: Cluster, wanted: str | None) -> LanguageModel:
             told = f"{wanted[:20]!r} is not the id of a model."
             raise serializers.ValidationError({"model": [told]})
         return get_object_or_404(LanguageModel, pk=number)
-    models = services.models_of(cluster)
+    models = problems.models_of(cluster)
     if len(models) != 1:
         names = ", ".join(f"{model.pk} ({model.name})" for model in models) or "none yet"
         raise serializers.ValidationError(
@@ -168,7 +178,7 @@ class NodeViewSet(RowViewSet):
         if changes.profile_name and not asked.validated_data.get("confirm_profile"):
             others = Node.objects.filter(pk__in=wanted).exclude(profile_name=changes.profile_name)
             refuse_measured_elsewhere(others, changes.profile_name)
-        changed = services.change_nodes(sorted(wanted), changes)
+        changed = inventory_bulk.change_nodes(sorted(wanted), changes)
         return Response(ChangedSerializer({"changed": changed}).data)
 
     @extend_schema(request=None, responses={204: None})
@@ -207,7 +217,7 @@ class CoordinatorViewSet(DeleteViewSet[Coordinator]):
     changing_by_itself = ("state", "last_seen_at")
 
     def perform_destroy(self, instance: Coordinator) -> None:
-        services.delete(instance)
+        records.delete(instance)
 
     @extend_schema(request=None, responses={204: None})
     @action(detail=True, methods=["post"], url_path="revoke-credential", filter_backends=[])
@@ -217,7 +227,7 @@ class CoordinatorViewSet(DeleteViewSet[Coordinator]):
 
 
 def _revoked(process: Node | Coordinator) -> Response:
-    if not services.revoke_credential(process):
+    if not credentials.revoke_credential(process):
         raise Conflict(f"{process.name} has no credential; it has not joined, or lost it before.")
     return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -251,13 +261,13 @@ class LanguageModelViewSet(RowViewSet):
     filterset_fields = ["name", "num_layers", "checkpoint", "created_at"]
     search_fields = ("name", "checkpoint")
     # What the checkpoint of a new model says, or why it cannot be read.
-    _read: ModelFacts | services.CheckpointRefused | None = None
+    _read: ModelFacts | checkpoint_reading.CheckpointRefused | None = None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Reads the checkpoint before a transaction begins: agents answer in others."""
         super().initial(request, *args, **kwargs)
         if self.action == "create":
-            self._read = services.read_where_needed(request.data)
+            self._read = checkpoint_reading.read_where_needed(request.data)
 
     def get_serializer_context(self) -> dict[str, Any]:
         return {**super().get_serializer_context(), "read": self._read}
@@ -273,7 +283,7 @@ class ProfileViewSet(RowViewSet):
     @action(detail=True, filter_backends=[])
     def export(self, request: Request, pk: str) -> Response:
         """The profile as a `helixweb.profile/1` document."""
-        return Response(services.export_profile(self.get_object()))
+        return Response(profile_versions.export_profile(self.get_object()))
 
     @extend_schema(request=EstimateSerializer, responses={201: ProfileSerializer})
     @action(detail=False, methods=["post"], filter_backends=[])
@@ -282,7 +292,7 @@ class ProfileViewSet(RowViewSet):
         asked = EstimateSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
-        row = services.estimate_profile(
+        row = profile_versions.estimate_profile(
             given["cluster"],
             given["model"],
             gpu=given["gpu"],
@@ -300,7 +310,7 @@ class ProfileViewSet(RowViewSet):
         asked = ProfileImportSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
-        version = services.import_profile(
+        version = profile_versions.import_profile(
             given["cluster"], given["document"], name=given.get("name", "")
         )
         return Response(ProfileVersionSerializer(version).data, status=status.HTTP_201_CREATED)
@@ -318,10 +328,10 @@ class ProfileVersionViewSet(DeleteViewSet[ProfileVersion]):
     @action(detail=True, methods=["post"], filter_backends=[])
     def use(self, request: Request, pk: str) -> Response:
         """Have plans use this version from now on."""
-        return Response(ProfileSerializer(services.use_version(self.get_object())).data)
+        return Response(ProfileSerializer(profile_versions.use_version(self.get_object())).data)
 
     def perform_destroy(self, instance: ProfileVersion) -> None:
-        services.delete_version(instance)
+        profile_versions.delete_version(instance)
 
 
 class JoinTokenViewSet(mixins.CreateModelMixin, DeleteViewSet[JoinToken]):
@@ -338,10 +348,10 @@ class JoinTokenViewSet(mixins.CreateModelMixin, DeleteViewSet[JoinToken]):
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         asked = self.get_serializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        row, secret = services.create_join_token(**asked.validated_data, user=request.user)
+        row, secret = joining.create_join_token(**asked.validated_data, user=request.user)
         answer = JoinTokenSerializer(row, context={"secret": secret})
         return Response(answer.data, status=status.HTTP_201_CREATED)
 
     def perform_destroy(self, instance: JoinToken) -> None:
-        if not services.revoke_join_token(instance.pk, now=timezone.now()):
+        if not joining.revoke_join_token(instance.pk, now=timezone.now()):
             raise Conflict("The token had expired already.")

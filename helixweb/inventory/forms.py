@@ -24,7 +24,7 @@ from helixweb.inventory.models import (
     RegionLink,
     SharedBandwidth,
 )
-from helixweb.inventory.services import (
+from helixweb.inventory.services.checkpoint_reading import (
     NEEDED_NUMBERS,
     CheckpointRefused,
     filled_from,

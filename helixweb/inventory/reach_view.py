@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helixweb.inventory.services import CutPair, Party, cut_pairs, weights_cut_pairs
+from helixweb.inventory.services.reachability import CutPair, Party, cut_pairs, weights_cut_pairs
 
 # A larger matrix has the processes of broken pairs alone, and so many of them.
 MOST_DRAWN = 12

@@ -11,7 +11,6 @@ from rest_framework import serializers
 from helixweb.access.log_readers import LogReader
 from helixweb.common.actor import current_request
 from helixweb.common.serializers import StrictFieldsMixin
-from helixweb.inventory import services
 from helixweb.inventory.models import (
     MAX_MACHINES,
     NAME_LENGTH,
@@ -30,6 +29,7 @@ from helixweb.inventory.models import (
     RegionLink,
     SharedBandwidth,
 )
+from helixweb.inventory.services import bulk, checkpoint_reading, errors, joining, records
 from helixweb.inventory.stale_profiles import elsewhere_text, measured_elsewhere
 from helixweb.inventory.validators import validate_curve, validate_members, validate_name
 from planner.roofline import DATA_SHEETS
@@ -61,7 +61,7 @@ class RowSerializer(StrictFieldsMixin, serializers.ModelSerializer[models.Model]
     fixed_fields: tuple[str, ...] = ("cluster",)
 
     def create(self, validated_data: dict[str, Any]) -> models.Model:
-        return services.create(self.Meta.model, **validated_data)
+        return records.create(self.Meta.model, **validated_data)
 
     def update(self, instance: models.Model, validated_data: dict[str, Any]) -> models.Model:
         for name in self.fixed_fields:
@@ -69,7 +69,7 @@ class RowSerializer(StrictFieldsMixin, serializers.ModelSerializer[models.Model]
                 raise serializers.ValidationError(
                     {name: [f"The {name} of a row cannot be changed; create another row there."]}
                 )
-        return services.update(instance, **validated_data)
+        return records.update(instance, **validated_data)
 
     class Meta:
         model: type[models.Model]
@@ -123,7 +123,9 @@ class LanguageModelSerializer(RowSerializer):
             "why_not_split", "engine", "vllm_flags", "created_at",
         ]  # fmt: skip
         read_only_fields = ["created_at"]
-        extra_kwargs = {key: {"required": False} for key in (*services.NEEDED_NUMBERS, "name")} | {
+        extra_kwargs = {
+            key: {"required": False} for key in (*checkpoint_reading.NEEDED_NUMBERS, "name")
+        } | {
             "checkpoint": {
                 "help_text": "A whole path on the nodes, or a name on the hub. Numbers that a new "
                 "model is sent without are read from it."
@@ -132,15 +134,15 @@ class LanguageModelSerializer(RowSerializer):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Numbers that are left out are read from the checkpoint."""
-        missing = [key for key in services.NEEDED_NUMBERS if key not in attrs]
+        missing = [key for key in checkpoint_reading.NEEDED_NUMBERS if key not in attrs]
         if self.instance is None and missing:
             read = self.context.get("read")
-            if isinstance(read, services.CheckpointRefused):
+            if isinstance(read, checkpoint_reading.CheckpointRefused):
                 raise read
             if read is None:
                 told = "Give it, or a checkpoint to read it from; a batch reads none."
                 raise serializers.ValidationError({key: [told] for key in missing})
-            attrs = services.filled_from(read, attrs)
+            attrs = checkpoint_reading.filled_from(read, attrs)
         if self.instance is None and "name" not in attrs:
             raise serializers.ValidationError({"name": ["Give it."]})
         return attrs
@@ -270,7 +272,7 @@ def refuse_measured_elsewhere(nodes: Iterable[Node], profile_name: str) -> None:
     found = measured_elsewhere(nodes, profile_name)
     if found is not None:
         node, source = found
-        raise services.Conflicting(
+        raise errors.Conflicting(
             _("%(node)s: %(why)s To confirm it, send confirm_profile: true.")
             % {"node": node.name, "why": elsewhere_text(profile_name, source)}
         )
@@ -332,14 +334,14 @@ class BulkSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     add_tags = serializers.ListField(child=serializers.CharField(), required=False)
     remove_tags = serializers.ListField(child=serializers.CharField(), required=False)
 
-    def changes(self) -> services.NodeChanges:
+    def changes(self) -> bulk.NodeChanges:
         """Call after `is_valid`. Raises InvalidProblem."""
         given = dict(self.validated_data)
         del given["nodes"]
         given.pop("confirm_profile", None)
         for name in ("add_tags", "remove_tags"):
             given[name] = tuple(given.get(name, ()))
-        return services.NodeChanges(**given)
+        return bulk.NodeChanges(**given)
 
 
 class ChangedSerializer(serializers.Serializer[Any]):
@@ -448,7 +450,7 @@ class JoinTokenSerializer(StrictFieldsMixin, serializers.ModelSerializer[JoinTok
 
     def get_command(self, row: JoinToken) -> str | None:
         secret = self.get_secret(row)
-        return services.join_command(row.role, secret) if secret else None
+        return joining.join_command(row.role, secret) if secret else None
 
 
 class ImportSerializer(StrictFieldsMixin, serializers.Serializer[Any]):

@@ -3,16 +3,16 @@
 from celery import shared_task
 from django.utils import timezone
 
-from helixweb.inventory import services
+from helixweb.inventory.services import change_log, presence
 
 
 @shared_task
 def announce_silent_processes() -> None:
     """Tell open pages, once each, who has not been heard of."""
-    services.announce_silent(timezone.now())
+    presence.announce_silent(timezone.now())
 
 
 @shared_task
 def prune_change_log() -> None:
     """Once a day is often enough."""
-    services.prune_changes(timezone.now())
+    change_log.prune_changes(timezone.now())

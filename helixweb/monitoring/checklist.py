@@ -17,7 +17,7 @@ from helixweb.charts.quantities import bytes_text
 from helixweb.common.models import ApiKey
 from helixweb.deployment.models import STANDING, Deployment, LatestReport, Profiling, Status
 from helixweb.deployment.profiling import nodes_to_measure, nodes_without_profile
-from helixweb.deployment.services import find_obstacles
+from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.inventory.models import Cluster, LanguageModel, NodeState
 from helixweb.inventory.node_list import state_counts
 from helixweb.inventory.presentation import cluster_network

@@ -3,7 +3,7 @@
 from django.utils import timezone
 
 from helixweb.inventory.models import Cluster
-from helixweb.inventory.services import DEMO_NAME, demo_cluster, demo_problem
+from helixweb.inventory.services.demonstration import DEMO_NAME, demo_cluster, demo_problem
 from helixweb.planning.incumbents import record_finished_run
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_to_json

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from helixweb.common.connections import returns_connection
 from helixweb.deployment.coordinators import is_online
 from helixweb.deployment.models import SERVING, Deployment
-from helixweb.deployment.services import service_key
+from helixweb.deployment.services.desired import service_key
 from helixweb.inventory.models import Coordinator
 
 

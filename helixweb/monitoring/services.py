@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 
 from helixweb.common.batches import delete_in_batches, in_batches
-from helixweb.deployment.services import current_generation
+from helixweb.deployment.services.desired import current_generation
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import (

@@ -25,7 +25,7 @@ from django.views.decorators.http import require_GET, require_POST
 from helixweb.common import events
 from helixweb.common.queries import query_id
 from helixweb.deployment.instance_view import instances_view
-from helixweb.deployment.services import current_generation
+from helixweb.deployment.services.desired import current_generation
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring import chat_proxy
 from helixweb.monitoring.endpoints import NoEndpoint, all_endpoints, endpoint_of

@@ -7,8 +7,8 @@ from django.db import transaction
 
 from helixweb.access import people
 from helixweb.common.actor import commanding
-from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, JoinToken
+from helixweb.inventory.services import joining, presence, records
 from helixweb.operations import health
 
 COMMAND = "helixweb up"
@@ -30,7 +30,7 @@ def login_link(username: str) -> str:
 
 def is_joined(credential: str) -> bool:
     """The site knows it: not once its cluster was removed, or an older backup restored."""
-    return services.authenticate_agent(credential) is not None
+    return presence.authenticate_agent(credential) is not None
 
 
 def coordinator_token(name: str, *, former: str = "") -> dict[str, Any]:
@@ -38,7 +38,7 @@ def coordinator_token(name: str, *, former: str = "") -> dict[str, Any]:
     is one of that name, else of the first, which is made if there is none."""
     with commanding(COMMAND):
         cluster = Cluster.objects.filter(name=name or former).first() or _cluster(name)
-        token = services.create_join_token(cluster, JoinToken.Role.COORDINATOR, _somebody())
+        token = joining.create_join_token(cluster, JoinToken.Role.COORDINATOR, _somebody())
     return {"cluster": cluster.name, "coordinator_token": token.secret}
 
 
@@ -47,7 +47,7 @@ def _cluster(name: str) -> Cluster:
     if name:
         found = found.filter(name=name)
     with transaction.atomic():
-        return found.first() or services.create(Cluster, name=name or FIRST_CLUSTER)
+        return found.first() or records.create(Cluster, name=name or FIRST_CLUSTER)
 
 
 def _somebody() -> Any:

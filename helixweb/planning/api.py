@@ -21,7 +21,6 @@ from helixweb.common.pagination import Pages
 from helixweb.common.problems import Conflict
 from helixweb.common.rest.lists import PAGING
 from helixweb.common.rest.viewsets import ReadViewSet
-from helixweb.planning import services
 from helixweb.planning.comparing import compare
 from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.options import DEFAULTS, options_from_json
@@ -40,6 +39,7 @@ from helixweb.planning.serializers import (
     ReplanSerializer,
     UnmovedSerializer,
 )
+from helixweb.planning.services import ending, explaining, imagining, replanning, starting
 from helixweb.planning.what_if_serializers import (
     ComparisonSerializer,
     WhatIfAnswerSerializer,
@@ -72,7 +72,7 @@ class PlanRunViewSet(ReadViewSet[PlanRun]):
         """Queue a search for a plan of the cluster as it is now."""
         asked = PlanRunRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        run = services.start_plan_run(
+        run = starting.start_plan_run(
             cluster=asked.validated_data["cluster"],
             model=asked.validated_data["model"],
             options=options_from_json(asked.validated_data["options"]),
@@ -96,7 +96,7 @@ class PlanRunViewSet(ReadViewSet[PlanRun]):
     def accept(self, request: Request, pk: str) -> Response:
         """End a running search with the best plan so far, as a success."""
         run = self.get_object()
-        if not services.accept_best_so_far(run):
+        if not ending.accept_best_so_far(run):
             raise Conflict(
                 f"Plan run {pk} is {run.status} and "
                 f"{'has' if run.flow_tokens_per_s is not None else 'has not'} found a placement; "
@@ -110,7 +110,7 @@ class PlanRunViewSet(ReadViewSet[PlanRun]):
         """Queue a run that goes on from where this one ended, on the same problem."""
         asked = ExtensionSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        longer = services.extend_plan_run(
+        longer = starting.extend_plan_run(
             self.get_object(), seconds=asked.validated_data["seconds"], user=request.user
         )
         return _accepted(longer, request)
@@ -130,7 +130,7 @@ class PlanRunViewSet(ReadViewSet[PlanRun]):
         """Make a plan of another of a replanning's answers; it comes as a finished run."""
         asked = AdoptionSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        adopted = services.adopt_point(
+        adopted = replanning.adopt_point(
             self.get_object(), asked.validated_data["point"], user=request.user
         )
         return Response(PlanRunSerializer(adopted).data, status=status.HTTP_201_CREATED)
@@ -196,7 +196,7 @@ class PlanViewSet(ReadViewSet[Plan]):
         """Queue a search around this plan on the cluster as it is now, moving few bytes."""
         asked = ReplanRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        run = services.start_replan(
+        run = replanning.start_replan(
             self.get_object(),
             options=options_from_json(asked.validated_data["options"]),
             budget_bytes=asked.validated_data["budget_bytes"],
@@ -210,7 +210,7 @@ class PlanViewSet(ReadViewSet[Plan]):
     def unmoved(self, request: Request, pk: str) -> Response:
         """What this plan's placement carries on the cluster as it is now, no layer moved."""
         plan = self.get_object()
-        changes = services.changes_since(plan, now=timezone.now())
+        changes = replanning.changes_since(plan, now=timezone.now())
         options = replace(
             DEFAULTS,
             partial_inference=plan.document["partial_inference"],
@@ -219,7 +219,7 @@ class PlanViewSet(ReadViewSet[Plan]):
         return Response(
             UnmovedSerializer(
                 {
-                    "flow_tokens_per_s": services.flow_without_moves(
+                    "flow_tokens_per_s": replanning.flow_without_moves(
                         plan, changes, options=options
                     ),
                     "gone": changes.gone,
@@ -239,8 +239,8 @@ class PlanViewSet(ReadViewSet[Plan]):
     def compare(self, request: Request) -> Response:
         """Two to four plans side by side: forecast, flow, hops, and which layers lie elsewhere."""
         try:
-            rows = services.plans_to_compare(request.query_params.getlist("plan"))
-        except services.NothingToCompare as error:
+            rows = imagining.plans_to_compare(request.query_params.getlist("plan"))
+        except imagining.NothingToCompare as error:
             raise ValidationError({"plan": [str(error)]}) from error
         return Response(ComparisonSerializer(compare(rows)).data)
 
@@ -255,10 +255,10 @@ class PlanViewSet(ReadViewSet[Plan]):
         asked = WhatIfSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         plan, edits = self.get_object(), asked.edits()
-        answer = services.answer_what_if(plan, edits)
+        answer = imagining.answer_what_if(plan, edits)
         run = None
         if asked.validated_data["options"] is not None:
-            run = services.start_what_if(
+            run = starting.start_what_if(
                 plan,
                 answer.problem,
                 changes=edits.sentence,
@@ -283,7 +283,7 @@ class PlanViewSet(ReadViewSet[Plan]):
         """Queue an explanation, with a search for each kind of node if seconds are given."""
         asked = ExplanationRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        explanation = services.explain_anew(
+        explanation = explaining.explain_anew(
             self.get_object(), search_s=asked.validated_data["search_s"]
         )
         return Response(

@@ -13,8 +13,9 @@ from helixweb.common import jobs
 from helixweb.common.problems import Conflict
 from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.common.serializers import StrictFieldsMixin
-from helixweb.planning import options, services
+from helixweb.planning import options
 from helixweb.planning.models import Plan, Simulation
+from helixweb.planning.services import simulating
 from helixweb.planning.services.simulating import MAX_BURST_SIZE, MAX_SHARE, MIN_SHARE
 
 
@@ -68,7 +69,7 @@ class SimulationViewSet(ReadViewSet[Simulation]):
         """Queue a simulation of a plan."""
         asked = SimulationRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        row = services.start_simulation(**asked.validated_data, user=request.user)
+        row = simulating.start_simulation(**asked.validated_data, user=request.user)
         where = reverse("api-simulation-detail", args=[row.pk], request=request)
         return Response(
             SimulationSerializer(row).data,

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy
 from helixweb.charts.chart import tokens_per_s
 from helixweb.common.number_field import NumberField, PlainNumberInput
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.inventory.services import models_of
+from helixweb.inventory.services.problems import models_of
 from helixweb.planning import options
 from helixweb.planning.method_form import MethodForm
 from helixweb.planning.models import Plan

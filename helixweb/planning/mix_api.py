@@ -15,10 +15,10 @@ from helixweb.common.problems import Conflict
 from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.planning import services
 from helixweb.planning.models import MixShare, ModelMix, PlanRun
 from helixweb.planning.options import options_from_json
 from helixweb.planning.serializers import FlowOptionsSerializer, PlanOptionsSerializer
+from helixweb.planning.services import mixing
 
 
 class WeightSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
@@ -85,7 +85,7 @@ class ModelMixViewSet(ReadViewSet[ModelMix]):
         """Queue a plan for each of several models, no two of which use a node."""
         asked = ModelMixRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        mix = services.start_model_mix(
+        mix = mixing.start_model_mix(
             cluster=asked.validated_data["cluster"],
             weights={row["model"]: row["weight"] for row in asked.validated_data["models"]},
             options=options_from_json(asked.validated_data["options"]),

@@ -43,15 +43,16 @@ def make_world(name: str, *, chat_url: str, with_large: bool = False) -> dict[st
     from helixweb.common import login_links
     from helixweb.deployment.options import DeployOptions
     from helixweb.deployment.profiling import order_profiling
-    from helixweb.deployment.services import deploy, drain
-    from helixweb.inventory import services as inventory
+    from helixweb.deployment.services.deploying import deploy
+    from helixweb.deployment.services.draining import drain
+    from helixweb.inventory.services import problems
     from tests.e2e.alert_world import some_alerts
     from tests.helixweb.process_doubles import FakeCluster
 
     now = timezone.now()
     user = get_user_model().objects.create_superuser(f"{name}-person", password=PASSWORD)
     serving, trouble, spare = (
-        inventory.import_problem_document(_problem(), user=user, cluster_name=f"{name}-{kind}")
+        problems.import_problem_document(_problem(), user=user, cluster_name=f"{name}-{kind}")
         for kind in ("serving", "trouble", "spare")
     )
     doubles = FakeCluster(serving, user)
@@ -119,7 +120,7 @@ def _group(name: str, user: Any, serving: Any) -> int:
 
 def _measured(serving: Any) -> int:
     """A profile with two versions, of which the newer says what it was made from."""
-    from helixweb.inventory.services import export_profile, import_profile
+    from helixweb.inventory.services.profile_versions import export_profile, import_profile
 
     profile = serving.profiles.select_related("model").get(name="big")
     fit = {"points": 8, "median_error": 0.031, "worst_error": 0.12}
@@ -233,13 +234,13 @@ def _all_ready(doubles: Any, plan: Any, *, generation: int) -> tuple[str, str]:
 def _instances(cluster_name: str, *, user: Any, now: datetime) -> dict[str, Any]:
     """A cluster of instances, one failed and one somebody's server, and its pages."""
     from helixweb.deployment.options import DeployOptions
-    from helixweb.deployment.services import deploy
-    from helixweb.inventory import services as inventory
+    from helixweb.deployment.services.deploying import deploy
+    from helixweb.inventory.services import problems
     from runtime.protocol.instance_orders import InstanceTraffic
     from runtime.protocol.phases import Phase
     from tests.helixweb.instance_doubles import Instances, beat_all, told
 
-    cluster = inventory.import_problem_document(_problem(), user=user, cluster_name=cluster_name)
+    cluster = problems.import_problem_document(_problem(), user=user, cluster_name=cluster_name)
     doubles = Instances(cluster, user, whole=2, method="instances")
     run = _finished_run(doubles.plan, user=user, now=now)
     doubles.plan.delete()
@@ -271,12 +272,12 @@ def _instances(cluster_name: str, *, user: Any, now: datetime) -> dict[str, Any]
 def _large(cluster_name: str, *, user: Any, now: datetime) -> dict[str, Any]:
     """24 mixed GPUs, which serve by a plan that a search found."""
     from helixweb.deployment.options import DeployOptions
-    from helixweb.deployment.services import deploy
-    from helixweb.inventory import services as inventory
+    from helixweb.deployment.services.deploying import deploy
+    from helixweb.inventory.services import problems
     from tests.helixweb.process_doubles import FakeCluster
 
     problem = json.loads(problem_text())
-    cluster = inventory.import_problem_document(problem, user=user, cluster_name=cluster_name)
+    cluster = problems.import_problem_document(problem, user=user, cluster_name=cluster_name)
     doubles = FakeCluster(cluster, user)
     plan, run, _ = _searched(doubles.plan, user=user, now=now)
     deployment = deploy(plan, user=user, options=DeployOptions(), now=now)
@@ -322,13 +323,13 @@ def _offered(cluster_name: str, *, user: Any, now: datetime) -> Any:
     """A deployment to which another placement is offered, without the node that is lost."""
     from helixweb.deployment.models import Repair
     from helixweb.deployment.options import DeployOptions
-    from helixweb.deployment.services import deploy
-    from helixweb.inventory import services as inventory
+    from helixweb.deployment.services.deploying import deploy
     from helixweb.inventory.models import Replanning
+    from helixweb.inventory.services import problems
     from runtime.protocol.phases import Phase
     from tests.helixweb.process_doubles import FakeCluster, make_plan
 
-    cluster = inventory.import_problem_document(_problem(), user=user, cluster_name=cluster_name)
+    cluster = problems.import_problem_document(_problem(), user=user, cluster_name=cluster_name)
     cluster.replanning = Replanning.ASK
     cluster.save()
     doubles = FakeCluster(cluster, user)
@@ -421,14 +422,14 @@ def _heard_for_an_hour(now: datetime) -> None:
 def _others(name: str, *, spare: Any, user: Any, plan: Any, now: datetime) -> dict[str, Any]:
     """What can be stopped, revoked or deleted, and does nothing by itself."""
     from helixweb.common.models import Job
-    from helixweb.inventory import services as inventory
     from helixweb.inventory.models import Cluster, LanguageModel, Node, SharedBandwidth
+    from helixweb.inventory.services import joining, records
     from helixweb.planning.models import ModelMix, PlanRun, Simulation
     from tests.helixweb.process_doubles import make_plan
 
     # Without a lease, which could expire: no worker takes it, and it takes nobody's turn.
     running = {"status": Job.Status.RUNNING, "attempt": 1, "started_at": now}
-    shared = inventory.create(
+    shared = records.create(
         SharedBandwidth,
         cluster=spare,
         name="uplink",
@@ -457,11 +458,11 @@ def _others(name: str, *, spare: Any, user: Any, plan: Any, now: datetime) -> di
         )
         for _ in range(2)
     ]  # fmt: skip
-    many = inventory.create(Cluster, name=f"{name}-many")
+    many = records.create(Cluster, name=f"{name}-many")
     Node.objects.bulk_create(
         Node(cluster=many, name=f"extra-{number}", region="home") for number in range(60)
     )
-    inventory.create_join_token(spare, "node", user)
+    joining.create_join_token(spare, "node", user)
     second = make_plan(plan.cluster, without="mini")
     replan = _replanned(plan, second, user=user, now=now)
     return {

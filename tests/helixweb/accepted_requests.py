@@ -14,10 +14,10 @@ from django.utils import timezone
 
 from helixweb.deployment.models import Deployment
 from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploy
+from helixweb.deployment.services.deploying import deploy
 from helixweb.deployment.services.pausing import pause
-from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel, ProfileVersion
+from helixweb.inventory.services import joining, profile_versions
 from tests.helixweb.conftest import TINY_PROBLEM
 
 ENDED = "2099-01-31T12:00:00Z"
@@ -46,7 +46,7 @@ class Accepted:
         serves = Deployment.objects.get(pk=world["deployment"])
         again = deploy(serves.plan, user=self.admin, options=DeployOptions(), now=timezone.now())
         pause(Deployment.objects.get(pk=world["instances"]), user=self.admin, now=timezone.now())
-        token = services.create_join_token(spare, "node", self.admin)
+        token = joining.create_join_token(spare, "node", self.admin)
         self.bodies = self._bodies(world, documents) | {
             "POST agent/register": {
                 "join_token": token.secret, "role": "node", "name": "attic", "region": "home",
@@ -83,17 +83,17 @@ class Accepted:
             bytes_per_layer=1e6, num_heads=4, num_kv_heads=2,
         )  # fmt: skip
         for profile in list(cluster.profiles.all()):
-            document = services.export_profile(profile) | {"model": model.name}
-            services.import_profile(cluster, document)
+            document = profile_versions.export_profile(profile) | {"model": model.name}
+            profile_versions.import_profile(cluster, document)
         return model
 
     def _unused_version(self, cluster: Cluster) -> int:
         """The first of two that were imported."""
         profile = cluster.profiles.get(name="small", model__name="tiny-llama")
-        document = services.export_profile(profile)
+        document = profile_versions.export_profile(profile)
         for _ in range(2):
             document["profile"]["vram_bytes"] *= 2
-            services.import_profile(cluster, document)
+            profile_versions.import_profile(cluster, document)
         return int(ProfileVersion.objects.filter(profile=profile).earliest("number").pk)
 
     def _bodies(self, world: Mapping[str, Any], documents: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,10 +26,10 @@ from helixweb.common import actor
 from helixweb.common.actor import acting_for_site
 from helixweb.common.rest.handler import Application
 from helixweb.common.site_task import SiteTask
-from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.planning import services as planning_services
+from helixweb.inventory.services import problems
 from helixweb.planning.models import Plan
+from helixweb.planning.services import starting
 from planner.plan_options import PlanOptions
 from planner.serialization import PROBLEM_FORMAT
 from tests.e2e import blank_database
@@ -279,7 +279,7 @@ def user(db: None) -> Any:
 @pytest.fixture
 def cluster(user: Any, tiny_problem: dict[str, Any]) -> Cluster:
     """The tiny problem, imported."""
-    return services.import_problem_document(tiny_problem, user=user)
+    return problems.import_problem_document(tiny_problem, user=user)
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ def api(user: Any) -> APIClient:
 def plan(cluster: Cluster, user: Any) -> Plan:
     """A plan for the flow, found by the baselines at once; its first simulation is queued."""
     options = PlanOptions(objective="flow", time_limit_s=1)
-    run = planning_services.start_plan_run(
+    run = starting.start_plan_run(
         cluster=cluster, model=LanguageModel.objects.get(), options=options, user=user
     )
     return searched(run)

@@ -5,8 +5,8 @@ from typing import Any
 from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
+from helixweb.inventory.services import problems
 from helixweb.planning.models import Plan
 from planner.domain.instance import PlanMethod
 from planner.serialization import problem_to_dict
@@ -51,7 +51,7 @@ def make_whole(cluster: Cluster, model: LanguageModel, names: list[str]) -> None
 
 
 def plan_by(cluster: Cluster, model: LanguageModel, method: PlanMethod) -> Plan:
-    document = problem_to_dict(inventory.build_problem(cluster, model))
+    document = problem_to_dict(problems.build_problem(cluster, model))
     return planned(cluster, model, document, method=method, time_limit_s=1.0)
 
 

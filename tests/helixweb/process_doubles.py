@@ -10,8 +10,8 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.deployment.settling import is_elsewhere
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Coordinator, LanguageModel, Node
+from helixweb.inventory.services import joining, problems
 from helixweb.monitoring.models import MetricSample
 from helixweb.planning.models import Plan
 from planner.domain.plan import Plan as DomainPlan
@@ -64,7 +64,7 @@ class FakeProcess:
             "version": "0.1.0",
         }
         self.http = APIClient()
-        _, token = inventory.create_join_token(cluster, self.role, user)
+        _, token = joining.create_join_token(cluster, self.role, user)
         self.join(token)
 
     def join(self, token: str) -> RegisterReply:
@@ -183,7 +183,7 @@ class FakeCluster:
 
     def __init__(self, cluster: Cluster, user: Any) -> None:
         self.cluster = cluster
-        self.model = inventory.models_of(cluster)[0]
+        self.model = problems.models_of(cluster)[0]
         self.model.checkpoint = "/models/tiny-llama"
         self.model.save()
         self.plan = make_plan(cluster)
@@ -208,8 +208,8 @@ class FakeCluster:
 
 def make_plan(cluster: Cluster, *, without: str = "") -> Plan:
     """A plan of the cluster's only model, without one of its nodes if it is named."""
-    model = inventory.models_of(cluster)[0]
-    document = problem_to_dict(inventory.build_problem(cluster, model))
+    model = problems.models_of(cluster)[0]
+    document = problem_to_dict(problems.build_problem(cluster, model))
     document["nodes"] = [node for node in document["nodes"] if node["name"] != without]
     document["network"]["links"] = [
         link

@@ -9,9 +9,10 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from helixweb.common.metrics import metrics_page
-from helixweb.deployment import services, tasks
+from helixweb.deployment import tasks
 from helixweb.deployment.models import Deployment
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploying
 from helixweb.monitoring.models import MetricSample
 from planner.domain.pipeline import Pipeline, PipelineStage
 from planner.serialization import plan_from_dict
@@ -66,7 +67,7 @@ def serve(cluster: Any, user: Any) -> tuple[FakeCluster, Deployment]:
     """A deployment at work: every stage is ready and sends to others, the coordinator reports."""
     joined = FakeCluster(cluster, user)
     now = timezone.now()
-    deployment = services.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
+    deployment = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
     edges = plan_from_dict(joined.plan.document).flow.edges
     for name, agent in joined.used_agents.items():
         targets = {edge.target for edge in edges if edge.source == name} & set(joined.agents)

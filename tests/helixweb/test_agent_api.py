@@ -17,11 +17,11 @@ from helixweb.common.broadcaster import Broadcaster
 from helixweb.common.connections import returns_connection
 from helixweb.common.events import emit
 from helixweb.common.models import ApiKey, Event
-from helixweb.deployment import services
 from helixweb.deployment.process_api import follow
+from helixweb.deployment.services import desired
 from helixweb.deployment.streams import desired_frames
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Node
+from helixweb.inventory.services import joining, records
 from runtime.coordinator.access import ApiKeys
 from runtime.protocol.phases import Phase
 
@@ -82,7 +82,7 @@ def test_a_join_token_that_is_not_ours_is_refused(cluster: Cluster, secret: str)
 
 
 def test_a_join_token_admits_once(cluster: Cluster, user: Any) -> None:
-    _, secret = inventory.create_join_token(cluster, "node", user)
+    _, secret = joining.create_join_token(cluster, "node", user)
     assert APIClient().post("/api/v1/agent/register", registration(secret)).status_code == 201
     again = APIClient().post("/api/v1/agent/register", registration(secret))
     assert again.status_code == 403
@@ -125,7 +125,7 @@ def test_a_restarted_agent_keeps_its_credential_and_is_no_ghost(
 
 def test_a_removed_node_is_told_so(cluster: Cluster, user: Any) -> None:
     agent = FakeAgent(cluster, "extra", user, port=7001)
-    inventory.delete(agent.row)
+    records.delete(agent.row)
     answer = agent.http.post(
         "/api/v1/agent/heartbeat", {"observed": {"generation": 0, "phase": "idle"}}
     )
@@ -145,7 +145,7 @@ def test_the_coordinator_knows_exactly_the_keys_that_may_serve(
     cluster: Cluster, user: Any, browser: Any
 ) -> None:
     coordinator = FakeCoordinator(cluster, user)
-    playground = sha256_hex(services.service_key(coordinator.row))
+    playground = sha256_hex(desired.service_key(coordinator.row))
     assert coordinator.desired().api_key_hashes == (playground,)
     assert coordinator.desired().keys == ()
     good = create_api_key(name="good", user=user, scopes=["serve"])
@@ -176,7 +176,7 @@ def test_a_stream_begins_with_the_state_as_it_is_and_sends_each_change_once(
     topic = coordinator.topic
 
     async def listen() -> list[int]:
-        frames = desired_frames(topic, follow(coordinator, services.coordinator_desired))
+        frames = desired_frames(topic, follow(coordinator, desired.coordinator_desired))
         seen = [await next_state(frames)]
         await in_thread(create_api_key, name="a", user=user, scopes=["serve"])
         seen.append(await next_state(frames))
@@ -196,7 +196,7 @@ def test_a_stream_notices_a_change_that_nobody_announced_and_ends_with_its_proce
 
     async def listen() -> int:
         frames = desired_frames(
-            agent.topic, follow(agent, services.desired_state), look_again_s=0.05
+            agent.topic, follow(agent, desired.desired_state), look_again_s=0.05
         )
         await next_state(frames)
         await in_thread(Node.objects.all().delete)

@@ -179,10 +179,10 @@ def test_a_slow_link_a_bad_deployment_and_a_stale_plan_fire(site: Site, user: An
     AlertRule.objects.update(enabled=True, for_s=0)
     type(deployment).objects.update(status="degraded", message="tower is lost")
     node = site.cluster.nodes.get(name="mini")
-    from helixweb.inventory import services as inventory
+    from helixweb.inventory.services import records
 
     site.later(1)
-    inventory.update(node, region="elsewhere")
+    records.update(node, region="elsewhere")
     site.later(4000).look()
     found = {alert.rule.kind: alert for alert in Alert.objects.filter(state="firing")}
     assert "tower is lost" in found[Kind.DEPLOYMENT_FAILED].said["text"]

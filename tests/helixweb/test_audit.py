@@ -13,8 +13,8 @@ from rest_framework.test import APIClient
 from helixweb.access.models import Grant
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import ApiKey, SessionOfUser
-from helixweb.inventory import services
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node
+from helixweb.inventory.services import joining, records
 from helixweb.operations import first_start
 from tests.helixweb.process_doubles import FakeAgent
 
@@ -237,7 +237,7 @@ def test_a_revoked_credential_shuts_a_machine_out_until_it_joins_anew(
     assert newest(kind="node").text == "credential revoked"
     again = api.post(f"/api/v1/nodes/{agent.row.pk}/revoke-credential/")
     assert again.status_code == 409
-    agent.join(services.create_join_token(cluster, "node", user).secret)
+    agent.join(joining.create_join_token(cluster, "node", user).secret)
     assert agent.http.post("/api/v1/agent/heartbeat", beat).status_code == 200
 
 
@@ -318,8 +318,8 @@ def test_a_key_that_has_ended_is_refused_and_told(user: Any, ended: str, api: AP
 def test_the_log_is_read_only_and_exported_with_its_filters(
     browser: Client, api: APIClient, cluster: Cluster
 ) -> None:
-    services.update(Node.objects.get(name="mini"), region="=1+1")
-    services.update(Node.objects.get(name="tower"), region="moon")
+    records.update(Node.objects.get(name="mini"), region="=1+1")
+    records.update(Node.objects.get(name="tower"), region="moon")
     node = Node.objects.get(name="mini")
     for method in (api.post, api.patch, api.delete):
         assert method(f"/api/v1/changes/{newest(kind='node').pk}/").status_code == 405

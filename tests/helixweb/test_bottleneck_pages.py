@@ -9,9 +9,9 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.deployment import services as deployment
 from helixweb.deployment.models import Deployment
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
 from planner.serialization import plan_from_dict
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 @pytest.fixture
 def joined(cluster: Cluster, user: Any) -> FakeCluster:
     joined = FakeCluster(cluster, user)
-    deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     return joined
 
 

@@ -10,8 +10,8 @@ from rest_framework.test import APIClient
 
 from helixweb.alerting.services import create_channel
 from helixweb.common import api_keys
-from helixweb.inventory import services
 from helixweb.inventory.models import Change, Cluster, Link, Node
+from helixweb.inventory.services import bulk, change_log, records
 from helixweb.inventory.services.change_log import record, values_of
 from planner.domain.errors import InvalidProblem
 
@@ -62,17 +62,17 @@ def test_the_owner_of_an_api_key_is_the_author_of_what_it_changes(
 
 
 def test_what_no_person_did_has_no_author(cluster: Cluster) -> None:
-    services.update(Node.objects.get(name="mini"), region="moon")
+    records.update(Node.objects.get(name="mini"), region="moon")
     assert Change.objects.get(kind="node").actor == ""
 
 
 def test_a_deleted_row_stays_in_the_log_with_its_last_values(cluster: Cluster) -> None:
-    services.delete(Link.objects.get())
+    records.delete(Link.objects.get())
     line = Change.objects.get(kind="link")
     assert (line.action, line.name, line.after) == ("removed", "tower -> mini", None)
     assert line.before is not None
     assert line.before["latency_s"] == 0.02
-    services.delete(cluster)
+    records.delete(cluster)
     newest = Change.objects.all()[0]
     assert (newest.kind, newest.action, newest.cluster_name) == ("cluster", "removed", "tiny")
     line.refresh_from_db()
@@ -82,30 +82,30 @@ def test_a_deleted_row_stays_in_the_log_with_its_last_values(cluster: Cluster) -
 def test_no_secret_gets_into_the_log(cluster: Cluster) -> None:
     mini = Node.objects.get(name="mini")
     mini.credential_hash = "f" * 64
-    services.delete(mini)
+    records.delete(mini)
     line = Change.objects.get(kind="node")
     assert "f" * 64 not in str(line.before)
 
 
 def test_nodes_changed_together_share_one_batch(cluster: Cluster) -> None:
     nodes = {node.name: node for node in Node.objects.all()}
-    changes = services.NodeChanges(region="moon", add_tags=("rack-7",))
-    assert services.change_nodes([node.pk for node in nodes.values()], changes) == 3
+    changes = bulk.NodeChanges(region="moon", add_tags=("rack-7",))
+    assert bulk.change_nodes([node.pk for node in nodes.values()], changes) == 3
     lines = Change.objects.filter(kind="node")
     assert len({line.batch for line in lines}) == 1
     told = {line.name: line.after for line in lines}
     assert told["mini"] == {"region": "moon", "tags": ["rack-7"]}
-    again = services.NodeChanges(remove_tags=("rack-7",), region="moon")
-    assert services.change_nodes([nodes["mini"].pk], again) == 1
-    assert services.change_nodes([nodes["mini"].pk], again) == 0
+    again = bulk.NodeChanges(remove_tags=("rack-7",), region="moon")
+    assert bulk.change_nodes([nodes["mini"].pk], again) == 1
+    assert bulk.change_nodes([nodes["mini"].pk], again) == 0
 
 
 def test_a_profile_that_one_of_the_clusters_lacks_changes_no_node(cluster: Cluster) -> None:
-    other = services.create(Cluster, name="other")
-    stranger = services.create(Node, cluster=other, name="stranger")
+    other = records.create(Cluster, name="other")
+    stranger = records.create(Node, cluster=other, name="stranger")
     mini = Node.objects.get(name="mini")
     with pytest.raises(InvalidProblem, match="cluster other has no compute profile 'big'"):
-        services.change_nodes([mini.pk, stranger.pk], services.NodeChanges(profile_name="big"))
+        bulk.change_nodes([mini.pk, stranger.pk], bulk.NodeChanges(profile_name="big"))
     mini.refresh_from_db()
     assert mini.profile_name == "small"
 
@@ -113,12 +113,12 @@ def test_a_profile_that_one_of_the_clusters_lacks_changes_no_node(cluster: Clust
 @pytest.mark.parametrize("tag", ["", "two words", "a/b"])
 def test_a_tag_is_one_word(tag: str) -> None:
     with pytest.raises(InvalidProblem, match="is no tag"):
-        services.NodeChanges(add_tags=(tag,))
+        bulk.NodeChanges(add_tags=(tag,))
 
 
 def test_nodes_deleted_together_take_their_links_along(cluster: Cluster) -> None:
     mini, tower = (Node.objects.get(name=name) for name in ("mini", "tower"))
-    assert services.delete_nodes([mini.pk, tower.pk]) == 2
+    assert bulk.delete_nodes([mini.pk, tower.pk]) == 2
     assert list(Node.objects.values_list("name", flat=True)) == ["laptop"]
     assert not Link.objects.exists()
     assert Change.objects.filter(kind="node", action="removed").count() == 2
@@ -126,10 +126,10 @@ def test_nodes_deleted_together_take_their_links_along(cluster: Cluster) -> None
 
 def test_lines_of_more_than_a_year_ago_are_forgotten(cluster: Cluster) -> None:
     now = timezone.now()
-    services.update(Node.objects.get(name="mini"), region="moon")
-    services.prune_changes(now + timedelta(days=300))
+    records.update(Node.objects.get(name="mini"), region="moon")
+    change_log.prune_changes(now + timedelta(days=300))
     assert Change.objects.filter(kind="node").exists()
-    services.prune_changes(now + timedelta(days=400))
+    change_log.prune_changes(now + timedelta(days=400))
     assert not Change.objects.exists()
 
 
@@ -161,7 +161,7 @@ def test_many_nodes_are_changed_all_or_none(api: APIClient, cluster: Cluster) ->
 
 def test_what_is_done_about_alerts_is_shown_alone(browser: Client, cluster: Cluster) -> None:
     create_channel(cluster=cluster, name="on-call", way="email", addresses=["a@b.de"])
-    services.update(Node.objects.get(name="mini"), region="moon")
+    records.update(Node.objects.get(name="mini"), region="moon")
     page = browser.get("/changes/", {"kind": "channel"}).content.decode()
     assert "on-call" in page
     assert "moon" not in page
@@ -178,7 +178,7 @@ def test_lines_of_one_batch_over_rest_share_it_and_are_found_by_it(
     }
     headers = {"X-Request-ID": "move-7"}
     assert api.post("/api/v1/nodes/batch/", sent, headers=headers).status_code == 200
-    services.update(Node.objects.get(name="laptop"), region="moon")
+    records.update(Node.objects.get(name="laptop"), region="moon")
     by_request = api.get("/api/v1/changes/", {"request_id": "move-7"}).json()["results"]
     assert {line["name"] for line in by_request} == {"mini", "tower", "new"}
     (batch,) = {line["batch"] for line in by_request}

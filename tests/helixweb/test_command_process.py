@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from site_in_process import new_key
 
-from helixweb.inventory import services
+from helixweb.inventory.services import problems
 
 pytestmark = pytest.mark.processes
 
@@ -20,7 +20,7 @@ WITHIN_S = 300.0
 @pytest.fixture
 def environ(transactional_db: None, live_server: Any, tiny_problem: Any, tmp_path: Path) -> Any:
     user = get_user_model().objects.create_superuser("ada")
-    services.import_problem_document(tiny_problem, user=user)
+    problems.import_problem_document(tiny_problem, user=user)
     return {
         **os.environ,
         "HELIXWEB_URL": live_server.url,

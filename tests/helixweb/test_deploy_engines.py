@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.engines import choice_of, why_text
 from helixweb.inventory.models import Change, Cluster, Node
-from helixweb.inventory.services import build_problem
+from helixweb.inventory.services.problems import build_problem
 from planner.domain.errors import InvalidProblem
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.engines import Engine, EngineOffer, EngineSettings

@@ -12,13 +12,14 @@ from process_doubles import STATS, FakeCluster, make_plan
 from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
-from helixweb.deployment import services, tasks
+from helixweb.deployment import tasks
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploying
 from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Change, Cluster, Coordinator, Node
+from helixweb.inventory.services import joining, records
 from planner.serialization import problem_from_dict
 from planner.timing import layer_times_of
 from runtime.protocol.phases import Phase
@@ -322,8 +323,8 @@ def test_a_node_that_was_removed_and_is_only_declared_again_keeps_nobody_from_co
 ) -> None:
     deployment = deploy(joined, api)
     bring_up(joined, deployment)
-    inventory.delete(joined.agents["mini"].row)
-    inventory.create(Node, cluster=joined.cluster, name="mini", region="away", profile_name="small")
+    records.delete(joined.agents["mini"].row)
+    records.create(Node, cluster=joined.cluster, name="mini", region="away", profile_name="small")
     joined.agents["tower"].move("tcp://127.0.0.1:7999")
     settle(deployment.pk, now=timezone.now())
     deployment.refresh_from_db()
@@ -337,9 +338,9 @@ def test_a_node_that_was_removed_and_joined_again_serves_again(
     deployment = deploy(joined, api)
     bring_up(joined, deployment)
     mini = joined.agents["mini"]
-    inventory.delete(mini.row)
+    records.delete(mini.row)
     mini.http.credentials()
-    mini.join(inventory.create_join_token(joined.cluster, "node", user).secret)
+    mini.join(joining.create_join_token(joined.cluster, "node", user).secret)
     deployment.refresh_from_db()
     assert (deployment.generation, deployment.status) == (2, Status.DEPLOYING)
     assert mini.desired().assignment is not None
@@ -419,7 +420,7 @@ def test_a_bad_request_names_its_field(
 
 def test_two_deployments_at_once_leave_one(joined: FakeCluster, user: Any) -> None:
     """The loser of the race sees the winner's row only through the database's constraints."""
-    winner = services.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    winner = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     with pytest.raises(Exception, match=r"(?i)unique"):
         Deployment.objects.create(
             cluster=joined.cluster,

@@ -10,9 +10,9 @@ from rest_framework.test import APIClient
 from test_repairs import Repaired, short_searches
 
 from helixweb.common.models import Event
-from helixweb.deployment import services
 from helixweb.deployment.models import Deployment, Drain, Repair, Status
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploying, draining, pausing, rolling_back
 from helixweb.inventory.models import Change, Cluster, Node, Replanning
 from runtime.protocol.control import DrainProgress
 from runtime.protocol.phases import Phase
@@ -34,7 +34,7 @@ class Served:
     def __init__(self, cluster: Cluster, user: Any) -> None:
         self.cluster = FakeCluster(cluster, user)
         self.user = user
-        self.deployment = services.deploy(
+        self.deployment = deploying.deploy(
             self.cluster.plan, user=user, options=DeployOptions(), now=timezone.now()
         )
         for agent in self.cluster.used_agents.values():
@@ -53,7 +53,7 @@ class Served:
         return Deployment.objects.get(pk=self.deployment.pk).status
 
     def begin(self) -> Drain:
-        return services.drain(self.agent.row, user=self.user, now=timezone.now())
+        return draining.drain(self.agent.row, user=self.user, now=timezone.now())
 
     def tell(self, *, requests: int, needed: bool = False, **report: Any) -> None:
         progress = DrainProgress(requests=requests, needed=needed)
@@ -122,7 +122,7 @@ def test_what_a_coordinator_said_of_another_generation_or_before_does_not_count(
 ) -> None:
     served.tell(requests=0)
     served.begin()
-    services.follow_drains(now=timezone.now())
+    draining.follow_drains(now=timezone.now())
     assert served.drain.state is Drain.State.DRAINING
     served.tell(requests=0, generation=7)
     assert served.drain.state is Drain.State.DRAINING
@@ -132,8 +132,8 @@ def test_a_node_that_holds_nothing_is_drained_without_the_coordinators_word(
     cluster: Cluster, user: Any
 ) -> None:
     idle = FakeCluster(cluster, user)
-    services.drain(idle.agents[NODE].row, user=user, now=timezone.now())
-    services.follow_drains(now=timezone.now())
+    draining.drain(idle.agents[NODE].row, user=user, now=timezone.now())
+    draining.follow_drains(now=timezone.now())
     idle.agents[NODE].beat(Phase.IDLE, generation=0)
     assert Drain.objects.get().state is Drain.State.DRAINED
 
@@ -141,7 +141,7 @@ def test_a_node_that_holds_nothing_is_drained_without_the_coordinators_word(
 def test_a_node_that_is_taken_in_again_gets_its_layers_back(served: Served) -> None:
     served.let_go()
     served.agent.beat(Phase.IDLE, generation=1)
-    services.take_in(served.drain, user=served.user, now=timezone.now())
+    draining.take_in(served.drain, user=served.user, now=timezone.now())
     assert served.cluster.coordinator.desired().draining == ()
     assert served.agent.desired().assignment is not None
     served.agent.beat(Phase.LOADING, generation=1)
@@ -152,8 +152,8 @@ def test_a_node_that_is_taken_in_again_gets_its_layers_back(served: Served) -> N
 
 def test_a_plan_with_the_node_is_not_deployed_meanwhile(served: Served) -> None:
     served.begin()
-    with pytest.raises(services.DeployRefused, match="mini is being drained; take it in again"):
-        services.deploy(
+    with pytest.raises(deploying.DeployRefused, match="mini is being drained; take it in again"):
+        deploying.deploy(
             served.cluster.plan, user=served.user, options=DeployOptions(), now=timezone.now()
         )
 
@@ -241,8 +241,8 @@ def test_a_paused_deployment_is_paused_for_the_coordinator_and_on_its_page(
 
 
 def test_what_follows_a_paused_deployment_is_paused(served: Served) -> None:
-    services.pause(served.deployment, user=served.user, now=timezone.now())
-    again = services.deploy(
+    pausing.pause(served.deployment, user=served.user, now=timezone.now())
+    again = deploying.deploy(
         served.cluster.plan, user=served.user, options=DeployOptions(), now=timezone.now()
     )
     assert again.paused_at is not None
@@ -252,7 +252,7 @@ def test_what_follows_a_paused_deployment_is_paused(served: Served) -> None:
 def test_a_plan_that_the_coordinator_refuses_fails_and_the_one_before_is_not_over(
     served: Served, browser: Client
 ) -> None:
-    second = services.deploy(
+    second = deploying.deploy(
         served.cluster.plan, user=served.user, options=DeployOptions(), now=timezone.now()
     )
     for agent in served.cluster.used_agents.values():
@@ -267,7 +267,7 @@ def test_a_plan_that_the_coordinator_refuses_fails_and_the_one_before_is_not_ove
     assert "The coordinator cannot serve this plan." in page
     assert why in page
     assert "What ran before serves on." in page
-    back = services.roll_back(second, user=served.user, now=timezone.now())
+    back = rolling_back.roll_back(second, user=served.user, now=timezone.now())
     assert back.follows_generation == 2
     for agent in served.cluster.used_agents.values():
         agent.beat(Phase.READY, generation=3)
@@ -283,7 +283,7 @@ def test_a_placement_without_a_node_to_be_drained_is_deployed_where_it_is_needed
 ) -> None:
     repaired = Repaired(cluster, user, Replanning.AUTOMATIC)
     tower = repaired.cluster.agents["tower"]
-    services.drain(tower.row, user=user, now=repaired.now)
+    draining.drain(tower.row, user=user, now=repaired.now)
     assert repaired.until_offered_or_done() == [Repair.State.DEPLOYED]
     serving = repaired.serving
     assert "tower" not in serving.plan.document["placement"]
@@ -301,5 +301,5 @@ def test_a_placement_without_a_node_to_be_drained_is_deployed_where_it_is_needed
 @pytest.mark.usefixtures("time_stands_still", "short_searches")
 def test_with_the_policy_never_a_needed_node_stays(cluster: Cluster, user: Any) -> None:
     repaired = Repaired(cluster, user, Replanning.NEVER)
-    services.drain(repaired.cluster.agents["tower"].row, user=user, now=repaired.now)
+    draining.drain(repaired.cluster.agents["tower"].row, user=user, now=repaired.now)
     assert repaired.beat() == repaired.beat(after_s=60.0) == []

@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Coordinator, Node
+from helixweb.inventory.services import joining
 from tests.helixweb.process_doubles import FakeAgent, FakeCoordinator
 
 pytestmark = pytest.mark.django_db
@@ -55,7 +55,7 @@ def test_an_endpoint_that_is_none_is_refused_at_both_doors(
     status, detail = announced(mini, data_endpoint=endpoint)
     assert status == 400
     assert "data_endpoint" in detail
-    _, token = inventory.create_join_token(mini.row.cluster, "node", user)
+    _, token = joining.create_join_token(mini.row.cluster, "node", user)
     answer = APIClient().post(
         "/api/v1/agent/register",
         {

@@ -15,8 +15,8 @@ from helixweb.access import keys, people, roles_of_holders
 from helixweb.access.roles import Role
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import ApiKey
-from helixweb.inventory import services
 from helixweb.inventory.models import Change, Cluster, Node
+from helixweb.inventory.services import records
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_row_that_is_known_already_is_not_sent_again(api: APIClient, node: Nod
         again = api.get(address(node), headers={"If-None-Match": header})
         assert (again.status_code, again.content) == (304, b"")
         assert again["ETag"] == first["ETag"]
-    services.update(node, region="away")
+    records.update(node, region="away")
     changed = api.get(address(node), headers={"If-None-Match": first["ETag"]})
     assert changed.status_code == 200
     assert changed["ETag"] != first["ETag"]
@@ -54,7 +54,7 @@ def test_a_list_that_is_known_already_is_not_sent_again(api: APIClient, node: No
     assert (again.status_code, again.content, again["ETag"]) == (304, b"", first["ETag"])
     assert "Content-Type" not in again
     assert api.get("/api/v1/nodes/", {"limit": 1}, headers=known).status_code == 200
-    services.update(node, region="away")
+    records.update(node, region="away")
     changed = api.get("/api/v1/nodes/", {"limit": 2}, headers=known)
     assert changed.status_code == 200
     assert changed["ETag"] != first["ETag"]
@@ -62,7 +62,7 @@ def test_a_list_that_is_known_already_is_not_sent_again(api: APIClient, node: No
 
 def test_an_edit_of_what_somebody_else_changed_is_refused(api: APIClient, node: Node) -> None:
     read = tag_of(api, node)
-    services.update(node, region="away")
+    records.update(node, region="away")
     done = Change.objects.exclude(action=Change.Action.REFUSED)
     changes = done.count()
     refused = api.patch(address(node), {"region": "home"}, headers={"If-Match": read})

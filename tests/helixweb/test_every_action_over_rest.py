@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment, LinkWeights
 from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploy
+from helixweb.deployment.services.deploying import deploy
 from helixweb.inventory.models import Cluster, Link
 from tests.e2e.site_world import _all_ready
 from tests.helixweb.process_doubles import FakeCluster

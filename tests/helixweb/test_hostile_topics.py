@@ -15,8 +15,8 @@ from helixweb.access.roles import Role
 from helixweb.common import api_keys, broadcaster, events
 from helixweb.common.connections import returns_connection
 from helixweb.common.sse import LONGEST_STREAM_S
-from helixweb.inventory import services
 from helixweb.inventory.models import Cluster
+from helixweb.inventory.services import records
 
 PATIENCE = 20  # events, before a stream counts as one that goes on
 
@@ -35,7 +35,7 @@ def viewer(cluster: Cluster, django_user_model: Any) -> Any:
      "rights:1", "rights:{user}", "cluster:{own},cluster:{other}", "cluster:", "*", "cluster:-1"],
 )  # fmt: skip
 def test_nobody_listens_to_what_they_may_not_see(viewer: Any, cluster: Cluster, topic: str) -> None:
-    other = services.create(Cluster, name="other")
+    other = records.create(Cluster, name="other")
     named = topic.format(own=cluster.pk, other=other.pk, user=viewer.pk)
     browser = Client()
     browser.force_login(viewer)

@@ -14,10 +14,10 @@ from helixweb.common.api_keys import create_api_key
 from helixweb.common.rest import idempotency
 from helixweb.common.rest.models import KeptAnswer
 from helixweb.common.tasks import prune_expired
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, JoinToken, Node
-from helixweb.planning import services as planning
+from helixweb.inventory.services import joining, problems, records
 from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.services import starting
 from tests.helixweb.process_doubles import HARDWARE, FakeCluster
 
 KEY = {"Idempotency-Key": "6f1c0a52"}
@@ -46,7 +46,7 @@ def test_the_same_request_is_answered_the_same_and_done_once(
 
 
 def test_a_plan_run_is_queued_once(api: APIClient, cluster: Cluster) -> None:
-    model = inventory.models_of(cluster)[0]
+    model = problems.models_of(cluster)[0]
     asked = {"cluster": cluster.pk, "model": model.pk, "options": {"time_limit_s": 5}}
     first, again = (api.post("/api/v1/plan-runs/", asked, headers=KEY) for _ in range(2))
     assert (first.status_code, again.status_code) == (202, 202), first.content
@@ -80,7 +80,7 @@ def test_a_secret_that_is_shown_once_is_shown_again_and_lies_nowhere(
 def test_a_machine_that_lost_the_answer_joins_with_the_same_token(
     user: Any, cluster: Cluster
 ) -> None:
-    _row, secret = inventory.create_join_token(cluster, "node", user)
+    _row, secret = joining.create_join_token(cluster, "node", user)
     message = {
         "join_token": secret, "role": "node", "name": "new", "region": "home",
         "node_uuid": "5d2c1e3e-8f4b-4a39-9a31-0d6a3ad8cd60", "data_endpoint": "tcp://10.0.0.9:7000",
@@ -109,7 +109,7 @@ def test_an_answer_that_is_kept_under_another_secret_key_is_told_and_not_done_ag
 def test_an_answer_is_not_given_again_to_who_has_other_roles_by_now(
     user: Any, cluster: Cluster
 ) -> None:
-    other = inventory.create(Cluster, name="other")
+    other = records.create(Cluster, name="other")
     Grant.objects.filter(user=user).update(cluster=cluster)
     Grant.objects.create(user=user, cluster=other, role="operator")
     secret = create_api_key(name="k", user=user, scopes=["read", "write"]).secret
@@ -219,14 +219,14 @@ def test_nobody_fills_the_table(
 def test_of_two_at_once_one_does_it_and_the_other_is_told_to_ask_again(
     user: Any, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, at_work, go_on = planning.start_plan_run, threading.Event(), threading.Event()
+    start, at_work, go_on = starting.start_plan_run, threading.Event(), threading.Event()
 
     def begin(**asked: Any) -> PlanRun:
         at_work.set()
         go_on.wait(30)
         return start(**asked)
 
-    monkeypatch.setattr(planning, "start_plan_run", begin)
+    monkeypatch.setattr(starting, "start_plan_run", begin)
     asked = {"cluster": plan.cluster_id, "model": plan.model_id}
     answers = []
 

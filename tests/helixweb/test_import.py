@@ -10,8 +10,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from rest_framework.test import APIClient
 
-from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, Profile
+from helixweb.inventory.services import problems
 from planner.serialization import problem_from_dict, problem_to_dict
 from planner.timing import timing_source
 
@@ -108,7 +108,7 @@ def test_a_good_file_is_stored_whole(browser: Client, tiny_problem: Problem) -> 
     answer = browser.post("/clusters/import", {"file": file})
     cluster = Cluster.objects.get()
     assert answer.headers["Location"] == f"/clusters/{cluster.pk}/"
-    assert services.build_problem(cluster, LanguageModel.objects.get()) == problem_from_dict(
+    assert problems.build_problem(cluster, LanguageModel.objects.get()) == problem_from_dict(
         tiny_problem
     )
 
@@ -119,7 +119,7 @@ def test_measured_times_limits_and_prices_survive_the_inventory(
     made = api.post("/api/v1/clusters/import/", {"problem": measured_problem})
     assert made.status_code == 201, made.content
     cluster, expected = Cluster.objects.get(), problem_from_dict(measured_problem)
-    built = services.build_problem(cluster, LanguageModel.objects.get())
+    built = problems.build_problem(cluster, LanguageModel.objects.get())
     assert built == expected
     assert timing_source(built) == "measured"
     exported = api.get(f"/api/v1/clusters/{cluster.pk}/problem/").json()

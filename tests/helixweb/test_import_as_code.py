@@ -34,7 +34,6 @@ from helixweb.alerting.models import AlertRule
 from helixweb.alerting.services import create_channel
 from helixweb.command_line import exit_codes
 from helixweb.command_line.commands.importing import _LABELS
-from helixweb.inventory import services
 from helixweb.inventory.as_code import kinds
 from helixweb.inventory.as_code.kinds import LINKS, SECTIONS
 from helixweb.inventory.as_code.yaml_text import yaml_text
@@ -50,25 +49,26 @@ from helixweb.inventory.models import (
     RegionLink,
     SharedBandwidth,
 )
+from helixweb.inventory.services import bulk, problems, records
 from planner.document import parse_document
 
 
 @pytest.fixture
 def world(user: Any, measured_problem: Document, tiny_problem: Document) -> Document:
     """Two clusters with every kind of row that can be declared; their document."""
-    cluster = services.import_problem_document(measured_problem, user=user)
-    other = services.import_problem_document(tiny_problem, user=user, cluster_name="O'Brien: 1e5")
-    services.update(cluster, replanning="never", mean_prompt_tokens=77.5)
-    services.create(
+    cluster = problems.import_problem_document(measured_problem, user=user)
+    other = problems.import_problem_document(tiny_problem, user=user, cluster_name="O'Brien: 1e5")
+    records.update(cluster, replanning="never", mean_prompt_tokens=77.5)
+    records.create(
         SharedBandwidth, cluster=cluster, name="uplink", members=["home", "mini"],
         direction="egress", scope="region", bandwidth_bytes_per_s=1.25e7,
     )  # fmt: skip
-    services.create(
+    records.create(
         Link, cluster=other, source="coordinator", target="mini", bandwidth_bytes_per_s=1 / 3,
         latency_s=0, origin=Origin.MEASURED,
     )  # fmt: skip
     node = Node.objects.get(cluster=cluster, name="tower")
-    services.change_nodes([node.pk], services.NodeChanges(add_tags=("loud", "1e5")))
+    bulk.change_nodes([node.pk], bulk.NodeChanges(add_tags=("loud", "1e5")))
     profile = Profile.objects.filter(cluster=other).first()
     assert profile is not None
     Profile.objects.filter(pk=profile.pk).update(
@@ -99,7 +99,7 @@ def test_what_the_site_measured_since_an_export_is_no_difference(world: Document
     rows = Link.objects.filter(origin__in=(Origin.MEASURED, Origin.ESTIMATED))
     assert rows.update(**measured) == 2
     tiny = Cluster.objects.get(name="tiny")
-    services.create(Link, cluster=tiny, source="mini", target="laptop", **measured)
+    records.create(Link, cluster=tiny, source="mini", target="laptop", **measured)
     assert steps(bring_in(world, dry_run=True, prune=True)) == []
     assert bring_in(world, prune=True).status_code == 200
     assert rows.filter(latency_s=2.6e-4).count() == 3, "they stay as measured"
@@ -110,7 +110,7 @@ def test_numbers_of_a_person_stand_against_what_was_measured_since(world: Docume
     links[0]["origin"] = "imported"
     bring_in(world)
     changed = Link.objects.get(cluster__name="tiny", source=links[0]["source"])
-    services.update(changed, latency_s=0.5, origin=Origin.MEASURED)
+    records.update(changed, latency_s=0.5, origin=Origin.MEASURED)
     assert [step[:2] for step in steps(bring_in(world, dry_run=True))] == [("change", "links")]
 
 
@@ -217,15 +217,15 @@ def test_a_rule_that_cannot_be_is_refused(world: Document, change: Document, sai
 
 def test_what_is_brought_in_plans_as_what_was_taken_out(world: Document) -> None:
     model = LanguageModel.objects.get()
-    built = {one.name: services.build_problem(one, model) for one in Cluster.objects.all()}
+    built = {one.name: problems.build_problem(one, model) for one in Cluster.objects.all()}
     wipe()
     bring_in(world)
     model = LanguageModel.objects.get()
-    assert built == {one.name: services.build_problem(one, model) for one in Cluster.objects.all()}
+    assert built == {one.name: problems.build_problem(one, model) for one in Cluster.objects.all()}
 
 
 def test_one_cluster_comes_with_its_own_models_only(world: Document) -> None:
-    services.create(
+    records.create(
         LanguageModel, name="idle", num_layers=1, activation_bytes_per_token=1, bytes_per_layer=1
     )
     cluster = Cluster.objects.get(name="tiny")
@@ -393,7 +393,7 @@ def test_what_was_agreed_to_is_done_or_nothing(world: Document) -> None:
     tiny = next(one for one in world["clusters"] if one["name"] == "tiny")
     tiny["nodes"].append({"name": "shed"})
     digest = bring_in(world, dry_run=True).json()["digest"]
-    services.update(Node.objects.get(cluster__name="tiny", name="mini"), region="home")
+    records.update(Node.objects.get(cluster__name="tiny", name="mini"), region="home")
     refused = bring_in(world, expect=digest)
     assert refused.status_code == 409
     assert "compare them again" in refused.json()["detail"]

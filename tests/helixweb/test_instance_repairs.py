@@ -9,9 +9,9 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.common import jobs
-from helixweb.deployment import services
 from helixweb.deployment.models import Deployment, Repair, Status
 from helixweb.deployment.services import repairing
+from helixweb.deployment.services import repairing as deployment_repairing
 from helixweb.deployment.services.repairing import WAITS_S
 from helixweb.inventory.models import Cluster, Node, Replanning
 from runtime.protocol.control import NodeTraffic
@@ -48,7 +48,7 @@ class Repaired:
 
     def beat(self, *, after_s: float = 0.0) -> list[str]:
         self.now += timedelta(seconds=after_s)
-        services.repair(self.serving.pk, now=self._heard_now(self.now))
+        deployment_repairing.repair(self.serving.pk, now=self._heard_now(self.now))
         return [row.state for row in Repair.objects.order_by("pk")]
 
     def until_done(self) -> list[str]:

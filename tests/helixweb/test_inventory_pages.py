@@ -6,8 +6,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, Profile, RegionLink
+from helixweb.inventory.services import records
 
 LINK = {"mbit_per_s": "100", "latency_ms": "20"}
 
@@ -21,7 +21,7 @@ def text_of(browser: Client, name: str, *args: int) -> str:
 def test_an_empty_site_says_how_to_begin(browser: Client) -> None:
     assert "No clusters yet" in text_of(browser, "clusters")
     assert "No models yet" in text_of(browser, "models")
-    empty = services.create(Cluster, name="empty")
+    empty = records.create(Cluster, name="empty")
     page = text_of(browser, "cluster", empty.pk)
     assert "No nodes yet" in page
     assert "Make a join command" in page
@@ -221,7 +221,7 @@ def test_the_problem_file_is_downloaded_or_the_page_says_why_not(
     file = browser.get(url)
     assert file.json()["name"] == "tiny"
     assert "attachment" in file.headers["Content-Disposition"]
-    services.update(Node.objects.get(name="mini"), profile_name="")
+    records.update(Node.objects.get(name="mini"), profile_name="")
     page = browser.get(url, follow=True)
     assert "has no compute profile" in page.content.decode()
 
@@ -229,8 +229,8 @@ def test_the_problem_file_is_downloaded_or_the_page_says_why_not(
 def test_many_links_are_paged_and_narrowed_to_a_node(browser: Client, cluster: Cluster) -> None:
     names = [f"n{number}" for number in range(60)]
     for name in names:
-        services.create(Node, cluster=cluster, name=name)
-        services.create(
+        records.create(Node, cluster=cluster, name=name)
+        records.create(
             Link,
             cluster=cluster,
             source="tower",

@@ -2,38 +2,38 @@
 
 import pytest
 
-from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, Profile, RegionLink
+from helixweb.inventory.services import problems, records
 from planner.domain.errors import InvalidProblem
 
 
 @pytest.fixture
 def model(cluster: Cluster) -> LanguageModel:
-    return services.models_of(cluster)[0]
+    return problems.models_of(cluster)[0]
 
 
 def refusal(cluster: Cluster, model: LanguageModel) -> str:
     with pytest.raises(InvalidProblem) as refused:
-        services.build_problem(cluster, model)
+        problems.build_problem(cluster, model)
     return str(refused.value)
 
 
 def test_an_empty_cluster_is_told_to_join_nodes(model: LanguageModel) -> None:
-    empty = services.create(Cluster, name="empty")
+    empty = records.create(Cluster, name="empty")
     assert "has no nodes; join one" in refusal(empty, model)
 
 
 def test_a_node_without_profile_is_named_with_the_choice(
     cluster: Cluster, model: LanguageModel
 ) -> None:
-    services.update(Node.objects.get(name="mini"), profile_name="")
+    records.update(Node.objects.get(name="mini"), profile_name="")
     said = refusal(cluster, model)
     assert "'mini' has no compute profile" in said
     assert "big, small" in said
 
 
 def test_a_profile_of_another_model_does_not_count(cluster: Cluster) -> None:
-    other = services.create(
+    other = records.create(
         LanguageModel,
         name="other",
         num_layers=2,
@@ -47,34 +47,34 @@ def test_a_profile_of_another_model_does_not_count(cluster: Cluster) -> None:
 def test_a_node_that_no_link_reaches_is_named_with_its_region(
     cluster: Cluster, model: LanguageModel
 ) -> None:
-    services.delete(RegionLink.objects.get(source="away"))
+    records.delete(RegionLink.objects.get(source="away"))
     assert "no link leads from node 'mini' (region 'away')" in refusal(cluster, model)
-    services.delete(RegionLink.objects.get(target="away"))
-    services.delete(Link.objects.get())
+    records.delete(RegionLink.objects.get(target="away"))
+    records.delete(Link.objects.get())
     assert "no link leads to node 'mini'" in refusal(cluster, model)
 
 
 def test_a_node_takes_its_links_along_when_it_goes(cluster: Cluster, model: LanguageModel) -> None:
-    services.delete(Node.objects.get(name="mini"))
+    records.delete(Node.objects.get(name="mini"))
     assert not Link.objects.exists()
-    assert len(services.build_problem(cluster, model).cluster.nodes) == 2
+    assert len(problems.build_problem(cluster, model).cluster.nodes) == 2
 
 
 def test_a_declared_node_takes_its_links_along_when_it_is_renamed(cluster: Cluster) -> None:
-    services.update(Node.objects.get(name="mini"), name="midi")
+    records.update(Node.objects.get(name="mini"), name="midi")
     assert Link.objects.get().target == "midi"
 
 
 def test_the_workload_of_the_cluster_is_planned_for(cluster: Cluster, model: LanguageModel) -> None:
-    services.update(cluster, mean_prompt_tokens=1000)
-    assert services.build_problem(cluster, model).workload.mean_prompt_tokens == 1000
+    records.update(cluster, mean_prompt_tokens=1000)
+    assert problems.build_problem(cluster, model).workload.mean_prompt_tokens == 1000
 
 
 def test_a_profile_with_too_few_entries_is_never_stored(
     cluster: Cluster, model: LanguageModel
 ) -> None:
     with pytest.raises(InvalidProblem, match="tokens_per_s has 1 entries but max_layers is 2"):
-        services.create(
+        records.create(
             Profile,
             cluster=cluster,
             model=model,

@@ -14,8 +14,8 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.inventory import services
 from helixweb.inventory.models import Change, Cluster, Coordinator, JoinToken, Node, NodeState
+from helixweb.inventory.services import errors, joining, presence, records
 from runtime.protocol.control import Hardware, RegisterRequest, Role
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ HARDWARE = Hardware(hostname="h", cpu_count=4, memory_bytes=8_000, memory_budget
 
 
 def token_for(cluster: Cluster, user: Any, role: str = "node") -> str:
-    return services.create_join_token(cluster, role, user).secret
+    return joining.create_join_token(cluster, role, user).secret
 
 
 def asking(token: str, **changes: Any) -> RegisterRequest:
@@ -50,8 +50,8 @@ def place(number: int) -> dict[str, Any]:
     }
 
 
-def join(token: str, **changes: Any) -> services.Registration:
-    return services.register(asking(token, **changes), timezone.now(), from_this_machine=True)
+def join(token: str, **changes: Any) -> joining.Registration:
+    return joining.register(asking(token, **changes), timezone.now(), from_this_machine=True)
 
 
 def test_a_declared_node_is_adopted_and_keeps_region_and_profile(
@@ -75,17 +75,17 @@ def test_a_new_name_makes_a_new_node_in_the_region_it_says(cluster: Cluster, use
 def test_the_credential_belongs_to_this_process_alone(cluster: Cluster, user: Any) -> None:
     first = join(token_for(cluster, user)).reply.credential
     second = join(token_for(cluster, user), name="laptop").reply.credential
-    assert services.authenticate_agent(first) == Node.objects.get(name="tower")
-    assert services.authenticate_agent(second) == Node.objects.get(name="laptop")
-    assert services.authenticate_agent("hlxn_wrong") is None
-    assert services.authenticate_agent("") is None
+    assert presence.authenticate_agent(first) == Node.objects.get(name="tower")
+    assert presence.authenticate_agent(second) == Node.objects.get(name="laptop")
+    assert presence.authenticate_agent("hlxn_wrong") is None
+    assert presence.authenticate_agent("") is None
     assert first not in Node.objects.get(name="tower").credential_hash
 
 
 def test_a_used_token_names_its_user_and_the_remedy(cluster: Cluster, user: Any) -> None:
     token = token_for(cluster, user)
     join(token)
-    with pytest.raises(services.TokenUsed, match=r"used already, by 'tower'.*fresh join command"):
+    with pytest.raises(joining.TokenUsed, match=r"used already, by 'tower'.*fresh join command"):
         join(token, name="laptop")
     assert Node.objects.filter(uuid__isnull=False).count() == 1
 
@@ -93,13 +93,13 @@ def test_a_used_token_names_its_user_and_the_remedy(cluster: Cluster, user: Any)
 def test_one_command_admits_as_many_machines_as_it_says_each_called_as_its_host(
     cluster: Cluster, user: Any
 ) -> None:
-    token = services.create_join_token(cluster, "node", user, machines=3)
+    token = joining.create_join_token(cluster, "node", user, machines=3)
     named = [
         join(token.secret, name="rack", may_rename=True, **place(number)).row.name
         for number in range(3)
     ]
     assert named == ["rack", "rack-2", "rack-3"]
-    with pytest.raises(services.TokenUsed, match=r"'rack', 'rack-2', 'rack-3'.*3 machines"):
+    with pytest.raises(joining.TokenUsed, match=r"'rack', 'rack-2', 'rack-3'.*3 machines"):
         join(token.secret, name="rack", may_rename=True)
     lines = Change.objects.filter(kind="jointoken", action="noted").order_by("pk")
     assert [line.text for line in lines] == [
@@ -112,7 +112,7 @@ def test_one_command_admits_as_many_machines_as_it_says_each_called_as_its_host(
 def test_a_host_whose_name_is_long_and_taken_gets_a_number_that_fits(
     cluster: Cluster, user: Any
 ) -> None:
-    token = services.create_join_token(cluster, "node", user, machines=2).secret
+    token = joining.create_join_token(cluster, "node", user, machines=2).secret
     join(token, name="h" * 64)
     second = join(token, name="h" * 64, may_rename=True, **place(1))
     assert second.row.name == "h" * 62 + "-2"
@@ -139,16 +139,16 @@ def test_the_gpus_of_one_machine_use_a_token_once_up_to_a_bound(
     token = token_for(cluster, user)
     machine = str(uuid.uuid4())
 
-    def of_machine(number: int) -> services.Registration:
+    def of_machine(number: int) -> joining.Registration:
         return join(
             token, machine_uuid=machine, name="box", may_rename=True, **place(number)
         )  # fmt: skip
 
-    for number in range(services.MAX_NODES_OF_A_MACHINE):
+    for number in range(joining.MAX_NODES_OF_A_MACHINE):
         of_machine(number)
-    with pytest.raises(services.TokenUsed, match=f"{services.MAX_NODES_OF_A_MACHINE} nodes each"):
+    with pytest.raises(joining.TokenUsed, match=f"{joining.MAX_NODES_OF_A_MACHINE} nodes each"):
         of_machine(99)
-    with pytest.raises(services.TokenUsed):
+    with pytest.raises(joining.TokenUsed):
         join(token, machine_uuid=str(uuid.uuid4()), name="attic")
 
 
@@ -158,12 +158,12 @@ def test_the_uuid_of_a_node_does_not_open_the_token_that_it_used(
     token = token_for(cluster, user)
     shown = str(join(token).row.uuid)  # by REST, to all who can see the cluster
     for machine in (shown, shown.replace("-", "")):
-        with pytest.raises(services.TokenUsed):
+        with pytest.raises(joining.TokenUsed):
             join(token, machine_uuid=machine, name="attic", **place(1))
 
 
 def test_a_wrong_token_is_refused_without_being_repeated(cluster: Cluster) -> None:
-    with pytest.raises(services.TokenUnknown, match="fresh join command") as refused:
+    with pytest.raises(joining.TokenUnknown, match="fresh join command") as refused:
         join("hlxj_" + "s" * 40)
     assert "s" * 20 not in str(refused.value)
 
@@ -171,13 +171,13 @@ def test_a_wrong_token_is_refused_without_being_repeated(cluster: Cluster) -> No
 def test_an_old_token_is_refused(cluster: Cluster, user: Any) -> None:
     token = token_for(cluster, user)
     JoinToken.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-    with pytest.raises(services.TokenExpired, match="expired at"):
+    with pytest.raises(joining.TokenExpired, match="expired at"):
         join(token)
 
 
 def test_a_token_admits_only_its_role(cluster: Cluster, user: Any) -> None:
     token = token_for(cluster, user, "coordinator")
-    with pytest.raises(services.TokenForAnotherRole, match="coordinator, not a node"):
+    with pytest.raises(joining.TokenForAnotherRole, match="coordinator, not a node"):
         join(token)
     join(token, role=Role.COORDINATOR, name="front")
 
@@ -185,13 +185,13 @@ def test_a_token_admits_only_its_role(cluster: Cluster, user: Any) -> None:
 def test_a_name_in_use_is_refused_and_the_token_stays_good(cluster: Cluster, user: Any) -> None:
     join(token_for(cluster, user))
     token = token_for(cluster, user)
-    with pytest.raises(services.NameTaken, match=r"'tower'.*another --name"):
+    with pytest.raises(errors.NameTaken, match=r"'tower'.*another --name"):
         join(token)
     assert join(token, name="laptop").row.name == "laptop"
 
 
 def test_a_reserved_name_is_refused(cluster: Cluster, user: Any) -> None:
-    with pytest.raises(services.JoinRefused, match="'coordinator' is reserved"):
+    with pytest.raises(errors.JoinRefused, match="'coordinator' is reserved"):
         join(token_for(cluster, user), name="coordinator")
 
 
@@ -204,7 +204,7 @@ def test_a_machine_that_joins_again_is_the_same_node_with_a_new_credential(
         token_for(cluster, user), node_uuid=identity, data_endpoint="tcp://127.0.0.1:7777"
     )
     assert first.row.pk == second.row.pk
-    assert services.authenticate_agent(first.reply.credential) is None
+    assert presence.authenticate_agent(first.reply.credential) is None
     assert Node.objects.get(pk=first.row.pk).data_endpoint == "tcp://127.0.0.1:7777"
     assert cluster.nodes.count() == 3
 
@@ -212,10 +212,10 @@ def test_a_machine_that_joins_again_is_the_same_node_with_a_new_credential(
 def test_a_machine_keeps_its_name_and_cluster(cluster: Cluster, user: Any) -> None:
     identity = str(uuid.uuid4())
     join(token_for(cluster, user), node_uuid=identity)
-    with pytest.raises(services.NameTaken, match="'tower' of cluster 'tiny' already"):
+    with pytest.raises(errors.NameTaken, match="'tower' of cluster 'tiny' already"):
         join(token_for(cluster, user), node_uuid=identity, name="laptop")
-    other = services.create(Cluster, name="other")
-    with pytest.raises(services.NameTaken, match="another --data-dir"):
+    other = records.create(Cluster, name="other")
+    with pytest.raises(errors.NameTaken, match="another --data-dir"):
         join(token_for(other, user), node_uuid=identity)
 
 
@@ -230,7 +230,7 @@ def test_a_coordinator_may_come_back_and_one_more_of_its_name_may_not(
     )
     assert first.row.pk == again.row.pk
     assert Coordinator.objects.get().http_url == "http://f:1"
-    with pytest.raises(services.NameTaken, match="'front' already; join with another --name"):
+    with pytest.raises(errors.NameTaken, match="'front' already; join with another --name"):
         join(token_for(cluster, user, "coordinator"), **front)
 
 
@@ -247,7 +247,7 @@ def test_each_coordinator_of_a_cluster_is_known_to_stages_by_a_name_of_its_own(
     Coordinator.objects.get(name="back").delete()
     assert known("new") == "coordinator:2"
     assert Coordinator.objects.get(name="side").peer == "coordinator:3"
-    with pytest.raises(services.JoinRefused, match="'coordinator:4' is reserved"):
+    with pytest.raises(errors.JoinRefused, match="'coordinator:4' is reserved"):
         join(token_for(cluster, user), name="coordinator:4")
 
 
@@ -263,13 +263,13 @@ def test_what_no_row_can_hold_is_refused_by_name(
     cluster: Cluster, user: Any, said: dict[str, str], field: str
 ) -> None:
     token = token_for(cluster, user, said.get("role", Role.NODE))
-    with pytest.raises(services.JoinRefused, match=f"^{field} '"):
+    with pytest.raises(errors.JoinRefused, match=f"^{field} '"):
         join(token, **said)
     assert JoinToken.objects.get().used_at is None
 
 
 def test_an_identity_that_is_no_uuid_is_refused(cluster: Cluster, user: Any) -> None:
-    with pytest.raises(services.JoinRefused, match="is not a UUID"):
+    with pytest.raises(errors.JoinRefused, match="is not a UUID"):
         join(token_for(cluster, user), node_uuid="z" * 36)
 
 
@@ -402,7 +402,7 @@ def test_a_command_shows_live_who_joined_by_it_until_it_is_spent(
     assert "spent" in told.content.decode()
     assert "rack, attic" in told.content.decode()
     assert told.headers["HX-Retarget"] == "#join-made"
-    other = services.create(Cluster, name="other")
+    other = records.create(Cluster, name="other")
     asked = {"join_token": JoinToken.objects.get().pk}
     answer = browser.get(f"/clusters/{other.pk}/", asked, headers={"HX-Request": "true"})
     assert answer.status_code == 404
@@ -453,5 +453,5 @@ def test_a_coordinator_that_says_a_strange_address_is_refused(
 ) -> None:
     """This site sends chats there, and people paste it into their shells."""
     token = token_for(cluster, user, "coordinator")
-    with pytest.raises(services.JoinRefused, match="no address of a server"):
+    with pytest.raises(errors.JoinRefused, match="no address of a server"):
         join(token, role=Role.COORDINATOR, name="front", http_url=url)

@@ -13,8 +13,8 @@ import pytest
 from django.test import Client
 from pytest_django.live_server_helper import LiveServer
 
-from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, Node
+from helixweb.inventory.services import joining, records
 from helixweb.operations.join_script import OLDEST_PYTHON, source_archive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -188,9 +188,9 @@ def test_the_line_of_a_cluster_installs_the_agent_and_joins(
     Without what is compiled: that takes a minute, and machines without a compiler are served.
     """
     settings.HELIX_URL = live_server.url
-    cluster = services.create(Cluster, name="home")
-    token = services.create_join_token(cluster, "node", user)
-    line = services.join_command("node", token.secret, name="tower", region="the attic")
+    cluster = records.create(Cluster, name="home")
+    token = joining.create_join_token(cluster, "node", user)
+    line = joining.join_command("node", token.secret, name="tower", region="the attic")
     others = [path for path in sys.path if path.endswith("site-packages")]
     packages = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     (tmp_path / "others.pth").write_text("\n".join(others))

@@ -11,7 +11,7 @@ from process_doubles import STATS, FakeCluster, FakeCoordinator
 from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
-from helixweb.deployment import services, tasks
+from helixweb.deployment import tasks, weighing
 from helixweb.deployment.link_rates import (
     FORGOTTEN_AFTER_S,
     STALE_AFTER_S,
@@ -22,6 +22,7 @@ from helixweb.deployment.link_view import LinkRow
 from helixweb.deployment.live_links import LiveLink, live_links
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Change, Coordinator, Link
 from helixweb.monitoring.models import MetricSample
 from planner.reweigh import reweigh
@@ -40,7 +41,7 @@ class Serving:
 
     def __init__(self, joined: FakeCluster, user: Any, now: Any) -> None:
         self.joined = joined
-        self.deployment = services.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
+        self.deployment = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
         self.plan = plan_from_dict(joined.plan.document)
         self.problem = problem_from_dict(joined.plan.problem)
         self.ends = next(
@@ -113,10 +114,10 @@ def test_a_person_may_stay_with_the_plans_weights_and_follow_again(
 ) -> None:
     planned = serving.weights
     now = serving.deployment.created_at
-    services.hold_weights(serving.deployment, held=True, user=user, now=now)
+    weighing.hold_weights(serving.deployment, held=True, user=user, now=now)
     serving.tell(slow())
     assert serving.weights == planned
-    services.hold_weights(serving.deployment, held=False, user=user, now=now)
+    weighing.hold_weights(serving.deployment, held=False, user=user, now=now)
     assert serving.weights != planned
 
 
@@ -211,7 +212,7 @@ def test_of_a_coordinator_that_is_gone_nothing_counts_while_another_can_be_heard
 def test_that_a_person_holds_the_weights_outlasts_a_process_that_moves(
     serving: Serving, user: Any
 ) -> None:
-    services.hold_weights(
+    weighing.hold_weights(
         serving.deployment, held=True, user=user, now=serving.deployment.created_at
     )
     agent = serving.joined.agents[serving.ends[0]]

@@ -7,8 +7,8 @@ from django.test import Client
 from django.urls import reverse
 from rest_framework.test import APIClient
 
-from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel, Profile
+from helixweb.inventory.services import problems
 from helixweb.inventory.services.problems import build_problem
 
 ENDS = {
@@ -29,7 +29,7 @@ def tight(user: Any, tiny_problem: dict[str, Any]) -> Cluster:
         "first": {"max_layers": 1},
         "last": {"max_layers": 1},
     }
-    return services.import_problem_document(tiny_problem, user=user)
+    return problems.import_problem_document(tiny_problem, user=user)
 
 
 def test_the_preview_counts_what_the_ends_of_the_model_take(

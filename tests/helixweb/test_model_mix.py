@@ -8,9 +8,9 @@ from rest_framework.test import APIClient
 
 from helixweb.common import jobs
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
-from helixweb.planning import services
 from helixweb.planning.models import ModelMix, PlanRun
 from helixweb.planning.options import options_from_json
+from helixweb.planning.services import mixing
 from planner.domain.rules import PlacementRules
 from planner.feasibility import check_rules
 from planner.serialization import problem_from_dict
@@ -159,7 +159,7 @@ def test_a_queued_mix_is_cancelled_at_once(api: APIClient, body: dict[str, Any])
 def test_a_mix_that_kills_every_worker_is_given_up(
     cluster: Cluster, models: list[LanguageModel], user: Any
 ) -> None:
-    mix = services.start_model_mix(
+    mix = mixing.start_model_mix(
         cluster=cluster,
         weights=dict.fromkeys(models, 1.0),
         options=options_from_json({}),

@@ -12,8 +12,8 @@ from rest_framework.test import APIClient
 
 from helixweb.charts.load_flow import FULL_COLOUR, IDLE_COLOUR, load_flow
 from helixweb.charts.measured_flow import NOTHING, measured_flow, planned_flow
-from helixweb.deployment import services as deployment
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.flow_view import measured_rates
 from helixweb.monitoring.history import points, smallest_step_s
@@ -173,7 +173,7 @@ def test_deployments_are_marked_in_charts_and_named_below(
     cluster: Cluster, user: Any, browser: Client
 ) -> None:
     joined = FakeCluster(cluster, user)
-    made = deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    made = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     joined.coordinator.report()
     page = browser.get("/monitor/").content.decode()
     found = re.search(r'<script id="ttft-figure" type="application/json">(.*?)</script>', page)
@@ -253,7 +253,7 @@ def test_charts_can_be_asked_for_anew(cluster: Cluster, user: Any, browser: Clie
     address = {"cluster": cluster.pk, "kind": "ttft", "range": "1h"}
     assert browser.get("/monitor/chart/flow-measured/", address).status_code == 404
     joined = FakeCluster(cluster, user)
-    deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     for name in ("heat", "flow-measured"):
         answer = browser.get(f"/monitor/chart/{name}/", address).json()
         assert set(answer) == {"figure", "summary", "rows"}

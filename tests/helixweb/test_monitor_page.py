@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from helixweb.deployment import services as deployment
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
 from runtime.protocol.control import NodeTraffic
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 def joined(cluster: Cluster, user: Any) -> FakeCluster:
     """All nodes ready."""
     joined = FakeCluster(cluster, user)
-    deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     for agent in joined.used_agents.values():
         agent.beat(Phase.READY, generation=1)
     return joined

@@ -8,8 +8,8 @@ from rest_framework.test import APIClient
 
 from helixweb.common.json_fields import member
 from helixweb.common.models import Event
-from helixweb.deployment import services as deployment
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring import live, services
 from helixweb.monitoring.history import points, smallest_step_s
@@ -221,7 +221,7 @@ def test_an_event_has_many_nodes_only_now_and_then_and_says_what_limits(
     cluster: Cluster, user: Any
 ) -> None:
     joined = FakeCluster(cluster, user)
-    deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=NOW)
+    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=NOW)
     many = {f"node-{number}": 0 for number in range(live.MANY_NODES + 1)}
     for second in range(5):
         keep_report(

@@ -8,11 +8,11 @@ from django.urls import reverse
 from rest_framework.test import APIClient
 
 from helixweb.common import jobs
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, Profile
-from helixweb.planning import services
+from helixweb.inventory.services import measured_links, records
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.newer_measurements import NewerMeasurements, newer_measurements
+from helixweb.planning.services import replanning, starting
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.plan_options import PlanOptions
@@ -29,7 +29,7 @@ def measured(cluster: Cluster, user: Any) -> Measured:
 
 
 def measure_link(cluster: Cluster, bandwidth_bytes_per_s: float = 1e8) -> None:
-    inventory.keep_measured_link(
+    measured_links.keep_measured_link(
         cluster, ENDS, bandwidth_bytes_per_s=bandwidth_bytes_per_s, latency_s=0.004
     )
 
@@ -94,7 +94,7 @@ def test_a_run_that_goes_on_from_another_is_as_old_as_the_other(
     plan: Plan, user: Any, cluster: Cluster
 ) -> None:
     measure_link(cluster)
-    longer = services.extend_plan_run(PlanRun.objects.get(plan=plan), seconds=1, user=user)
+    longer = starting.extend_plan_run(PlanRun.objects.get(plan=plan), seconds=1, user=user)
     Plan.objects.filter(pk=plan.pk).update(run=longer)
     newer = newer_measurements(Plan.objects.get(pk=plan.pk))
     assert newer is not None
@@ -104,12 +104,12 @@ def test_a_run_that_goes_on_from_another_is_as_old_as_the_other(
 def test_an_answer_of_a_replanning_that_is_adopted_later_is_as_old_as_the_replanning(
     plan: Plan, user: Any, cluster: Cluster
 ) -> None:
-    run = services.start_replan(
+    run = replanning.start_replan(
         plan, options=PlanOptions(time_limit_s=0.5), budget_bytes=None, user=user
     )
     jobs.attempt_job(run)
     measure_link(cluster)
-    adopted = services.adopt_point(PlanRun.objects.get(pk=run.pk), 0, user=user)
+    adopted = replanning.adopt_point(PlanRun.objects.get(pk=run.pk), 0, user=user)
     assert newer_measurements(adopted.plan) is not None
 
 
@@ -119,11 +119,11 @@ def test_rules_about_nodes_that_are_gone_are_left_out(cluster: Cluster, user: An
         excluded_nodes=frozenset({"mini"}), pinned={"laptop": LayerRange(first=2, end=4)},
         max_layers_of={"mini": 1, "tower": 2},
     )  # fmt: skip
-    first = services.start_plan_run(
+    first = starting.start_plan_run(
         cluster=cluster, model=model, options=PlanOptions(rules=rules), user=user
     )
-    inventory.delete(cluster.nodes.get(name="mini"))
-    again = services.compute_again(first, user=user)
+    records.delete(cluster.nodes.get(name="mini"))
+    again = starting.compute_again(first, user=user)
     assert again.options["rules"] | {"max_hops": None} == first.options["rules"] | {
         "excluded_nodes": [],
         "max_layers_of": {"tower": 2},
@@ -143,8 +143,8 @@ def test_a_plan_of_a_changed_copy_of_the_cluster_is_not_computed_again(
 def test_what_keeps_a_plan_from_being_computed_again_is_said_on_its_page(
     browser: Client, plan: Plan, cluster: Cluster
 ) -> None:
-    inventory.delete(cluster.nodes.get(name="tower"))
-    inventory.delete(cluster.nodes.get(name="laptop"))
+    records.delete(cluster.nodes.get(name="tower"))
+    records.delete(cluster.nodes.get(name="laptop"))
     answer = browser.post(reverse("plan-run-again", args=[plan.run_id]), follow=True)
     assert answer.redirect_chain[-1][0] == reverse("plan-run", args=[plan.run_id])
     assert "can hold 2 layers" in answer.content.decode()

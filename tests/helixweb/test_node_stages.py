@@ -8,10 +8,10 @@ from django.urls import reverse
 from django.utils import timezone
 from process_doubles import FakeCluster
 
-from helixweb.deployment import services as deployment
 from helixweb.deployment.models import Deployment, NodeAssignment
 from helixweb.deployment.node_stages import memory_chart, stages_of
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster, Node
 from helixweb.inventory.network_view import links_in_use
 from planner.domain.cluster import COORDINATOR
@@ -30,7 +30,7 @@ STATS = StageStats(
 def deployed(cluster: Cluster, user: Any) -> Deployment:
     """The tiny cluster with a plan at work, every stage ready."""
     joined = FakeCluster(cluster, user)
-    row = deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     NodeAssignment.objects.update(
         phase="ready", observed_generation=row.generation, stats=STATS.model_dump(mode="json")
     )

@@ -8,8 +8,8 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.deployment import services as deployment
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.history import FIELDS
 from runtime.protocol.phases import Phase
@@ -27,7 +27,7 @@ def test_pages_and_api_show_the_same_numbers(
     cluster: Cluster, user: Any, browser: Client, api: APIClient
 ) -> None:
     joined = FakeCluster(cluster, user)
-    deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     for agent in joined.used_agents.values():
         agent.beat(Phase.READY, generation=1)
     joined.coordinator.report(**SAID, requests_running=7, requests_waiting=3)

@@ -11,10 +11,10 @@ from django.utils import timezone
 from helixweb.alerting.models import Alert, AlertRule
 from helixweb.alerting.states import State
 from helixweb.common.api_keys import create_api_key, revoke
-from helixweb.deployment import services as deployment
 from helixweb.deployment.models import Deployment, Profiling, Status
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.profiling import order_profiling
+from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster, RegionLink
 from helixweb.monitoring.checklist import Step, checklist
 from helixweb.monitoring.models import MetricSample
@@ -34,7 +34,7 @@ def done(cluster: Cluster, user: Any) -> list[str]:
 
 
 def bring_up(joined: FakeCluster, user: Any) -> None:
-    deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     for agent in joined.used_agents.values():
         agent.beat(Phase.READY, generation=1)
 
@@ -109,7 +109,7 @@ def test_what_a_step_waits_for_is_said_with_its_progress(
     ordered = Profiling.objects.filter(state="ordered").values_list("node__name", flat=True)
     assert list(ordered) == [second.name], "the first is being measured, the third has a profile"
     assert step.action not in page(browser)
-    deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
+    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
     next(iter(joined.used_agents.values())).beat(Phase.READY, generation=1)
     step = steps_of(cluster, user)["Deploy"]
     assert step.progress == 1 / len(joined.used_agents)
@@ -118,7 +118,7 @@ def test_what_a_step_waits_for_is_said_with_its_progress(
 
 def test_deploying_is_done_when_every_node_is_ready(cluster: Cluster, user: Any) -> None:
     joined = FakeCluster(cluster, user)
-    row = deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     step = steps_of(cluster, user)["Deploy"]
     assert not step.done
     assert step.text.startswith("tiny-llama is deploying.")
@@ -198,7 +198,7 @@ def test_the_cluster_that_serves_is_in_focus_else_the_newest(cluster: Cluster, u
     newer = Cluster.objects.create(name="newer")
     assert focus() == newer
     joined = FakeCluster(cluster, user)
-    deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     assert focus() == cluster
 
 

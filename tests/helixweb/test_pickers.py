@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster
+from helixweb.inventory.services import problems, records
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_from_json
 
@@ -85,7 +85,7 @@ def test_the_nodes_to_choose_from_are_those_of_the_cluster_just_chosen(
 ) -> None:
     tiny_problem["nodes"] = [{"name": "attic", "region": "home", "compute_profile": "big"}]
     tiny_problem["network"]["links"] = []
-    other = inventory.import_problem_document(tiny_problem, user=user, cluster_name="other")
+    other = problems.import_problem_document(tiny_problem, user=user, cluster_name="other")
     page = browser.get("/plans/new/node-rules", {"cluster": other.pk}).content.decode()
     for name in ("excluded_nodes", "pinned-node", "max_layers_of-node"):
         assert listed(page, name) == ["attic"]
@@ -98,7 +98,7 @@ def test_starting_from_a_plan_leaves_out_rules_about_nodes_that_are_gone(
     pins = {"mini": {"first": 3, "end": 4}, "tower": {"first": 0, "end": 3}}
     plan.run.options["rules"]["pinned"] = pins
     plan.run.save()
-    inventory.delete(cluster.nodes.get(name="mini"))
+    records.delete(cluster.nodes.get(name="mini"))
     page = browser.get("/plans/new", {"start": plan.pk}).content.decode()
     assert rows_of(page, "pinned") == ["tower 0 3", ""]
 

@@ -10,8 +10,8 @@ from helixweb.common import jobs
 from helixweb.common.models import Event
 from helixweb.common.problems import Conflict
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.planning import services
 from helixweb.planning.models import Explanation, Plan
+from helixweb.planning.services import explaining, starting
 from planner.explain import marginal_values
 from planner.plan_options import PlanOptions
 from planner.robust import survival
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def plan(cluster: Cluster, user: Any) -> Plan:
-    run = services.start_plan_run(
+    run = starting.start_plan_run(
         cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
     )
     jobs.attempt_job(run)
@@ -87,7 +87,7 @@ def test_a_search_for_each_kind_finds_at_least_what_kept_layers_give(
 
 def test_one_explanation_at_a_time(plan: Plan) -> None:
     with pytest.raises(Conflict, match="being explained already"):
-        services.explain_anew(plan, search_s=1)
+        explaining.explain_anew(plan, search_s=1)
 
 
 def test_an_explanation_that_kills_every_worker_is_given_up(plan: Plan) -> None:

@@ -11,11 +11,12 @@ from django.test import Client
 from helixweb.common import jobs
 from helixweb.common.jobs import Outcome
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.inventory.services import build_problem
-from helixweb.planning import services
+from helixweb.inventory.services.problems import build_problem
 from helixweb.planning.models import Explanation, PlanRun, Simulation
 from helixweb.planning.options import options_from_json
 from helixweb.planning.services import fit as fits
+from helixweb.planning.services import fit as planning_fit
+from helixweb.planning.services import starting
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
@@ -43,7 +44,7 @@ def form(cluster: Cluster) -> dict[str, Any]:
 
 @pytest.fixture
 def run(cluster: Cluster, user: Any) -> PlanRun:
-    return services.start_plan_run(
+    return starting.start_plan_run(
         cluster=cluster,
         model=LanguageModel.objects.get(),
         options=PlanOptions(objective="flow", time_limit_s=10),
@@ -171,7 +172,7 @@ def test_starting_from_a_plan_fills_the_form_with_how_it_was_searched_for(
     browser: Client, cluster: Cluster, user: Any
 ) -> None:
     rules = PlacementRules(pinned={"mini": LayerRange(first=3, end=4)}, max_layers_of={"tower": 3})
-    run = services.start_plan_run(
+    run = starting.start_plan_run(
         cluster=cluster,
         model=LanguageModel.objects.get(),
         options=PlanOptions(objective="flow", time_limit_s=12, rules=rules),
@@ -229,7 +230,7 @@ def test_the_preview_has_the_baselines_beside_and_follows_the_inventory(
 ) -> None:
     address = f"/plans/new/fit?cluster={form['cluster']}&model={form['model']}"
     page = text(browser, address)
-    fit = services.preview_fit(cluster=cluster, model=LanguageModel.objects.get())
+    fit = planning_fit.preview_fit(cluster=cluster, model=LanguageModel.objects.get())
     problem = build_problem(cluster, LanguageModel.objects.get())
     for baseline in fit.baselines:
         assert baseline.title in page
@@ -256,7 +257,7 @@ def test_previews_of_many_clusters_at_once_do_not_break_each_other(
 ) -> None:
     model = LanguageModel.objects.get()
     known, problem = (
-        services.preview_fit(cluster=cluster, model=model),
+        planning_fit.preview_fit(cluster=cluster, model=model),
         build_problem(cluster, model),
     )
     monkeypatch.setattr(fits, "build_problem", lambda *_: problem)

@@ -18,11 +18,12 @@ from helixweb.common.jobs import Outcome
 from helixweb.common.leases import Lease
 from helixweb.common.models import Event
 from helixweb.common.problems import Conflict
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, LanguageModel, Profile
-from helixweb.planning import incumbents, searches, services
+from helixweb.inventory.services import problems
+from helixweb.planning import incumbents, searches
 from helixweb.planning.models import Incumbent, Plan, PlanRun
 from helixweb.planning.presentation import run_curve
+from helixweb.planning.services import ending, starting
 from helixweb.planning.solving import Recorder
 from planner.capacity import ModelDoesNotFit
 from planner.domain import plan as domain
@@ -52,7 +53,7 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.fixture
 def run(cluster: Cluster, user: Any) -> PlanRun:
     """Queued, without a message."""
-    return services.start_plan_run(
+    return starting.start_plan_run(
         cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
     )
 
@@ -84,7 +85,7 @@ def test_starting_a_run_snapshots_the_problem_and_sends_its_message_after_commit
     django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
-        run = services.start_plan_run(
+        run = starting.start_plan_run(
             cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
         )
         assert len(messages) == 0
@@ -99,7 +100,7 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_written(
     cluster.nodes.exclude(name="mini").delete()
     cluster.links.all().delete()
     with pytest.raises(ModelDoesNotFit, match=r"can hold 2 layers .* has 4; add"):
-        services.start_plan_run(
+        starting.start_plan_run(
             cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
         )
     assert not PlanRun.objects.exists()
@@ -136,7 +137,7 @@ def test_a_run_that_ends_wakes_the_one_that_waited_for_its_place(
 ) -> None:
     messages.clear()
     attempt = jobs.claim(run)
-    waiting = services.start_plan_run(cluster=cluster, model=run.model, options=OPTIONS, user=user)
+    waiting = starting.start_plan_run(cluster=cluster, model=run.model, options=OPTIONS, user=user)
     messages.clear()
     jobs.work(kind="search", job_id=waiting.pk)
     waiting.refresh_from_db()
@@ -188,7 +189,7 @@ def test_an_accepted_run_succeeds_with_the_best_it_has(
         cancel = options["cancel"]
         plan = plan_by_method(*arguments, **{**options, "cancel": NeverCancelled()})
         assert written.wait(timeout=60)
-        assert services.accept_best_so_far(run)
+        assert ending.accept_best_so_far(run)
         assert told_to_stop(cancel)
         return replace(plan, stop_reason="cancelled")
 
@@ -198,14 +199,14 @@ def test_an_accepted_run_succeeds_with_the_best_it_has(
     run.refresh_from_db()
     assert run.status == Status.SUCCEEDED
     assert plan_from_dict(run.plan.document).stop_reason == "accepted"
-    assert not services.accept_best_so_far(run)
+    assert not ending.accept_best_so_far(run)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_an_extension_goes_on_from_what_the_run_reached(run: PlanRun, user: Any) -> None:
     jobs.attempt_job(run)
     run.refresh_from_db()
-    longer = services.extend_plan_run(run, seconds=5, user=user)
+    longer = starting.extend_plan_run(run, seconds=5, user=user)
     assert (longer.problem, longer.options["seed"]) == (run.problem, run.options["seed"] + 1)
     jobs.attempt_job(longer)
     longer.refresh_from_db()
@@ -218,7 +219,7 @@ def test_an_extension_goes_on_from_what_the_run_reached(run: PlanRun, user: Any)
 def test_a_run_that_found_nothing_is_not_extended(run: PlanRun, user: Any) -> None:
     jobs.cancel(run)
     with pytest.raises(Conflict, match="found no placement to go on from"):
-        services.extend_plan_run(run, seconds=5, user=user)
+        starting.extend_plan_run(run, seconds=5, user=user)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -226,7 +227,7 @@ def test_a_run_begins_with_the_plan_it_was_given(run: PlanRun, user: Any) -> Non
     jobs.attempt_job(run)
     run.refresh_from_db()
     options = replace(OPTIONS, baselines=(), placer="milp", time_limit_s=5)
-    again = services.start_plan_run(
+    again = starting.start_plan_run(
         cluster=run.cluster, model=run.model, options=options, user=user, start_plan=run.plan
     )
     jobs.attempt_job(again)
@@ -242,7 +243,7 @@ def test_a_plan_that_shall_survive_a_loss_does(cluster: Cluster, user: Any) -> N
     profile.kv_capacity_token_layers = [1000.0, 500.0, 300.0, 200.0]
     profile.vram_bytes = 8e6
     profile.save()
-    run = services.start_plan_run(
+    run = starting.start_plan_run(
         cluster=cluster,
         model=LanguageModel.objects.get(),
         options=replace(OPTIONS, time_limit_s=5),
@@ -270,7 +271,7 @@ def test_a_plan_that_shall_survive_a_loss_does(cluster: Cluster, user: Any) -> N
 
 def test_only_a_run_for_the_flow_can_survive_a_loss(cluster: Cluster, user: Any) -> None:
     with pytest.raises(InvalidOptions, match="known of the flow only, not of 'decode'"):
-        services.start_plan_run(
+        starting.start_plan_run(
             cluster=cluster,
             model=LanguageModel.objects.get(),
             options=PlanOptions(),
@@ -362,10 +363,10 @@ def test_a_search_hears_of_cancel_and_of_a_lost_lease(run: PlanRun) -> None:
 def test_a_plan_for_the_price_needs_the_price_of_every_node(
     user: Any, measured_problem: dict[str, Any]
 ) -> None:
-    cluster = inventory.import_problem_document(measured_problem, user=user)
+    cluster = problems.import_problem_document(measured_problem, user=user)
     model = LanguageModel.objects.get()
     options = PlanOptions(objective="cost", time_limit_s=2)
-    run = services.start_plan_run(cluster=cluster, model=model, options=options, user=user)
+    run = starting.start_plan_run(cluster=cluster, model=model, options=options, user=user)
     jobs.attempt_job(run)
     run.refresh_from_db()
     assert (run.status, run.error) == ("succeeded", "")
@@ -374,4 +375,4 @@ def test_a_plan_for_the_price_needs_the_price_of_every_node(
     assert run.objective_value == forecast.value > 0
     Profile.objects.update(price_per_hour=None)
     with pytest.raises(InvalidOptions, match="price_per_hour"):
-        services.start_plan_run(cluster=cluster, model=model, options=options, user=user)
+        starting.start_plan_run(cluster=cluster, model=model, options=options, user=user)

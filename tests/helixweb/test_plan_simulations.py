@@ -10,8 +10,9 @@ from rest_framework.test import APIClient
 from helixweb.charts.chart import tokens_per_s
 from helixweb.common import jobs
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.planning import incumbents, services
+from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun, Simulation
+from helixweb.planning.services import simulating, starting
 from helixweb.planning.simulating import forecast_from_json
 from planner.domain.serving_policy import RUNTIME_POLICY
 from planner.plan_options import PlanOptions
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def ask(plan: Plan, user: Any, **changed: Any) -> Simulation:
     asked = {"workload": "backlog", "share": None, "burst_size": None, "policy": "runtime"}
-    return services.start_simulation(plan, **{**asked, "seed": 0, **changed}, user=user)
+    return simulating.start_simulation(plan, **{**asked, "seed": 0, **changed}, user=user)
 
 
 def simulated(row: Simulation) -> Simulation:
@@ -170,7 +171,7 @@ def test_simulations_over_rest(api: APIClient, plan: Plan) -> None:
 def test_a_run_for_decode_throughput_shows_it_with_its_unit(
     browser: Client, cluster: Cluster, user: Any
 ) -> None:
-    run = services.start_plan_run(
+    run = starting.start_plan_run(
         cluster=cluster,
         model=LanguageModel.objects.get(),
         options=PlanOptions(time_limit_s=1),

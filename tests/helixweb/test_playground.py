@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from helixweb.asgi import application
 from helixweb.common.auth import sha256_hex
-from helixweb.deployment import services as deployment
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploying, desired
 from helixweb.inventory.models import Cluster, Coordinator
 from tests.helixweb.chat_double import HELIX, WAIT_S, ChatDouble
 from tests.helixweb.process_doubles import FakeCluster
@@ -37,7 +37,7 @@ def chat_server() -> Iterator[ChatDouble]:
 def deployed(cluster: Cluster, user: Any) -> int:
     """The id of a deployment in service."""
     joined = FakeCluster(cluster, user)
-    return deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now()).pk
+    return deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now()).pk
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_an_answer_is_streamed_with_the_pipeline_that_computed_it(
         }
     ]
     # The key is one that the coordinator was told to admit.
-    hashes = deployment.coordinator_desired(Coordinator.objects.get()).api_key_hashes
+    hashes = desired.coordinator_desired(Coordinator.objects.get()).api_key_hashes
     assert sha256_hex(chat_server.keys[0]) in hashes
 
 
@@ -253,7 +253,7 @@ def test_a_deployment_that_is_not_in_service_says_so(deployed: int, user: Any) -
     assert response.status_code == 409
     assert "has not said where it is reached" in json.loads(content)["error"]["message"]
     row = Coordinator.objects.get().cluster.deployments.get()
-    deployment.stop(row, user=user, now=timezone.now())
+    deploying.stop(row, user=user, now=timezone.now())
     response, content = ask(user, {"deployment": deployed, "messages": HELLO})
     assert response.status_code == 409
     assert f"Deployment {deployed} is stopping" in json.loads(content)["error"]["message"]
@@ -269,9 +269,9 @@ def test_a_chat_without_the_csrf_token_is_refused(browser: Client) -> None:
 def test_the_page_offers_what_is_in_service(cluster: Cluster, user: Any, browser: Client) -> None:
     assert "Nothing answers chats yet" in browser.get("/playground/").content.decode()
     joined = FakeCluster(cluster, user)
-    row = deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     html = browser.get(f"/playground/?deployment={row.pk}").content.decode()
     assert f'<option value="{row.pk}" data-model="tiny-llama"' in html
     assert "tiny-llama on tiny</option>" in html
     assert 'data-url="http://127.0.0.1:8100/v1" selected' in html
-    assert deployment.service_key(joined.coordinator.row) not in html
+    assert desired.service_key(joined.coordinator.row) not in html

@@ -11,11 +11,11 @@ from metric_samples import bare_sample
 from process_doubles import FakeCluster
 from rest_framework.test import APIClient
 
-from helixweb.deployment import services as deployment
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
-from helixweb.inventory import services as inventory
+from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Origin, Profile
+from helixweb.inventory.services import problems, profile_versions
 from helixweb.monitoring import predicting, prediction_pages
 from helixweb.monitoring.agreement import (
     Agreement,
@@ -43,7 +43,7 @@ class Served:
     """A deployment whose nodes take `longer` times what their profiles say for their decodes."""
 
     def __init__(self, joined: FakeCluster, user: Any) -> None:
-        deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+        deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
         Deployment.objects.update(status=Status.READY)
         self.row = Deployment.objects.select_related("plan", "cluster").get()
         self.problem = problem_from_dict(joined.plan.problem)
@@ -96,7 +96,7 @@ def traced(row: Deployment, number: int, at: datetime, prompt: int, output: int)
 
 @pytest.fixture
 def served(user: Any, measured_problem: dict[str, Any]) -> Served:
-    cluster = inventory.import_problem_document(measured_problem, user=user)
+    cluster = problems.import_problem_document(measured_problem, user=user)
     return Served(FakeCluster(cluster, user), user)
 
 
@@ -241,7 +241,7 @@ def test_traffic_refines_a_profile_beside_what_plans_use(served: Served) -> None
     again = profile.versions.get(origin=Origin.REFINED)
     assert again.pk == version.pk
     assert again.evidence["decode"]["factor"] == pytest.approx(1.1, abs=0.05)
-    inventory.use_version(again)
+    profile_versions.use_version(again)
     profile.refresh_from_db()
     assert profile.origin == Origin.REFINED
     assert profile.tokens_per_s[0] < 400

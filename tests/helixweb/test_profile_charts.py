@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from helixweb.inventory import services
 from helixweb.inventory.models import Profile
 from helixweb.inventory.profile_view import profile_speed, profile_view, profiles_memory
+from helixweb.inventory.services import problems
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_profiles_of_one_name_in_several_clusters_are_told_apart(
     user: Any, tiny_problem: dict[str, Any], clusters: tuple[str, ...], names: list[str]
 ) -> None:
     for cluster in clusters:
-        services.import_problem_document(tiny_problem, user=user, cluster_name=cluster)
+        problems.import_problem_document(tiny_problem, user=user, cluster_name=cluster)
     rows = Profile.objects.select_related("cluster", "model").order_by("name", "cluster__name")
     views = [profile_view(row) for row in rows]
     bars = profiles_memory(views).figure["data"][0]["y"]

@@ -13,9 +13,9 @@ from rest_framework.test import APIClient
 from site_in_process import Shell, new_key
 
 from helixweb.deployment.models import Profiling
-from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
-from helixweb.planning import services as planning
+from helixweb.inventory.services import problems, profile_versions
+from helixweb.planning.services import starting
 from planner.domain.errors import InvalidProblem
 from planner.domain.layer_times import LayerTimes
 from planner.domain.node_memory import EndRoom, KvMinimum, NodeMemory
@@ -155,7 +155,7 @@ def test_what_was_measured_is_the_nodes_profile_and_what_was_before_is_kept(
     numbers = [(one.number, one.origin, one.node) for one in profile.versions.all()]
     assert numbers == [(2, "measured", "tower"), (1, "imported", "")]
     assert row.version.evidence["decode_fit"]["median_error"] == 0.031
-    assert services.build_problem(measured.cluster.cluster, measured.cluster.model)
+    assert problems.build_problem(measured.cluster.cluster, measured.cluster.model)
 
 
 def test_what_a_measured_node_holds_at_the_ends_of_the_model_is_what_plans_read(
@@ -169,7 +169,7 @@ def test_what_a_measured_node_holds_at_the_ends_of_the_model_is_what_plans_read(
         kv_minimum=KvMinimum(requests=1, tokens=128),
     )
     measured.measure("tower", api, FOUND.model_copy(update={"memory": memory}))
-    problem = services.build_problem(measured.cluster.cluster, measured.cluster.model)
+    problem = problems.build_problem(measured.cluster.cluster, measured.cluster.model)
     assert problem.profile_of("tower").memory == memory
 
 
@@ -340,9 +340,9 @@ def test_an_exported_profile_is_read_again_elsewhere(
 def test_a_bad_profile_file_is_refused_with_the_field_that_is_wrong(
     measured: Measured, browser: Client, change: dict[str, Any], told: str
 ) -> None:
-    document = services.export_profile(Profile.objects.get(name="big")) | change
+    document = profile_versions.export_profile(Profile.objects.get(name="big")) | change
     with pytest.raises(InvalidProblem) as raised:
-        services.import_profile(measured.cluster.cluster, document)
+        profile_versions.import_profile(measured.cluster.cluster, document)
     assert told in str(raised.value)
     answer = browser.post(
         "/profiles/import", {"cluster": measured.cluster.cluster.pk, "text": json.dumps(document)}
@@ -352,17 +352,19 @@ def test_a_bad_profile_file_is_refused_with_the_field_that_is_wrong(
 
 
 def test_a_profile_with_more_layers_than_the_model_is_of_another_model(measured: Measured) -> None:
-    document = services.export_profile(Profile.objects.get(name="big"))
+    document = profile_versions.export_profile(Profile.objects.get(name="big"))
     document["profile"] |= {
         "max_layers": 9, "tokens_per_s": [1.0] * 9, "kv_capacity_token_layers": [1.0] * 9,
     }  # fmt: skip
     with pytest.raises(InvalidProblem, match="max_layers is 9"):
-        services.import_profile(measured.cluster.cluster, document)
+        profile_versions.import_profile(measured.cluster.cluster, document)
 
 
 def test_versions_are_numbered_however_soon_they_follow(measured: Measured) -> None:
     profile = Profile.objects.get(name="big")
-    found = services.import_profile(measured.cluster.cluster, services.export_profile(profile))
+    found = profile_versions.import_profile(
+        measured.cluster.cluster, profile_versions.export_profile(profile)
+    )
     assert found.number == 2
     assert found.recorded_at <= timezone.now()
 
@@ -390,7 +392,7 @@ def test_a_gpu_that_nobody_measured_is_estimated_and_marked_where_plans_use_it(
     nodes = Node.objects.filter(cluster=cluster)
     nodes.update(profile_name="L4")
     options = PlanOptions(objective="flow", time_limit_s=1)
-    run = planning.start_plan_run(cluster=cluster, model=model, options=options, user=measured.user)
+    run = starting.start_plan_run(cluster=cluster, model=model, options=options, user=measured.user)
     found = plan_from_dict(searched(run).document)
     shown = browser.get(f"/plans/{run.pk}/").content.decode()
     names = ", ".join(

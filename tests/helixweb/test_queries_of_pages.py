@@ -10,9 +10,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from helixweb.deployment import services as deployment
 from helixweb.deployment.models import Deployment, NodeAssignment
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, NodeTag, Profile
 from helixweb.monitoring.models import MetricSample, TracedRequest
 from helixweb.monitoring.traces import record_traces
@@ -73,7 +73,7 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 def site(cluster: Cluster, user: Any) -> Callable[[], dict[str, Any]]:
     """A cluster that serves, and the ids that addresses need."""
     joined = FakeCluster(cluster, user)
-    row = deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     for agent in joined.used_agents.values():
         agent.beat(Phase.READY, generation=1)
     joined.coordinator.report()

@@ -19,7 +19,7 @@ from helixweb.common.models import Event
 from helixweb.inventory.link_sampling import Member, orders
 from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.reach_view import reach_view
-from helixweb.inventory.services import parties
+from helixweb.inventory.services.reachability import parties
 from helixweb.operations.doctor import members
 from helixweb.operations.doctor.findings import State
 from planner.domain.cluster import COORDINATOR

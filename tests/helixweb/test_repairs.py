@@ -13,13 +13,13 @@ from process_doubles import FakeAgent, FakeCluster
 from rest_framework.test import APIClient
 
 from helixweb.common import jobs
-from helixweb.deployment import services
 from helixweb.deployment.models import Deployment, Repair, Status
 from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import repairing
+from helixweb.deployment.services import deploying, repairing
+from helixweb.deployment.services import repairing as deployment_repairing
 from helixweb.deployment.services.repairing import WAITS_S, Changed, chosen_answer
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node, Replanning
-from helixweb.inventory.services import create, update
+from helixweb.inventory.services.records import create, update
 from helixweb.planning.models import PlanRun
 from helixweb.planning.stored import stored_plan
 from runtime.protocol.control import NodeTraffic
@@ -42,7 +42,7 @@ class Repaired:
         self.user = user
         self.lost: dict[str, str] = {}
         self.now = timezone.now()
-        self.deployment = services.deploy(
+        self.deployment = deploying.deploy(
             self.cluster.plan, user=user, options=DeployOptions(max_queued_requests=7), now=self.now
         )
         for agent in self.cluster.used_agents.values():
@@ -62,7 +62,7 @@ class Repaired:
 
     def beat(self, *, after_s: float = 0.0) -> list[str]:
         self.now += timedelta(seconds=after_s)
-        services.repair(self.serving.pk, now=self._heard_now(self.now))
+        deployment_repairing.repair(self.serving.pk, now=self._heard_now(self.now))
         return self.states
 
     def search(self) -> None:

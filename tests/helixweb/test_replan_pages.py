@@ -9,11 +9,11 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.common import jobs
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster, LanguageModel, Node
-from helixweb.planning import services
+from helixweb.inventory.services import problems
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.searches import plan_of
+from helixweb.planning.services import replanning, starting
 from planner.domain.placement import LayerRange, Placement
 from planner.plan_options import PlanOptions
 from planner.replan import zero_moves
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def plan(cluster: Cluster, user: Any) -> Plan:
     """The plan that runs. Afterwards a second tower joins."""
-    run = services.start_plan_run(
+    run = starting.start_plan_run(
         cluster=cluster, model=LanguageModel.objects.get(), options=FOUND_SOON, user=user
     )
     jobs.attempt_job(run)
@@ -43,7 +43,7 @@ def replanned(run: PlanRun) -> PlanRun:
 
 
 def test_the_answers_rise_in_bytes_and_flow_and_start_with_no_move(plan: Plan, user: Any) -> None:
-    run = replanned(services.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
+    run = replanned(replanning.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
     points = run.replan.points
     moved = [point["moved_bytes"] for point in points]
     flows = [point["flow_tokens_per_s"] for point in points]
@@ -59,7 +59,7 @@ def test_the_answers_rise_in_bytes_and_flow_and_start_with_no_move(plan: Plan, u
 
 
 def test_a_budget_of_nothing_keeps_every_layer(plan: Plan, user: Any) -> None:
-    run = replanned(services.start_replan(plan, options=OPTIONS, budget_bytes=0.0, user=user))
+    run = replanned(replanning.start_replan(plan, options=OPTIONS, budget_bytes=0.0, user=user))
     assert run.plan.document["placement"] == plan.document["placement"]
 
 
@@ -73,7 +73,7 @@ def test_a_budget_that_lets_nothing_flow_fails_and_says_what_would_do(
             cluster.links.filter(source=name).delete()
             cluster.links.filter(target=name).delete()
             cluster.nodes.filter(name=name).delete()
-    run = services.start_replan(plan, options=options, budget_bytes=0.0, user=user)
+    run = replanning.start_replan(plan, options=options, budget_bytes=0.0, user=user)
     jobs.attempt_job(run)
     run.refresh_from_db()
     assert run.status == "failed"
@@ -84,7 +84,7 @@ def test_a_budget_that_lets_nothing_flow_fails_and_says_what_would_do(
 def test_another_answer_becomes_a_plan_of_its_own(
     plan: Plan, user: Any, api: APIClient, browser: Client
 ) -> None:
-    run = replanned(services.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
+    run = replanned(replanning.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
     page = browser.get(f"/plans/{run.pk}/").content.decode()
     assert "Flow against bytes moved" in page
     assert "Make it a plan" in page
@@ -116,7 +116,7 @@ def test_an_adopted_answer_keeps_which_nodes_serve_apart(
         components=(frozenset({"tower", "laptop"}), frozenset({"tower-2", "mini"})),
     )
     found = plan_of(
-        inventory.build_problem(cluster, plan.model),
+        problems.build_problem(cluster, plan.model),
         apart,
         options=OPTIONS,
         upper_bound_tokens_per_s=1000.0,
@@ -126,13 +126,13 @@ def test_an_adopted_answer_keeps_which_nodes_serve_apart(
     )
     plan.document = plan_to_dict(found)
     plan.save()
-    run = replanned(services.start_replan(plan, options=OPTIONS, budget_bytes=0.0, user=user))
-    adopted = services.adopt_point(run, 0, user=user)
+    run = replanned(replanning.start_replan(plan, options=OPTIONS, budget_bytes=0.0, user=user))
+    adopted = replanning.adopt_point(run, 0, user=user)
     assert plan_from_dict(adopted.plan.document).placement == apart
 
 
 def test_a_replanning_is_not_extended(plan: Plan, user: Any, api: APIClient) -> None:
-    run = replanned(services.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
+    run = replanned(replanning.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
     refused = api.post(f"/api/v1/plan-runs/{run.pk}/extend/", {"seconds": 5})
     assert refused.status_code == 409
     assert "replan again with more time" in refused.json()["detail"]

@@ -22,9 +22,9 @@ from helixweb.common.rest.lists import ordered_columns, parameters_of_list, show
 from helixweb.common.rest.rendering import JsonRenderer
 from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.deployment.models import Profiling
-from helixweb.deployment.services import drain
-from helixweb.inventory import services
+from helixweb.deployment.services.draining import drain
 from helixweb.inventory.models import Cluster, LanguageModel, Node
+from helixweb.inventory.services import records
 from tests.e2e.site_world import make_world
 from tests.helixweb.conftest import rows_for_a_module
 from tests.helixweb.rest_collections import collections
@@ -291,7 +291,7 @@ def test_what_one_reader_may_choose_is_not_kept_for_the_next(
     cluster: Cluster, api: APIClient, django_user_model: Any
 ) -> None:
     lists._filterset_of.cache_clear()
-    other = services.create(Cluster, name="other")
+    other = records.create(Cluster, name="other")
     vera = django_user_model.objects.create_user("vera")
     Grant.objects.create(user=vera, cluster=cluster, role=Role.VIEWER)
     viewer = APIClient()

@@ -10,9 +10,9 @@ from django.test import Client
 from django.urls import reverse
 from rest_framework.test import APIClient
 
-from helixweb.inventory import services
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node, SharedBandwidth
-from helixweb.planning.services import start_plan_run
+from helixweb.inventory.services import bulk, problems, records
+from helixweb.planning.services.starting import start_plan_run
 from planner.compute_plan import compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.placers.base import NeverCancelled
@@ -46,7 +46,7 @@ def document(tiny_problem: Document) -> Document:
 
 @pytest.fixture
 def shared(document: Document, user: Any) -> Cluster:
-    return services.import_problem_document(document, user=user)
+    return problems.import_problem_document(document, user=user)
 
 
 def rows(cluster: Cluster) -> QuerySet[SharedBandwidth]:
@@ -60,7 +60,7 @@ def members(cluster: Cluster) -> dict[str, list[str]]:
 def test_what_a_file_shares_is_imported_and_exported_whole(
     shared: Cluster, document: Document, api: APIClient
 ) -> None:
-    built = services.build_problem(shared, LanguageModel.objects.get())
+    built = problems.build_problem(shared, LanguageModel.objects.get())
     assert built == problem_from_dict(document)
     exported = api.get(f"/api/v1/clusters/{shared.pk}/problem/").json()
     assert exported["network"]["shared"] == [UPLINK, CARD]
@@ -89,7 +89,7 @@ def test_a_name_that_no_row_can_have_is_refused_with_the_file(
 ) -> None:
     document["network"]["shared"][0] = {**UPLINK, "name": "n" * 65}
     with pytest.raises(InvalidProblem, match=r"shared bandwidth 'n+': name"):
-        services.import_problem_document(document, user=user)
+        problems.import_problem_document(document, user=user)
     assert not Cluster.objects.exists()
 
 
@@ -97,23 +97,23 @@ def test_a_node_that_goes_is_forgotten_and_one_that_is_renamed_stays(
     shared: Cluster, document: Document
 ) -> None:
     tower = Node.objects.get(name="tower")
-    services.update(tower, name="spire")
+    records.update(tower, name="spire")
     assert members(shared)["card of tower"] == ["spire", "coordinator"]
-    services.delete(Node.objects.get(name="spire"))
+    records.delete(Node.objects.get(name="spire"))
     assert members(shared)["card of tower"] == ["coordinator"]
-    services.create(
+    records.create(
         SharedBandwidth, cluster=shared, **{**CARD, "name": "card of mini", "members": ["mini"]}
     )
-    services.delete_nodes([Node.objects.get(name="mini").pk])
+    bulk.delete_nodes([Node.objects.get(name="mini").pk])
     assert "card of mini" not in members(shared)
 
 
 def test_a_region_whose_last_node_went_limits_nothing(shared: Cluster) -> None:
     away = {**UPLINK, "name": "away's", "members": ["away"]}
-    services.create(SharedBandwidth, cluster=shared, **away)
+    records.create(SharedBandwidth, cluster=shared, **away)
     for node in Node.objects.filter(region="away"):
-        services.update(node, region="home")
-    problem = services.build_problem(shared, LanguageModel.objects.get())
+        records.update(node, region="home")
+    problem = problems.build_problem(shared, LanguageModel.objects.get())
     assert "away's" not in {share.name for share in problem.cluster.shared}
 
 

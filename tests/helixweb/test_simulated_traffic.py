@@ -11,7 +11,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
-from helixweb.inventory.services import DEMO_NAME
+from helixweb.inventory.services.demonstration import DEMO_NAME
 from helixweb.monitoring import demo_cluster
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.simulated_traffic import (

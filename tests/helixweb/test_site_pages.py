@@ -9,11 +9,12 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, JoinToken, LanguageModel, Node, Origin, Profile
 from helixweb.inventory.profile_view import profile_view
-from helixweb.planning import services as planning
+from helixweb.inventory.services import joining, problems, records
 from helixweb.planning.models import Incumbent, Plan, PlanRun, Simulation
+from helixweb.planning.services import fit as planning_fit
+from helixweb.planning.services import starting
 from planner.plan_options import PlanOptions
 from runtime.protocol.control import Hardware, RegisterRequest, Role
 from tests.helixweb.searching import claimed, found_for
@@ -26,8 +27,8 @@ def html(browser: Client, name: str, *args: int, **query: str) -> str:
 
 
 def test_times_are_shown_in_the_zone_that_was_chosen(browser: Client, user: object) -> None:
-    cluster = services.create(Cluster, name="c")
-    services.create_join_token(cluster, "node", user)
+    cluster = records.create(Cluster, name="c")
+    joining.create_join_token(cluster, "node", user)
     noon = timezone.now().replace(year=2026, month=1, day=5, hour=12, minute=0, second=0)
     JoinToken.objects.update(created_at=noon)
     assert "2026-01-05 12:00:00 UTC" in html(browser, "join-tokens")
@@ -49,7 +50,7 @@ def test_a_zone_that_is_none_is_refused_and_a_cookie_of_one_is_ignored(browser: 
 
 
 def test_a_token_that_nobody_used_can_be_taken_back(browser: Client, user: object) -> None:
-    token = services.create_join_token(services.create(Cluster, name="c"), "node", user).row
+    token = joining.create_join_token(records.create(Cluster, name="c"), "node", user).row
     assert "open until" in html(browser, "join-tokens")
     browser.post(reverse("join-token-revoke", args=[token.pk]))
     assert "expired" in html(browser, "join-tokens")
@@ -62,11 +63,11 @@ def test_a_token_that_nobody_used_can_be_taken_back(browser: Client, user: objec
 def test_a_used_token_can_be_revoked_until_it_expires(
     browser: Client, cluster: Cluster, user: object
 ) -> None:
-    row, secret = services.create_join_token(cluster, "node", user)
+    row, secret = joining.create_join_token(cluster, "node", user)
     machine = str(uuid.uuid4())
 
     def join(number: int) -> None:
-        services.register(
+        joining.register(
             RegisterRequest(
                 join_token=secret,
                 role=Role.NODE,
@@ -88,7 +89,7 @@ def test_a_used_token_can_be_revoked_until_it_expires(
     revoke = reverse("join-token-revoke", args=[row.pk])
     assert revoke in html(browser, "join-tokens")
     browser.post(revoke)
-    with pytest.raises(services.TokenExpired):
+    with pytest.raises(joining.TokenExpired):
         join(2)
     assert revoke not in html(browser, "join-tokens")
 
@@ -117,8 +118,8 @@ def test_the_demo_cluster_is_loaded_once_and_can_be_planned(browser: Client) -> 
         assert answer.headers["Location"] == f"/plans/new?cluster={Cluster.objects.get().pk}"
     assert Node.objects.count() == 24
     assert "Load the demo cluster" not in html(browser, "clusters")
-    (model,) = services.models_of(Cluster.objects.get())
-    fit = planning.preview_fit(cluster=Cluster.objects.get(), model=model)
+    (model,) = problems.models_of(Cluster.objects.get())
+    fit = planning_fit.preview_fit(cluster=Cluster.objects.get(), model=model)
     assert fit.fits
 
 
@@ -151,7 +152,7 @@ def test_every_better_placement_of_a_search_can_be_looked_at(
     browser: Client, cluster: Cluster, user: object
 ) -> None:
     options = PlanOptions(objective="flow", time_limit_s=1)
-    run = planning.start_plan_run(
+    run = starting.start_plan_run(
         cluster=cluster, model=LanguageModel.objects.get(), options=options, user=user
     )
     found_for(run, claimed(run))
@@ -202,7 +203,7 @@ def test_a_node_shows_its_changes_and_where_it_is_in_the_log(
     browser: Client, cluster: Cluster
 ) -> None:
     mini = Node.objects.get(name="mini")
-    services.update(mini, region="moon")
+    records.update(mini, region="moon")
     page = html(browser, "node", cluster.pk, mini.pk)
     assert "region: away \u2192 moon" in page
     assert "None: no deployment gives it layers." in page

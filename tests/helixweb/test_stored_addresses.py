@@ -7,9 +7,9 @@ from django.apps import apps
 from django.utils import timezone
 from process_doubles import FakeCluster
 
-from helixweb.deployment import services as deployment
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster, Node, NodeState
 
 MIGRATION = import_module(
@@ -21,7 +21,7 @@ def test_an_upgrade_lets_only_the_process_with_such_an_address_join_again(
     cluster: Cluster, user: Any
 ) -> None:
     joined = FakeCluster(cluster, user)
-    row = deployment.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     MIGRATION(apps, None)
     assert Deployment.objects.get(pk=row.pk).status == row.status
     bad, *others = joined.agents.values()
@@ -37,4 +37,4 @@ def test_an_upgrade_lets_only_the_process_with_such_an_address_join_again(
     for agent in others:
         assert agent.row.state is NodeState.ONLINE
         assert agent.desired().generation == row.generation
-    deployment.follow_addresses(cluster, now=timezone.now())
+    deploying.follow_addresses(cluster, now=timezone.now())

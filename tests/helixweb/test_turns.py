@@ -12,8 +12,8 @@ from helixweb.celery import app
 from helixweb.common import jobs, leases
 from helixweb.common.models import Job
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.planning import services
 from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
+from helixweb.planning.services import starting
 from planner.plan_options import PlanOptions
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -78,14 +78,14 @@ def test_one_simulation_runs_at_a_time_and_explanations_wait_as_well(
 def test_a_search_does_not_wait_for_a_simulation(
     cluster: Cluster, user: Any, running: tuple[Simulation, int]
 ) -> None:
-    run = services.start_plan_run(
+    run = starting.start_plan_run(
         cluster=cluster, model=LanguageModel.objects.get(), options=PlanOptions(), user=user
     )
     assert claim(run) == 1
 
 
 def test_a_mix_waits_for_a_search(cluster: Cluster, user: Any) -> None:
-    run = services.start_plan_run(
+    run = starting.start_plan_run(
         cluster=cluster, model=LanguageModel.objects.get(), options=PlanOptions(), user=user
     )
     mix = ModelMix.objects.create(cluster=cluster, options={})

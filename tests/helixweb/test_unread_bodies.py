@@ -14,8 +14,8 @@ from helixweb.common.api_keys import create_api_key
 from helixweb.common.rest import handler
 from helixweb.common.rest.bodies import MOST_BYTES, MOST_UNKNOWN_BYTES
 from helixweb.common.rest.handler import Application
-from helixweb.inventory import services as inventory
 from helixweb.inventory.models import Cluster
+from helixweb.inventory.services import presence
 from tests.helixweb.process_doubles import FakeAgent
 from tests.helixweb.test_rest_handler import closing, scope_of
 
@@ -148,4 +148,4 @@ def test_heartbeats_are_answered_while_every_other_thread_is_taken(
     finally:
         go_on.set()
         closing(site)
-    assert inventory.authenticate_agent(credential) is not None
+    assert presence.authenticate_agent(credential) is not None

@@ -6,7 +6,8 @@ from django.db import transaction
 
 from helixweb.deployment.services.deploying import follow_addresses
 from helixweb.inventory.models import Coordinator, Node
-from helixweb.inventory.services import register, update_identity
+from helixweb.inventory.services.joining import register
+from helixweb.inventory.services.presence import update_identity
 from runtime.protocol.control import AgentIdentity, RegisterReply, RegisterRequest
 
 

@@ -16,7 +16,7 @@ from helixweb.deployment.services.draining import draining_names, is_let_go
 from helixweb.deployment.services.instance_orders import assigned, served
 from helixweb.deployment.services.orders import weights_among, with_peers
 from helixweb.inventory.models import Coordinator, Node
-from helixweb.inventory.services import standing_looks
+from helixweb.inventory.services.checkpoint_reading import standing_looks
 from runtime.protocol.control import (
     CoordinatorDesired,
     DesiredState,

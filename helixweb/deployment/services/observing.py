@@ -25,7 +25,8 @@ from helixweb.deployment.services.taking_over import follow_change
 from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received
 from helixweb.inventory.models import Coordinator, Node
-from helixweb.inventory.services import record_left, record_looks, record_seen
+from helixweb.inventory.services.checkpoint_reading import record_looks
+from helixweb.inventory.services.presence import record_left, record_seen
 from runtime.protocol.control import CoordinatorReport, Heartbeat, StageStats
 from runtime.protocol.phases import Phase
 

@@ -14,7 +14,7 @@ from helixweb.deployment.services.instance_orders import instance_trouble
 from helixweb.deployment.tensor_parallel import obstacles_to_ranks
 from helixweb.inventory.models import Node, NodeState
 from helixweb.inventory.node_list import in_state
-from helixweb.inventory.services import cut_pairs, parties
+from helixweb.inventory.services.reachability import cut_pairs, parties
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan
 from planner.domain import plan as domain

@@ -46,9 +46,10 @@ from helixweb.deployment.services.instance_repairs import (
 )
 from helixweb.inventory.models import Node, NodeState, Replanning
 from helixweb.inventory.node_list import in_state
-from helixweb.inventory.services import was_told_to_end
+from helixweb.inventory.services.presence import was_told_to_end
 from helixweb.planning.models import Plan, PlanRun, Replan
-from helixweb.planning.services import adopt_point, start_plan_run, start_replan
+from helixweb.planning.services.replanning import adopt_point, start_replan
+from helixweb.planning.services.starting import start_plan_run
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain import plan as domain
 from planner.domain.errors import PlannerError

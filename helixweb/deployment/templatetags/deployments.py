@@ -4,12 +4,9 @@ from django import template
 from django.utils import timezone
 
 from helixweb.deployment.models import LIVE, Deployment
-from helixweb.deployment.services import (
-    current_generation,
-    find_obstacles,
-    goes_on,
-    options_kept,
-)
+from helixweb.deployment.services.deploying import goes_on, options_kept
+from helixweb.deployment.services.desired import current_generation
+from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.planning.models import Plan
 
 register = template.Library()

@@ -9,7 +9,7 @@ from statistics import median
 from helixweb.inventory.models import BY_PEOPLE, Cluster, Link, Origin, RegionLink
 from helixweb.inventory.services.errors import NameTaken
 from helixweb.inventory.services.link_orders import MeasuredDirection
-from helixweb.inventory.services.rows import create, update
+from helixweb.inventory.services.records import create, update
 from planner.domain.cluster import COORDINATOR
 
 # What differs less from the measurement before is the same link.

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
-from helixweb.inventory.services import rows
+from helixweb.inventory.services import records
 from helixweb.inventory.services.errors import Conflicting
 from helixweb.inventory.services.problems import (
     OPTIONAL_KEYS,
@@ -58,7 +58,7 @@ def take_measured(
     with transaction.atomic():
         row, name = profile_of_node(node, model)
         if row is None:
-            row = rows.create(
+            row = records.create(
                 Profile,
                 cluster=node.cluster,
                 model=model,
@@ -80,7 +80,7 @@ def take_measured(
         use_version(version)
         if node.profile_name != name:
             _copy_for_other_models(node, model, name=name)
-            rows.update(node, profile_name=name)
+            records.update(node, profile_name=name)
     return version
 
 
@@ -144,7 +144,7 @@ def use_version(version: ProfileVersion) -> Profile:
     """Have plans use it from now on; those that were computed stay. Raises InvalidProblem."""
     row = version.profile
     found = profile_from_dict(version.document, name=row.name)
-    return rows.update(
+    return records.update(
         row, origin=version.origin, measured_under=_conditions(version), **_fields(found)
     )
 
@@ -166,7 +166,7 @@ def estimate_profile(cluster: Cluster, model: LanguageModel, *, gpu: str, name: 
         ),
         longest_tokens=model.max_context_tokens,
     )
-    return rows.create(
+    return records.create(
         Profile,
         cluster=cluster,
         model=model,
@@ -254,7 +254,7 @@ def _stored(
             fields = {"cluster": cluster, "model": model, "name": name, "origin": Origin.IMPORTED}
             fields |= _fields(found)
             _check_fields(Profile(**fields))
-            row = rows.create(Profile, **fields)
+            row = records.create(Profile, **fields)
         version = keep_version(
             row, found, origin=Origin.IMPORTED, node="", evidence=evidence, now=now
         )

@@ -15,14 +15,14 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import events
-from helixweb.inventory import services
 from helixweb.inventory.cluster_counts import ClusterCounts, cluster_counts, first_nodes
 from helixweb.inventory.forms import ClusterForm, ImportForm, JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, LanguageModel
 from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.profile_view import profile_view
 from helixweb.inventory.reach_view import reach_view
-from helixweb.inventory.services import InventoryError
+from helixweb.inventory.services import demonstration, joining, problems, reachability
+from helixweb.inventory.services.errors import InventoryError
 from helixweb.inventory.views.editing import UNPROCESSABLE, ResourcePages, by_htmx
 from planner.domain.errors import InvalidProblem, PlannerError
 from planner.serialization import problem_to_dict
@@ -35,11 +35,11 @@ NODES_SHOWN = 50
 def clusters(request: HttpRequest) -> HttpResponse:
     """All clusters."""
     found = list(Cluster.objects.all())
-    counts, models = cluster_counts(found, now=timezone.now()), services.models_by_cluster()
+    counts, models = cluster_counts(found, now=timezone.now()), problems.models_by_cluster()
     rows = [
         {"cluster": row, "view": counts[row.pk], "models": models.get(row.pk, ())} for row in found
     ]
-    has_demo = Cluster.objects.filter(name=services.DEMO_NAME).exists()
+    has_demo = Cluster.objects.filter(name=demonstration.DEMO_NAME).exists()
     return render(request, "inventory/clusters.html", {"rows": rows, "has_demo": has_demo})
 
 
@@ -95,7 +95,7 @@ def cluster_import(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         given = form.cleaned_data
         try:
-            row = services.import_problem(
+            row = problems.import_problem(
                 given["problem_text"],
                 name_hint=given["name_hint"],
                 user=request.user,
@@ -139,15 +139,15 @@ def cluster_join(request: HttpRequest, pk: int) -> HttpResponse:
     context = _context(row, last_event_id=last_event_id) | {"join_form": form}
     if form.is_valid():
         asked = form.cleaned_data
-        token = services.create_join_token(
+        token = joining.create_join_token(
             row, asked["role"], request.user, machines=asked["machines"]
         )
         context["join_token"] = token.row
         initial = {name: asked[name] for name in ("role", "region", "service")}
         context["join_form"] = JoinForm(initial=initial)
-        context["works_elsewhere"] = services.command_works_elsewhere()
+        context["works_elsewhere"] = joining.command_works_elsewhere()
         command = partial(
-            services.join_command,
+            joining.join_command,
             asked["role"],
             token.secret,
             name=asked["name"],
@@ -179,7 +179,7 @@ def _join_progress(request: HttpRequest, row: Cluster, token_pk: int) -> HttpRes
 def cluster_demo(request: HttpRequest) -> HttpResponse:
     """Load the demo cluster, unless it is there, and go on to plan it."""
     try:
-        row = services.demo_cluster(user=request.user)
+        row = demonstration.demo_cluster(user=request.user)
     except InventoryError as error:
         messages.error(request, _("The demo cluster is not loaded: %(error)s") % {"error": error})
         return redirect("clusters")
@@ -192,7 +192,7 @@ def cluster_export(request: HttpRequest, pk: int, model_pk: int) -> HttpResponse
     row = get_object_or_404(Cluster, pk=pk)
     model = get_object_or_404(LanguageModel, pk=model_pk)
     try:
-        problem = services.build_problem(row, model)
+        problem = problems.build_problem(row, model)
     except InvalidProblem as error:
         messages.error(
             request, _("The problem file cannot be written: %(error)s.") % {"error": error}
@@ -212,7 +212,7 @@ def _live_context(row: Cluster) -> dict[str, Any]:
         "view": cluster_counts([row], now=now)[row.pk],
         "nodes": first_nodes(row, most=NODES_SHOWN, now=now),
         "coordinators": list(Coordinator.objects.filter(cluster=row)),
-        "reach": reach_view(services.parties(row.pk, now=now)),
+        "reach": reach_view(reachability.parties(row.pk, now=now)),
         "network": cluster_network(row),
     }
 
@@ -221,7 +221,7 @@ def _context(row: Cluster, *, last_event_id: str) -> dict[str, Any]:
     live = _live_context(row)
     return live | {
         "profiles": [profile_view(profile) for profile in row.profiles.select_related("model")],
-        "models": services.models_of(row),
+        "models": problems.models_of(row),
         "join_form": JoinForm(initial=_next_to_join(row, live["view"])),
         "last_event_id": last_event_id,
     }

@@ -14,9 +14,9 @@ from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
-from helixweb.inventory import services
 from helixweb.inventory.models import Cluster
-from helixweb.inventory.services import InventoryError, NameTaken
+from helixweb.inventory.services import records
+from helixweb.inventory.services.errors import InventoryError, NameTaken
 from planner.domain.errors import PlannerError
 
 UNPROCESSABLE = 422
@@ -116,10 +116,10 @@ class ResourcePages:
         return made
 
     def create(self, **values: Any) -> Any:
-        return services.create(self.model, **values)
+        return records.create(self.model, **values)
 
     def update(self, row: Any, **values: Any) -> None:
-        services.update(row, **values)
+        records.update(row, **values)
 
     @property
     def urls(self) -> list[URLPattern]:
@@ -213,7 +213,7 @@ def delete_page(request: HttpRequest, row: Any, *, page: Page) -> HttpResponse:
     if request.method == "POST":
         name = str(row)
         try:
-            services.delete(row)
+            records.delete(row)
         except InventoryError as error:
             refused = str(error)
         else:

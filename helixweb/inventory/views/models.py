@@ -7,13 +7,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
-from helixweb.inventory import services
 from helixweb.inventory.engines import engine_groups
 from helixweb.inventory.first_fits import fits_of_facts
 from helixweb.inventory.forms import LanguageModelForm
 from helixweb.inventory.models import LanguageModel, Node
 from helixweb.inventory.presentation import fits_of_models
 from helixweb.inventory.profile_view import profile_view, profiles_memory
+from helixweb.inventory.services import checkpoint_reading
 from helixweb.inventory.views.editing import ResourcePages
 
 MAX_PROFILES = 30
@@ -81,11 +81,11 @@ def model_read(request: HttpRequest) -> HttpResponse:
     facts, refused = None, ""
     if given:
         try:
-            facts = services.read_checkpoint(given)
-        except services.CheckpointRefused as error:
+            facts = checkpoint_reading.read_checkpoint(given)
+        except checkpoint_reading.CheckpointRefused as error:
             refused = str(error)
     if facts is not None:
-        typed |= services.columns_of(facts)
+        typed |= checkpoint_reading.columns_of(facts)
         if typed.get("name", "") in ("", typed.get("read_name")):
             typed["name"] = facts.name
     context = {

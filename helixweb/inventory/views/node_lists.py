@@ -19,7 +19,6 @@ from django.views.decorators.http import require_GET, require_POST
 
 from helixweb.common import events
 from helixweb.common.queries import parsed_id
-from helixweb.inventory import services
 from helixweb.inventory.models import Node, NodeState
 from helixweb.inventory.node_list import (
     NodeFilter,
@@ -29,7 +28,8 @@ from helixweb.inventory.node_list import (
     nodes_matching,
     state_counts,
 )
-from helixweb.inventory.services import NodeChanges
+from helixweb.inventory.services import bulk
+from helixweb.inventory.services.bulk import NodeChanges
 from helixweb.inventory.stale_profiles import elsewhere_text, measured_elsewhere
 from helixweb.inventory.views.editing import UNPROCESSABLE, by_htmx
 from planner.domain.errors import InvalidProblem
@@ -108,7 +108,7 @@ def nodes_bulk(request: HttpRequest) -> HttpResponse:
         messages.error(request, why)
         return _back(asked)
     try:
-        changed = services.change_nodes(chosen.values_list("pk", flat=True), CHANGES[action](word))
+        changed = bulk.change_nodes(chosen.values_list("pk", flat=True), CHANGES[action](word))
     except InvalidProblem as error:
         messages.error(request, _("No node is changed: %(error)s") % {"error": error})
     else:
@@ -137,7 +137,7 @@ def _delete(
     request: HttpRequest, chosen: QuerySet[Node], asked: NodeFilter, *, count: int
 ) -> HttpResponse:
     if request.POST.get("sure") == "yes":
-        services.delete_nodes(chosen.values_list("pk", flat=True))
+        bulk.delete_nodes(chosen.values_list("pk", flat=True))
         messages.success(
             request,
             ngettext("%(count)s node deleted.", "%(count)s nodes deleted.", count)

@@ -16,7 +16,6 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common.queries import query_id
-from helixweb.inventory import services
 from helixweb.inventory.forms import EstimateForm, ProfileForm, ProfileImportForm
 from helixweb.inventory.models import (
     Cluster,
@@ -27,7 +26,8 @@ from helixweb.inventory.models import (
     ProfileVersion,
 )
 from helixweb.inventory.profile_view import profile_speed, profile_view, profiles_memory
-from helixweb.inventory.services import InventoryError
+from helixweb.inventory.services import profile_versions
+from helixweb.inventory.services.errors import InventoryError
 from helixweb.inventory.version_view import version_lines
 from helixweb.inventory.views.editing import UNPROCESSABLE, ResourcePages
 from planner.domain.errors import PlannerError
@@ -90,7 +90,7 @@ def profile_export(request: HttpRequest, pk: int) -> HttpResponse:
     """The profile as a file, with what it was made from."""
     row = get_object_or_404(Profile.objects.select_related("model"), pk=pk)
     response = HttpResponse(
-        json.dumps(services.export_profile(row), indent=1), content_type="application/json"
+        json.dumps(profile_versions.export_profile(row), indent=1), content_type="application/json"
     )
     response.headers["Content-Disposition"] = f'attachment; filename="profile-{pk}.json"'
     return response
@@ -106,7 +106,7 @@ def profile_import(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         given = form.cleaned_data
         try:
-            version = services.import_profile_text(
+            version = profile_versions.import_profile_text(
                 given["cluster"],
                 given["problem_text"],
                 name_hint=given["name_hint"],
@@ -130,7 +130,7 @@ def profile_version_use(request: HttpRequest, pk: int, version_pk: int) -> HttpR
         ProfileVersion.objects.select_related("profile"), pk=version_pk, profile=pk
     )
     try:
-        services.use_version(version)
+        profile_versions.use_version(version)
     except (InventoryError, PlannerError) as error:
         messages.error(request, str(error))
     else:
@@ -179,7 +179,9 @@ class EstimatePages(ProfilePages):
 
     def create(self, **values: Any) -> Profile:
         cluster, model, gpu = values["cluster"], values["model"], values["gpu"]
-        return services.estimate_profile(cluster, model, gpu=gpu, name=values["name"] or gpu)
+        return profile_versions.estimate_profile(
+            cluster, model, gpu=gpu, name=values["name"] or gpu
+        )
 
     def after_new(self, row: Profile) -> str:
         return reverse("profile", args=[row.pk])

@@ -9,8 +9,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from helixweb.inventory import services
 from helixweb.inventory.models import JoinToken
+from helixweb.inventory.services import joining
 
 TOKENS_PER_PAGE = 50
 
@@ -28,7 +28,7 @@ def join_tokens(request: HttpRequest) -> HttpResponse:
 @require_POST
 def join_token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     """Let a token expire at once, used or not."""
-    if services.revoke_join_token(pk, now=timezone.now()):
+    if joining.revoke_join_token(pk, now=timezone.now()):
         messages.success(request, _("The token admits nobody any more."))
     else:
         messages.info(request, _("The token had expired already."))

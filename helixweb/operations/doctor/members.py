@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from helixweb.deployment.models import SERVING, Deployment, Status
 from helixweb.inventory.models import Cluster, Coordinator, Node, NodeState
-from helixweb.inventory.services import cut_pairs, parties, weights_cut_pairs
+from helixweb.inventory.services.reachability import cut_pairs, parties, weights_cut_pairs
 from helixweb.operations.doctor.findings import Finding, failed, note, ok, warning
 from helixweb.operations.doctor.reach import clock_of
 from helixweb.operations.doctor.services import skew

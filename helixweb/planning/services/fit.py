@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext_lazy
 
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.inventory.services import build_problem
+from helixweb.inventory.services.problems import build_problem
 from helixweb.planning.options import DEFAULTS
 from planner.bounds import upper_bound_tokens_per_s
 from planner.capacity import layer_limits, max_layers, most_held

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_noop
 from helixweb.common import events, jobs
 from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.inventory.services import build_problem
+from helixweb.inventory.services.problems import build_problem
 from helixweb.planning.models import MixShare, ModelMix
 from helixweb.planning.options import options_to_json
 from planner.domain.errors import InvalidProblem

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from helixweb.common.problems import Conflict
 from helixweb.inventory.models import NodeState
 from helixweb.inventory.node_list import in_state
-from helixweb.inventory.services import build_problem
+from helixweb.inventory.services.problems import build_problem
 from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.options import options_from_json, options_to_json

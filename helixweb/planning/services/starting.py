@@ -13,7 +13,7 @@ from helixweb.common import events, jobs
 from helixweb.common.problems import Conflict
 from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.inventory.services import build_problem
+from helixweb.inventory.services.problems import build_problem
 from helixweb.inventory.signals import profiles_missing
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import (

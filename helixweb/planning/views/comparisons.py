@@ -8,10 +8,10 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from helixweb.common.own_turns import page_in_own_turn
 from helixweb.common.queries import parsed_id
-from helixweb.planning import services
 from helixweb.planning.comparing import MOST_PLANS, compare
 from helixweb.planning.models import Plan
 from helixweb.planning.options import DEFAULTS
+from helixweb.planning.services import imagining, starting
 from helixweb.planning.study_forms import WhatIfForm
 from planner.domain.errors import PlannerError
 
@@ -23,15 +23,15 @@ def compare_plans(request: HttpRequest) -> HttpResponse:
     ids = [text for text in request.GET.getlist("plan") if text]
     comparison, refusal = None, ""
     try:
-        comparison = compare(services.plans_to_compare(ids))
-    except services.NothingToCompare as error:
+        comparison = compare(imagining.plans_to_compare(ids))
+    except imagining.NothingToCompare as error:
         # With one plan so far, the page asks for the others.
         refusal = str(error) if len(ids) != 1 or parsed_id(ids[0]) is None else ""
     chosen = [pk for pk in map(parsed_id, ids[:MOST_PLANS]) if pk is not None]
     context = {
         "comparison": comparison,
         "refusal": refusal,
-        "choices": services.plans_to_choose(chosen),
+        "choices": imagining.plans_to_choose(chosen),
         "slots": list(enumerate(chosen + [None] * (MOST_PLANS - len(chosen)), start=1)),
     }
     return render(request, "planning/compare.html", context)
@@ -56,10 +56,10 @@ def what_if(request: HttpRequest, pk: int) -> HttpResponse:
     if form.is_valid():
         try:
             edits = form.edits()
-            answer = services.answer_what_if(plan, edits)
+            answer = imagining.answer_what_if(plan, edits)
             if "solve" in request.POST:
                 limit_s = form.cleaned_data["time_limit_s"]
-                run = services.start_what_if(
+                run = starting.start_what_if(
                     plan,
                     answer.problem,
                     changes=edits.sentence,

@@ -9,9 +9,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from helixweb.common.problems import Conflict
-from helixweb.planning import services
 from helixweb.planning.models import Plan
 from helixweb.planning.presentation import explanation_of, num_node_kinds
+from helixweb.planning.services import explaining
 from helixweb.planning.study_forms import ExplanationForm
 
 
@@ -39,7 +39,7 @@ def explanation(request: HttpRequest, pk: int) -> HttpResponse:
             messages.error(request, _("Seconds for each kind: %(text)s") % {"text": text})
     else:
         try:
-            services.explain_anew(plan, search_s=form.cleaned_data["search_s"])
+            explaining.explain_anew(plan, search_s=form.cleaned_data["search_s"])
         except Conflict as error:
             messages.info(request, str(error.detail))
     return redirect("plan-run", plan.run_id) if plan.run_id else redirect("plan-runs")

@@ -11,7 +11,6 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from helixweb.common import jobs
 from helixweb.common.queries import query_id
-from helixweb.planning import services
 from helixweb.planning.forecast_view import (
     headline_of,
     objective_words,
@@ -19,6 +18,7 @@ from helixweb.planning.forecast_view import (
     simulation_view,
 )
 from helixweb.planning.models import Plan, Simulation
+from helixweb.planning.services import simulating
 from helixweb.planning.stored import stored_plan
 from helixweb.planning.study_forms import SimulationForm
 from planner.domain.errors import PlannerError
@@ -59,7 +59,7 @@ def simulations(request: HttpRequest, pk: int) -> HttpResponse:
             messages.error(request, f"{form[name].label}: {errors[0]}")
     else:
         try:
-            services.start_simulation(plan, **form.request(), user=request.user)
+            simulating.start_simulation(plan, **form.request(), user=request.user)
         except PlannerError as error:
             messages.error(request, str(error))
         else:

@@ -8,9 +8,9 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from helixweb.common import events, jobs
 from helixweb.inventory.models import Cluster
-from helixweb.planning import services
 from helixweb.planning.forms import MixForm
 from helixweb.planning.models import ModelMix
+from helixweb.planning.services import mixing
 from planner.domain.errors import PlannerError
 
 
@@ -21,7 +21,7 @@ def mix_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
     form = MixForm(request.POST if request.method == "POST" else None, cluster=cluster)
     if form.is_valid():
         try:
-            mix = services.start_model_mix(
+            mix = mixing.start_model_mix(
                 cluster=cluster,
                 weights=form.weights(),
                 options=form.plan_options(),

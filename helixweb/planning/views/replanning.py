@@ -12,10 +12,10 @@ from django.views.decorators.http import require_http_methods, require_POST
 from helixweb.common.own_turns import page_in_own_turn
 from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id
-from helixweb.planning import services
 from helixweb.planning.forms import ReplanForm, initial_from, node_names
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import DEFAULTS, options_from_json
+from helixweb.planning.services import replanning
 from planner.domain.errors import PlannerError
 from planner.plan_options import PlanOptions
 
@@ -36,7 +36,7 @@ def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
     form = ReplanForm(request.POST, nodes=nodes) if request.method == "POST" else None
     if form is not None and form.is_valid():
         try:
-            run = services.start_replan(
+            run = replanning.start_replan(
                 plan,
                 options=form.plan_options(),
                 budget_bytes=form.budget_bytes,
@@ -58,7 +58,7 @@ def replan_adopt(request: HttpRequest, pk: int) -> HttpResponse:
     run = get_object_or_404(PlanRun.objects.select_related("replan"), pk=pk)
     number = parsed_id(request.POST.get("point", ""))
     try:
-        adopted = services.adopt_point(run, -1 if number is None else number, user=request.user)
+        adopted = replanning.adopt_point(run, -1 if number is None else number, user=request.user)
     except Conflict as error:
         messages.error(request, str(error.detail))
         return redirect("plan-run", pk)
@@ -68,15 +68,15 @@ def replan_adopt(request: HttpRequest, pk: int) -> HttpResponse:
 def _standing(plan: Plan) -> dict[str, Any]:
     """What changed, and the flow without moves, or why there is none."""
     try:
-        changes = services.changes_since(plan, now=timezone.now())
+        changes = replanning.changes_since(plan, now=timezone.now())
         search = _search_without(plan, changes)
-        unmoved = services.flow_without_moves(plan, changes, options=search)
+        unmoved = replanning.flow_without_moves(plan, changes, options=search)
     except PlannerError as error:
         return {"search": None, "standing_error": str(error)}
     return {"changes": changes, "search": search, "unmoved_tokens_per_s": unmoved}
 
 
-def _search_without(plan: Plan, changes: services.Changes) -> PlanOptions:
+def _search_without(plan: Plan, changes: replanning.Changes) -> PlanOptions:
     """The options that the plan was searched for with, without the nodes that are silent."""
     search = options_from_json(plan.run.options) if plan.run else DEFAULTS
     known = {node.name for node in changes.problem.cluster.nodes}

@@ -18,9 +18,8 @@ from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.inventory.engines import left_out
 from helixweb.inventory.models import Cluster, LanguageModel, Node
-from helixweb.inventory.services import models_of
+from helixweb.inventory.services.problems import models_of
 from helixweb.inventory.stale_profiles import StaleProfile, stale_profiles
-from helixweb.planning import services
 from helixweb.planning.forms import ExtensionForm, PlanRunForm, initial_from, node_names
 from helixweb.planning.incumbent_view import better_incumbents
 from helixweb.planning.models import Plan, PlanRun
@@ -28,6 +27,8 @@ from helixweb.planning.newer_measurements import newer_measurements
 from helixweb.planning.objectives import AXIS_UNITS
 from helixweb.planning.options import DEFAULTS, options_from_json
 from helixweb.planning.presentation import PlanView, age_s, answers_of, plan_view, run_curve
+from helixweb.planning.services import ending, starting
+from helixweb.planning.services import fit as planning_fit
 from helixweb.planning.views.explanations import explanation_context
 from helixweb.planning.views.forecasts import forecast_context
 from planner.domain.errors import PlannerError
@@ -71,7 +72,7 @@ def plan_run_new(request: HttpRequest) -> HttpResponse:
         form.offer_plans_of(cluster, chosen=_typed_id(request, "start_plan"))
         if form.is_valid():
             try:
-                run = services.start_plan_run(
+                run = starting.start_plan_run(
                     cluster=form.cleaned_data["cluster"],
                     model=form.cleaned_data["model"],
                     options=form.plan_options(),
@@ -148,7 +149,7 @@ def plan_run_preview(request: HttpRequest) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=query_id(request, "cluster"))
     model = get_object_or_404(LanguageModel, pk=query_id(request, "model"))
     try:
-        fit = services.preview_fit(cluster=cluster, model=model)
+        fit = planning_fit.preview_fit(cluster=cluster, model=model)
         context = {"fit": fit, "model": model, "left_out": left_out(cluster, model)}
     except PlannerError as error:
         context = {"error": str(error)}
@@ -233,7 +234,7 @@ def plan_run_cancel(request: HttpRequest, pk: int) -> HttpResponse:
 def plan_run_accept(request: HttpRequest, pk: int) -> HttpResponse:
     """The best so far is good enough: end the search with it."""
     run = get_object_or_404(PlanRun.objects.defer("problem"), pk=pk)
-    if not services.accept_best_so_far(run):
+    if not ending.accept_best_so_far(run):
         messages.info(request, _("The search had ended already, or has found nothing yet."))
     return redirect("plan-run", pk)
 
@@ -248,7 +249,7 @@ def plan_run_extend(request: HttpRequest, pk: int) -> HttpResponse:
             messages.error(request, _("Seconds to search on: %(text)s") % {"text": text})
         return redirect("plan-run", pk)
     try:
-        longer = services.extend_plan_run(
+        longer = starting.extend_plan_run(
             run, seconds=form.cleaned_data["seconds"], user=request.user
         )
     except Conflict as error:
@@ -262,7 +263,7 @@ def plan_run_again(request: HttpRequest, pk: int) -> HttpResponse:
     """Search with the same options on the cluster as it is now; shows the run that does."""
     run = get_object_or_404(PlanRun.objects.select_related("cluster", "model"), pk=pk)
     try:
-        again = services.compute_again(run, user=request.user)
+        again = starting.compute_again(run, user=request.user)
     except Conflict as error:
         messages.error(request, str(error.detail))
     except PlannerError as error:
