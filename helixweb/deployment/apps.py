@@ -27,7 +27,7 @@ class DeploymentConfig(AppConfig):
             (links_asked, None, "links.links_in_use"),
             (links_at_work_asked, None, "link_view.links_at_work"),
             (profiles_missing, None, "profiling.measure_missing"),
-            (jobs.over, PlanRun, "repair_task.follow_search"),
+            (jobs.over, PlanRun, "services.repairing.follow_search"),
         ):
             path = f"helixweb.deployment.{path}"
             signal.connect(deferred(path), sender=sender, dispatch_uid=path, weak=False)

@@ -9,8 +9,8 @@ from helixweb.deployment import pushing, settling
 from helixweb.deployment.measured_links import keep_measured
 from helixweb.deployment.node_log import prune_log
 from helixweb.deployment.push_task import push_deployment
-from helixweb.deployment.repair_task import repair_deployment
-from helixweb.deployment.services import draining, repairing
+from helixweb.deployment.services import draining
+from helixweb.deployment.services.repairing import repair, repair_deployment
 from helixweb.deployment.weighing import follow_links
 
 __all__ = ["prune_node_logs", "push_deployment", "repair_deployment", "tend_deployments"]
@@ -41,7 +41,7 @@ def _tend(deployment_id: int, *, now: datetime) -> None:
     settling.settle(deployment_id, now=now)
     follow_links(deployment_id, now=now)
     keep_measured(deployment_id, now=now)
-    repairing.repair(deployment_id, now=now)
+    repair(deployment_id, now=now)
 
 
 @shared_task

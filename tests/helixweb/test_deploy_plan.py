@@ -147,7 +147,7 @@ def test_what_keeps_one_deployment_from_being_tended_does_not_keep_the_others(
             raise ArithmeticError(f"of deployment {deployment_id}")
 
     monkeypatch.setattr(tasks.settling, "live_ids", lambda: [1, 2, 3])
-    monkeypatch.setattr(tasks.services, "repair", repair)
+    monkeypatch.setattr(tasks, "repair", repair)
     with pytest.raises(ExceptionGroup) as raised:
         tasks.tend_deployments()
     assert tended == [1, 2, 3]

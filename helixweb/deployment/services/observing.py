@@ -17,10 +17,10 @@ from helixweb.deployment.models import (
     Status,
 )
 from helixweb.deployment.pushing import wake_coordinator
-from helixweb.deployment.repair_task import repair_after_commit
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.draining import follow_drains, note_empty
 from helixweb.deployment.services.key_spending import book_spending
+from helixweb.deployment.services.repairing import repair_after_commit
 from helixweb.deployment.services.taking_over import follow_change
 from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from celery import shared_task
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -31,7 +33,6 @@ from helixweb.deployment.models import (
     Repair,
     Status,
 )
-from helixweb.deployment.repair_task import repair_after_commit
 from helixweb.deployment.services.change_lines import record_dismissed
 from helixweb.deployment.services.deploying import DeployRefused, deploy
 from helixweb.deployment.services.draining import draining_names, is_held_up
@@ -78,6 +79,28 @@ class Changed:
 
     def __bool__(self) -> bool:
         return bool(self.lost or self.added)
+
+
+@shared_task
+def repair_deployment(*, deployment_id: int) -> None:
+    """Do what is next about lost nodes; may run twice."""
+    repair(deployment_id, now=timezone.now())
+
+
+def repair_after_commit(deployment_id: int, *, after_s: float = 0.0) -> None:
+    """Have a worker look; if the broker is away, beat looks later."""
+    transaction.on_commit(
+        lambda: repair_deployment.apply_async(
+            kwargs={"deployment_id": deployment_id}, countdown=after_s
+        ),
+        robust=True,
+    )
+
+
+def follow_search(*, job_id: int, **_signal: Any) -> None:
+    """A search is over; a repair may have waited for it."""
+    for row in Repair.objects.filter(run=job_id, state__in=OPEN).only("deployment_id"):
+        repair_after_commit(row.deployment_id)
 
 
 def repair(deployment_id: int, *, now: datetime) -> None:
