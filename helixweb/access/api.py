@@ -32,7 +32,7 @@ from helixweb.access.serializers import (
     UserSerializer,
 )
 from helixweb.common.models import ApiKey, SessionOfUser
-from helixweb.common.problems import Conflict
+from helixweb.common.refusals import Conflict
 from helixweb.common.rest.lists import PAGING, shown_fields, wanted_fields
 from helixweb.common.rest.views import RestMixin, RestView
 from helixweb.common.rest.viewsets import DeleteViewSet, VersionedViewSet

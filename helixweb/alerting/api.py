@@ -20,7 +20,7 @@ from helixweb.alerting.serializers import (
     SecretSerializer,
     SilenceSerializer,
 )
-from helixweb.common.problems import Conflict
+from helixweb.common.refusals import Conflict
 from helixweb.common.rest.viewsets import EditViewSet, ReadViewSet
 
 

@@ -12,6 +12,7 @@ from django.db import IntegrityError, InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions
 
+from helixweb.common.refusals import Conflict, NotAdmitted, Refused, Unusable
 from helixweb.common.request_ids import request_id_of
 from planner.domain.errors import PlannerError
 
@@ -24,14 +25,6 @@ if TYPE_CHECKING:  # services raise what is here; only REST needs REST's views
     from rest_framework.response import Response
 
 logger = logging.getLogger(__name__)
-
-
-class Conflict(exceptions.APIException):
-    """The state of the resource forbids the action; the detail says what to do instead."""
-
-    status_code = 409
-    default_detail = "The resource is in a state that forbids this."
-    default_code = "conflict"
 
 
 class TooLarge(exceptions.APIException):
@@ -75,13 +68,17 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> "Response | 
         error = exceptions.PermissionDenied()
     elif isinstance(error, RequestDataTooBig):
         error = TooLarge()
+    elif isinstance(error, Refused):
+        error = _answer_to(error)
     elif isinstance(error, PlannerError):
         error = exceptions.ValidationError({"detail": [str(error)]})
     elif isinstance(error, IntegrityError):
         logger.exception("%r: somebody else was faster, or this is a bug", context["request"].path)
-        error = Conflict(
-            "Somebody made, changed or removed the same at the same moment, so nothing was done; "
-            "look, and send it again."
+        error = _answer_to(
+            Conflict(
+                "Another request made, changed or removed the same at the same moment, so nothing "
+                "was done; look, and send it again."
+            )
         )
     elif is_database_away(error):
         logger.error("%r: %s", context["request"].path, error)
@@ -98,6 +95,20 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> "Response | 
     if request_id := request_id_of(context["request"]._request):
         document["request_id"] = request_id
     return Response(document, status=error.status_code, headers=headers, content_type=CONTENT_TYPE)
+
+
+def status_of(kind: type[Refused]) -> int:
+    """The HTTP status of what services refuse."""
+    if issubclass(kind, NotAdmitted):
+        return 403
+    return 422 if issubclass(kind, Unusable) else 409
+
+
+def _answer_to(refused: Refused) -> exceptions.APIException:
+    told: Any = list(refused.reasons) if refused.listed else str(refused)
+    answer = exceptions.APIException(told, code=refused.default_code)
+    answer.status_code, answer.default_code = status_of(type(refused)), refused.default_code
+    return answer
 
 
 def problem(error: exceptions.APIException) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from helixweb.common.problems import Conflict
+from helixweb.common.refusals import Conflict
 from helixweb.deployment.live_links import serving_deployment
 from helixweb.deployment.models import Drain
 from helixweb.deployment.services import draining
@@ -20,7 +20,7 @@ def node_drain(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     try:
         draining.drain(node, user=request.user, now=timezone.now())
     except Conflict as error:
-        messages.error(request, str(error.detail))
+        messages.error(request, str(error))
     return _back(request, node)
 
 

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from helixweb.common import events
-from helixweb.common.problems import Conflict
+from helixweb.common.refusals import Conflict
 from helixweb.common.sentences import sentence
 from helixweb.deployment.models import STANDING, Profiling
 from helixweb.inventory.engines import takes_engines

@@ -8,8 +8,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id
+from helixweb.common.refusals import Conflict
 from helixweb.deployment.models import STANDING, Profiling
 from helixweb.deployment.profiling import cancel_profiling, measure_cluster, order_profiling
 from helixweb.inventory.models import Cluster, LanguageModel, Node
@@ -25,7 +25,7 @@ def cluster_measure(request: HttpRequest, pk: int) -> HttpResponse:
             cluster, _model(request), user=request.user, now=timezone.now(), again=again
         )
     except Conflict as error:
-        messages.error(request, str(error.detail))
+        messages.error(request, str(error))
     if request.POST.get("overview"):
         return redirect(f"{reverse('overview')}?cluster={pk}")
     return redirect(f"{reverse('cluster', args=[pk])}#measuring")
@@ -38,7 +38,7 @@ def node_measure(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     try:
         order_profiling(node, _model(request), user=request.user, now=timezone.now())
     except Conflict as error:
-        messages.error(request, str(error.detail))
+        messages.error(request, str(error))
     return redirect("node", pk, node_pk)
 
 

@@ -6,7 +6,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from helixweb.common.problems import Conflict
+from helixweb.common.refusals import Conflict
 from helixweb.deployment.models import Repair
 from helixweb.deployment.services import deploying, repairing
 
@@ -18,9 +18,9 @@ def repair_deploy(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         deployment = repairing.accept(row, user=request.user, now=timezone.now())
     except deploying.DeployRefused as error:
-        messages.error(request, " ".join(error.reasons))
+        messages.error(request, str(error))
     except Conflict as error:
-        messages.error(request, str(error.detail))
+        messages.error(request, str(error))
     else:
         return redirect("deployment", deployment.pk)
     return redirect("deployment", row.deployment_id)
@@ -33,7 +33,7 @@ def repair_dismiss(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         repairing.dismiss(row, user=request.user)
     except Conflict as error:
-        messages.error(request, str(error.detail))
+        messages.error(request, str(error))
     return redirect("deployment", row.deployment_id)
 
 

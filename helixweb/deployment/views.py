@@ -8,8 +8,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import events
-from helixweb.common.problems import Conflict
 from helixweb.common.queries import query_id
+from helixweb.common.refusals import Conflict
 from helixweb.deployment.forms import DeployForm
 from helixweb.deployment.instance_view import instances_view
 from helixweb.deployment.models import SERVING, Deployment
@@ -147,7 +147,7 @@ def deployment_stop(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         deploying.stop(row, user=request.user, now=timezone.now())
     except deploying.DeployRefused as error:
-        messages.error(request, " ".join(error.reasons))
+        messages.error(request, str(error))
     return redirect("deployment", pk)
 
 
@@ -158,7 +158,7 @@ def deployment_pause(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         pausing.pause(row, user=request.user, now=timezone.now())
     except Conflict as error:
-        messages.error(request, str(error.detail))
+        messages.error(request, str(error))
     return redirect("deployment", pk)
 
 
@@ -169,7 +169,7 @@ def deployment_resume(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         pausing.resume(row, user=request.user)
     except Conflict as error:
-        messages.error(request, str(error.detail))
+        messages.error(request, str(error))
     return redirect("deployment", pk)
 
 
@@ -180,6 +180,6 @@ def deployment_roll_back(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         deployed = rolling_back.roll_back(row, user=request.user, now=timezone.now())
     except deploying.DeployRefused as error:
-        messages.error(request, " ".join(error.reasons))
+        messages.error(request, str(error))
         return redirect("deployment", pk)
     return redirect("deployment", deployed.pk)

@@ -13,8 +13,8 @@ from rest_framework.response import Response
 
 from helixweb.access.log_readers import LogReader
 from helixweb.common.parsers import DocumentParser
-from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id
+from helixweb.common.refusals import Conflict
 from helixweb.common.rest.viewsets import DeleteViewSet, EditViewSet, ReadViewSet
 from helixweb.inventory.models import (
     Change,

@@ -18,7 +18,7 @@ from rest_framework.serializers import BaseSerializer
 from helixweb.common import jobs
 from helixweb.common.own_turns import in_own_turn
 from helixweb.common.pagination import Pages
-from helixweb.common.problems import Conflict
+from helixweb.common.refusals import Conflict
 from helixweb.common.rest.lists import PAGING
 from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.planning.comparing import compare

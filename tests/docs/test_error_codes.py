@@ -4,11 +4,14 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from django.urls import get_resolver
 from rest_framework import exceptions
 
 from helixweb.command_line.exit_codes import MEANINGS
+from helixweb.common.problems import status_of
+from helixweb.common.refusals import Refused
 from runtime.coordinator.refusals import NACKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,7 +66,7 @@ def test_every_error_code_is_explained() -> None:
     assert not missing, "explain these in docs/troubleshooting.md"
 
 
-def kinds(root: type[exceptions.APIException]) -> Iterator[type[exceptions.APIException]]:
+def kinds(root: type[Any]) -> Iterator[type[Any]]:
     yield root
     for kind in root.__subclasses__():
         yield from kinds(kind)
@@ -77,7 +80,7 @@ def test_the_status_beside_a_rest_code_is_its_own() -> None:
         kind.default_code: kind.status_code
         for kind in kinds(exceptions.APIException)
         if kind.__module__.startswith(("helixweb.", "rest_framework."))  # no test's own
-    }
+    } | {kind.default_code: status_of(kind) for kind in kinds(Refused)}
     assert {code: int(status) for code, status in told.items()} == {
         code: statuses[code] for code in told
     }

@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 
 from helixweb.common import jobs
 from helixweb.common.models import Event
-from helixweb.common.problems import Conflict
+from helixweb.common.refusals import Conflict
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning.models import Explanation, Plan
 from helixweb.planning.services import explaining, starting

@@ -17,7 +17,7 @@ from helixweb.common import jobs, leases
 from helixweb.common.jobs import Outcome
 from helixweb.common.leases import Lease
 from helixweb.common.models import Event
-from helixweb.common.problems import Conflict
+from helixweb.common.refusals import Conflict
 from helixweb.inventory.models import Cluster, LanguageModel, Profile
 from helixweb.inventory.services import problems
 from helixweb.planning import incumbents, searches

@@ -11,6 +11,7 @@ from django.db import models, transaction
 from django.http import Http404
 from rest_framework import exceptions, serializers
 
+from helixweb.common.refusals import Refused
 from helixweb.common.serializers import StrictFieldsMixin
 from planner.domain.errors import PlannerError
 
@@ -97,7 +98,7 @@ class Batch:
                 self._refused[f"{name}[{key}]"] = [_TEXT_OF_404]
             except exceptions.APIException as error:
                 self._refused[f"{name}[{key}]"] = _listed(error.detail)
-            except PlannerError as error:
+            except (PlannerError, Refused) as error:
                 self._refused[f"{name}[{key}]"] = [str(error)]
 
     def finish(self) -> None:

@@ -26,7 +26,6 @@ from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 
 from helixweb.common.models import ApiKey
-from helixweb.common.problems import Conflict
 from helixweb.common.rest.etags import tagged
 from helixweb.common.rest.models import KeptAnswer
 
@@ -39,7 +38,8 @@ CLAIMED_FOR = timedelta(seconds=60)
 MAX_KEPT = 10_000
 
 
-class UnderWay(Conflict):
+class UnderWay(exceptions.APIException):
+    status_code = 409
     default_code = "under_way"
     default_detail = (
         "A request with this Idempotency-Key is at work; ask again in a moment to get its answer."
@@ -56,7 +56,8 @@ class KeyOfAnother(exceptions.APIException):
     )
 
 
-class Unreadable(Conflict):
+class Unreadable(exceptions.APIException):
+    status_code = 409
     default_code = "unreadable"
     default_detail = (
         "This request was done before, but SECRET_KEY has changed since, so that its answer cannot "
@@ -64,7 +65,8 @@ class Unreadable(Conflict):
     )
 
 
-class OtherRights(Conflict):
+class OtherRights(exceptions.APIException):
+    status_code = 409
     default_code = "other_rights"
     default_detail = (
         "This request was done before, but your roles have changed since, so that its answer is "

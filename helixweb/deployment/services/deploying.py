@@ -6,8 +6,8 @@ from typing import Any
 from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
-from rest_framework.exceptions import APIException
 
+from helixweb.common.refusals import Refused
 from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
 from helixweb.deployment.models import LIVE, SERVING, Deployment, NodeAssignment, Status
@@ -29,15 +29,11 @@ from planner.domain.instance import instance_nodes
 from runtime.protocol.phases import Phase
 
 
-class DeployRefused(APIException):
+class DeployRefused(Refused):
     """The cluster is in a state that forbids it; each reason has its remedy."""
 
-    status_code = 409
     default_code = "deploy_refused"
-
-    def __init__(self, *reasons: str) -> None:
-        super().__init__(detail=list(reasons))
-        self.reasons = reasons
+    listed = True
 
 
 def deploy(

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop
 from pydantic import TypeAdapter
 
 from helixweb.common import events
-from helixweb.common.problems import Conflict
+from helixweb.common.refusals import Conflict
 from helixweb.common.sentences import sentence
 from helixweb.deployment.coordinators import online_ids
 from helixweb.deployment.live_links import serving_deployment

@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from helixweb.common import events
-from helixweb.common.problems import Conflict
+from helixweb.common.refusals import Conflict
 from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
 from helixweb.deployment.coordinators import lost_stages, online_ids
@@ -416,7 +416,7 @@ def _deploy_by_itself(row: Repair, *, now: datetime) -> None:
     try:
         _deploy(row, user=None, now=now)
     except DeployRefused as error:
-        why = " ".join(error.reasons)
+        why = str(error)
         Repair.objects.filter(pk=row.pk).update(state=State.FAILED, why=why)
 
 

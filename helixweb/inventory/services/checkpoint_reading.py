@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from helixweb.common import events
+from helixweb.common.refusals import Unusable
 from helixweb.inventory.hub import is_hub_name, read_hub
 from helixweb.inventory.models import CheckpointLook, Node, NodeState
 from helixweb.inventory.services.errors import InventoryError
@@ -40,10 +41,9 @@ _COLUMNS = (
 NEEDED_NUMBERS = ("num_layers", "bytes_per_layer", "activation_bytes_per_token")
 
 
-class CheckpointRefused(InventoryError):
+class CheckpointRefused(InventoryError, Unusable):
     """A checkpoint that no machine can read; the text says where it was looked for."""
 
-    status_code = 422
     default_code = "checkpoint_refused"
 
 

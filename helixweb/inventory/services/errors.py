@@ -1,12 +1,11 @@
-"""What the inventory refuses. Rooted in APIException, so the REST API answers with a problem."""
+"""What the inventory refuses."""
 
-from rest_framework.exceptions import APIException
+from helixweb.common.refusals import NotAdmitted, Refused
 
 
-class InventoryError(APIException):
+class InventoryError(Refused):
     """The root; the text names the value and the remedy."""
 
-    status_code = 409
     default_code = "inventory_refused"
 
 
@@ -22,8 +21,7 @@ class Conflicting(InventoryError):
     default_code = "conflicting"
 
 
-class JoinRefused(InventoryError):
+class JoinRefused(InventoryError, NotAdmitted):
     """A join token that admits nobody, or not this process."""
 
-    status_code = 403
     default_code = "join_refused"

@@ -3,7 +3,7 @@
 from django.db import transaction
 
 from helixweb.common import jobs
-from helixweb.common.problems import Conflict
+from helixweb.common.refusals import Conflict
 from helixweb.planning.models import Explanation, Plan
 
 

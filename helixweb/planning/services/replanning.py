@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from helixweb.common.problems import Conflict
+from helixweb.common.refusals import Conflict
 from helixweb.inventory.models import NodeState
 from helixweb.inventory.node_list import in_state
 from helixweb.inventory.services.problems import build_problem

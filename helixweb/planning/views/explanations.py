@@ -8,7 +8,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
-from helixweb.common.problems import Conflict
+from helixweb.common.refusals import Conflict
 from helixweb.planning.models import Plan
 from helixweb.planning.presentation import explanation_of, num_node_kinds
 from helixweb.planning.services import explaining
@@ -41,5 +41,5 @@ def explanation(request: HttpRequest, pk: int) -> HttpResponse:
         try:
             explaining.explain_anew(plan, search_s=form.cleaned_data["search_s"])
         except Conflict as error:
-            messages.info(request, str(error.detail))
+            messages.info(request, str(error))
     return redirect("plan-run", plan.run_id) if plan.run_id else redirect("plan-runs")

@@ -10,8 +10,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
 from helixweb.common.own_turns import page_in_own_turn
-from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id
+from helixweb.common.refusals import Conflict
 from helixweb.planning.forms import ReplanForm, initial_from, node_names
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import DEFAULTS, options_from_json
@@ -60,7 +60,7 @@ def replan_adopt(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         adopted = replanning.adopt_point(run, -1 if number is None else number, user=request.user)
     except Conflict as error:
-        messages.error(request, str(error.detail))
+        messages.error(request, str(error))
         return redirect("plan-run", pk)
     return redirect("plan-run", adopted.pk)
 

@@ -14,8 +14,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from helixweb.common import events, jobs
 from helixweb.common.own_turns import page_in_own_turn
-from helixweb.common.problems import Conflict
 from helixweb.common.queries import parsed_id, query_id
+from helixweb.common.refusals import Conflict
 from helixweb.inventory.engines import left_out
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.inventory.services.problems import models_of
@@ -253,7 +253,7 @@ def plan_run_extend(request: HttpRequest, pk: int) -> HttpResponse:
             run, seconds=form.cleaned_data["seconds"], user=request.user
         )
     except Conflict as error:
-        messages.error(request, str(error.detail))
+        messages.error(request, str(error))
         return redirect("plan-run", pk)
     return redirect("plan-run", longer.pk)
 
@@ -265,7 +265,7 @@ def plan_run_again(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         again = starting.compute_again(run, user=request.user)
     except Conflict as error:
-        messages.error(request, str(error.detail))
+        messages.error(request, str(error))
     except PlannerError as error:
         messages.error(request, str(error))
     else:
