@@ -14,6 +14,7 @@ from helixweb.common.number_field import NumberField
 from helixweb.inventory.models import (
     MAX_MACHINES,
     NAME_LENGTH,
+    NODE_COLUMNS,
     PROFILE_NAME_LENGTH,
     Cluster,
     JoinToken,
@@ -23,6 +24,7 @@ from helixweb.inventory.models import (
     Origin,
     RegionLink,
     SharedBandwidth,
+    columns_of,
 )
 from helixweb.inventory.services.checkpoint_reading import (
     NEEDED_NUMBERS,
@@ -51,9 +53,7 @@ MS_PER_S = 1e3
 class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Cluster
-        fields = [
-            "name", "coordinator_region", "mean_prompt_tokens", "mean_output_tokens", "replanning",
-        ]  # fmt: skip
+        fields = [name for name in columns_of(Cluster) if name != "source"]
         field_classes = {"mean_prompt_tokens": NumberField, "mean_output_tokens": NumberField}
         help_texts = {
             "coordinator_region": gettext_lazy("Where the process runs that faces chat clients."),
@@ -156,7 +156,7 @@ class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = Node
-        fields = ["name", "region", "profile_name", "price_per_hour"]
+        fields = NODE_COLUMNS
         field_classes = {"price_per_hour": NumberField}
         help_texts = {
             "region": gettext_lazy("Links between regions apply to all nodes in them."),
@@ -359,11 +359,9 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = LanguageModel
         fields = [
-            "checkpoint", "name", "num_layers", "bytes_per_layer", "embedding_bytes", "head_bytes",
-            "activation_bytes_per_token", "token_bytes", "max_context_tokens", "num_heads",
-            "num_kv_heads", "head_dim", "dtype", "architecture", "engine", "vllm_flags",
-            "why_not_split",
-        ]  # fmt: skip
+            "checkpoint",
+            *(name for name in columns_of(LanguageModel) if name != "checkpoint"),
+        ]
         widgets = {"why_not_split": forms.HiddenInput}
         field_classes = {
             "bytes_per_layer": NumberField,

@@ -64,6 +64,21 @@ class Replanning(models.TextChoices):
     NEVER = "never", gettext_lazy("never: do not look for one")
 
 
+def columns_of(model: type[models.Model]) -> tuple[str, ...]:
+    """The columns that people write, in the model's order: those of REST, forms and files.
+
+    A model names in `not_by_people` what processes write.
+    """
+    others = getattr(model, "not_by_people", ())
+    return tuple(
+        field.name
+        for field in model._meta.concrete_fields
+        if field.editable
+        and not (field.primary_key or field.is_relation)
+        and field.name not in others
+    )
+
+
 class Cluster(InCluster):
     """Machines that serve together, with the workload they are planned for by default."""
 
@@ -102,15 +117,6 @@ class LanguageModel(models.Model):
     max_context_tokens = models.PositiveIntegerField(
         default=2048, validators=[MinValueValidator(1)]
     )
-    # Passed to vLLM instances of the model that agents start.
-    vllm_flags = models.CharField(max_length=1000, blank=True, validators=[validate_vllm_flags])
-    # What computes its layers, where a deployment does not say.
-    engine = models.CharField(
-        max_length=8,
-        choices=[(engine.value, engine.value) for engine in Engine],
-        default=Engine.AUTO.value,
-        db_default="auto",
-    )
     # Of queries, and of keys and values; null: not told. Tensor parallelism deals them to ranks.
     num_heads = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1)]
@@ -130,6 +136,15 @@ class LanguageModel(models.Model):
     why_not_split = models.CharField(
         max_length=300, blank=True, db_default="", validators=[validate_text]
     )
+    # What computes its layers, where a deployment does not say.
+    engine = models.CharField(
+        max_length=8,
+        choices=[(engine.value, engine.value) for engine in Engine],
+        default=Engine.AUTO.value,
+        db_default="auto",
+    )
+    # Passed to vLLM instances of the model that agents start.
+    vllm_flags = models.CharField(max_length=1000, blank=True, validators=[validate_vllm_flags])
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -176,6 +191,7 @@ class Profile(InCluster):
     # chosen; null: not known.
     measured_under = models.JSONField(null=True, blank=True)
     recorded_at = models.DateTimeField(auto_now=True, null=True)
+    not_by_people = ("measured_under",)
 
     class Meta:
         ordering = ["name"]
@@ -294,6 +310,7 @@ class Node(InCluster, Process):
     uuid = models.UUIDField(null=True, blank=True, unique=True)
     hardware = models.JSONField(null=True, blank=True)
     declared_gpus = models.PositiveIntegerField(default=1)
+    not_by_people = ("uuid", "hardware", *(field.name for field in Process._meta.local_fields))
 
     class Meta:
         ordering = ["pk"]
@@ -323,6 +340,10 @@ class Node(InCluster, Process):
     def host(self) -> str:
         """The host that others dial, which all nodes of a machine have in common."""
         return self.data_endpoint.removeprefix("tcp://").rpartition(":")[0]
+
+
+# A file calls the number of GPUs `gpus`; REST and forms leave it to the agent.
+NODE_COLUMNS = [name for name in columns_of(Node) if name != "declared_gpus"]
 
 
 class CheckpointLook(InCluster):

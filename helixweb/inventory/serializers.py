@@ -14,6 +14,7 @@ from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.inventory.models import (
     MAX_MACHINES,
     NAME_LENGTH,
+    NODE_COLUMNS,
     PROFILE_NAME_LENGTH,
     Change,
     Cluster,
@@ -28,6 +29,7 @@ from helixweb.inventory.models import (
     ProfileVersion,
     RegionLink,
     SharedBandwidth,
+    columns_of,
 )
 from helixweb.inventory.services import bulk, checkpoint_reading, errors, joining, records
 from helixweb.inventory.stale_profiles import elsewhere_text, measured_elsewhere
@@ -35,10 +37,6 @@ from helixweb.inventory.validators import validate_curve, validate_members, vali
 from planner.roofline import DATA_SHEETS
 
 AGENT_FIELDS = ["data_endpoint", "version", "joined_at", "last_seen_at"]
-LINK_FIELDS = [
-    "id", "cluster", "source", "target", "bandwidth_bytes_per_s", "latency_s", "origin",
-    "recorded_at",
-]  # fmt: skip
 
 
 class Curve(serializers.ListField):
@@ -80,10 +78,7 @@ class ClusterSerializer(RowSerializer):
 
     class Meta:
         model = Cluster
-        fields = [
-            "id", "name", "coordinator_region", "mean_prompt_tokens", "mean_output_tokens",
-            "replanning", "source", "created_at",
-        ]  # fmt: skip
+        fields = ["id", *columns_of(Cluster), "created_at"]
         read_only_fields = ["created_at"]
 
 
@@ -116,12 +111,7 @@ class LanguageModelSerializer(RowSerializer):
 
     class Meta:
         model = LanguageModel
-        fields = [
-            "id", "name", "num_layers", "activation_bytes_per_token", "token_bytes",
-            "bytes_per_layer", "checkpoint", "max_context_tokens", "num_heads", "num_kv_heads",
-            "head_dim", "embedding_bytes", "head_bytes", "architecture", "dtype",
-            "why_not_split", "engine", "vllm_flags", "created_at",
-        ]  # fmt: skip
+        fields = ["id", *columns_of(LanguageModel), "created_at"]
         read_only_fields = ["created_at"]
         extra_kwargs = {
             key: {"required": False} for key in (*checkpoint_reading.NEEDED_NUMBERS, "name")
@@ -297,8 +287,8 @@ class NodeSerializer(RowSerializer):
     class Meta:
         model = Node
         fields = [
-            "id", "cluster", "name", "region", "profile_name", "price_per_hour", "state", "uuid",
-            "hardware", "tags", *AGENT_FIELDS, "confirm_profile",
+            "id", "cluster", *NODE_COLUMNS, "state", "uuid", "hardware", "tags", *AGENT_FIELDS,
+            "confirm_profile",
         ]  # fmt: skip
         read_only_fields = ["uuid", *AGENT_FIELDS]
 
@@ -402,13 +392,13 @@ class _ConnectionSerializer(RowSerializer):
 class LinkSerializer(_ConnectionSerializer):
     class Meta:
         model = Link
-        fields = LINK_FIELDS
+        fields = ["id", "cluster", *columns_of(Link), "recorded_at"]
 
 
 class RegionLinkSerializer(_ConnectionSerializer):
     class Meta:
         model = RegionLink
-        fields = LINK_FIELDS
+        fields = ["id", "cluster", *columns_of(RegionLink), "recorded_at"]
 
 
 class SharedBandwidthSerializer(RowSerializer):
@@ -420,9 +410,7 @@ class SharedBandwidthSerializer(RowSerializer):
 
     class Meta:
         model = SharedBandwidth
-        fields = [
-            "id", "cluster", "name", "members", "direction", "scope", "bandwidth_bytes_per_s",
-        ]  # fmt: skip
+        fields = ["id", "cluster", *columns_of(SharedBandwidth)]
 
 
 class JoinTokenSerializer(StrictFieldsMixin, serializers.ModelSerializer[JoinToken]):

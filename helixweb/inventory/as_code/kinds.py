@@ -19,6 +19,7 @@ from helixweb.inventory.models import (
     Profile,
     RegionLink,
     SharedBandwidth,
+    columns_of,
 )
 from helixweb.inventory.validators import validate_tag
 from planner.document import shown
@@ -174,49 +175,31 @@ def _kind(
     label: str,
     row: type[models.Model],
     key: tuple[str, ...],
-    columns: str,
     *,
     renamed: Mapping[str, str] | None = None,
     extra: Mapping[str, Clean] | None = None,
 ) -> Kind:
+    names = {column: key for key, column in (renamed or {}).items()}
     return Kind(
         section=section,
         label=label,
         row=row,
         key=key,
-        columns=tuple(columns.split()),
+        columns=tuple(names.get(column, column) for column in columns_of(row)),
         renamed=renamed or {},
         extra=extra or {},
     )
 
 
-_LINK = "source target bandwidth_bytes_per_s latency_s origin"
-MODELS = _kind(
-    "models", "model", LanguageModel, ("name",),
-    "name num_layers activation_bytes_per_token token_bytes bytes_per_layer checkpoint "
-    "max_context_tokens num_heads num_kv_heads head_dim embedding_bytes head_bytes architecture "
-    "dtype why_not_split engine vllm_flags",
-)  # fmt: skip
-CLUSTERS = _kind(
-    "clusters", "cluster", Cluster, ("name",),
-    "name coordinator_region mean_prompt_tokens mean_output_tokens replanning source",
-)  # fmt: skip
-PROFILES = _kind(
-    "profiles", "profile", Profile, ("model", "name"),
-    "name gpu vram_bytes max_layers tokens_per_s kv_capacity_token_layers layer_times "
-    "batch_limits instance_times memory price_per_hour origin",
-    extra={"model": _clean_model},
-)  # fmt: skip
+MODELS = _kind("models", "model", LanguageModel, ("name",))
+CLUSTERS = _kind("clusters", "cluster", Cluster, ("name",))
+PROFILES = _kind("profiles", "profile", Profile, ("model", "name"), extra={"model": _clean_model})
 NODES = _kind(
-    "nodes", "node", Node, ("name",), "name region profile_name price_per_hour gpus",
-    renamed={"gpus": "declared_gpus"}, extra={"tags": _clean_tags},
-)  # fmt: skip
-REGION_LINKS = _kind("region_links", "region link", RegionLink, ("source", "target"), _LINK)
-LINKS = _kind("links", "link", Link, ("source", "target"), _LINK)
-SHARED = _kind(
-    "shared_bandwidths", "shared bandwidth", SharedBandwidth, ("name",),
-    "name members direction scope bandwidth_bytes_per_s",
-)  # fmt: skip
+    "nodes", "node", Node, ("name",), renamed={"gpus": "declared_gpus"}, extra={"tags": _clean_tags}
+)
+REGION_LINKS = _kind("region_links", "region link", RegionLink, ("source", "target"))
+LINKS = _kind("links", "link", Link, ("source", "target"))
+SHARED = _kind("shared_bandwidths", "shared bandwidth", SharedBandwidth, ("name",))
 
 # In the order in which rows must be made; they go in the opposite one. Apps above add theirs.
 OF_CLUSTER = [PROFILES, NODES, REGION_LINKS, LINKS, SHARED]
