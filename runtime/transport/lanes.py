@@ -280,10 +280,9 @@ class Lanes:
 
     def _receive(self) -> None:
         for _ in range(_RECEIVED_AT_ONCE):
-            try:
-                frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
+            if not self._router.getsockopt(zmq.EVENTS) & zmq.POLLIN:
                 return
+            frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
             key = str(frames[-1].get("User-Id"))
             sender = self._peers.name_of_key.get(key)
             if sender is None:  # left the peers after its handshake
@@ -365,11 +364,8 @@ class Lanes:
 
     def _hear(self, link: _Link) -> None:
         """The acks of a link."""
-        while True:
-            try:
-                frames = link.dealer.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+        while link.dealer.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            frames = link.dealer.recv_multipart(zmq.NOBLOCK)
             try:
                 frame = decode_link_frame(frames[0])
                 if not isinstance(frame, Ack):
@@ -385,8 +381,13 @@ class Lanes:
 
     def _serve(self, link: _Link) -> None:
         """Send what may go now, and say when the link stalls or goes on."""
+        now_s = self._clock()
         with self._lock:
-            probe: Probe | None = link.scheduler.probe(now_s=self._clock())
+            is_measured = self._measuring is not None and self._measuring.peer == link.peer
+            is_due = is_measured or link.scheduler.wake_s(now_s=now_s) <= now_s
+            if not is_due and link.scheduler.is_stalled(now_s) == link.is_stalled:
+                return
+            probe: Probe | None = link.scheduler.probe(now_s=now_s)
         if probe is not None:
             self._send(link, encode_link_frame(probe))
         while True:
