@@ -129,7 +129,10 @@ class DeployForm(forms.Form):
         max_value=MAX_TOKENS,
         label=gettext_lazy("Tokens in one step"),
         initial=DEFAULTS.max_batch_tokens,
-        help_text=gettext_lazy("At most so many rows of prompts and decodes."),
+        help_text=gettext_lazy(
+            "At most so many rows of prompts and decodes. Up to twice as many where a request runs "
+            "on one node alone."
+        ),
     )
     page_tokens = forms.IntegerField(
         required=False,

@@ -31,13 +31,15 @@ def pick_step(
     """Rows for one step out of those that wait, in the order of `options`.
 
     At most `decode_cap` decodes (rows behind the prompt) take part, and prefills while they fit
-    beside them. The oldest prefill always does, so that a stage full of decodes still admits
-    requests: on a request's first stage with at least `min_prefill_tokens`, on later ones with its
-    whole chunk, as chunks are cut on the first stage (and where one exceeds the budget of a node
-    with less memory). No younger prefill passes one that does not fit. One that a step has
-    room for but for its decodes is not cut so that less than `min_prefill_tokens` are left: they
-    would take a step of their own. The step exceeds `max_batch_tokens` by one prefill at most (or
-    by `options.prefill_tokens`). Prompts that begin here get at most `first_rows` of it, None: all
+    beside them in `max_batch_tokens`. Prefills whose route has no other stage fit in twice as many
+    rows: no stage waits for them, and with fewer, larger steps decodes wait less often. The oldest
+    prefill always takes part, so that a stage full of decodes still admits requests: on a request's
+    first stage with at least `min_prefill_tokens`, on later ones with its whole chunk, as chunks
+    are cut on the first stage (and where one exceeds the budget of a node with less memory). No
+    younger prefill passes one that does not fit. One that a step has room for but for its decodes
+    is not cut so that less than `min_prefill_tokens` are left: they would take a step of their own.
+    The step exceeds `max_batch_tokens` by as many tokens of prefills at most (or by
+    `options.prefill_tokens`). Prompts that begin here get at most `first_rows` of it, None: all
     there is room for.
     """
     oldest_prefill = min(
@@ -46,20 +48,22 @@ def pick_step(
         default=None,
     )
     picks: list[Pick] = []
-    room = max_batch_tokens
+    rows = 0
     prompt_room = options.prefill_tokens
     decodes = prompts = 0
     prompts_blocked = False
     for sequence in sorted(waiting, key=_ORDERS[options.order]):
         if not sequence.is_prefilling:
-            if room > 0 and decodes != decode_cap:
+            if rows < max_batch_tokens and decodes != decode_cap:
                 picks.append(Pick(sequence=sequence, n_tokens=sequence.pending[0].n_tokens))
                 decodes += 1
-                room -= 1
+                rows += 1
             continue
         if prompts_blocked or prompts == options.max_prompts:
             continue
-        left = room if prompt_room is None else prompt_room
+        runs_alone = sequence.is_first_stage and sequence.is_last_stage
+        most_rows = 2 * max_batch_tokens if runs_alone else max_batch_tokens
+        left = most_rows - rows if prompt_room is None else prompt_room
         if sequence.is_first_stage and first_rows is not None:
             if first_rows <= 0:
                 continue
@@ -68,7 +72,7 @@ def pick_step(
             sequence,
             is_oldest=sequence is oldest_prefill,
             room=left,
-            max_batch_tokens=max_batch_tokens,
+            most_rows=most_rows,
             min_prefill_tokens=min_prefill_tokens,
             rule=options.prompts,
         )
@@ -80,7 +84,7 @@ def pick_step(
         if sequence.is_first_stage and first_rows is not None:
             first_rows -= n_tokens
         if prompt_room is None:
-            room -= n_tokens
+            rows += n_tokens
         else:
             prompt_room -= n_tokens
     return picks
@@ -105,17 +109,17 @@ def _prompt_tokens(
     *,
     is_oldest: bool,
     room: int,
-    max_batch_tokens: int,
+    most_rows: int,
     min_prefill_tokens: int,
     rule: PromptRule,
 ) -> int:
     """How many rows of this prompt run now; 0 or less when there is no room for any."""
     waiting = sequence.pending[0].n_tokens
     if rule is PromptRule.CHUNKED:
-        waiting = min(waiting, max_batch_tokens)
+        waiting = min(waiting, most_rows)
         if sequence.is_first_stage:
             most = max(room, min_prefill_tokens if is_oldest else 0)
-            fits_alone = sequence.pending[0].n_tokens <= max_batch_tokens
+            fits_alone = sequence.pending[0].n_tokens <= most_rows
             leaves_a_crumb = most > 0 and waiting - most < min_prefill_tokens
             return waiting if fits_alone and leaves_a_crumb else min(waiting, most)
     return waiting if is_oldest or waiting <= room else 0

@@ -68,7 +68,7 @@ def pages_beside_step(
     """
     weights_bytes = memory.allocated_bytes()
     memory.begin_peak()
-    run_step(limits.max_batch_tokens)
+    run_step(limits.most_rows)
     step_bytes = memory.peak_bytes() - weights_bytes
     # what the step keeps, such as the workspace of experts, is taken in any step
     kept_bytes = memory.allocated_bytes() - weights_bytes
@@ -78,7 +78,7 @@ def pages_beside_step(
     least = limits.context_pages * n_layers
     if pages < least:
         raise BudgetTooSmall(
-            f"beside {weights_bytes} bytes of weights, a step of {limits.max_batch_tokens} tokens "
+            f"beside {weights_bytes} bytes of weights, a step of {limits.most_rows} rows "
             f"({step_bytes} bytes, measured) and a reserve of {limits.reserve_bytes}, "
             f"{max(0, left_bytes)} bytes are left of the budget of {budget_bytes} and of what is "
             f"free on the GPU; the KV cache of one request of {limits.max_context_tokens} tokens "

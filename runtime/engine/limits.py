@@ -17,3 +17,8 @@ class EngineLimits:
     def context_pages(self) -> int:
         """Pages of one request of the longest context in one layer."""
         return -(-self.max_context_tokens // self.page_tokens)
+
+    @property
+    def most_rows(self) -> int:
+        """Of a step: as many decodes as it may have, and as many tokens of prompts."""
+        return 2 * self.max_batch_tokens

@@ -10,8 +10,13 @@ OURS = EngineOptions()
 GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=8)
 
 
-def make_sequence(request: int, *, prompt_tokens: int, hop: int = 0) -> Sequence:
-    hops = (Hop(node="a", first=0, end=2), Hop(node="b", first=2, end=4))
+CHAIN = (Hop(node="a", first=0, end=2), Hop(node="b", first=2, end=4))
+ALONE = (Hop(node="a", first=0, end=4),)
+
+
+def make_sequence(
+    request: int, *, prompt_tokens: int, hop: int = 0, hops: tuple[Hop, ...] = CHAIN
+) -> Sequence:
     route = Route(hops=hops, sampling=GREEDY, prompt_tokens=prompt_tokens)
     return Sequence(
         key=RequestKey(request=request, epoch=1),
@@ -41,8 +46,10 @@ def decoding(request: int, *, arrival: int) -> Sequence:
     return sequence
 
 
-def prefilling(request: int, *, n_tokens: int, hop: int = 0) -> Sequence:
-    sequence = make_sequence(request, prompt_tokens=n_tokens, hop=hop)
+def prefilling(
+    request: int, *, n_tokens: int, hop: int = 0, hops: tuple[Hop, ...] = CHAIN
+) -> Sequence:
+    sequence = make_sequence(request, prompt_tokens=n_tokens, hop=hop, hops=hops)
     add_chunk(sequence, n_tokens, arrival=100 + request)
     return sequence
 
@@ -77,6 +84,16 @@ def test_decodes_go_first_in_order_of_arrival_then_the_oldest_prompt() -> None:
 
 def test_the_first_stage_cuts_a_prompt_to_the_room_left() -> None:
     assert picked([prefilling(0, n_tokens=100)], budget=16) == [(0, 16)]
+
+
+def test_prompts_that_no_other_stage_waits_for_take_twice_the_rows() -> None:
+    decode = decoding(1, arrival=1)
+    alone = [prefilling(request, n_tokens=16, hops=ALONE) for request in (2, 3, 4)]
+    assert picked([decode, *alone], budget=16) == [(1, 1), (2, 16), (3, 16)]
+    assert picked([decode, *alone], budget=16, floor=1) == [(1, 1), (2, 16), (3, 15)]
+    assert picked([prefilling(2, n_tokens=100, hops=ALONE)], budget=16) == [(2, 32)]
+    mixed = [decode, prefilling(2, n_tokens=20, hops=ALONE), prefilling(3, n_tokens=9)]
+    assert picked(mixed, budget=16) == [(1, 1), (2, 20)]
 
 
 def test_a_prompt_is_not_cut_for_a_few_tokens_that_decodes_leave_no_room_for() -> None:
@@ -121,15 +138,17 @@ def test_decodes_beyond_the_budget_wait_and_the_longest_waiting_go_first() -> No
     decodes=st.lists(st.integers(0, 1000), max_size=30, unique=True),
     prompts=st.lists(st.integers(1, 60), max_size=8),
     hop=st.integers(0, 1),
+    is_alone=st.booleans(),
     budget=st.integers(1, 40),
     floor=st.integers(1, 16),
     cap=st.none() | st.integers(1, 20),
     order=st.sampled_from(StepOrder),
 )
-def test_a_step_has_each_request_once_and_exceeds_its_budget_by_one_prefill_at_most(
+def test_a_step_has_each_request_once_and_exceeds_its_budget_by_prefills_as_large_at_most(
     decodes: list[int],
     prompts: list[int],
     hop: int,
+    is_alone: bool,
     budget: int,
     floor: int,
     cap: int | None,
@@ -138,7 +157,9 @@ def test_a_step_has_each_request_once_and_exceeds_its_budget_by_one_prefill_at_m
     options = EngineOptions(order=order)
     sequences = [decoding(index, arrival=arrival) for index, arrival in enumerate(decodes)]
     sequences += [
-        prefilling(1000 + index, n_tokens=n_tokens, hop=hop)
+        prefilling(1000 + index, n_tokens=n_tokens, hops=ALONE)
+        if is_alone
+        else prefilling(1000 + index, n_tokens=n_tokens, hop=hop)
         for index, n_tokens in enumerate(prompts)
     ]
     picks = pick_step(
@@ -154,8 +175,8 @@ def test_a_step_has_each_request_once_and_exceeds_its_budget_by_one_prefill_at_m
     assert bool(picks) == bool(sequences)
     total = sum(pick.n_tokens for pick in picks)
     assert cap is None or sum(request < 1000 for request in requests) <= cap
-    first_prefill = max((pick.n_tokens for pick in picks), default=0)
-    assert total <= budget + first_prefill
+    largest = max((pick.n_tokens for pick in picks), default=0)
+    assert total <= budget + (max(budget + floor, largest) if is_alone else largest)
     if prompts:
         assert 1000 in requests
 

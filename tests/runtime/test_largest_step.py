@@ -7,7 +7,7 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import BudgetTooSmall
 
 LIMITS = EngineLimits(
-    page_tokens=16, max_batch_tokens=64, max_context_tokens=160, reserve_bytes=1_000
+    page_tokens=16, max_batch_tokens=32, max_context_tokens=160, reserve_bytes=1_000
 )
 
 
@@ -58,5 +58,5 @@ def test_what_other_processes_hold_is_not_given_out() -> None:
 
 def test_too_little_for_one_request_is_told_with_the_measured_step() -> None:
     memory = ToyMemory(allocated=50_000, free=10**9)
-    with pytest.raises(BudgetTooSmall, match=r"64 tokens \(6400 bytes, measured\)"):
+    with pytest.raises(BudgetTooSmall, match=r"64 rows \(6400 bytes, measured\)"):
         pages(memory, budget=59_000)

@@ -160,22 +160,22 @@ def test_a_stage_says_how_much_a_step_has_to_do_before_it_runs() -> None:
     route = Route(
         hops=(Hop(node="a", first=0, end=LAYERS),),
         sampling=Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=2),
-        prompt_tokens=13,
+        prompt_tokens=21,
     )
     entry = Entry(
-        request=1, epoch=1, position=0, n_tokens=13, hop=0, flags=Flag.PROMPT_END, route=route
+        request=1, epoch=1, position=0, n_tokens=21, hop=0, flags=Flag.PROMPT_END, route=route
     )
     prompt = Message(
         kind=Kind.PROMPT,
         generation=1,
         entries=(entry,),
         dtype=DType.INT32,
-        payload=np.arange(13, dtype="<i4").tobytes(),
+        payload=np.arange(21, dtype="<i4").tobytes(),
     )
     network.deliver(COORDINATOR, "a", prompt)
     turns = iter((False, False, False, True))
     stage.run(lambda: next(turns))
-    assert rows == [8, 5, 1], "the prompt in steps of at most eight, then a decode"
+    assert rows == [16, 5, 1], "the prompt in steps of at most sixteen, then a decode"
 
 
 def test_the_coordinators_orders_to_measure_are_passed_on_and_nobody_elses() -> None:
