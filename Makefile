@@ -55,7 +55,7 @@ $(VLLM)/.installed: runtime/agent/vllm_environment.py $(wildcard runtime/agent/e
 
 test-vllm: $(VLLM)/.installed
 	@HF_HUB_OFFLINE=1 HELIX_TEST_ENGINE=vllm OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -o addopts= -p no:cacheprovider -W default -q \
-	  $(or $(TESTS),$(addprefix tests/runtime/test_,$(addsuffix .py,compute_dtypes generations stage stage_pages stage_sampling vllm_contract vllm_families vllm_holdings vllm_ranks vllm_kernels vllm_quantized)))
+	  $(or $(TESTS),$(addprefix tests/runtime/test_,$(addsuffix .py,compute_dtypes generations stage stage_pages stage_sampling vllm_contract vllm_families vllm_holdings vllm_ranks vllm_kernels vllm_quantized vllm_traces)))
 
 test-postgres: $(STAMP)
 	@$(PYTEST) --hypothesis-profile quick -p tests.on_postgres $(or $(TESTS),tests/helixweb) || [ $$? -eq 5 ] # none of TESTS needs it

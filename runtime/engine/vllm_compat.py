@@ -1,5 +1,5 @@
-"""The names of vLLM that a stage uses, with `vllm_attention`, `vllm_norms` and `vllm_loops`: what a
-new version moves is repaired here.
+"""The names of vLLM that a stage uses, with `vllm_attention`, `vllm_norms`, `vllm_loops` and
+`vllm_traces`: what a new version moves is repaired here.
 
 Only `vllm_*.py` import this module, and only in a process of vLLM's own environment. Tried with
 `VLLM_VERSION`; `tests/runtime/test_vllm_contract.py` names what another version lacks.

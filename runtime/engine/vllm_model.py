@@ -27,11 +27,13 @@ from runtime.engine.sequence import Work
 from runtime.engine.step_runner import RunLayers
 from runtime.engine.vllm_graphs import Build, DecodeGraphs, Record, graph_sizes
 from runtime.engine.vllm_loops import Loop, layer_loop
+from runtime.engine.vllm_traces import trace_layers
 
 GRAPHS = "decode graphs"
 _CARRIED = {"hidden_states", "residual"}
 _TABLE_MULTIPLE = 16  # pages: 64 bytes
 _SLOTS_MULTIPLE = 8  # rows: 64 bytes
+_TRACED_ROWS = 7
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +77,9 @@ class VllmModel:
         self._kinds = self._kinds_of_layers()
         self._graphs: DecodeGraphs | None = None
         self._adds_residual = self._residual_is_added()
+        if self.device.type == "cpu":
+            held = [self._loop.layers[layer] for layer in layers]
+            trace_layers(self._model, held, lambda: self.run_largest(_TRACED_ROWS))
 
     @property
     def page_bytes(self) -> int:
