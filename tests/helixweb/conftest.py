@@ -33,6 +33,8 @@ from helixweb.planning.services import starting
 from planner.plan_options import PlanOptions
 from planner.serialization import PROBLEM_FORMAT
 from tests.e2e import blank_database
+from tests.helixweb.process_doubles import FakeCluster
+from tests.helixweb.recorded import recorded
 from tests.helixweb.searching import searched
 from tests.made_once import made_once
 
@@ -271,15 +273,25 @@ def measured_problem(tiny_problem: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def user(db: None) -> Any:
     """Ada, who may do everything but say who may do what."""
-    ada = get_user_model().objects.create_user("ada")
-    Grant.objects.create(user=ada, role=Role.OPERATOR)
-    return ada
+
+    def make() -> Any:
+        ada = get_user_model().objects.create_user("ada")
+        Grant.objects.create(user=ada, role=Role.OPERATOR)
+        return ada
+
+    return recorded(make)
 
 
 @pytest.fixture
 def cluster(user: Any, tiny_problem: dict[str, Any]) -> Cluster:
     """The tiny problem, imported."""
-    return problems.import_problem_document(tiny_problem, user=user)
+    return recorded(lambda: problems.import_problem_document(tiny_problem, user=user))
+
+
+@pytest.fixture
+def joined(cluster: Cluster, user: Any) -> FakeCluster:
+    """The same, joined by doubles of its nodes and coordinator, with a plan."""
+    return recorded(lambda: FakeCluster(cluster, user))
 
 
 @pytest.fixture
@@ -301,6 +313,10 @@ def api(user: Any) -> APIClient:
 @pytest.fixture
 def plan(cluster: Cluster, user: Any) -> Plan:
     """A plan for the flow, found by the baselines at once; its first simulation is queued."""
+    return recorded(lambda: _found(cluster, user))
+
+
+def _found(cluster: Cluster, user: Any) -> Plan:
     options = PlanOptions(objective="flow", time_limit_s=1)
     run = starting.start_plan_run(
         cluster=cluster, model=LanguageModel.objects.get(), options=options, user=user

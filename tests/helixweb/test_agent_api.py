@@ -133,8 +133,7 @@ def test_a_removed_node_is_told_so(cluster: Cluster, user: Any) -> None:
     assert "removed" in answer.json()["detail"]
 
 
-def test_a_heartbeat_makes_a_lost_node_online(cluster: Cluster, user: Any) -> None:
-    joined = FakeCluster(cluster, user)
+def test_a_heartbeat_makes_a_lost_node_online(joined: FakeCluster) -> None:
     joined.silence("tower")
     assert joined.agents["tower"].row.state == "lost"
     assert joined.agents["tower"].beat(Phase.IDLE, generation=0) == 0

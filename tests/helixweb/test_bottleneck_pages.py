@@ -23,8 +23,7 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 @pytest.fixture
-def joined(cluster: Cluster, user: Any) -> FakeCluster:
-    joined = FakeCluster(cluster, user)
+def joined(joined: FakeCluster, user: Any) -> FakeCluster:
     deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     return joined
 

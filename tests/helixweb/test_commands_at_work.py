@@ -37,11 +37,6 @@ def shell(user: Any, tmp_path: Path) -> Shell:
 
 
 @pytest.fixture
-def joined(cluster: Cluster, user: Any) -> FakeCluster:
-    return FakeCluster(cluster, user)
-
-
-@pytest.fixture
 def serving(joined: FakeCluster, shell: Shell) -> Deployment:
     assert shell("deploy", joined.plan.pk, "--no-wait") == 0
     return bring_up(joined)

@@ -9,17 +9,11 @@ from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
 from helixweb.deployment.models import Deployment, Status
-from helixweb.inventory.models import Cluster
 from runtime.protocol.phases import Phase
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 WAKE_EVENT = "desired"
-
-
-@pytest.fixture
-def joined(cluster: Cluster, user: Any) -> FakeCluster:
-    return FakeCluster(cluster, user)
 
 
 def deploy(joined: FakeCluster, api: APIClient, **options: Any) -> Deployment:

@@ -1,24 +1,16 @@
 """What runs no model says so, on every page and at every door."""
 
-from typing import Any
-
 import pytest
 from django.test import Client
 from process_doubles import HARDWARE, FakeCluster
 from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment
-from helixweb.inventory.models import Cluster
 from runtime.protocol.phases import Phase
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 MARK = "emulated</span>"
-
-
-@pytest.fixture
-def joined(cluster: Cluster, user: Any) -> FakeCluster:
-    return FakeCluster(cluster, user)
 
 
 def deploy(joined: FakeCluster, api: APIClient) -> Deployment:

@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.engines import choice_of, why_text
-from helixweb.inventory.models import Change, Cluster, Node
+from helixweb.inventory.models import Change, Node
 from helixweb.inventory.services.problems import build_problem
 from planner.domain.errors import InvalidProblem
 from runtime.checkpoints.engine_fit import offers_of
@@ -30,10 +30,9 @@ def announced(*, vllm: EngineOffer | None = ON_CPU, engine: Engine = Engine.AUTO
 
 
 @pytest.fixture
-def joined(cluster: Cluster, user: Any) -> FakeCluster:
-    found = FakeCluster(cluster, user)
+def joined(joined: FakeCluster) -> FakeCluster:
     Node.objects.update(hardware=announced())
-    return found
+    return joined
 
 
 def set_up(joined: FakeCluster, **columns: Any) -> None:

@@ -18,11 +18,6 @@ from runtime.protocol.phases import Phase
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
-@pytest.fixture
-def joined(cluster: Cluster, user: Any) -> FakeCluster:
-    return FakeCluster(cluster, user)
-
-
 def press_deploy(browser: Client, joined: FakeCluster, **fields: Any) -> Deployment:
     answer = browser.post(f"/deployments/new?plan={joined.plan.pk}", fields)
     assert answer.status_code == 302, answer.content

@@ -29,11 +29,6 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 WAKE_EVENT = "desired"
 
 
-@pytest.fixture
-def joined(cluster: Cluster, user: Any) -> FakeCluster:
-    return FakeCluster(cluster, user)
-
-
 def deploy(joined: FakeCluster, api: APIClient, **options: Any) -> Deployment:
     answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk, **options})
     assert answer.status_code == 202, answer.content

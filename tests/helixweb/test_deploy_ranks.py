@@ -8,17 +8,12 @@ from process_doubles import HARDWARE, FakeCluster
 from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment
-from helixweb.inventory.models import Cluster, Node
+from helixweb.inventory.models import Node
 from runtime.protocol.control import Gpu
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 GPU = Gpu(name="L4", memory_bytes=24_000_000).model_dump(mode="json")
-
-
-@pytest.fixture
-def joined(cluster: Cluster, user: Any) -> FakeCluster:
-    return FakeCluster(cluster, user)
 
 
 def ranks_told(joined: FakeCluster) -> dict[str, int]:

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from helixweb.command_line.main import main
 from helixweb.command_line.surroundings import Surroundings
-from helixweb.inventory.models import Cluster, Node
+from helixweb.inventory.models import Node
 from helixweb.operations import health
 from helixweb.operations.data_folder import DataFolder
 from helixweb.operations.doctor import machine, members, reach, services
@@ -229,9 +229,7 @@ def test_the_clock_of_a_coordinator_is_read_from_its_answer() -> None:
     assert skew_s == pytest.approx(told, abs=60)
 
 
-def test_members_that_are_lost_or_of_another_version_are_told(cluster: Cluster, user: Any) -> None:
-    doubles = FakeCluster(cluster, user)
-    doubles.join_all() if hasattr(doubles, "join_all") else None
+def test_members_that_are_lost_or_of_another_version_are_told(joined: FakeCluster) -> None:
     now = timezone.now()
     Node.objects.update(joined_at=now, last_seen_at=now, version=product_version())
     assert {found.state for found in members.agents(now)} == {State.OK}

@@ -16,6 +16,7 @@ from helixweb.deployment.services import deploying, draining, pausing, rolling_b
 from helixweb.inventory.models import Change, Cluster, Node, Replanning
 from runtime.protocol.control import DrainProgress
 from runtime.protocol.phases import Phase
+from tests.helixweb.recorded import recorded
 
 __all__ = ["short_searches"]
 
@@ -66,7 +67,7 @@ class Served:
 
 @pytest.fixture
 def served(cluster: Cluster, user: Any) -> Served:
-    served = Served(cluster, user)
+    served: Served = recorded(lambda: Served(cluster, user))
     assert served.status == Status.READY
     return served
 

@@ -156,12 +156,11 @@ def test_whatever_pages_do_is_an_operation() -> None:
 
 
 @pytest.fixture
-def slow(cluster: Cluster, user: Any) -> FakeCluster:
+def slow(joined: FakeCluster, user: Any) -> FakeCluster:
     """A deployment, a link of which is slow."""
-    doubles = FakeCluster(cluster, user)
-    deployment = deploy(doubles.plan, user=user, options=DeployOptions(), now=timezone.now())
-    _all_ready(doubles, doubles.plan, generation=deployment.generation)
-    return doubles
+    deployment = deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    _all_ready(joined, joined.plan, generation=deployment.generation)
+    return joined
 
 
 def test_measured_rates_are_kept_over_rest(

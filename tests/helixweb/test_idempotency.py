@@ -55,9 +55,8 @@ def test_a_plan_run_is_queued_once(api: APIClient, cluster: Cluster) -> None:
     assert PlanRun.objects.count() == 1
 
 
-def test_a_deployment_is_made_once(api: APIClient, cluster: Cluster, user: Any) -> None:
-    doubles = FakeCluster(cluster, user)
-    asked = {"plan": doubles.plan.pk}
+def test_a_deployment_is_made_once(joined: FakeCluster, api: APIClient) -> None:
+    asked = {"plan": joined.plan.pk}
     first, again = (api.post("/api/v1/deployments/", asked, headers=KEY) for _ in range(2))
     assert (first.status_code, again.status_code) == (202, 202), first.content
     assert again.json() == first.json()

@@ -14,13 +14,14 @@ from helixweb.inventory.models import Cluster, Node
 from runtime.protocol.instance_orders import PIPELINES, InstanceTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.instance_doubles import Instances, beat_all, plan_by, refused, told
+from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 @pytest.fixture
 def two(cluster: Cluster, user: Any) -> Instances:
-    return Instances(cluster, user, whole=2, method="instances")
+    return recorded(lambda: Instances(cluster, user, whole=2, method="instances"))
 
 
 def test_nodes_are_told_their_instances_and_coordinators_where_these_answer(

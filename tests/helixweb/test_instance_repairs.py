@@ -18,6 +18,7 @@ from runtime.protocol.control import NodeTraffic
 from runtime.protocol.instance_orders import InstanceTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.instance_doubles import Instances, beat_all, told
+from tests.helixweb.recorded import recorded
 
 # A search has a thread that looks into the database as well.
 pytestmark = [
@@ -68,7 +69,7 @@ class Repaired:
 
 def make(cluster: Cluster, user: Any, policy: Replanning) -> Instances:
     Cluster.objects.filter(pk=cluster.pk).update(replanning=policy)
-    return Instances(cluster, user, whole=2, method="instances")
+    return recorded(lambda: Instances(cluster, user, whole=2, method="instances"))
 
 
 def spare_machine(there: Instances) -> str:

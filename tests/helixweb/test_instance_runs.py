@@ -12,6 +12,7 @@ from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.searches import search_for
 from planner.placers.base import NeverCancelled
 from tests.helixweb.instance_doubles import Instances, refused
+from tests.helixweb.recorded import recorded
 from tests.helixweb.searching import claimed, end_with
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 @pytest.fixture
 def two(cluster: Cluster, user: Any) -> Instances:
-    return Instances(cluster, user, whole=2, method="instances")
+    return recorded(lambda: Instances(cluster, user, whole=2, method="instances"))
 
 
 def searched() -> Plan:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.db.models import F
 from django.test import Client
+from django.utils import timezone
 from process_doubles import STATS, FakeCluster, FakeCoordinator
 from rest_framework.test import APIClient
 
@@ -29,6 +30,7 @@ from planner.reweigh import reweigh
 from planner.serialization import plan_from_dict, problem_from_dict
 from runtime.protocol.control import LinkStats
 from runtime.protocol.phases import Phase
+from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -39,8 +41,9 @@ SLOW = 2000.0  # bytes/s: some 8 tokens/s
 class Serving:
     """A deployment whose nodes are ready, and what its plan says of a link that is used."""
 
-    def __init__(self, joined: FakeCluster, user: Any, now: Any) -> None:
+    def __init__(self, joined: FakeCluster, user: Any) -> None:
         self.joined = joined
+        now = timezone.now()
         self.deployment = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
         self.plan = plan_from_dict(joined.plan.document)
         self.problem = problem_from_dict(joined.plan.problem)
@@ -72,10 +75,8 @@ class Serving:
 
 
 @pytest.fixture
-def serving(cluster: Any, user: Any, time_stands_still: Any) -> Serving:
-    from django.utils import timezone
-
-    return Serving(FakeCluster(cluster, user), user, timezone.now())
+def serving(joined: FakeCluster, user: Any, time_stands_still: Any) -> Serving:
+    return recorded(lambda: Serving(joined, user))
 
 
 def slow(rate: float = SLOW, *, age_s: float = 0.5) -> LinkStats:

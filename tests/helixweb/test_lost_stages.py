@@ -15,6 +15,7 @@ from helixweb.inventory.models import Cluster
 from runtime.protocol.control import NodeTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.process_doubles import FakeCluster, FakeCoordinator
+from tests.helixweb.recorded import recorded
 from tests.helixweb.test_deploy_beside import bring_up, deploy
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -48,7 +49,7 @@ class Served(FakeCluster):
 
 @pytest.fixture
 def served(cluster: Cluster, user: Any, api: APIClient) -> Served:
-    return Served(cluster, user, api)
+    return recorded(lambda: Served(cluster, user, api))
 
 
 def state(browser: Client, served: Served) -> str:

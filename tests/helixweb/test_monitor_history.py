@@ -170,9 +170,8 @@ def test_the_page_draws_every_range(cluster: Cluster, browser: Client, age_s: in
 
 
 def test_deployments_are_marked_in_charts_and_named_below(
-    cluster: Cluster, user: Any, browser: Client
+    joined: FakeCluster, user: Any, browser: Client
 ) -> None:
-    joined = FakeCluster(cluster, user)
     made = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     joined.coordinator.report()
     page = browser.get("/monitor/").content.decode()

@@ -22,9 +22,8 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 @pytest.fixture
-def joined(cluster: Cluster, user: Any) -> FakeCluster:
+def joined(joined: FakeCluster, user: Any) -> FakeCluster:
     """All nodes ready."""
-    joined = FakeCluster(cluster, user)
     deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     for agent in joined.used_agents.values():
         agent.beat(Phase.READY, generation=1)

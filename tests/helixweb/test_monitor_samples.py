@@ -153,16 +153,15 @@ def keep(cluster: Cluster, at: datetime, **changes: Any) -> MetricSample | None:
 
 
 def test_a_coordinators_report_becomes_a_sample_and_a_frame_for_pages(
-    cluster: Cluster, user: Any, api: APIClient
+    joined: FakeCluster, api: APIClient
 ) -> None:
-    joined = FakeCluster(cluster, user)
     joined.coordinator.report(output_tokens_per_s=42.0, ttft_p50_s=0.25)
     sample = MetricSample.objects.get()
     assert sample.output_tokens_per_s == 42.0
-    frame = Event.objects.get(topic=f"metrics:{cluster.pk}", type="metrics").data
+    frame = Event.objects.get(topic=f"metrics:{joined.cluster.pk}", type="metrics").data
     assert frame["output_tokens_per_s"] == 42.0
     assert frame["ttft_p50_s"] == 0.25
-    assert api.get(f"/api/v1/metrics/latest/?cluster={cluster.pk}").json()["nodes"] == {}
+    assert api.get(f"/api/v1/metrics/latest/?cluster={joined.cluster.pk}").json()["nodes"] == {}
 
 
 def test_at_most_one_sample_a_second_is_kept(cluster: Cluster) -> None:
@@ -218,9 +217,8 @@ def test_an_event_tells_of_nodes_in_a_table_with_as_many_digits_as_pages_write(
 
 
 def test_an_event_has_many_nodes_only_now_and_then_and_says_what_limits(
-    cluster: Cluster, user: Any
+    joined: FakeCluster, cluster: Cluster, user: Any
 ) -> None:
-    joined = FakeCluster(cluster, user)
     deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=NOW)
     many = {f"node-{number}": 0 for number in range(live.MANY_NODES + 1)}
     for second in range(5):

@@ -27,9 +27,8 @@ STATS = StageStats(
 
 
 @pytest.fixture
-def deployed(cluster: Cluster, user: Any) -> Deployment:
+def deployed(joined: FakeCluster, user: Any) -> Deployment:
     """The tiny cluster with a plan at work, every stage ready."""
-    joined = FakeCluster(cluster, user)
     row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     NodeAssignment.objects.update(
         phase="ready", observed_generation=row.generation, stats=STATS.model_dump(mode="json")

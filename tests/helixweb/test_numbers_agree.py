@@ -10,7 +10,6 @@ from rest_framework.test import APIClient
 
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying
-from helixweb.inventory.models import Cluster
 from helixweb.monitoring.history import FIELDS
 from runtime.protocol.phases import Phase
 from tests.helixweb.process_doubles import FakeCluster
@@ -24,16 +23,15 @@ SAID = {
 
 @pytest.mark.usefixtures("time_stands_still")
 def test_pages_and_api_show_the_same_numbers(
-    cluster: Cluster, user: Any, browser: Client, api: APIClient
+    joined: FakeCluster, user: Any, browser: Client, api: APIClient
 ) -> None:
-    joined = FakeCluster(cluster, user)
     deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     for agent in joined.used_agents.values():
         agent.beat(Phase.READY, generation=1)
     joined.coordinator.report(**SAID, requests_running=7, requests_waiting=3)
-    overview, monitor = browser.get("/"), browser.get(f"/monitor/?cluster={cluster.pk}")
-    latest = api.get(f"/api/v1/metrics/latest/?cluster={cluster.pk}").json()
-    (point,) = api.get(f"/api/v1/clusters/{cluster.pk}/metrics/").json()["points"]
+    overview, monitor = browser.get("/"), browser.get(f"/monitor/?cluster={joined.cluster.pk}")
+    latest = api.get(f"/api/v1/metrics/latest/?cluster={joined.cluster.pk}").json()
+    (point,) = api.get(f"/api/v1/clusters/{joined.cluster.pk}/metrics/").json()["points"]
     expected = {**SAID, "running": 7, "waiting": 3}
     for told in (overview.context["view"].numbers, monitor.context["now"], latest, point):
         assert {name: told[name] for name in FIELDS} == pytest.approx(expected)

@@ -77,8 +77,9 @@ def test_steps_are_done_as_far_as_the_cluster_has_come(cluster: Cluster, user: A
     assert "has no checkpoint; set the path" in steps_of(cluster, user)["Deploy"].text
 
 
-def test_a_plan_whose_machines_are_all_there_can_be_deployed(cluster: Cluster, user: Any) -> None:
-    joined = FakeCluster(cluster, user)
+def test_a_plan_whose_machines_are_all_there_can_be_deployed(
+    joined: FakeCluster, cluster: Cluster, user: Any
+) -> None:
     steps = steps_of(cluster, user)
     assert (steps["Deploy"].done, steps["Deploy"].text) == (False, "The plan can be deployed now.")
     assert steps["Deploy"].url == f"/deployments/new?plan={joined.plan.pk}"
@@ -87,9 +88,8 @@ def test_a_plan_whose_machines_are_all_there_can_be_deployed(cluster: Cluster, u
 
 
 def test_what_a_step_waits_for_is_said_with_its_progress(
-    cluster: Cluster, user: Any, browser: Client
+    joined: FakeCluster, cluster: Cluster, user: Any, browser: Client
 ) -> None:
-    joined = FakeCluster(cluster, user)
     model, now = joined.plan.model, timezone.now()
     first, second, *_ = cluster.nodes.order_by("name")
     cluster.nodes.filter(pk__in=(first.pk, second.pk)).update(profile_name="")
@@ -116,8 +116,9 @@ def test_what_a_step_waits_for_is_said_with_its_progress(
     assert step.text.endswith(f"1 of {len(joined.used_agents)} nodes are ready.")
 
 
-def test_deploying_is_done_when_every_node_is_ready(cluster: Cluster, user: Any) -> None:
-    joined = FakeCluster(cluster, user)
+def test_deploying_is_done_when_every_node_is_ready(
+    joined: FakeCluster, cluster: Cluster, user: Any
+) -> None:
     row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     step = steps_of(cluster, user)["Deploy"]
     assert not step.done
@@ -143,9 +144,8 @@ def test_a_key_counts_for_its_owner_while_it_may_send_requests(cluster: Cluster,
 
 
 def test_the_steps_fold_once_a_token_was_put_out(
-    cluster: Cluster, user: Any, browser: Client
+    joined: FakeCluster, user: Any, browser: Client
 ) -> None:
-    joined = FakeCluster(cluster, user)
     bring_up(joined, user)
     joined.coordinator.report(output_tokens_total=0)
     assert '<section class="card" id="first-token"' in page(browser)
@@ -159,9 +159,8 @@ def test_the_steps_fold_once_a_token_was_put_out(
 
 
 def test_what_serves_is_shown_in_numbers_against_the_plan(
-    cluster: Cluster, user: Any, browser: Client
+    joined: FakeCluster, user: Any, browser: Client
 ) -> None:
-    joined = FakeCluster(cluster, user)
     bring_up(joined, user)
     flow = joined.plan.flow_tokens_per_s
     joined.coordinator.report(
@@ -181,9 +180,8 @@ def test_what_serves_is_shown_in_numbers_against_the_plan(
 
 
 def test_numbers_of_a_coordinator_that_fell_silent_are_not_shown_as_of_now(
-    cluster: Cluster, user: Any, browser: Client
+    joined: FakeCluster, user: Any, browser: Client
 ) -> None:
-    joined = FakeCluster(cluster, user)
     bring_up(joined, user)
     joined.coordinator.report(output_tokens_per_s=4321.0)
     assert "4,321" in page(browser)
@@ -219,9 +217,8 @@ def test_the_part_that_changes_is_fetched_alone(cluster: Cluster, browser: Clien
 
 
 def test_a_chart_of_what_serves_moves_beside_what_limits_it_and_what_waits_for_a_person(
-    cluster: Cluster, user: Any, browser: Client
+    joined: FakeCluster, cluster: Cluster, user: Any, browser: Client
 ) -> None:
-    joined = FakeCluster(cluster, user)
     assert "flow-load" not in page(browser)
     bring_up(joined, user)
     joined.coordinator.report()
@@ -241,6 +238,6 @@ def test_a_chart_of_what_serves_moves_beside_what_limits_it_and_what_waits_for_a
         state=State.FIRING.value, since=timezone.now(),
     )  # fmt: skip
     refreshed = browser.get("/", headers={"HX-Request": "true"}).content.decode()
-    assert f'href="/alerts/?cluster={cluster.pk}">1 alert fires' in refreshed
+    assert f'href="/alerts/?cluster={joined.cluster.pk}">1 alert fires' in refreshed
     Deployment.objects.update(status=Status.FAILED, message="mini: no memory")
     assert "mini: no memory" in page(browser)

@@ -11,7 +11,6 @@ from process_doubles import FakeCluster, make_plan
 from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment
-from helixweb.inventory.models import Cluster
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.fetching import Places, fetch_checkpoint
 from runtime.checkpoints.hub import HubSettings, weight_sources
@@ -38,11 +37,10 @@ def hub(tmp_path: Path, settings: Any) -> Iterator[HubServer]:
 
 
 @pytest.fixture
-def joined(cluster: Cluster, user: Any, hub: HubServer) -> FakeCluster:
-    made = FakeCluster(cluster, user)
-    made.model.checkpoint = NAME
-    made.model.save()
-    return made
+def joined(joined: FakeCluster, hub: HubServer) -> FakeCluster:
+    joined.model.checkpoint = NAME
+    joined.model.save()
+    return joined
 
 
 def deploy(joined: FakeCluster, api: APIClient) -> Deployment:

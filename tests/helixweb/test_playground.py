@@ -34,9 +34,8 @@ def chat_server() -> Iterator[ChatDouble]:
 
 
 @pytest.fixture
-def deployed(cluster: Cluster, user: Any) -> int:
+def deployed(joined: FakeCluster, user: Any) -> int:
     """The id of a deployment in service."""
-    joined = FakeCluster(cluster, user)
     return deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now()).pk
 
 

@@ -33,6 +33,7 @@ from helixweb.planning.simulating import forecast_from_json
 from planner.domain.instance import InstanceTimes, PlannedInstance
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.timing import layer_times_of
+from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -96,7 +97,11 @@ def traced(row: Deployment, number: int, at: datetime, prompt: int, output: int)
 
 @pytest.fixture
 def served(user: Any, measured_problem: dict[str, Any]) -> Served:
-    cluster = problems.import_problem_document(measured_problem, user=user)
+    return recorded(lambda: serving(measured_problem, user))
+
+
+def serving(problem: dict[str, Any], user: Any) -> Served:
+    cluster = problems.import_problem_document(problem, user=user)
     return Served(FakeCluster(cluster, user), user)
 
 

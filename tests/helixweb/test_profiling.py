@@ -29,6 +29,7 @@ from runtime.protocol.profiling import (
     ProfilingPhase,
     ProfilingProgress,
 )
+from tests.helixweb.recorded import recorded
 from tests.helixweb.searching import searched
 
 FIT = FittedEquation(
@@ -93,7 +94,7 @@ class Measured:
 
 @pytest.fixture
 def measured(cluster: Cluster, user: Any) -> Measured:
-    return Measured(cluster, user)
+    return recorded(lambda: Measured(cluster, user))
 
 
 def test_a_heartbeat_is_answered_with_the_order_until_its_result_is_there(

@@ -70,9 +70,8 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 @pytest.fixture
-def site(cluster: Cluster, user: Any) -> Callable[[], dict[str, Any]]:
+def site(joined: FakeCluster, cluster: Cluster, user: Any) -> Callable[[], dict[str, Any]]:
     """A cluster that serves, and the ids that addresses need."""
-    joined = FakeCluster(cluster, user)
     row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     for agent in joined.used_agents.values():
         agent.beat(Phase.READY, generation=1)

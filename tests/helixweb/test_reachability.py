@@ -17,7 +17,7 @@ from site_in_process import Shell, new_key
 
 from helixweb.common.models import Event
 from helixweb.inventory.link_sampling import Member, orders
-from helixweb.inventory.models import Change, Cluster, Node
+from helixweb.inventory.models import Change, Node
 from helixweb.inventory.reach_view import reach_view
 from helixweb.inventory.services.reachability import parties
 from helixweb.operations.doctor import members
@@ -26,6 +26,7 @@ from planner.domain.cluster import COORDINATOR
 from runtime import web_client
 from runtime.protocol.control import HeartbeatReply
 from runtime.protocol.reach import MeasuredLink, MeasuredRate, Reach, digest_of
+from tests.helixweb.recorded import recorded
 
 PLACES = {"laptop": "10.0.0.2:7001", "tower": "10.0.0.3:7001", "mini": "10.0.0.4:7001"}
 CUT = (
@@ -35,12 +36,15 @@ CUT = (
 
 
 @pytest.fixture
-def joined(cluster: Cluster, user: Any) -> FakeCluster:
-    found = FakeCluster(cluster, user)
-    found.coordinator.move("tcp://10.0.0.1:7000")
-    for name, agent in found.agents.items():
+def joined(joined: FakeCluster) -> FakeCluster:
+    return recorded(lambda: moved(joined))
+
+
+def moved(joined: FakeCluster) -> FakeCluster:
+    joined.coordinator.move("tcp://10.0.0.1:7000")
+    for name, agent in joined.agents.items():
         agent.move(f"tcp://{PLACES[name]}")
-    return found
+    return joined
 
 
 def replied(process: FakeProcess, reach: Reach | None) -> HeartbeatReply:

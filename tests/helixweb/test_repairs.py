@@ -24,6 +24,7 @@ from helixweb.planning.models import PlanRun
 from helixweb.planning.stored import stored_plan
 from runtime.protocol.control import NodeTraffic
 from runtime.protocol.phases import Phase
+from tests.helixweb.recorded import recorded
 
 # A search has a thread that looks into the database as well.
 pytestmark = [
@@ -103,12 +104,12 @@ def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def asking(cluster: Cluster, user: Any) -> Repaired:
-    return Repaired(cluster, user, Replanning.ASK)
+    return recorded(lambda: Repaired(cluster, user, Replanning.ASK))
 
 
 @pytest.fixture
 def automatic(cluster: Cluster, user: Any) -> Repaired:
-    return Repaired(cluster, user, Replanning.AUTOMATIC)
+    return recorded(lambda: Repaired(cluster, user, Replanning.AUTOMATIC))
 
 
 def test_a_cluster_keeps_the_policy_that_was_chosen_and_is_automatic_otherwise() -> None:
@@ -165,7 +166,7 @@ def test_a_lost_node_is_planned_around_and_the_placement_offered(
 def test_pages_say_what_is_done_while_nothing_serves(
     cluster: Cluster, user: Any, browser: Client, policy: Replanning
 ) -> None:
-    here = Repaired(cluster, user, policy)
+    here = recorded(lambda: Repaired(cluster, user, policy))
 
     def shown(pk: int) -> list[str]:
         texts = [browser.get(path).content.decode() for path in ("/", f"/deployments/{pk}/")]

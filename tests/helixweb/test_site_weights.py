@@ -48,13 +48,12 @@ def models_dir(tmp_path: Path, settings: Any) -> Path:
 
 
 @pytest.fixture
-def joined(cluster: Cluster, user: Any, api: APIClient, models_dir: Path) -> FakeCluster:
+def deployed(joined: FakeCluster, api: APIClient, models_dir: Path) -> FakeCluster:
     """A cluster that deploys the model of the folder."""
-    made = FakeCluster(cluster, user)
-    made.model.checkpoint = "org/small"
-    made.model.save()
-    assert api.post("/api/v1/deployments/", {"plan": made.plan.pk}).status_code == 202
-    return made
+    joined.model.checkpoint = "org/small"
+    joined.model.save()
+    assert api.post("/api/v1/deployments/", {"plan": joined.plan.pk}).status_code == 202
+    return joined
 
 
 def access(agent: FakeAgent, store: Path, url: str) -> WeightAccess:
@@ -64,14 +63,14 @@ def access(agent: FakeAgent, store: Path, url: str) -> WeightAccess:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_node_fetches_its_layers_from_the_site_and_not_from_the_hub(
-    joined: FakeCluster,
+    deployed: FakeCluster,
     models_dir: Path,
     tmp_path: Path,
     live_server: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    agent = joined.agents["tower"]
+    agent = deployed.agents["tower"]
     allowed = access(agent, tmp_path / "store", live_server.url)
     fetched = fetch_if_elsewhere("org/small", allowed)
     assert fetched is not None
@@ -113,17 +112,17 @@ def test_a_node_fetches_its_layers_from_the_site_and_not_from_the_hub(
     ],
 )
 def test_nothing_but_models_of_the_folder_is_served(
-    joined: FakeCluster, models_dir: Path, model: str, file: str, status: int
+    deployed: FakeCluster, models_dir: Path, model: str, file: str, status: int
 ) -> None:
     shutil.copytree(models_dir / "org" / "small", models_dir / "org" / "other")
     (models_dir / "org" / "small" / "none.safetensors").symlink_to("/etc/passwd")
     model = model.format(outside=str(models_dir.parent / "secret").strip("/"))
-    answer = joined.coordinator.http.get(f"{SITE_PATH}/{model}/resolve/site/{file}")
+    answer = deployed.coordinator.http.get(f"{SITE_PATH}/{model}/resolve/site/{file}")
     assert answer.status_code == status, answer.content
 
 
-def test_a_range_that_no_file_has_is_refused(joined: FakeCluster) -> None:
-    agent = joined.agents["tower"]
+def test_a_range_that_no_file_has_is_refused(deployed: FakeCluster) -> None:
+    agent = deployed.agents["tower"]
     for first, status in (("9" * 18, 416), ("9" * 5000, 400)):
         answer = agent.http.get(
             f"{SITE_PATH}/org/small/resolve/site/model.safetensors",
@@ -133,9 +132,8 @@ def test_a_range_that_no_file_has_is_refused(joined: FakeCluster) -> None:
 
 
 def test_a_model_is_served_while_a_node_is_measured_for_it(
-    cluster: Cluster, user: Any, models_dir: Path
+    joined: FakeCluster, user: Any, models_dir: Path
 ) -> None:
-    joined = FakeCluster(cluster, user)
     agent = joined.agents["tower"]
     path = f"{SITE_PATH}/org/small/resolve/site/config.json"
     assert agent.http.get(path).status_code == 404
@@ -148,19 +146,18 @@ def test_a_model_is_served_while_a_node_is_measured_for_it(
 
 
 def test_without_a_models_folder_there_are_none(
-    joined: FakeCluster, models_dir: Path, settings: Any
+    deployed: FakeCluster, models_dir: Path, settings: Any
 ) -> None:
     settings.HELIX_MODELS_DIR = ""
-    agent = joined.agents["tower"]
+    agent = deployed.agents["tower"]
     for model in ("org/small", str(models_dir / "org" / "small")[1:]):
         answer = agent.http.get(f"{SITE_PATH}/{model}/resolve/site/config.json")
         assert answer.status_code == 404
 
 
 def test_a_node_learns_which_others_of_its_deployment_serve_weights(
-    cluster: Cluster, user: Any, api: APIClient
+    joined: FakeCluster, cluster: Cluster, user: Any, api: APIClient
 ) -> None:
-    joined = FakeCluster(cluster, user)
     assert peers(joined.agents["tower"]) == {}
     assert api.post("/api/v1/deployments/", {"plan": joined.plan.pk}).status_code == 202
     first, *others = joined.used_agents.values()

@@ -13,12 +13,13 @@ from helixweb.inventory.stale_profiles import stale_profiles
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.engines import EngineSettings
 from runtime.protocol.profiling import ProfilingPhase, ProfilingProgress
+from tests.helixweb.recorded import recorded
 from tests.helixweb.test_profiling import FOUND, Measured
 
 
 @pytest.fixture
 def measured(cluster: Cluster, user: Any) -> Measured:
-    return Measured(cluster, user)
+    return recorded(lambda: Measured(cluster, user))
 
 
 def offer(name: str, budget_bytes: int) -> Node:

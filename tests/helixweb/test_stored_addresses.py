@@ -18,9 +18,8 @@ MIGRATION = import_module(
 
 
 def test_an_upgrade_lets_only_the_process_with_such_an_address_join_again(
-    cluster: Cluster, user: Any
+    joined: FakeCluster, cluster: Cluster, user: Any
 ) -> None:
-    joined = FakeCluster(cluster, user)
     row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     MIGRATION(apps, None)
     assert Deployment.objects.get(pk=row.pk).status == row.status

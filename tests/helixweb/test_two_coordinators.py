@@ -24,6 +24,7 @@ from helixweb.inventory.models import Cluster, Coordinator
 from helixweb.monitoring.endpoints import all_endpoints
 from helixweb.monitoring.models import MetricSample
 from runtime.protocol.control import CoordinatorReport, LinkStats, NodeTraffic
+from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -45,7 +46,7 @@ class TwoFronts(FakeCluster):
 
 @pytest.fixture
 def fronts(cluster: Cluster, user: Any, api: APIClient) -> TwoFronts:
-    return TwoFronts(cluster, user, api)
+    return recorded(lambda: TwoFronts(cluster, user, api))
 
 
 def go_silent(front: FakeCoordinator) -> None:
