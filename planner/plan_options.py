@@ -3,20 +3,20 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Annotated, get_args
 
 from planner.domain.instance import BACKENDS, PLAN_METHODS, Backend, PlanMethod
+from planner.domain.option import Option
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
 from planner.domain.plan_forecast import LimitPercentile, Objective
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import RUNTIME_POLICY, ServingPolicy
-from planner.objectives.goal import check_goal_options
-from planner.placers.base import InvalidOptions, SearchOptions
-from planner.placers.choice import PlacerName, PlacerOptions
+from planner.placers.base import InvalidOptions, PlacerName, PlacerOptions, SearchOptions
 from planner.placers.petals import place_petals
 from planner.placers.separate_pipelines import place_separate_pipelines
-from planner.placers.solvers.choice import SolverName
+from planner.placers.solvers.base import SolverName
 from planner.placers.swarm import place_swarm
 
 BASELINES: dict[str, Callable[[Problem], Placement | None]] = {
@@ -24,6 +24,79 @@ BASELINES: dict[str, Callable[[Problem], Placement | None]] = {
     "swarm": place_swarm,
     "petals": place_petals,
 }
+
+# A run of the site occupies a worker for its time limit.
+MIN_TIME_LIMIT_S, MAX_TIME_LIMIT_S = 1.0, 4 * 3600.0
+MAX_SEED = 2**31 - 1
+_TIME_LIMIT = Option(
+    "Time limit",
+    "You may accept the best plan so far at any moment.",
+    unit="seconds",
+    least=MIN_TIME_LIMIT_S,
+    most=MAX_TIME_LIMIT_S,
+)
+_OBJECTIVE = Option(
+    "Objective",
+    choices={
+        "decode": "Most decode throughput, as forecast",
+        "flow": "Most flow, the Helix paper's objective",
+        "latency": "Most decode throughput within latency limits",
+        "cost": "Most tokens for the price of the nodes in use",
+        "fewest_nodes": "Fewest nodes that meet a demand",
+    },
+)
+_PLACER = Option(
+    "Placer",
+    choices={
+        "auto": "Automatic: all of them in turn",
+        "milp": "MILP of the Helix paper",
+        "stage-patterns": "Stage patterns, an integer program",
+        "region-chain": "Chains of regions",
+        "stage-annealing": "Annealing of stages",
+        "interval-annealing": "Annealing of staggered ranges",
+    },
+)
+_SOLVER = Option(
+    "Solver",
+    choices={
+        "auto": "Automatic: Gurobi where its licence allows, else HiGHS",
+        "gurobi": "Gurobi only",
+        "highs": "HiGHS only",
+    },
+)
+_BASELINES = Option(
+    "Baselines to begin with",
+    choices={
+        "separate_pipelines": "Separate pipelines",
+        "swarm": "Swarm",
+        "petals": "Petals",
+    },
+)
+_WARM_START = Option(
+    "The solver improves",
+    choices={
+        "best": "The best baseline or plan known",
+        "none": "Nothing",
+        **_BASELINES.choices,
+    },
+)
+_METHOD = Option(
+    "Serve by",
+    "Instances are weighed by decode throughput only.",
+    choices={
+        "pipelines": "Pipelines: every node runs some layers",
+        "instances": "Instances: every machine that can runs the whole model",
+        "mixed": "Mixed: whichever is forecast to write most",
+    },
+)
+_BACKEND = Option(
+    "Instances run by",
+    choices={
+        "helix": "HelixWeb's engine",
+        "vllm": "vllm serve",
+        "transformers": "transformers serve",
+    },
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,25 +117,73 @@ class PlanOptions:
     machine), are for `planner.plan_instances`; here every node runs stages.
     """
 
-    time_limit_s: float = 60.0
-    objective: Objective = "decode"
-    ttft_limit_s: float | None = None
-    tpot_limit_s: float | None = None
+    time_limit_s: Annotated[float, _TIME_LIMIT] = 60.0
+    objective: Annotated[Objective, _OBJECTIVE] = "decode"
+    ttft_limit_s: Annotated[
+        float | None,
+        Option(
+            "TTFT of the median request, at most",
+            "Give this limit, the other, or both.",
+            unit="seconds",
+            least=0,
+        ),
+    ] = None
+    tpot_limit_s: Annotated[
+        float | None,
+        Option(
+            "TPOT of the median request, at most",
+            "Seconds for each token after the first.",
+            unit="seconds",
+            least=0,
+        ),
+    ] = None
     limit_percentile: LimitPercentile = "p50"
-    demand_tokens_per_s: float | None = None
+    demand_tokens_per_s: Annotated[
+        float | None,
+        Option(
+            "Demand",
+            "Nodes that are not needed for it are left idle.",
+            unit="decode tokens/s",
+            least=0,
+        ),
+    ] = None
     policy: ServingPolicy = RUNTIME_POLICY
-    partial_inference: bool = True
-    placer: PlacerName = "auto"
-    solver: SolverName = "auto"
-    prune_degree: float | None = None
-    warm_start: str = "best"
-    relative_gap: float = 1e-3
-    baselines: tuple[str, ...] = tuple(BASELINES)
-    seed: int = 0
-    rules: PlacementRules = field(default_factory=PlacementRules)
-    method: PlanMethod = "pipelines"
-    backend: Backend = "helix"
-    tensor_parallel: int | None = None
+    partial_inference: Annotated[
+        bool, Option("Partial inference: a node may run only some of the layers it holds")
+    ] = True
+    placer: Annotated[PlacerName, _PLACER] = "auto"
+    solver: Annotated[SolverName, _SOLVER] = "auto"
+    prune_degree: Annotated[
+        float | None,
+        Option(
+            "Links that the MILP keeps per node, on average",
+            "If not given: all. A pruned search proves no bound.",
+            least=1.0,
+            most=1000.0,
+        ),
+    ] = None
+    warm_start: Annotated[str, _WARM_START] = "best"
+    relative_gap: Annotated[
+        float, Option("Stop this close to the proven bound", unit="ratio", least=0, most=0.5)
+    ] = 1e-3
+    baselines: Annotated[tuple[str, ...], _BASELINES] = tuple(BASELINES)
+    seed: Annotated[
+        int, Option("Seed", "Another seed searches along other ways.", least=0, most=MAX_SEED)
+    ] = 0
+    rules: Annotated[PlacementRules, Option("Rules for every placement")] = field(
+        default_factory=PlacementRules
+    )
+    method: Annotated[PlanMethod, _METHOD] = "pipelines"
+    backend: Annotated[Backend, _BACKEND] = "helix"
+    tensor_parallel: Annotated[
+        int | None,
+        Option(
+            "GPUs of an instance",
+            "If not given: the best number on each machine.",
+            least=1,
+            most=64,
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         self._check_method()
@@ -76,13 +197,7 @@ class PlanOptions:
                 f"warm_start is {self.warm_start!r}; use one of: "
                 f"{', '.join(('best', 'none', *self.baselines))}"
             )
-        check_goal_options(
-            objective=self.objective,
-            ttft_limit_s=self.ttft_limit_s,
-            tpot_limit_s=self.tpot_limit_s,
-            demand_tokens_per_s=self.demand_tokens_per_s,
-            limit_percentile=self.limit_percentile,
-        )
+        self._check_goal()
         self.search_options(time_limit_s=self.time_limit_s)
         self.placer_options(known_upper_bound_tokens_per_s=math.inf)
 
@@ -101,6 +216,43 @@ class PlanOptions:
             raise InvalidOptions(
                 f"the method {self.method!r} compares by decode throughput, not by "
                 f"{self.objective!r}; choose the objective 'decode', or the method 'pipelines'"
+            )
+
+    def _check_goal(self) -> None:
+        """Limits out of range, missing, or of another objective."""
+        for key, owner in (
+            ("ttft_limit_s", "latency"),
+            ("tpot_limit_s", "latency"),
+            ("demand_tokens_per_s", "fewest_nodes"),
+        ):
+            value = getattr(self, key)
+            if value is None:
+                continue
+            if not 0 < value < math.inf:
+                raise InvalidOptions(f"{key} is {value}; it must be finite and greater than 0")
+            if self.objective != owner:
+                raise InvalidOptions(
+                    f"{key} is {value} but the objective is {self.objective!r}; it is for "
+                    f"{owner!r} only"
+                )
+        percentile = self.limit_percentile
+        if percentile not in get_args(LimitPercentile):
+            raise InvalidOptions(
+                f"limit_percentile is {percentile!r}; use one of: {get_args(LimitPercentile)}"
+            )
+        if percentile != "p50" and self.objective != "latency":
+            raise InvalidOptions(
+                f"limit_percentile is {percentile!r} but the objective is {self.objective!r}; it "
+                "is for 'latency' only"
+            )
+        if self.objective == "latency" and self.ttft_limit_s is None and self.tpot_limit_s is None:
+            raise InvalidOptions(
+                "objective is 'latency' without a limit; give ttft_limit_s or "
+                "tpot_limit_s, or use 'decode'"
+            )
+        if self.objective == "fewest_nodes" and self.demand_tokens_per_s is None:
+            raise InvalidOptions(
+                "objective is 'fewest_nodes' without a demand; give demand_tokens_per_s"
             )
 
     @property

@@ -36,7 +36,7 @@ from planner.placers.flow_tables import flow_tables
 from planner.placers.interval_annealing import IntervalAnnealer
 from planner.placers.pattern_placing import NO_SOLVER
 from planner.placers.pattern_search import PatternLimits
-from planner.placers.solvers.choice import SolverName
+from planner.placers.solvers.base import SolverName
 from planner.placers.stage_patterns import AlignedStages
 from planner.plan_options import BASELINES, PlanOptions
 

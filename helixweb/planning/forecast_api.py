@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from helixweb.common import jobs
+from helixweb.common.options import rest_field
 from helixweb.common.refusals import Conflict
 from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.common.serializers import StrictFieldsMixin
@@ -35,7 +36,7 @@ class SimulationRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]
     policy = serializers.ChoiceField(
         choices=Simulation.Policy.choices, default=Simulation.Policy.RUNTIME
     )
-    seed = serializers.IntegerField(min_value=0, max_value=options.MAX_SEED, default=0)
+    seed = rest_field(options.OPTIONS["seed"])
 
 
 class SimulationSerializer(serializers.ModelSerializer[Simulation]):

@@ -1,7 +1,6 @@
 """The forms that start a search: for a plan of a cluster, and around a plan that runs."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from django import forms
@@ -11,15 +10,14 @@ from django.utils.translation import gettext_lazy
 
 from helixweb.charts.chart import tokens_per_s
 from helixweb.common.number_field import NumberField, PlainNumberInput
+from helixweb.common.options import form_field, initial_of, options_from
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services.problems import models_of
 from helixweb.planning import options
-from helixweb.planning.method_form import MethodForm
 from helixweb.planning.models import Plan
-from helixweb.planning.objectives import CHOICES
 from helixweb.planning.pickers import NodesField
 from helixweb.planning.rule_rows import limits_field, pins_field, rows_of
-from helixweb.planning.services.fit import BASELINE_TITLES
+from planner.domain.option import options_of
 from planner.domain.rules import PlacementRules
 from planner.plan_options import PlanOptions
 
@@ -28,28 +26,11 @@ BYTES_PER_GB = 1e9
 # Earlier plans that are offered to begin with.
 START_PLANS = 50
 MAX_WEIGHT = 1e6
-PLACER_LABELS = {
-    "auto": gettext_lazy("Automatic: all of them in turn"),
-    "milp": gettext_lazy("MILP of the Helix paper"),
-    "stage-patterns": gettext_lazy("Stage patterns, an integer program"),
-    "region-chain": gettext_lazy("Chains of regions"),
-    "stage-annealing": gettext_lazy("Annealing of stages"),
-    "interval-annealing": gettext_lazy("Annealing of staggered ranges"),
-}
-SOLVER_LABELS = {
-    "auto": gettext_lazy("Automatic: Gurobi where its licence allows, else HiGHS"),
-    "gurobi": gettext_lazy("Gurobi only"),
-    "highs": gettext_lazy("HiGHS only"),
-}
+OBJECTIVES = options.OPTIONS["objective"].spec.choices
 # What an objective must be told.
-LIMITS_OF = {
+LIMITS_OF: dict[str, tuple[str, ...]] = {
     "latency": ("ttft_limit_s", "tpot_limit_s"),
     "fewest_nodes": ("demand_tokens_per_s",),
-}
-WARM_START_LABELS = {
-    "best": gettext_lazy("The best baseline or plan known"),
-    "none": gettext_lazy("Nothing"),
-    **BASELINE_TITLES,
 }
 
 
@@ -59,106 +40,36 @@ class SearchForm(forms.Form):
     For the flow; PlanRunForm knows the other objectives. `nodes` can be chosen for rules.
     """
 
-    time_limit_s = NumberField(
-        label=gettext_lazy("Time limit (seconds)"),
-        min_value=options.MIN_TIME_LIMIT_S,
-        max_value=options.MAX_TIME_LIMIT_S,
-        initial=options.DEFAULTS.time_limit_s,
-        help_text=gettext_lazy("You may accept the best plan so far at any moment."),
-    )
-    placer = forms.ChoiceField(
-        choices=[(name, PLACER_LABELS.get(name, name)) for name in options.PLACERS],
-        initial=options.DEFAULTS.placer,
-    )
-    solver = forms.ChoiceField(
-        choices=[(name, SOLVER_LABELS[name]) for name in options.SOLVERS],
-        initial=options.DEFAULTS.solver,
-    )
-    gap_percent = NumberField(
-        label=gettext_lazy("Stop within (percent of the bound)"),
-        min_value=0,
-        max_value=options.MAX_RELATIVE_GAP * PERCENT,
-        initial=options.DEFAULTS.relative_gap * PERCENT,
-    )
-    seed = forms.IntegerField(
-        min_value=0,
-        max_value=options.MAX_SEED,
-        initial=options.DEFAULTS.seed,
-        help_text=gettext_lazy("Another seed searches along other ways."),
-    )
-    prune_degree = NumberField(
-        required=False,
-        label=gettext_lazy("Prune links to an average degree of"),
-        min_value=options.MIN_PRUNE_DEGREE,
-        max_value=options.MAX_PRUNE_DEGREE,
-        help_text=gettext_lazy(
-            "Blank: keep all. Only for the MILP; a pruned search proves no bound."
-        ),
-    )
-    warm_start = forms.ChoiceField(
-        label=gettext_lazy("The solver improves"),
-        choices=[(name, WARM_START_LABELS[name]) for name in options.WARM_STARTS],
-        initial=options.DEFAULTS.warm_start,
-    )
-    partial_inference = forms.BooleanField(
-        required=False,
-        initial=options.DEFAULTS.partial_inference,
-        label=gettext_lazy("Partial inference: a node may run only some of the layers it holds"),
-    )
-    max_hops = forms.IntegerField(
-        required=False,
-        label=gettext_lazy("Most stages a request visits"),
-        min_value=1,
-        max_value=options.MAX_LAYERS,
-        help_text=gettext_lazy("Blank: any number. Fewer stages answer sooner."),
-    )
-    max_layers_per_node = forms.IntegerField(
-        required=False,
-        label=gettext_lazy("Most layers on a node"),
-        min_value=1,
-        max_value=options.MAX_LAYERS,
-        help_text=gettext_lazy("Blank: what its memory holds."),
-    )
-    kv_reserve_tokens = NumberField(
-        required=False,
-        label=gettext_lazy("KV reserve (tokens)"),
-        min_value=0,
-        max_value=options.MAX_KV_RESERVE_TOKENS,
-        help_text=gettext_lazy(
-            "Every node keeps KV room for so many tokens on each layer it holds."
-        ),
-    )
+    names: tuple[str, ...] = (
+        "time_limit_s", "placer", "solver", "seed", "prune_degree", "warm_start",
+        "partial_inference",
+    )  # fmt: skip
 
     def __init__(self, *args: Any, nodes: Iterable[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.fields |= {name: form_field(options.OPTIONS[name]) for name in self.names}
+        gap = options.OPTIONS["relative_gap"]
+        self.fields["gap_percent"] = form_field(
+            gap,
+            label=gettext_lazy("Stop within (percent of the bound)"),
+            max_value=(gap.spec.most or 1) * PERCENT,
+            initial=gap.default * PERCENT,
+        )
+        rules = options_of(PlacementRules)
+        for name in ("max_hops", "max_layers_per_node", "kv_reserve_tokens"):
+            self.fields[name] = form_field(rules[name], required=False, initial=None)
         names = tuple(nodes)
-        label = gettext_lazy("Nodes that hold nothing")
-        self.fields["excluded_nodes"] = NodesField(label=label, names=names)
+        self.fields["excluded_nodes"] = NodesField(
+            label=gettext_lazy(rules["excluded_nodes"].spec.label), names=names
+        )
         self.fields["pinned"] = pins_field(names)
         self.fields["max_layers_of"] = limits_field(names)
 
     def plan_options(self) -> PlanOptions:
         """Raises planner's InvalidOptions and InvalidRules; call after `is_valid`."""
-        values: dict[str, Any] = self.cleaned_data
-        return PlanOptions(
-            objective="flow",
-            time_limit_s=values["time_limit_s"],
-            partial_inference=values["partial_inference"],
-            placer=values["placer"],
-            solver=values["solver"],
-            warm_start=values.get("warm_start", options.DEFAULTS.warm_start),
-            prune_degree=values["prune_degree"],
-            relative_gap=values["gap_percent"] / PERCENT,
-            seed=values["seed"],
-            rules=PlacementRules(
-                max_hops=values["max_hops"],
-                excluded_nodes=values["excluded_nodes"],
-                pinned=values.get("pinned", {}),
-                max_layers_per_node=values["max_layers_per_node"],
-                max_layers_of=values["max_layers_of"],
-                kv_reserve_tokens=values["kv_reserve_tokens"] or 0.0,
-            ),
-        )
+        gap = self.cleaned_data["gap_percent"] / PERCENT
+        values = {"objective": "flow", **self.cleaned_data, "relative_gap": gap}
+        return options_from(PlanOptions, values)
 
 
 class StartPlanField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not generic at run time
@@ -172,32 +83,14 @@ class StartPlanField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not g
         }
 
 
-class PlanRunForm(MethodForm, SearchForm):
+class PlanRunForm(SearchForm):
     """A search for a plan of a cluster, for any objective; limits of others are not read."""
 
-    objective = forms.ChoiceField(
-        label=gettext_lazy("Objective"),
-        choices=[(name, gettext_lazy(text)) for name, text in CHOICES.items()],
-        initial=options.DEFAULTS.objective,
-    )
-    ttft_limit_s = NumberField(
-        required=False,
-        label=gettext_lazy("TTFT of the median request, at most (s)"),
-        min_value=0,
-        help_text=gettext_lazy("Give this limit, the other, or both."),
-    )
-    tpot_limit_s = NumberField(
-        required=False,
-        label=gettext_lazy("TPOT of the median request, at most (s)"),
-        min_value=0,
-        help_text=gettext_lazy("Seconds for each token after the first."),
-    )
-    demand_tokens_per_s = NumberField(
-        required=False,
-        label=gettext_lazy("Demand (decode tokens/s)"),
-        min_value=0,
-        help_text=gettext_lazy("Nodes that are not needed for it are left idle."),
-    )
+    names = (
+        *SearchForm.names,
+        "objective", "ttft_limit_s", "tpot_limit_s", "demand_tokens_per_s", "method", "backend",
+        "tensor_parallel",
+    )  # fmt: skip
     cluster = forms.ModelChoiceField(Cluster.objects.all(), empty_label=None)
     model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
     start_plan = StartPlanField(
@@ -223,6 +116,10 @@ class PlanRunForm(MethodForm, SearchForm):
         help_text=gettext_lazy("For the objective of most flow only."),
     )
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["method"].required = self.fields["backend"].required = False
+
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
         objective = cleaned.get("objective", "flow")
@@ -233,22 +130,23 @@ class PlanRunForm(MethodForm, SearchForm):
                     "What survives a loss is known of the flow only: choose '%(choice)s', "
                     "or do not ask to survive the loss of one node."
                 )
-                % {"choice": _(CHOICES["flow"])},
+                % {"choice": _(OBJECTIVES["flow"])},
             )
+        for other in LIMITS_OF.keys() - {objective}:
+            cleaned |= dict.fromkeys(LIMITS_OF[other])
         asked = LIMITS_OF.get(objective, ())
         if asked and all(name in cleaned and cleaned[name] is None for name in asked):
             self.add_error(asked[0], _("The objective needs a number here."))
+        method = cleaned.get("method") or options.DEFAULTS.method
+        if method != "pipelines" and objective != "decode":
+            self.add_error(
+                "method",
+                _("Instances are weighed by decode throughput only: choose '%(choice)s'.")
+                % {"choice": _(OBJECTIVES["decode"])},
+            )
+        if refused := options.why_no_degree(method, cleaned.get("tensor_parallel")):
+            self.add_error("tensor_parallel", refused)
         return cleaned
-
-    def plan_options(self) -> PlanOptions:
-        values = self.cleaned_data
-        objective = values["objective"]
-        return replace(
-            super().plan_options(),
-            objective=objective,
-            **self.method_options(),
-            **{key: values[key] for key in LIMITS_OF.get(objective, ())},
-        )
 
     def offer_plans_of(self, cluster: Cluster | None, *, chosen: int = 0) -> None:
         """Let only that cluster's newest plans be chosen to begin with, and the one `chosen`."""
@@ -312,10 +210,10 @@ class MixForm(SearchForm):
 class ExtensionForm(forms.Form):
     """How much longer to search."""
 
-    seconds = NumberField(
-        min_value=options.MIN_TIME_LIMIT_S,
-        max_value=options.MAX_TIME_LIMIT_S,
-        initial=options.DEFAULTS.time_limit_s,
+    seconds = form_field(
+        options.OPTIONS["time_limit_s"],
+        label=gettext_lazy("Seconds"),
+        help_text="",
         widget=PlainNumberInput(
             attrs={"aria-label": gettext_lazy("Seconds to search on"), "class": "short"}
         ),
@@ -333,23 +231,8 @@ def initial_from(search: PlanOptions) -> dict[str, Any]:
     """The form's values that say the same as `search`."""
     rules = search.rules
     return {
-        "time_limit_s": search.time_limit_s,
-        "objective": search.objective,
-        "method": search.method,
-        "backend": search.backend,
-        "tensor_parallel": search.tensor_parallel,
-        "ttft_limit_s": search.ttft_limit_s,
-        "tpot_limit_s": search.tpot_limit_s,
-        "demand_tokens_per_s": search.demand_tokens_per_s,
-        "placer": search.placer,
-        "solver": search.solver,
+        **initial_of(search),
         "gap_percent": search.relative_gap * PERCENT,
-        "seed": search.seed,
-        "prune_degree": search.prune_degree,
-        "warm_start": search.warm_start,
-        "partial_inference": search.partial_inference,
-        "max_hops": rules.max_hops,
-        "max_layers_per_node": rules.max_layers_per_node,
         "kv_reserve_tokens": rules.kv_reserve_tokens or None,
         "excluded_nodes": sorted(rules.excluded_nodes),
         **rows_of(rules),

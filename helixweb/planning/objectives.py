@@ -18,13 +18,6 @@ LABELS: dict[Goal, str] = {
     "fewest_nodes": gettext_noop("Nodes left idle"),
     "survival": gettext_noop("Flow left after the worst loss"),
 }
-CHOICES: dict[Objective, str] = {
-    "decode": gettext_noop("Most decode throughput, as forecast"),
-    "flow": gettext_noop("Most flow, the Helix paper's objective"),
-    "latency": gettext_noop("Most decode throughput within latency limits"),
-    "cost": gettext_noop("Most tokens for the price of the nodes in use"),
-    "fewest_nodes": gettext_noop("Fewest nodes that meet a demand"),
-}
 AXIS_UNITS: dict[Goal, str] = {
     "decode": gettext_noop("decode tokens/s"),
     "flow": gettext_noop("tokens/s"),

@@ -1,36 +1,19 @@
 """Plan options between the planner's dataclass, JSON columns, forms and the REST API."""
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 from django.utils.translation import gettext as _
 from pydantic import TypeAdapter, ValidationError
 
-from planner.domain.instance import BACKENDS, PLAN_METHODS
-from planner.domain.plan_forecast import Objective
+from planner.domain.option import options_of
 from planner.placers.base import InvalidOptions
-from planner.placers.choice import PlacerName
-from planner.placers.solvers.choice import SolverName
-from planner.plan_options import BASELINES as PLANNER_BASELINES
 from planner.plan_options import PlanOptions
 from runtime.protocol.complaints import complaint
 
-METHODS, INSTANCE_BACKENDS = PLAN_METHODS, BACKENDS
-OBJECTIVES: tuple[str, ...] = get_args(Objective)
-PLACERS: tuple[str, ...] = get_args(PlacerName)
-SOLVERS: tuple[str, ...] = get_args(SolverName)
-BASELINES = tuple(PLANNER_BASELINES)
-WARM_STARTS = ("best", "none", *BASELINES)
-# A run occupies a worker for its time limit.
-MIN_TIME_LIMIT_S, MAX_TIME_LIMIT_S = 1.0, 4 * 3600.0
-MIN_PRUNE_DEGREE, MAX_PRUNE_DEGREE = 1.0, 1000.0
-MAX_RELATIVE_GAP = 0.5
-MAX_SEED = 2**31 - 1
-MAX_LAYERS = 10_000
-MAX_DEGREE = 64
-MAX_KV_RESERVE_TOKENS = 1e12
 MAX_BUDGET_BYTES = 1e18
 MAX_EXPLANATION_SEARCH_S = 60.0
+OPTIONS = options_of(PlanOptions)
 DEFAULTS = PlanOptions()
 
 

@@ -7,14 +7,16 @@ from django import forms
 from django.utils.translation import gettext_lazy
 
 from helixweb.common.number_field import NumberField
-from helixweb.planning import options
+from helixweb.common.options import form_field
 from helixweb.planning.pickers import Row, RowsField
 from helixweb.planning.what_if import AddedNodes
 from planner.domain.cluster import Link
+from planner.domain.option import options_of
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.units import bytes_per_s_from_gbit_per_s
 
+RULES = options_of(PlacementRules)
 MS_PER_S = 1e3
 MOST_ADDED = 9999
 
@@ -23,21 +25,15 @@ class PinRow(Row):
     """A node, and the layers that it holds."""
 
     node = forms.ChoiceField(label=gettext_lazy("Node"))
-    first = forms.IntegerField(
-        label=gettext_lazy("First layer"), min_value=0, max_value=options.MAX_LAYERS
-    )
-    end = forms.IntegerField(
-        label=gettext_lazy("End layer, not held"), min_value=1, max_value=options.MAX_LAYERS
-    )
+    first = form_field(options_of(LayerRange)["first"])
+    end = form_field(options_of(LayerRange)["end"])
 
 
 class LimitRow(Row):
     """A node, and how many layers it may hold."""
 
     node = forms.ChoiceField(label=gettext_lazy("Node"))
-    layers = forms.IntegerField(
-        label=gettext_lazy("Most layers"), min_value=0, max_value=options.MAX_LAYERS
-    )
+    layers = form_field(RULES["max_layers_of"], label=gettext_lazy("Most layers"), initial=None)
 
 
 class AddedRow(Row):
@@ -68,8 +64,8 @@ def pins_field(nodes: Iterable[str]) -> RowsField:
     """Cleaned to {node: LayerRange}."""
     return RowsField(
         PinRow,
-        label=gettext_lazy("Nodes that hold exactly these layers"),
-        help_text=gettext_lazy("Layers are numbered from 0. The end layer is not held."),
+        label=gettext_lazy(RULES["pinned"].spec.label),
+        help_text=gettext_lazy(RULES["pinned"].spec.help),
         choices={"node": tuple(nodes)},
         unique=("node",),
         make=lambda row: (row["node"], LayerRange(first=row["first"], end=row["end"])),
@@ -81,7 +77,7 @@ def limits_field(nodes: Iterable[str]) -> RowsField:
     """Cleaned to {node: layers}."""
     return RowsField(
         LimitRow,
-        label=gettext_lazy("Nodes that hold fewer layers"),
+        label=gettext_lazy(RULES["max_layers_of"].spec.label),
         choices={"node": tuple(nodes)},
         unique=("node",),
         make=lambda row: (row["node"], row["layers"]),

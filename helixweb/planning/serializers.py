@@ -4,105 +4,36 @@ from typing import Any
 
 from rest_framework import serializers
 
+from helixweb.common.options import OptionsSerializer, rest_field
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import options
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
+from planner.domain.placement import LayerRange
+from planner.domain.rules import PlacementRules
+from planner.plan_options import PlanOptions
 
 
-class PinSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+class PinSerializer(OptionsSerializer):
     """Layers [first, end) of a pinned node."""
 
-    first = serializers.IntegerField(min_value=0, max_value=options.MAX_LAYERS)
-    end = serializers.IntegerField(min_value=1, max_value=options.MAX_LAYERS)
+    of = LayerRange
 
 
-class PlacementRulesSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+class PlacementRulesSerializer(OptionsSerializer):
     """What every placement must honour; nothing by default."""
 
-    max_hops = serializers.IntegerField(
-        min_value=1, max_value=options.MAX_LAYERS, allow_null=True, default=None
-    )
-    excluded_nodes = serializers.ListField(
-        child=serializers.CharField(), default=list, help_text="Nodes that hold nothing."
-    )
+    of = PlacementRules
     pinned = serializers.DictField(
-        child=PinSerializer(),
-        default=dict,
-        help_text="Nodes that hold exactly these layers.",
-    )
-    max_layers_per_node = serializers.IntegerField(
-        min_value=1, max_value=options.MAX_LAYERS, allow_null=True, default=None
-    )
-    max_layers_of = serializers.DictField(
-        child=serializers.IntegerField(min_value=0, max_value=options.MAX_LAYERS),
-        default=dict,
-        help_text="The most layers of single nodes.",
-    )
-    kv_reserve_tokens = serializers.FloatField(
-        min_value=0,
-        max_value=options.MAX_KV_RESERVE_TOKENS,
-        default=0.0,
-        help_text="KV room that every node keeps, in tokens on each layer it holds.",
+        child=PinSerializer(), default=dict, help_text="Nodes that hold exactly these layers."
     )
 
 
-class PlanOptionsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+class PlanOptionsSerializer(OptionsSerializer):
     """How to search; what is left out takes its default."""
 
-    time_limit_s = serializers.FloatField(
-        min_value=options.MIN_TIME_LIMIT_S,
-        max_value=options.MAX_TIME_LIMIT_S,
-        default=options.DEFAULTS.time_limit_s,
-    )
-    objective = serializers.ChoiceField(
-        choices=options.OBJECTIVES, default=options.DEFAULTS.objective
-    )
-    ttft_limit_s = serializers.FloatField(min_value=0, allow_null=True, default=None)
-    tpot_limit_s = serializers.FloatField(min_value=0, allow_null=True, default=None)
-    demand_tokens_per_s = serializers.FloatField(min_value=0, allow_null=True, default=None)
-    partial_inference = serializers.BooleanField(default=options.DEFAULTS.partial_inference)
-    placer = serializers.ChoiceField(choices=options.PLACERS, default=options.DEFAULTS.placer)
-    solver = serializers.ChoiceField(choices=options.SOLVERS, default=options.DEFAULTS.solver)
-    prune_degree = serializers.FloatField(
-        min_value=options.MIN_PRUNE_DEGREE,
-        max_value=options.MAX_PRUNE_DEGREE,
-        allow_null=True,
-        default=options.DEFAULTS.prune_degree,
-    )
-    warm_start = serializers.ChoiceField(
-        choices=options.WARM_STARTS, default=options.DEFAULTS.warm_start
-    )
-    relative_gap = serializers.FloatField(
-        min_value=0, max_value=options.MAX_RELATIVE_GAP, default=options.DEFAULTS.relative_gap
-    )
-    baselines = serializers.ListField(
-        child=serializers.ChoiceField(choices=options.BASELINES),
-        default=lambda: list(options.DEFAULTS.baselines),
-    )
-    seed = serializers.IntegerField(
-        min_value=0, max_value=options.MAX_SEED, default=options.DEFAULTS.seed
-    )
+    of = PlanOptions
     rules = PlacementRulesSerializer(default=dict)
-    method = serializers.ChoiceField(
-        choices=options.METHODS,
-        default=options.DEFAULTS.method,
-        help_text="Pipelines of stages, instances of the whole model, or mixed: whatever is "
-        "forecast to write most.",
-    )
-    backend = serializers.ChoiceField(
-        choices=options.INSTANCE_BACKENDS,
-        default=options.DEFAULTS.backend,
-        help_text="What runs instances.",
-    )
-    tensor_parallel = serializers.IntegerField(
-        min_value=1,
-        max_value=options.MAX_DEGREE,
-        allow_null=True,
-        default=None,
-        help_text="GPUs of every instance; null: the best number on each machine. Pipelines have "
-        "no instances, so only null goes with them.",
-    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         refused = options.why_no_degree(attrs["method"], attrs["tensor_parallel"])
@@ -142,9 +73,7 @@ class PlanRunRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 class ExtensionSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """How much longer to search."""
 
-    seconds = serializers.FloatField(
-        min_value=options.MIN_TIME_LIMIT_S, max_value=options.MAX_TIME_LIMIT_S
-    )
+    seconds = rest_field(options.OPTIONS["time_limit_s"], default=serializers.empty)
 
 
 class ReplanRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):

@@ -7,6 +7,7 @@ from django import forms
 from django.utils.translation import gettext_lazy
 
 from helixweb.common.number_field import NumberField, PlainNumberInput
+from helixweb.common.options import form_field
 from helixweb.planning import options
 from helixweb.planning.models import Simulation
 from helixweb.planning.pickers import NodesField
@@ -21,11 +22,8 @@ PERCENT = 100.0
 class WhatIfForm(forms.Form):
     """Changes to a copy of a plan's cluster, and how long to search on it."""
 
-    time_limit_s = NumberField(
-        label=gettext_lazy("Search for (seconds)"),
-        min_value=options.MIN_TIME_LIMIT_S,
-        max_value=options.MAX_TIME_LIMIT_S,
-        initial=options.DEFAULTS.time_limit_s,
+    time_limit_s = form_field(
+        options.OPTIONS["time_limit_s"], label=gettext_lazy("Search for (seconds)"), help_text=""
     )
 
     def __init__(
@@ -92,7 +90,7 @@ class SimulationForm(forms.Form):
         choices=Simulation.Policy.choices,
         initial=Simulation.Policy.RUNTIME,
     )
-    seed = forms.IntegerField(min_value=0, max_value=options.MAX_SEED, initial=1)
+    seed = form_field(options.OPTIONS["seed"], initial=1, help_text="")
 
     def request(self) -> dict[str, Any]:
         """What `services.start_simulation` wants; call after `is_valid`."""

@@ -13,7 +13,6 @@ from planner.commands.options import (
     add_plan_options,
     plan_options,
     timed_problem,
-    with_objective,
 )
 from planner.commands.progress import Interrupt, LogProgress
 from planner.compute_plan import compute_plan, serving_trials
@@ -27,7 +26,6 @@ from planner.plan_options import BASELINES, PlanOptions
 from planner.serialization import published_placements_from_text
 
 _LABEL_WIDTH = 38
-_ANY_TIME_S = 1.0
 _SPAN = Span(warm_up=1.2, window=1.3)
 
 
@@ -43,8 +41,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    time_limit_s = _ANY_TIME_S if parsed.time_limit is None else parsed.time_limit
-    options = with_objective(plan_options(parsed, time_limit_s=time_limit_s), parsed)
+    options = plan_options(parsed, objective="decode")
     whole = timed_problem(parsed)
     check_rules(whole, options.rules)
     problem = restricted_problem(whole, options.rules)
@@ -72,7 +69,7 @@ def run(parsed: argparse.Namespace) -> None:
             max_hops=options.rules.max_hops,
         )
         _print_row(name, flow, bound=bound)
-    if parsed.time_limit is not None:
+    if parsed.time_limit_s is not None:
         interrupt = Interrupt()
         with interrupt.listening():
             plan = compute_plan(
@@ -84,7 +81,7 @@ def run(parsed: argparse.Namespace) -> None:
             for line in forecast_lines(plan.forecast):
                 print(f"  {line}")
     if options.objective != "flow":
-        _print_forecasts(problem, options, simulates=parsed.time_limit is not None)
+        _print_forecasts(problem, options, simulates=parsed.time_limit_s is not None)
     if parsed.placements is not None:
         _compare_published(whole, parsed.placements, bound=bound)
 

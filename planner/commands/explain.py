@@ -27,7 +27,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    options = plan_options(parsed, time_limit_s=parsed.time_limit)
+    options = plan_options(parsed)
     problem = read_problem(parsed.problem)
     plan = read_plan_of(problem, parsed.plan)
     options = options.for_running(plan)

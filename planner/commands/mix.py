@@ -31,7 +31,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    options = plan_options(parsed, time_limit_s=parsed.time_limit)
+    options = plan_options(parsed)
     problems = [read_problem(path) for path in parsed.problems]
     weights = _weights(parsed.weights, count=len(problems))
     names = [problem.model.name for problem in problems]

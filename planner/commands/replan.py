@@ -24,8 +24,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> None:
     options = ReplanOptions(
-        plan=plan_options(parsed, time_limit_s=parsed.time_limit),
-        time_limit_s=parsed.time_limit,
+        plan=plan_options(parsed),
+        time_limit_s=parsed.time_limit_s,
         budget_bytes=None if parsed.budget_gb is None else parsed.budget_gb * 1e9,
     )
     output: Path = parsed.output

@@ -11,14 +11,11 @@ from planner.checked_plan import checked_plan
 from planner.commands.files import check_writable, read_plan, write_document
 from planner.commands.forecasts import forecast_lines
 from planner.commands.options import (
-    DEFAULT_OBJECTIVE,
     add_method_options,
     add_objective_options,
     add_plan_options,
     plan_options,
     timed_problem,
-    with_method,
-    with_objective,
 )
 from planner.commands.progress import FORECAST, Interrupt, shown_progress
 from planner.domain.placement import Placement
@@ -58,14 +55,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> None:
     survives: bool = parsed.survive_one_loss
-    options = with_method(
-        with_objective(
-            plan_options(parsed, time_limit_s=parsed.time_limit),
-            parsed,
-            default="flow" if survives else DEFAULT_OBJECTIVE,
-        ),
-        parsed,
-    )
+    options = plan_options(parsed, objective="flow" if survives else "decode")
     output: Path = parsed.output
     check_writable(output)
     problem = timed_problem(parsed)

@@ -2,16 +2,20 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from planner.domain.errors import InvalidPlacement
+from planner.domain.option import Option
+
+MAX_LAYERS = 10_000  # that users may name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRange:
     """Layers [first, end)."""
 
-    first: int
-    end: int
+    first: Annotated[int, Option("First layer", least=0, most=MAX_LAYERS)]
+    end: Annotated[int, Option("End layer, not held", least=1, most=MAX_LAYERS)]
 
     def __post_init__(self) -> None:
         if not 0 <= self.first < self.end:

@@ -2,9 +2,11 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from planner.domain.errors import PlannerError
-from planner.domain.placement import LayerRange
+from planner.domain.option import Option
+from planner.domain.placement import MAX_LAYERS, LayerRange
 
 
 class InvalidRules(PlannerError, ValueError):
@@ -20,12 +22,45 @@ class PlacementRules:
     `kv_reserve_tokens`: every node keeps KV room for that many tokens on each layer it holds.
     """
 
-    max_hops: int | None = None
-    excluded_nodes: frozenset[str] = frozenset()
-    pinned: Mapping[str, LayerRange] = field(default_factory=dict)
-    max_layers_per_node: int | None = None
-    max_layers_of: Mapping[str, int] = field(default_factory=dict)
-    kv_reserve_tokens: float = 0.0
+    max_hops: Annotated[
+        int | None,
+        Option(
+            "Most stages a request visits",
+            "If not given: any number. Fewer stages answer sooner.",
+            least=1,
+            most=MAX_LAYERS,
+        ),
+    ] = None
+    excluded_nodes: Annotated[frozenset[str], Option("Nodes that hold nothing")] = frozenset()
+    pinned: Annotated[
+        Mapping[str, LayerRange],
+        Option(
+            "Nodes that hold exactly these layers",
+            "Layers are numbered from 0. The end layer is not held.",
+        ),
+    ] = field(default_factory=dict)
+    max_layers_per_node: Annotated[
+        int | None,
+        Option(
+            "Most layers on a node",
+            "If not given: what its memory holds.",
+            least=1,
+            most=MAX_LAYERS,
+        ),
+    ] = None
+    max_layers_of: Annotated[
+        Mapping[str, int], Option("Nodes that hold fewer layers", least=0, most=MAX_LAYERS)
+    ] = field(default_factory=dict)
+    kv_reserve_tokens: Annotated[
+        float,
+        Option(
+            "KV reserve",
+            "Every node keeps KV room for so many tokens on each layer it holds.",
+            unit="tokens",
+            least=0,
+            most=1e12,
+        ),
+    ] = 0.0
 
     def __post_init__(self) -> None:
         if self.max_hops is not None and self.max_hops < 1:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import get_args
 
 from planner.domain.plan_forecast import LimitPercentile, Objective
 from planner.domain.problem import Problem
@@ -81,45 +80,3 @@ def goal_for(
         demand_tokens_per_s=demand_tokens_per_s or 0.0,
         price_of=prices,
     )
-
-
-def check_goal_options(
-    *,
-    objective: Objective,
-    ttft_limit_s: float | None,
-    tpot_limit_s: float | None,
-    demand_tokens_per_s: float | None,
-    limit_percentile: LimitPercentile = "p50",
-) -> None:
-    """Raises InvalidOptions for limits out of range, missing, or of another objective."""
-    for key, value, owner in (
-        ("ttft_limit_s", ttft_limit_s, "latency"),
-        ("tpot_limit_s", tpot_limit_s, "latency"),
-        ("demand_tokens_per_s", demand_tokens_per_s, "fewest_nodes"),
-    ):
-        if value is None:
-            continue
-        if not 0 < value < math.inf:
-            raise InvalidOptions(f"{key} is {value}; it must be finite and greater than 0")
-        if objective != owner:
-            raise InvalidOptions(
-                f"{key} is {value} but the objective is {objective!r}; it is for {owner!r} only"
-            )
-    if limit_percentile not in get_args(LimitPercentile):
-        raise InvalidOptions(
-            f"limit_percentile is {limit_percentile!r}; use one of: {get_args(LimitPercentile)}"
-        )
-    if limit_percentile != "p50" and objective != "latency":
-        raise InvalidOptions(
-            f"limit_percentile is {limit_percentile!r} but the objective is {objective!r}; it is "
-            "for 'latency' only"
-        )
-    if objective == "latency" and ttft_limit_s is None and tpot_limit_s is None:
-        raise InvalidOptions(
-            "objective is 'latency' without a limit; give ttft_limit_s or "
-            "tpot_limit_s, or use 'decode'"
-        )
-    if objective == "fewest_nodes" and demand_tokens_per_s is None:
-        raise InvalidOptions(
-            "objective is 'fewest_nodes' without a demand; give demand_tokens_per_s"
-        )

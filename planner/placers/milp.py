@@ -6,11 +6,9 @@ links pruned by chance, in which solvers find good placements soon, then the mod
 needs no partial inference and few links may be used with both.
 """
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import get_args
 
 from planner.bounds import upper_bound_tokens_per_s
 from planner.domain.flow import Flow
@@ -21,7 +19,7 @@ from planner.feasibility import check_rules, restricted_problem
 from planner.max_flow import max_flow
 from planner.placers.base import (
     CancelToken,
-    InvalidOptions,
+    PlacerOptions,
     Progress,
     SearchOptions,
     SearchResult,
@@ -32,7 +30,7 @@ from planner.placers.milp_search import MilpSearch, StageWatch
 from planner.placers.milp_variables import Edge
 from planner.placers.pruning import node_links, prune_links
 from planner.placers.solvers.base import SolveLimits, StopCause
-from planner.placers.solvers.choice import SolverName, solve
+from planner.placers.solvers.choice import solve
 
 NAME = "milp"
 NO_SOLVER = "none"
@@ -70,44 +68,11 @@ class _StageEnd:
     solver: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MilpOptions:
-    """What only the MILP needs to know.
-
-    `prune_degree` is the average number of outgoing links between nodes that each keeps (None: no
-    pruning). The search ends when the flow is within `relative_gap` (0 to 1) of a proven bound: the
-    solver's, that of `planner.bounds`, or a tighter `known_upper_bound_tokens_per_s`.
-    """
-
-    solver: SolverName = "auto"
-    prune_degree: float | None = None
-    relative_gap: float = 1e-4
-    known_upper_bound_tokens_per_s: float = math.inf
-
-    def __post_init__(self) -> None:
-        if self.solver not in get_args(SolverName):
-            known = ", ".join(get_args(SolverName))
-            raise InvalidOptions(f"solver is {self.solver!r}; use one of: {known}")
-        if self.prune_degree is not None and not 0 < self.prune_degree < math.inf:
-            raise InvalidOptions(
-                f"prune_degree is {self.prune_degree}; it must be above 0, or None for no pruning"
-            )
-        if not 0 <= self.relative_gap < 1:
-            raise InvalidOptions(
-                f"relative_gap is {self.relative_gap}; it must be 0 or more and below 1"
-            )
-        if not self.known_upper_bound_tokens_per_s > 0:
-            raise InvalidOptions(
-                f"known_upper_bound_tokens_per_s is {self.known_upper_bound_tokens_per_s}; "
-                "it must be above 0, infinite if nothing is known"
-            )
-
-
 class MilpPlacer:
     """Searches all placements; proves a bound when it may use all links."""
 
     def __init__(
-        self, *, options: MilpOptions, clock: Callable[[], float] = time.monotonic
+        self, *, options: PlacerOptions, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._options = options
         self._clock = clock

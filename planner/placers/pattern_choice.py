@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.placers.patterns import PatternPool, StagePattern
-from planner.placers.solvers.base import MixedIntegerModel, SolveLimits
-from planner.placers.solvers.choice import SolverName, solve
+from planner.placers.solvers.base import MixedIntegerModel, SolveLimits, SolverName
+from planner.placers.solvers.choice import solve
 
 _ENOUGH = 1e-6  # layers
 

@@ -9,7 +9,7 @@ from planner.domain.problem import Problem
 from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult, StopReason
 from planner.placers.best_so_far import BestSoFar
 from planner.placers.pattern_search import FoundStages, PatternLimits
-from planner.placers.solvers.choice import SolverName
+from planner.placers.solvers.base import SolverName
 
 NO_SOLVER = "none"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from planner.placers.pattern_choice import ChoiceLimits, choose_stages
 from planner.placers.patterns import PatternPool, StageNodes
-from planner.placers.solvers.choice import SolverName
+from planner.placers.solvers.base import SolverName
 from planner.placers.stages import filled_stages
 
 _RELATIVE_STEP = 5e-4

@@ -13,10 +13,9 @@ Every step is limited in work (columns, branches, moves), so a seed gives the sa
 same order on any machine; the clock only ends that order. (The MILP's own stages are timed.)
 """
 
-import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 from planner.bounds import crossing_bounds, quick_bounds, upper_bound_tokens_per_s
 from planner.domain.placement import Placement
@@ -27,6 +26,7 @@ from planner.placers.base import (
     START,
     CancelToken,
     Placer,
+    PlacerOptions,
     Progress,
     SearchOptions,
     SearchResult,
@@ -35,11 +35,11 @@ from planner.placers.base import (
 from planner.placers.flow_meter import FlowMeter
 from planner.placers.flow_tables import flow_tables
 from planner.placers.interval_annealing import IntervalAnnealingPlacer
-from planner.placers.milp import MilpOptions, MilpPlacer
+from planner.placers.milp import MilpPlacer
 from planner.placers.region_chain import RegionChainPlacer
 from planner.placers.region_levels import RegionLevelsPlacer
 from planner.placers.regions_apart import RegionsApartPlacer
-from planner.placers.solvers.choice import SolverName
+from planner.placers.solvers.base import SolverName
 from planner.placers.stage_annealing import StageAnnealingPlacer
 from planner.placers.stage_patterns import StagePatternPlacer
 
@@ -53,21 +53,11 @@ _NODES_FOR_MILP = 8
 _ROUNDS_BEFORE_MILP = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortfolioOptions:
-    """As in MilpOptions. `solver` is for the MILP and the pattern programs."""
-
-    solver: SolverName = "auto"
-    prune_degree: float | None = None
-    relative_gap: float = 1e-4
-    known_upper_bound_tokens_per_s: float = math.inf
-
-
 class PortfolioPlacer:
     """Seeds each placer with what the others found."""
 
     def __init__(
-        self, *, options: PortfolioOptions, clock: Callable[[], float] = time.monotonic
+        self, *, options: PlacerOptions, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._options = options
         self._clock = clock
@@ -144,11 +134,8 @@ class PortfolioPlacer:
         if few_nodes:
             board.run(
                 MilpPlacer(
-                    options=MilpOptions(
-                        solver=self._options.solver,
-                        prune_degree=self._options.prune_degree,
-                        relative_gap=self._options.relative_gap,
-                        known_upper_bound_tokens_per_s=board.upper_bound,
+                    options=replace(
+                        self._options, known_upper_bound_tokens_per_s=board.upper_bound
                     ),
                     clock=self._clock,
                 )

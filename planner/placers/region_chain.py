@@ -29,7 +29,7 @@ from planner.placers.patterns import (
     Rows,
     StageNodes,
 )
-from planner.placers.solvers.choice import SolverName
+from planner.placers.solvers.base import SolverName
 from planner.placers.stage_patterns import free_kinds
 from planner.placers.stages import placement_of_stages
 from planner.placers.wide_stages import WideStages

@@ -27,7 +27,7 @@ from planner.placers.base import CancelToken, Progress, SearchOptions, SearchRes
 from planner.placers.best_so_far import BestSoFar
 from planner.placers.pattern_placing import NO_SOLVER
 from planner.placers.pattern_search import PatternLimits, improving_stages
-from planner.placers.solvers.choice import SolverName
+from planner.placers.solvers.base import SolverName
 from planner.placers.stage_patterns import free_kinds, stage_pool
 from planner.placers.stages import placement_of_stages
 

@@ -16,7 +16,7 @@ from planner.domain.problem import Problem
 from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult, StopReason
 from planner.placers.best_so_far import BestSoFar
 from planner.placers.pattern_placing import NO_SOLVER
-from planner.placers.solvers.choice import SolverName
+from planner.placers.solvers.base import SolverName
 from planner.placers.stage_patterns import StagePatternPlacer
 
 NAME = "regions-apart"

@@ -16,7 +16,7 @@ from planner.placers.base import CancelToken, Progress, SearchOptions, SearchRes
 from planner.placers.pattern_placing import search_by_patterns
 from planner.placers.pattern_search import FoundStages, PatternLimits, improving_stages
 from planner.placers.patterns import PatternFamily, PatternPool, Rows
-from planner.placers.solvers.choice import SolverName
+from planner.placers.solvers.base import SolverName
 from planner.placers.stages import placement_of_stages
 
 NAME = "stage-patterns"

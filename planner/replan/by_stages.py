@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
-from planner.placers.solvers.choice import SolverName
+from planner.placers.solvers.base import SolverName
 from planner.replan.answers import Front, ReplanPoint
 from planner.replan.options import ReplanOptions
 from planner.replan.stay_groups import StayColumn

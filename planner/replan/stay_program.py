@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from planner.bounds.packing_program import PackingProgram
 from planner.domain.placement import LayerRange, Placement
-from planner.placers.solvers.base import MixedIntegerModel, SolveLimits
-from planner.placers.solvers.choice import SolverName, solve
+from planner.placers.solvers.base import MixedIntegerModel, SolveLimits, SolverName
+from planner.placers.solvers.choice import solve
 from planner.replan.stay_groups import StayColumn
 from planner.replan.stay_patterns import StayPatterns
 from planner.replan.stay_prices import Floats, Prices

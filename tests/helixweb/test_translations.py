@@ -31,11 +31,31 @@ def marked_in_templates() -> Iterator[str]:
 
 def marked_in_python() -> Iterator[str]:
     for file in (ROOT / "helixweb").rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                first = node.args[0] if node.args else None
-                if node.func.id in MARKS and isinstance(first, ast.Constant):
-                    yield str(first.value)
+        for call in calls_in(file):
+            first = call.args[0] if call.args else None
+            if named(call) in MARKS and isinstance(first, ast.Constant):
+                yield str(first.value)
+
+
+def told_of_options() -> Iterator[str]:
+    """Labels, helps, units and words of what the planner declares as an option."""
+    for file in (ROOT / "planner").rglob("*.py"):
+        for call in calls_in(file):
+            if named(call) == "Option":
+                told = {word.arg: word.value for word in call.keywords}
+                choices = told.get("choices", ast.Dict([], []))
+                assert isinstance(choices, ast.Dict), "written out, to be found here"
+                shown = [*call.args, told.get("unit"), *choices.values]
+                yield from (str(text.value) for text in shown if isinstance(text, ast.Constant))
+
+
+def calls_in(file: Path) -> Iterator[ast.Call]:
+    nodes = ast.walk(ast.parse(file.read_text()))
+    return (node for node in nodes if isinstance(node, ast.Call))
+
+
+def named(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def marked_in_scripts() -> Iterator[str]:
@@ -60,7 +80,10 @@ def joined(quoted: str) -> str:
 
 @pytest.mark.parametrize(
     ("domain", "readers"),
-    [("django", (marked_in_templates, marked_in_python)), ("djangojs", (marked_in_scripts,))],
+    [
+        ("django", (marked_in_templates, marked_in_python, told_of_options)),
+        ("djangojs", (marked_in_scripts,)),
+    ],
 )
 def test_the_catalogue_has_all_that_is_marked_and_no_more(
     domain: str, readers: tuple[Callable[[], Iterator[str]], ...]

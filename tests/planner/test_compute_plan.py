@@ -14,8 +14,7 @@ from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.feasibility import ModelOutOfReach
 from planner.flow_check import check_flow
 from planner.max_flow import max_flow
-from planner.placers.base import InvalidOptions, NeverCancelled
-from planner.placers.choice import PlacerName
+from planner.placers.base import InvalidOptions, NeverCancelled, PlacerName
 from planner.placers.petals import place_petals
 from planner.placers.separate_pipelines import place_separate_pipelines
 from planner.placers.swarm import place_swarm

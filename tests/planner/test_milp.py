@@ -12,8 +12,8 @@ from tiny_problems import all_placements, placed_problems, placement, problems, 
 from planner.capacity import ModelDoesNotFit
 from planner.domain.errors import InvalidPlacement
 from planner.max_flow import max_flow
-from planner.placers.base import InvalidOptions, NeverCancelled, SearchOptions
-from planner.placers.milp import MilpOptions, MilpPlacer
+from planner.placers.base import InvalidOptions, NeverCancelled, PlacerOptions, SearchOptions
+from planner.placers.milp import MilpPlacer
 from tests.examples import examples
 
 both_solvers = pytest.mark.parametrize("solver", ["gurobi", "highs"])
@@ -31,7 +31,7 @@ def search(
     **milp_options,
 ):
     milp_options.setdefault("relative_gap", 1e-6)
-    return MilpPlacer(options=MilpOptions(solver=solver, **milp_options)).search(
+    return MilpPlacer(options=PlacerOptions(solver=solver, **milp_options)).search(
         problem,
         options=SearchOptions(time_limit_s=time_limit_s, partial_inference=partial_inference),
         start=start,
@@ -168,7 +168,7 @@ def test_a_cancelled_search_returns_its_best_so_far(solver):
 def test_the_time_limit_ends_a_search_by_the_clock_it_is_given():
     """Ten seconds pass at every look at this clock, so the second look is past the limit."""
     times = iter(range(0, 10_000, 10))
-    placer = MilpPlacer(options=MilpOptions(solver="highs"), clock=lambda: float(next(times)))
+    placer = MilpPlacer(options=PlacerOptions(solver="highs"), clock=lambda: float(next(times)))
     problem = large_problem()
     result = placer.search(
         problem,
@@ -261,4 +261,4 @@ def test_a_model_that_does_not_fit_is_refused():
 )
 def test_an_option_out_of_range_is_named(options, message):
     with pytest.raises(InvalidOptions, match=message):
-        MilpOptions(**options)
+        PlacerOptions(**options)

@@ -12,15 +12,15 @@ from planner.domain.placement import LayerRange
 from planner.domain.rules import InvalidRules, PlacementRules
 from planner.feasibility import check_rules, conform
 from planner.max_flow import max_flow
-from planner.placers.base import NeverCancelled, SearchOptions
-from planner.placers.milp import MilpOptions, MilpPlacer
+from planner.placers.base import NeverCancelled, PlacerOptions, SearchOptions
+from planner.placers.milp import MilpPlacer
 from tests.examples import examples
 
 MIXED = tiny_problem([[90.0, 40.0], [60.0, 28.0], [60.0, 28.0], [30.0, 14.0]], num_layers=4)
 
 
 def search(problem, rules, *, start=None):
-    return MilpPlacer(options=MilpOptions(solver="highs", relative_gap=1e-6)).search(
+    return MilpPlacer(options=PlacerOptions(solver="highs", relative_gap=1e-6)).search(
         problem,
         options=SearchOptions(time_limit_s=60.0, rules=rules),
         start=start,

@@ -19,9 +19,9 @@ from planner.feasibility import check_rules, conform, restricted_problem
 from planner.flow_graph import check_placement
 from planner.max_flow import max_flow
 from planner.placers.annealing import AnnealingOptions
-from planner.placers.base import NeverCancelled, SearchOptions
+from planner.placers.base import NeverCancelled, PlacerOptions, SearchOptions
 from planner.placers.interval_annealing import IntervalAnnealingPlacer
-from planner.placers.milp import MilpOptions, MilpPlacer
+from planner.placers.milp import MilpPlacer
 from planner.placers.region_chain import RegionChainPlacer
 from planner.placers.stage_annealing import StageAnnealingPlacer
 from planner.placers.stage_patterns import StagePatternPlacer
@@ -120,7 +120,9 @@ def test_the_integer_program_finds_the_best_of_all_placements_that_fit(problem, 
     best = best_flow(problem, partial_inference=partial_inference)
     if best == 0:
         return
-    result = search(MilpPlacer(options=MilpOptions()), problem, partial_inference=partial_inference)
+    result = search(
+        MilpPlacer(options=PlacerOptions()), problem, partial_inference=partial_inference
+    )
     flow = found_flow(problem, result.placement, partial_inference=partial_inference)
     assert flow == pytest.approx(best, rel=1e-3, abs=1e-3)
     assert result.upper_bound_tokens_per_s >= best * (1 - 1e-6)

@@ -12,8 +12,8 @@ from tiny_problems import all_placements, problems
 from planner.bounds import knapsack_bound_tokens_per_s, upper_bound_tokens_per_s
 from planner.generate import generated_cluster
 from planner.max_flow import max_flow
-from planner.placers.base import NeverCancelled, SearchOptions
-from planner.placers.portfolio import PortfolioOptions, PortfolioPlacer
+from planner.placers.base import NeverCancelled, PlacerOptions, SearchOptions
+from planner.placers.portfolio import PortfolioPlacer
 from planner.placers.swarm import place_swarm
 from tests.examples import examples
 
@@ -30,7 +30,7 @@ class CancelledAfter:
 
 
 def search(problem, *, start=None, seed=0, progress=lambda _: None, cancel=None, **options):
-    return PortfolioPlacer(options=PortfolioOptions(solver="highs")).search(
+    return PortfolioPlacer(options=PlacerOptions(solver="highs")).search(
         problem,
         options=SearchOptions(**{"time_limit_s": 60.0, "seed": seed, **options}),
         start=start,
@@ -126,7 +126,7 @@ def test_a_seed_finds_the_same_placements_in_the_same_order_however_fast_the_clo
     for pace in (1.0, 0.1):
         seen = []
         PortfolioPlacer(
-            options=PortfolioOptions(solver="highs"),
+            options=PlacerOptions(solver="highs"),
             clock=lambda pace=pace: pace * time.monotonic(),
         ).search(
             problem,

@@ -21,7 +21,9 @@ from helixweb.command_line.session import (
     seconds,
     whole_number,
 )
+from helixweb.command_line.site_options import add_site_options, options_given
 from helixweb.command_line.waiting import waiting_for
+from planner.plan_options import PlanOptions
 
 run = run_action
 
@@ -60,14 +62,8 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 def _add_compute(parser: argparse.ArgumentParser) -> None:
     completed_by(parser.add_argument("--cluster", help="its name or id"), cluster_names)
     completed_by(parser.add_argument("--model", help="its name or id"), model_names)
-    parser.add_argument("--time-limit", type=seconds, metavar="S", help="of the search (60)")
-    parser.add_argument("--objective", help="decode (default), flow, latency, cost, fewest_nodes")
-    parser.add_argument("--placer", help="auto (default) or one of the planner's")
-    parser.add_argument("--method", help="pipelines (default), instances, mixed")
-    parser.add_argument("--backend", help="of instances: helix (default), vllm, transformers")
-    parser.add_argument(
-        "--tensor-parallel", type=whole_number, metavar="GPUS", help="of an instance (the best)"
-    )
+    names = ("time_limit_s", "objective", "placer", "method", "backend", "tensor_parallel")
+    add_site_options(parser, PlanOptions, *names)
     without = parser.add_argument(
         "--without", action="append", metavar="NODE", help="place no layers on this node"
     )
@@ -81,15 +77,9 @@ def _add_compute(parser: argparse.ArgumentParser) -> None:
 def _compute(site: Session, arguments: argparse.Namespace) -> int:
     cluster = cluster_named(site.client, arguments.cluster)
     model = model_of_cluster(site.client, arguments.model, cluster)
-    options = given(
-        time_limit_s=arguments.time_limit,
-        objective=arguments.objective,
-        placer=arguments.placer,
-        method=arguments.method,
-        backend=arguments.backend,
-        tensor_parallel=arguments.tensor_parallel,
-        rules={"excluded_nodes": arguments.without} if arguments.without else None,
-    )
+    options = options_given(arguments, PlanOptions)
+    if arguments.without:
+        options["rules"] = {"excluded_nodes": arguments.without}
     body = given(
         cluster=cluster["id"],
         model=model["id"],

@@ -15,6 +15,8 @@ from helixweb.command_line.session import (
     seconds,
     whole_number,
 )
+from helixweb.command_line.site_options import add_site_options, options_given
+from planner.plan_options import PlanOptions
 
 BYTES_PER_GB = 1e9
 
@@ -38,7 +40,7 @@ def add_parsers(actions: Subparsers, common: list[argparse.ArgumentParser]) -> N
         "replan", help="search around a plan on the cluster as it is now", parents=common
     )
     replan.add_argument("plan", type=whole_number)
-    replan.add_argument("--time-limit", type=seconds, metavar="S", help="of the search (60)")
+    add_site_options(replan, PlanOptions, "time_limit_s")
     replan.add_argument(
         "--budget-gb",
         type=not_negative,
@@ -80,8 +82,8 @@ def _replan(site: Session, arguments: argparse.Namespace) -> int:
     body: Row = {}
     if arguments.budget_gb is not None:
         body["budget_bytes"] = arguments.budget_gb * BYTES_PER_GB
-    if arguments.time_limit is not None:
-        body["options"] = {"time_limit_s": arguments.time_limit}
+    if options := options_given(arguments, PlanOptions):
+        body["options"] = options
     run = site.client.plans.do("replan", arguments.plan, body, idempotency_key=str(uuid.uuid4()))
     return searched(site, run, no_wait=arguments.no_wait)
 

@@ -21,6 +21,8 @@ from helixweb.command_line.session import (
     seconds,
     whole_number,
 )
+from helixweb.command_line.site_options import add_site_options, options_given
+from planner.plan_options import PlanOptions
 
 T = TypeVar("T")
 BYTES_PER_S_OF_GBIT, MS_PER_S = 1e9 / 8, 1e3
@@ -50,7 +52,7 @@ def add_parsers(actions: Subparsers, common: list[argparse.ArgumentParser]) -> N
         help="name or id, and its share (1); two or more",
     )
     completed_by(model, model_names)
-    mix.add_argument("--time-limit", type=seconds, metavar="S", help="of the search (60)")
+    add_site_options(mix, PlanOptions, "time_limit_s")
     mix.add_argument("--no-wait", action="store_true", help="print the mix and return")
     mix.set_defaults(act=_mix)
 
@@ -197,8 +199,8 @@ def _mix(site: Session, arguments: argparse.Namespace) -> int:
         "cluster": cluster["id"],
         "models": [_weighed(site, word) for word in arguments.model],
     }
-    if arguments.time_limit is not None:
-        body["options"] = {"time_limit_s": arguments.time_limit}
+    if options := options_given(arguments, PlanOptions):
+        body["options"] = options
     row = site.client.model_mixes.create(body, idempotency_key=str(uuid.uuid4()))
     if arguments.no_wait:
         site.show(row, f"mix {row['id']} is {row['status']}")

@@ -4,11 +4,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext
 
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services.problems import build_problem
-from helixweb.planning.options import DEFAULTS
+from helixweb.planning.options import DEFAULTS, OPTIONS
 from planner.bounds import upper_bound_tokens_per_s
 from planner.capacity import layer_limits, max_layers, most_held
 from planner.domain.problem import Problem
@@ -17,11 +17,6 @@ from planner.plan_options import BASELINES
 
 # Clusters and models, whose answers are kept: baselines of a thousand nodes take a moment.
 KEPT = 16
-BASELINE_TITLES = {
-    "separate_pipelines": gettext_lazy("Separate pipelines"),
-    "swarm": gettext_lazy("Swarm"),
-    "petals": gettext_lazy("Petals"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +44,7 @@ class BaselineFit:
     @property
     def title(self) -> str:
         """In the reader's language."""
-        return str(BASELINE_TITLES[self.name])
+        return gettext(OPTIONS["baselines"].spec.choices[self.name])
 
     @property
     def share_of_bound(self) -> float | None:

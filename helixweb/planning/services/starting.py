@@ -17,9 +17,6 @@ from helixweb.inventory.services.problems import build_problem
 from helixweb.inventory.signals import profiles_missing
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import (
-    MAX_SEED,
-    MAX_TIME_LIMIT_S,
-    MIN_TIME_LIMIT_S,
     options_from_json,
     options_to_json,
 )
@@ -29,7 +26,7 @@ from planner.feasibility import check_rules, restricted_problem
 from planner.objectives.goal import goal_for
 from planner.placers.base import InvalidOptions
 from planner.placers.whole_machines import check_instances
-from planner.plan_options import PlanOptions
+from planner.plan_options import MAX_SEED, MAX_TIME_LIMIT_S, MIN_TIME_LIMIT_S, PlanOptions
 from planner.serialization import problem_to_dict
 
 

@@ -15,6 +15,7 @@ from planner.domain.errors import PlannerError
 Terms = Iterable[tuple[float, int]]
 """(coefficient, variable) pairs; a variable appears at most once in a row."""
 
+SolverName = Literal["auto", "gurobi", "highs"]
 StopCause = Literal["optimal", "node limit", "time limit", "stopped"]
 
 

@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from planner.placers.solvers.base import (
     MipSolver,
     MixedIntegerModel,
     SolveLimits,
     SolveOutcome,
+    SolverName,
     SolverUnavailable,
     SolveWatcher,
 )
 from planner.placers.solvers.highs import HighsSolver
-
-SolverName = Literal["auto", "gurobi", "highs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

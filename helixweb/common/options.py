@@ -1,0 +1,105 @@
+"""Fields of forms and of the REST API for options that a dataclass declares."""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, is_dataclass
+from typing import Any, ClassVar, TypeVar, get_origin
+
+from django import forms
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy
+from rest_framework import serializers
+
+from helixweb.common.number_field import NumberField
+from helixweb.common.serializers import StrictFieldsMixin
+from planner.domain.option import OptionField, options_of
+
+T = TypeVar("T")
+_REST_FIELDS: dict[Any, Any] = {
+    bool: serializers.BooleanField,
+    int: serializers.IntegerField,
+    float: serializers.FloatField,
+    str: serializers.CharField,
+}
+
+
+class OptionsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """The options that `of` declares; fields of the class go before its own."""
+
+    of: ClassVar[type[Any]]
+
+    def get_fields(self) -> dict[str, Any]:
+        found = super().get_fields()
+        for name, option in options_of(self.of).items():
+            found[name] = found.pop(name) if name in found else rest_field(option)
+        return found
+
+
+def rest_field(option: OptionField, **changes: Any) -> Any:
+    """What the API takes for it; `changes` overrule."""
+    settings: dict[str, Any] = {"help_text": option.spec.description}
+    default = option.default
+    if default is not MISSING:
+        is_plain = default is None or isinstance(default, bool | int | float | str)
+        settings["default"] = default if is_plain else lambda: type(default)(default)
+    if option.is_nullable:
+        settings["allow_null"] = True
+    settings |= changes
+    if not option.is_several:
+        return _rest_value(option, **settings)
+    is_mapping = get_origin(option.kind) is Mapping
+    several: Any = serializers.DictField if is_mapping else serializers.ListField
+    return several(child=_rest_value(option), **settings)
+
+
+def _rest_value(option: OptionField, **settings: Any) -> Any:
+    spec, kind = option.spec, option.value_kind
+    if spec.choices:
+        return serializers.ChoiceField(choices=tuple(spec.choices), **settings)
+    if kind in (int, float):
+        settings |= {"min_value": spec.least, "max_value": spec.most}
+    return _REST_FIELDS[kind](**settings)
+
+
+def form_field(option: OptionField, **changes: Any) -> forms.Field:
+    """An input for a flag, a word or a number; `changes` overrule. Blank: the option's default."""
+    spec = option.spec
+    label, unit = gettext_lazy(spec.label), gettext_lazy(spec.unit)
+    with_unit = format_lazy(gettext_lazy("{label} ({unit})"), label=label, unit=unit)
+    settings: dict[str, Any] = {
+        "label": with_unit if spec.unit else label,
+        "help_text": gettext_lazy(spec.help) if spec.help else "",
+        "required": not option.is_nullable and option.kind is not bool,
+    }
+    if option.default is not MISSING:
+        settings["initial"] = option.default
+    kind: type[forms.Field] = forms.BooleanField
+    if spec.choices:
+        kind = forms.ChoiceField
+        settings["choices"] = [(word, gettext_lazy(text)) for word, text in spec.choices.items()]
+    elif option.kind is not bool:
+        kind = forms.IntegerField if option.value_kind is int else NumberField
+        settings |= {"min_value": spec.least, "max_value": spec.most}
+    return kind(**(settings | changes))
+
+
+def initial_of(options: Any) -> dict[str, Any]:
+    """What a form shows for the options, those of nested ones beside them."""
+    found: dict[str, Any] = {}
+    for name in options_of(type(options)):
+        value = getattr(options, name)
+        found |= initial_of(value) if is_dataclass(value) else {name: value}
+    return found
+
+
+def options_from(declaration: type[T], values: Mapping[str, Any]) -> T:
+    """The options with the cleaned values of a form; what is blank or not there: the default.
+
+    Raises what the declaration raises.
+    """
+    given = {}
+    for name, option in options_of(declaration).items():
+        if isinstance(option.kind, type) and is_dataclass(option.kind):
+            given[name] = options_from(option.kind, values)
+        elif values.get(name) not in (None, ""):
+            given[name] = values[name]
+    return declaration(**given)
