@@ -12,8 +12,10 @@ def add_site_options(parser: argparse.ArgumentParser, declaration: Any, *names: 
     """Those of the declaration's options."""
     for name in names:
         option = options_of(declaration)[name]
-        bounds = {"type": number_within(option)} if option.kind in (int, float) else {}
-        add_option(parser, option, **{"default": None, **bounds})
+        changes: dict[str, Any] = {"default": None}
+        if option.kind in (int, float):
+            changes["type"] = number_within(option)
+        add_option(parser, option, **changes)
 
 
 def options_given(arguments: argparse.Namespace, declaration: Any) -> Row:
