@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import Q, Value
 
 from helixweb.access.scope import InCluster
+from helixweb.deployment.options import OPTION_NAMES, DeployOptions
 from planner.routers.load_aware import DEFAULT_THETA
 from runtime.protocol.engine_names import Engine
 from runtime.protocol.log_levels import LogLevel, LogSource
@@ -109,14 +110,10 @@ class Deployment(InCluster):
     def __str__(self) -> str:
         return f"deployment {self.pk} of {self.model_name}"
 
-    def ranks_of(self, node_name: str) -> int:
-        """Processes of that node that share each layer."""
-        own: dict[str, int] = self.tensor_parallel_by_node
-        return own.get(node_name, self.tensor_parallel)
-
-    def engine_of(self, node_name: str) -> Engine:
-        """What that node is asked to compute its layers with."""
-        return Engine(self.engine_by_node.get(node_name, self.engine))
+    @property
+    def options(self) -> DeployOptions:
+        """Those it was deployed with."""
+        return DeployOptions(**{name: getattr(self, name) for name in OPTION_NAMES})
 
     @property
     def stage_checkpoint(self) -> str:

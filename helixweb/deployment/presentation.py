@@ -218,7 +218,7 @@ def assignment_row(
         name=assignment.node_name,
         node_id=assignment.node_id,
         layers=layers,
-        ranks=deployment.ranks_of(assignment.node_name),
+        ranks=deployment.options.ranks_of(assignment.node_name),
         is_emulated=node is not None and node.is_emulated,
         phase=phase,
         kind=kind,

@@ -5,7 +5,9 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 
+from helixweb.common.options import OptionsSerializer
 from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.deployment.backends import trouble_of_backend
 from helixweb.deployment.models import (
     Deployment,
     Drain,
@@ -15,22 +17,9 @@ from helixweb.deployment.models import (
     Repair,
 )
 from helixweb.deployment.node_log import KEPT_LINES
-from helixweb.deployment.options import (
-    DEFAULTS,
-    ENGINES,
-    MAX_PAGE_TOKENS,
-    MAX_RANKS,
-    MAX_REQUESTS,
-    MAX_TOKENS,
-    MIN_HIGH_WATER,
-    MIN_THETA,
-    OPTION_NAMES,
-    DeployOptions,
-    trouble_of_backend,
-)
+from helixweb.deployment.options import OPTION_NAMES, DeployOptions
 from helixweb.inventory.models import LanguageModel, Node, NodeState
 from helixweb.planning.models import Plan
-from planner.routers.load_aware import MAX_THETA
 from runtime.protocol.engines import Engine
 from runtime.protocol.log_levels import LogLevel
 
@@ -165,57 +154,16 @@ class BackendField(serializers.CharField):
         return text
 
 
-class DeployRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+class DeployRequestSerializer(OptionsSerializer):
     """Which plan, and how its stages shall run; what is left out takes its default."""
 
+    of = DeployOptions
     plan = serializers.PrimaryKeyRelatedField(queryset=Plan.objects.all())
-    page_tokens = serializers.IntegerField(
-        min_value=1, max_value=MAX_PAGE_TOKENS, default=DEFAULTS.page_tokens
-    )
-    max_batch_tokens = serializers.IntegerField(
-        min_value=1, max_value=MAX_TOKENS, default=DEFAULTS.max_batch_tokens
-    )
-    kv_high_water = serializers.FloatField(
-        min_value=MIN_HIGH_WATER, max_value=1.0, default=DEFAULTS.kv_high_water
-    )
-    max_queued_requests = serializers.IntegerField(
-        min_value=0, max_value=MAX_REQUESTS, default=DEFAULTS.max_queued_requests
-    )
-    max_context_tokens = serializers.IntegerField(
-        min_value=1, max_value=MAX_TOKENS, allow_null=True, default=DEFAULTS.max_context_tokens
-    )
-    tensor_parallel = serializers.IntegerField(
-        min_value=1,
-        max_value=MAX_RANKS,
-        default=DEFAULTS.tensor_parallel,
-        help_text="Ranks that share each layer of a node; a GPU each.",
-    )
-    tensor_parallel_by_node = serializers.DictField(
-        child=serializers.IntegerField(min_value=1, max_value=MAX_RANKS),
-        default=dict,
-        help_text="Node to its own number of ranks.",
-    )
-    engine = serializers.ChoiceField(
-        choices=ENGINES,
-        default=DEFAULTS.engine,
-        help_text="What computes layers; auto: what the model names, else what suits each node.",
-    )
-    engine_by_node = serializers.DictField(
-        child=serializers.ChoiceField(choices=ENGINES),
-        default=dict,
-        help_text="Node to its own engine.",
-    )
     backend_by_node = serializers.DictField(
         child=BackendField(),
         default=dict,
         help_text="Node to what runs its instances, where it is not the plan's: helix, vllm, "
         "transformers, or the URL of a server that is there.",
-    )
-    theta = serializers.FloatField(
-        min_value=MIN_THETA,
-        max_value=MAX_THETA,
-        default=DEFAULTS.theta,
-        help_text="How much an instance that gets full counts as busier.",
     )
 
     def deploy_options(self) -> DeployOptions:

@@ -10,11 +10,6 @@ from helixweb.inventory.models import LanguageModel
 from runtime.protocol.head_shares import why_not_shared
 
 
-def ranks_of(options: DeployOptions, node_name: str) -> int:
-    """Its own degree, or that of all nodes."""
-    return options.tensor_parallel_by_node.get(node_name, options.tensor_parallel)
-
-
 def obstacles_to_ranks(
     options: DeployOptions, *, model: LanguageModel, hardware: Mapping[str, Any]
 ) -> Iterator[str]:
@@ -28,7 +23,7 @@ def obstacles_to_ranks(
             "Ranks are asked of node %(name)s, which holds no layers in this plan; leave it out."
         ) % {"name": name}
     for name, known in sorted(hardware.items()):
-        ranks = ranks_of(options, name)
+        ranks = options.ranks_of(name)
         if ranks == 1 or not known:
             continue
         places, what = len(known["gpus"]), "GPUs"
@@ -50,7 +45,7 @@ def obstacles_to_ranks(
             )
     if model.num_heads is None or model.num_kv_heads is None:
         return
-    for ranks in sorted({ranks_of(options, name) for name in hardware}):
+    for ranks in sorted({options.ranks_of(name) for name in hardware}):
         why = why_not_shared(heads=model.num_heads, kv_heads=model.num_kv_heads, ranks=ranks)
         if why:
             yield _("Model %(name)s: %(why)s.") % {"name": model.name, "why": why}

@@ -8,6 +8,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import events
+from helixweb.common.options import initial_of
 from helixweb.common.queries import query_id
 from helixweb.common.refusals import Conflict
 from helixweb.deployment.forms import DeployForm
@@ -67,7 +68,7 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
     seen = {"seen_generation": desired.current_generation(plan.cluster_id)}
     again = plan.deployments.filter(pk=query_id(request, "again")).first()
     kept = {} if again is not None else deploying.options_kept(plan)
-    initial = seen | (kept if again is None else DeployForm.initial_of(again))
+    initial = seen | (kept if again is None else initial_of(again.options))
     form = DeployForm(request.POST if request.method == "POST" else None, initial=initial)
     refusals: tuple[str, ...] = ()
     if request.method == "POST" and form.is_valid():

@@ -38,8 +38,8 @@ def marked_in_python() -> Iterator[str]:
 
 
 def told_of_options() -> Iterator[str]:
-    """Labels, helps, units and words of what the planner declares as an option."""
-    for file in (ROOT / "planner").rglob("*.py"):
+    """Labels, helps, units and words of what is declared as an option."""
+    for file in [*(ROOT / "planner").rglob("*.py"), *(ROOT / "helixweb").rglob("*.py")]:
         for call in calls_in(file):
             if named(call) == "Option":
                 told = {word.arg: word.value for word in call.keywords}

@@ -16,15 +16,14 @@ from helixweb.command_line.resolve import deployment_of, node_named
 from helixweb.command_line.session import (
     Session,
     connection_options,
-    given,
-    positive,
     run_action,
     whole_number,
 )
+from helixweb.command_line.site_options import add_site_options, options_given
+from helixweb.deployment.options import ENGINES, DeployOptions
 from planner.units import bytes_text
 
 POLL_S = 0.5
-ENGINES = ("auto", "vllm", "helix")
 Options = Callable[[argparse.ArgumentParser], None]
 Act = Callable[[Session, argparse.Namespace], int]
 
@@ -52,13 +51,11 @@ class _Command:
 def _deploy_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", type=whole_number)
     parser.add_argument("--no-wait", action="store_true", help="do not wait until it serves")
-    parser.add_argument("--max-context-tokens", type=whole_number)
-    parser.add_argument("--max-queued-requests", type=whole_number)
-    parser.add_argument("--kv-high-water", type=positive, help="of the KV room, up to 1")
-    parser.add_argument("--tensor-parallel", type=whole_number, help="ranks per node")
-    parser.add_argument("--engine", choices=ENGINES, help="what computes the layers")
+    names = ("max_context_tokens", "max_queued_requests", "kv_high_water", "tensor_parallel")
+    add_site_options(parser, DeployOptions, *names, "engine")
     parser.add_argument(
         "--node-engine",
+        dest="engine_by_node",
         type=_node_engine,
         action="append",
         metavar="NODE=ENGINE",
@@ -87,15 +84,9 @@ def _drain_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _deploy(site: Session, arguments: argparse.Namespace) -> int:
-    body = given(
-        plan=arguments.plan,
-        max_context_tokens=arguments.max_context_tokens,
-        max_queued_requests=arguments.max_queued_requests,
-        kv_high_water=arguments.kv_high_water,
-        tensor_parallel=arguments.tensor_parallel,
-        engine=arguments.engine,
-        engine_by_node=arguments.node_engine and dict(arguments.node_engine),
-    )
+    body = {"plan": arguments.plan, **options_given(arguments, DeployOptions)}
+    if "engine_by_node" in body:
+        body["engine_by_node"] = dict(body["engine_by_node"])
     try:
         row = site.client.deployments.create(body, idempotency_key=str(uuid.uuid4()))
     except Malformed as error:

@@ -53,7 +53,7 @@ def deploy(
     `seen_generation` is the cluster's when the person decided (None: whatever it is now). Raises
     DeployRefused with every obstacle, or when the generation is another one by now.
     """
-    options = options.for_model(plan.model)
+    options = options.with_engine_of_model(plan.model.engine)
     pinned_checkpoint = pinned_checkpoint or _pin(plan)  # before the lock: a hub can be slow
     with transaction.atomic():
         _hold(plan.cluster_id)

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from pydantic import ValidationError
 
+from helixweb.deployment.backends import is_url
 from helixweb.deployment.models import Deployment, NodeAssignment
-from helixweb.deployment.options import is_url
 from helixweb.inventory.models import Node
 from planner.capacity import kv_room_token_layers
 from planner.domain.instance import PlannedInstance

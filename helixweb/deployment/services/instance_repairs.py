@@ -8,8 +8,9 @@ were computed, not by their flow.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from helixweb.deployment.backends import is_url
 from helixweb.deployment.models import Deployment
-from helixweb.deployment.options import DeployOptions, is_url
+from helixweb.deployment.options import DeployOptions
 from helixweb.planning.expected import pipelines_tokens_per_s
 from helixweb.planning.models import Plan
 from helixweb.planning.options import options_from_json
@@ -76,7 +77,7 @@ def answer_of(before: Plan, after: Plan, *, lost: Collection[str]) -> Answer:
 def options_for(deployment: Deployment, plan: Plan) -> DeployOptions:
     """Those of the deployment, of which `plan` takes the place: without backends of nodes that run
     no instance any more, and engines of nodes that run no stage."""
-    options, stored = DeployOptions.of(deployment), stored_plan(plan)
+    options, stored = deployment.options, stored_plan(plan)
     running = instance_nodes(stored.instances)
     staged = stored.placement.layers.keys() - running
     return replace(

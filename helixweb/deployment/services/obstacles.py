@@ -6,10 +6,11 @@ from datetime import datetime
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
+from helixweb.deployment.backends import is_url
 from helixweb.deployment.coordinators import coordinators_of, is_online
 from helixweb.deployment.engines import obstacles_to_engines
 from helixweb.deployment.models import Drain
-from helixweb.deployment.options import DEFAULTS, DeployOptions, is_url
+from helixweb.deployment.options import DEFAULTS, DeployOptions
 from helixweb.deployment.services.instance_orders import instance_trouble
 from helixweb.deployment.tensor_parallel import obstacles_to_ranks
 from helixweb.inventory.models import Node, NodeState
@@ -26,7 +27,7 @@ def find_obstacles(
     plan: Plan, *, now: datetime, options: DeployOptions = DEFAULTS
 ) -> tuple[str, ...]:
     """One sentence each, with its remedy; empty when the plan can be deployed."""
-    return tuple(_obstacles(plan, now, options.for_model(plan.model)))
+    return tuple(_obstacles(plan, now, options.with_engine_of_model(plan.model.engine)))
 
 
 def _obstacles_to_instances(

@@ -6,7 +6,6 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from helixweb.deployment.models import SERVING, Deployment
-from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services.deploying import DeployRefused, deploy
 
 
@@ -42,7 +41,7 @@ def roll_back(deployment: Deployment, *, user: Any, now: datetime) -> Deployment
     return deploy(
         before.plan,
         user=user,
-        options=DeployOptions.of(before),
+        options=before.options,
         now=now,
         seen_generation=deployment.generation,
         pinned_checkpoint=before.pinned_checkpoint if is_same_model else "",

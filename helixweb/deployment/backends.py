@@ -1,0 +1,30 @@
+"""What runs whole-model instances: a backend by its name, or the URL of a server."""
+
+from urllib.parse import urlsplit
+
+from django.utils.translation import gettext as _
+
+from planner.domain.instance import BACKENDS
+
+_NOT_OF_A_HOST = frozenset(" ?#")  # paths are put behind what is given
+
+
+def is_url(backend: str) -> bool:
+    """Whether it names a server."""
+    return backend.startswith(("http://", "https://"))
+
+
+def trouble_of_backend(text: str) -> str:
+    """Why that is neither a backend nor a URL, and what would be; empty if it is."""
+    if text in BACKENDS:
+        return ""
+    remedy = _("write helix, vllm, transformers, or http(s)://HOST:PORT")
+    try:
+        parts = urlsplit(text)
+        has_host = is_url(text) and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        has_host = False
+    is_plain = text.isprintable() and not set(text) & _NOT_OF_A_HOST
+    if not has_host or not is_plain or parts.path not in ("", "/"):
+        return _("%(text)s is no backend; %(remedy)s") % {"text": repr(text), "remedy": remedy}
+    return ""
