@@ -7,6 +7,7 @@ from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment
 from runtime.protocol.phases import Phase
+from tests.helixweb.markup import tight
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -47,7 +48,7 @@ def test_a_deployment_on_an_emulated_node_is_marked_wherever_it_shows(
     assert "Nodes of this deployment run no model" in page
     for address in ("/deployments/", "/", f"/monitor/?cluster={joined.cluster.pk}"):
         assert MARK in browser.get(address).content.decode(), address
-    assert "(emulated)</option>" in browser.get("/playground/").content.decode()
+    assert "(emulated)</option>" in tight(browser.get("/playground/").content.decode())
 
 
 def test_a_deployment_on_real_nodes_is_not_marked(

@@ -16,6 +16,7 @@ from planner.domain.errors import InvalidProblem
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.engines import Engine, EngineOffer, EngineSettings
 from runtime.protocol.phases import Phase
+from tests.helixweb.markup import tight
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -101,7 +102,8 @@ def test_the_form_takes_engines_and_the_deployment_shows_them(
     answer = browser.post(address, {"engine": "helix", "engine_by_node": f" {first}=vllm "})
     assert answer.status_code == 302, answer.content
     assert told(joined)[first] is Engine.VLLM
-    assert f"helix; {first}: vllm</dd>" in browser.get(answer["Location"]).content.decode()
+    page = tight(browser.get(answer["Location"]).content.decode())
+    assert f"helix; {first}: vllm</dd>" in page
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.presentation import curl_command
 from helixweb.inventory.models import Cluster
 from runtime.protocol.phases import Phase
+from tests.helixweb.markup import tight
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -135,7 +136,7 @@ def test_the_page_shows_phase_message_and_progress_of_every_node(
     joined.agents["mini"].beat(
         Phase.LOADING, generation=1, loaded_ratio=0.1, weights={"port": 9000, "fetch": fetch}
     )
-    page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
+    page = tight(browser.get(f"/deployments/{deployment.pk}/").content.decode())
     cluster = joined.cluster.pk
     topics = f"deployment:{deployment.pk},cluster:{cluster},metrics:{cluster}"
     assert f'data-topics="{topics}"' in page

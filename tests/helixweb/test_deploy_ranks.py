@@ -10,6 +10,7 @@ from rest_framework.test import APIClient
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Node
 from runtime.protocol.control import Gpu
+from tests.helixweb.markup import tight
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -64,7 +65,7 @@ def test_the_form_takes_ranks_and_the_deployment_shows_them(
     )
     assert answer.status_code == 302, answer.content
     assert ranks_told(joined)[first] == 2
-    page = browser.get(answer["Location"]).content.decode()
+    page = tight(browser.get(answer["Location"]).content.decode())
     assert page.count("2 ranks</span>") == 1
     assert f"none; {first}: 2 ranks</dd>" in page
 

@@ -16,6 +16,7 @@ from helixweb.deployment.services import deploying, draining, pausing, rolling_b
 from helixweb.inventory.models import Change, Cluster, Node, Replanning
 from runtime.protocol.control import DrainProgress
 from runtime.protocol.phases import Phase
+from tests.helixweb.markup import tight
 from tests.helixweb.recorded import recorded
 
 __all__ = ["short_searches"]
@@ -225,11 +226,11 @@ def test_a_paused_deployment_is_paused_for_the_coordinator_and_on_its_page(
     assert served.cluster.coordinator.desired().paused
     assert "has not said yet that it is" in browser.get(f"/deployments/{pk}/").content.decode()
     served.cluster.coordinator.report(paused=True, requests_waiting=3)
-    page = browser.get(f"/deployments/{pk}/").content.decode()
+    page = tight(browser.get(f"/deployments/{pk}/").content.decode())
     assert "3 requests wait" in page
     assert ">Resume<" in page
     answer = browser.post(f"/deployments/{pk}/resume", follow=True)
-    assert ">Pause<" in answer.content.decode()
+    assert ">Pause<" in tight(answer.content.decode())
     assert not served.cluster.coordinator.desired().paused
     refused = browser.post(f"/deployments/{pk}/resume", follow=True).content.decode()
     assert "is not paused" in refused

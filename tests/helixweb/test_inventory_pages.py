@@ -8,6 +8,7 @@ from django.urls import reverse
 
 from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, Profile, RegionLink
 from helixweb.inventory.services import records
+from tests.helixweb.markup import tight
 
 LINK = {"mbit_per_s": "100", "latency_ms": "20"}
 
@@ -153,7 +154,7 @@ def test_pages_say_whether_layer_times_are_measured_and_what_a_node_costs(
     edit = reverse("node-edit", args=[cluster.pk, mini.pk])
     change = {"name": "mini", "region": "away", "profile_name": "fast", "price_per_hour": "1.5"}
     assert browser.post(edit, change).status_code == 302
-    page = browser.get(reverse("node", args=[cluster.pk, mini.pk])).content.decode()
+    page = tight(browser.get(reverse("node", args=[cluster.pk, mini.pk])).content.decode())
     assert "Layer times are measured. Price per hour: 2.25." in page
     assert "<dt>Price per hour</dt><dd>1.5</dd>" in page
 

@@ -15,6 +15,7 @@ from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
 from runtime.protocol.control import NodeTraffic
 from runtime.protocol.phases import Phase
+from tests.helixweb.markup import tight
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.process_doubles import STATS, FakeCluster
 
@@ -74,7 +75,7 @@ def test_the_newest_numbers_stand_in_tiles_charts_and_table(
         for name in joined.used_agents
     }
     joined.coordinator.report(output_tokens_per_s=432.0, itl_p50_s=0.055, nodes=traffic)
-    html = page(browser, cluster=joined.cluster.pk)
+    html = tight(page(browser, cluster=joined.cluster.pk))
     assert 'data-live="output">432<' in html
     assert ">55 ms<" in html
     assert f"{STATS.kv_pages_used} of {STATS.kv_pages_total}" in html
@@ -92,7 +93,7 @@ def test_a_silent_coordinator_is_named_with_the_time_since(
     joined.coordinator.report(output_tokens_per_s=432.0)
     past = timezone.now() - timedelta(seconds=90)
     MetricSample.objects.update(at=past, second=int(past.timestamp()))
-    html = page(browser)
+    html = tight(page(browser))
     assert not re.search(r'id="silence" hidden', html)
     assert 'data-live="age">1 min<' in html
     assert 'data-live="output">—<' in html

@@ -16,6 +16,7 @@ from helixweb.inventory.models import Cluster, Node
 from helixweb.inventory.network_view import links_in_use
 from planner.domain.cluster import COORDINATOR
 from runtime.protocol.control import StageStats
+from tests.helixweb.markup import tight
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -50,7 +51,7 @@ def test_a_node_page_tells_layers_memory_and_phases(browser: Client, deployed: D
     assert "11 prompt, 13 decode" in page
     assert reverse("deployment", args=[deployed.pk]) in page
     assert deployed.topic in page
-    listed = browser.get(reverse("nodes")).content.decode()
+    listed = tight(browser.get(reverse("nodes")).content.decode())
     assert '<meter data-meter="kv" min="0" max="1" high="0.9" value="0.400"' in listed
 
 

@@ -12,6 +12,7 @@ from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 
 from helixweb.common.rest import docs
+from tests.helixweb.markup import tight
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def test_long_work_is_answered_with_where_to_look(document: dict[str, Any]) -> N
 def test_the_page_of_the_api_needs_nothing_from_elsewhere(browser: Client) -> None:
     answer = browser.get("/api/docs/")
     assert answer.status_code == 200
-    page = answer.content.decode()
+    page = tight(answer.content.decode())
     sources = re.findall(r'(?:src|href|data-schema)="([^"]+)"', page)
     assert all(source.startswith(("/", "#")) for source in sources), sources
     ours = [source.removeprefix("/static/") for source in sources if source.startswith("/static/")]

@@ -16,6 +16,7 @@ from helixweb.access import gate
 from helixweb.access.models import Grant
 from helixweb.access.templatetags.access import browser_in_words
 from tests.e2e.pages import PAGES
+from tests.helixweb.markup import tight
 from tests.helixweb.test_role_matrix import World, shared_world
 
 
@@ -142,7 +143,7 @@ def test_a_viewer_is_told_why_there_is_nothing_to_press(world: World) -> None:
     Grant.objects.create(user=user, cluster=world.other, role="operator")
     client = Client()
     client.force_login(user)
-    page = client.get(f"/clusters/{cluster}/").content.decode()
+    page = tight(client.get(f"/clusters/{cluster}/").content.decode())
     assert re.search(r'class="badge plain"[^>]*title="[^"]*not shown[^"]*"[^>]*>viewer<', page)
     elsewhere = client.get(f"/clusters/{world.other.pk}/").content.decode()
     assert "not shown" not in elsewhere
@@ -156,6 +157,6 @@ def test_a_viewer_of_a_node_is_shown_its_links_and_offered_no_change(world: Worl
     for role, words, edits in (("viewer", "All links", 0), ("operator", "Edit", 2)):
         person = next(one for one in people if (one.role, one.where) == (role, "row"))
         client.force_login(person.user)
-        page = client.get(f"/clusters/{cluster}/nodes/{node}/").content.decode()
+        page = tight(client.get(f"/clusters/{cluster}/nodes/{node}/").content.decode())
         assert re.search(rf'#links">{words}</a>', page), role
         assert page.count(">Edit<") == edits, role

@@ -21,6 +21,7 @@ from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.plan_options import BASELINES, PlanOptions
+from tests.helixweb.markup import tight
 from tests.helixweb.searching import claimed, searched
 
 
@@ -318,7 +319,7 @@ def test_a_change_of_state_swaps_the_run_without_the_shell_around_it(
     browser: Client, run: PlanRun
 ) -> None:
     swapped = browser.get(f"/plans/{run.pk}/", headers={"HX-Request": "true"}).content.decode()
-    assert swapped.startswith('<div id="run"')
+    assert tight(swapped).startswith('<div id="run"')
     assert "<nav" not in swapped
 
 

@@ -19,6 +19,7 @@ from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying, desired
 from helixweb.inventory.models import Cluster, Coordinator
 from tests.helixweb.chat_double import HELIX, WAIT_S, ChatDouble
+from tests.helixweb.markup import tight
 from tests.helixweb.process_doubles import FakeCluster
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -269,7 +270,7 @@ def test_the_page_offers_what_is_in_service(cluster: Cluster, user: Any, browser
     assert "Nothing answers chats yet" in browser.get("/playground/").content.decode()
     joined = FakeCluster(cluster, user)
     row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
-    html = browser.get(f"/playground/?deployment={row.pk}").content.decode()
+    html = tight(browser.get(f"/playground/?deployment={row.pk}").content.decode())
     assert f'<option value="{row.pk}" data-model="tiny-llama"' in html
     assert "tiny-llama on tiny</option>" in html
     assert 'data-url="http://127.0.0.1:8100/v1" selected' in html

@@ -26,6 +26,7 @@ from planner.domain.cluster import COORDINATOR
 from runtime import web_client
 from runtime.protocol.control import HeartbeatReply
 from runtime.protocol.reach import MeasuredLink, MeasuredRate, Reach, digest_of
+from tests.helixweb.markup import tight
 from tests.helixweb.recorded import recorded
 
 PLACES = {"laptop": "10.0.0.2:7001", "tower": "10.0.0.3:7001", "mini": "10.0.0.4:7001"}
@@ -255,7 +256,7 @@ def test_the_links_of_machines_that_joined_are_measured_and_what_people_say_stay
     assert (back.bandwidth_bytes_per_s, back.origin) == (5e7, "measured")
     regions = cluster.region_links.get(source=node.region, target=node.region)
     assert (regions.origin, 5e7 <= regions.bandwidth_bytes_per_s <= 1e8) == ("measured", True)
-    page = browser.get(f"/clusters/{cluster.pk}/network/").content.decode()
+    page = tight(browser.get(f"/clusters/{cluster.pk}/network/").content.decode())
     assert page.count(">entered</span>") == 1
     assert measured_by(joined) == []
     there.delete()

@@ -17,6 +17,7 @@ from helixweb.planning.services import fit as planning_fit
 from helixweb.planning.services import starting
 from planner.plan_options import PlanOptions
 from runtime.protocol.control import Hardware, RegisterRequest, Role
+from tests.helixweb.markup import tight
 from tests.helixweb.searching import claimed, found_for
 
 
@@ -204,7 +205,7 @@ def test_a_node_shows_its_changes_and_where_it_is_in_the_log(
 ) -> None:
     mini = Node.objects.get(name="mini")
     records.update(mini, region="moon")
-    page = html(browser, "node", cluster.pk, mini.pk)
+    page = tight(html(browser, "node", cluster.pk, mini.pk))
     assert "region: away \u2192 moon" in page
     assert "None: no deployment gives it layers." in page
     log = html(browser, "changes", kind="node", row=str(mini.pk))
