@@ -8,6 +8,7 @@ from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.core.exceptions import NON_FIELD_ERRORS
 from django.core.validators import MinValueValidator
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -166,6 +167,11 @@ class ApiKeyForm(forms.Form):
     )
 
     LIMITS = ("requests_per_min", "tokens_per_min", "tokens_per_day")
+
+    @property
+    def has_wrong_limits(self) -> bool:
+        """True if a field that the page folds away has an error."""
+        return bool(set(self.errors) - {"name", "scopes", NON_FIELD_ERRORS})
 
     def clean_networks(self) -> list[str]:
         texts = self.cleaned_data["networks"].split()

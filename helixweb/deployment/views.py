@@ -137,6 +137,9 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     }
     if "HX-Request" in request.headers:
         return render(request, "deployment/_live.html", context)
+    topics = [row.topic, f"cluster:{row.cluster_id}"]
+    topics += [f"metrics:{row.cluster_id}"] if row.is_live else []
+    context["topics"] = ",".join(topics)
     context["timeline"] = timeline_of(row, now=now)
     return render(request, "deployment/deployment.html", context)
 

@@ -65,7 +65,14 @@ def overview(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     view = overview_of(_chosen(request), user=request.user, is_refresh=is_refresh, now=now)
     template = "monitoring/_overview.html" if is_refresh else "monitoring/overview.html"
-    context = {"view": view, "section": "overview", "last_event_id": last_event_id}
+    topics = [f"metrics:{view.cluster.pk}"] if view.cluster else []
+    topics += [f"cluster:{line.cluster.pk}" for line in view.lines]
+    context = {
+        "view": view,
+        "section": "overview",
+        "topics": ",".join(topics),
+        "last_event_id": last_event_id,
+    }
     if not is_refresh and view.cluster is not None:
         context |= _live_charts(view.cluster, view.serving, view.sample, now=now)
     return render(request, template, context)

@@ -61,7 +61,9 @@ def nodes(request: HttpRequest) -> HttpResponse:
         "page": page,
         "rows": rows,
         "nodes": [row.node for row in rows],
-        "clusters_shown": sorted({row.node.cluster_id for row in rows}),
+        "topics": ",".join(
+            f"cluster:{pk},metrics:{pk}" for pk in sorted({row.node.cluster_id for row in rows})
+        ),
         "last_event_id": last_event_id,
     }
     if by_htmx(request):
