@@ -72,6 +72,7 @@ docs: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/djlint --lint --quiet templates
 	$(BIN)/lint-imports
 	@data=$$(mktemp -d); HELIX_DATA_DIR=$$data $(BIN)/mypy; status=$$?; rm -r $$data; exit $$status # loads settings
 
