@@ -3,12 +3,13 @@
 import logging
 from datetime import datetime
 
-from django.db.models import QuerySet
+from django.db.models import Exists, Q, QuerySet
 from pydantic import ValidationError
 
 from helixweb.deployment.joint_report import joint_report
 from helixweb.deployment.models import LatestReport
 from helixweb.inventory.models import Coordinator, NodeState
+from helixweb.inventory.node_list import in_state
 from runtime.protocol.control import CoordinatorReport
 
 logger = logging.getLogger(__name__)
@@ -24,24 +25,23 @@ def is_online(coordinator: Coordinator, *, now: datetime) -> bool:
     return coordinator.state_at(now) is NodeState.ONLINE
 
 
-def online_ids(cluster_id: int, *, now: datetime) -> list[int]:
+def online_coordinators(cluster_id: int, *, now: datetime) -> QuerySet[Coordinator]:
     """Those that can be heard."""
-    rows = Coordinator.objects.filter(cluster=cluster_id)
-    return [row.pk for row in rows if is_online(row, now=now)]
+    return Coordinator.objects.filter(in_state(NodeState.ONLINE, now=now), cluster=cluster_id)
 
 
 def heard_reports(cluster_id: int, *, now: datetime) -> QuerySet[LatestReport]:
     """By coordinators that can be heard, or by all if none can."""
     told = LatestReport.objects.filter(coordinator__cluster=cluster_id)
-    online = online_ids(cluster_id, now=now)
-    return told.filter(coordinator__in=online) if online else told
+    online = online_coordinators(cluster_id, now=now)
+    return told.filter(Q(coordinator__in=online) | ~Exists(online))
 
 
 def lost_stages(cluster_id: int, generation: int, *, now: datetime) -> frozenset[str]:
     """Nodes whose stages have served the generation and are lost to every coordinator that can be
     heard."""
     told = LatestReport.objects.filter(
-        coordinator__in=online_ids(cluster_id, now=now), report__generation=generation
+        coordinator__in=online_coordinators(cluster_id, now=now), report__generation=generation
     )
     lost = [frozenset(names or ()) for names in told.values_list("report__lost_nodes", flat=True)]
     return frozenset.intersection(*lost) if lost else frozenset()

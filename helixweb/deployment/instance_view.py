@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from django.utils.translation import gettext_noop
 
-from helixweb.deployment.coordinators import online_ids
+from helixweb.deployment.coordinators import online_coordinators
 from helixweb.deployment.joint_report import joint_report
 from helixweb.deployment.models import Deployment, LatestReport, NodeAssignment
 from helixweb.planning.stored import stored_plan
@@ -102,7 +102,7 @@ def instances_view(
 def _traffic(deployment: Deployment, *, now: datetime) -> Mapping[str, InstanceTraffic]:
     """What the coordinators that can be heard say together of its present generation."""
     told = LatestReport.objects.filter(
-        coordinator__in=online_ids(deployment.cluster_id, now=now),
+        coordinator__in=online_coordinators(deployment.cluster_id, now=now),
         report__generation=deployment.generation,
     )
     heard: Sequence[CoordinatorReport] = [

@@ -3,11 +3,11 @@
 What a person entered or imported stays; all else is replaced by what the link does.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from helixweb.deployment.live_links import LiveLink, live_links
-from helixweb.deployment.models import SERVING, Deployment
-from helixweb.inventory.models import BY_PEOPLE, Origin
+from helixweb.deployment.live_links import LiveLink
+from helixweb.inventory.models import BY_PEOPLE, Cluster, Origin
 from helixweb.inventory.network import KnownLink
 from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.services import measured_links
@@ -17,21 +17,13 @@ FRESH_S = 30.0
 _CLOCKS_DIFFER = timedelta(seconds=5)
 
 
-def keep_measured(deployment_id: int, *, now: datetime) -> int:
-    """Write the measurements of the last seconds into the inventory; returns how many links have
-    other numbers than before."""
-    deployment = (
-        Deployment.objects.select_related("cluster", "plan")
-        .defer("serving_plan", "plan__document", "plan__problem")
-        .filter(pk=deployment_id, status__in=SERVING, emulated=False)
-        .first()
-    )
-    if deployment is None:
-        return 0
-    fresh = [link for link in live_links(deployment, now=now) if _is_fresh(link)]
+def keep_measured(cluster: Cluster, links: Sequence[LiveLink], *, now: datetime) -> int:
+    """Write what the `live_links` of a deployment measured in the last seconds into the inventory;
+    returns how many links have other numbers than before."""
+    fresh = [link for link in links if _is_fresh(link)]
     if not fresh:
         return 0
-    network = cluster_network(deployment.cluster)
+    network = cluster_network(cluster)
     written = 0
     for link in fresh:
         stats, measured_at = link.stats, now - timedelta(seconds=_age_s(link))
@@ -44,7 +36,7 @@ def keep_measured(deployment_id: int, *, now: datetime) -> int:
         if stats.bandwidth_is_floor:
             rate = max(rate, known.bandwidth_bytes_per_s)
         written += measured_links.keep_measured_link(
-            deployment.cluster, link.ends, bandwidth_bytes_per_s=rate, latency_s=rtt_s / 2
+            cluster, link.ends, bandwidth_bytes_per_s=rate, latency_s=rtt_s / 2
         )
     return written
 

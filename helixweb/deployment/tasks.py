@@ -6,7 +6,9 @@ from celery import shared_task
 from django.utils import timezone
 
 from helixweb.deployment import pushing, settling
+from helixweb.deployment.live_links import live_links
 from helixweb.deployment.measured_links import keep_measured
+from helixweb.deployment.models import SERVING, Deployment
 from helixweb.deployment.node_log import prune_log
 from helixweb.deployment.push_task import push_deployment
 from helixweb.deployment.services import draining
@@ -39,8 +41,16 @@ def tend_deployments() -> None:
 
 def _tend(deployment_id: int, *, now: datetime) -> None:
     settling.settle(deployment_id, now=now)
-    follow_links(deployment_id, now=now)
-    keep_measured(deployment_id, now=now)
+    deployment = (
+        Deployment.objects.select_related("cluster")
+        .defer("serving_plan")
+        .filter(pk=deployment_id, status__in=SERVING, emulated=False)
+        .first()
+    )
+    if deployment is not None:
+        links = live_links(deployment, now=now)
+        follow_links(deployment, links, now=now)
+        keep_measured(deployment.cluster, links, now=now)
     repair(deployment_id, now=now)
 
 

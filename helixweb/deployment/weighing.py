@@ -1,6 +1,6 @@
 """Let routing weights follow what links do; no layer moves, and a person may stop it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ from django.utils.translation import gettext_noop
 from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
 from helixweb.deployment.link_rates import REPLAN_BELOW, Ends, counted_rates, is_news
-from helixweb.deployment.live_links import LiveLink, live_links
+from helixweb.deployment.live_links import LiveLink
 from helixweb.deployment.models import SERVING, Deployment, LinkWeights
 from helixweb.deployment.pushing import wake_coordinator
 from helixweb.planning.stored import stored_plan, stored_problem
@@ -21,22 +21,25 @@ from planner.reweigh import reweigh
 from planner.units import mbit_per_s_from_bytes_per_s
 
 
-def follow_links(deployment_id: int, *, now: datetime) -> bool:
-    """Compute weights anew if a link does something else than the present ones take it to do.
+def follow_links(of: Deployment, links: Sequence[LiveLink], *, now: datetime) -> bool:
+    """Compute weights again if one of its `live_links` does something else than the present weights
+    assume. Returns whether they changed.
 
-    Returns whether they changed. Emulated nodes tell nothing of links, so theirs stay.
+    Emulated nodes report no links, so their weights stay.
     """
+    links = [link for link in links if _says_something(link)]
+    if not links and not LinkWeights.objects.filter(deployment=of).exists():
+        return False
     with transaction.atomic():
         deployment = (
             Deployment.objects.select_for_update(of=("self",), no_key=True)
             .select_related("plan")
             .defer("plan__document", "plan__problem")
-            .filter(pk=deployment_id, status__in=SERVING, emulated=False)
+            .filter(pk=of.pk, generation=of.generation, status__in=SERVING, emulated=False)
             .first()
         )
         if deployment is None:
             return False
-        links = [link for link in live_links(deployment, now=now) if _says_something(link)]
         row = LinkWeights.objects.filter(
             deployment=deployment, generation=deployment.generation
         ).first()

@@ -81,7 +81,7 @@ def nodes_matching(asked: NodeFilter, *, now: datetime) -> QuerySet[Node]:
 
 
 def in_state(state: NodeState, *, now: datetime) -> Q:
-    """`Process.state_at` for the database."""
+    """`Process.state_at` for the database, of nodes and of coordinators."""
     lost_before = now - timedelta(seconds=settings.HELIX_NODE_LOST_AFTER_S)
     declared = Q(joined_at__isnull=True) | Q(last_seen_at__isnull=True)
     if state is NodeState.DECLARED:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from helixweb.common import events
 from helixweb.common.refusals import Conflict
 from helixweb.common.sentences import sentence
-from helixweb.deployment.coordinators import online_ids
+from helixweb.deployment.coordinators import online_coordinators
 from helixweb.deployment.live_links import serving_deployment
 from helixweb.deployment.models import Deployment, Drain, LatestReport
 from helixweb.deployment.pushing import wake_coordinator, wake_node
@@ -155,7 +155,7 @@ def _progress(row: Drain, deployment: Deployment | None, *, now: datetime) -> _P
 
 def _told(row: Drain, deployment: Deployment, *, now: datetime) -> list[DrainProgress] | None:
     """Of each coordinator; None while one has not told of it yet, or none can be heard."""
-    online = online_ids(deployment.cluster_id, now=now)
+    online = list(online_coordinators(deployment.cluster_id, now=now))
     reports = LatestReport.objects.filter(coordinator__in=online, at__gt=row.began_at)
     found = []
     for generation, draining in reports.values_list("report__generation", "report__draining"):

@@ -23,7 +23,7 @@ from helixweb.common import events
 from helixweb.common.refusals import Conflict
 from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
-from helixweb.deployment.coordinators import lost_stages, online_ids
+from helixweb.deployment.coordinators import lost_stages, online_coordinators
 from helixweb.deployment.models import (
     OPEN,
     SERVING,
@@ -207,7 +207,7 @@ def _not_heard(deployment: Deployment, *, now: datetime) -> frozenset[str]:
     told = LatestReport.objects.filter(
         coordinator__cluster=deployment.cluster_id, report__generation=deployment.generation
     )
-    online = told.filter(coordinator__in=online_ids(deployment.cluster_id, now=now))
+    online = told.filter(coordinator__in=online_coordinators(deployment.cluster_id, now=now))
     silent = [
         frozenset(name for name, traffic in row.report["nodes"].items() if not traffic["ready"])
         for row in list(online) or told
