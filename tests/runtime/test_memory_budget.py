@@ -57,10 +57,11 @@ SMOLLM = TinySizes(
     dtype="bfloat16",
 )
 
-# Opens a stage, writes all of its KV cache and runs its largest steps; prints what it holds then.
-# The steps' tensors come and go, so their peak is taken from the allocator's own record.
-STAGE = """
-import ctypes, gc, json, sys
+# For each stage, a fork (torch takes seconds to import): opens it, writes all of its KV cache and
+# runs its largest steps; prints what it holds then. Tensors of the steps come and go, so their peak
+# is taken from the record of the allocator.
+STAGES = """
+import ctypes, gc, json, os, sys
 from pathlib import Path
 import numpy as np
 import torch
@@ -71,7 +72,7 @@ from runtime.protocol.control import StageAssignment
 from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.protocol.stage_pipe import StageLaunch
 
-checkpoint, first, end, layers, budget, context = sys.argv[1], *map(int, sys.argv[2:])
+checkpoint, layers, context, *stages = sys.argv[1], *map(json.loads, sys.argv[2:])
 
 def anonymous():
     gc.collect()
@@ -122,22 +123,30 @@ def peak_of(run):
         most = max(most, held)
     return most
 
-warm = opened(2, 3, 100_000_000)
-step(warm, 2, 3, 1, 16)
-del warm
-before = anonymous()
-stage = opened(first, end, budget)
-pools = stage.backend._runner.cache.pools
-pools.key_PSKH.fill_(1), pools.value_PSKH.fill_(1)
-held = anonymous() - before
-batch = stage.limits.max_batch_tokens
-prompts = peak_of(lambda: step(stage, first, end, 1, batch))
-decodes = peak_of(lambda: step(stage, first, end, batch, 1))
-print(json.dumps({
-    "held": held, "step": max(prompts, decodes), "batch": batch,
-    "told": stage.backend.weights_bytes + stage.backend.kv_bytes,
-    "kv_token_layers": stage.backend.books.total * stage.limits.page_tokens,
-}))
+def measured(first, end, budget):
+    warm = opened(2, 3, 100_000_000)
+    step(warm, 2, 3, 1, 16)
+    del warm
+    before = anonymous()
+    stage = opened(first, end, budget)
+    pools = stage.backend._runner.cache.pools
+    pools.key_PSKH.fill_(1), pools.value_PSKH.fill_(1)
+    held = anonymous() - before
+    batch = stage.limits.max_batch_tokens
+    prompts = peak_of(lambda: step(stage, first, end, 1, batch))
+    decodes = peak_of(lambda: step(stage, first, end, batch, 1))
+    return {
+        "held": held, "step": max(prompts, decodes), "batch": batch,
+        "told": stage.backend.weights_bytes + stage.backend.kv_bytes,
+        "kv_token_layers": stage.backend.books.total * stage.limits.page_tokens,
+    }
+
+for stage in stages:
+    if os.fork() == 0:
+        print(json.dumps(measured(*stage)), flush=True)
+        os._exit(0)
+    if os.wait()[1] != 0:
+        sys.exit(1)
 """
 
 
@@ -200,18 +209,29 @@ def plan(problem: Problem) -> Plan:
     )
 
 
-def run_stage(checkpoint: Path, held: LayerRange, budget: int) -> dict[str, int]:
-    numbers = (held.first, held.end, SMOLLM.num_layers, budget, LIMITS.max_context_tokens)
+@pytest.fixture(scope="module")
+def placed(problem: Problem, plan: Plan) -> dict[str, LayerRange]:
+    """What each node holds; as much as it can if the plan leaves it idle."""
+    most = {name: problem.profile_of(name).max_layers for name in BUDGETS}
+    idle = {name: LayerRange(first=1, end=1 + layers) for name, layers in most.items()}
+    return idle | dict(plan.placement.layers)
+
+
+@pytest.fixture(scope="module")
+def stages(checkpoint: Path, placed: dict[str, LayerRange]) -> dict[str, dict[str, int]]:
+    """What the stages take."""
+    numbers = [SMOLLM.num_layers, LIMITS.max_context_tokens]
+    ranges = [(placed[name].first, placed[name].end, BUDGETS[name]) for name in BUDGETS]
     done = subprocess.run(
-        [sys.executable, "-c", STAGE, str(checkpoint), *map(str, numbers)],
+        [sys.executable, "-c", STAGES, str(checkpoint), *map(json.dumps, [*numbers, *ranges])],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    told: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return dict(zip(BUDGETS, told, strict=True))
 
 
 def test_four_small_nodes_get_a_plan_that_no_fewer_could_serve(plan: Plan) -> None:
@@ -222,12 +242,12 @@ def test_four_small_nodes_get_a_plan_that_no_fewer_could_serve(plan: Plan) -> No
 
 @pytest.mark.parametrize("name", BUDGETS)
 def test_a_stage_takes_what_was_forecast_and_never_more_than_its_budget(
-    checkpoint: Path, problem: Problem, plan: Plan, name: str
+    problem: Problem,
+    placed: dict[str, LayerRange],
+    stages: dict[str, dict[str, int]],
+    name: str,
 ) -> None:
-    held = plan.placement.layers.get(name)
-    if held is None:
-        held = LayerRange(first=1, end=1 + problem.profile_of(name).max_layers)
-    found = run_stage(checkpoint, held, BUDGETS[name])
+    held, found = placed[name], stages[name]
     assert found["held"] + found["step"] <= BUDGETS[name]
     assert found["held"] + found["step"] >= 0.95 * BUDGETS[name]
     forecast = problem.profile_of(name).kv_room_token_layers(
