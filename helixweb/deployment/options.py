@@ -18,9 +18,9 @@ _RANKS = Option(
 )
 _ENGINE = Option(
     "Engine",
-    "Computes the layers.",
+    "Computes the layers. Automatic: what the model names, else what suits each node.",
     choices={
-        "auto": "Automatic: what the model names, else what suits each node",
+        "auto": "Automatic",
         "vllm": "vLLM",
         "helix": "HelixWeb's engine",
     },
