@@ -23,7 +23,7 @@ _REST_FIELDS: dict[Any, Any] = {
 
 
 class OptionsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
-    """The options that `of` declares; fields of the class go before its own."""
+    """The options of the dataclass `of`; fields that a subclass declares take their place."""
 
     of: ClassVar[type[Any]]
 
@@ -35,7 +35,7 @@ class OptionsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 
 
 def rest_field(option: OptionField, **changes: Any) -> Any:
-    """What the API takes for it; `changes` overrule."""
+    """The field of the REST API for an option; `changes` overrule."""
     settings: dict[str, Any] = {"help_text": option.spec.description}
     default = option.default
     if default is not MISSING:

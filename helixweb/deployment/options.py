@@ -29,7 +29,7 @@ _ENGINE = Option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployOptions:
-    """What a deployment is told beside its plan. Settings of single nodes are by their names."""
+    """The options of a deployment beside its plan. Options of single nodes are by node name."""
 
     max_context_tokens: Annotated[
         int | None,

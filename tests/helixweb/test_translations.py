@@ -37,7 +37,7 @@ def marked_in_python() -> Iterator[str]:
                 yield str(first.value)
 
 
-def told_of_options() -> Iterator[str]:
+def texts_of_options() -> Iterator[str]:
     """Labels, helps, units and words of what is declared as an option."""
     for file in [*(ROOT / "planner").rglob("*.py"), *(ROOT / "helixweb").rglob("*.py")]:
         for call in calls_in(file):
@@ -81,7 +81,7 @@ def joined(quoted: str) -> str:
 @pytest.mark.parametrize(
     ("domain", "readers"),
     [
-        ("django", (marked_in_templates, marked_in_python, told_of_options)),
+        ("django", (marked_in_templates, marked_in_python, texts_of_options)),
         ("djangojs", (marked_in_scripts,)),
     ],
 )
