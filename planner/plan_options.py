@@ -66,19 +66,11 @@ _SOLVER = Option(
 )
 _BASELINES = Option(
     "Baselines to begin with",
-    choices={
-        "separate_pipelines": "Separate pipelines",
-        "swarm": "Swarm",
-        "petals": "Petals",
-    },
+    choices={"separate_pipelines": "Separate pipelines", "swarm": "Swarm", "petals": "Petals"},
 )
 _WARM_START = Option(
     "The solver improves",
-    choices={
-        "best": "The best baseline or plan known",
-        "none": "Nothing",
-        **_BASELINES.choices,
-    },
+    choices={"best": "The best baseline or plan known", "none": "Nothing", **_BASELINES.choices},
 )
 _METHOD = Option(
     "Serve by",

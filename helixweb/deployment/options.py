@@ -19,11 +19,7 @@ _RANKS = Option(
 _ENGINE = Option(
     "Engine",
     "Computes the layers. Automatic: what the model names, else what suits each node.",
-    choices={
-        "auto": "Automatic",
-        "vllm": "vLLM",
-        "helix": "HelixWeb's engine",
-    },
+    choices={"auto": "Automatic", "vllm": "vLLM", "helix": "HelixWeb's engine"},
 )
 
 
@@ -72,10 +68,7 @@ class DeployOptions:
     page_tokens: Annotated[
         int,
         Option(
-            "Tokens in a KV page",
-            "A request takes whole pages in every layer.",
-            least=1,
-            most=1024,
+            "Tokens in a KV page", "A request takes whole pages in every layer.", least=1, most=1024
         ),
     ] = 16
     tensor_parallel: Annotated[int, _RANKS] = 1
