@@ -11,15 +11,15 @@ urlpatterns = [
     path("alerts/bell", views.bell, name="alerts-bell"),
     path("alerts/<int:pk>/acknowledge", views.acknowledge, name="alert-acknowledge"),
     path("alerts/rules/", rule_pages.rules, name="alert-rules"),
-    path("alerts/rules/new/<int:cluster_pk>", RULES.new_page, name="alert-rule-new"),
-    path("alerts/rules/<int:pk>/", RULES.edit_page, name="alert-rule-edit"),
-    path("alerts/rules/<int:pk>/delete", RULES.delete_page, name="alert-rule-delete"),
+    path("alerts/rules/new/<int:cluster_pk>", RULES.view("new"), name="alert-rule-new"),
+    path("alerts/rules/<int:pk>/", RULES.view("edit"), name="alert-rule-edit"),
+    path("alerts/rules/<int:pk>/delete", RULES.view("delete"), name="alert-rule-delete"),
     path("alerts/channels/", channel_pages.channels, name="alert-channels"),
     path(
         "alerts/channels/new/<int:cluster_pk>", channel_pages.channel_new, name="alert-channel-new"
     ),
-    path("alerts/channels/<int:pk>/", CHANNELS.edit_page, name="alert-channel-edit"),
-    path("alerts/channels/<int:pk>/delete", CHANNELS.delete_page, name="alert-channel-delete"),
+    path("alerts/channels/<int:pk>/", CHANNELS.view("edit"), name="alert-channel-edit"),
+    path("alerts/channels/<int:pk>/delete", CHANNELS.view("delete"), name="alert-channel-delete"),
     path("alerts/channels/<int:pk>/test", channel_pages.channel_test, name="alert-channel-test"),
     path(
         "alerts/channels/<int:pk>/secret", channel_pages.channel_secret, name="alert-channel-secret"

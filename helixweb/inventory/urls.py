@@ -44,7 +44,7 @@ urlpatterns = [
     path("profiles/import", profiles.profile_import, name="profile-import"),
     path(
         "clusters/<int:pk>/profiles/estimate",
-        profiles.EstimatePages().new_page,
+        profiles.EstimatePages().view("new"),
         name="profile-estimate",
     ),
     path("models/", models.models, name="models"),

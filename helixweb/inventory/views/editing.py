@@ -10,7 +10,6 @@ from django.db import models
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import URLPattern, path
-from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
@@ -20,7 +19,6 @@ from helixweb.inventory.services.errors import InventoryError, NameTaken
 from planner.domain.errors import PlannerError
 
 UNPROCESSABLE = 422
-_GET_OR_POST = method_decorator(require_http_methods(["GET", "POST"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,18 +119,20 @@ class ResourcePages:
     def update(self, row: Any, **values: Any) -> None:
         records.update(row, **values)
 
+    def view(self, page: str) -> Callable[..., HttpResponse]:
+        """The Django view of "new", "edit" or "delete"."""
+        shown: Callable[..., HttpResponse] = getattr(self, f"{page}_page")
+        return require_http_methods(["GET", "POST"])(shown)
+
     @property
     def urls(self) -> list[URLPattern]:
         row = "<int:row_pk>" if self._has_cluster else "<int:pk>"
         ends = {"new": "new", "edit": f"{row}/edit", "delete": f"{row}/delete"}
         return [
-            path(
-                f"{self.at}/{ends[page]}", getattr(self, f"{page}_page"), name=f"{self.name}-{page}"
-            )
+            path(f"{self.at}/{ends[page]}", self.view(page), name=f"{self.name}-{page}")
             for page in self.pages
         ]
 
-    @_GET_OR_POST
     def new_page(self, request: HttpRequest, **cluster_id: int) -> HttpResponse:
         cluster = None
         if self._has_cluster:
@@ -147,7 +147,6 @@ class ResourcePages:
 
         return edit_page(request, form, page=page, save=save, template=self.template)
 
-    @_GET_OR_POST
     def edit_page(self, request: HttpRequest, **ids: int) -> HttpResponse:
         row = self._row(**ids)
         cluster = getattr(row, "cluster", None)
@@ -160,7 +159,6 @@ class ResourcePages:
 
         return edit_page(request, form, page=page, save=save, template=self.template)
 
-    @_GET_OR_POST
     def delete_page(self, request: HttpRequest, **ids: int) -> HttpResponse:
         row = self._row(**ids)
         cluster = getattr(row, "cluster", None)
