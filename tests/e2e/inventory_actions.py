@@ -348,7 +348,7 @@ def shared_bandwidths(person: Person, network: str) -> None:
     person.click("Save")
     person.see("#shared", "900 Mbit/s")
     person.click("Delete shared bandwidth cable")
-    person.click("Delete", within="main form")
+    person.click("Delete shared bandwidth", within="main form")
     person.see("[role=status].note-box", "cable is deleted.")
 
 
