@@ -55,7 +55,7 @@ def rules(person: Person, world: World) -> None:
     person.see("h1", "Alert rules")
     person.open(f"/alerts/rules/?cluster={cluster}")
     person.click_under("All rows", f"Delete {name} rule")
-    person.click("Delete", within="main form")
+    person.click("Delete alert rule", within="main form")
     person.see("[role=status].note-box", f"{name} rule is deleted.")
 
 
@@ -82,5 +82,5 @@ def channels(person: Person, world: World) -> None:
     person.see("[role=status].note-box", "It is sent again.")
     person.open("/alerts/channels/")
     person.click(f"Delete {name}")
-    person.click("Delete", within="main form")
+    person.click("Delete channel", within="main form")
     person.see("[role=status].note-box", f"{name} is deleted.")
