@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from django.apps import apps
-from django.db import connection, models, transaction
+from django.db import IntegrityError, connection, models, transaction
 from django.utils import timezone
 from rest_framework.test import APIClient
 
@@ -53,7 +53,10 @@ def recorded(make: Callable[[], Any]) -> Any:
     elif any(model._base_manager.count() != count for model, count in recording.counts.items()):
         return make()
     else:
-        value = _put_back(recording)
+        try:
+            value = _put_back(recording)
+        except IntegrityError:  # another test made as many rows as before, with these keys
+            return make()
     value.recorded_as = key
     return value
 

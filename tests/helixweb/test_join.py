@@ -281,12 +281,12 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 from helixweb.common.actor import acting_for_site
-from helixweb.inventory import services
 from helixweb.inventory.models import Cluster, Node
+from helixweb.inventory.services import joining, records
 from runtime.protocol.control import Hardware, RegisterRequest
 call_command("migrate", verbosity=0)
 with acting_for_site():
-    cluster = services.create(Cluster, name="race")
+    cluster = records.create(Cluster, name="race")
     ada = get_user_model().objects.create_user("ada")
 start, outcomes = threading.Barrier(6), []
 def race(token, number):
@@ -298,16 +298,16 @@ def race(token, number):
     start.wait()
     try:
         with acting_for_site():
-            services.register(request, timezone.now(), from_this_machine=True)
+            joining.register(request, timezone.now(), from_this_machine=True)
         outcomes.append("joined")
-    except services.TokenUsed:
+    except joining.TokenUsed:
         outcomes.append("used")
     finally:
         connection.close()
 for machines in (1, 2):
     with acting_for_site():
         Node.objects.all().delete()
-        token = services.create_join_token(cluster, "node", ada, machines=machines)
+        token = joining.create_join_token(cluster, "node", ada, machines=machines)
     threads = [threading.Thread(target=race, args=(token, n)) for n in range(6)]
     [thread.start() for thread in threads]; [thread.join() for thread in threads]
     with acting_for_site():
