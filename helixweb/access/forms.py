@@ -45,7 +45,7 @@ class InviteForm(forms.Form):
         label=gettext_lazy("Role on the whole site"),
         choices=[("", gettext_lazy("none yet")), *Role.choices],
         initial=Role.VIEWER,
-        help_text=gettext_lazy("Of somebody new. Roles on single clusters are given afterwards."),
+        help_text=gettext_lazy("Of a new user. Roles on single clusters are given afterwards."),
     )
 
 

@@ -75,7 +75,7 @@ class ChannelPages(ResourcePages):
     intros = {
         "edit": "%(disabled_why)s",
         "delete": gettext_lazy(
-            "Nobody is told there any more, and the log of its deliveries is deleted as well."
+            "No more notifications are sent there, and the log of its deliveries is deleted too."
         ),
     }
 

@@ -106,7 +106,7 @@ class ChannelForm(forms.Form):
         min_value=60,
         max_value=30 * 86_400,
         label=gettext_lazy("Sign of life every, s"),
-        help_text=gettext_lazy("Told even if nothing fires, to notice when nobody tells any more."),
+        help_text=gettext_lazy("Sent even if nothing fires, so that missing messages are noticed."),
     )
     enabled = forms.BooleanField(required=False, initial=True, label=gettext_lazy("Enabled"))
 

@@ -47,7 +47,7 @@ class RulePages(ResourcePages):
     intros = {
         "edit": gettext_lazy("Watches: %(kind)s."),
         "delete": gettext_lazy(
-            "Its alerts are forgotten, those that fire as well, and nobody is told."
+            "Its alerts are forgotten, also those that fire, and no notifications are sent."
         ),
     }
 

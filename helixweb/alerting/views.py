@@ -96,7 +96,7 @@ def silence_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
         submit=_("Silence"),
         back_url=reverse("alert-silences"),
         back_title=_("Silences"),
-        intro=_("Alerts are still found and shown; nobody is told of them."),
+        intro=_("Alerts are still shown; no notifications are sent."),
     )
 
     def save() -> str:

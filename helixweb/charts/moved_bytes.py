@@ -49,7 +49,10 @@ def moved_bytes(answers: Sequence[Answer]) -> Chart:
         "showlegend": True,
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         "margin": {"l": 8, "r": 16, "t": 34, "b": 44},
-        "xaxis": {"title": {"text": _("GB of layers that nodes load anew")}, "rangemode": "tozero"},
+        "xaxis": {
+            "title": {"text": _("GB of layers that nodes load again")},
+            "rangemode": "tozero",
+        },
         "yaxis": {"title": {"text": _("max flow (tokens/s)")}, "rangemode": "tozero"},
     }
     return Chart(

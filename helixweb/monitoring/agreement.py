@@ -209,7 +209,7 @@ class Agreement:
                         "rate": bit_rate_text(link.measured_bytes_per_s),
                         "counted": bit_rate_text(link.counted_bytes_per_s),
                     },
-                    advice=_("Keep the measured rates on the network's page, and compute anew."),
+                    advice=_("Keep the measured rates on the network's page, and compute again."),
                 )
 
     def _lengths(self) -> Iterator[Broken]:
@@ -226,16 +226,16 @@ class Agreement:
                         "Answers have %(measured)s tokens on average; the plan is for %(planned)s."
                     )
                     % values,
-                    advice=_("Change the lengths on the cluster's page, and compute anew."),
+                    advice=_("Change the lengths on the cluster's page, and compute again."),
                 )
 
     def _estimates(self) -> Iterator[Broken]:
         names = [node.name for node in self.nodes if node.estimated]
         if names:
             yield Broken(
-                text=_("Nobody has measured %(names)s: the plan stands on estimates there.")
+                text=_("%(names)s were not measured: the plan uses estimates for them.")
                 % {"names": ", ".join(names)},
-                advice=_("Have each measured on its page, and compute anew."),
+                advice=_("Measure each on its page, and compute again."),
             )
 
     def _unexplained(self) -> Iterator[Broken]:

@@ -39,7 +39,10 @@ def apply(steps: Sequence[Step]) -> None:
                     _DO[action](kind, cluster, part, ids)
     except IntegrityError as error:  # between the look and the insert
         raise NameTaken(
-            _("Somebody made a row of the same name at the same moment; import the file again.")
+            _(
+                "Another request made a row of the same name at the same moment; "
+                "import the file again."
+            )
         ) from error
     _announce(steps, ids)
 

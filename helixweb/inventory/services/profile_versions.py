@@ -235,7 +235,7 @@ def import_profile(cluster: Cluster, document: object, *, name: str = "") -> Pro
         )
     evidence = top.value("evidence") if top.has("evidence") else None
     if evidence is not None and not isinstance(evidence, dict):
-        raise InvalidProblem(_("evidence is no object; leave it out, or export the profile anew"))
+        raise InvalidProblem(_("evidence is no object; leave it out, or export the profile again"))
     return _stored(cluster, model, found, name=name, evidence=evidence)
 
 

@@ -29,7 +29,7 @@ def join_tokens(request: HttpRequest) -> HttpResponse:
 def join_token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     """Let a token expire at once, used or not."""
     if joining.revoke_join_token(pk, now=timezone.now()):
-        messages.success(request, _("The token admits nobody any more."))
+        messages.success(request, _("The token is revoked."))
     else:
         messages.info(request, _("The token had expired already."))
     return redirect("join-tokens")
