@@ -175,7 +175,7 @@ def check_layers(
             dtype=sizes.dtype_name,
             page_tokens=limits.page_tokens,
             max_context_tokens=limits.max_context_tokens,
-            max_batch_tokens=limits.max_batch_tokens,
+            max_batch_tokens=limits.most_rows,
             ranks=ranks,
         )
         if record is not None:
