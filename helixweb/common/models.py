@@ -133,8 +133,8 @@ class Job(models.Model):
 
     @property
     def topic(self) -> str:
-        """The event topic of the pages that show it."""
-        raise NotImplementedError
+        """The event topic of the pages that show it; each kind that `jobs.py` works on has one."""
+        raise NotImplementedError  # Django's models cannot be abstract base classes of Python
 
     @property
     def is_finished(self) -> bool:

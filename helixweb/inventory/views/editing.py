@@ -1,5 +1,6 @@
 """Pages that make, change and delete rows."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -61,7 +62,7 @@ def edit_page(
     return render(request, template, context, status=status)
 
 
-class ResourcePages:
+class ResourcePages(ABC):
     """The pages that make, change and delete rows of one resource, by its form.
 
     URLs are NAME-new, NAME-edit and NAME-delete below `at`, where `pk` is the cluster's and
@@ -81,9 +82,9 @@ class ResourcePages:
     related: ClassVar[tuple[str, ...]] = ("cluster",)
     template: ClassVar[str] = "inventory/edit.html"
 
+    @abstractmethod
     def list_place(self, cluster: Any) -> tuple[str, str]:
         """URL and title of the page that lists the rows."""
-        raise NotImplementedError
 
     def row_place(self, row: Any) -> tuple[str, str]:
         """URL and title of the row's own page; the list's if it has none."""
