@@ -27,7 +27,7 @@ def act_in_settings(person: Person, world: World, theme: str) -> None:
     log_ins(person)
     person.open("/settings/join-tokens/")
     person.click("Revoke", within="main tbody")
-    person.see("[role=status].note-box", "admits nobody any more")
+    person.see("[role=status].note-box", "The token is revoked.")
     person.open("/settings/jobs/")
     person.choose("status", "succeeded")
     person.filter()
