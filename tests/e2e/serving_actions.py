@@ -135,9 +135,9 @@ def follow_links(person: Person, world: World) -> None:
     person.open(f"/clusters/{world['cluster']}/network/")
     person.see("#live-links", f"{source} → {target} is slow")
     person.click("Keep to the plan's weights")
-    person.see("#live-links", "whatever links do")
+    person.see("#live-links", "even if links are slow")
     person.click("Follow measured links")
-    person.until(lambda: "whatever links do" not in person.look(CONTENT, "#live-links"))
+    person.until(lambda: "even if links are slow" not in person.look(CONTENT, "#live-links"))
     person.click("Count with measured rates in the next plan")
     person.see("[role=status].note-box", "1 measured rate counts")
 

@@ -242,7 +242,7 @@ def test_the_networks_page_names_a_slow_link_and_shows_lanes_queues_and_ages(
     for shown in ("500 kB", "2 kbit/s", "200 ms", "3 s", "No layer was moved"):
         assert shown in page
     browser.post(f"/deployments/{serving.deployment.pk}/weights", {"held": "1"})
-    assert "whatever links do" in browser.get(url).content.decode()
+    assert "even if links are slow" in browser.get(url).content.decode()
     serving.tell(slow().model_copy(update={"stalled": True}))
     assert f"{source} → {target} takes no prompts" in browser.get(url).content.decode()
 
