@@ -268,7 +268,7 @@ def test_a_plan_that_the_coordinator_refuses_fails_and_the_one_before_is_not_ove
     page = browser.get(f"/deployments/{second.pk}/").content.decode()
     assert "The coordinator cannot serve this plan." in page
     assert why in page
-    assert "What ran before serves on." in page
+    assert "The previous deployment goes on serving." in page
     back = rolling_back.roll_back(second, user=served.user, now=timezone.now())
     assert back.follows_generation == 2
     for agent in served.cluster.used_agents.values():

@@ -140,7 +140,7 @@ def test_what_nobody_measured_is_told(served: Served) -> None:
     names = {node.name for node in found.nodes if node.estimated}
     assert names == set(served.plan.placement.layers) - {"tower"}
     (broken,) = found.broken
-    assert "the plan stands on estimates" in broken.text
+    assert "the plan uses estimates for them" in broken.text
 
 
 def test_without_requests_nothing_is_claimed(served: Served, browser: Client) -> None:
