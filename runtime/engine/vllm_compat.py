@@ -9,7 +9,9 @@ vLLM's pipeline group and says which layers a call runs. It is of the whole proc
 makes models and runs steps.
 """
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -181,6 +183,7 @@ def pipeline_place(config: VllmConfig) -> PipelinePlace:
     """The process's place in its pipeline; without `join_ranks` before, its layers are its own."""
     if not isinstance(parallel_state._PP, PipelinePlace):
         meeting = tempfile.mkdtemp(prefix="vllm-stage-")
+        atexit.register(shutil.rmtree, meeting, ignore_errors=True)
         join_ranks(config, rank=0, ranks=1, meeting=meeting)
     place: PipelinePlace = parallel_state._PP
     return place
