@@ -58,4 +58,4 @@ async def _stream(client: httpx.AsyncClient, prompt: list[int], output_tokens: i
     tokens = json.loads(last.removeprefix(b"data: "))["usage"]["completion_tokens"]
     if tokens != output_tokens:
         raise RuntimeError(f"{tokens} tokens came where {output_tokens} were asked for")
-    return arrivals[:-1]  # the last has the usage
+    return arrivals[:-1][:output_tokens]  # the last has the usage, one before may have no text
