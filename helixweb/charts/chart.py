@@ -20,6 +20,8 @@ MOST_ROWS = 100
 MOST_SINGLE_TICKS = 12
 # A table cell for what was not measured.
 UNKNOWN = "—"
+# A horizontal axis of shares.
+SHARES = {"range": [0, 1.02], "tickformat": ".0%"}
 
 Cell = str | int | float
 Trace = dict[str, Any]
@@ -65,6 +67,47 @@ def figure_json(traces: Sequence[Trace], layout: dict[str, Any]) -> dict[str, An
     return {"data": list(traces), "layout": {**layout, "template": {}}}
 
 
+def axes_layout(x: str | None, *, has_legend: bool = False, **layout: Any) -> dict[str, Any]:
+    """What figures with axes have in common: `x` names the horizontal one, a legend is above.
+
+    Of what `layout` says of `xaxis` nothing is lost.
+    """
+    title = {} if x is None else {"title": {"text": x}}
+    return {
+        "showlegend": has_legend,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
+        "margin": {"l": 8, "r": 16, "t": 34 if has_legend else 8, "b": 44},
+        **layout,
+        "xaxis": {**title, **layout.get("xaxis", {})},
+    }
+
+
+def rows_figure(
+    traces: Sequence[Trace],
+    names: Sequence[str],
+    *,
+    x: str,
+    labels: Sequence[str] | None = None,
+    **layout: Any,
+) -> dict[str, Any]:
+    """Horizontal bars in a row for each of `names`, the first on top; `layout` as `axes_layout`."""
+    rows = {"height": height_for_rows(len(names)), "bargap": 0.25}
+    return figure_json(traces, axes_layout(x, **{**rows, **layout}, yaxis=row_axis(names, labels)))
+
+
+def row_bars(
+    names: Sequence[str], values: Sequence[float | None], hovers: Sequence[Any], **more: Any
+) -> Trace:
+    """A bar in each of these rows of a `rows_figure`; pointing at it shows its one of `hovers`."""
+    usual = {
+        "textposition": "auto",
+        "cliponaxis": False,
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+    bars = {"orientation": "h", "y": list(names), "x": list(values), "customdata": list(hovers)}
+    return trace("bar", **{**usual, **bars, **more})
+
+
 def plain(text: str) -> str:
     """`text` as it is where Plotly would read <b>, <a href>, <extra> or %{y} in it."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -76,8 +119,8 @@ def shortened(name: str) -> str:
     return plain(name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…")
 
 
-def node_axis(names: Sequence[str]) -> dict[str, Any]:
-    """A y axis with one row per node, the first on top.
+def row_axis(names: Sequence[str], labels: Sequence[str] | None = None) -> dict[str, Any]:
+    """A y axis with a row for each name, the first on top; `labels` are shown in their place.
 
     Values on it are whole names, also such as "1" or "2024-01-01", which Plotly would take for
     numbers and dates.
@@ -88,7 +131,7 @@ def node_axis(names: Sequence[str]) -> dict[str, Any]:
         "categoryarray": list(reversed(names)),
         "tickmode": "array",
         "tickvals": list(names),
-        "ticktext": [shortened(name) for name in names],
+        "ticktext": list(labels or map(shortened, names)),
         "showgrid": False,
     }
 
@@ -117,7 +160,7 @@ def those_drawn(which: str, rows: int) -> str:
     return _(DRAWN[which]) % {"most": MOST_BARS, "rows": f"{rows:,}"} if rows > MOST_BARS else ""
 
 
-def height_for_rows(rows: int, *, minimum_px: int = 200) -> int:
+def height_for_rows(rows: int, *, minimum_px: int = 170) -> int:
     """Height of a chart with one bar per row, axis and legend included."""
     return max(minimum_px, 90 + ROW_HEIGHT_PX * rows)
 
@@ -125,3 +168,8 @@ def height_for_rows(rows: int, *, minimum_px: int = 200) -> int:
 def tokens_per_s(value: float) -> str:
     """952 or 12.3: as many digits as a person reads."""
     return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
+
+
+def percent(share: float | None, *, decimals: int = 1) -> str:
+    """0.125 -> 12.5%."""
+    return UNKNOWN if share is None else f"{share:.{decimals}%}"

@@ -7,10 +7,9 @@ from helixweb.charts.chart import (
     Chart,
     Legend,
     Trace,
-    figure_json,
-    height_for_rows,
-    node_axis,
     plain,
+    row_bars,
+    rows_figure,
     trace,
 )
 from helixweb.charts.quantities import duration_text
@@ -89,22 +88,15 @@ def gantt(
     ]
     if tokens_s:
         traces.append(_tokens(rows[0], tokens_s))
-    layout = {
-        "height": height_for_rows(len(rows)),
-        "width": LEAST_WIDTH_PX,
-        "barmode": "overlay",
-        "bargap": 0.25,
-        "showlegend": False,
-        "margin": {"l": 8, "r": 12, "t": 12, "b": 44},
-        "xaxis": {
-            "title": {"text": _("seconds since the request arrived")},
-            "range": [-0.01 * end_to_end_s, 1.01 * end_to_end_s],
-            "zeroline": False,
-        },
-        "yaxis": node_axis(rows),
-    }
     return Chart(
-        figure=figure_json(traces, layout),
+        figure=rows_figure(
+            traces,
+            rows,
+            x=_("seconds since the request arrived"),
+            xaxis={"range": [-0.01 * end_to_end_s, 1.01 * end_to_end_s], "zeroline": False},
+            width=LEAST_WIDTH_PX,
+            barmode="overlay",
+        ),
         summary=_summary(shares, end_to_end_s=end_to_end_s, tokens=len(tokens_s)),
         columns=(_("Where"), _("What"), _("Of"), _("Times"), _("Seconds"), _("Share")),
         rows=tuple(
@@ -127,19 +119,17 @@ def gantt(
 
 def _bars(kind: str, phase: str, bars: Sequence[Bar]) -> Trace:
     shared = kind in _AT_COORDINATOR
-    return trace(
-        "bar",
+    return row_bars(
+        [bar.row for bar in bars],
+        [bar.ends_s - bar.begins_s for bar in bars],
+        [[plain(bar.row), _bar_text(bar)] for bar in bars],
         name=_(TITLES[kind]) if shared else f"{_(TITLES[kind])} ({_(PHASES[phase])})",
-        orientation="h",
-        y=[bar.row for bar in bars],
         base=[bar.begins_s for bar in bars],
-        x=[bar.ends_s - bar.begins_s for bar in bars],
         marker={
             "color": COLOURS[kind],
             "line": {"width": 0},
             "pattern": {"shape": "/" if phase == "prompt" and not shared else "", "size": 5},
         },
-        customdata=[[plain(bar.row), _bar_text(bar)] for bar in bars],
         hovertemplate=f"%{{customdata[0]}}: {_(TITLES[kind])}<br>%{{customdata[1]}}<extra></extra>",
     )
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from helixweb.charts.chart import UNKNOWN, Chart, figure_json, tokens_per_s, trace
+from helixweb.charts.chart import UNKNOWN, Chart, axes_layout, figure_json, tokens_per_s, trace
 from helixweb.words import gettext as _
 
 
@@ -100,14 +100,13 @@ def incumbent_curve(
                 hoverinfo="skip",
             )
         )
-    layout: dict[str, Any] = {
-        "uirevision": "incumbents",
-        "showlegend": True,
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
-        "margin": {"l": 8, "r": 16, "t": 34, "b": 44},
-        "xaxis": {"title": {"text": _("seconds since the run started")}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": _("tokens/s")}, "rangemode": "tozero"},
-    }
+    layout = axes_layout(
+        _("seconds since the run started"),
+        has_legend=True,
+        uirevision="incumbents",
+        xaxis={"rangemode": "tozero"},
+        yaxis={"title": {"text": _("tokens/s")}, "rangemode": "tozero"},
+    )
     if goal is not None and goal.axis == "y2":
         layout["yaxis2"] = {
             "title": {"text": _(goal.unit)},

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from helixweb.charts.chart import Chart, figure_json, trace
+from helixweb.charts.chart import Chart, figure_json, percent, trace
 from helixweb.charts.quantities import duration_text
 from helixweb.words import gettext as _
 
@@ -20,27 +20,17 @@ def latency_heat(
     """
     labels = [f"≤ {duration_text(bound)}" for bound in bounds_s]
     labels.append(f"> {duration_text(bounds_s[-1])}")
-    used = [
-        index
-        for index in range(len(labels))
-        if any(column is not None and column[index] for column in counts)
-    ]
+    known = [column for column in counts if column is not None]
+    used = [index for index in range(len(labels)) if any(column[index] for column in known)]
     rows = range(min(used), max(used) + 1) if used else range(0)
-    shares = [
-        [
-            None if column is None or not sum(column) else column[row] / sum(column)
-            for column in counts
-        ]
-        for row in rows
-    ]
-    numbers = [[0 if column is None else column[row] for column in counts] for row in rows]
     shown = [labels[row] for row in rows]
     heatmap = trace(
         "heatmap",
         x=[time.isoformat() for time in times],
         y=shown,
-        z=shares,
-        customdata=numbers,
+        z=[[column[row] / sum(column) if column and sum(column) else None for column in counts]
+           for row in rows],
+        customdata=[[column[row] if column else 0 for column in counts] for row in rows],
         zmin=0,
         zmax=1,
         colorscale="Cividis",
@@ -52,7 +42,7 @@ def latency_heat(
         },
         hoverongaps=False,
         hovertemplate="%{x|%H:%M:%S}, %{y}: %{z:.1%} (%{customdata})<extra></extra>",
-    )
+    )  # fmt: skip
     layout = {
         "uirevision": "heat",
         "margin": {"l": 8, "r": 8, "t": 12, "b": 36},
@@ -61,24 +51,24 @@ def latency_heat(
         "xaxis": {"type": "date", "visible": bool(shown), "tickangle": 0, "nticks": 5},
         "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": shown},
     }
-    totals = [sum(column[row] for column in counts if column is not None) for row in rows]
+    totals = {labels[row]: sum(column[row] for column in known) for row in rows}
     return Chart(
         figure=figure_json([heatmap], layout),
-        summary=_summary(shown, totals),
+        summary=_summary(totals),
         columns=(_("Latency"), _("Count"), _("Share")),
         rows=tuple(
-            (label, total, f"{total / max(1, sum(totals)):.1%}")
-            for label, total in zip(shown, totals, strict=True)
+            (label, total, percent(total / sum(totals.values()))) for label, total in totals.items()
         ),
     )
 
 
-def _summary(labels: Sequence[str], totals: Sequence[int]) -> str:
-    if not sum(totals):
+def _summary(totals: dict[str, int]) -> str:
+    whole = sum(totals.values())
+    if not whole:
         return _("Nothing was measured in this time.")
-    most = max(range(len(totals)), key=lambda index: totals[index])
+    most = max(totals, key=lambda label: totals[label])
     return _("%(count)s measured; most, %(share)s, took %(interval)s.") % {
-        "count": f"{sum(totals):,}",
-        "share": f"{totals[most] / sum(totals):.0%}",
-        "interval": labels[most],
+        "count": f"{whole:,}",
+        "share": f"{totals[most] / whole:.0%}",
+        "interval": most,
     }

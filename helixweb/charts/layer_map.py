@@ -6,11 +6,9 @@ from helixweb.charts.chart import (
     MOST_ROWS,
     Chart,
     colours_by_name,
-    figure_json,
-    height_for_rows,
-    node_axis,
     plain,
-    trace,
+    row_bars,
+    rows_figure,
     whole_ticks,
 )
 from helixweb.words import gettext as _
@@ -29,39 +27,34 @@ def layer_map(problem: Problem, placement: Placement) -> Chart:
     for gpu in sorted(set(gpu_of.values())):
         rows = [(name, held) for name, held in ordered if gpu_of[name] == gpu]
         traces.append(
-            trace(
-                "bar",
+            row_bars(
+                [name for name, _ in rows],
+                [len(held) for _, held in rows],
+                [plain(name) for name, _ in rows],
                 name=plain(gpu),
-                orientation="h",
-                y=[name for name, _ in rows],
                 base=[held.first for _, held in rows],
-                x=[len(held) for _, held in rows],
                 text=[str(held) for _, held in rows],
                 textposition="inside",
                 insidetextanchor="middle",
                 textfont={"color": "#ffffff" if _is_dark(colours[gpu]) else "#101418"},
                 marker={"color": colours[gpu]},
-                customdata=[plain(name) for name, _ in rows],
                 hovertemplate="%{customdata}: %{text}<extra>" + plain(gpu) + "</extra>",
             )
         )
-    layout = {
-        "height": height_for_rows(len(ordered)),
-        "barmode": "overlay",
-        "bargap": 0.18,
-        "showlegend": True,
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
-        "margin": {"l": 8, "r": 12, "t": 34, "b": 44},
-        "xaxis": {
-            "title": {"text": _("layer")},
-            "range": [0, problem.model.num_layers],
-            **whole_ticks(problem.model.num_layers),
-            "zeroline": False,
-        },
-        "yaxis": node_axis([name for name, _ in ordered]),
+    axis = {
+        "range": [0, problem.model.num_layers],
+        "zeroline": False,
+        **whole_ticks(problem.model.num_layers),
     }
     return Chart(
-        figure=figure_json(traces, layout),
+        figure=rows_figure(
+            traces,
+            [name for name, _ in ordered],
+            x=_("layer"),
+            has_legend=True,
+            xaxis=axis,
+            barmode="overlay",
+        ),
         summary=_summary(problem, placement),
         columns=(_("Node"), "GPU", _("First layer"), _("End"), _("Layers")),
         rows=tuple((name, gpu_of[name], held.first, held.end, len(held)) for name, held in ordered),

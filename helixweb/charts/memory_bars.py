@@ -1,18 +1,8 @@
 """Memory by component, one stacked bar per node or profile."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from helixweb.charts.chart import (
-    PALETTE,
-    Chart,
-    Legend,
-    figure_json,
-    height_for_rows,
-    node_axis,
-    plain,
-    trace,
-)
+from helixweb.charts.chart import PALETTE, Chart, Legend, plain, row_bars, rows_figure
 from helixweb.charts.quantities import bytes_text
 from helixweb.words import gettext as _
 from helixweb.words import gettext_noop
@@ -30,78 +20,63 @@ _COLOURS = {
     gettext_noop("left"): "var(--line)",
 }
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryBar:
-    """One bar: bytes by component, drawn in this order; components of 0 bytes are left out."""
-
-    name: str
-    parts: Mapping[str, float]
+Bars = Mapping[str, Mapping[str, float]]
 
 
-def memory_bars(bars: Sequence[MemoryBar]) -> Chart:
-    """Bars in the order given, the first on top."""
-    longest = max((sum(bar.parts.values()) for bar in bars), default=0.0)
+def memory_bars(bars: Bars) -> Chart:
+    """Of each name the bytes by component, drawn in that order; what has 0 bytes is left out."""
+    longest = max((sum(parts.values()) for parts in bars.values()), default=0.0)
     unit, unit_bytes = next(one for one in UNITS if longest >= one[1] or one is UNITS[-1])
-    components = list(dict.fromkeys(part for bar in bars for part in bar.parts))
-    shown = [part for part in components if any(bar.parts.get(part, 0.0) > 0 for bar in bars)]
+    components = dict.fromkeys(part for parts in bars.values() for part in parts)
+    sizes = {part: [parts.get(part, 0.0) for parts in bars.values()] for part in components}
+    shown = {part: of_bars for part, of_bars in sizes.items() if max(of_bars) > 0}
+    names = list(bars)
     traces = [
-        trace(
-            "bar",
-            name=_(part),
-            orientation="h",
-            y=[bar.name for bar in bars],
-            x=[bar.parts.get(part, 0.0) / unit_bytes for bar in bars],
-            marker={
-                "color": _colour(part),
-                "line": {"width": 1, "color": "var(--surface)"},
-            },
-            customdata=[
-                f"{plain(bar.name)}: {_(part)} {bytes_text(bar.parts.get(part, 0.0))}"
-                for bar in bars
+        row_bars(
+            names,
+            [size / unit_bytes for size in of_bars],
+            [
+                f"{plain(name)}: {_(part)} {bytes_text(size)}"
+                for name, size in zip(names, of_bars, strict=True)
             ],
-            hovertemplate="%{customdata}<extra></extra>",
+            name=_(part),
+            marker={"color": _COLOURS[part], "line": {"width": 1, "color": "var(--surface)"}},
         )
-        for part in shown
+        for part, of_bars in shown.items()
     ]
-    layout = {
-        "height": height_for_rows(len(bars), minimum_px=170),
-        "barmode": "stack",
-        "bargap": 0.3,
-        "uirevision": "memory",
-        "showlegend": False,  # in HTML, which finds room on a phone
-        "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
-        "xaxis": {"title": {"text": unit}, "rangemode": "tozero"},
-        "yaxis": node_axis([bar.name for bar in bars]),
-    }
     return Chart(
-        figure=figure_json(traces, layout),
+        figure=rows_figure(
+            traces,
+            names,
+            x=unit,
+            xaxis={"rangemode": "tozero"},
+            barmode="stack",
+            uirevision="memory",
+        ),
         summary=_summary(bars),
         columns=("", *(_(part)[0].upper() + _(part)[1:] for part in shown), _("Together")),
         rows=tuple(
             (
-                bar.name,
-                *(bytes_text(bar.parts.get(part, 0.0)) for part in shown),
-                bytes_text(sum(bar.parts.values())),
+                name,
+                *(bytes_text(parts.get(part, 0.0)) for part in shown),
+                bytes_text(sum(parts.values())),
             )
-            for bar in bars
+            for name, parts in bars.items()
         ),
-        legend=tuple(Legend(colour=_colour(part), label=_(part)) for part in shown),
+        # In HTML, which finds room on a phone.
+        legend=tuple(Legend(colour=_COLOURS[part], label=_(part)) for part in shown),
     )
 
 
-def _colour(part: str) -> str:
-    return _COLOURS.get(part, PALETTE[7])
-
-
-def _summary(bars: Sequence[MemoryBar]) -> str:
+def _summary(bars: Bars) -> str:
     if not bars:
         return _("Nothing is known of any memory yet.")
     if len(bars) > 1:
         return _("Memory of %(count)s, by component.") % {"count": len(bars)}
-    (bar,) = bars
-    parts = [f"{_(part)} {bytes_text(size)}" for part, size in bar.parts.items() if size > 0]
+    (parts,) = bars.values()
     return _("Of %(whole)s: %(parts)s.") % {
-        "whole": bytes_text(sum(bar.parts.values())),
-        "parts": ", ".join(parts),
+        "whole": bytes_text(sum(parts.values())),
+        "parts": ", ".join(
+            f"{_(part)} {bytes_text(size)}" for part, size in parts.items() if size > 0
+        ),
     }

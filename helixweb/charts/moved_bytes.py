@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helixweb.charts.chart import Chart, figure_json, tokens_per_s, trace
+from helixweb.charts.chart import Chart, axes_layout, figure_json, tokens_per_s, trace
 from helixweb.charts.quantities import bytes_text
 from helixweb.words import gettext as _
 
@@ -45,16 +45,12 @@ def moved_bytes(answers: Sequence[Answer]) -> Chart:
             hoverinfo="skip",
         ),
     ]
-    layout = {
-        "showlegend": True,
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
-        "margin": {"l": 8, "r": 16, "t": 34, "b": 44},
-        "xaxis": {
-            "title": {"text": _("GB of layers that nodes load again")},
-            "rangemode": "tozero",
-        },
-        "yaxis": {"title": {"text": _("max flow (tokens/s)")}, "rangemode": "tozero"},
-    }
+    layout = axes_layout(
+        _("GB of layers that nodes load again"),
+        has_legend=True,
+        xaxis={"rangemode": "tozero"},
+        yaxis={"title": {"text": _("max flow (tokens/s)")}, "rangemode": "tozero"},
+    )
     return Chart(
         figure=figure_json(traces, layout),
         summary=_summary(answers),

@@ -3,15 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helixweb.charts.chart import (
-    Chart,
-    Trace,
-    figure_json,
-    height_for_rows,
-    node_axis,
-    plain,
-    trace,
-)
+from helixweb.charts.chart import Chart, Trace, plain, row_bars, rows_figure
 from helixweb.words import gettext as _
 
 # Okabe-Ito, with a word on every bar that is wide enough and in the legend.
@@ -48,22 +40,15 @@ def phase_timeline(spans: Sequence[PhaseSpan]) -> Chart:
         for phase in COLOURS
         if any(span.phase == phase for span in spans)
     ]
-    layout = {
-        "height": height_for_rows(len(nodes)),
-        "barmode": "overlay",
-        "bargap": 0.3,
-        "showlegend": True,
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
-        "margin": {"l": 8, "r": 12, "t": 34, "b": 44},
-        "xaxis": {
-            "title": {"text": _("seconds since the deployment began")},
-            "rangemode": "tozero",
-            "zeroline": False,
-        },
-        "yaxis": node_axis(nodes),
-    }
     return Chart(
-        figure=figure_json(traces, layout),
+        figure=rows_figure(
+            traces,
+            nodes,
+            x=_("seconds since the deployment began"),
+            has_legend=True,
+            xaxis={"rangemode": "tozero", "zeroline": False},
+            barmode="overlay",
+        ),
         summary=_summary(spans, nodes),
         columns=(_("Node"), _("Phase"), _("From (s)"), _("For (s)"), _("Note")),
         rows=tuple(
@@ -80,21 +65,18 @@ def phase_timeline(spans: Sequence[PhaseSpan]) -> Chart:
 
 
 def _bars(phase: str, spans: Sequence[PhaseSpan]) -> Trace:
-    return trace(
-        "bar",
-        name=_(phase),
-        orientation="h",
-        y=[span.node for span in spans],
-        base=[span.begin_s for span in spans],
-        x=[span.end_s - span.begin_s for span in spans],
-        marker={"color": COLOURS[phase]},
-        customdata=[
+    said = f": {_(phase)}, %{{customdata[1]:.1f}} s<br>%{{customdata[2]}}<extra></extra>"
+    return row_bars(
+        [span.node for span in spans],
+        [span.end_s - span.begin_s for span in spans],
+        [
             [plain(span.node), span.end_s - span.begin_s, plain(span.note[:LONGEST_NOTE])]
             for span in spans
         ],
-        hovertemplate=f"%{{customdata[0]}}: {_(phase)}, %{{customdata[1]:.1f}} s"
-        "<br>%{customdata[2]}"
-        "<extra></extra>",
+        name=_(phase),
+        base=[span.begin_s for span in spans],
+        marker={"color": COLOURS[phase]},
+        hovertemplate="%{customdata[0]}" + said,
     )
 
 

@@ -8,6 +8,7 @@ from helixweb.charts.chart import (
     UNKNOWN,
     Chart,
     Legend,
+    axes_layout,
     figure_json,
     plain,
     tokens_per_s,
@@ -48,29 +49,25 @@ def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
         for number, curve in enumerate(curves)
     ]
     longest = max((len(curve.tokens_per_s) for curve in curves), default=0)
-    layout = {
-        "height": 320,
-        "uirevision": "speed",
-        "showlegend": False,  # in HTML, which finds room on a phone
-        "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
-        "xaxis": {
-            "title": {"text": _("layers held")},
-            "rangemode": "tozero",
-            **whole_ticks(longest),
-        },
-        "yaxis": {
+    layout = axes_layout(
+        _("layers held"),
+        height=320,
+        uirevision="speed",
+        xaxis={"rangemode": "tozero", **whole_ticks(longest)},
+        yaxis={
             "title": {"text": _("tokens/s")},
             "type": "log",
             "dtick": "D2",
             "tickformat": ",.0f",
         },
-    }
+    )
     return Chart(
         figure=figure_json(traces, layout),
         summary=_summary(curves),
         columns=(_("Layers held"), *(curve.name for curve in curves)),
         rows=tuple((layers, *(_cell(curve, layers) for curve in curves))
                    for layers in range(1, longest + 1)),
+        # In HTML, which finds room on a phone.
         legend=_legend(curves) if len(curves) > 1 else (),
     )  # fmt: skip
 

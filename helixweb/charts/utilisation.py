@@ -2,14 +2,13 @@
 
 from helixweb.charts.chart import (
     MOST_BARS,
+    SHARES,
     Chart,
-    figure_json,
-    height_for_rows,
-    node_axis,
     plain,
+    row_bars,
+    rows_figure,
     those_drawn,
     tokens_per_s,
-    trace,
 )
 from helixweb.words import gettext as _
 from planner.domain.cluster import SINK, SOURCE
@@ -25,52 +24,33 @@ def utilisation(problem: Problem, plan: Plan) -> Chart:
     nodes = plan.flow.nodes
     ordered = sorted(nodes.items(), key=lambda item: (-item[1].utilisation, item[0]))[:MOST_BARS]
     cut = set(plan.flow.min_cut.nodes)
-    traces = [
-        trace(
-            "bar",
-            orientation="h",
-            y=[name for name, _ in ordered],
-            x=[node.utilisation for _, node in ordered],
-            text=[
-                f"{node.utilisation:.0%}" + (_(" · min cut") if name in cut else "")
-                for name, node in ordered
-            ],
-            textposition="auto",
-            cliponaxis=False,
-            marker={
-                "color": ["var(--bad)" if name in cut else "var(--accent)" for name, _ in ordered]
-            },
-            customdata=[
-                f"{plain(name)}: "
-                + _("%(flow)s of %(capacity)s tokens/s")
-                % {
-                    "flow": tokens_per_s(node.flow_tokens_per_s),
-                    "capacity": tokens_per_s(node.capacity_tokens_per_s),
-                }
-                for name, node in ordered
-            ],
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    ]
-    layout = {
-        "height": height_for_rows(len(ordered)),
-        "bargap": 0.25,
-        "margin": {"l": 8, "r": 24, "t": 8, "b": 44},
-        "xaxis": {"title": {"text": _("flow ÷ capacity")}, "range": [0, 1.02], "tickformat": ".0%"},
-        "yaxis": node_axis([name for name, _ in ordered]),
-    }
+    names = [name for name, _ in ordered]
+    bars = row_bars(
+        names,
+        [node.utilisation for _, node in ordered],
+        [
+            f"{plain(name)}: "
+            + _("%(flow)s of %(capacity)s tokens/s")
+            % {
+                "flow": tokens_per_s(node.flow_tokens_per_s),
+                "capacity": tokens_per_s(node.capacity_tokens_per_s),
+            }
+            for name, node in ordered
+        ],
+        text=[
+            f"{node.utilisation:.0%}" + (_(" · min cut") if name in cut else "")
+            for name, node in ordered
+        ],
+        marker={"color": ["var(--bad)" if name in cut else "var(--accent)" for name in names]},
+    )
     full = sum(1 for node in nodes.values() if node.utilisation > 0.999)
     return Chart(
-        figure=figure_json(traces, layout),
+        figure=rows_figure([bars], names, x=_("flow ÷ capacity"), xaxis=SHARES),
         summary=_("%(full)s of %(count)s nodes are used to capacity.")
         % {"full": full, "count": len(nodes)}
         + those_drawn("busiest", len(nodes)),
         columns=(
-            _("Node"),
-            "GPU",
-            _("Flow (tokens/s)"),
-            _("Capacity (tokens/s)"),
-            _("Utilisation"),
+            _("Node"), "GPU", _("Flow (tokens/s)"), _("Capacity (tokens/s)"), _("Utilisation"),
             _("Limits"),
         ),
         rows=tuple(
@@ -84,7 +64,7 @@ def utilisation(problem: Problem, plan: Plan) -> Chart:
             )
             for name, node in ordered
         ),
-    )
+    )  # fmt: skip
 
 
 def bottlenecks(problem: Problem, plan: Plan) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from helixweb.charts.chart import Chart
-from helixweb.charts.memory_bars import MemoryBar, memory_bars
+from helixweb.charts.memory_bars import memory_bars
 from helixweb.deployment.coordinators import lost_stages
 from helixweb.deployment.models import LIVE, Deployment, NodeAssignment, PhaseChange
 from helixweb.deployment.presentation import NodeRow, assignment_row
@@ -83,7 +83,7 @@ def memory_chart(node: Node, stats: StageStats) -> Chart:
         "left for computing": budget - taken,
         "not for the stage": whole - budget,
     }
-    return memory_bars([MemoryBar(name=node.name, parts=parts)])
+    return memory_bars({node.name: parts})
 
 
 def phases_of(node: Node) -> list[PhaseChange]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from helixweb.charts.chart import Chart
-from helixweb.charts.memory_bars import MemoryBar, memory_bars
+from helixweb.charts.memory_bars import memory_bars
 from helixweb.charts.speed_curves import SpeedCurve, speed_curves
 from helixweb.inventory.models import Profile
 
@@ -68,17 +68,14 @@ def _bytes_per_token_layer(rooms: Sequence[float], *, bytes_per_layer: float) ->
 def profiles_memory(views: Sequence[ProfileView]) -> Chart:
     """What each holds with the most layers it can hold."""
     return memory_bars(
-        [
-            MemoryBar(
-                name=name,
-                parts={
-                    "weights": view.weights_bytes,
-                    "KV cache room": max(0.0, view.kv_room_bytes or 0.0),
-                    "left": view.left_bytes,
-                },
-            )
+        {
+            name: {
+                "weights": view.weights_bytes,
+                "KV cache room": max(0.0, view.kv_room_bytes or 0.0),
+                "left": view.left_bytes,
+            }
             for name, view in zip(_names(views), views, strict=True)
-        ]
+        }
     )
 
 

@@ -1,18 +1,17 @@
 """What the monitor shows over time: points into lines, latencies into heat maps."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from helixweb.charts.chart import Chart
-from helixweb.charts.latency import latency
 from helixweb.charts.latency_heat import latency_heat
-from helixweb.charts.markers import Marker, marked
-from helixweb.charts.throughput import requests_in_system, throughput
-from helixweb.charts.time_lines import small
+from helixweb.charts.time_lines import Marker, between, latency, small, time_lines
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.history import has_simulated, points, smallest_step_s
@@ -49,17 +48,13 @@ RANGES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Charts over time, a point every `step_s` seconds; `simulated`: some are of no coordinator."""
+    """Charts over time, a point every `step_s` seconds: of "tokens", "requests", and each of
+    KIND_TITLES. `simulated`: some are of no coordinator."""
 
     range: Range
     step_s: int
     simulated: bool
-    ttft: Chart
-    itl: Chart
-    tpot: Chart
-    e2e: Chart
-    tokens: Chart
-    requests: Chart
+    charts: Mapping[str, Chart]
     deployed: tuple[Marker, ...]
 
 
@@ -69,46 +64,40 @@ def history(cluster: Cluster, range_: Range, *, now: datetime) -> History:
     step_s = smallest_step_s(since=since, now=now)
     found = points(cluster, since=since, until=now, step_s=step_s)
     times = [timezone.localtime(point.at) for point in found]
-    ends = [since.isoformat(), now.isoformat()]
     deployed = _deployed(cluster, since=since)
 
     def values(name: str) -> list[float | None]:
         return [point[name] for point in found]
 
-    def over(chart: Chart) -> Chart:
-        return _over(ends, marked(chart, deployed))
-
-    def latencies(kind: str) -> Chart:
-        return over(latency(times, p50_s=values(f"{kind}_p50_s"), p95_s=values(f"{kind}_p95_s")))
-
+    tokens = {
+        _("output"): values("output_tokens_per_s"),
+        _("prompt"): values("prompt_tokens_per_s"),
+    }
+    requests = {_("running"): values("running"), _("waiting"): values("waiting")}
+    charts = {
+        "tokens": time_lines(times, tokens, unit=_("tokens/s")),
+        "requests": time_lines(times, requests, unit=_("requests")),
+        **{
+            kind: latency(times, p50_s=values(f"{kind}_p50_s"), p95_s=values(f"{kind}_p95_s"))
+            for kind in KIND_TITLES
+        },
+    }
     return History(
         range=range_,
         step_s=step_s,
         simulated=has_simulated(cluster, since=since),
         deployed=deployed,
-        ttft=latencies("ttft"),
-        itl=latencies("itl"),
-        tpot=latencies("tpot"),
-        e2e=latencies("e2e"),
-        tokens=over(
-            throughput(
-                times,
-                output_tokens_per_s=values("output_tokens_per_s"),
-                prompt_tokens_per_s=values("prompt_tokens_per_s"),
-            ),
-        ),
-        requests=over(
-            requests_in_system(times, running=values("running"), waiting=values("waiting")),
-        ),
+        charts={
+            name: between(chart, since, now, markers=deployed) for name, chart in charts.items()
+        },
     )
 
 
 def small_history(cluster: Cluster, range_: Range, *, now: datetime) -> History:
-    """The same; its charts of tokens, TTFT and ITL are for a few dozen pixels."""
+    """The same in charts of a few dozen pixels."""
     whole = history(cluster, range_, now=now)
-    return dataclasses.replace(
-        whole, tokens=small(whole.tokens), ttft=small(whole.ttft), itl=small(whole.itl)
-    )
+    charts = {name: small(chart) for name, chart in whole.charts.items()}
+    return dataclasses.replace(whole, charts=charts)
 
 
 def heat(cluster: Cluster, kind: str, range_: Range, *, now: datetime) -> Chart:
@@ -126,13 +115,3 @@ def _deployed(cluster: Cluster, *, since: datetime) -> tuple[Marker, ...]:
     rows = Deployment.objects.filter(cluster=cluster, created_at__gte=since).order_by("-pk")
     newest = rows.values_list("pk", "created_at")[:MARKERS]
     return tuple(Marker(at=at, label=f"#{pk}") for pk, at in reversed(newest))
-
-
-def _over(ends: list[str], chart: Chart) -> Chart:
-    """The chart on an axis from end to end."""
-    layout = chart.figure["layout"]
-    figure = {
-        **chart.figure,
-        "layout": {**layout, "xaxis": {**layout["xaxis"], "range": ends}},
-    }
-    return dataclasses.replace(chart, figure=figure)

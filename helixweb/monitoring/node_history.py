@@ -8,8 +8,8 @@ from django.db.models import F
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from helixweb.charts.chart import PALETTE, Chart
-from helixweb.charts.time_lines import Line, time_lines
+from helixweb.charts.chart import Chart
+from helixweb.charts.time_lines import time_lines
 from helixweb.common.json_fields import member
 from helixweb.inventory.models import Node
 from helixweb.monitoring.models import MetricSample
@@ -51,20 +51,10 @@ def node_history(node: Node, *, now: datetime) -> NodeHistory:
         total, used = said["kv_total_pages"], said["kv_used_pages"]
         kv.append(100.0 * used / total if total and used is not None else None)
         tokens.append(said["tokens_per_s"])
+    computing, in_use = _("time computing"), _("KV cache in use")
     return NodeHistory(
-        busy=time_lines(
-            times,
-            [
-                Line(name=_("time computing"), values=busy, colour=PALETTE[0]),
-                Line(name=_("KV cache in use"), values=kv, colour=PALETTE[1], dash="dash"),
-            ],
-            unit="%",
-        ),
-        tokens=time_lines(
-            times,
-            [Line(name=_("prompt and output"), values=tokens, colour=PALETTE[2])],
-            unit=_("tokens/s"),
-        ),
+        busy=time_lines(times, {computing: busy, in_use: kv}, unit="%"),
+        tokens=time_lines(times, {_("prompt and output"): tokens}, unit=_("tokens/s")),
         is_empty=not times,
     )
 

@@ -8,8 +8,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from helixweb.charts.chart import Chart
-from helixweb.charts.flow_share import FlowShare, flow_share
-from helixweb.charts.node_bars import NodeShare, node_bars
+from helixweb.charts.share_bars import FlowShare, NodeShare, flow_share, node_bars
 from helixweb.deployment.models import LIVE, Deployment
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.history import FIELDS
@@ -138,30 +137,21 @@ def serving_of(cluster: Cluster, sample: MetricSample | None) -> Serving | None:
 def node_charts(serving: Serving) -> NodeCharts:
     """monitor.js replaces the values of these bars."""
     pages, no_share = _("%(kv_used_pages)s of %(kv_total_pages)s pages"), _(NO_SHARE)
+    nodes = serving.nodes
     return NodeCharts(
         busy=node_bars(
-            [
-                NodeShare(
-                    node=node.name, share=node.busy_ratio, text=_percent(node.busy_ratio, no_share)
-                )
-                for node in serving.nodes
-            ],
+            [NodeShare(each.name, each.busy_ratio, _percent(each, no_share)) for each in nodes],
             what=_("time computing"),
         ),
         kv=node_bars(
             [
-                NodeShare(
-                    node=node.name, share=node.kv_used_ratio, text=_pages(node, pages, no_share)
-                )
-                for node in serving.nodes
+                NodeShare(each.name, each.kv_used_ratio, _pages(each, pages, no_share))
+                for each in nodes
             ],
             what=_("KV cache in use"),
         ),
         flow=flow_share(
-            [
-                FlowShare(node=node.name, planned=node.planned_share, measured=node.flow_share)
-                for node in serving.nodes
-            ]
+            [FlowShare(each.name, each.planned_share, each.flow_share) for each in nodes]
         ),
     )
 
@@ -171,8 +161,8 @@ def numbers(sample: MetricSample | None) -> Mapping[str, Any]:
     return dict.fromkeys(FIELDS) if sample is None else cluster_numbers(sample)
 
 
-def _percent(share: float | None, unknown: str) -> str:
-    return unknown if share is None else f"{share:.0%}"
+def _percent(node: MonitoredNode, unknown: str) -> str:
+    return unknown if node.busy_ratio is None else f"{node.busy_ratio:.0%}"
 
 
 def _pages(node: MonitoredNode, words: str, unknown: str) -> str:

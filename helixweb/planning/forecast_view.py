@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 
 from helixweb.charts.chart import Chart
-from helixweb.charts.link_bars import LinkLoad, link_bars
-from helixweb.charts.node_bars import NodeShare, node_bars
+from helixweb.charts.share_bars import NodeShare, link_bars, node_bars
 from helixweb.planning.expected import output_forecasts
 from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.objectives import ObjectiveFigure, objective_figure
@@ -120,9 +119,9 @@ def simulation_view(plan: Plan, row: SimulationRow) -> SimulationView | None:
         busy=node_bars(
             [
                 NodeShare(
-                    node=name,
-                    share=node.utilisation,
-                    text=_("%(utilisation)s, batch %(batch_decodes)s")
+                    name,
+                    node.utilisation,
+                    _("%(utilisation)s, batch %(batch_decodes)s")
                     % {
                         "utilisation": f"{node.utilisation:.0%}",
                         "batch_decodes": f"{node.batch_decodes:.0f}",
@@ -135,28 +134,16 @@ def simulation_view(plan: Plan, row: SimulationRow) -> SimulationView | None:
         kv=node_bars(
             [
                 NodeShare(
-                    node=name,
-                    share=node.kv_mean,
-                    text=_("%(kv_mean)s, at most %(kv_peak)s")
+                    name,
+                    node.kv_mean,
+                    _("%(kv_mean)s, at most %(kv_peak)s")
                     % {"kv_mean": f"{node.kv_mean:.0%}", "kv_peak": f"{node.kv_peak:.0%}"},
                 )
                 for name, node in nodes
             ],
             what=_("KV cache in use"),
         ),
-        links=link_bars(
-            [
-                LinkLoad(
-                    source=link.source,
-                    target=link.target,
-                    busy=link.utilisation,
-                    bytes_per_s=link.bytes_per_s,
-                    queued=link.queued,
-                    queued_peak=link.queued_peak,
-                )
-                for link in forecast.links
-            ]
-        ),
+        links=link_bars(forecast.links),
     )
 
 

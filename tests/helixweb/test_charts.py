@@ -1,6 +1,5 @@
 """What the charts say is what the plan says, for those who see them and those who do not."""
 
-import json
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -8,15 +7,14 @@ from typing import Any
 import pytest
 from django.template.loader import render_to_string
 
-from helixweb.charts.chart import Chart
 from helixweb.charts.flow_diagram import flow_diagram
 from helixweb.charts.incumbent_curve import CurvePoint, incumbent_curve
-from helixweb.charts.latency import latency
 from helixweb.charts.latency_heat import latency_heat
 from helixweb.charts.layer_map import layer_map
-from helixweb.charts.node_bars import NodeShare, node_bars
+from helixweb.charts.moved_bytes import Answer, moved_bytes
 from helixweb.charts.quantities import duration_text
-from helixweb.charts.throughput import requests_in_system, throughput
+from helixweb.charts.share_bars import FlowShare, flow_share
+from helixweb.charts.time_lines import latency
 from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.common.plotly_finder import FOLDER, NAME, map_style_id
 from planner.compute_plan import compute_plan
@@ -40,29 +38,6 @@ def plan(problem: Problem) -> Plan:
         progress=lambda incumbent: None,
         cancel=NeverCancelled(),
     )
-
-
-def test_every_chart_is_plain_json_with_a_sentence_and_a_table(
-    problem: Problem, plan: Plan
-) -> None:
-    moment = [_moment()]
-    charts: list[Chart] = [
-        flow_diagram(problem, plan),
-        layer_map(problem, plan.placement),
-        utilisation(problem, plan),
-        incumbent_curve([_point(1.0, 5.0, 9.0)], until_s=2.0),
-        latency(moment, p50_s=[0.1], p95_s=[None]),
-        throughput(moment, output_tokens_per_s=[3.0], prompt_tokens_per_s=[4.0]),
-        requests_in_system(moment, running=[1], waiting=[0]),
-        node_bars([NodeShare(node="tower", share=0.5, text="half")], what="KV cache in use"),
-    ]
-    for chart in charts:
-        json.dumps(chart.figure, allow_nan=False)
-        assert chart.figure["data"]
-        assert not chart.figure["layout"]["template"], "Plotly's own theme would override ours"
-        assert chart.summary.endswith(".")
-        assert chart.rows
-        assert all(len(row) == len(chart.columns) for row in chart.rows)
 
 
 def test_the_flow_diagram_carries_the_whole_flow_from_coordinator_to_coordinator(
@@ -117,6 +92,53 @@ def test_the_layer_map_draws_each_node_from_its_first_to_its_end_layer(
 def test_utilisation_puts_the_busiest_node_first(problem: Problem, plan: Plan) -> None:
     (bars,) = utilisation(problem, plan).figure["data"]
     assert bars["x"] == sorted(bars["x"], reverse=True)
+
+
+SHARES = (
+    FlowShare("tower", 1.0, 0.9),
+    FlowShare("laptop", 0.6, 0.2),
+    FlowShare("mini", 0.4, None),
+)
+
+
+def test_measured_and_planned_shares_of_every_node_are_drawn_in_the_order_given() -> None:
+    chart = flow_share(SHARES)
+    measured, planned = chart.figure["data"]
+    assert measured["y"] == planned["y"] == ["tower", "laptop", "mini"]
+    assert measured["x"] == [0.9, 0.2, None]
+    assert planned["x"] == [1.0, 0.6, 0.4]
+    assert chart.figure["layout"]["yaxis"]["categoryarray"] == ["mini", "laptop", "tower"]
+    assert chart.rows[2] == ("mini", "—", "40.0%")
+
+
+@pytest.mark.parametrize(
+    ("shares", "summary"),
+    [
+        (SHARES, "Farthest from the plan: laptop, 20.0% measured, 60.0% planned."),
+        (SHARES[2:], "No token passed in the last minute."),
+        ((), "No token passed in the last minute."),
+    ],
+)
+def test_the_summary_names_the_node_farthest_from_its_plan(
+    shares: tuple[FlowShare, ...], summary: str
+) -> None:
+    assert flow_share(shares).summary == summary
+
+
+def answer(moved: float, flow: float, *, is_chosen: bool = False) -> Answer:
+    return Answer(moved_bytes=moved, flow_tokens_per_s=flow, method="annealed", is_chosen=is_chosen)
+
+
+def test_answers_of_a_replanning_are_steps_with_the_plans_own_marked() -> None:
+    chart = moved_bytes([answer(0, 100.0), answer(2.5e9, 180.0, is_chosen=True)])
+    steps, own = chart.figure["data"]
+    assert (steps["x"], steps["y"]) == ([0.0, 2.5], [100.0, 180.0])
+    assert steps["line"]["shape"] == "hv"
+    assert (own["x"], own["y"]) == ([2.5], [180.0])
+    assert chart.rows[1] == ("2.5 GB", "180", "annealed")
+    assert chart.summary == "From 100 tokens/s with 0 B moved to 180 tokens/s with 2.5 GB moved."
+    assert moved_bytes([answer(0, 7.0)]).summary == "One answer: 7 tokens/s with 0 B moved."
+    assert moved_bytes([]).summary == "No answer has been found yet."
 
 
 def test_the_curve_holds_its_last_values_until_now_and_marks_every_incumbent() -> None:

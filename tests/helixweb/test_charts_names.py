@@ -9,11 +9,10 @@ import pytest
 
 from helixweb.charts.chart import Chart, plain, shortened
 from helixweb.charts.flow_diagram import flow_diagram
-from helixweb.charts.flow_share import FlowShare, flow_share
 from helixweb.charts.layer_map import layer_map
 from helixweb.charts.network_matrix import MatrixCell, network_matrix
-from helixweb.charts.node_bars import NodeShare, node_bars
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
+from helixweb.charts.share_bars import FlowShare, NodeShare, flow_share, node_bars
 from helixweb.charts.utilisation import utilisation
 from planner.compute_plan import compute_plan
 from planner.placers.base import NeverCancelled
@@ -54,8 +53,8 @@ def charts_of(tiny_problem: dict[str, Any], *, name: str) -> list[Chart]:
         layer_map(problem, plan.placement),
         utilisation(problem, plan),
         network_matrix([name, "mini"], links),
-        node_bars([NodeShare(node=name, share=0.5, text="half")], what="KV cache in use"),
-        flow_share([FlowShare(node=name, planned=0.5, measured=0.5)]),
+        node_bars([NodeShare(name, 0.5, "half")], what="KV cache in use"),
+        flow_share([FlowShare(name, 0.5, 0.5)]),
         phase_timeline([PhaseSpan(node=name, phase="idle", begin_s=0, end_s=1, note="<i>%{x}")]),
     ]
 

@@ -1,8 +1,10 @@
 """Plotly itself finds nothing wrong with any figure; the site makes them without its classes."""
 
+import inspect
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +14,19 @@ import pytest
 import helixweb.charts
 from helixweb.charts.chart import Chart, figure_json, trace
 from helixweb.charts.flow_diagram import flow_diagram
-from helixweb.charts.flow_share import FlowShare, flow_share
 from helixweb.charts.gantt import Bar, Share, gantt
 from helixweb.charts.incumbent_curve import CurveGoal, CurvePoint, incumbent_curve
-from helixweb.charts.latency import latency
 from helixweb.charts.latency_heat import latency_heat
 from helixweb.charts.layer_map import layer_map
-from helixweb.charts.link_bars import LinkLoad, link_bars
 from helixweb.charts.load_flow import load_flow
-from helixweb.charts.markers import Marker, marked
 from helixweb.charts.measured_flow import measured_flow, planned_flow
-from helixweb.charts.memory_bars import MemoryBar, memory_bars
+from helixweb.charts.memory_bars import memory_bars
 from helixweb.charts.moved_bytes import Answer, moved_bytes
 from helixweb.charts.network_matrix import MatrixCell, network_matrix
-from helixweb.charts.node_bars import NodeShare, node_bars
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
+from helixweb.charts.share_bars import FlowShare, NodeShare, flow_share, link_bars, node_bars
 from helixweb.charts.speed_curves import SpeedCurve, speed_curves
+from helixweb.charts.time_lines import Marker, between, latency, small, time_lines
 from helixweb.charts.utilisation import utilisation
 from helixweb.common.templatetags.bulk import plain_json_script, table_rows
 from planner.compute_plan import compute_plan
@@ -36,6 +35,7 @@ from planner.domain.problem import Problem
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
 from planner.serialization import problem_from_dict
+from planner.simulator.forecast import LinkForecast
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 TIMES = [AT, AT + timedelta(seconds=1)]
@@ -52,9 +52,12 @@ POINTS = [
 CELLS = {("a", "b"): MatrixCell(bandwidth_bytes_per_s=1e9, latency_s=0.01, in_use=True)}
 CHARTS: dict[str, Callable[[Problem, Plan], Chart]] = {
     "flow_diagram": flow_diagram,
-    "flow_share": lambda _problem, _plan: flow_share(
-        [FlowShare(node="tower", planned=1.0, measured=None)]
+    "between": lambda _problem, _plan: between(
+        latency(TIMES, p50_s=[0.1, None], p95_s=[None, 0.2]),
+        *TIMES,
+        markers=[Marker(at=AT, label="#1")],
     ),
+    "flow_share": lambda _problem, _plan: flow_share([FlowShare("tower", 1.0, None)]),
     "gantt": lambda _problem, _plan: gantt(
         rows=["tower"],
         bars=[
@@ -71,17 +74,26 @@ CHARTS: dict[str, Callable[[Problem, Plan], Chart]] = {
     "latency_heat": lambda _problem, _plan: latency_heat(TIMES, [[1, 2, 0], None], bounds_s=[1, 2]),
     "layer_map": lambda problem, plan: layer_map(problem, plan.placement),
     "link_bars": lambda _problem, _plan: link_bars(
-        [LinkLoad(source="a", target="b", busy=0.5, bytes_per_s=1e6, queued=0.5, queued_peak=2)]
+        [
+            LinkForecast(
+                source="a",
+                target="b",
+                utilisation=0.5,
+                bytes_per_s=1e6,
+                queued=0.5,
+                queued_peak=2,
+            )
+        ]
     ),
     "load_flow": lambda _problem, plan: load_flow(planned_flow(plan), None, {}),
     "measured_flow": lambda _problem, plan: measured_flow(planned_flow(plan), None),
-    "memory_bars": lambda _problem, _plan: memory_bars([MemoryBar(name="a", parts={"left": 1e9})]),
+    "memory_bars": lambda _problem, _plan: memory_bars({"a": {"left": 1e9}}),
     "moved_bytes": lambda _problem, _plan: moved_bytes(
         [Answer(moved_bytes=1e9, flow_tokens_per_s=2.0, method="annealed", is_chosen=True)]
     ),
     "network_matrix": lambda _problem, _plan: network_matrix(["a", "b"], CELLS),
     "node_bars": lambda _problem, _plan: node_bars(
-        [NodeShare(node="tower", share=0.5, text="half")], what="KV cache in use"
+        [NodeShare("tower", 0.5, "half")], what="KV cache in use"
     ),
     "phase_timeline": lambda _problem, _plan: phase_timeline(
         [PhaseSpan(node="tower", phase="ready", begin_s=0.0, end_s=1.0)]
@@ -89,9 +101,9 @@ CHARTS: dict[str, Callable[[Problem, Plan], Chart]] = {
     "speed_curves": lambda _problem, _plan: speed_curves(
         [SpeedCurve(name="A100", tokens_per_s=(9.0, 5.0), is_measured=True)]
     ),
-    "time_lines": lambda _problem, _plan: marked(
-        latency(TIMES, p50_s=[0.1, None], p95_s=[None, 0.2]), [Marker(at=AT, label="#1")]
-    ),
+    "latency": lambda _problem, _plan: latency(TIMES, p50_s=[0.1, None], p95_s=[None, 0.2]),
+    "small": lambda _problem, _plan: small(latency(TIMES, p50_s=[0.1, 0.1], p95_s=[0.1, 0.2])),
+    "time_lines": lambda _problem, _plan: time_lines(TIMES, {"running": [3.0, 0.0]}, unit="%"),
     "utilisation": utilisation,
 }
 
@@ -111,18 +123,31 @@ def plan(problem: Problem) -> Plan:
     )
 
 
-def test_plotly_knows_every_attribute_of_every_chart(problem: Problem, plan: Plan) -> None:
+def test_every_chart_is_plain_json_that_plotly_knows_with_a_sentence_and_a_table(
+    problem: Problem, plan: Plan
+) -> None:
     for name, make in CHARTS.items():
-        figure = make(problem, plan).figure
-        checked = go.Figure(data=figure["data"], layout=figure["layout"])
-        assert [each.type for each in checked.data] == [each["type"] for each in figure["data"]]
+        chart = make(problem, plan)
+        json.dumps(chart.figure, allow_nan=False)
+        data, layout = chart.figure["data"], chart.figure["layout"]
+        assert not layout["template"], "Plotly's own theme would override ours"
+        checked = go.Figure(data=data, layout=layout)
+        assert [each.type for each in checked.data] == [each["type"] for each in data]
         assert checked.data, name
+        assert chart.summary.endswith(".")
+        assert chart.rows
+        assert all(len(row) == len(chart.columns) for row in chart.rows)
 
 
-def test_every_chart_that_draws_is_checked_here() -> None:
+def test_every_function_that_makes_a_chart_is_checked_here() -> None:
     folder = Path(helixweb.charts.__file__).parent
-    drawing = {file.stem for file in folder.glob("*.py") if "figure_json(" in file.read_text()}
-    assert drawing - {"chart"} == set(CHARTS)
+    made = {
+        name
+        for file in folder.glob("*.py")
+        for name, made in vars(import_module(f"helixweb.charts.{file.stem}")).items()
+        if inspect.isfunction(made) and made.__annotations__.get("return") is Chart
+    }
+    assert {name for name in made if not name.startswith("_")} == set(CHARTS)
 
 
 def test_a_number_that_json_does_not_know_is_a_gap() -> None:
