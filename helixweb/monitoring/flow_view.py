@@ -1,31 +1,26 @@
 """The flow of the last minute over every connection. Reads only."""
 
 from helixweb.charts.chart import Chart
-from helixweb.charts.load_flow import load_flow
-from helixweb.charts.measured_flow import PlannedFlow, measured_flow, planned_flow
+from helixweb.charts.live_flow import load_flow, measured_flow
+from helixweb.charts.plan_graph import PlanGraph
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.presentation import Serving
 from helixweb.monitoring.services import SHARE_WINDOW_S
 from helixweb.planning.stored import kept
-from planner.domain.plan import Plan
-from planner.domain.problem import Problem
+
+_graph = kept(PlanGraph)
 
 
 def flow_chart(cluster: Cluster, serving: Serving, sample: MetricSample | None) -> Chart:
     """Measured until `sample` beside planned."""
-    return measured_flow(_planned(serving.row), measured_rates(cluster, sample))
+    return measured_flow(_graph(serving.row), measured_rates(cluster, sample))
 
 
 def load_chart(cluster: Cluster, serving: Serving, sample: MetricSample | None) -> Chart:
     """How full nodes and links are, until `sample`."""
     busy = {node.name: node.busy_ratio for node in serving.nodes}
-    return load_flow(_planned(serving.row), measured_rates(cluster, sample), busy)
-
-
-@kept
-def _planned(_problem: Problem, plan: Plan) -> PlannedFlow:
-    return planned_flow(plan)
+    return load_flow(_graph(serving.row), measured_rates(cluster, sample), busy)
 
 
 def measured_rates(

@@ -4,7 +4,9 @@ from collections import defaultdict
 
 import pytest
 
-from helixweb.charts.flow_diagram import GROUPED_FROM, flow_diagram
+from helixweb.charts.flow_diagram import flow_diagram
+from helixweb.charts.live_flow import measured_flow
+from helixweb.charts.plan_graph import GROUPED_FROM, PlanGraph
 from planner.checked_plan import checked_plan
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan import Plan
@@ -73,6 +75,15 @@ def test_what_limits_is_red_and_named_in_groups_too() -> None:
     limiting = [name for name in plan.flow.min_cut.nodes if plan.flow.nodes[name].flow_tokens_per_s]
     assert bool(red) == bool(limiting)
     assert all("min cut" in label for label in red)
+
+
+def test_what_is_measured_at_nodes_is_added_up_for_their_groups() -> None:
+    problem, plan = staged_plan(2 * GROUPED_FROM)
+    measured = {(edge.source, edge.target): edge.flow_tokens_per_s for edge in plan.flow.edges}
+    chart = measured_flow(PlanGraph(problem, plan), measured)
+    assert len(chart.rows) < len([rate for rate in measured.values() if rate])
+    assert {row[4] for row in chart.rows} == {"as planned"}
+    assert len({row[:2] for row in chart.rows}) == len(chart.rows)
 
 
 def test_a_few_nodes_are_drawn_one_by_one() -> None:

@@ -18,12 +18,12 @@ from helixweb.charts.gantt import Bar, Share, gantt
 from helixweb.charts.incumbent_curve import CurveGoal, CurvePoint, incumbent_curve
 from helixweb.charts.latency_heat import latency_heat
 from helixweb.charts.layer_map import layer_map
-from helixweb.charts.load_flow import load_flow
-from helixweb.charts.measured_flow import measured_flow, planned_flow
+from helixweb.charts.live_flow import load_flow, measured_flow
 from helixweb.charts.memory_bars import memory_bars
 from helixweb.charts.moved_bytes import Answer, moved_bytes
 from helixweb.charts.network_matrix import MatrixCell, network_matrix
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
+from helixweb.charts.plan_graph import PlanGraph
 from helixweb.charts.share_bars import FlowShare, NodeShare, flow_share, link_bars, node_bars
 from helixweb.charts.speed_curves import SpeedCurve, speed_curves
 from helixweb.charts.time_lines import Marker, between, latency, small, time_lines
@@ -85,8 +85,8 @@ CHARTS: dict[str, Callable[[Problem, Plan], Chart]] = {
             )
         ]
     ),
-    "load_flow": lambda _problem, plan: load_flow(planned_flow(plan), None, {}),
-    "measured_flow": lambda _problem, plan: measured_flow(planned_flow(plan), None),
+    "load_flow": lambda problem, plan: load_flow(PlanGraph(problem, plan), None, {}),
+    "measured_flow": lambda problem, plan: measured_flow(PlanGraph(problem, plan), None),
     "memory_bars": lambda _problem, _plan: memory_bars({"a": {"left": 1e9}}),
     "moved_bytes": lambda _problem, _plan: moved_bytes(
         [Answer(moved_bytes=1e9, flow_tokens_per_s=2.0, method="annealed", is_chosen=True)]

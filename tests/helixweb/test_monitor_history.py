@@ -10,8 +10,8 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.charts.load_flow import FULL_COLOUR, IDLE_COLOUR, load_flow
-from helixweb.charts.measured_flow import NOTHING, measured_flow, planned_flow
+from helixweb.charts.live_flow import FULL_COLOUR, IDLE_COLOUR, NOTHING, load_flow, measured_flow
+from helixweb.charts.plan_graph import PlanGraph
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster
@@ -22,7 +22,7 @@ from helixweb.monitoring.models import MetricRollup, MetricSample
 from helixweb.monitoring.rollups import roll_up
 from helixweb.planning.models import Plan
 from planner.domain.cluster import SINK, SOURCE
-from planner.serialization import plan_from_dict
+from planner.serialization import plan_from_dict, problem_from_dict
 from runtime.protocol.control import LATENCY_BOUNDS_S
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.process_doubles import FakeCluster, FakeCoordinator
@@ -190,10 +190,12 @@ def rates_as_planned(plan: Plan, *, share: float) -> dict[tuple[str, str], float
     }
 
 
+def graph_of(plan: Plan) -> PlanGraph:
+    return PlanGraph(problem_from_dict(plan.problem), plan_from_dict(plan.document))
+
+
 def test_flow_at_half_the_load_is_as_planned(plan: Plan) -> None:
-    chart = measured_flow(
-        planned_flow(plan_from_dict(plan.document)), rates_as_planned(plan, share=0.5)
-    )
+    chart = measured_flow(graph_of(plan), rates_as_planned(plan, share=0.5))
     assert {row[4] for row in chart.rows} == {"as planned"}
     assert "0 of" in chart.summary
 
@@ -202,18 +204,19 @@ def test_a_connection_that_carries_another_share_is_told_apart(plan: Plan) -> No
     rates = rates_as_planned(plan, share=1.0)
     ends = [edge for edge in rates if SINK not in edge and SOURCE not in edge and rates[edge] > 0]
     rates[ends[0]] *= 0.3
-    chart = measured_flow(planned_flow(plan_from_dict(plan.document)), rates)
+    chart = measured_flow(graph_of(plan), rates)
     odd = {(row[0], row[1]): row[4] for row in chart.rows if row[4] != "as planned"}
     assert odd == {ends[0]: "less than planned"}
-    assert "nothing passed" in {row[4] for row in measured_flow(
-        planned_flow(plan_from_dict(plan.document)), dict.fromkeys(rates, 0.0)).rows}  # fmt: skip
+    silent = measured_flow(graph_of(plan), dict.fromkeys(rates, 0.0))
+    assert {row[4] for row in silent.rows} == {"nothing passed"}
 
 
 def test_nodes_and_links_are_coloured_by_how_full_they_are(plan: Plan) -> None:
-    planned = plan_from_dict(plan.document)
+    graph = graph_of(plan)
+    planned = graph.plan
     busy = {name: 0.9 if name == "mini" else 0.2 for name in planned.placement.layers}
     rates = rates_as_planned(plan, share=0.1)
-    chart = load_flow(planned_flow(planned), rates, busy | {"laptop": None})
+    chart = load_flow(graph, rates, busy | {"laptop": None})
     (sankey,) = chart.figure["data"]
     of_nodes = dict(zip(sankey["node"]["label"], sankey["node"]["color"], strict=True))
     assert of_nodes["mini"] == FULL_COLOUR
@@ -223,10 +226,10 @@ def test_nodes_and_links_are_coloured_by_how_full_they_are(plan: Plan) -> None:
     capacity = {
         (edge.source, edge.target): edge.capacity_tokens_per_s for edge in planned.flow.edges
     }
-    full = load_flow(planned_flow(planned), capacity, busy)
+    full = load_flow(graph, capacity, busy)
     assert {row[4] for row in full.rows} == {"100%"}
     assert {colour[:7] for colour in full.figure["data"][0]["link"]["color"]} == {FULL_COLOUR}
-    assert load_flow(planned_flow(planned), None, {}).summary == "No node is reporting."
+    assert load_flow(graph, None, {}).summary == "No node is reporting."
 
 
 def test_rates_are_of_the_last_minute_of_the_same_coordinator(cluster: Cluster) -> None:
