@@ -4,29 +4,29 @@ Channels are in no file: their addresses often hold a key. Which of them a rule 
 is; a new rule tells all.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from helixweb.alerting.models import AlertRule, Evaluation
 from helixweb.inventory.as_code.kinds import Kind
+from helixweb.inventory.cluster_names import ClusterNames
 from helixweb.inventory.models import Cluster
 from planner.domain.errors import InvalidProblem
 
-_COLUMNS = ("name", "kind", "threshold", "clears_at", "for_s", "resolve_s", "severity", "enabled")
+_KEYS = ("name", "kind", "threshold", "clears_at", "for_s", "resolve_s", "severity", "enabled")
 
 
-def _check(values: Mapping[str, Any]) -> None:
+def _check(row: AlertRule, _names: ClusterNames) -> None:
     # Every process registers these rules, and few read a file of them.
     from helixweb.alerting.services import AlertingError, check_rule
 
     try:
-        check_rule(AlertRule(**values), None)
+        check_rule(row, None)
     except AlertingError as error:
         raise InvalidProblem(
-            _("alert rule %(name)s: %(error)s") % {"name": repr(values["name"]), "error": error}
+            _("alert rule %(name)s: %(error)s") % {"name": repr(row.name), "error": error}
         ) from error
 
 
@@ -40,10 +40,7 @@ ALERT_RULES = Kind(
     section="alert_rules",
     label="alert rule",
     row=AlertRule,
-    key=("name",),
-    columns=_COLUMNS,
-    renamed={},
-    extra={},
+    keys=_KEYS,
     check=_check,
     added=_added,
     # Before a cluster was first looked at it has no rules, and is about to get the usual ones.

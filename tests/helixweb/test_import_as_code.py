@@ -34,7 +34,6 @@ from helixweb.alerting.models import AlertRule
 from helixweb.alerting.services import create_channel
 from helixweb.command_line import exit_codes
 from helixweb.command_line.commands.importing import _LABELS
-from helixweb.inventory.as_code import kinds
 from helixweb.inventory.as_code.kinds import LINKS, SECTIONS
 from helixweb.inventory.as_code.yaml_text import yaml_text
 from helixweb.inventory.models import (
@@ -315,6 +314,8 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     (f"{TINY}  nodes:\n  - name: a\n    name: b\n", ("line 6", "appears twice")),
     (f"{TINY}  links:\n  - source: tower\n    target: mini\n    latency_s: -1\n",
      ("latency_s", "-1", "0 or a greater")),
+    (f"{TINY}  links:\n  - source: tower\n    target: mini\n    latency_s: 3601\n",
+     ("latency_s is 3601", "at most 3600")),
     (f"{TINY}  links:\n  - source: tower\n    target: laptop\n",
      ("tower -> laptop", "lacks bandwidth_bytes_per_s, latency_s")),
     (f"{TINY}  links:\n  - {{source: tower, target: attic, bandwidth_bytes_per_s: 1, "
@@ -469,14 +470,6 @@ VALUES = st.recursive(
 def test_yaml_is_read_as_it_was_written(value: Any) -> None:
     document = {"value": value}
     assert parse_document(yaml_text(document), name_hint="x.yaml") == document
-
-
-def test_no_long_text_of_a_file_stays_in_memory() -> None:
-    kept = kinds._clean_plain.cache_info().currsize
-    for number in range(3):
-        long = f"{number}" * 100_000
-        assert kinds.CLUSTERS.clean("source", long) == long
-    assert kinds._clean_plain.cache_info().currsize == kept
 
 
 def test_rows_of_a_file_are_lines_that_compare_well(cluster: Cluster) -> None:

@@ -76,7 +76,7 @@ class StepSerializer(serializers.Serializer[Any]):
     """One row; `before` and `after` hold the keys that differ, `place` where the file says so."""
 
     action = serializers.ChoiceField(choices=[action.value for action in Action])
-    kind = serializers.ChoiceField(choices=SECTIONS)
+    kind = serializers.ChoiceField(choices=SECTIONS, source="kind.section")
     cluster = serializers.CharField(allow_blank=True)
     name = serializers.CharField()
     before = serializers.DictField()
@@ -172,7 +172,7 @@ class ImportView(RestView):
             expected=given.get("expect", ""),
             may_change_site=rights_of_request(request._request).site >= Role.OPERATOR.rank,
         )
-        return Response(OutcomeSerializer(outcome.told()).data)
+        return Response(OutcomeSerializer(outcome).data)
 
 
 def read_names(cluster: Cluster | None) -> Any:

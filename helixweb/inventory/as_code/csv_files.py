@@ -5,7 +5,6 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from django.db import models
 from django.utils.translation import gettext as _
 
 from helixweb.common.spreadsheets import FORMULA_BEGINS, cell
@@ -142,10 +141,9 @@ def _row(
 
 def _value(kind: Kind, column: str, text: str) -> Any:
     """As a document would have it. Raises ValueError."""
-    if column in kind.extra:
+    if column == "tags":
         return [_without_apostrophe(word) for word in text.split()]
-    field = kind.row._meta.get_field(kind.column(column))
-    if not isinstance(field, models.FloatField | models.IntegerField):
+    if not kind.is_number(column):
         return _without_apostrophe(text)
     if not text:
         return None
@@ -158,7 +156,7 @@ def _cell(value: Any) -> Any:
         return ""
     if isinstance(value, float):
         return repr(value)
-    text = " ".join(value) if isinstance(value, list | tuple) else str(value)
+    text = " ".join(value) if isinstance(value, list) else str(value)
     return f"'{text}" if _without_apostrophe(text) != text else cell(text)
 
 

@@ -1,25 +1,17 @@
 """What a file declares: rows by kind and cluster, and the place each was read at."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.utils.translation import gettext as _
 
-from helixweb.inventory.as_code.kinds import Kind, cleaned, name_of
+from helixweb.inventory.as_code.kinds import CLUSTERS, Kind, cleaned, name_of
 from planner.domain.errors import InvalidProblem
 
 # Of one file; the body of a request is bounded anyway.
 MOST_ERRORS = 100
 Key = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """The rows of one kind of one cluster; `cluster` is "" for models and clusters."""
-
-    kind: str
-    cluster: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +41,17 @@ class Errors:
 
 @dataclass(slots=True)
 class Declaration:
-    """A whole file. A section that it does not have says nothing about its rows."""
+    """A whole file. A section that it does not have says nothing about its rows.
 
-    sections: dict[Section, dict[Key, Declared]] = field(default_factory=dict)
+    `sections` are by kind and cluster, which is "" for models and clusters.
+    """
+
+    sections: dict[tuple[str, str], dict[Key, Declared]] = field(default_factory=dict)
     errors: Errors = field(default_factory=Errors)
 
-    def open(self, kind: Kind, cluster: str = "") -> None:
+    def open(self, kind: Kind, cluster: str = "") -> dict[Key, Declared]:
         """The file has this section, perhaps with no row in it."""
-        self.sections.setdefault(Section(kind.section, cluster), {})
+        return self.sections.setdefault((kind.section, cluster), {})
 
     def add(self, kind: Kind, values: Mapping[str, Any], *, place: str, cluster: str = "") -> None:
         """One row as the file has it; what is wrong with it goes to `errors`."""
@@ -65,31 +60,29 @@ class Declaration:
         except InvalidProblem as error:
             self.errors.add(place, str(error))
             return
-        self.open(kind, cluster)
-        rows = self.sections[Section(kind.section, cluster)]
+        rows = self.open(kind, cluster)
         key = tuple(str(clean[name]) for name in kind.key)
-        known = rows.get(key)
-        if known is not None:
+        if key in rows:
             self.errors.add(
                 place,
                 _("%(kind)s %(name)s is told already at %(place)s; keep one.")
-                % {"kind": kind.label, "name": repr(name_of(key)), "place": known.place},
+                % {"kind": kind.label, "name": repr(name_of(key)), "place": rows[key].place},
             )
             return
         rows[key] = Declared(values=clean, place=place)
 
     def add_to(self, kind: Kind, key: Key, values: Mapping[str, Any]) -> None:
         """What was found of a declared row, where the file says nothing."""
-        rows = self.sections[Section(kind.section, "")]
+        rows = self.open(kind)
         rows[key] = replace(rows[key], values={**values, **rows[key].values})
 
+    def has(self, kind: Kind, cluster: str) -> bool:
+        return (kind.section, cluster) in self.sections
+
     def rows(self, kind: Kind, cluster: str = "") -> Mapping[Key, Declared]:
-        return self.sections.get(Section(kind.section, cluster), {})
+        return self.sections.get((kind.section, cluster), {})
 
-    def clusters(self) -> Iterator[str]:
+    def clusters(self) -> list[str]:
         """Of which the file says anything."""
-        found = [key[0] for key in self.rows_of_clusters()]
-        yield from dict.fromkeys([*found, *(one.cluster for one in self.sections if one.cluster)])
-
-    def rows_of_clusters(self) -> Mapping[Key, Declared]:
-        return self.sections.get(Section("clusters", ""), {})
+        own = [key[0] for key in self.rows(CLUSTERS)]
+        return list(dict.fromkeys([*own, *(name for _, name in self.sections if name)]))

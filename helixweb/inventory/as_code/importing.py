@@ -3,21 +3,22 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from django.db import transaction
 from django.utils.translation import gettext as _
 from rest_framework.exceptions import PermissionDenied, ValidationError
 
-from helixweb.inventory.as_code.applying import apply
-from helixweb.inventory.as_code.checks import check
+from helixweb.common.actor import together
+from helixweb.inventory.as_code.applying import Written, announce, apply
 from helixweb.inventory.as_code.declared import Declaration, Errors
 from helixweb.inventory.as_code.diff import Action, Step, steps
 from helixweb.inventory.as_code.kinds import ALL, CLUSTERS, MODELS
-from helixweb.inventory.as_code.stored import read_site
+from helixweb.inventory.as_code.stored import Site, read_site
+from helixweb.inventory.cluster_names import ClusterNames
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services.checkpoint_reading import (
     NEEDED_NUMBERS,
@@ -26,6 +27,7 @@ from helixweb.inventory.services.checkpoint_reading import (
     read_checkpoint,
 )
 from helixweb.inventory.services.errors import Conflicting
+from planner.domain.errors import InvalidProblem
 
 # Steps that an outcome tells one by one; the rest is counted.
 MOST_TOLD = 1000
@@ -33,38 +35,42 @@ MOST_TOLD = 1000
 MOST_READ = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Outcome:
-    """What an import does, or would do."""
+    """What an import does, or would do; as the REST API answers."""
 
-    steps: Sequence[Step]
+    all_steps: Sequence[Step]
     applied: bool
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Equal for equal steps."""
         found = hashlib.sha256()
-        for step in self.steps:
-            found.update(json.dumps(_told(step), sort_keys=True).encode())
+        for step in self.all_steps:
+            told = [
+                step.action, step.kind.section, step.cluster, step.name, step.before, step.after,
+                step.place,
+            ]  # fmt: skip
+            found.update(json.dumps(told, sort_keys=True).encode())
         return found.hexdigest()
 
-    def told(self) -> dict[str, Any]:
-        """As the REST API answers."""
-        counts = Counter((step.kind.section, step.action) for step in self.steps)
-        return {
-            "applied": self.applied,
-            "digest": self.digest,
-            "counts": [
-                {
-                    "kind": kind.section,
-                    **{action: counts[kind.section, action] for action in Action},
-                }
-                for kind in ALL
-                if any(counts[kind.section, action] for action in Action)
-            ],
-            "steps": [_told(step) for step in self.steps[:MOST_TOLD]],
-            "left_out": max(0, len(self.steps) - MOST_TOLD),
-        }
+    @property
+    def counts(self) -> list[dict[str, Any]]:
+        """Of kinds that have any step."""
+        counts = Counter((step.kind.section, step.action) for step in self.all_steps)
+        told = [
+            {"kind": kind.section, **{action: counts[kind.section, action] for action in Action}}
+            for kind in ALL
+        ]
+        return [count for count in told if any(count[action] for action in Action)]
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        return self.all_steps[:MOST_TOLD]
+
+    @property
+    def left_out(self) -> int:
+        return len(self.all_steps) - len(self.steps)
 
 
 def import_declaration(
@@ -77,24 +83,20 @@ def import_declaration(
 ) -> Outcome:
     """Raises ValidationError naming each bad place, PermissionDenied, NameTaken, Conflicting.
 
-    `may_change_site`: make clusters, and make and change models. `expected`: the digest of what
-    somebody looked at and agreed to; empty: whatever comes of it.
+    `may_change_site`: make clusters, and make and change models. `expected`: the digest of a dry
+    run that the user agreed to; empty: any outcome. A dry run does all of it and rolls it back.
     """
     if may_change_site:
         _read_checkpoints(declaration)
     _refuse(declaration.errors)
-    with nullcontext() if dry_run else transaction.atomic():
-        names = list(declaration.clusters())
-        if not dry_run:
-            _lock(names)
+    with together(), transaction.atomic():
+        names = declaration.clusters()
+        _lock(names)
         site = read_site(names)
-        found = list(steps(declaration, site, prune=prune))
+        outcome = Outcome(list(steps(declaration, site, prune=prune)), applied=not dry_run)
         if not may_change_site:
-            _check_site_role(found)
-        errors = Errors()
-        check(found, site, errors)
-        _refuse(errors)
-        outcome = Outcome(steps=found, applied=not dry_run)
+            _check_site_role(outcome.all_steps)
+        _refuse(_unknown_names(outcome.all_steps, site))
         if expected and outcome.digest != expected:
             raise Conflicting(
                 _(
@@ -102,8 +104,12 @@ def import_declaration(
                     "done; compare them again."
                 )
             )
-        if not dry_run:
-            apply(found)
+        written = apply(outcome.all_steps)
+        _refuse(_bad_rows(written))
+        if dry_run:
+            transaction.set_rollback(True)
+        else:
+            announce(written)
     return outcome
 
 
@@ -112,11 +118,10 @@ def _read_checkpoints(declaration: Declaration) -> None:
 
     Before the transaction, as agents answer in others. Stops at the first that cannot be read.
     """
-    rows = declaration.rows(MODELS)
     known = set(LanguageModel.objects.values_list("name", flat=True))
     lacking = [
         (key, row)
-        for key, row in rows.items()
+        for key, row in declaration.rows(MODELS).items()
         if key[0] not in known
         and row.values.get("checkpoint")
         and any(name not in row.values for name in NEEDED_NUMBERS)
@@ -140,7 +145,7 @@ def _lock(names: Sequence[str]) -> None:
     list(rows.values_list("pk", flat=True))
 
 
-def _check_site_role(found: Sequence[Step]) -> None:
+def _check_site_role(found: Iterable[Step]) -> None:
     for step in found:
         if step.kind is MODELS or (step.kind is CLUSTERS and step.action is Action.ADD):
             raise PermissionDenied(
@@ -152,6 +157,50 @@ def _check_site_role(found: Sequence[Step]) -> None:
             )
 
 
+def _unknown_names(found: Sequence[Step], site: Site) -> Errors:
+    """Steps that no row can be made of: keys are missing, or the cluster or model is unknown."""
+    errors = Errors()
+    known = {
+        kind.section: {key[0] for key in site.of(kind)}
+        | {step.key[0] for step in found if step.kind is kind}
+        for kind in (MODELS, CLUSTERS)
+    }
+    for step in found:
+        missing = [name for name in step.kind.required if name not in step.after]
+        if step.action is Action.ADD and missing:
+            told = _("%(kind)s %(name)s is new and lacks %(keys)s; add it.") % {
+                "kind": step.kind.label,
+                "name": repr(step.name),
+                "keys": ", ".join(missing),
+            }
+            errors.add(step.place, told)
+        if step.cluster and step.cluster not in known["clusters"]:
+            told = _("there is no cluster %(name)s; declare it in the file or make it first")
+            errors.add(step.place, told % {"name": repr(step.cluster)})
+        model = step.after.get("model")
+        if model is not None and model not in known["models"]:
+            told = _("profile %(name)s: there is no model %(model)s; declare it under models")
+            errors.add(step.place, told % {"name": repr(step.key[-1]), "model": repr(model)})
+    return errors
+
+
+def _bad_rows(written: Iterable[Written]) -> Errors:
+    """Rows that the clusters, as they are now, cannot have."""
+    errors = Errors()
+    names: dict[str, ClusterNames] = {}
+    for one in written:
+        cluster = one.step.cluster
+        if not cluster or one.step.action is Action.REMOVE:
+            continue
+        if cluster not in names:
+            names[cluster] = ClusterNames(Cluster.objects.get(name=cluster))
+        try:
+            one.step.kind.check(one.row, names[cluster])
+        except InvalidProblem as error:
+            errors.add(one.step.place, str(error))
+    return errors
+
+
 def _refuse(errors: Errors) -> None:
     if not errors.count:
         return
@@ -160,21 +209,3 @@ def _refuse(errors: Errors) -> None:
         more = _("%(count)s more errors, which are like these or follow from them.")
         told["…"] = [more % {"count": f"{errors.left_out:,}"}]
     raise ValidationError(told)
-
-
-def _told(step: Step) -> dict[str, Any]:
-    return {
-        "action": step.action,
-        "kind": step.kind.section,
-        "cluster": step.cluster,
-        "name": step.name,
-        "before": _plain(step.before),
-        "after": _plain(step.after),
-        "place": step.place,
-    }
-
-
-def _plain(values: Any) -> dict[str, Any]:
-    return {
-        key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
-    }

@@ -2,14 +2,15 @@
 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils.translation import gettext as _
 
+from helixweb.inventory.cluster_names import ClusterNames
 from helixweb.inventory.models import (
     TAG_LENGTH,
     Cluster,
@@ -21,16 +22,12 @@ from helixweb.inventory.models import (
     SharedBandwidth,
     columns_of,
 )
+from helixweb.inventory.services.checks import check_row
 from helixweb.inventory.validators import validate_tag
 from planner.document import shown
 from planner.domain.errors import InvalidProblem
 
 FORMAT = "helixweb.inventory/1"
-# Values of files are kept, as names come again and again; a text may be as long as a file.
-LONGEST_KEPT = 200
-Values = Mapping[str, Any]
-# Checks a value as a file has it, gives it as a row has it. Raises ValidationError.
-Clean = Callable[[Any], Any]
 
 
 def _nothing(_: Any) -> None:
@@ -39,71 +36,87 @@ def _nothing(_: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One section of a file. `key` names a row within its cluster; `renamed` are keys of a file
-    whose column is called otherwise.
+    """One section of a file. `key` names a row within its cluster; `keys` is what a row of a file
+    may say, and `renamed` which of them are columns of another name. Of a node that is also "tags",
+    of a profile the name of its "model".
 
-    `check` looks at a whole row as it will be, and raises InvalidProblem. `added` is called with
-    the new rows of one cluster. A cluster that `clusters` leaves out has no such section in a file.
+    `check` looks at a whole row, and raises InvalidProblem. `added` is called with the new rows of
+    one cluster. A cluster that `clusters` leaves out has no such section in a file.
     """
 
     section: str
     label: str
     row: type[models.Model]
-    key: tuple[str, ...]
-    columns: tuple[str, ...]
-    renamed: Mapping[str, str]
-    extra: Mapping[str, Clean]
-    check: Callable[[Values], None] = _nothing
+    key: tuple[str, ...] = ("name",)
+    keys: tuple[str, ...]
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    check: Callable[[Any, ClusterNames], None] = check_row
     added: Callable[[Sequence[Any]], None] = _nothing
     clusters: Callable[[], "models.QuerySet[Any]"] = Cluster.objects.all
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """What a row of a file may say."""
-        return (*self.columns, *self.extra)
 
     @cached_property
     def required(self) -> tuple[str, ...]:
         """What a new row must say."""
         return tuple(
             name
-            for name in self.columns
-            if not (field := self._field(name)).has_default() and not field.null and not field.blank
-        ) + (("model",) if "model" in self.extra else ())
+            for name in self.keys
+            if name != "tags"
+            and not (column := self._column(name)).has_default()
+            and not (column.null or column.blank)
+        )
 
     def column(self, key: str) -> str:
         return self.renamed.get(key, key)
 
+    def lookup(self, key: str) -> str:
+        """What a query reads for the key."""
+        return "model__name" if key == "model" else self.column(key)
+
     def may_be_empty(self, key: str) -> bool:
         """Whether no value is a value of it."""
-        if key in self.extra:
-            return True
-        field = self._field(key)
-        return field.null or field.blank
+        return key == "tags" or (column := self._column(key)).null or column.blank
+
+    def is_number(self, key: str) -> bool:
+        return key != "tags" and isinstance(
+            self._column(key), models.FloatField | models.IntegerField
+        )
 
     def clean(self, key: str, value: Any) -> Any:
         """As a row has it. Raises ValidationError naming value and remedy."""
-        if key in self.extra:
-            return self.extra[key](value)
-        field = self._field(key)
-        if value is None:
-            if field.null:
-                return None
+        if key == "tags":
+            return _clean_tags(value)
+        if key == "model":
+            return _clean_model(value)
+        column = self._column(key)
+        if value is None and not column.null:
             raise ValidationError(_("It is empty; give a value or leave the key out."))
-        if isinstance(value, str) and len(value) > LONGEST_KEPT:
-            return _clean_plain.__wrapped__(field, "str", value)
-        if isinstance(value, str | int | float):
-            return _clean_plain(field, type(value).__name__, value)
-        if isinstance(field, models.JSONField):
-            for validate in field.validators:  # they say more of an empty list than Django does
+        if value is None:
+            return None
+        if isinstance(column, models.JSONField):
+            for validate in column.validators:  # they say more of an empty list than Django does
                 validate(value)
-            return field.clean(value, None)
-        raise ValidationError(_wrong_type(field, value))
+        elif not isinstance(value, _types_of(column)) or (
+            isinstance(value, bool) is not isinstance(column, models.BooleanField)
+        ):
+            raise ValidationError(_wrong_type(column, value))
+        if isinstance(value, str) and any(
+            each == "\0" or unicodedata.category(each) == "Cs" for each in value
+        ):
+            raise ValidationError(
+                _("%(value)s contains a character that no text has; remove it.")
+                % {"value": repr(value[:80])}
+            )
+        try:
+            if isinstance(column, models.IntegerField) and not float(value).is_integer():
+                raise ValidationError(_("%(value)s is no whole number.") % {"value": value})
+            return column.clean(value, None)
+        except OverflowError as error:
+            raise ValidationError(_("The number is too large.")) from error
 
-    def _field(self, key: str) -> "models.Field[Any, Any]":
-        field = self.row._meta.get_field(self.column(key))
-        assert isinstance(field, models.Field)  # noqa: S101 - a column, no relation
-        return field
+    def _column(self, key: str) -> "models.Field[Any, Any]":
+        found = self.row._meta.get_field(self.column(key))
+        assert isinstance(found, models.Field)  # noqa: S101 - a column, no relation
+        return found
 
 
 def name_of(key: tuple[str, ...]) -> str:
@@ -111,25 +124,10 @@ def name_of(key: tuple[str, ...]) -> str:
     return " -> ".join(key)
 
 
-@lru_cache(maxsize=65_536)
-def _clean_plain(field: "models.Field[Any, Any]", kind: str, value: Any) -> Any:
-    """Names and numbers come again and again in a long file. `kind` keeps 1 and True apart."""
-    is_number, is_truth = kind in ("int", "float"), kind == "bool"
-    wants_number = isinstance(field, models.FloatField | models.IntegerField)
-    wants_truth = isinstance(field, models.BooleanField)
-    if is_truth is not wants_truth or is_number is not wants_number:
-        raise ValidationError(_wrong_type(field, value))
-    if isinstance(value, str) and any(c == "\0" or unicodedata.category(c) == "Cs" for c in value):
-        raise ValidationError(
-            _("%(value)s contains a character that no text has; remove it.")
-            % {"value": repr(value[:80])}
-        )
-    try:
-        if isinstance(field, models.IntegerField) and not float(value).is_integer():
-            raise ValidationError(_("%(value)s is no whole number.") % {"value": value})
-        return field.clean(value, None)
-    except OverflowError as error:
-        raise ValidationError(_("The number is too large.")) from error
+def _types_of(column: "models.Field[Any, Any]") -> Any:
+    if isinstance(column, models.BooleanField):
+        return bool
+    return int | float if isinstance(column, models.FloatField | models.IntegerField) else str
 
 
 def _wrong_type(field: "models.Field[Any, Any]", value: Any) -> str:
@@ -145,8 +143,8 @@ def _wrong_type(field: "models.Field[Any, Any]", value: Any) -> str:
     }
 
 
-def _clean_tags(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(tag, str) for tag in value):
+def _clean_tags(value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
         raise ValidationError(
             _("%(value)s is no list of tags; give one, such as [fast, lab].")
             % {"value": shown(value)}
@@ -158,7 +156,7 @@ def _clean_tags(value: Any) -> tuple[str, ...]:
                 _("Tag %(tag)s has more than %(most)s characters.")
                 % {"tag": repr(tag[:40]), "most": TAG_LENGTH}
             )
-    return tuple(sorted(set(value)))
+    return sorted(set(value))
 
 
 def _clean_model(value: Any) -> str:
@@ -170,36 +168,29 @@ def _clean_model(value: Any) -> str:
     return value
 
 
-def _kind(
-    section: str,
-    label: str,
-    row: type[models.Model],
-    key: tuple[str, ...],
-    *,
-    renamed: Mapping[str, str] | None = None,
-    extra: Mapping[str, Clean] | None = None,
-) -> Kind:
-    names = {column: key for key, column in (renamed or {}).items()}
-    return Kind(
-        section=section,
-        label=label,
-        row=row,
-        key=key,
-        columns=tuple(names.get(column, column) for column in columns_of(row)),
-        renamed=renamed or {},
-        extra=extra or {},
-    )
-
-
-MODELS = _kind("models", "model", LanguageModel, ("name",))
-CLUSTERS = _kind("clusters", "cluster", Cluster, ("name",))
-PROFILES = _kind("profiles", "profile", Profile, ("model", "name"), extra={"model": _clean_model})
-NODES = _kind(
-    "nodes", "node", Node, ("name",), renamed={"gpus": "declared_gpus"}, extra={"tags": _clean_tags}
-)
-REGION_LINKS = _kind("region_links", "region link", RegionLink, ("source", "target"))
-LINKS = _kind("links", "link", Link, ("source", "target"))
-SHARED = _kind("shared_bandwidths", "shared bandwidth", SharedBandwidth, ("name",))
+MODELS = Kind(section="models", label="model", row=LanguageModel, keys=columns_of(LanguageModel))
+CLUSTERS = Kind(section="clusters", label="cluster", row=Cluster, keys=columns_of(Cluster))
+PROFILES = Kind(
+    section="profiles", label="profile", row=Profile, key=("model", "name"),
+    keys=("model", *columns_of(Profile)),
+)  # fmt: skip
+NODES = Kind(
+    section="nodes", label="node", row=Node,
+    keys=tuple(
+        "gpus" if name == "declared_gpus" else name for name in (*columns_of(Node), "tags")
+    ),
+    renamed={"gpus": "declared_gpus"},
+)  # fmt: skip
+_ENDS = ("source", "target")
+REGION_LINKS = Kind(
+    section="region_links", label="region link", row=RegionLink, key=_ENDS,
+    keys=columns_of(RegionLink),
+)  # fmt: skip
+LINKS = Kind(section="links", label="link", row=Link, key=_ENDS, keys=columns_of(Link))
+SHARED = Kind(
+    section="shared_bandwidths", label="shared bandwidth", row=SharedBandwidth,
+    keys=columns_of(SharedBandwidth),
+)  # fmt: skip
 
 # In the order in which rows must be made; they go in the opposite one. Apps above add theirs.
 OF_CLUSTER = [PROFILES, NODES, REGION_LINKS, LINKS, SHARED]

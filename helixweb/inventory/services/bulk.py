@@ -14,12 +14,12 @@ from helixweb.common import events
 from helixweb.common.actor import together
 from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Change, Cluster, Link, Node, NodeTag
-from helixweb.inventory.services.change_log import Values, change_of, values_of
-from helixweb.inventory.services.shared_bandwidths import forget_members
+from helixweb.inventory.services.change_log import Values, change_of, record_all, values_of
+from helixweb.inventory.services.records import forget_members
 from helixweb.inventory.validators import validate_name, validate_tag
 from planner.domain.errors import InvalidProblem
 
-Value = TypeVar("Value", int, str)
+Value = TypeVar("Value")
 # Values in one IN (…): SQLite refuses more parameters than some thousands.
 AT_ONCE = 500
 # Of one node, and of more.
@@ -65,24 +65,17 @@ def change_nodes(node_ids: Iterable[int], changes: NodeChanges) -> int:
             for name in ("region", "profile_name")
             if (value := getattr(changes, name)) is not None
         }
-        for part in _parts(list(nodes)):
+        for part in batches(list(nodes)):
             if columns:
                 Node.objects.filter(pk__in=part).update(**columns)
             if changes.remove_tags:
                 NodeTag.objects.filter(node__in=part, name__in=changes.remove_tags).delete()
         added = [NodeTag(node_id=key, name=name) for key in nodes for name in changes.add_tags]
         NodeTag.objects.bulk_create(added, ignore_conflicts=True, batch_size=AT_ONCE)
-        lines = [
-            change_of(
-                node,
-                Change.Action.CHANGED,
-                before=_told(nodes[key]),
-                after=_told(node),
-            )
+        told = record_all(
+            change_of(node, Change.Action.CHANGED, before=_told(nodes[key]), after=_told(node))
             for key, node in _nodes(nodes).items()
-        ]
-        told = [line for line in lines if line is not None]
-        Change.objects.bulk_create(told, batch_size=AT_ONCE)
+        )
         _announce([nodes[line.row_id] for line in told], "changed", _CHANGED)
     return len(told)
 
@@ -91,20 +84,19 @@ def delete_nodes(node_ids: Iterable[int]) -> int:
     """With their links; agents that have joined stop. Returns how many there were."""
     with together(), transaction.atomic():
         nodes = _nodes(node_ids)
-        lines = [
+        record_all(
             change_of(node, Change.Action.REMOVED, before=_told(node)) for node in nodes.values()
-        ]
-        Change.objects.bulk_create([line for line in lines if line is not None], batch_size=AT_ONCE)
+        )
         _announce(nodes.values(), "removed", _REMOVED)
         by_cluster: dict[int, list[str]] = {}
         for node in nodes.values():
             by_cluster.setdefault(node.cluster_id, []).append(node.name)
         for cluster_id, names in by_cluster.items():
-            for part in _parts(names):
+            for part in batches(names):
                 ends = Q(source__in=part) | Q(target__in=part)
                 Link.objects.filter(ends, cluster=cluster_id).delete()
             forget_members(cluster_id, set(names))
-        for keys in _parts(list(nodes)):
+        for keys in batches(list(nodes)):
             Node.objects.filter(pk__in=keys).delete()
     return len(nodes)
 
@@ -112,7 +104,7 @@ def delete_nodes(node_ids: Iterable[int]) -> int:
 def _nodes(node_ids: Iterable[int]) -> dict[int, Node]:
     """By id, with their tags; ids of no node are passed over."""
     found = {}
-    for part in _parts(sorted(node_ids)):
+    for part in batches(sorted(node_ids)):
         rows = Node.objects.filter(pk__in=part).prefetch_related("tags")
         found.update({node.pk: node for node in rows})
     return found
@@ -146,6 +138,7 @@ def _announce(nodes: Iterable[Node], state: str, messages: tuple[str, str]) -> N
         events.emit(f"cluster:{cluster_id}", "node", {"name": "", "state": state, **said})
 
 
-def _parts(values: Sequence[Value]) -> Iterable[Sequence[Value]]:
+def batches(values: Sequence[Value]) -> Iterable[Sequence[Value]]:
+    """Parts of so many that one statement takes them."""
     for start in range(0, len(values), AT_ONCE):
         yield values[start : start + AT_ONCE]

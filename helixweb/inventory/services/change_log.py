@@ -2,7 +2,7 @@
 
 import hmac
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -45,6 +45,13 @@ def record(
     line = change_of(row, action, before=before, after=after, text=text)
     if line is not None:
         line.save()
+
+
+def record_all(lines: Iterable[Change | None]) -> list[Change]:
+    """Store lines of rows that were changed together; returns those that say anything."""
+    told = [line for line in lines if line is not None]
+    Change.objects.bulk_create(told, batch_size=500)
+    return told
 
 
 def change_of(

@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any, cast
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, models, transaction
@@ -11,6 +13,7 @@ from django.utils.translation import gettext_noop
 
 from helixweb.common import events
 from helixweb.common.sentences import sentence
+from helixweb.inventory.cluster_names import ClusterNames
 from helixweb.inventory.engines import left_out
 from helixweb.inventory.models import (
     Change,
@@ -26,8 +29,8 @@ from helixweb.inventory.models import (
 )
 from helixweb.inventory.services.change_log import record, values_of
 from helixweb.inventory.services.errors import Conflicting, NameTaken
-from helixweb.inventory.services.shared_bandwidths import shared_of
 from planner.domain import cluster as domain
+from planner.domain.cluster import SharedDirection, SharedScope
 from planner.domain.errors import InvalidProblem
 from planner.domain.model_spec import ModelSpec
 from planner.domain.problem import Problem, Workload
@@ -38,8 +41,6 @@ from planner.serialization import (
     profile_from_dict,
     profile_to_dict,
 )
-
-Row = TypeVar("Row", bound=models.Model)
 
 PROFILE_KEYS = ("gpu", "vram_bytes", "max_layers", "tokens_per_s", "kv_capacity_token_layers")
 OPTIONAL_KEYS = ("layer_times", "batch_limits", "price_per_hour", "instance_times", "memory")
@@ -92,16 +93,14 @@ def _store(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:
             mean_output_tokens=problem.workload.mean_output_tokens,
             source=problem.source,
         )
-        _check([cluster], "cluster")
+        _check(cluster)
         cluster.save()
-        model = _model_row(problem.model)
-        _save_all(Profile, "compute profile", _profiles(problem, cluster, model))
-        _save_all(Node, "node", _nodes(problem, cluster))
-        _save_all(
-            RegionLink, "region pair", _links(RegionLink, cluster, problem.cluster.region_links)
-        )
-        _save_all(Link, "link", _links(Link, cluster, problem.cluster.links))
-        _save_all(SharedBandwidth, "shared bandwidth", _shared_bandwidths(problem, cluster))
+        kind: type[models.Model]
+        for kind, rows in groupby(_rows(problem, cluster, _model_row(problem.model)), type):
+            made = list(rows)
+            for row in made:
+                _check(row)
+            kind._default_manager.bulk_create(made, batch_size=500)
         count = len(problem.cluster.nodes)
         record(cluster, Change.Action.ADDED, after=values_of(cluster), text=f"{count} nodes")
         events.emit(
@@ -124,7 +123,7 @@ def _model_row(spec: ModelSpec) -> LanguageModel:
     if row is None:
         heads = {"num_heads": spec.num_heads, "num_kv_heads": spec.num_kv_heads}
         row = LanguageModel(name=spec.name, **numbers, **heads)
-        _check([row], "model")
+        _check(row)
         row.save()
         return row
     different = [
@@ -143,18 +142,11 @@ def _model_row(spec: ModelSpec) -> LanguageModel:
     return row
 
 
-def _profiles(problem: Problem, cluster: Cluster, model: LanguageModel) -> Iterable[Profile]:
+def _rows(problem: Problem, cluster: Cluster, model: LanguageModel) -> Iterable[models.Model]:
+    """In the order in which they refer to each other."""
+    imported: dict[str, Any] = {"cluster": cluster, "origin": Origin.IMPORTED}
     for profile in problem.compute_profiles.values():
-        yield Profile(
-            cluster=cluster,
-            model=model,
-            name=profile.name,
-            origin=Origin.IMPORTED,
-            **profile_to_dict(profile),
-        )
-
-
-def _nodes(problem: Problem, cluster: Cluster) -> Iterable[Node]:
+        yield Profile(model=model, name=profile.name, **imported, **profile_to_dict(profile))
     for node in problem.cluster.nodes:
         yield Node(
             cluster=cluster,
@@ -164,46 +156,24 @@ def _nodes(problem: Problem, cluster: Cluster) -> Iterable[Node]:
             price_per_hour=node.price_per_hour,
             declared_gpus=node.gpus,
         )
-
-
-def _links(row: type[Row], cluster: Cluster, links: Iterable[domain.Link]) -> Iterable[Row]:
-    for link in links:
-        yield row(
-            cluster=cluster,
-            source=link.source,
-            target=link.target,
-            bandwidth_bytes_per_s=link.bandwidth_bytes_per_s,
-            latency_s=link.latency_s,
-            origin=Origin.IMPORTED,
-        )
-
-
-def _shared_bandwidths(problem: Problem, cluster: Cluster) -> Iterable[SharedBandwidth]:
+    for pair in problem.cluster.region_links:
+        yield RegionLink(**imported, **asdict(pair))
+    for link in problem.cluster.links:
+        yield Link(**imported, **asdict(link))
     for shared in problem.cluster.shared:
         yield SharedBandwidth(
-            cluster=cluster,
-            name=shared.name,
-            members=list(shared.members),
-            direction=shared.direction,
-            scope=shared.scope,
-            bandwidth_bytes_per_s=shared.bandwidth_bytes_per_s,
+            cluster=cluster, **{**asdict(shared), "members": list(shared.members)}
         )
 
 
-def _save_all(row_type: type[Row], what: str, rows: Iterable[Row]) -> None:
-    made = list(rows)
-    _check(made, what)
-    row_type._default_manager.bulk_create(made, batch_size=500)
-
-
-def _check(rows: Iterable[models.Model], what: str) -> None:
+def _check(row: models.Model) -> None:
     """Lengths and characters that a file may contain and a row may not. Raises InvalidProblem."""
-    for row in rows:
-        try:
-            row.clean_fields(exclude=["cluster", "model"])
-        except ValidationError as error:
-            field, messages = next(iter(error.message_dict.items()))
-            raise InvalidProblem(f"{what} {str(row)[:80]!r}: {field}: {messages[0]}") from None
+    try:
+        row.clean_fields(exclude=["cluster", "model"])
+    except ValidationError as error:
+        field, messages = next(iter(error.message_dict.items()))
+        what = row._meta.verbose_name
+        raise InvalidProblem(f"{what} {str(row)[:80]!r}: {field}: {messages[0]}") from None
 
 
 def models_of(cluster: Cluster) -> list[LanguageModel]:
@@ -275,7 +245,7 @@ def build_problem(cluster: Cluster, model: LanguageModel, *, is_for_stages: bool
             nodes=tuple(nodes),
             region_links=tuple(domain_link(row) for row in cluster.region_links.order_by("pk")),
             links=tuple(domain_link(row) for row in cluster.links.order_by("pk")),
-            shared=tuple(shared_of(cluster)),
+            shared=tuple(_shared_of(cluster)),
         ).without(unfit),
     )
     _check_reachable(problem.cluster)
@@ -297,6 +267,33 @@ def domain_link(row: Link | RegionLink) -> domain.Link:
         target=row.target,
         bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
         latency_s=row.latency_s,
+    )
+
+
+def domain_shared(row: SharedBandwidth) -> domain.SharedBandwidth:
+    """Raises InvalidProblem naming what of the row is wrong."""
+    return _with_members(row, row.members)
+
+
+def _shared_of(cluster: Cluster) -> Iterable[domain.SharedBandwidth]:
+    """What the cluster's nodes share now: without members that are there no more.
+
+    A region without nodes sends nothing; what has no member left limits nothing.
+    """
+    known = ClusterNames(cluster).members
+    for row in cluster.shared_bandwidths.order_by("pk"):
+        members = [name for name in row.members if name in known]
+        if members:
+            yield _with_members(row, members)
+
+
+def _with_members(row: SharedBandwidth, members: Iterable[str]) -> domain.SharedBandwidth:
+    return domain.SharedBandwidth(
+        name=row.name,
+        members=tuple(members),
+        direction=cast(SharedDirection, row.direction),  # the domain type checks them
+        bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
+        scope=cast(SharedScope, row.scope),
     )
 
 

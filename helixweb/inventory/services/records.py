@@ -1,5 +1,6 @@
 """Create, change and delete rows of the inventory by hand: checked, and announced to open pages."""
 
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from django.db import IntegrityError, models, transaction
@@ -10,6 +11,7 @@ from django.utils.translation import gettext_noop
 
 from helixweb.common import events
 from helixweb.common.sentences import sentence
+from helixweb.inventory.cluster_names import ClusterNames
 from helixweb.inventory.models import (
     Change,
     Cluster,
@@ -23,18 +25,18 @@ from helixweb.inventory.models import (
     SharedBandwidth,
 )
 from helixweb.inventory.services.change_log import Values, outlive, record, values_of
+from helixweb.inventory.services.checks import check_row
 from helixweb.inventory.services.errors import Conflicting, NameTaken
 from helixweb.inventory.services.joining import announce
-from helixweb.inventory.services.problems import compute_profile, domain_link
-from helixweb.inventory.services.shared_bandwidths import (
-    check_members,
-    forget_members,
-    rename_member,
-)
 from planner.domain.cluster import COORDINATOR
-from planner.domain.errors import InvalidProblem
 
 Row = TypeVar("Row", bound=models.Model)
+# The type of event that pages which show such rows follow.
+EVENT_OF: dict[type[models.Model], str] = {
+    **dict.fromkeys((Node, Coordinator), "node"),
+    **dict.fromkeys((Link, RegionLink, SharedBandwidth), "link"),
+    Profile: "model",
+}
 # What open pages are told of a row, by its kind.
 _SAID: dict[tuple[type[models.Model], ...], dict[Change.Action, str]] = {
     (Node,): {
@@ -124,7 +126,8 @@ def delete(
 
 
 def _save(row: models.Model, *, before: Values | None) -> None:
-    _check(row)
+    if not isinstance(row, Cluster | LanguageModel):
+        check_row(row, ClusterNames(row.cluster))  # type: ignore[attr-defined]
     try:
         with transaction.atomic():
             row.save()
@@ -150,59 +153,6 @@ def _delete_measured_pairs(regions: RegionLink) -> None:
             delete(link)
 
 
-def _check(row: models.Model) -> None:
-    """What one field alone cannot tell."""
-    if isinstance(row, Node):
-        _check_profile_name(row)
-    elif isinstance(row, Link):
-        _check_ends(row)
-    elif isinstance(row, RegionLink):
-        domain_link(row)
-    elif isinstance(row, SharedBandwidth):
-        check_members(row)
-    elif isinstance(row, Profile):
-        compute_profile(row)
-
-
-def _check_profile_name(node: Node) -> None:
-    known = sorted(set(node.cluster.profiles.values_list("name", flat=True)))
-    if node.profile_name and node.profile_name not in known:
-        raise InvalidProblem(
-            _(
-                "node %(name)s: the cluster has no compute profile %(profile_name)s; "
-                "leave it empty or choose one of: %(names)s"
-            )
-            % {
-                "name": repr(node.name),
-                "profile_name": repr(node.profile_name),
-                "names": ", ".join(known) or _("none yet"),
-            }
-        )
-
-
-def _check_ends(link: Link) -> None:
-    domain_link(link)
-    known = {COORDINATOR, *link.cluster.nodes.values_list("name", flat=True)}
-    for end in (link.source, link.target):
-        if end not in known:
-            raise InvalidProblem(
-                _(
-                    "link %(link)s: %(end)s is not a node of cluster %(name)s; name one of "
-                    "its nodes or %(coordinator)s"
-                )
-                % {
-                    "link": link,
-                    "end": repr(end),
-                    "name": repr(link.cluster.name),
-                    "coordinator": repr(COORDINATOR),
-                }
-            )
-    if link.source == link.target:
-        raise InvalidProblem(
-            _("link %(link)s joins a node to itself; choose two different ends") % {"link": link}
-        )
-
-
 def _rename_in_network(node: Node, *, old: str, new: str) -> None:
     if new == old:
         return
@@ -216,19 +166,33 @@ def _rename_in_network(node: Node, *, old: str, new: str) -> None:
         )
     for end in ("source", "target"):
         Link.objects.filter(cluster=node.cluster, **{end: old}).update(**{end: new})
-    rename_member(node.cluster, old=old, new=new)
+    _replace_members(node.cluster_id, {old: new})
 
 
-def _announce(row: models.Model, action: Change.Action) -> None:
-    if not isinstance(row, Node | Coordinator | Link | RegionLink | SharedBandwidth | Profile):
+def forget_members(cluster_id: int, names: Collection[str]) -> None:
+    """These nodes are gone; what they alone shared goes with them."""
+    _replace_members(cluster_id, dict.fromkeys(names))
+
+
+def _replace_members(cluster_id: int, new_names: Mapping[str, str | None]) -> None:
+    """Call it in a transaction. None: the member is left out."""
+    for row in SharedBandwidth.objects.select_for_update().filter(cluster=cluster_id):
+        members = [name for old in row.members if (name := new_names.get(old, old)) is not None]
+        if not members:
+            row.delete()
+        elif members != row.members:
+            row.members = members
+            row.save(update_fields=["members"])
+
+
+def _announce(row: Any, action: Change.Action) -> None:
+    if type(row) not in EVENT_OF:
         return
     messages = next(said for kinds, said in _SAID.items() if isinstance(row, kinds))
+    said = sentence(messages[action], name=str(row))
     if not isinstance(row, Node | Coordinator):
-        type_ = "model" if isinstance(row, Profile) else "link"
-        events.emit(f"cluster:{row.cluster_id}", type_, sentence(messages[action], name=str(row)))
-        return
-    said = sentence(messages[action], name=row.name)
-    if action is Change.Action.REMOVED:
+        events.emit(f"cluster:{row.cluster_id}", EVENT_OF[type(row)], said)
+    elif action is Change.Action.REMOVED:
         data = {"name": row.name, "state": "removed", **said}
         events.emit(f"cluster:{row.cluster_id}", "node", data)
     else:

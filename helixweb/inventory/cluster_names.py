@@ -1,0 +1,28 @@
+"""Names that rows of a cluster may refer to."""
+
+from functools import cached_property
+
+from helixweb.inventory.models import Cluster
+from planner.domain.cluster import COORDINATOR
+
+
+class ClusterNames:
+    """Each set is read once, when it is first asked for."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    @cached_property
+    def profiles(self) -> frozenset[str]:
+        return frozenset(self.cluster.profiles.values_list("name", flat=True))
+
+    @cached_property
+    def ends(self) -> frozenset[str]:
+        """What links join: nodes and the coordinator."""
+        return frozenset({COORDINATOR, *self.cluster.nodes.values_list("name", flat=True)})
+
+    @cached_property
+    def members(self) -> frozenset[str]:
+        """What may share bandwidth: nodes, regions and the coordinator."""
+        regions = self.cluster.nodes.values_list("region", flat=True).distinct()
+        return self.ends | {self.cluster.coordinator_region, *regions}
