@@ -102,6 +102,7 @@ class LinkLoad:
     `planned_tokens_per_s` is what the plan sends over it, `carries_tokens_per_s` what it can carry
     at the measured rate. `queue_s`: what waits for it takes so long at that rate. `slow`: it was
     seen full at clearly less than the plan counts on. `follows`: requests are routed by that.
+    `seen_full`: it was busy enough to tell that it does no more.
     """
 
     name: str
@@ -113,6 +114,7 @@ class LinkLoad:
     slow: bool
     stalled: bool
     follows: bool
+    seen_full: bool = True
 
     @property
     def limits(self) -> bool:
@@ -148,12 +150,12 @@ def bottleneck(load: Load) -> Finding:
     """The first that holds, from what stands in the way of all else to what merely is busiest."""
     heard = [node for node in load.nodes if node.busy_ratio is not None]
     if not heard:
-        return Finding(
-            limit=Limit.UNKNOWN,
-            subject="",
-            headline=_("No node is reporting, so nothing is known of what limits."),
-            evidence="",
-            advice=_("Check that the agents run and reach this site."),
+        return _finding(
+            Limit.UNKNOWN,
+            "",
+            _("No node is reporting, so nothing is known of what limits."),
+            "",
+            _("Check that the agents run and reach this site."),
         )
     return (
         _silent(load)
@@ -170,17 +172,29 @@ def bottleneck(load: Load) -> Finding:
     )
 
 
+def _finding(
+    limit: Limit, subject: str, headline: str, evidence: str, advice: str, **values: object
+) -> Finding:
+    """The sentences may name `values`; percentages are written where they are known."""
+    headline, evidence, advice = (text % values for text in (headline, evidence, advice))
+    return Finding(
+        limit=limit, subject=subject, headline=headline, evidence=evidence, advice=advice
+    )
+
+
 def _silent(load: Load) -> Finding | None:
     silent = [node.name for node in load.nodes if node.busy_ratio is None]
     if not silent:
         return None
-    return Finding(
-        limit=Limit.SILENT_NODE,
-        subject=silent[0],
-        headline=_silence(silent),
-        evidence=_("%(silent)s of %(nodes)s nodes are silent.")
-        % {"silent": len(silent), "nodes": len(load.nodes)},
-        advice=_("See the node's page for its last message; plan without it if it stays away."),
+    return _finding(
+        Limit.SILENT_NODE,
+        silent[0],
+        "%(silence)s",
+        _("%(silent)s of %(nodes)s nodes are silent."),
+        _("See the node's page for its last message; plan without it if it stays away."),
+        silence=_silence(silent),
+        silent=len(silent),
+        nodes=len(load.nodes),
     )
 
 
@@ -196,24 +210,23 @@ def _slow(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
     ratio = speeds[slowest.name] / statistics.median(others)
     if ratio >= SLOW:
         return None
-    return Finding(
-        limit=Limit.SLOW_NODE,
-        subject=slowest.name,
-        headline=_("%(name)s is slow: it runs at %(ratio)s of the speed the plan gives it.")
-        % {"name": slowest.name, "ratio": f"{ratio:.0%}"},
-        evidence=_(
+    return _finding(
+        Limit.SLOW_NODE,
+        slowest.name,
+        _("%(name)s is slow: it runs at %(ratio)s of the speed the plan gives it."),
+        _(
             "It computes %(busy)s of the time; next to the other nodes' its "
             "tokens take %(times)s times as long as its profile says.%(queue)s"
-        )
-        % {
-            "busy": f"{_busy(slowest):.0%}",
-            "times": f"{1 / ratio:.1f}",
-            "queue": _kept_waiting(slowest) + _queue(load),
-        },
-        advice=_(
+        ),
+        _(
             "Look for other work, heat or throttling on that machine; else profile "
             "it anew and replan, so that it gets fewer layers or less flow."
         ),
+        name=slowest.name,
+        ratio=f"{ratio:.0%}",
+        busy=f"{_busy(slowest):.0%}",
+        times=f"{1 / ratio:.1f}",
+        queue=_kept_waiting(slowest) + _queue(load),
     )
 
 
@@ -241,18 +254,19 @@ def _stalled_link(load: Load) -> Finding | None:
     stalled = [link.name for link in load.links if link.stalled]
     if not stalled:
         return None
-    return Finding(
-        limit=Limit.LINK,
-        subject=stalled[0],
-        headline=_("The link %(stalled)s takes no prompts: what was sent is not answered.")
-        % {"stalled": stalled[0]},
-        evidence=_("%(stalled)s of %(links)s links that the plan uses are stalled.")
-        % {"stalled": len(stalled), "links": len(load.links)}
-        + _queue(load),
-        advice=_(
+    return _finding(
+        Limit.LINK,
+        stalled[0],
+        _("The link %(stalled)s takes no prompts: what was sent is not answered."),
+        "%(count)s%(queue)s",
+        _(
             "Check the network between the two, and that both were started with the "
             "same --data-security; plan without the node if it stays away."
         ),
+        stalled=stalled[0],
+        count=_("%(stalled)s of %(links)s links that the plan uses are stalled.")
+        % {"stalled": len(stalled), "links": len(load.links)},
+        queue=_queue(load),
     )
 
 
@@ -261,54 +275,40 @@ def _slow_link(links: Sequence[LinkLoad]) -> Finding | None:
     if not links:
         return None
     link = min(links, key=lambda one: one.measured_bytes_per_s / one.counted_bytes_per_s)
-    rate = bit_rate_text(link.measured_bytes_per_s)
     costs = (
         _(
             "It carries %(carries_tokens_per_s)s of the %(planned_tokens_per_s)s "
             "tokens/s that the plan sends over it"
         )
-        % {
-            "carries_tokens_per_s": f"{link.carries_tokens_per_s:.0f}",
-            "planned_tokens_per_s": f"{link.planned_tokens_per_s:.0f}",
-        }
         if link.carries_tokens_per_s < link.planned_tokens_per_s
         else _(
             "It still carries the %(planned_tokens_per_s)s tokens/s of the plan, but "
             "prompts are longer on their way"
         )
-        % {"planned_tokens_per_s": f"{link.planned_tokens_per_s:.0f}"}
     )
-    waits = (
-        _("; what waits for it now takes %(queue_s)s s") % {"queue_s": f"{link.queue_s:.0f}"}
-        if link.queue_s >= 1
-        else ""
-    )
-    routed = (
-        _("Requests are routed by what it does now, as far as there is another way. ")
-        if link.follows
-        else ""
-    )
-    return Finding(
-        limit=Limit.LINK,
-        subject=link.name,
-        headline=_(
+    waits = _("; what waits for it now takes %(queue_s)s s") if link.queue_s >= 1 else ""
+    routed = _("Requests are routed by what it does now, as far as there is another way. ")
+    return _finding(
+        Limit.LINK,
+        link.name,
+        _(
             "The link %(name)s is slow: it does %(rate)s, the plan counts on "
             "%(counted_bytes_per_s)s."
         )
-        % {
-            "name": link.name,
-            "rate": rate,
-            "counted_bytes_per_s": bit_rate_text(link.counted_bytes_per_s),
-        }
         if link.slow
-        else _("Prompts pile up at the link %(name)s, which does %(rate)s.")
-        % {"name": link.name, "rate": rate},
-        evidence=f"{costs}{waits}.",
-        advice=_(
+        else _("Prompts pile up at the link %(name)s, which does %(rate)s."),
+        f"{costs}{waits}.",
+        _(
             "%(routed)sOn the network's page the measured rate can count in the next "
             "plan, and weights can stay with the plan's; replan if it stays slow."
-        )
-        % {"routed": routed},
+        ),
+        name=link.name,
+        rate=bit_rate_text(link.measured_bytes_per_s),
+        counted_bytes_per_s=bit_rate_text(link.counted_bytes_per_s),
+        carries_tokens_per_s=f"{link.carries_tokens_per_s:.0f}",
+        planned_tokens_per_s=f"{link.planned_tokens_per_s:.0f}",
+        queue_s=f"{link.queue_s:.0f}",
+        routed=routed if link.follows else "",
     )
 
 
@@ -318,34 +318,31 @@ def _kv(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
     if _fullness(fullest, waiting=load.waiting) < 1:
         return None
     used, promised = fullest.kv_used_ratio, fullest.kv_promised_ratio
-    shares = [
-        _("%(used)s of its pages are in use") % {"used": f"{used:.0%}"} if used is not None else "",
-        _("requests that run may need %(promised)s of them") % {"promised": f"{promised:.0%}"}
-        if promised is not None
-        else "",
-    ]
+    shares = []
+    if used is not None:
+        shares.append(_("%(used)s of its pages are in use") % {"used": f"{used:.0%}"})
+    if promised is not None:
+        may_need = _("requests that run may need %(promised)s of them")
+        shares.append(may_need % {"promised": f"{promised:.0%}"})
     busiest = _busiest(heard)
     spare = (
         _(" %(name)s computes %(busiest)s of the time, so more room alone would bring little.")
-        % {"name": busiest.name, "busiest": f"{_busy(busiest):.0%}"}
         if _busy(busiest) >= SATURATED
         else _(" Computing is not what limits: the busiest node does %(busiest)s of the time.")
-        % {"busiest": f"{_busy(busiest):.0%}"}
     )
-    return Finding(
-        limit=Limit.KV_CACHE,
-        subject=fullest.name,
-        headline=_("The KV cache of %(name)s is nearly full.") % {"name": fullest.name},
-        evidence=_("There, %(shares)s.%(queue)s%(spare)s")
-        % {
-            "shares": _(" and ").join(share for share in shares if share),
-            "queue": _queue(load),
-            "spare": spare,
-        },
-        advice=_(
+    return _finding(
+        Limit.KV_CACHE,
+        fullest.name,
+        _("The KV cache of %(name)s is nearly full."),
+        _("There, %(shares)s.%(queue)s%(spare)s"),
+        _(
             "Give it fewer layers, so that more memory is left for pages, or add a "
             "node; shorter prompts and answers need less."
         ),
+        name=fullest.name,
+        shares=_(" and ").join(shares),
+        queue=_queue(load),
+        spare=spare % {"name": busiest.name, "busiest": f"{_busy(busiest):.0%}"},
     )
 
 
@@ -362,19 +359,19 @@ def _cores(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
     busy = sum(map(_busy, nodes_of[host]))
     if busy < SATURATED or delayed(host) < CROWDED * busy:
         return None
-    return Finding(
-        limit=Limit.CORES,
-        subject=host,
-        headline=_(
-            "The CPU of %(host)s limits: its nodes' steps wait for a core %(share)s of their time."
-        )
-        % {"host": host, "share": f"{delayed(host) / busy:.0%}"},
-        evidence=_("Its nodes: %(names)s.%(queue)s")
-        % {"names": ", ".join(node.name for node in nodes_of[host]), "queue": _queue(load)},
-        advice=_(
+    return _finding(
+        Limit.CORES,
+        host,
+        _("The CPU of %(host)s limits: its nodes' steps wait for a core %(share)s of their time."),
+        _("Its nodes: %(names)s.%(queue)s"),
+        _(
             "Run fewer nodes or less other work on that machine, or give each node cores of its "
             "own; profiles measured without that contention promise too much."
         ),
+        host=host,
+        share=f"{delayed(host) / busy:.0%}",
+        names=", ".join(node.name for node in nodes_of[host]),
+        queue=_queue(load),
     )
 
 
@@ -388,13 +385,16 @@ def _compute(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
         if others
         else ""
     )
-    return Finding(
-        limit=Limit.COMPUTE,
-        subject=busiest.name,
-        headline=_("Computing on %(name)s limits.") % {"name": busiest.name},
-        evidence=_("It computes %(busy)s of the time.%(rest)s%(queue)s")
-        % {"busy": f"{_busy(busiest):.0%}", "rest": rest, "queue": _queue(load)},
-        advice=_("The plan's page says what a faster node or one more would bring."),
+    return _finding(
+        Limit.COMPUTE,
+        busiest.name,
+        _("Computing on %(name)s limits."),
+        _("It computes %(busy)s of the time.%(rest)s%(queue)s"),
+        _("The plan's page says what a faster node or one more would bring."),
+        name=busiest.name,
+        busy=f"{_busy(busiest):.0%}",
+        rest=rest,
+        queue=_queue(load),
     )
 
 
@@ -404,45 +404,49 @@ def _link(load: Load) -> Finding | None:
     name, share = max(load.transfer_ratios.items(), key=lambda item: item[1])
     if share < UNDER_WAY:
         return None
-    return Finding(
-        limit=Limit.LINK,
-        subject=name,
-        headline=_("The link %(name)s limits: requests spend %(share)s of their time on it.")
-        % {"name": name, "share": f"{share:.0%}"},
-        evidence=_("Nodes have time to spare.") + _queue(load),
-        advice=_(
+    return _finding(
+        Limit.LINK,
+        name,
+        _("The link %(name)s limits: requests spend %(share)s of their time on it."),
+        _("Nodes have time to spare.") + "%(queue)s",
+        _(
             "A plan that crosses it less often is faster; see the network's page for "
             "what was measured of it."
         ),
+        name=name,
+        share=f"{share:.0%}",
+        queue=_queue(load),
     )
 
 
 def _admission(load: Load) -> Finding | None:
     if load.waiting == 0:
         return None
-    return Finding(
-        limit=Limit.ADMISSION,
-        subject="",
-        headline=_("%(waiting)s for a pipeline, though no node is full or busy.")
-        % {"waiting": _requests(load.waiting)},
-        evidence=_("A pipeline is free for a request when all of its nodes have room for it."),
-        advice=_("A request that needs much room lets none pass it; long prompts need most."),
+    return _finding(
+        Limit.ADMISSION,
+        "",
+        _("%(waiting)s for a pipeline, though no node is full or busy."),
+        _("A pipeline is free for a request when all of its nodes have room for it."),
+        _("A request that needs much room lets none pass it; long prompts need most."),
+        waiting=_requests(load.waiting),
     )
 
 
 def _nothing(load: Load, heard: Sequence[NodeLoad]) -> Finding:
     busiest = _busiest(heard)
     fullest = max((node.kv_used_ratio or 0.0 for node in heard), default=0.0)
-    return Finding(
-        limit=Limit.NOTHING,
-        subject="",
-        headline=_("Nothing limits at this load.") if load.running else _("Idle: no request runs."),
-        evidence=_(
+    return _finding(
+        Limit.NOTHING,
+        "",
+        _("Nothing limits at this load.") if load.running else _("Idle: no request runs."),
+        _(
             "The busiest node, %(name)s, computes %(busiest)s of the time, the "
             "fullest KV cache is %(fullest)s full, and nobody waits."
-        )
-        % {"name": busiest.name, "busiest": f"{_busy(busiest):.0%}", "fullest": f"{fullest:.0%}"},
-        advice="",
+        ),
+        "",
+        name=busiest.name,
+        busiest=f"{_busy(busiest):.0%}",
+        fullest=f"{fullest:.0%}",
     )
 
 

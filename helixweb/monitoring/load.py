@@ -1,78 +1,56 @@
 """What limits a cluster now: gathers its newest numbers for `bottleneck.py`."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
+from django.core.cache import cache
+from django.utils.translation import get_language
+
+from helixweb.deployment.link_view import link_rows
+from helixweb.deployment.live_links import live_links
+from helixweb.deployment.models import Deployment, LinkWeights
 from helixweb.inventory.models import Cluster, Node
-from helixweb.monitoring.bottleneck import Finding, Load, NodeLoad, bottleneck
-from helixweb.monitoring.history import current_sample
-from helixweb.monitoring.link_loads import link_loads
+from helixweb.monitoring.bottleneck import Finding, LinkLoad, Load, NodeLoad, bottleneck
 from helixweb.monitoring.models import MetricSample
-from helixweb.monitoring.presentation import MonitoredNode, Serving, serving_of
+from helixweb.monitoring.node_work import StepTimes, Work
+from helixweb.monitoring.presentation import MonitoredNode, Serving
 from helixweb.monitoring.services import detailed
-from helixweb.monitoring.step_times import Steps, StepTimes
 from helixweb.monitoring.traces import transfer_ratios
 from helixweb.planning.stored import kept
+from planner.domain.cluster import COORDINATOR, SINK, SOURCE
+from planner.domain.flow import EdgeFlow
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 
 # Rates of single heartbeats jump; over this long they are steady enough to be judged.
 LATELY_S = 6
-
-
-# What a sample stores of a node: `NodeSample.to_json`.
-_Counters = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rates:
-    busy_ratio: float
-    tokens_per_s: float
-    expected_busy_ratio: float | None
-    delayed_ratio: float
-
-
-def finding_of(cluster: Cluster, *, now: datetime) -> Finding | None:
-    """In words; None while nothing is served or nothing reports."""
-    sample = current_sample(cluster, now=now)
-    serving = serving_of(cluster, sample)
-    return find(cluster, serving, sample, now=now)
-
-
+# A finding is of one sample, and kept for the others who look while it is the newest.
+KEPT_S = 10
 _OF_HOST = ("name", "cluster", "data_endpoint", "hardware")
 
 
-def _host(node: Node) -> str:
-    """The machine by its name and the address that others dial: names alone may repeat."""
-    name = (node.hardware or {}).get("hostname", "")
-    return f"{name} ({node.host})" if name and node.host != name else node.host
-
-
-def find(
+def finding_of(
     cluster: Cluster, serving: Serving | None, sample: MetricSample | None, *, now: datetime
 ) -> Finding | None:
-    """The same, for who has read `serving` and `sample` already."""
+    """In words of the reader's language; None while nothing is served or nothing reports.
+
+    Worked out when a page or a program asks for it, once for each sample.
+    """
     if serving is None or sample is None:
         return None
+    return cache.get_or_set(
+        f"finding:{sample.pk}:{get_language()}",
+        lambda: bottleneck(_load(cluster, serving, sample, now=now)),
+        KEPT_S,
+    )
+
+
+def _load(cluster: Cluster, serving: Serving, sample: MetricSample, *, now: datetime) -> Load:
     lately = _lately(cluster, serving, sample)
     hosts = {node.name: _host(node) for node in cluster.nodes.only(*_OF_HOST)}
-    load = Load(
+    return Load(
         nodes=[
-            NodeLoad(
-                name=node.name,
-                capacity_tokens_per_s=node.capacity_tokens_per_s,
-                busy_ratio=lately.get(node.name, node).busy_ratio if _heard(node) else None,
-                tokens_per_s=lately.get(node.name, node).tokens_per_s,
-                expected_busy_ratio=lately[node.name].expected_busy_ratio
-                if node.name in lately
-                else None,
-                delayed_ratio=lately[node.name].delayed_ratio if node.name in lately else 0.0,
-                host=hosts.get(node.name, ""),
-                kv_used_ratio=node.kv_used_ratio,
-                kv_promised_ratio=node.kv_promised_ratio,
-            )
+            _node_load(node, lately.get(node.name), hosts.get(node.name, ""))
             for node in serving.nodes
             if node.planned_tokens_per_s > 0
         ],
@@ -81,7 +59,37 @@ def find(
         transfer_ratios=transfer_ratios(cluster, now=now),
         links=[] if serving.deployment is None else link_loads(serving.deployment, now=now),
     )
-    return bottleneck(load)
+
+
+def _host(node: Node) -> str:
+    """The machine by its name and the address that others dial: names alone may repeat."""
+    name = (node.hardware or {}).get("hostname", "")
+    return f"{name} ({node.host})" if name and node.host != name else node.host
+
+
+def _node_load(node: MonitoredNode, work: Work | None, host: str) -> NodeLoad:
+    """By what it did `_lately`, where that is known."""
+    load = NodeLoad(
+        name=node.name,
+        capacity_tokens_per_s=node.capacity_tokens_per_s,
+        busy_ratio=node.busy_ratio,
+        tokens_per_s=node.tokens_per_s,
+        kv_used_ratio=node.kv_used_ratio,
+        kv_promised_ratio=node.kv_promised_ratio,
+        host=host,
+    )
+    if work is None:
+        return load
+    busy_ratio = min(1.0, max(0.0, work.busy_s / work.elapsed_s))
+    return replace(
+        load,
+        busy_ratio=None if node.busy_ratio is None else busy_ratio,
+        tokens_per_s=max(0, work.tokens) / work.elapsed_s,
+        expected_busy_ratio=None
+        if work.expected_s is None
+        else sum(work.expected_s) / work.elapsed_s,
+        delayed_ratio=max(0.0, work.delayed_s) / work.elapsed_s,
+    )
 
 
 @kept
@@ -89,11 +97,7 @@ def _step_times(problem: Problem, _plan: Plan) -> StepTimes:
     return StepTimes(problem)
 
 
-def _heard(node: MonitoredNode) -> bool:
-    return node.busy_ratio is not None
-
-
-def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[str, _Rates]:
+def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[str, Work]:
     """By node, between the counters of some seconds ago and now; without nodes started since."""
     before = detailed(
         MetricSample.objects.filter(
@@ -106,40 +110,54 @@ def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[st
     )
     if before is None or sample.simulated_plan_id is not None:
         return {}
-    rates, times = {}, _step_times(serving.row)
-    for name in sample.nodes.keys() & before.nodes.keys():
-        now, then = sample.nodes[name], before.nodes[name]
-        elapsed_s = _grown(now, then, "uptime_s")
-        if now.get("uptime_s") is None or then.get("uptime_s") is None or elapsed_s <= 0:
-            continue
-        busy_s = _grown(now, then, "busy_s_total")
-        delayed_s = _grown(now, then, "delayed_s_total")
-        tokens = _grown(now, then, "stage_tokens_total")
-        steps, layers = _steps(now, then), serving.plan.placement.layers.get(name)
-        expected_s = None
-        if steps is not None and layers is not None:
-            expected_s = times.expected_s(name, steps, layers=layers)
-        rates[name] = _Rates(
-            busy_ratio=min(1.0, max(0.0, busy_s / elapsed_s)),
-            tokens_per_s=max(0, tokens) / elapsed_s,
-            expected_busy_ratio=None if expected_s is None else expected_s / elapsed_s,
-            delayed_ratio=max(0.0, delayed_s) / elapsed_s,
+    times = _step_times(serving.row)
+    found = {
+        node.name: times.work(
+            node.name, node.layers, before.nodes.get(node.name), sample.nodes.get(node.name)
         )
-    return rates
+        for node in serving.nodes
+    }
+    return {name: work for name, work in found.items() if work is not None}
 
 
-def _steps(now: _Counters, then: _Counters) -> Steps | None:
-    """What the stage did between; None: it did not say."""
-    if now.get("steps_total") is None or then.get("steps_total") is None:
-        return None
-    prompt_tokens = int(_grown(now, then, "stage_prompt_tokens_total"))
-    return Steps(
-        steps=int(_grown(now, then, "steps_total")),
-        prompt_tokens=prompt_tokens,
-        decode_tokens=int(_grown(now, then, "stage_tokens_total")) - prompt_tokens,
-    )
+def link_loads(deployment: Deployment, *, now: datetime) -> list[LinkLoad]:
+    """Of links that carry planned flow and whose rate, or stall, their sender has told."""
+    flows = _flows(deployment.plan)
+    links = [link for link in live_links(deployment, now=now) if link.ends in flows]
+    if not links:
+        return []
+    weights = LinkWeights.objects.filter(
+        deployment=deployment, generation=deployment.generation
+    ).first()
+    loads = []
+    for row in link_rows(deployment, links):
+        measured, counted = row.stats.bandwidth_bytes_per_s or 0.0, row.planned_bytes_per_s
+        if counted is None or not (measured or row.stats.stalled):
+            continue
+        edge = flows[row.source, row.target]
+        loads.append(
+            LinkLoad(
+                name=f"{row.source} → {row.target}",
+                measured_bytes_per_s=measured,
+                counted_bytes_per_s=counted,
+                planned_tokens_per_s=edge.flow_tokens_per_s,
+                carries_tokens_per_s=edge.capacity_tokens_per_s * measured / counted,
+                queue_s=row.stats.waiting_bytes / measured if measured else 0.0,
+                slow=row.slow,
+                stalled=row.stats.stalled,
+                follows=weights is not None and weights.counts,
+                seen_full=not row.stats.bandwidth_is_floor,
+            )
+        )
+    return loads
 
 
-def _grown(now: _Counters, then: _Counters, counter: str) -> float:
-    """Between two samples; what one did not say counts as nothing."""
-    return (now.get(counter) or 0.0) - (then.get(counter) or 0.0)
+@kept
+def _flows(_problem: Problem, plan: Plan) -> dict[tuple[str, str], EdgeFlow]:
+    """Of links that carry planned flow, by their ends."""
+    return {_ends(edge): edge for edge in plan.flow.edges if edge.flow_tokens_per_s > 0}
+
+
+def _ends(edge: EdgeFlow) -> tuple[str, str]:
+    source = COORDINATOR if edge.source == SOURCE else edge.source
+    return source, COORDINATOR if edge.target == SINK else edge.target

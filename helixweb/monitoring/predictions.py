@@ -7,7 +7,6 @@ from datetime import datetime
 
 from django.db.models import Avg, QuerySet
 
-from helixweb.deployment.live_links import live_links
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Origin, Profile
 from helixweb.monitoring.agreement import (
@@ -18,15 +17,15 @@ from helixweb.monitoring.agreement import (
     NodeSteps,
     Quantity,
 )
-from helixweb.monitoring.link_loads import link_loads
+from helixweb.monitoring.load import link_loads
 from helixweb.monitoring.models import LivePrediction, MetricSample
+from helixweb.monitoring.node_work import Observed, observed_steps
 from helixweb.monitoring.predicting import (
     PresentLoad,
     prediction_at,
     present_load,
     recent_samples,
 )
-from helixweb.monitoring.step_factors import Observed, observed_steps
 from helixweb.planning.simulating import forecast_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.roofline import is_estimated
@@ -132,18 +131,13 @@ def _measured_profiles(deployment: Deployment) -> set[str]:
 
 
 def _links(deployment: Deployment, *, now: datetime) -> Iterator[LinkRate]:
-    full = {
-        f"{link.source} → {link.target}"
-        for link in live_links(deployment, now=now)
-        if not link.stats.bandwidth_is_floor
-    }
     for load in link_loads(deployment, now=now):
         if load.measured_bytes_per_s > 0:
             yield LinkRate(
                 name=load.name,
                 counted_bytes_per_s=load.counted_bytes_per_s,
                 measured_bytes_per_s=load.measured_bytes_per_s,
-                seen_full=load.name in full,
+                seen_full=load.seen_full,
             )
 
 

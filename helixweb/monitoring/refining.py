@@ -6,7 +6,7 @@ from datetime import datetime
 from helixweb.deployment.models import Deployment, Status
 from helixweb.inventory.models import Origin, Profile
 from helixweb.inventory.services.profile_versions import keep_refined
-from helixweb.monitoring.step_factors import observed_steps
+from helixweb.monitoring.node_work import observed_steps
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain.errors import InvalidProblem
 from planner.domain.problem import Problem

@@ -45,7 +45,7 @@ from helixweb.monitoring.history_view import (
     history,
     small_history,
 )
-from helixweb.monitoring.load import find
+from helixweb.monitoring.load import finding_of
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.overview import focus, overview_of
 from helixweb.monitoring.presentation import Serving, node_charts, numbers, serving_of
@@ -86,7 +86,7 @@ def _live_charts(
     return {
         "history": small_history(cluster, OVERVIEW_RANGE, now=now) if serving else None,
         "flow": load_chart(cluster, serving, sample) if serving else None,
-        "finding": find(cluster, serving, sample, now=now),
+        "finding": finding_of(cluster, serving, sample, now=now),
         "range": OVERVIEW_RANGE,
         "generation": current_generation(cluster.pk),
         "latest": latest,
@@ -122,7 +122,7 @@ def monitor(request: HttpRequest) -> HttpResponse:
         if serving
         else None,
         "history": history(cluster, chosen, now=now),
-        "finding": find(cluster, serving, sample, now=now),
+        "finding": finding_of(cluster, serving, sample, now=now),
         "flow": flow_chart(cluster, serving, sample) if serving else None,
         "kinds": KIND_TITLES,
         "kind": kind,

@@ -164,13 +164,14 @@
     flowShares(sample.nodes);
   };
 
-  // The charts that are made of many samples: asked for while samples come.
-  const chartsEvery = 15000;
-  let chartsAsked = performance.now();
-  const chartsAreDue = () => {
-    if (performance.now() - chartsAsked < chartsEvery) return false;
-    chartsAsked = performance.now();
-    return true;
+  // What is worked out from many numbers, in the reader's language: asked for while samples come.
+  const every = (ms, ask) => {
+    let asked = performance.now();
+    return () => {
+      if (performance.now() - asked < ms) return;
+      asked = performance.now();
+      ask();
+    };
   };
   const get = async (url) => {
     const response = await fetch(url, { headers: { Accept: "application/json" } }).catch(() => null);
@@ -190,10 +191,9 @@
     const badge = document.querySelector('[data-finding="limit"]');
     if (badge) badge.className = `badge ${{ nothing: "good", unknown: "" }[finding.limit] ?? "warn"}`;
   };
-  // Samples speak English, as whoever writes them knows no reader; in another language the site is asked.
-  const hear = async (finding) => {
-    const said = document.documentElement.lang === "en" ? finding : await get(`/api/v1/clusters/${cluster}/bottleneck/`);
-    if (said) showFinding(said);
+  const find = async () => {
+    const finding = await get(`/api/v1/clusters/${cluster}/bottleneck/`);
+    if (finding) showFinding(finding);
   };
   const redraw = async (id) => {
     const chart = document.getElementById(id);
@@ -203,6 +203,8 @@
     fill(id, found.rows);
     describe(chart, found.summary);
   };
+  const findWhenDue = every(4000, find);
+  const redrawWhenDue = every(15000, () => ["heat", "flow-measured", "flow-load"].forEach(redraw));
 
   const silence = document.getElementById("silence");
   let heardAt = age === "" ? null : performance.now() - Number(age) * 1000;
@@ -224,8 +226,8 @@
     if (silence) silence.hidden = true;
     waiting.push(event.detail);
     if (waiting.length === 1) requestAnimationFrame(flush);
-    if (event.detail.finding) hear(event.detail.finding);
-    if (chartsAreDue()) for (const id of ["heat", "flow-measured", "flow-load"]) redraw(id);
+    if (document.querySelector("[data-finding]")) findWhenDue();
+    redrawWhenDue();
   });
   setInterval(() => {
     if (heardAt === null) return;

@@ -4,8 +4,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.models import F
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from rest_framework.test import APIClient
 
@@ -92,6 +94,21 @@ def test_a_kv_cache_that_is_nearly_full_is_named(
 def test_without_trouble_nothing_is_blamed(joined: FakeCluster, browser: Client) -> None:
     serve(joined)
     assert "Nothing limits at this load." in browser.get("/monitor/").content.decode()
+
+
+def test_what_limits_is_worked_out_once_for_all_who_look_at_a_sample(
+    joined: FakeCluster, api: APIClient
+) -> None:
+    with CaptureQueriesContext(connection) as stored:
+        serve(joined)
+    assert not any("monitoring_tracedrequest" in query["sql"] for query in stored)
+    address = f"/api/v1/clusters/{joined.cluster.pk}/bottleneck/"
+    asked = []
+    for _viewer in range(2):
+        with CaptureQueriesContext(connection) as queries:
+            api.get(address)
+        asked.append(sum("monitoring_tracedrequest" in query["sql"] for query in queries))
+    assert asked == [1, 0]
 
 
 def test_without_a_report_nothing_is_claimed(cluster: Cluster, api: APIClient) -> None:

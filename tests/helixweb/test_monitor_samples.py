@@ -13,9 +13,9 @@ from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring import live, services
 from helixweb.monitoring.history import points, smallest_step_s
+from helixweb.monitoring.live import keep_report
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample, Reference, node_samples
-from helixweb.monitoring.receivers import keep_report
 from runtime.protocol.control import CoordinatorReport, NodeTraffic, StageStats
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.process_doubles import STATS, FakeCluster
@@ -216,7 +216,7 @@ def test_an_event_tells_of_nodes_in_a_table_with_as_many_digits_as_pages_write(
     assert tower == dict.fromkeys(table["fields"]) | {"kv_used_pages": 7, "busy_ratio": 0.3333}
 
 
-def test_an_event_has_many_nodes_only_now_and_then_and_says_what_limits(
+def test_an_event_has_many_nodes_only_now_and_then(
     joined: FakeCluster, cluster: Cluster, user: Any
 ) -> None:
     deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=NOW)
@@ -231,8 +231,6 @@ def test_an_event_has_many_nodes_only_now_and_then_and_says_what_limits(
     told = [event.data for event in Event.objects.filter(type="metrics").order_by("pk")]
     assert [bool(event["nodes"]) for event in told] == [True, False, False, False, False]
     assert set(told[0]["nodes"]["rows"]) == set(many)
-    assert ["finding" in event for event in told] == [True, False, True, False, True]
-    assert told[0]["finding"]["limit"] == "unknown"
 
 
 def test_shares_of_flow_are_taken_over_the_last_minute(cluster: Cluster) -> None:

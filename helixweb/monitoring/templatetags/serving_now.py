@@ -9,7 +9,7 @@ from django.utils import timezone
 from helixweb.deployment.models import Deployment
 from helixweb.monitoring.bottleneck import Finding
 from helixweb.monitoring.history import current_sample
-from helixweb.monitoring.load import find
+from helixweb.monitoring.load import finding_of
 from helixweb.monitoring.presentation import numbers, serving_of
 
 register = template.Library()
@@ -31,5 +31,5 @@ def serving_now(deployment: Deployment) -> ServingNow:
     sample = current_sample(cluster, now=now)
     if sample is None or sample.generation != deployment.generation or sample.simulated_plan_id:
         return ServingNow(numbers=numbers(None), finding=None)
-    finding = find(cluster, serving_of(cluster, sample), sample, now=now)
+    finding = finding_of(cluster, serving_of(cluster, sample), sample, now=now)
     return ServingNow(numbers=numbers(sample), finding=finding)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from helixweb.monitoring.step_times import Steps, StepTimes, expected_busy_s
+from helixweb.monitoring.node_work import Steps, StepTimes, parts_s
 from planner.domain.layer_times import LayerTimes
 from planner.domain.placement import LayerRange
 from planner.generate import generated_cluster
@@ -28,7 +28,7 @@ TIMES = LayerTimes(
     ids=["one each", "eleven each", "sixteen each", "half without", "prompts", "both"],
 )
 def test_time_is_that_of_the_batches(steps: Steps, seconds: float) -> None:
-    found = expected_busy_s(steps, TIMES, layers=3, has_head=True, mean_prompt_tokens=51.0)
+    found = sum(parts_s(steps, TIMES, layers=3, has_head=True, mean_prompt_tokens=51.0))
     assert found == pytest.approx(3 * seconds)
 
 
@@ -37,10 +37,10 @@ def test_what_each_step_takes_is_counted_once_and_what_is_between_steps_is_not()
     steps = Steps(steps=10, prompt_tokens=51, decode_tokens=10)
     layers_s = 3 * (10 * 0.010 + 0.002)
     for has_head, head_s in ((True, 0.1), (False, 0.0)):
-        found = expected_busy_s(steps, times, layers=3, has_head=has_head, mean_prompt_tokens=51.0)
+        found = sum(parts_s(steps, times, layers=3, has_head=has_head, mean_prompt_tokens=51.0))
         assert found == pytest.approx(layers_s + 10 * (0.2 + head_s) + 0.3)
     prompts = replace(steps, decode_tokens=0)
-    found = expected_busy_s(prompts, times, layers=3, has_head=True, mean_prompt_tokens=51.0)
+    found = sum(parts_s(prompts, times, layers=3, has_head=True, mean_prompt_tokens=51.0))
     assert found == pytest.approx(3 * 0.002 + 0.6)
 
 
@@ -51,7 +51,7 @@ def test_a_node_goes_by_its_own_profile() -> None:
     for node in problem.cluster.nodes:
         expected = 2 * 100 * layer_times_of(problem, node.name).decode_s(32.0)
         held = LayerRange(first=3, end=5)
-        assert times.expected_s(node.name, steps, layers=held) == pytest.approx(expected)
+        assert times.expected_s(node.name, steps, layers=held) == pytest.approx((expected, 0.0))
     none = Steps(steps=0, prompt_tokens=0, decode_tokens=0)
     held = LayerRange(first=0, end=2)
     assert times.expected_s(problem.cluster.nodes[0].name, none, layers=held) is None
@@ -71,4 +71,4 @@ def test_the_node_with_the_models_last_layer_has_its_head() -> None:
         for end in (last - 1, last)
     )
     assert middle_s is not None
-    assert end_s == pytest.approx(middle_s + 10 * 0.5)
+    assert end_s == pytest.approx((middle_s[0] + 10 * 0.5, 0.0))
