@@ -5,12 +5,17 @@ from typing import Any
 
 from django import forms
 from django.core.validators import FileExtensionValidator
-from django.urls import reverse
+from django.db import models
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from helixweb.common.long_select import LongSelect
-from helixweb.common.number_field import NumberField
+from helixweb.common.number_field import (
+    GigabytesField,
+    MbitPerSField,
+    MillisecondsField,
+    NumberField,
+)
 from helixweb.inventory.models import (
     MAX_MACHINES,
     NAME_LENGTH,
@@ -22,17 +27,12 @@ from helixweb.inventory.models import (
     Link,
     Node,
     Origin,
+    Profile,
     RegionLink,
     SharedBandwidth,
     columns_of,
 )
-from helixweb.inventory.services.checkpoint_reading import (
-    NEEDED_NUMBERS,
-    CheckpointRefused,
-    filled_from,
-    read_checkpoint,
-)
-from helixweb.inventory.stale_profiles import elsewhere_text, measured_elsewhere
+from helixweb.inventory.stale_profiles import measured_elsewhere
 from helixweb.inventory.validators import (
     validate_curve,
     validate_members,
@@ -43,18 +43,30 @@ from helixweb.inventory.validators import (
 )
 from planner.domain.cluster import COORDINATOR
 from planner.roofline import DATA_SHEETS
-from planner.units import bytes_per_s_from_mbit_per_s, mbit_per_s_from_bytes_per_s
 
 MAX_PROBLEM_BYTES = 8_000_000
-BYTES_PER_GB = 1e9
-MS_PER_S = 1e3
+
+
+CONNECTION = ("source", "target", "bandwidth_bytes_per_s", "latency_s")
+
+
+def numbers_of(model: type[models.Model]) -> dict[str, type[forms.Field]]:
+    """The fields that show real numbers of the model, for its form's `field_classes`."""
+    columns = model._meta.concrete_fields
+    return {column.name: NumberField for column in columns if type(column) is models.FloatField}
+
+
+def _choices_of(form: forms.BaseForm, name: str, choices: list[tuple[str, str]]) -> None:
+    field = form.fields[name]
+    assert isinstance(field, forms.ChoiceField)  # noqa: S101 - declared so
+    field.choices = choices
 
 
 class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Cluster
         fields = [name for name in columns_of(Cluster) if name != "source"]
-        field_classes = {"mean_prompt_tokens": NumberField, "mean_output_tokens": NumberField}
+        field_classes = numbers_of(Cluster)
         help_texts = {
             "coordinator_region": gettext_lazy("Where the process runs that faces chat clients."),
             "mean_prompt_tokens": gettext_lazy("Plans are made for requests of this mean length."),
@@ -157,7 +169,7 @@ class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Node
         fields = NODE_COLUMNS
-        field_classes = {"price_per_hour": NumberField}
+        field_classes = numbers_of(Node)
         help_texts = {
             "region": gettext_lazy("Links between regions apply to all nodes in them."),
             "price_per_hour": gettext_lazy("Blank: its profile's."),
@@ -166,9 +178,8 @@ class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
     def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         names = sorted(set(cluster.profiles.values_list("name", flat=True)))
-        field = self.fields["profile_name"]
-        assert isinstance(field, forms.ChoiceField)  # noqa: S101 - declared above
-        field.choices = [("", _("none yet")), *((name, name) for name in names)]
+        choices = [("", _("none yet")), *((name, name) for name in names)]
+        _choices_of(self, "profile_name", choices)
         if self.instance.uuid is not None:
             self.fields["name"].disabled = True
             self.fields["name"].help_text = _("A node that has joined keeps its name.")
@@ -182,9 +193,7 @@ class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
             if found is not None:
                 self.fields["confirm_profile"].widget = forms.CheckboxInput()
                 if not is_confirmed:
-                    self.add_error(
-                        "confirm_profile", elsewhere_text(cleaned["profile_name"], found[1])
-                    )
+                    self.add_error("confirm_profile", found[1])
         return cleaned
 
 
@@ -247,33 +256,19 @@ class JoinForm(forms.Form):
         return cleaned
 
 
-class _ConnectionForm(forms.Form):
+class _ConnectionForm(forms.ModelForm):  # type: ignore[type-arg]
     """Bandwidth and latency as people know them."""
 
-    mbit_per_s = NumberField(
+    bandwidth_bytes_per_s = MbitPerSField(
         label=gettext_lazy("Bandwidth (Mbit/s)"), validators=[validate_positive]
     )
-    latency_ms = NumberField(
-        label=gettext_lazy("One-way latency (ms)"), validators=[validate_not_negative], initial=1
+    latency_s = MillisecondsField(
+        label=gettext_lazy("One-way latency (ms)"), validators=[validate_not_negative]
     )
 
     def row_fields(self) -> dict[str, Any]:
-        """Bytes and seconds, as the row has them; call after `is_valid`."""
-        values = dict(self.cleaned_data)
-        values["bandwidth_bytes_per_s"] = bytes_per_s_from_mbit_per_s(values.pop("mbit_per_s"))
-        values["latency_s"] = values.pop("latency_ms") / MS_PER_S
-        values["origin"] = Origin.ENTERED
-        return values
-
-    @staticmethod
-    def initial_of(row: Link | RegionLink) -> dict[str, Any]:
-        """The row as the form shows it."""
-        return {
-            "source": row.source,
-            "target": row.target,
-            "mbit_per_s": mbit_per_s_from_bytes_per_s(row.bandwidth_bytes_per_s),
-            "latency_ms": row.latency_s * MS_PER_S,
-        }
+        """Columns of the row; no measurement overwrites them."""
+        return {**self.cleaned_data, "origin": Origin.ENTERED}
 
 
 class LinkForm(_ConnectionForm):
@@ -283,27 +278,25 @@ class LinkForm(_ConnectionForm):
 
     source = forms.ChoiceField(label=gettext_lazy("From"), widget=LongSelect)
     target = forms.ChoiceField(label=gettext_lazy("To"), widget=LongSelect)
-    field_order = ["source", "target"]
+
+    class Meta:
+        model = Link
+        fields = CONNECTION
 
     def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         names = [COORDINATOR, *cluster.nodes.values_list("name", flat=True)]
         for end in ("source", "target"):
-            field = self.fields[end]
-            assert isinstance(field, forms.ChoiceField)  # noqa: S101 - declared above
-            field.choices = [(name, name) for name in names]
+            _choices_of(self, end, [(name, name) for name in names])
 
 
 class RegionLinkForm(_ConnectionForm):
     """What counts for every pair of nodes in two regions without a link of its own."""
 
-    source = forms.CharField(
-        max_length=NAME_LENGTH, label=gettext_lazy("From region"), validators=[validate_name]
-    )
-    target = forms.CharField(
-        max_length=NAME_LENGTH, label=gettext_lazy("To region"), validators=[validate_name]
-    )
-    field_order = ["source", "target"]
+    class Meta:
+        model = RegionLink
+        fields = CONNECTION
+        labels = {"source": gettext_lazy("From region"), "target": gettext_lazy("To region")}
 
 
 class MembersField(forms.CharField):
@@ -315,158 +308,25 @@ class MembersField(forms.CharField):
         lines = str(value or "").splitlines()
         return [name for line in lines if (name := line.strip())]
 
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(value) if isinstance(value, list) else value
 
-class SharedBandwidthForm(forms.Form):
+
+class SharedBandwidthForm(forms.ModelForm):  # type: ignore[type-arg]
     """What several links have together."""
 
-    name = forms.CharField(max_length=NAME_LENGTH, validators=[validate_name])
     members = MembersField(
         validators=[validate_members],
         help_text=gettext_lazy("Nodes, regions (all their nodes) or coordinator, one a line."),
     )
-    direction = forms.ChoiceField(choices=SharedBandwidth.Direction.choices)
-    scope = forms.ChoiceField(
-        label=gettext_lazy("What counts"), choices=SharedBandwidth.Scope.choices
-    )
-    mbit_per_s = NumberField(
+    bandwidth_bytes_per_s = MbitPerSField(
         label=gettext_lazy("Bandwidth together (Mbit/s)"), validators=[validate_positive]
     )
 
-    def row_fields(self) -> dict[str, Any]:
-        """Bytes, as the row has them; call after `is_valid`."""
-        values = dict(self.cleaned_data)
-        values["bandwidth_bytes_per_s"] = bytes_per_s_from_mbit_per_s(values.pop("mbit_per_s"))
-        return values
-
-    @staticmethod
-    def initial_of(row: SharedBandwidth) -> dict[str, Any]:
-        """The row as the form shows it."""
-        return {
-            "name": row.name,
-            "members": "\n".join(row.members),
-            "direction": row.direction,
-            "scope": row.scope,
-            "mbit_per_s": mbit_per_s_from_bytes_per_s(row.bandwidth_bytes_per_s),
-        }
-
-
-_HAVE_DEFAULTS = ("token_bytes", "max_context_tokens", "engine")
-
-
-class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A model by its checkpoint alone: numbers that are left blank are read from it."""
-
     class Meta:
-        model = LanguageModel
-        fields = [
-            "checkpoint",
-            *(name for name in columns_of(LanguageModel) if name != "checkpoint"),
-        ]
-        widgets = {"why_not_split": forms.HiddenInput}
-        field_classes = {
-            "bytes_per_layer": NumberField,
-            "embedding_bytes": NumberField,
-            "head_bytes": NumberField,
-            "activation_bytes_per_token": NumberField,
-            "token_bytes": NumberField,
-        }
-        labels = {
-            "checkpoint": gettext_lazy("Folder, GGUF file, or name on Hugging Face"),
-            "embedding_bytes": gettext_lazy("Bytes of the embedding"),
-            "head_bytes": gettext_lazy("Bytes of the output head"),
-            "architecture": gettext_lazy("Architecture"),
-            "head_dim": gettext_lazy("Size of a head"),
-            "dtype": gettext_lazy("Type of the weights"),
-            "engine": gettext_lazy("Engine"),
-            "num_layers": gettext_lazy("Layers"),
-            "token_bytes": gettext_lazy("Bytes of a token"),
-            "max_context_tokens": gettext_lazy("Longest request (tokens)"),
-            "num_heads": gettext_lazy("Query heads"),
-            "num_kv_heads": gettext_lazy("KV heads"),
-            "vllm_flags": gettext_lazy("vLLM flags"),
-        }
-        help_texts = {
-            "name": gettext_lazy("What chat clients ask for."),
-            "bytes_per_layer": gettext_lazy(
-                "Weights of one layer: parameters x bytes per parameter."
-            ),
-            "activation_bytes_per_token": gettext_lazy(
-                "Hidden size x bytes per value; sent between nodes."
-            ),
-            "token_bytes": gettext_lazy("A token between the coordinator and a node."),
-            "checkpoint": gettext_lazy(
-                "A whole path on the nodes, such as /models/smollm2, or a name such as "
-                "HuggingFaceTB/SmolLM2-135M-Instruct. Everything else is read from it."
-            ),
-            "embedding_bytes": gettext_lazy("On the node with the first layer."),
-            "head_bytes": gettext_lazy(
-                "On the node with the last layer, with the last norm; little more if the embedding "
-                "is the output head too."
-            ),
-            "max_context_tokens": gettext_lazy("Prompt and answer together."),
-            "num_heads": gettext_lazy(
-                "If told, a deployment's tensor parallelism is checked against them."
-            ),
-            "num_kv_heads": gettext_lazy(
-                "Heads of keys and values; with grouped queries fewer than those."
-            ),
-            "engine": gettext_lazy(
-                "What computes the layers, unless a deployment says otherwise. auto: what suits "
-                "each node."
-            ),
-            "vllm_flags": gettext_lazy(
-                "For vLLM instances that agents start, such as --enable-auto-tool-choice "
-                "--tool-call-parser hermes. They apply from the next deployment."
-            ),
-        }
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        for name in (*NEEDED_NUMBERS, *_HAVE_DEFAULTS, "name"):
-            self.fields[name].required = False
-        for name in _HAVE_DEFAULTS:
-            self.fields[name].initial = None  # blank: read from the checkpoint
-        # read while it is typed
-        self.fields["checkpoint"].widget.attrs |= {
-            "hx-post": reverse("model-read"),
-            "hx-trigger": "input changed delay:500ms",
-            "hx-target": "#model-numbers",
-            "hx-swap": "outerHTML",
-            "hx-sync": "this:replace",
-            "spellcheck": "false",
-        }
-
-    @property
-    def name_alone(self) -> list[forms.BoundField]:
-        """The name, which a checkpoint suggests."""
-        return [self["name"]]
-
-    @property
-    def numbers(self) -> list[forms.BoundField]:
-        """The fields that a checkpoint fills."""
-        shown = [field for field in self if not field.is_hidden]
-        return [field for field in shown if field.name not in ("checkpoint", "name")]
-
-    def clean(self) -> dict[str, Any]:
-        """Blank numbers are read from the checkpoint."""
-        cleaned: dict[str, Any] = super().clean() or {}
-        if not self.errors and any(cleaned.get(key) is None for key in NEEDED_NUMBERS):
-            if not cleaned.get("checkpoint"):
-                self.add_error(
-                    "checkpoint", _("Say where the model is, or enter its numbers below.")
-                )
-                return cleaned
-            try:
-                cleaned = filled_from(read_checkpoint(cleaned["checkpoint"]), cleaned)
-            except CheckpointRefused as error:
-                self.add_error("checkpoint", str(error))
-                return cleaned
-        if not cleaned.get("name") and not self.errors:
-            self.add_error("name", self.fields["name"].error_messages["required"])
-        for key in _HAVE_DEFAULTS:
-            if cleaned.get(key, 0) in (None, ""):
-                cleaned[key] = getattr(LanguageModel(), key)
-        return cleaned
+        model = SharedBandwidth
+        fields = columns_of(SharedBandwidth)
+        labels = {"scope": gettext_lazy("What counts")}
 
 
 class CurveField(forms.CharField):
@@ -513,13 +373,11 @@ class EstimateForm(forms.Form):
     )
 
 
-class ProfileForm(forms.Form):
+class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
     """A measured or estimated profile; as many entries as it can hold layers."""
 
     model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
-    name = forms.CharField(max_length=PROFILE_NAME_LENGTH, validators=[validate_name])
-    gpu = forms.CharField(max_length=PROFILE_NAME_LENGTH, required=False, label="GPU")
-    vram_gb = NumberField(label=gettext_lazy("Memory (GB)"), validators=[validate_positive])
+    vram_bytes = GigabytesField(label=gettext_lazy("Memory (GB)"), validators=[validate_positive])
     tokens_per_s = CurveField(
         label=gettext_lazy("Tokens/s"),
         help_text=gettext_lazy("With 1, 2, 3 … layers held, as many as fit."),
@@ -527,11 +385,6 @@ class ProfileForm(forms.Form):
     kv_capacity_token_layers = CurveField(
         label=gettext_lazy("KV cache room (tokens x layers)"),
         help_text=gettext_lazy("With 1, 2, 3 … layers held."),
-    )
-    price_per_hour = NumberField(
-        required=False,
-        validators=[validate_positive],
-        help_text=gettext_lazy("In the cluster's one currency. Plans for the price need it."),
     )
     layer_times = BlankableJSONField(
         required=False,
@@ -542,6 +395,20 @@ class ProfileForm(forms.Form):
             "[…]}. Blank: estimated from tokens/s."
         ),
     )
+
+    class Meta:
+        model = Profile
+        fields = (
+            "model", "name", "gpu", "vram_bytes", "tokens_per_s", "kv_capacity_token_layers",
+            "price_per_hour", "layer_times",
+        )  # fmt: skip
+        field_classes = numbers_of(Profile)
+        labels = {"gpu": "GPU"}
+        help_texts = {
+            "price_per_hour": gettext_lazy(
+                "In the cluster's one currency. Plans for the price need it."
+            ),
+        }
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
@@ -555,8 +422,5 @@ class ProfileForm(forms.Form):
         return cleaned
 
     def row_fields(self) -> dict[str, Any]:
-        """Bytes, as the row has them; call after `is_valid`."""
-        values = dict(self.cleaned_data)
-        values["vram_bytes"] = values.pop("vram_gb") * BYTES_PER_GB
-        values["max_layers"] = len(values["tokens_per_s"])
-        return values
+        """Columns of the row; call after `is_valid`."""
+        return {**self.cleaned_data, "max_layers": len(self.cleaned_data["tokens_per_s"])}

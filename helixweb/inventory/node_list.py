@@ -1,7 +1,7 @@
 """The list of all nodes: filtered, sorted and paged in the database. Reads only."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,70 +14,47 @@ from helixweb.inventory.models import Cluster, Node, NodeState, NodeTag, Profile
 from helixweb.inventory.presentation import NodeRow, row_of
 from helixweb.inventory.stale_profiles import stale_profiles
 
-SORTS = {
-    "name": ("name", "pk"),
-    "-name": ("-name", "pk"),
-    "region": ("region", "name", "pk"),
-    "-region": ("-region", "name", "pk"),
-    "profile": ("profile_name", "name", "pk"),
-    "-profile": ("-profile_name", "name", "pk"),
-    "seen": ("last_seen_at", "name", "pk"),
-    "-seen": ("-last_seen_at", "name", "pk"),
+_COLUMNS = {
+    "name": "name",
+    "region": "region",
+    "profile": "profile_name",
+    "seen": "last_seen_at",
 }
-WORDS = ("q", "region", "profile", "tag")
+SORTS = {
+    f"{sign}{by}": (f"{sign}{column}", "name", "pk")
+    for by, column in _COLUMNS.items()
+    for sign in ("", "-")
+}
+LOOKUPS = {
+    "cluster": "cluster",
+    "q": "name__icontains",
+    "region": "region",
+    "profile": "profile_name",
+    "tag": "tags__name",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFilter:
-    """What the address asks for; what it asks for in vain is left out."""
-
-    cluster: int | None = None
-    state: NodeState | None = None
-    q: str = ""
-    region: str = ""
-    profile: str = ""
-    tag: str = ""
-    sort: str = "name"
-
-    @classmethod
-    def from_query(cls, query: Mapping[str, Any]) -> "NodeFilter":
-        """Of a QueryDict."""
-        state, sort = query.get("state", ""), query.get("sort", "")
-        return cls(
-            cluster=parsed_id(query.get("cluster", "")),
-            state=NodeState(state) if state in NodeState.values else None,
-            sort=sort if sort in SORTS else "name",
-            **{word: query.get(word, "").strip() for word in WORDS},
-        )
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether anything is filtered."""
-        return any((self.cluster, self.state, *(getattr(self, word) for word in WORDS)))
-
-    def as_query(self) -> dict[str, str]:
-        """What `from_query` reads, without what is not asked for."""
-        values = {word: getattr(self, word) for word in (*WORDS, "sort")}
-        values |= {"cluster": self.cluster or "", "state": self.state or ""}
-        return {name: str(value) for name, value in values.items() if value and value != "name"}
+def asked_of(query: Mapping[str, Any]) -> dict[str, Any]:
+    """The filters that an address names, and "sort"; what makes no sense is left out."""
+    asked: dict[str, Any] = {
+        name: query.get(name, "").strip() for name in (*LOOKUPS, "state", "sort")
+    }
+    asked["cluster"] = parsed_id(asked["cluster"])
+    if asked["state"] not in NodeState.values:
+        del asked["state"]
+    if asked["sort"] not in SORTS:
+        asked["sort"] = "name"
+    return {name: value for name, value in asked.items() if value}
 
 
-def nodes_matching(asked: NodeFilter, *, now: datetime) -> QuerySet[Node]:
+def nodes_matching(asked: Mapping[str, Any], *, now: datetime) -> QuerySet[Node]:
     """In the order asked for."""
-    nodes = Node.objects.select_related("cluster").order_by(*SORTS[asked.sort])
-    if asked.cluster:
-        nodes = nodes.filter(cluster=asked.cluster)
-    if asked.state is not None:
-        nodes = nodes.filter(in_state(asked.state, now=now))
-    if asked.q:
-        nodes = nodes.filter(name__icontains=asked.q)
-    if asked.region:
-        nodes = nodes.filter(region=asked.region)
-    if asked.profile:
-        nodes = nodes.filter(profile_name=asked.profile)
-    if asked.tag:
-        nodes = nodes.filter(tags__name=asked.tag)
-    return nodes
+    nodes = Node.objects.select_related("cluster").order_by(*SORTS[asked["sort"]])
+    if "state" in asked:
+        nodes = nodes.filter(in_state(NodeState(asked["state"]), now=now))
+    return nodes.filter(
+        **{LOOKUPS[name]: value for name, value in asked.items() if name in LOOKUPS}
+    )
 
 
 def in_state(state: NodeState, *, now: datetime) -> Q:
@@ -109,28 +86,18 @@ def node_rows(nodes: Sequence[Node], *, now: datetime) -> list[NodeRow]:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """What the filters and the bulk actions offer."""
+def choices() -> dict[str, Iterable[Any]]:
+    """What the filters and the bulk actions offer: every word that some node has."""
 
-    clusters: tuple[Cluster, ...]
-    regions: tuple[str, ...]
-    profiles: tuple[str, ...]
-    tags: tuple[str, ...]
+    def distinct(rows: QuerySet[Any], field: str) -> Iterable[Any]:
+        return rows.order_by(field).values_list(field, flat=True).distinct()
 
-
-def choices() -> Choices:
-    """Every word that some node has."""
-
-    def distinct(rows: QuerySet[Any], field: str) -> tuple[str, ...]:
-        return tuple(rows.order_by(field).values_list(field, flat=True).distinct())
-
-    return Choices(
-        clusters=tuple(Cluster.objects.only("name")),
-        regions=distinct(Node.objects.all(), "region"),
-        profiles=distinct(Profile.objects.all(), "name"),
-        tags=distinct(NodeTag.objects.all(), "name"),
-    )
+    return {
+        "clusters": Cluster.objects.only("name"),
+        "regions": distinct(Node.objects.all(), "region"),
+        "profiles": distinct(Profile.objects.all(), "name"),
+        "tags": distinct(NodeTag.objects.all(), "name"),
+    }
 
 
 def state_counts(nodes: QuerySet[Node], *, now: datetime) -> dict[str, int]:

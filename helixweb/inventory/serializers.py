@@ -32,18 +32,11 @@ from helixweb.inventory.models import (
     columns_of,
 )
 from helixweb.inventory.services import bulk, checkpoint_reading, errors, joining, records
-from helixweb.inventory.stale_profiles import elsewhere_text, measured_elsewhere
+from helixweb.inventory.stale_profiles import measured_elsewhere
 from helixweb.inventory.validators import validate_curve, validate_members, validate_name
 from planner.roofline import DATA_SHEETS
 
 AGENT_FIELDS = ["data_endpoint", "version", "joined_at", "last_seen_at"]
-
-
-class Curve(serializers.ListField):
-    """One number for each number of layers held."""
-
-    child = serializers.FloatField()
-    default_validators = [validate_curve]
 
 
 class Points(serializers.ListField):
@@ -261,10 +254,10 @@ def refuse_measured_elsewhere(nodes: Iterable[Node], profile_name: str) -> None:
     Callers skip it for a request that says `confirm_profile`."""
     found = measured_elsewhere(nodes, profile_name)
     if found is not None:
-        node, source = found
+        node, why = found
         raise errors.Conflicting(
             _("%(node)s: %(why)s To confirm it, send confirm_profile: true.")
-            % {"node": node.name, "why": elsewhere_text(profile_name, source)}
+            % {"node": node.name, "why": why}
         )
 
 

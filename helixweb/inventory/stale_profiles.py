@@ -118,8 +118,7 @@ def _of(profile: Profile, dtypes: dict[tuple[int, int], str]) -> str:
     return dtypes.get((profile.cluster_id, profile.model_id), "")
 
 
-def elsewhere_text(profile_name: str, source: str) -> str:
-    """Why a person should look twice before they assign it."""
+def _elsewhere_text(profile_name: str, source: str) -> str:
     return _(
         "Profile %(profile_name)s was measured on node %(source)s, whose hardware differs. "
         "Measure this node instead, or confirm that the figures hold for it."
@@ -128,7 +127,7 @@ def elsewhere_text(profile_name: str, source: str) -> str:
 
 def measured_elsewhere(nodes: Iterable[Node], profile_name: str) -> tuple[Node, str] | None:
     """The first node that differs in hardware from the one on which the profile was measured, and
-    that one's name; None if the profile may be assigned without a second look."""
+    why a person should look twice; None if the profile may be assigned at once."""
     rows = Profile.objects.filter(
         name=profile_name, origin__in=(Origin.MEASURED, Origin.REFINED)
     ).select_related("model")
@@ -144,7 +143,7 @@ def measured_elsewhere(nodes: Iterable[Node], profile_name: str) -> tuple[Node, 
                 continue
             is_stale = stale_reasons(row, node, newest_dtype=_of(row, dtypes))
             if is_stale or _compute_differently(node, source):
-                return node, str(name)
+                return node, _elsewhere_text(profile_name, str(name))
     return None
 
 

@@ -312,11 +312,11 @@ def act_on_the_network(person: Person, world: World) -> None:
     person.click("Show", within="#links")
     person.see("#links h2", "mini")
     person.click("Add a link")
-    fields = {"source": "mini", "target": "tower", "mbit_per_s": "100", "latency_ms": "5"}
+    fields = {"source": "mini", "target": "tower", "bandwidth_bytes_per_s": "100", "latency_s": "5"}
     person.submit(person.browser.current_url.removeprefix(person.base_url), fields, "Add")
     person.see("#links", "5 ms")
     person.click("Edit mini -> tower")
-    person.fill("latency_ms", "7")
+    person.fill("latency_s", "7")
     person.click("Save")
     person.see("#links", "7 ms")
     person.click("Delete mini -> tower")
@@ -327,11 +327,11 @@ def act_on_the_network(person: Person, world: World) -> None:
 
 
 def between_regions(person: Person, network: str) -> None:
-    fields = {"source": "away", "target": "away", "mbit_per_s": "1000", "latency_ms": "3"}
+    fields = {"source": "away", "target": "away", "bandwidth_bytes_per_s": "1000", "latency_s": "3"}
     person.submit(network.replace("network/", "region-links/new"), fields, "Add")
     person.see("main", "3 ms")
     person.click("Edit away -> away")
-    person.fill("latency_ms", "4")
+    person.fill("latency_s", "4")
     person.click("Save")
     person.see("main", "4 ms")
     person.click("Delete away -> away")
@@ -340,11 +340,11 @@ def between_regions(person: Person, network: str) -> None:
 
 
 def shared_bandwidths(person: Person, network: str) -> None:
-    fields = {"name": "cable", "members": "tower\nmini", "mbit_per_s": "800"}
+    fields = {"name": "cable", "members": "tower\nmini", "bandwidth_bytes_per_s": "800"}
     person.submit(network.replace("network/", "shared-bandwidths/new"), fields, "Add")
     person.see("#shared", "800 Mbit/s")
     person.click("Edit shared bandwidth cable")
-    person.fill("mbit_per_s", "900")
+    person.fill("bandwidth_bytes_per_s", "900")
     person.click("Save")
     person.see("#shared", "900 Mbit/s")
     person.click("Delete shared bandwidth cable")
@@ -373,7 +373,7 @@ def act_on_models_and_profiles(person: Person, world: World) -> None:
     person.click("Delete model")
     person.see("[role=status].note-box", "is deleted.")
     fields = {
-        "model": f"{world['name']}-model", "name": "big", "vram_gb": "0.01",
+        "model": f"{world['name']}-model", "name": "big", "vram_bytes": "0.01",
         "tokens_per_s": "900 500 300 200 150 120 100 80",
         "kv_capacity_token_layers": "9e3 8e3 7e3 6e3 5e3 4e3 3e3 2e3",
     }  # fmt: skip

@@ -10,7 +10,7 @@ from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, Profil
 from helixweb.inventory.services import records
 from tests.helixweb.markup import tight
 
-LINK = {"mbit_per_s": "100", "latency_ms": "20"}
+LINK = {"bandwidth_bytes_per_s": "100", "latency_s": "20"}
 
 
 def text_of(browser: Client, name: str, *args: int) -> str:
@@ -98,7 +98,7 @@ def test_people_write_megabits_and_rows_hold_bytes(browser: Client, cluster: Clu
     link = Link.objects.get(source="mini")
     assert (link.bandwidth_bytes_per_s, link.latency_s) == (12.5e6, 0.02)
     form = browser.get(reverse("link-edit", args=[cluster.pk, link.pk])).context["form"]
-    assert (form["mbit_per_s"].value(), form["latency_ms"].value()) == (100.0, 20.0)
+    assert (form["bandwidth_bytes_per_s"].value(), form["latency_s"].value()) == (100.0, 20.0)
 
 
 def test_every_row_can_be_made_changed_and_deleted(browser: Client, cluster: Cluster) -> None:
@@ -108,7 +108,7 @@ def test_every_row_can_be_made_changed_and_deleted(browser: Client, cluster: Clu
          "mean_prompt_tokens": 9, "mean_output_tokens": 9, "replanning": "never"}),
         ("node-new", [], {"name": "attic", "region": "home", "profile_name": "big"}),
         ("region-link-new", [], {"source": "away", "target": "away", **LINK}),
-        ("profile-new", [], {"model": model.pk, "name": "fast", "vram_gb": "16",
+        ("profile-new", [], {"model": model.pk, "name": "fast", "vram_bytes": "16",
          "tokens_per_s": "10, 5", "kv_capacity_token_layers": "100 50"}),
     ]  # fmt: skip
     for name, more, sent in done:
@@ -142,7 +142,7 @@ def test_pages_say_whether_layer_times_are_measured_and_what_a_node_costs(
     browser: Client, cluster: Cluster
 ) -> None:
     sent = {
-        "model": LanguageModel.objects.get().pk, "name": "fast", "vram_gb": "16",
+        "model": LanguageModel.objects.get().pk, "name": "fast", "vram_bytes": "16",
         "tokens_per_s": "10, 5", "kv_capacity_token_layers": "100 50", "price_per_hour": "2.25",
         "layer_times": '{"prompt": [[1, 0.001]], "decode": [[1, 0.002]]}',
     }  # fmt: skip
@@ -180,14 +180,14 @@ def test_a_model_is_made_by_its_numbers(browser: Client) -> None:
          "H100"),
         ("link-new", {"source": "tower", "target": "mini", **LINK}, "__all__", "exists already"),
         ("link-new", {"source": "tower", "target": "tower", **LINK}, "__all__", "to itself"),
-        ("link-new", {"source": "mini", "target": "tower", "mbit_per_s": "-1",
-         "latency_ms": "1"}, "mbit_per_s", "greater than 0"),
-        ("profile-new", {"name": "x", "vram_gb": "1", "tokens_per_s": "1 two",
+        ("link-new", {"source": "mini", "target": "tower", "bandwidth_bytes_per_s": "-1",
+         "latency_s": "1"}, "bandwidth_bytes_per_s", "greater than 0"),
+        ("profile-new", {"name": "x", "vram_bytes": "1", "tokens_per_s": "1 two",
          "kv_capacity_token_layers": "1"}, "tokens_per_s", "'two' is not a number"),
-        ("profile-new", {"name": "x", "vram_gb": "1", "tokens_per_s": "1",
+        ("profile-new", {"name": "x", "vram_bytes": "1", "tokens_per_s": "1",
          "kv_capacity_token_layers": "1", "layer_times": '{"prompt": [[1, 1]]}'}, "__all__",
          "layer_times.decode is missing"),
-        ("profile-new", {"name": "x", "vram_gb": "1", "tokens_per_s": "1 2",
+        ("profile-new", {"name": "x", "vram_bytes": "1", "tokens_per_s": "1 2",
          "kv_capacity_token_layers": "1"}, "kv_capacity_token_layers", "give one for each"),
     ],
 )  # fmt: skip

@@ -166,18 +166,18 @@ def test_the_network_page_shows_them_and_leads_to_their_forms(
         "members": "home\nmini\n",
         "direction": "ingress",
         "scope": "nic",
-        "mbit_per_s": "80",
+        "bandwidth_bytes_per_s": "80",
     }
     assert browser.post(new, typed).headers["Location"] == f"{url}#shared"
     row = SharedBandwidth.objects.get(name="wan")
     assert (row.members, row.bandwidth_bytes_per_s) == (["home", "mini"], 1e7)
     edit = reverse("shared-bandwidth-edit", args=[shared.pk, row.pk])
     form = browser.get(edit).context["form"]
-    assert (form["members"].value(), form["mbit_per_s"].value()) == ("home\nmini", 80.0)
+    assert (form["members"].value(), form["bandwidth_bytes_per_s"].value()) == ("home\nmini", 80.0)
     refused = browser.post(edit, {**typed, "members": "attic"})
     assert refused.status_code == 422
     assert "&#x27;attic&#x27; is neither a node nor a region" in refused.content.decode()
-    browser.post(edit, {**typed, "mbit_per_s": "40"})
+    browser.post(edit, {**typed, "bandwidth_bytes_per_s": "40"})
     row.refresh_from_db()
     assert row.bandwidth_bytes_per_s == 5e6
     browser.post(reverse("shared-bandwidth-delete", args=[shared.pk, row.pk]))

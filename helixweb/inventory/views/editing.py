@@ -107,10 +107,8 @@ class ResourcePages(ABC):
         options = {"cluster": cluster} if getattr(self.form, "needs_cluster", False) else {}
         if row is None:
             options["initial"] = self.initial_of_new(cluster)
-        elif issubclass(self.form, forms.BaseModelForm):
-            options["instance"] = row
         else:
-            options["initial"] = self.form.initial_of(row)
+            options["instance"] = row
         made: forms.BaseForm = self.form(data, **options)
         return made
 

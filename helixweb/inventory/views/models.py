@@ -9,7 +9,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from helixweb.inventory.engines import engine_groups
 from helixweb.inventory.first_fits import fits_of_facts
-from helixweb.inventory.forms import LanguageModelForm
+from helixweb.inventory.model_form import LanguageModelForm
 from helixweb.inventory.models import LanguageModel, Node
 from helixweb.inventory.presentation import fits_of_models
 from helixweb.inventory.profile_view import profile_view, profiles_memory

@@ -76,6 +76,9 @@ class _NetworkPages(ResourcePages):
         title = _("Network of %(cluster)s") % {"cluster": cluster}
         return reverse("network", args=[cluster.pk]), title
 
+    def initial_of_new(self, cluster: Cluster) -> dict[str, Any]:
+        return {"latency_s": 1e-3}
+
 
 class LinkPages(_NetworkPages):
     """Directed links between two nodes."""
@@ -110,7 +113,8 @@ class RegionLinkPages(_NetworkPages):
     }
 
     def initial_of_new(self, cluster: Cluster) -> dict[str, Any]:
-        return dict.fromkeys(("source", "target"), cluster.coordinator_region)
+        ends = dict.fromkeys(("source", "target"), cluster.coordinator_region)
+        return {**super().initial_of_new(cluster), **ends}
 
 
 _TOGETHER = gettext_lazy(

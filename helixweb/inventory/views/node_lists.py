@@ -1,7 +1,7 @@
 """All nodes of all clusters: the list, what is done to many at once, and the list as a file."""
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,7 +21,7 @@ from helixweb.common import events
 from helixweb.common.queries import parsed_id
 from helixweb.inventory.models import Node, NodeState
 from helixweb.inventory.node_list import (
-    NodeFilter,
+    asked_of,
     choices,
     csv_lines,
     node_rows,
@@ -30,7 +30,7 @@ from helixweb.inventory.node_list import (
 )
 from helixweb.inventory.services import bulk
 from helixweb.inventory.services.bulk import NodeChanges
-from helixweb.inventory.stale_profiles import elsewhere_text, measured_elsewhere
+from helixweb.inventory.stale_profiles import measured_elsewhere
 from helixweb.inventory.views.editing import UNPROCESSABLE, by_htmx
 from planner.domain.errors import InvalidProblem
 
@@ -50,7 +50,7 @@ CHANGES: dict[str, Callable[[str], NodeChanges]] = {
 def nodes(request: HttpRequest) -> HttpResponse:
     """Filters, order and page are in the address; htmx gets only the table."""
     last_event_id = events.latest_id()
-    now, asked = timezone.now(), NodeFilter.from_query(request.GET)
+    now, asked = timezone.now(), asked_of(request.GET)
     found = nodes_matching(asked, now=now)
     page = Paginator(found.prefetch_related("tags"), NODES_PER_PAGE).get_page(
         request.GET.get("page")
@@ -58,6 +58,7 @@ def nodes(request: HttpRequest) -> HttpResponse:
     rows = node_rows(list(page), now=now)
     context = {
         "asked": asked,
+        "is_narrow": asked.keys() > {"sort"},
         "page": page,
         "rows": rows,
         "nodes": [row.node for row in rows],
@@ -80,9 +81,11 @@ def nodes(request: HttpRequest) -> HttpResponse:
 def nodes_csv(request: HttpRequest) -> HttpResponse:
     """The nodes that the filters leave, all pages of them."""
     now = timezone.now()
-    found = nodes_matching(NodeFilter.from_query(request.GET), now=now).prefetch_related("tags")
-    response = HttpResponse(content_type="text/csv; charset=utf-8")
-    response.headers["Content-Disposition"] = 'attachment; filename="nodes.csv"'
+    found = nodes_matching(asked_of(request.GET), now=now).prefetch_related("tags")
+    response = HttpResponse(
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": 'attachment; filename="nodes.csv"'},
+    )
     csv.writer(response).writerows(csv_lines(found, now=now))
     return response
 
@@ -90,7 +93,7 @@ def nodes_csv(request: HttpRequest) -> HttpResponse:
 @require_POST
 def nodes_bulk(request: HttpRequest) -> HttpResponse:
     """`action` on the nodes chosen, or on all that the filters leave; deleting asks once more."""
-    asked = NodeFilter.from_query(request.POST)
+    asked = asked_of(request.POST)
     chosen = _chosen(request, asked)
     action, word = request.POST.get("action", ""), request.POST.get("word", "").strip()
     count = chosen.count()
@@ -127,16 +130,16 @@ def _why_not_assigned(chosen: QuerySet[Node], profile_name: str) -> str:
     found = measured_elsewhere(chosen, profile_name)
     if found is None:
         return ""
-    node, source = found
+    node, why = found
     return _("No node is changed. %(node)s: %(why)s To assign it, choose %(action)s.") % {
         "node": node.name,
-        "why": elsewhere_text(profile_name, source),
+        "why": why,
         "action": _("Set profile measured elsewhere"),
     }
 
 
 def _delete(
-    request: HttpRequest, chosen: QuerySet[Node], asked: NodeFilter, *, count: int
+    request: HttpRequest, chosen: QuerySet[Node], asked: Mapping[str, Any], *, count: int
 ) -> HttpResponse:
     if request.POST.get("sure") == "yes":
         bulk.delete_nodes(chosen.values_list("pk", flat=True))
@@ -157,7 +160,7 @@ def _delete(
     return render(request, "inventory/nodes_delete.html", context, status=UNPROCESSABLE)
 
 
-def _chosen(request: HttpRequest, asked: NodeFilter) -> QuerySet[Node]:
+def _chosen(request: HttpRequest, asked: Mapping[str, Any]) -> QuerySet[Node]:
     matching = nodes_matching(asked, now=timezone.now())
     if request.POST.get("all") == "yes":
         return matching
@@ -165,10 +168,10 @@ def _chosen(request: HttpRequest, asked: NodeFilter) -> QuerySet[Node]:
     return matching.filter(pk__in=[pk for pk in ids if pk is not None])
 
 
-def _address(asked: NodeFilter) -> str:
-    query = urlencode(asked.as_query())
+def _address(asked: Mapping[str, Any]) -> str:
+    query = urlencode([item for item in asked.items() if item != ("sort", "name")])
     return f"{reverse('nodes')}?{query}" if query else reverse("nodes")
 
 
-def _back(asked: NodeFilter) -> HttpResponseRedirect:
+def _back(asked: Mapping[str, Any]) -> HttpResponseRedirect:
     return redirect(_address(asked))
