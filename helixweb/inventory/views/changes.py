@@ -3,8 +3,7 @@
 import csv
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -12,7 +11,7 @@ from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
-from django.utils.translation import gettext, gettext_lazy, gettext_noop
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
@@ -22,29 +21,30 @@ from helixweb.common.spreadsheets import cell
 from helixweb.inventory.models import Change, Cluster
 
 CHANGES_PER_PAGE = 50
+# What a line is about, by the name of its model in the database.
 KINDS = {
-    "cluster": gettext_lazy("Clusters"),
-    "node": gettext_lazy("Nodes"),
-    "coordinator": gettext_lazy("Coordinators"),
-    "link": gettext_lazy("Links"),
-    "regionlink": gettext_lazy("Links between regions"),
-    "sharedbandwidth": gettext_lazy("Shared bandwidths"),
-    "profile": gettext_lazy("Profiles"),
-    "languagemodel": gettext_lazy("Models"),
-    "jointoken": gettext_lazy("Join tokens"),
-    "alert": gettext_lazy("Alerts"),
-    "deployment": gettext_lazy("Deployments"),
-    "alertrule": gettext_lazy("Alert rules"),
-    "channel": gettext_lazy("Channels"),
-    "silence": gettext_lazy("Silences"),
-    "user": gettext_lazy("Users"),
-    "group": gettext_lazy("Groups"),
-    "grant": gettext_lazy("Roles"),
-    "apikey": gettext_lazy("API keys"),
-    "login": gettext_lazy("Log-ins"),
-    "session": gettext_lazy("Sessions"),
-    "credential": gettext_lazy("Keys and credentials refused"),
-    "request": gettext_lazy("Other requests"),
+    "cluster": gettext_lazy("cluster"),
+    "node": gettext_lazy("node"),
+    "coordinator": gettext_lazy("coordinator"),
+    "link": gettext_lazy("link"),
+    "regionlink": gettext_lazy("link between regions"),
+    "sharedbandwidth": gettext_lazy("shared bandwidth"),
+    "profile": gettext_lazy("profile"),
+    "languagemodel": gettext_lazy("model"),
+    "jointoken": gettext_lazy("join token"),
+    "alert": gettext_lazy("alert"),
+    "deployment": gettext_lazy("deployment"),
+    "alertrule": gettext_lazy("alert rule"),
+    "channel": gettext_lazy("alert channel"),
+    "silence": gettext_lazy("alert silence"),
+    "user": gettext_lazy("user"),
+    "group": gettext_lazy("group"),
+    "grant": gettext_lazy("role"),
+    "apikey": gettext_lazy("API key"),
+    "login": gettext_lazy("log-in"),
+    "session": gettext_lazy("session"),
+    "credential": gettext_lazy("key or credential"),
+    "request": gettext_lazy("request"),
 }
 ACTIONS = {
     "added": gettext_lazy("added"),
@@ -58,103 +58,35 @@ COLUMNS = (
     "name", "cluster", "action", "text", "comment", "before", "after",
 )  # fmt: skip
 MOST_EXPORTED = 100_000
-# Of one row, where its name in the database is no word.
-WORDS = {
-    "regionlink": gettext_noop("link between regions"),
-    "sharedbandwidth": gettext_noop("shared bandwidth"),
-    "languagemodel": gettext_noop("model"),
-    "jointoken": gettext_noop("join token"),
-    "deployment": gettext_noop("deployment"),
-    "alertrule": gettext_noop("alert rule"),
-    "channel": gettext_noop("alert channel"),
-    "silence": gettext_noop("alert silence"),
-    "apikey": gettext_noop("API key"),
-    "login": gettext_noop("log-in"),
-    "grant": gettext_noop("role"),
-    "user": gettext_noop("user"),
-    "group": gettext_noop("group"),
-    "session": gettext_noop("session"),
-    "credential": gettext_noop("key or credential"),
-    "request": gettext_noop("request"),
-}
 LONGEST_VALUE = 80
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """One column before and after; a dash where there was or is none."""
-
-    column: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeLine:
-    """A line of the log, ready to be shown."""
-
-    change: Change
-    differences: tuple[Difference, ...]
-    address: str
-    api_key: str
-
-    @property
-    def kind(self) -> str:
-        """Of what row, in words."""
-        return gettext(WORDS.get(self.change.kind, self.change.kind))
-
-    @property
-    def text(self) -> str:
-        """What the site noted; its words are of `helixweb.words`."""
-        return gettext(self.change.text) if self.change.text else ""
+def _asked(request: HttpRequest) -> dict[str, Any]:
+    """The columns by which the address filters, and their values; unknown words are left out."""
+    given = request.GET
+    asked = {
+        "cluster": query_id(request, "cluster"),
+        "kind": given.get("kind") if given.get("kind") in KINDS else None,
+        "row_id": query_id(request, "row"),
+        "actor": given.get("actor", "")[:150],
+        "action": given.get("action") if given.get("action") in ACTIONS else None,
+        "request_id": given.get("request_id", "")[:64],
+        "batch": _uuid(given.get("batch", "")),
+    }
+    return {name: value for name, value in asked.items() if value}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeFilter:
-    """What of the log is asked for; empty is everything."""
-
-    cluster: int = 0
-    kind: str = ""
-    row: int = 0
-    actor: str = ""
-    action: str = ""
-    request_id: str = ""
-    batch: uuid.UUID | None = None
-
-    @classmethod
-    def from_query(cls, request: HttpRequest) -> "ChangeFilter":
-        kind, action = request.GET.get("kind", ""), request.GET.get("action", "")
-        return cls(
-            cluster=query_id(request, "cluster"),
-            kind=kind if kind in KINDS else "",
-            row=query_id(request, "row"),
-            actor=request.GET.get("actor", "")[:150],
-            action=action if action in Change.Action.values else "",
-            request_id=request.GET.get("request_id", "")[:64],
-            batch=_uuid(request.GET.get("batch", "")),
-        )
-
-    def rows(self, reader: LogReader) -> QuerySet[Change]:
-        """Those that fit and that `reader` may read, the newest first."""
-        wanted = {
-            "cluster": self.cluster,
-            "kind": self.kind,
-            "row_id": self.row,
-            "actor": self.actor,
-            "action": self.action,
-            "request_id": self.request_id,
-            "batch": self.batch,
-        }
-        found = reader.lines(Change.objects.select_related("cluster"))
-        return found.filter(**{name: value for name, value in wanted.items() if value})
+def _rows(asked: dict[str, Any], reader: LogReader) -> QuerySet[Change]:
+    """Those that fit and that `reader` may read, the newest first."""
+    return reader.lines(Change.objects.select_related("cluster")).filter(**asked)
 
 
 @require_GET
 @never_cache
 def changes(request: HttpRequest) -> HttpResponse:
-    """Narrowed by what `ChangeFilter` knows of the query."""
-    asked, reader = ChangeFilter.from_query(request), LogReader.of(request)
-    page = Paginator(asked.rows(reader), CHANGES_PER_PAGE).get_page(request.GET.get("page"))
+    """Filtered by the query."""
+    asked, reader = _asked(request), LogReader.of(request)
+    page = Paginator(_rows(asked, reader), CHANGES_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "page": page,
         "lines": change_lines(page, reader),
@@ -162,7 +94,6 @@ def changes(request: HttpRequest) -> HttpResponse:
         "actions": ACTIONS,
         "clusters": Cluster.objects.only("name"),
         "asked": asked,
-        "is_filtered": asked != ChangeFilter(),
         "query": request.GET.urlencode(),
     }
     return render(request, "inventory/changes.html", context)
@@ -173,14 +104,14 @@ def changes(request: HttpRequest) -> HttpResponse:
 def changes_csv(request: HttpRequest) -> StreamingHttpResponse:
     """The lines that the filters leave, all of them, the newest first."""
     reader = LogReader.of(request)
-    rows = ChangeFilter.from_query(request).rows(reader)[:MOST_EXPORTED].iterator(chunk_size=1000)
+    rows = _rows(_asked(request), reader)[:MOST_EXPORTED].iterator(chunk_size=1000)
     writer = csv.writer(_Echo())
     lines = chain([COLUMNS], (_csv_line(row, reader) for row in rows))
-    response = StreamingHttpResponse(
-        (writer.writerow(line) for line in lines), content_type="text/csv; charset=utf-8"
+    return StreamingHttpResponse(
+        (writer.writerow(line) for line in lines),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": 'attachment; filename="changes.csv"'},
     )
-    response.headers["Content-Disposition"] = 'attachment; filename="changes.csv"'
-    return response
 
 
 def _uuid(text: str) -> uuid.UUID | None:
@@ -210,33 +141,29 @@ def _csv_line(row: Change, reader: LogReader) -> list[str]:
     return [cell(str(values.get(name, getattr(row, name)))) for name in COLUMNS]
 
 
-def change_lines(rows: Iterable[Change], reader: LogReader) -> list[ChangeLine]:
-    """With their differences in words, for tables."""
+def change_lines(rows: Iterable[Change], reader: LogReader) -> list[dict[str, Any]]:
+    """With their differences in words, for tables; words of the site's are of `helixweb.words`."""
     return [
-        ChangeLine(
-            change=row,
-            differences=_differences(row),
-            address=reader.address(row),
-            api_key=reader.api_key(row),
-        )
+        {
+            "change": row,
+            "kind": KINDS.get(row.kind, row.kind),
+            "text": gettext(row.text) if row.text else "",
+            "differences": list(_differences(row)),
+            "address": reader.address(row),
+            "api_key": reader.api_key(row),
+        }
         for row in rows
     ]
 
 
-def _differences(change: Change) -> tuple[Difference, ...]:
+def _differences(change: Change) -> Iterator[dict[str, str]]:
     """Columns of what was changed; of what was added or removed the name says enough."""
     if change.before is None or change.after is None:
-        return ()
-    before: Mapping[str, Any] = change.before
-    return tuple(
-        Difference(
-            column=gettext(column.removesuffix("_id").replace("_", " ")) + key,
-            before=_short(old),
-            after=_short(new),
-        )
-        for column, value in change.after.items()
-        for key, old, new in _parts(before.get(column), value)
-    )
+        return
+    for column, value in change.after.items():
+        title = gettext(column.removesuffix("_id").replace("_", " "))
+        for key, old, new in _parts(change.before.get(column), value):
+            yield {"column": title + key, "before": _short(old), "after": _short(new)}
 
 
 def _parts(before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
