@@ -31,7 +31,7 @@ class Outcome:
 def pending() -> int:
     """Migrations that are due. Raises NewerDatabase."""
     executor = MigrationExecutor(connection)
-    check_known(set(executor.loader.applied_migrations), known=set(executor.loader.graph.nodes))
+    check_known(executor.loader)
     return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
 
 

@@ -119,7 +119,7 @@ def test_a_cluster_keeps_the_policy_that_was_chosen_and_is_automatic_otherwise()
     update(chosen, replanning=Replanning.ASK)
     update(untouched, mean_prompt_tokens=99.0)
 
-    import_module("helixweb.inventory.migrations.0014_replanning_is_automatic").make_automatic(
+    import_module("helixweb.inventory.migrations.0002_since_0_1_0").make_automatic(
         apps, None
     )
     untouched.refresh_from_db()

@@ -13,7 +13,7 @@ from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster, Node, NodeState
 
 MIGRATION = import_module(
-    "helixweb.deployment.migrations.0015_endpoints_that_can_be_dialled"
+    "helixweb.deployment.migrations.0002_since_0_1_0"
 ).refuse_unusable_addresses
 
 

@@ -12,7 +12,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ("inventory", "0010_change_log_of_everything"),
+        ("inventory", "0002_since_0_1_0"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
@@ -87,6 +87,11 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["name"],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("cluster", "name"), name="alert_channel_unique_in_cluster"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -167,6 +172,11 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["name"],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("cluster", "name"), name="alert_rule_unique_in_cluster"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -221,6 +231,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["-pk"],
+                "indexes": [models.Index(fields=["status", "next_try_at"], name="delivery_due")],
             },
         ),
         migrations.CreateModel(
@@ -386,21 +397,5 @@ class Migration(migrations.Migration):
                     )
                 ],
             },
-        ),
-        migrations.AddConstraint(
-            model_name="channel",
-            constraint=models.UniqueConstraint(
-                fields=("cluster", "name"), name="alert_channel_unique_in_cluster"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="alertrule",
-            constraint=models.UniqueConstraint(
-                fields=("cluster", "name"), name="alert_rule_unique_in_cluster"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="delivery",
-            index=models.Index(fields=["status", "next_try_at"], name="delivery_due"),
         ),
     ]

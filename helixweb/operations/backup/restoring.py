@@ -67,10 +67,10 @@ def restore(
 def check(archive: ArchiveReader) -> None:
     """It is whole, and this version can read it. Raises NoBackup, WrongPassphrase."""
     manifest = archive.manifest
-    known = set(MigrationLoader(None).graph.nodes)
+    loader = MigrationLoader(None)
     applied = {(app, name) for app, names in manifest.migrations.items() for name in names}
-    strange = unknown_migrations(applied, known=known)
-    missing_apps = sorted(set(manifest.migrations) - {app for app, _ in known})
+    strange = unknown_migrations(loader, applied)
+    missing_apps = sorted(set(manifest.migrations) - {app for app, _ in loader.graph.nodes})
     if strange or missing_apps:
         raise NoBackup(
             f"the backup was made by HelixWeb {manifest.version}, which is newer than this one: "
@@ -110,6 +110,7 @@ def _load(archive: ArchiveReader, *, say: Callable[[str], None]) -> None:
     executor.migrate(tables.ends_of(executor.loader, migrations))
     models = {m._meta.label_lower: m for m in tables.models_of(executor.loader, migrations)}
     with transaction.atomic():
+        _check_references("DEFERRED")  # rows may come before those they name
         for model in models.values():  # what migrations put in themselves
             model._base_manager.all()._raw_delete(connection.alias)
         for table in archive.manifest.tables:
@@ -123,10 +124,15 @@ def _load(archive: ArchiveReader, *, say: Callable[[str], None]) -> None:
             if table.last_id is not None:
                 tables.set_last_id(models[table.label], table.last_id)
         connection.check_constraints()
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:  # or what follows could not change these tables
-                cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        _check_references("IMMEDIATE")  # or what follows could not change these tables
     call_command("migrate", interactive=False, verbosity=0)
+
+
+def _check_references(when: str) -> None:
+    """Of PostgreSQL, until its transaction ends; migrations leave it at either."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET CONSTRAINTS ALL {when}")
 
 
 def _write_files(archive: ArchiveReader, folder: Path) -> None:

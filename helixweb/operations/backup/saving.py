@@ -48,7 +48,7 @@ def save(
     writer = ArchiveWriter(to, seal=seal)
     with writer.open(), tables.one_moment():
         loader = MigrationLoader(connection)
-        check_known(set(loader.applied_migrations), known=set(loader.graph.nodes))
+        check_known(loader)
         migrations = tables.applied_by_app(loader)
         manifest = Manifest(
             format=FORMAT,

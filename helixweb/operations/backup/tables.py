@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, models
@@ -19,7 +19,8 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.models import JSONField, Value
 from django.utils.duration import duration_string
 
-Key: TypeAlias = tuple[str, str]
+from helixweb.operations.schema_version import Key, nodes_of
+
 _ROWS_AT_ONCE = 2000
 _ROWS_PER_INSERT = 500
 
@@ -36,7 +37,8 @@ def applied_by_app(loader: MigrationLoader) -> dict[str, list[str]]:
 
 def ends_of(loader: MigrationLoader, migrations: dict[str, list[str]]) -> list[Key]:
     """The last of `migrations` of each app: those that no other of them follows."""
-    given = {(app, name) for app, names in migrations.items() for name in names}
+    names = {(app, name) for app, names in migrations.items() for name in names}
+    given = nodes_of(loader, names)
     followed = {
         parent.key
         for key in given
