@@ -102,6 +102,7 @@ def test_a_run_that_goes_on_from_another_is_as_old_as_the_other(
     assert newer.computed_since is None, "it has the old problem"
 
 
+@pytest.mark.django_db(transaction=True)  # the thread of its lease writes too
 def test_an_answer_of_a_replanning_that_is_adopted_later_is_as_old_as_the_replanning(
     plan: Plan, user: Any, cluster: Cluster
 ) -> None:
