@@ -48,7 +48,7 @@ class Moment:
     def sample(self) -> MetricSample | None:
         """What its coordinator said just now, and no simulator."""
         sample = current_sample(self.cluster, now=self.now)
-        return sample if sample is not None and sample.simulated_plan_id is None else None
+        return sample if sample is not None and not sample.simulated else None
 
     @cached_property
     def deployment(self) -> Deployment | None:

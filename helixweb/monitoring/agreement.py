@@ -23,11 +23,6 @@ LATENCY_OFF = 0.2
 _SURE = 2.0
 
 
-def share_text(share: float | None) -> str:
-    """+12 %, empty where it is not known."""
-    return "" if share is None else f"{share:+.0%}"
-
-
 class Quantity(StrEnum):
     """What is predicted and measured."""
 
@@ -37,15 +32,18 @@ class Quantity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A quantity as predicted for the load there was, and as measured; None: not known.
-
-    Tokens/s, or seconds.
+class Compared:
+    """A number that was predicted, or that the plan counts on, and the same measured; None: not
+    known. `worse`: above 0 if more is, below if less is, 0 if both are. Without `is_sure` it was
+    not seen to be less.
     """
 
-    quantity: Quantity
+    name: str
     predicted: float | None
     measured: float | None
+    tolerance: float
+    worse: int = 0
+    is_sure: bool = True
 
     @property
     def off(self) -> float | None:
@@ -56,101 +54,74 @@ class Figure:
 
     @property
     def off_text(self) -> str:
-        return share_text(self.off)
-
-    @property
-    def is_rate(self) -> bool:
-        """Else it is a time."""
-        return self.quantity is Quantity.OUTPUT
-
-    @property
-    def limit(self) -> float:
-        return THROUGHPUT_OFF if self.quantity is Quantity.OUTPUT else LATENCY_OFF
+        """+12 %, empty where it is not known."""
+        return "" if self.off is None else f"{self.off:+.0%}"
 
     @property
     def holds(self) -> bool | None:
-        """True also where it serves better than predicted: more tokens/s, shorter times."""
-        if self.off is None:
+        """True also where it is better than predicted."""
+        if self.off is None or (self.off < 0 and not self.is_sure):
             return None
-        return (-self.off if self.is_rate else self.off) <= self.limit
+        return (self.worse * self.off if self.worse else abs(self.off)) <= self.tolerance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSteps:
-    """How much longer a node's steps take than by its profile; `error` is one standard error.
-
-    Milliseconds of a mean step; None: it did none lately. `estimated`: its profile is none that was
-    measured.
-    """
-
-    name: str
-    profile: str
-    predicted_ms: float | None
-    measured_ms: float | None
-    longer: float | None
-    error: float | None
-    estimated: bool
-
-    @property
-    def longer_text(self) -> str:
-        """With twice its standard error."""
-        if self.longer is None or self.error is None:
-            return ""
-        return f"{self.longer:+.0%} ± {_SURE * self.error:.0%}"
-
-    @property
-    def holds(self) -> bool | None:
-        if self.longer is None or self.error is None:
-            return None
-        return abs(self.longer) <= max(STEP_OFF, _SURE * self.error)
+def figure(quantity: Quantity, predicted: float | None, measured: float | None) -> Compared:
+    """Tokens/s, or seconds, at the load there was."""
+    is_rate = quantity is Quantity.OUTPUT
+    return Compared(
+        name=quantity,
+        predicted=predicted,
+        measured=measured,
+        tolerance=THROUGHPUT_OFF if is_rate else LATENCY_OFF,
+        worse=-1 if is_rate else 1,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkRate:
+def link_rate(name: str, counted: float, measured: float, *, seen_full: bool) -> Compared:
     """Bytes/s that the plan counts on, and those that its sender measures.
 
     `seen_full`: it was busy enough to tell that it does no more.
     """
+    return Compared(
+        name=name,
+        predicted=counted,
+        measured=measured,
+        tolerance=LINK_OFF,
+        worse=-1,
+        is_sure=seen_full,
+    )
 
-    name: str
-    counted_bytes_per_s: float
-    measured_bytes_per_s: float
-    seen_full: bool
 
-    @property
-    def off(self) -> float:
-        return self.measured_bytes_per_s / self.counted_bytes_per_s - 1
-
-    @property
-    def off_text(self) -> str:
-        return share_text(self.off)
-
-    @property
-    def holds(self) -> bool | None:
-        if not self.seen_full and self.off < 0:
-            return None
-        return self.off >= -LINK_OFF
+def mean_tokens(phase: str, planned: float, measured: float | None) -> Compared:
+    """Tokens of requests that a plan was computed for, and of those that came; None: none came."""
+    return Compared(name=phase, predicted=planned, measured=measured, tolerance=LENGTH_OFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeanTokens:
-    """Tokens of requests that a plan was computed for, and of those that came; None: none came."""
+class NodeSteps(Compared):
+    """Milliseconds of a node's mean step by its profile, and as measured; None: it did none lately.
 
-    phase: str
-    planned: float
-    measured: float | None
+    `error` is one standard error of their ratio. `estimated`: its profile is none that was
+    measured.
+    """
 
-    @property
-    def off(self) -> float | None:
-        return None if self.measured is None else self.measured / self.planned - 1
+    profile: str
+    error: float | None
+    estimated: bool
+    tolerance: float = STEP_OFF
 
     @property
     def off_text(self) -> str:
-        return share_text(self.off)
+        """With twice its standard error."""
+        if self.off is None or self.error is None:
+            return ""
+        return f"{self.off:+.0%} ± {_SURE * self.error:.0%}"
 
     @property
     def holds(self) -> bool | None:
-        return None if self.off is None else abs(self.off) <= LENGTH_OFF
+        if self.off is None or self.error is None:
+            return None
+        return abs(self.off) <= max(STEP_OFF, _SURE * self.error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,31 +139,40 @@ class Agreement:
     `predicted_running`: as many were simulated. None: none ran, nothing is predicted."""
 
     running: float | None
-    figures: Sequence[Figure]
+    figures: Sequence[Compared]
     nodes: Sequence[NodeSteps]
-    links: Sequence[LinkRate]
-    lengths: Sequence[MeanTokens]
+    links: Sequence[Compared]
+    lengths: Sequence[Compared]
     predicted_running: float | None = None
 
     @property
     def broken(self) -> tuple[Broken, ...]:
         """Of most to least consequence; the last says when nothing explains what differs."""
         found = (*self._slow_nodes(), *self._links(), *self._lengths(), *self._estimates())
-        if found or all(figure.holds is not False for figure in self.figures):
+        off = [_(each.name) for each in self.figures if each.holds is False]
+        if found or not off:
             return found
-        return tuple(self._unexplained())
+        unexplained = Broken(
+            text=_("What was measured of %(names)s is not what was predicted.")
+            % {"names": ", ".join(off)},
+            advice=_(
+                "None of the assumptions that are measured explains it; the page of a slow request "
+                "says where its time went."
+            ),
+        )
+        return (unexplained,)
 
     def _slow_nodes(self) -> Iterator[Broken]:
-        off = [node for node in self.nodes if node.holds is False]
-        for node in sorted(off, key=lambda one: -abs(one.longer or 0.0)):
-            share = f"{abs(node.longer or 0.0):.0%}"
-            yield Broken(
-                node=node.name,
-                text=_("Steps of %(name)s take %(share)s longer than its profile says.")
-                % {"name": node.name, "share": share}
-                if (node.longer or 0.0) > 0
+        off = {node.name: node.off or 0.0 for node in self.nodes if node.holds is False}
+        for name, share in sorted(off.items(), key=lambda item: -abs(item[1])):
+            text = (
+                _("Steps of %(name)s take %(share)s longer than its profile says.")
+                if share > 0
                 else _("Steps of %(name)s take %(share)s less than its profile says.")
-                % {"name": node.name, "share": share},
+            )
+            yield Broken(
+                node=name,
+                text=text % {"name": name, "share": f"{abs(share):.0%}"},
                 advice=_(
                     "Look for other work on that machine; else measure the node again, or use the "
                     "profile refined from its traffic, and compute anew."
@@ -206,26 +186,25 @@ class Agreement:
                     text=_("The link %(name)s does %(rate)s; the plan counts on %(counted)s.")
                     % {
                         "name": link.name,
-                        "rate": bit_rate_text(link.measured_bytes_per_s),
-                        "counted": bit_rate_text(link.counted_bytes_per_s),
+                        "rate": bit_rate_text(link.measured or 0.0),
+                        "counted": bit_rate_text(link.predicted or 0.0),
                     },
                     advice=_("Keep the measured rates on the network's page, and compute again."),
                 )
 
     def _lengths(self) -> Iterator[Broken]:
         for mean in self.lengths:
-            if mean.holds is False and mean.measured is not None:
-                values = {"measured": f"{mean.measured:.0f}", "planned": f"{mean.planned:.0f}"}
-                yield Broken(
-                    text=_(
-                        "Prompts have %(measured)s tokens on average; the plan is for %(planned)s."
-                    )
-                    % values
-                    if mean.phase == "prompt"
+            if mean.holds is False:
+                text = (
+                    _("Prompts have %(measured)s tokens on average; the plan is for %(planned)s.")
+                    if mean.name == "prompt"
                     else _(
                         "Answers have %(measured)s tokens on average; the plan is for %(planned)s."
                     )
-                    % values,
+                )
+                yield Broken(
+                    text=text
+                    % {"measured": f"{mean.measured:.0f}", "planned": f"{mean.predicted:.0f}"},
                     advice=_("Change the lengths on the cluster's page, and compute again."),
                 )
 
@@ -237,14 +216,3 @@ class Agreement:
                 % {"names": ", ".join(names)},
                 advice=_("Measure each on its page, and compute again."),
             )
-
-    def _unexplained(self) -> Iterator[Broken]:
-        off = [figure for figure in self.figures if figure.holds is False]
-        yield Broken(
-            text=_("What was measured of %(names)s is not what was predicted.")
-            % {"names": ", ".join(_(figure.quantity.value) for figure in off)},
-            advice=_(
-                "None of the assumptions that are measured explains it; the page of a slow request "
-                "says where its time went."
-            ),
-        )

@@ -28,7 +28,6 @@ from helixweb.monitoring.serializers import (
     SeriesQuerySerializer,
     SeriesSerializer,
 )
-from helixweb.monitoring.services import sample_document
 
 DEFAULT_LENGTH = timedelta(minutes=5)
 
@@ -80,7 +79,7 @@ class LatestView(RestView):
                 f"Cluster {cluster} has no metrics of the last 24 hours; "
                 "its coordinator reports once it has joined."
             )
-        return Response(SampleSerializer(sample_document(sample)).data)
+        return Response(SampleSerializer(sample).data)
 
 
 class BottleneckView(RestView):

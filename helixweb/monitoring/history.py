@@ -59,37 +59,17 @@ def if_current(latest: MetricSample | None, *, now: datetime) -> MetricSample | 
     return latest if latest and age_s(latest, now=now) <= SILENT_AFTER_S else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Newest:
-    """What a line of a list shows of a current sample."""
-
-    output_tokens_per_s: float
-    simulated: bool
-
-
-def with_newest(
-    clusters: QuerySet[Cluster], *, now: datetime
-) -> list[tuple[Cluster, Newest | None]]:
-    """Each with what its current sample says, None where there is none; one query for all."""
+def with_newest(clusters: QuerySet[Cluster], *, now: datetime) -> Iterable[Any]:
+    """Each with `newest_output` and `newest_plan`, tokens/s and simulated plan of its current
+    sample, None where there is none; one query for all."""
     since = now - timedelta(seconds=SILENT_AFTER_S)
     current = MetricSample.objects.filter(
         cluster=OuterRef("pk"), second__gte=int(since.timestamp()), at__gte=since
     ).order_by("-second")
-    rows: Iterable[Any] = clusters.annotate(
+    return clusters.annotate(
         newest_output=Subquery(current.values("output_tokens_per_s")[:1]),
-        newest_simulated=Subquery(current.values("simulated_plan")[:1]),
+        newest_plan=Subquery(current.values("simulated_plan")[:1]),
     )
-    return [
-        (
-            row,
-            None
-            if row.newest_output is None
-            else Newest(
-                output_tokens_per_s=row.newest_output, simulated=row.newest_simulated is not None
-            ),
-        )
-        for row in rows
-    ]
 
 
 def has_simulated(cluster: Cluster, *, since: datetime) -> bool:
@@ -136,22 +116,34 @@ def points(cluster: Cluster, *, since: datetime, until: datetime, step_s: int) -
 _Values = dict[str, float | None]
 
 
+def by_step(samples: QuerySet[MetricSample], step_s: int, **more: Any) -> list[dict[str, Any]]:
+    """By the second a step begins, in "step": MEANS and MAXIMA, and `more` aggregates."""
+    means: dict[str, Any] = {f"step_{name}": Avg(name, output_field=FloatField()) for name in MEANS}
+    maxima = {f"step_{name}": Max(name) for name in MAXIMA}
+    steps: Iterable[Any] = (
+        samples.annotate(step=F("second") - F("second") % step_s)
+        .order_by("step")
+        .values("step")
+        .annotate(**means, **maxima, **more)
+    )
+    return [
+        {
+            "step": row["step"],
+            "values": {name: row[f"step_{name}"] for name in FIELDS},
+            **{name: row[name] for name in more},
+        }
+        for row in steps
+    ]
+
+
 def _sampled(
     cluster: Cluster, since: int, until: datetime, step_s: int
 ) -> list[tuple[int, _Values]]:
     """(second its step begins, values), from samples."""
-    means: dict[str, Any] = {f"step_{name}": Avg(name, output_field=FloatField()) for name in MEANS}
-    maxima = {f"step_{name}": Max(name) for name in MAXIMA}
-    rows: Iterable[Any] = (
-        MetricSample.objects.filter(
-            cluster=cluster, second__gte=since, second__lte=int(until.timestamp())
-        )
-        .annotate(bucket=F("second") - F("second") % step_s)
-        .order_by("bucket")
-        .values("bucket")
-        .annotate(**means, **maxima)
+    samples = MetricSample.objects.filter(
+        cluster=cluster, second__gte=since, second__lte=int(until.timestamp())
     )
-    return [(row["bucket"], {name: row[f"step_{name}"] for name in FIELDS}) for row in rows]
+    return [(row["step"], row["values"]) for row in by_step(samples, step_s)]
 
 
 def _rolled_up(cluster: Cluster, since: datetime, until: datetime) -> list[MetricRollup]:

@@ -10,8 +10,7 @@ from typing import Any
 
 from helixweb.common import events
 from helixweb.monitoring import services
-from helixweb.monitoring.models import MetricSample
-from helixweb.monitoring.services import NODE_NUMBERS, cluster_numbers, node_numbers
+from helixweb.monitoring.models import NODE_NUMBERS, MetricSample
 from helixweb.monitoring.traces import record_traces
 from runtime.protocol.control import CoordinatorReport, StageStats
 
@@ -49,10 +48,16 @@ def announce(sample: MetricSample) -> None:
     if len(sample.nodes) <= MANY_NODES or sample.second % MANY_NODES_EVERY_S == 0:
         rows = {
             name: [_short(numbers[field]) for field in NODE_NUMBERS]
-            for name, numbers in node_numbers(sample).items()
+            for name, numbers in sample.node_numbers.items()
         }
         nodes = {"fields": NODE_NUMBERS, "rows": rows}
-    document = {**cluster_numbers(sample), "nodes": nodes}
+    document = {
+        "cluster": sample.cluster_id,
+        "at": sample.at.isoformat(),
+        "simulated": sample.simulated,
+        **sample.numbers,
+        "nodes": nodes,
+    }
     events.emit(f"metrics:{sample.cluster_id}", "metrics", document)
 
 

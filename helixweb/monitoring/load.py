@@ -108,7 +108,7 @@ def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[st
             simulated_plan=None,
         ).order_by("-second")
     )
-    if before is None or sample.simulated_plan_id is not None:
+    if before is None or sample.simulated:
         return {}
     times = _step_times(serving.row)
     found = {

@@ -32,7 +32,7 @@ def _of_sample(cluster: str, sample: MetricSample) -> Iterator[Metric]:
     yield gauge(
         "helix_cluster_simulated",
         "1 while the numbers of a cluster are made up by the simulator",
-        [(labels, float(sample.simulated_plan_id is not None))],
+        [(labels, float(sample.simulated))],
     )
     yield gauge(
         "helix_cluster_requests",

@@ -1,8 +1,21 @@
 """Rows of monitoring. `services.py` is the only writer."""
 
+from typing import Any
+
 from django.db import models
 
 from helixweb.access.scope import InCluster
+
+# Columns of a sample that a report has under the same name, and all of the cluster as a whole.
+REPORTED = (
+    "generation", "output_tokens_per_s", "prompt_tokens_per_s", "ttft_p50_s", "ttft_p95_s",
+    "itl_p50_s", "itl_p95_s", "tpot_p50_s", "tpot_p95_s", "e2e_p50_s", "e2e_p95_s",
+)  # fmt: skip
+NUMBERS = (*REPORTED, "running", "waiting")
+NODE_NUMBERS = (
+    "kv_used_pages", "kv_total_pages", "sequences", "busy_ratio", "tokens_per_s", "flow_share",
+    "kv_promised_ratio",
+)  # fmt: skip
 
 
 class MetricSample(InCluster):
@@ -59,6 +72,23 @@ class MetricSample(InCluster):
 
     def __str__(self) -> str:
         return f"{self.cluster} at {self.at:%Y-%m-%d %H:%M:%S}"
+
+    @property
+    def simulated(self) -> bool:
+        return self.simulated_plan_id is not None
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What it says of the cluster as a whole."""
+        return {name: getattr(self, name) for name in NUMBERS}
+
+    @property
+    def node_numbers(self) -> dict[str, dict[str, Any]]:
+        """By node, `NODE_NUMBERS`; None: not known."""
+        return {
+            name: {key: content.get(key) for key in NODE_NUMBERS}
+            for name, content in self.nodes.items()
+        }
 
 
 class MetricRollup(InCluster):

@@ -116,20 +116,17 @@ def _lines(now: datetime) -> list[ClusterLine]:
         .defer("serving_plan")
     }
     counts = state_counts_by_cluster(now=now)
-    lines = []
-    for cluster, sample in with_newest(Cluster.objects.all(), now=now):
-        states = counts.get(cluster.pk, {})
-        lines.append(
-            ClusterLine(
-                cluster=cluster,
-                nodes=sum(states.values()),
-                online=states.get(NodeState.ONLINE.value, 0),
-                deployment=live.get(cluster.pk),
-                output_tokens_per_s=sample.output_tokens_per_s if sample else None,
-                simulated=bool(sample and sample.simulated),
-            )
+    return [
+        ClusterLine(
+            cluster=cluster,
+            nodes=sum(counts.get(cluster.pk, {}).values()),
+            online=counts.get(cluster.pk, {}).get(NodeState.ONLINE.value, 0),
+            deployment=live.get(cluster.pk),
+            output_tokens_per_s=cluster.newest_output,
+            simulated=cluster.newest_plan is not None,
         )
-    return lines
+        for cluster in with_newest(Cluster.objects.all(), now=now)
+    ]
 
 
 def _news() -> tuple[NewsItem, ...]:

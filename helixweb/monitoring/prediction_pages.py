@@ -1,8 +1,5 @@
 """Predicted against measured of a deployment: the page, and the same by REST."""
 
-import dataclasses
-from typing import Any
-
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
@@ -15,7 +12,6 @@ from rest_framework.response import Response
 from helixweb.common import events
 from helixweb.common.rest.views import RestView
 from helixweb.deployment.models import Deployment
-from helixweb.monitoring.agreement import Agreement
 from helixweb.monitoring.predictions import agreement_of
 from helixweb.monitoring.serializers import AgreementSerializer
 from helixweb.planning.stored import stored_plan
@@ -44,21 +40,7 @@ class PredictionsView(RestView):
     def get(self, request: Request, pk: int) -> Response:
         """What was predicted of a deployment at its load, what is measured, and what to do."""
         agreement = agreement_of(_deployment(pk), now=timezone.now())
-        return Response(AgreementSerializer(_document(agreement)).data)
-
-
-def _document(agreement: Agreement) -> dict[str, Any]:
-    return {
-        "running": agreement.running,
-        **{
-            kind: [
-                {**dataclasses.asdict(line), "holds": line.holds}
-                for line in getattr(agreement, kind)
-            ]
-            for kind in ("figures", "nodes", "links", "lengths")
-        },
-        "broken": [dataclasses.asdict(line) for line in agreement.broken],
-    }
+        return Response(AgreementSerializer(agreement).data)
 
 
 def _deployment(pk: int) -> Deployment:

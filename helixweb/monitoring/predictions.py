@@ -11,11 +11,12 @@ from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Origin, Profile
 from helixweb.monitoring.agreement import (
     Agreement,
-    Figure,
-    LinkRate,
-    MeanTokens,
+    Compared,
     NodeSteps,
     Quantity,
+    figure,
+    link_rate,
+    mean_tokens,
 )
 from helixweb.monitoring.load import link_loads
 from helixweb.monitoring.models import LivePrediction, MetricSample
@@ -38,6 +39,7 @@ RATES_COVER_S = 10  # a sample's rates are means over the coordinator's last sec
 def agreement_of(deployment: Deployment, *, now: datetime) -> Agreement:
     """`deployment` with its plan."""
     load = present_load(deployment, now=now)
+    workload = stored_problem(deployment.plan).workload
     prediction = None if load is None else prediction_at(deployment, load, now=now)
     return Agreement(
         running=None if load is None else load.running,
@@ -45,7 +47,10 @@ def agreement_of(deployment: Deployment, *, now: datetime) -> Agreement:
         figures=tuple(_figures(deployment, load, prediction, now=now)),
         nodes=tuple(_nodes(deployment, now=now)),
         links=tuple(_links(deployment, now=now)),
-        lengths=_lengths(deployment, load),
+        lengths=(
+            mean_tokens("prompt", workload.mean_prompt_tokens, load and load.mean_prompt_tokens),
+            mean_tokens("decode", workload.mean_output_tokens, load and load.mean_output_tokens),
+        ),
     )
 
 
@@ -55,23 +60,21 @@ def _figures(
     prediction: LivePrediction | None,
     *,
     now: datetime,
-) -> Iterator[Figure]:
+) -> Iterator[Compared]:
     """Both at the same load: without one there is nothing to measure, and a prediction of another
     load is none of this one."""
-    if load is None:
-        yield from (Figure(quantity=one, predicted=None, measured=None) for one in Quantity)
-        return
-    recent = recent_samples(deployment, now=now)
-    latencies = recent.aggregate(ttft=Avg("ttft_p50_s"), tpot=Avg("tpot_p50_s"))
-    measured = (_output_while_busy(recent), latencies["ttft"], latencies["tpot"])
-    forecast = None if prediction is None else forecast_from_json(prediction.forecast)
-    predicted: tuple[float | None, float | None, float | None] = (None, None, None)
-    if forecast is not None:
+    predicted: tuple[float | None, ...] = (None, None, None)
+    measured = predicted
+    if load is not None:
+        recent = recent_samples(deployment, now=now)
+        means = recent.aggregate(ttft=Avg("ttft_p50_s"), tpot=Avg("tpot_p50_s"))
+        measured = (_output_while_busy(recent), means["ttft"], means["tpot"])
+    if prediction is not None:
+        forecast = forecast_from_json(prediction.forecast)
         predicted = (
             forecast.decode_tokens_per_s, forecast.ttft.p50_s or None, forecast.tpot.p50_s or None,
         )  # fmt: skip
-    for quantity, foreseen, found in zip(Quantity, predicted, measured, strict=True):
-        yield Figure(quantity=quantity, predicted=foreseen, measured=found)
+    yield from map(figure, Quantity, predicted, measured)
 
 
 def _output_while_busy(samples: QuerySet[MetricSample]) -> float | None:
@@ -106,9 +109,8 @@ def _nodes(deployment: Deployment, *, now: datetime) -> Iterator[NodeSteps]:
         yield NodeSteps(
             name=name,
             profile=profile,
-            predicted_ms=1e3 * foreseen_s / steps if known else None,
-            measured_ms=1e3 * busy_s / steps if known else None,
-            longer=busy_s / foreseen_s - 1 if known else None,
+            predicted=1e3 * foreseen_s / steps if known else None,
+            measured=1e3 * busy_s / steps if known else None,
             error=_standard_error(seen) if known else None,
             estimated=profile not in measured or is_estimated(problem.profile_of(name)),
         )
@@ -130,28 +132,12 @@ def _measured_profiles(deployment: Deployment) -> set[str]:
     return set(rows.exclude(origin=Origin.ESTIMATED).values_list("name", flat=True))
 
 
-def _links(deployment: Deployment, *, now: datetime) -> Iterator[LinkRate]:
-    for load in link_loads(deployment, now=now):
-        if load.measured_bytes_per_s > 0:
-            yield LinkRate(
-                name=load.name,
-                counted_bytes_per_s=load.counted_bytes_per_s,
-                measured_bytes_per_s=load.measured_bytes_per_s,
-                seen_full=load.seen_full,
+def _links(deployment: Deployment, *, now: datetime) -> Iterator[Compared]:
+    for link in link_loads(deployment, now=now):
+        if link.measured_bytes_per_s > 0:
+            yield link_rate(
+                link.name,
+                link.counted_bytes_per_s,
+                link.measured_bytes_per_s,
+                seen_full=link.seen_full,
             )
-
-
-def _lengths(deployment: Deployment, load: PresentLoad | None) -> tuple[MeanTokens, ...]:
-    workload = stored_problem(deployment.plan).workload
-    return (
-        MeanTokens(
-            phase="prompt",
-            planned=workload.mean_prompt_tokens,
-            measured=None if load is None else load.mean_prompt_tokens,
-        ),
-        MeanTokens(
-            phase="decode",
-            planned=workload.mean_output_tokens,
-            measured=None if load is None else load.mean_output_tokens,
-        ),
-    )

@@ -7,13 +7,12 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from helixweb.charts.chart import Chart
+from helixweb.charts.chart import Chart, percent
 from helixweb.charts.share_bars import FlowShare, NodeShare, flow_share, node_bars
 from helixweb.deployment.models import LIVE, Deployment
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.history import FIELDS
-from helixweb.monitoring.models import MetricSample
-from helixweb.monitoring.services import NODE_NUMBERS, cluster_numbers, node_numbers
+from helixweb.monitoring.models import NODE_NUMBERS, MetricSample
 from helixweb.planning.expected import output_forecast
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan
@@ -73,15 +72,6 @@ class Serving:
         return sum(node.kv_used_pages or 0 for node in known) / total if total else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCharts:
-    """One bar a node, or two."""
-
-    busy: Chart
-    kv: Chart
-    flow: Chart
-
-
 def live_deployment(cluster: Cluster) -> Deployment | None:
     """What the cluster is busy with."""
     return (
@@ -109,8 +99,8 @@ def serving_of(cluster: Cluster, sample: MetricSample | None) -> Serving | None:
         if deployment is None
         else simulated_plan is None and sample.generation == deployment.generation
     ):
-        said = node_numbers(sample)
-    flow = plan.flow.value_tokens_per_s
+        said = sample.node_numbers
+    flows, whole = plan.flow.nodes, plan.flow.value_tokens_per_s
     placed = sorted(
         plan.placement.layers.items(), key=lambda item: (item[1].first, item[1].end, item[0])
     )
@@ -124,9 +114,9 @@ def serving_of(cluster: Cluster, sample: MetricSample | None) -> Serving | None:
             MonitoredNode(
                 name=name,
                 layers=layers,
-                planned_tokens_per_s=plan.flow.nodes[name].flow_tokens_per_s,
-                capacity_tokens_per_s=plan.flow.nodes[name].capacity_tokens_per_s,
-                planned_share=plan.flow.nodes[name].flow_tokens_per_s / flow if flow else 0.0,
+                planned_tokens_per_s=flows[name].flow_tokens_per_s,
+                capacity_tokens_per_s=flows[name].capacity_tokens_per_s,
+                planned_share=flows[name].flow_tokens_per_s / whole if whole else 0.0,
                 **said.get(name, unknown),
             )
             for name, layers in placed
@@ -134,38 +124,37 @@ def serving_of(cluster: Cluster, sample: MetricSample | None) -> Serving | None:
     )
 
 
-def node_charts(serving: Serving) -> NodeCharts:
-    """monitor.js replaces the values of these bars."""
-    pages, no_share = _("%(kv_used_pages)s of %(kv_total_pages)s pages"), _(NO_SHARE)
-    nodes = serving.nodes
-    return NodeCharts(
-        busy=node_bars(
-            [NodeShare(each.name, each.busy_ratio, _percent(each, no_share)) for each in nodes],
+def node_charts(serving: Serving) -> dict[str, Chart]:
+    """One bar a node, or two; monitor.js replaces the values of these bars."""
+    nodes, no_share = serving.nodes, _(NO_SHARE)
+    pages = _("%(kv_used_pages)s of %(kv_total_pages)s pages")
+
+    def busy_text(node: MonitoredNode) -> str:
+        return no_share if node.busy_ratio is None else percent(node.busy_ratio, decimals=0)
+
+    def pages_text(node: MonitoredNode) -> str:
+        if node.kv_used_pages is None:
+            return no_share
+        return pages % {
+            "kv_used_pages": node.kv_used_pages,
+            "kv_total_pages": node.kv_total_pages,
+        }
+
+    return {
+        "busy": node_bars(
+            [NodeShare(node.name, node.busy_ratio, busy_text(node)) for node in nodes],
             what=_("time computing"),
         ),
-        kv=node_bars(
-            [
-                NodeShare(each.name, each.kv_used_ratio, _pages(each, pages, no_share))
-                for each in nodes
-            ],
+        "kv": node_bars(
+            [NodeShare(node.name, node.kv_used_ratio, pages_text(node)) for node in nodes],
             what=_("KV cache in use"),
         ),
-        flow=flow_share(
-            [FlowShare(each.name, each.planned_share, each.flow_share) for each in nodes]
+        "flow": flow_share(
+            [FlowShare(node.name, node.planned_share, node.flow_share) for node in nodes]
         ),
-    )
+    }
 
 
 def numbers(sample: MetricSample | None) -> Mapping[str, Any]:
     """For tiles: the sample's numbers, or None for each."""
-    return dict.fromkeys(FIELDS) if sample is None else cluster_numbers(sample)
-
-
-def _percent(node: MonitoredNode, unknown: str) -> str:
-    return unknown if node.busy_ratio is None else f"{node.busy_ratio:.0%}"
-
-
-def _pages(node: MonitoredNode, words: str, unknown: str) -> str:
-    if node.kv_used_pages is None:
-        return unknown
-    return words % {"kv_used_pages": node.kv_used_pages, "kv_total_pages": node.kv_total_pages}
+    return dict.fromkeys(FIELDS) if sample is None else sample.numbers

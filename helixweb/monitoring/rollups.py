@@ -1,13 +1,11 @@
 """Metrics of many days: samples rolled up into steps of minutes before they are forgotten."""
 
-from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
-from django.db.models import Avg, F, FloatField, Max, Q
+from django.db.models import Max, Q
 
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.history import KEEP_ROLLUPS, MAXIMA, MEANS, ROLLUP_STEP_S
+from helixweb.monitoring.history import KEEP_ROLLUPS, ROLLUP_STEP_S, by_step
 from helixweb.monitoring.models import MetricRollup, MetricSample
 
 
@@ -24,35 +22,17 @@ def roll_up(now: datetime) -> None:
 
 
 def _rows(cluster: Cluster, *, since: int, until: int) -> list[MetricRollup]:
-    means: dict[str, Any] = {f"step_{name}": Avg(name, output_field=FloatField()) for name in MEANS}
-    maxima = {f"step_{name}": Max(name) for name in MAXIMA}
     samples = MetricSample.objects.filter(cluster=cluster, second__gte=since, second__lt=until)
-    found: Iterable[Any] = (
-        samples.annotate(step=F("second") - F("second") % ROLLUP_STEP_S)
-        .order_by("step")
-        .values("step")
-        .annotate(
-            last=Max("second"),
-            last_simulated=Max("second", filter=Q(simulated_plan__isnull=False)),
-            **means,
-            **maxima,
-        )
-    )
-    rows = list(found)
-    totals = dict(
-        samples.filter(second__in=[row["last"] for row in rows]).values_list(
-            "second", "latency_totals"
-        )
-    )
+    simulated = Max("second", filter=Q(simulated_plan__isnull=False))
+    steps = by_step(samples, ROLLUP_STEP_S, last=Max("second"), last_simulated=simulated)
+    newest = samples.filter(second__in=[step["last"] for step in steps])
+    totals = dict(newest.values_list("second", "latency_totals"))
     return [
         MetricRollup(
             cluster=cluster,
-            second=row["step"],
-            simulated=row["last_simulated"] is not None,
-            values={
-                **{name: row[f"step_{name}"] for name in (*MEANS, *MAXIMA)},
-                "latency_totals": totals.get(row["last"], {}),
-            },
+            second=step["step"],
+            simulated=step["last_simulated"] is not None,
+            values={**step["values"], "latency_totals": totals.get(step["last"], {})},
         )
-        for row in rows
+        for step in steps
     ]

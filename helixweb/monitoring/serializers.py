@@ -8,6 +8,7 @@ from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.monitoring.agreement import Quantity
 from helixweb.monitoring.bottleneck import Limit
 from helixweb.monitoring.history import FIELDS
+from helixweb.monitoring.models import NUMBERS, MetricSample
 
 
 class NodeSampleSerializer(serializers.Serializer[Any]):
@@ -20,26 +21,16 @@ class NodeSampleSerializer(serializers.Serializer[Any]):
     kv_promised_ratio = serializers.FloatField(allow_null=True)
 
 
-class SampleSerializer(serializers.Serializer[Any]):
+class SampleSerializer(serializers.ModelSerializer[MetricSample]):
     """What the coordinator reported last. Percentiles are null while nothing finished."""
 
-    cluster = serializers.IntegerField()
-    at = serializers.DateTimeField()
+    cluster = serializers.IntegerField(source="cluster_id")
     simulated = serializers.BooleanField(help_text="The simulator made it, no coordinator.")
-    generation = serializers.IntegerField()
-    output_tokens_per_s = serializers.FloatField()
-    prompt_tokens_per_s = serializers.FloatField()
-    ttft_p50_s = serializers.FloatField(allow_null=True)
-    ttft_p95_s = serializers.FloatField(allow_null=True)
-    itl_p50_s = serializers.FloatField(allow_null=True)
-    itl_p95_s = serializers.FloatField(allow_null=True)
-    tpot_p50_s = serializers.FloatField(allow_null=True)
-    tpot_p95_s = serializers.FloatField(allow_null=True)
-    e2e_p50_s = serializers.FloatField(allow_null=True)
-    e2e_p95_s = serializers.FloatField(allow_null=True)
-    running = serializers.IntegerField()
-    waiting = serializers.IntegerField()
-    nodes = serializers.DictField(child=NodeSampleSerializer())
+    nodes = serializers.DictField(child=NodeSampleSerializer(), source="node_numbers")
+
+    class Meta:
+        model = MetricSample
+        fields = ("cluster", "at", "simulated", *NUMBERS, "nodes")
 
 
 class PointSerializer(serializers.Serializer[Any]):
@@ -84,7 +75,9 @@ class FindingSerializer(serializers.Serializer[Any]):
 class FigureSerializer(serializers.Serializer[Any]):
     """Tokens/s, or seconds, at the load there was."""
 
-    quantity = serializers.ChoiceField(choices=[quantity.value for quantity in Quantity])
+    quantity = serializers.ChoiceField(
+        choices=[quantity.value for quantity in Quantity], source="name"
+    )
     predicted = serializers.FloatField(allow_null=True)
     measured = serializers.FloatField(allow_null=True)
     holds = serializers.BooleanField(allow_null=True)
@@ -95,9 +88,9 @@ class NodeStepsSerializer(serializers.Serializer[Any]):
 
     name = serializers.CharField()
     profile = serializers.CharField()
-    predicted_ms = serializers.FloatField(allow_null=True)
-    measured_ms = serializers.FloatField(allow_null=True)
-    longer = serializers.FloatField(allow_null=True)
+    predicted_ms = serializers.FloatField(source="predicted", allow_null=True)
+    measured_ms = serializers.FloatField(source="measured", allow_null=True)
+    longer = serializers.FloatField(source="off", allow_null=True)
     error = serializers.FloatField(allow_null=True)
     estimated = serializers.BooleanField(help_text="Nobody has measured its profile.")
     holds = serializers.BooleanField(allow_null=True)
@@ -105,15 +98,15 @@ class NodeStepsSerializer(serializers.Serializer[Any]):
 
 class LinkRateSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
-    counted_bytes_per_s = serializers.FloatField()
-    measured_bytes_per_s = serializers.FloatField()
-    seen_full = serializers.BooleanField()
+    counted_bytes_per_s = serializers.FloatField(source="predicted")
+    measured_bytes_per_s = serializers.FloatField(source="measured")
+    seen_full = serializers.BooleanField(source="is_sure")
     holds = serializers.BooleanField(allow_null=True)
 
 
 class MeanTokensSerializer(serializers.Serializer[Any]):
-    phase = serializers.CharField()
-    planned = serializers.FloatField()
+    phase = serializers.CharField(source="name")
+    planned = serializers.FloatField(source="predicted")
     measured = serializers.FloatField(allow_null=True)
     holds = serializers.BooleanField(allow_null=True)
 

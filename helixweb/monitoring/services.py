@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,16 +10,14 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 
 from helixweb.common.batches import delete_in_batches, in_batches
-from helixweb.deployment.services.desired import current_generation
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.models import MetricSample
+from helixweb.monitoring.models import REPORTED, MetricSample
 from helixweb.monitoring.node_samples import (
     NodeSample,
     Reference,
     entered_tokens_total,
     node_samples,
 )
-from helixweb.planning.models import Plan
 from runtime.protocol.control import CoordinatorReport, StageStats
 
 # Shares of flow are taken over this long.
@@ -33,15 +30,6 @@ KEEP = timedelta(hours=24)
 DETAIL_EVERY_S = 5
 ALL_DETAIL_S = 15
 KEEP_DETAIL = timedelta(minutes=20)
-NUMBERS = (
-    "generation", "output_tokens_per_s", "prompt_tokens_per_s", "ttft_p50_s", "ttft_p95_s",
-    "itl_p50_s", "itl_p95_s", "tpot_p50_s", "tpot_p95_s", "e2e_p50_s", "e2e_p95_s", "running",
-    "waiting",
-)  # fmt: skip
-NODE_NUMBERS = (
-    "kv_used_pages", "kv_total_pages", "sequences", "busy_ratio", "tokens_per_s", "flow_share",
-    "kv_promised_ratio",
-)  # fmt: skip
 NO_DETAIL: Mapping[str, Any] = {"nodes": {}, "edge_tokens_total": {}}
 
 
@@ -65,7 +53,7 @@ def record_sample(
         if latest is not None and latest.second >= second:
             return None
         is_same = latest is not None and (
-            latest.generation == report.generation and latest.simulated_plan_id is None
+            latest.generation == report.generation and not latest.simulated
         )
         previous = _nodes(latest) if latest and is_same else {}
         reference = detailed(
@@ -89,17 +77,7 @@ def record_sample(
             second=second,
             defaults={
                 "at": at,
-                "generation": report.generation,
-                "output_tokens_per_s": report.output_tokens_per_s,
-                "prompt_tokens_per_s": report.prompt_tokens_per_s,
-                "ttft_p50_s": report.ttft_p50_s,
-                "ttft_p95_s": report.ttft_p95_s,
-                "itl_p50_s": report.itl_p50_s,
-                "itl_p95_s": report.itl_p95_s,
-                "tpot_p50_s": report.tpot_p50_s,
-                "tpot_p95_s": report.tpot_p95_s,
-                "e2e_p50_s": report.e2e_p50_s,
-                "e2e_p95_s": report.e2e_p95_s,
+                **{name: getattr(report, name) for name in REPORTED},
                 "latency_totals": report.latency_counts,
                 "edge_tokens_total": report.edge_tokens_total,
                 "running": report.requests_running,
@@ -130,46 +108,6 @@ def detailed(samples: QuerySet[MetricSample]) -> MetricSample | None:
     return next((sample for sample in samples.iterator(chunk_size=1) if sample.nodes), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedMoment:
-    """What a coordinator would report, from the simulator."""
-
-    output_tokens_per_s: float
-    prompt_tokens_per_s: float
-    ttft_p50_s: float | None
-    ttft_p95_s: float | None
-    itl_p50_s: float | None
-    itl_p95_s: float | None
-    running: int
-    waiting: int
-    nodes: Mapping[str, NodeSample]
-
-
-def record_simulated_sample(
-    plan: Plan, moment: SimulatedMoment, *, at: datetime
-) -> MetricSample | None:
-    """Store it, marked as simulated; None within the same second."""
-    second = int(at.timestamp())
-    numbers = {
-        name: getattr(moment, name)
-        for name in SimulatedMoment.__dataclass_fields__
-        if name != "nodes"
-    }
-    sample, is_new = MetricSample.objects.get_or_create(
-        cluster_id=plan.cluster_id,
-        second=second,
-        defaults={
-            "at": at,
-            "generation": current_generation(plan.cluster_id),
-            "entered_tokens_total": 0,
-            "nodes": {name: node.to_json() for name, node in moment.nodes.items()},
-            "simulated_plan": plan,
-            **numbers,
-        },
-    )
-    return sample if is_new else None
-
-
 def prune_samples(now: datetime, *, rest: Callable[[float], None] = time.sleep) -> None:
     """Thin what is older than an hour, drop what is older than a day.
 
@@ -184,29 +122,6 @@ def prune_samples(now: datetime, *, rest: Callable[[float], None] = time.sleep) 
             delete_in_batches(rows, key="second", rest=rest)
         told = samples.filter(second__lt=int((now - KEEP_DETAIL).timestamp())).exclude(nodes={})
         in_batches(told, key="second", change=lambda batch: batch.update(**NO_DETAIL), rest=rest)
-
-
-def sample_document(sample: MetricSample) -> dict[str, Any]:
-    """A sample as pages and programs get it."""
-    return {**cluster_numbers(sample), "nodes": node_numbers(sample)}
-
-
-def cluster_numbers(sample: MetricSample) -> dict[str, Any]:
-    """What it says of the cluster as a whole."""
-    return {
-        "cluster": sample.cluster_id,
-        "at": sample.at.isoformat(),
-        "simulated": sample.simulated_plan_id is not None,
-        **{name: getattr(sample, name) for name in NUMBERS},
-    }
-
-
-def node_numbers(sample: MetricSample) -> dict[str, dict[str, Any]]:
-    """By node, `NODE_NUMBERS`; None: not known."""
-    return {
-        name: {key: content.get(key) for key in NODE_NUMBERS}
-        for name, content in sample.nodes.items()
-    }
 
 
 def _nodes(sample: MetricSample) -> dict[str, NodeSample]:

@@ -14,11 +14,12 @@ import numpy as np
 from django.db import transaction
 from django.utils import timezone
 
+from helixweb.deployment.services.desired import current_generation
 from helixweb.monitoring.history import current_sample
 from helixweb.monitoring.live import announce
+from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.presentation import live_deployment
-from helixweb.monitoring.services import SimulatedMoment, record_simulated_sample
 from helixweb.planning.models import Plan
 from helixweb.planning.watched_engine import watched
 from planner.capacity import kv_room_token_layers
@@ -86,7 +87,7 @@ def simulate_traffic(
             "serve nothing, so stop it first"
         )
     latest = current_sample(plan.cluster, now=now())
-    if latest is not None and latest.simulated_plan_id is None:
+    if latest is not None and not latest.simulated:
         raise TrafficRefused(f"the coordinator of cluster {plan.cluster} is reporting; stop it")
     problem, stored = problem_from_dict(plan.problem), plan_from_dict(plan.document)
     rate = _rate(problem, stored, options)
@@ -100,12 +101,9 @@ def simulate_traffic(
 
     def tick(engine: Engine) -> None:
         nonlocal written
-        moment = report.moment(engine)
+        columns = report.columns(engine)
         sleep(max(0.0, started_s + (written + 1) * SAMPLE_S - clock()))
-        with transaction.atomic():
-            sample = record_simulated_sample(plan, moment, at=now())
-            if sample is not None:
-                announce(sample)
+        _record(plan, columns, at=now())
         written += 1
 
     def engine_of(setup: EngineSetup) -> Engine:
@@ -128,6 +126,24 @@ def simulate_traffic(
         engine_maker=engine_of,
     )
     return written
+
+
+@transaction.atomic
+def _record(plan: Plan, columns: Mapping[str, Any], *, at: datetime) -> None:
+    """A sample that is marked as simulated; nothing within the same second."""
+    sample, is_new = MetricSample.objects.get_or_create(
+        cluster_id=plan.cluster_id,
+        second=int(at.timestamp()),
+        defaults={
+            "at": at,
+            "generation": current_generation(plan.cluster_id),
+            "entered_tokens_total": 0,
+            "simulated_plan": plan,
+            **columns,
+        },
+    )
+    if is_new:
+        announce(sample)
 
 
 class _RequestBook:
@@ -203,8 +219,8 @@ class _Report:
         self._names, self._pages, self._book = names, pages, book
         self._ticks: deque[EngineStatistics] = deque(maxlen=SAMPLES_IN_A_REPORT)
 
-    def moment(self, engine: Engine) -> SimulatedMoment:
-        """Counts anew from here on."""
+    def columns(self, engine: Engine) -> dict[str, Any]:
+        """Of a sample; it counts from zero again from here on."""
         last = engine.statistics()
         engine.reset_statistics()
         self._ticks.append(last)
@@ -213,20 +229,22 @@ class _Report:
         ttft = self._book.ttft(since_s=engine.now - seconds)
         prompt_tokens = sum(tick.prompt_tokens for tick in self._ticks)
         output_tokens = sum(tick.output_tokens for tick in self._ticks)
-        return SimulatedMoment(
-            output_tokens_per_s=output_tokens / seconds,
-            prompt_tokens_per_s=prompt_tokens / seconds,
-            ttft_p50_s=ttft.p50_s if ttft.count else None,
-            ttft_p95_s=ttft.p95_s if ttft.count else None,
-            itl_p50_s=itl.p50_s if itl.count else None,
-            itl_p95_s=itl.p95_s if itl.count else None,
-            running=round(last.running_integral / last.seconds),
-            waiting=self._book.waiting(now_s=engine.now),
-            nodes={
-                name: self._node(number, name, whole=prompt_tokens + output_tokens)
-                for number, name in enumerate(self._names)
-            },
-        )
+        whole = prompt_tokens + output_tokens
+        nodes = {
+            name: self._node(number, name, whole=whole).to_json()
+            for number, name in enumerate(self._names)
+        }
+        return {
+            "output_tokens_per_s": output_tokens / seconds,
+            "prompt_tokens_per_s": prompt_tokens / seconds,
+            "ttft_p50_s": ttft.p50_s if ttft.count else None,
+            "ttft_p95_s": ttft.p95_s if ttft.count else None,
+            "itl_p50_s": itl.p50_s if itl.count else None,
+            "itl_p95_s": itl.p95_s if itl.count else None,
+            "running": round(last.running_integral / last.seconds),
+            "waiting": self._book.waiting(now_s=engine.now),
+            "nodes": nodes,
+        }
 
     def _node(self, number: int, name: str, *, whole: int) -> NodeSample:
         last, pages = self._ticks[-1], self._pages[name]

@@ -19,11 +19,11 @@ from helixweb.inventory.services import problems, profile_versions
 from helixweb.monitoring import predicting, prediction_pages
 from helixweb.monitoring.agreement import (
     Agreement,
-    Figure,
-    LinkRate,
-    MeanTokens,
     NodeSteps,
     Quantity,
+    figure,
+    link_rate,
+    mean_tokens,
 )
 from helixweb.monitoring.models import LivePrediction, MetricSample, TracedRequest
 from helixweb.monitoring.predicting import predict_live
@@ -167,8 +167,8 @@ def test_the_present_load_is_simulated_and_again_when_it_changes(
     predict_live(served.now + timedelta(seconds=30))
     assert forecast_from_json(LivePrediction.objects.get().forecast).requests_running > 6
     figures = agreement_of(served.row, now=served.now).figures
-    assert [figure.quantity for figure in figures] == list(Quantity)
-    assert all(figure.predicted is not None for figure in figures)
+    assert [each.name for each in figures] == list(Quantity)
+    assert all(each.predicted is not None for each in figures)
     page = browser.get(f"/deployments/{served.row.pk}/predictions/").content.decode()
     assert "Predicted by simulation of 8" in page
 
@@ -195,10 +195,10 @@ def test_output_is_compared_at_the_same_load_only(served: Served) -> None:
 
 
 def test_what_serves_better_than_predicted_holds() -> None:
-    assert Figure(quantity=Quantity.OUTPUT, predicted=10.0, measured=28.3).holds
-    assert not Figure(quantity=Quantity.OUTPUT, predicted=10.0, measured=5.0).holds
-    assert Figure(quantity=Quantity.TTFT, predicted=1.0, measured=0.3).holds
-    assert not Figure(quantity=Quantity.TTFT, predicted=0.3, measured=1.0).holds
+    assert figure(Quantity.OUTPUT, 10.0, 28.3).holds
+    assert not figure(Quantity.OUTPUT, 10.0, 5.0).holds
+    assert figure(Quantity.TTFT, 1.0, 0.3).holds
+    assert not figure(Quantity.TTFT, 0.3, 1.0).holds
 
 
 def test_whole_model_instances_are_not_simulated_as_pipelines(
@@ -267,28 +267,27 @@ def agreement(**changes: Any) -> Agreement:
 
 
 def test_a_link_that_does_less_is_told_once_it_was_seen_full() -> None:
-    link = {"name": "a → b", "counted_bytes_per_s": 12.5e6, "measured_bytes_per_s": 5e6}
-    (broken,) = agreement(links=[LinkRate(**link, seen_full=True)]).broken
+    link = ("a → b", 12.5e6, 5e6)
+    (broken,) = agreement(links=[link_rate(*link, seen_full=True)]).broken
     assert broken.text == "The link a → b does 40 Mbit/s; the plan counts on 100 Mbit/s."
-    assert agreement(links=[LinkRate(**link, seen_full=False)]).broken == ()
+    assert agreement(links=[link_rate(*link, seen_full=False)]).broken == ()
 
 
 def test_what_no_assumption_explains_is_told_as_that() -> None:
-    off = Figure(quantity=Quantity.TTFT, predicted=0.1, measured=0.3)
+    off = figure(Quantity.TTFT, 0.1, 0.3)
     (broken,) = agreement(figures=[off]).broken
     assert broken.text == "What was measured of TTFT, median is not what was predicted."
-    lengths = [MeanTokens(phase="decode", planned=10, measured=20)]
+    lengths = [mean_tokens("decode", 10, 20)]
     (broken,) = agreement(figures=[off], lengths=lengths).broken
     assert broken.text.startswith("Answers have 20 tokens")
 
 
 def test_what_spreads_widely_is_no_news() -> None:
     steps = {
-        "name": "n", "profile": "p", "predicted_ms": 1.0, "measured_ms": 1.3, "longer": 0.3,
-        "estimated": False,
+        "name": "n", "profile": "p", "predicted": 1.0, "measured": 1.3, "estimated": False,
     }  # fmt: skip
     assert NodeSteps(**steps, error=0.2).holds
     assert not NodeSteps(**steps, error=0.02).holds
-    quicker = NodeSteps(**steps | {"longer": -0.3}, error=0.02)
+    quicker = NodeSteps(**steps | {"measured": 0.7}, error=0.02)
     (broken,) = agreement(nodes=[quicker]).broken
     assert broken.text == "Steps of n take 30% less than its profile says."

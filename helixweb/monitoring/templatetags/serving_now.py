@@ -29,7 +29,7 @@ def serving_now(deployment: Deployment) -> ServingNow:
     now = timezone.now()
     cluster = deployment.cluster
     sample = current_sample(cluster, now=now)
-    if sample is None or sample.generation != deployment.generation or sample.simulated_plan_id:
+    if sample is None or sample.generation != deployment.generation or sample.simulated:
         return ServingNow(numbers=numbers(None), finding=None)
     finding = finding_of(cluster, serving_of(cluster, sample), sample, now=now)
     return ServingNow(numbers=numbers(sample), finding=finding)
