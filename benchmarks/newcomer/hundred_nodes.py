@@ -20,7 +20,6 @@ from pathlib import Path
 from helixweb.demo.processes import Processes
 from helixweb.demo.site import Site, answers, wait_until
 from helixweb.inventory.link_sampling import Member, sampled_pairs
-from planner.domain.cluster import COORDINATOR
 from runtime.agent.main import main as run_agent
 from tests.shaped_links.network import REPOSITORY, enter, routed
 
@@ -34,11 +33,15 @@ def pairs_to_measure(regions: Sequence[str]) -> int:
     """Of nodes in these regions and a coordinator in the first."""
     at = datetime.now(UTC)
     members = [
-        Member(name=name, region=region, endpoint="", heard=True, joined_at=at)
-        for name, region in [
-            (COORDINATOR, regions[0]),
-            *((str(number), region) for number, region in enumerate(regions)),
-        ]
+        Member(
+            name=str(number),
+            is_coordinator=number == 0,
+            region=region,
+            endpoint="",
+            heard=True,
+            joined_at=at,
+        )
+        for number, region in enumerate([regions[0], *regions])
     ]
     return len(sampled_pairs(members))
 

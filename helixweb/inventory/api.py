@@ -129,7 +129,7 @@ class ClusterViewSet(RowViewSet):
         parties = reachability.parties(self.get_object().pk, now=timezone.now())
         told = {
             "processes": len(parties),
-            "untried": [party.name for party in parties if not party.tried],
+            "untried": [party.name for party in parties if not party.reach.tried],
             "cut": reachability.cut_pairs(parties),
             "weights_cut": reachability.weights_cut_pairs(parties),
         }

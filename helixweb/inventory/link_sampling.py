@@ -12,20 +12,23 @@ from datetime import datetime
 
 from planner.domain.cluster import COORDINATOR
 from runtime.protocol.endpoints import parse_endpoint
-from runtime.protocol.reach import Reach
+from runtime.protocol.reach import Reach, weights_endpoint
 
 Pair = tuple[str, str]
 
 # With more nodes pairs are sampled.
 ALL_PAIRS_UP_TO = 16
 SAMPLES_BETWEEN_REGIONS = 3
+REFUSED = "connection refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A node, or the coordinator by the name that links have for it. `heard`: it is online."""
+    """A node or coordinator that joined, and what it reported of the others. `heard`: it is
+    online."""
 
     name: str
+    is_coordinator: bool = False
     region: str
     endpoint: str
     heard: bool
@@ -33,8 +36,27 @@ class Member:
     reach: Reach = field(default_factory=Reach)
 
     @property
-    def is_coordinator(self) -> bool:
-        return self.name == COORDINATOR
+    def end(self) -> str:
+        """The name that links have for it."""
+        return COORDINATOR if self.is_coordinator else self.name
+
+    @property
+    def weights_endpoint(self) -> str:
+        """Where others fetch weights; empty: it serves none."""
+        return weights_endpoint(self.endpoint, self.reach.weights_port)
+
+    def why_not(self, target: "Member") -> str:
+        """Why it does not reach the target, as its system says it; empty if it is not known not
+        to. Where nothing listens, that is a fault if the process says it listens."""
+        if target.endpoint in self.reach.refused and target.reach.listens:
+            return REFUSED
+        return self.reach.failing.get(target.endpoint, "")
+
+    def why_no_weights(self, target: "Member") -> str:
+        """The same of the port at which the target serves weights, as long as it is up."""
+        if target.weights_endpoint in self.reach.refused:
+            return REFUSED
+        return self.reach.failing.get(target.weights_endpoint, "")
 
 
 def sampled_pairs(members: Sequence[Member]) -> list[tuple[Member, Member]]:
@@ -46,7 +68,7 @@ def sampled_pairs(members: Sequence[Member]) -> list[tuple[Member, Member]]:
     for node in nodes:
         regions[node.region].append(node)
     pairs = {
-        frozenset((one.name, other.name)): (one, other)
+        frozenset((one.end, other.end)): (one, other)
         for one, other in _samples(regions, [one for one in members if one.is_coordinator])
         if one is not other
     }
@@ -86,11 +108,11 @@ def orders(
         and member.reach.tried
         and parse_endpoint(member.endpoint).host not in serving
     ]
-    free = {member.name for member in ready}
+    free = {member.end for member in ready}
     found: dict[str, list[str]] = defaultdict(list)
     for number, pair in enumerate(sampled_pairs(members)):
         one, other = pair if number % 2 else reversed(pair)
-        if not {one.name, other.name} <= free:
+        if not {one.end, other.end} <= free:
             continue
         if is_known(one, other) and is_known(other, one):
             continue

@@ -405,13 +405,12 @@ class NodeTag(InCluster):
         return self.name
 
 
-class Link(InCluster):
-    """A directed connection between two nodes, or a node and "coordinator", by name.
+class Connection(InCluster):
+    """What is known from `source` to `target`. `recorded_at` is when its numbers were last written;
+    null: before that was kept."""
 
-    `recorded_at` is when its numbers were last written; null: before that was kept.
-    """
+    of_regions = False
 
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="links")
     source = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
     target = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
     bandwidth_bytes_per_s = models.FloatField(validators=[validate_positive])
@@ -420,38 +419,38 @@ class Link(InCluster):
     recorded_at = models.DateTimeField(auto_now=True, null=True)
 
     class Meta:
+        abstract = True
         ordering = ["source", "target"]
+
+    def __str__(self) -> str:
+        return f"{self.source} -> {self.target}"
+
+
+class Link(Connection):
+    """A directed connection between two nodes, or a node and "coordinator", by name."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="links")
+
+    class Meta(Connection.Meta):
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "source", "target"], name="link_unique_in_cluster"
             )
         ]
 
-    def __str__(self) -> str:
-        return f"{self.source} -> {self.target}"
 
-
-class RegionLink(InCluster):
+class RegionLink(Connection):
     """The connection of every pair of nodes in two regions that has no link of its own."""
 
+    of_regions = True
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="region_links")
-    source = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
-    target = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
-    bandwidth_bytes_per_s = models.FloatField(validators=[validate_positive])
-    latency_s = models.FloatField(validators=[validate_not_negative])
-    origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
-    recorded_at = models.DateTimeField(auto_now=True, null=True)
 
-    class Meta:
-        ordering = ["source", "target"]
+    class Meta(Connection.Meta):
         constraints = [
             models.UniqueConstraint(
                 fields=["cluster", "source", "target"], name="region_link_unique_in_cluster"
             )
         ]
-
-    def __str__(self) -> str:
-        return f"{self.source} -> {self.target}"
 
 
 class SharedBandwidth(InCluster):

@@ -56,37 +56,24 @@ def matrix_view(
     opened: Pair | None = None,
 ) -> MatrixView:
     """Of all nodes; from `GROUPED_FROM` names on of regions, or of the pair that is `opened`."""
+    is_bandwidth, left_out = measure == "bandwidth", 0
     grouped = len(network.names) >= GROUPED_FROM
-    if opened is not None and all(region in network.members for region in opened):
-        wanted = list(dict.fromkeys((*network.members[opened[0]], *network.members[opened[1]])))
-        names = wanted[:GROUPED_FROM]
-        return MatrixView(
-            title=_("Between the nodes of %(one)s and %(other)s")
-            % {"one": opened[0], "other": opened[1]},
-            chart=_node_matrix(network, tuple(names), measure=measure, used=used, now=now),
-            grouped=grouped,
-            opened=opened,
-            left_out=len(wanted) - len(names),
-        )
-    if grouped:
-        return MatrixView(
-            title=_("Bandwidth between regions")
-            if measure == "bandwidth"
-            else _("Latency between regions"),
-            chart=_region_matrix(network, measure=measure, used=used),
-            grouped=True,
-            opened=None,
-            left_out=0,
-        )
-    return MatrixView(
-        title=_("Bandwidth between nodes")
-        if measure == "bandwidth"
-        else _("Latency between nodes"),
-        chart=_node_matrix(network, network.names, measure=measure, used=used, now=now),
-        grouped=False,
-        opened=None,
-        left_out=0,
-    )
+    if opened is not None and not all(region in network.members for region in opened):
+        opened = None
+    if grouped and opened is None:
+        title = _("Bandwidth between regions") if is_bandwidth else _("Latency between regions")
+        chart = _region_matrix(network, measure=measure, used=used)
+    else:
+        names = network.names
+        title = _("Bandwidth between nodes") if is_bandwidth else _("Latency between nodes")
+        if opened is not None:
+            one, other = opened
+            title = _("Between the nodes of %(one)s and %(other)s") % {"one": one, "other": other}
+            wanted = dict.fromkeys((*network.members[one], *network.members[other]))
+            names = tuple(wanted)[:GROUPED_FROM]
+            left_out = len(wanted) - len(names)
+        chart = _node_matrix(network, names, measure=measure, used=used, now=now)
+    return MatrixView(title=title, chart=chart, grouped=grouped, opened=opened, left_out=left_out)
 
 
 def source_and_age(link: KnownLink, *, now: datetime) -> str:
@@ -125,7 +112,7 @@ def _node_matrix(
 
 
 def _region_matrix(network: Network, *, measure: Measure, used: Set[Pair]) -> Chart:
-    group_of = {name: group for group, names in network.members.items() for name in names}
+    group_of = network.group_of
     used_regions = {
         (group_of[source], group_of[target])
         for source, target in used
@@ -134,10 +121,10 @@ def _region_matrix(network: Network, *, measure: Measure, used: Set[Pair]) -> Ch
     cells: Mapping[Pair, MatrixCell] = {
         (pair.source, pair.target): _region_cell(pair, used_regions)
         for row in network.rows
-        for pair in row.pairs
+        for pair in row
         if pair.connected
     }
-    return network_matrix(network.regions, cells, measure=measure)
+    return network_matrix(tuple(network.members), cells, measure=measure)
 
 
 def _region_cell(pair: RegionPair, used: Set[Pair]) -> MatrixCell:

@@ -11,13 +11,11 @@ from django.db.models import Count
 from helixweb.inventory.models import (
     Cluster,
     LanguageModel,
-    Link,
     Node,
     NodeState,
     Profile,
-    RegionLink,
 )
-from helixweb.inventory.network import KnownLink, Network, build_network
+from helixweb.inventory.network import Network
 from planner.capacity import LayerLimits, most_held
 
 
@@ -95,24 +93,11 @@ def gpu_and_memory(
 
 def cluster_network(cluster: Cluster) -> Network:
     """What counts between its nodes, and a summary by region."""
-    return build_network(
+    return Network(
         region_by_node=dict(cluster.nodes.values_list("name", "region")),
         coordinator_region=cluster.coordinator_region,
-        links=(known_link(row) for row in cluster.links.all()),
-        region_links=(known_link(row, of_regions=True) for row in cluster.region_links.all()),
-    )
-
-
-def known_link(row: Link | RegionLink, *, of_regions: bool = False) -> KnownLink:
-    """A row as the pure functions have it."""
-    return KnownLink(
-        source=row.source,
-        target=row.target,
-        bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
-        latency_s=row.latency_s,
-        origin=row.origin,
-        recorded_at=row.recorded_at,
-        of_regions=of_regions,
+        links=cluster.links.all(),
+        region_links=cluster.region_links.all(),
     )
 
 

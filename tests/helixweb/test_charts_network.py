@@ -6,12 +6,13 @@ import pytest
 
 from helixweb.charts.network_matrix import MatrixCell, network_matrix
 from helixweb.charts.quantities import age_text, bit_rate_text, bytes_text, duration_text
-from helixweb.inventory.network import KnownLink, Network, build_network
+from helixweb.inventory.models import Link
+from helixweb.inventory.network import Network
 from planner.domain.cluster import COORDINATOR
 
 
-def link(source: str, target: str, rate: float = 1.25e9, latency_s: float = 1e-3) -> KnownLink:
-    return KnownLink(
+def link(source: str, target: str, rate: float = 1.25e9, latency_s: float = 1e-3) -> Link:
+    return Link(
         source=source,
         target=target,
         bandwidth_bytes_per_s=rate,
@@ -46,7 +47,7 @@ def test_numbers_are_written_with_the_prefix_that_fits(text: str, expected: str)
 
 
 def test_a_link_of_its_own_counts_before_that_of_the_regions() -> None:
-    network = build_network(
+    network = Network(
         region_by_node={"a": "home", "b": "away"},
         coordinator_region="home",
         links=[link("a", "b", rate=1e6)],
@@ -68,7 +69,7 @@ def test_what_regions_sum_up_is_what_their_pairs_are(seed: int) -> None:
     rng = random.Random(seed)
     regions = {f"n{number}": f"r{rng.randrange(3)}" for number in range(7)}
     names = [COORDINATOR, *regions]
-    network = build_network(
+    network = Network(
         region_by_node=regions,
         coordinator_region=f"r{rng.randrange(4)}",
         links=[
@@ -86,7 +87,7 @@ def test_what_regions_sum_up_is_what_their_pairs_are(seed: int) -> None:
     )
     assert network.known == brute_force_known(network)
     for row in network.rows:
-        for pair in row.pairs:
+        for pair in row:
             links = network.links_between(
                 network.members[pair.source], network.members[pair.target]
             ).values()
@@ -99,18 +100,18 @@ def test_what_regions_sum_up_is_what_their_pairs_are(seed: int) -> None:
 
 
 def test_region_pairs_count_and_bound_their_links() -> None:
-    network = build_network(
+    network = Network(
         region_by_node={"a": "home", "b": "home", "c": "away"},
         coordinator_region="home",
         links=[link("a", "c", rate=1e6), link("b", "c", rate=3e6, latency_s=0.02)],
         region_links=[],
     )
-    row = next(row for row in network.rows if row.source == "home")
-    pair = row.pairs[network.regions.index("away")]
+    row = next(row for row in network.rows if row[0].source == "home")
+    pair = row[list(network.members).index("away")]
     assert (pair.connected, pair.possible) == (2, 2)
     assert (pair.slowest_bytes_per_s, pair.fastest_bytes_per_s) == (1e6, 3e6)
     assert (pair.shortest_s, pair.longest_s) == (1e-3, 0.02)
-    inside = row.pairs[network.regions.index("home")]
+    inside = row[list(network.members).index("home")]
     assert (inside.connected, inside.possible) == (0, 2)
 
 

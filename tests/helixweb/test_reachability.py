@@ -134,9 +134,9 @@ def test_a_port_that_refuses_is_a_fault_only_where_its_process_listens(
     def cells() -> dict[tuple[str, str], str]:
         view = reach_view(parties(joined.cluster.pk, now=timezone.now()))
         return {
-            (row.name, name): cell
-            for row in view.rows
-            for name, cell in zip(view.names, row.cells, strict=True)
+            (row["name"], name): cell
+            for row in view["rows"]
+            for name, cell in zip(view["names"], row["cells"], strict=True)
         }
 
     assert cells()["tower", "laptop"] == "untried"
@@ -305,7 +305,8 @@ def test_all_links_of_a_node_that_only_dials_out_are_measured_from_its_side(
 def test_of_a_large_cluster_some_pairs_of_all_regions_are_measured() -> None:
     members = [
         Member(
-            name=COORDINATOR if number == 0 else f"n{number}",
+            name=f"n{number}",
+            is_coordinator=number == 0,
             region=f"r{number % 4}",
             endpoint=f"tcp://10.0.0.{number + 1}:7000",
             heard=True,

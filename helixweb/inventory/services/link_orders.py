@@ -18,27 +18,13 @@ from helixweb.inventory.models import (
     RegionLink,
     lost_after,
 )
-from planner.domain.cluster import COORDINATOR
 from runtime.protocol.reach import (
     MOST_ENDPOINTS,
     LinksToMeasure,
-    MeasuredLink,
     Reach,
-    weights_endpoint,
 )
 
 LOOKED_UP_EVERY_S = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredDirection:
-    """What was measured from `source` to `target`, by the names that links have for them."""
-
-    source: Member
-    target: Member
-    bandwidth_bytes_per_s: float
-    is_floor: bool
-    latency_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,19 +62,15 @@ def link_orders(cluster_id: int, *, now: datetime) -> LinkOrders:
 
 def look_up_orders(cluster_id: int, *, now: datetime) -> LinkOrders:
     """The same as of now."""
-    members = _members(cluster_id, now=now)
+    members = members_of(cluster_id, now=now)
     secret = settings.SECRET_KEY.encode()
     heard = [one for one in members if one.heard and one.endpoint]
     found = LinkOrders(
         key=hmac.digest(secret, f"links of {cluster_id}".encode(), "sha256").hex(),
         coordinators=tuple(one.endpoint for one in heard if one.is_coordinator),
         nodes=tuple(one.endpoint for one in heard if not one.is_coordinator),
-        weights={
-            one.endpoint: weights_endpoint(one.endpoint, one.reach.weights_port)
-            for one in heard
-            if one.reach.weights_port
-        },
-        dialled=orders(_ends_of_links(members), is_known=_known_pairs(cluster_id, members)),
+        weights={one.endpoint: place for one in heard if (place := one.weights_endpoint)},
+        dialled=orders(ends_of_links(members), is_known=_known_pairs(cluster_id, members)),
     )
     cache.set(_cache_key(cluster_id, now), found, timeout=2 * LOOKED_UP_EVERY_S)
     return found
@@ -98,48 +80,27 @@ def _cache_key(cluster_id: int, now: datetime) -> str:
     return f"link-orders-2-{cluster_id}-{turn_of(now)}"  # 1: without `weights`
 
 
-def measured_directions(
-    process: Node | Coordinator, measured: Mapping[str, MeasuredLink], *, now: datetime
-) -> list[MeasuredDirection]:
-    """Both directions of each link that it measured, as far as the other end is known."""
-    members = {one.endpoint: one for one in _ends_of_links(_members(process.cluster_id, now=now))}
-    own = members.get(process.data_endpoint)
-    found = []
-    for endpoint, link in measured.items():
-        other = members.get(endpoint)
-        if own is None or other is None or other is own:
-            continue
-        for source, target, rate in ((own, other, link.sent), (other, own, link.received)):
-            found.append(
-                MeasuredDirection(
-                    source=source,
-                    target=target,
-                    bandwidth_bytes_per_s=rate.bytes_per_s,
-                    is_floor=rate.is_floor,
-                    latency_s=link.rtt_s / 2,
-                )
-            )
-    return found
-
-
 def turn_of(at: datetime) -> int:
     """Equal for two moments between which nothing is looked up again."""
     return int(at.timestamp() // LOOKED_UP_EVERY_S)
 
 
-def _members(cluster_id: int, *, now: datetime) -> list[Member]:
+def members_of(cluster_id: int, *, now: datetime) -> list[Member]:
     """Coordinators, then nodes, in the order in which they joined."""
     found = []
     for kind, region in ((Coordinator, "cluster__coordinator_region"), (Node, "region")):
+        is_coordinator = kind is Coordinator
         rows = kind.objects.filter(cluster=cluster_id, joined_at__isnull=False).order_by("pk")
         found += [
             Member(
-                name=COORDINATOR if kind is Coordinator else name,
+                name=name,
+                is_coordinator=is_coordinator,
                 region=place,
                 endpoint=endpoint,
                 heard=seen_at is not None and now - seen_at <= lost_after(),
                 joined_at=joined_at,
-                reach=Reach.model_construct(**reach),  # was checked when it came
+                # Was checked when it came; earlier releases do not say whether they listen.
+                reach=Reach.model_construct(**{"listens": is_coordinator, **reach}),
             )
             for name, place, endpoint, seen_at, joined_at, reach in rows.values_list(
                 "name", region, "data_endpoint", "last_seen_at", "joined_at", "reach"
@@ -148,7 +109,7 @@ def _members(cluster_id: int, *, now: datetime) -> list[Member]:
     return found
 
 
-def _ends_of_links(members: Sequence[Member]) -> list[Member]:
+def ends_of_links(members: Sequence[Member]) -> list[Member]:
     """Plans know one coordinator: of several the first."""
     first = next((one for one in members if one.is_coordinator), None)
     return [one for one in members if one is first or not one.is_coordinator]
@@ -157,7 +118,7 @@ def _ends_of_links(members: Sequence[Member]) -> list[Member]:
 def _known_pairs(cluster_id: int, members: Iterable[Member]) -> Callable[[Member, Member], bool]:
     """Whether a person says what the link from one to another does, or a measurement since both
     joined."""
-    joined = {member.name: member.joined_at for member in members}
+    joined = {member.end: member.joined_at for member in members}
     regions = frozenset(
         RegionLink.objects.filter(cluster=cluster_id, origin__in=BY_PEOPLE).values_list(
             "source", "target"
@@ -173,6 +134,6 @@ def _known_pairs(cluster_id: int, members: Iterable[Member]) -> Callable[[Member
             known.add((source, target))
 
     def is_known(source: Member, target: Member) -> bool:
-        return (source.region, target.region) in regions or (source.name, target.name) in known
+        return (source.region, target.region) in regions or (source.end, target.end) in known
 
     return is_known

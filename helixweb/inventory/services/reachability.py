@@ -14,12 +14,13 @@ from django.db import transaction
 from django.utils.translation import gettext_noop
 
 from helixweb.common.sentences import sentence
-from helixweb.inventory.models import Coordinator, Node, lost_after
+from helixweb.inventory.link_sampling import REFUSED, Member
+from helixweb.inventory.models import Coordinator, Node
 from helixweb.inventory.services.joining import announce
 from helixweb.inventory.services.link_orders import (
     link_orders,
     look_up_orders,
-    measured_directions,
+    members_of,
     turn_of,
 )
 from helixweb.inventory.services.measured_links import record_measured
@@ -31,43 +32,10 @@ from runtime.protocol.reach import (
     Reach,
     cut_fields,
     digest_of,
-    weights_endpoint,
     why_cut,
 )
 
-_REFUSED = "connection refused"
 _REACHES = gettext_noop("%(source)s reaches %(target)s at %(place)s.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Party:
-    """A process that can be heard. `tried`: it has tried the data ports of the others.
-
-    At the ports of `refused` nothing listened, which is a fault where a process says it `listens`.
-    Others fetch weights at `weights_endpoint`; empty: it serves none.
-    """
-
-    name: str
-    is_coordinator: bool
-    endpoint: str
-    tried: bool
-    failing: dict[str, str]
-    refused: frozenset[str] = frozenset()
-    listens: bool = False
-    weights_endpoint: str = ""
-
-    def why_not(self, target: "Party") -> str:
-        """Why it does not reach the target, as its system says it; empty if it is not known not
-        to."""
-        if target.endpoint in self.refused and target.listens:
-            return _REFUSED
-        return self.failing.get(target.endpoint, "")
-
-    def why_no_weights(self, target: "Party") -> str:
-        """The same of the port at which the target serves weights, as long as it is up."""
-        if target.weights_endpoint in self.refused:
-            return _REFUSED
-        return self.failing.get(target.weights_endpoint, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +52,7 @@ class CutPair:
     @property
     def remedy(self) -> str:
         """The whole sentence, in the reader's language."""
-        said = why_cut(self.endpoint, is_refused=self.why == _REFUSED)
+        said = why_cut(self.endpoint, is_refused=self.why == REFUSED)
         if self.for_weights:
             said = CANNOT_FETCH
         return gettext(said) % cut_fields(self.source, self.target, self.endpoint)
@@ -105,7 +73,7 @@ def follow_reach(
         return None, None
     _record(process, reach, now=now)
     if reach.measured:
-        record_measured(process.cluster, measured_directions(process, reach.measured, now=now))
+        record_measured(process, reach.measured, now=now)
         found = look_up_orders(process.cluster_id, now=now)
     elif reach.tried and heard_at is not None and turn_of(heard_at) == turn_of(now):
         return None, None
@@ -141,62 +109,44 @@ def _record(process: Node | Coordinator, reach: Reach, *, now: datetime) -> None
             announce(process, now=now, said=sentence(said, **fields))
 
 
-def parties(cluster_id: int, *, now: datetime, names: Collection[str] | None = None) -> list[Party]:
+def parties(
+    cluster_id: int, *, now: datetime, names: Collection[str] | None = None
+) -> list[Member]:
     """Coordinators, then nodes that can be heard, or those of the nodes with these `names`."""
-    found = []
-    for kind in (Coordinator, Node):
-        rows = _heard(kind, cluster_id, now=now)
-        if kind is Node and names is not None:
-            rows = rows.filter(name__in=names)
-        for name, endpoint, reach in rows.values_list("name", "data_endpoint", "reach"):
-            found.append(
-                Party(
-                    name=name,
-                    is_coordinator=kind is Coordinator,
-                    endpoint=endpoint,
-                    tried=bool(reach.get("tried")),
-                    failing=reach.get("failing", {}),
-                    refused=frozenset(reach.get("refused", ())),
-                    listens=reach.get("listens", kind is Coordinator),
-                    weights_endpoint=weights_endpoint(endpoint, reach.get("weights_port")),
-                )
-            )
-    return found
+    return [
+        member
+        for member in members_of(cluster_id, now=now)
+        if member.heard and (names is None or member.is_coordinator or member.name in names)
+    ]
 
 
-def cut_pairs(found: Iterable[Party]) -> list[CutPair]:
+def cut_pairs(found: Iterable[Member]) -> list[CutPair]:
     """Every pair of these processes of which the first does not reach the data port of the
     second."""
-    return _cut_pairs(list(found), lambda party: party.endpoint, Party.why_not)
+    return _cut_pairs(list(found), lambda party: party.endpoint, Member.why_not)
 
 
-def weights_cut_pairs(found: Iterable[Party]) -> list[CutPair]:
+def weights_cut_pairs(found: Iterable[Member]) -> list[CutPair]:
     """The same of the ports at which nodes serve weights, on machines that can be dialled."""
     return [
         replace(pair, for_weights=True)
         for pair in _cut_pairs(
-            list(found), lambda party: party.weights_endpoint, Party.why_no_weights
+            list(found), lambda party: party.weights_endpoint, Member.why_no_weights
         )
         if not parse_endpoint(pair.endpoint).is_loopback
     ]
 
 
 def _cut_pairs(
-    found: Sequence[Party],
-    endpoint_of: Callable[[Party], str],
-    why_not: Callable[[Party, Party], str],
+    found: Sequence[Member],
+    endpoint_of: Callable[[Member], str],
+    why_not: Callable[[Member, Member], str],
 ) -> list[CutPair]:
     by_endpoint = {endpoint_of(party): party for party in found}
     return [
         CutPair(source=source.name, target=target.name, endpoint=endpoint, why=why)
         for source in found
-        for endpoint in sorted({*source.failing, *source.refused})
+        for endpoint in sorted({*source.reach.failing, *source.reach.refused})
         if (target := by_endpoint.get(endpoint)) is not None and target is not source
         if (why := why_not(source, target))
     ]
-
-
-def _heard(kind: Any, cluster_id: int, *, now: datetime) -> Any:
-    return kind.objects.filter(
-        cluster=cluster_id, joined_at__isnull=False, last_seen_at__gte=now - lost_after()
-    ).order_by("pk")
