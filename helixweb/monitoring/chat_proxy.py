@@ -5,15 +5,18 @@ refuses comes back as it said it. Closing the stream closes the coordinator's an
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from asgiref.sync import sync_to_async
+from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.utils.translation import gettext as _
 
-from helixweb.monitoring.endpoints import Endpoint
+from helixweb.common.connections import returns_connection
+from helixweb.deployment.models import SERVING
+from helixweb.monitoring.endpoints import Endpoint, deployments, endpoints_of
 from runtime.protocol import trace_context
 from runtime.protocol.logs import HEADER, REQUEST_ID
 
@@ -25,60 +28,93 @@ JSON = "application/json"
 LONGEST_REFUSAL = 64_000
 
 
-class InvalidChat(Exception):
-    """The browser's request cannot be read; `param` names the part that is wrong."""
+class ChatRefused(Exception):
+    """No coordinator answered; `error` is as OpenAI writes errors, so that the page reads one kind.
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    `param` names the part of the request that is wrong.
+    """
+
+    def __init__(self, status: int, message: str, *, code: str, param: str | None = None) -> None:
         super().__init__(message)
-        self.param = param
+        self.status = status
+        type_ = "server_error" if status >= 500 else "invalid_request_error"
+        self.error = {"error": {"message": message, "type": type_, "param": param, "code": code}}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRequest:
-    """`body` is an OpenAI chat request but for its model."""
+async def answer_chat(text: bytes, *, traceparent: str | None) -> HttpResponseBase:
+    """A coordinator's answer to an OpenAI chat request with `deployment` in place of `model`: a
+    stream of events, or its refusal. `traceparent` is passed on. Raises ChatRefused."""
+    body = _read(text)
+    endpoint = await sync_to_async(_endpoint)(body.pop("deployment"))
+    try:
+        return await _ask(endpoint, body, traceparent=traceparent)
+    except httpx.HTTPError as error:
+        raise ChatRefused(
+            502,
+            _(
+                "The coordinator at %(base_url)s does not answer (%(name)s); start it "
+                "again, or correct the address it was started with."
+            )
+            % {"base_url": endpoint.base_url, "name": type(error).__name__},
+            code="coordinator_unreachable",
+        ) from error
 
-    deployment_id: int
-    body: Mapping[str, Any]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What the browser gets: a stream of events, or an OpenAI error object as a whole."""
-
-    status: int
-    headers: Mapping[str, str]
-    content: AsyncIterator[bytes] | bytes
-
-
-def read_chat(text: bytes) -> ChatRequest:
-    """Raises InvalidChat. Everything but `deployment` is left to the coordinator to judge."""
+def _read(text: bytes) -> dict[str, Any]:
+    """Everything but `deployment` is left to the coordinator to judge."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidChat(_("The request is not JSON: %(error)s.") % {"error": error}) from error
+        message = _("The request is not JSON: %(error)s.") % {"error": error}
+        raise ChatRefused(400, message, code="invalid_value") from error
     if not isinstance(body, dict):
-        raise InvalidChat(_("The request is not a JSON object."))
-    deployment_id = body.pop("deployment", None)
-    if not isinstance(deployment_id, int) or isinstance(deployment_id, bool):
-        raise InvalidChat(
+        raise ChatRefused(400, _("The request is not a JSON object."), code="invalid_value")
+    pk = body.get("deployment")
+    if not isinstance(pk, int) or isinstance(pk, bool):
+        raise ChatRefused(
+            400,
             _("deployment is %(deployment_id)s; give the number of a deployment.")
-            % {"deployment_id": json.dumps(deployment_id)[:80]},
+            % {"deployment_id": json.dumps(pk)[:80]},
+            code="invalid_value",
             param="deployment",
         )
-    return ChatRequest(deployment_id=deployment_id, body=body)
+    return body
 
 
-async def open_chat(
-    endpoint: Endpoint, chat: ChatRequest, *, traceparent: str | None = None
-) -> Answer:
-    """Send the request; returns once the coordinator has begun to answer. `traceparent` is passed
-    on.
+@returns_connection  # an answer is streamed for minutes
+def _endpoint(pk: int) -> Endpoint:
+    rows = deployments().filter(pk=pk)
+    for endpoint in endpoints_of(rows):
+        return endpoint
+    deployment = rows.first()
+    if deployment is None:
+        raise ChatRefused(
+            404,
+            _("There is no deployment %(deployment_id)s; choose one that is in service.")
+            % {"deployment_id": pk},
+            code="deployment_not_found",
+            param="deployment",
+        )
+    if deployment.status in SERVING:
+        message = _(
+            "The coordinator of cluster %(cluster)s has not said where it is "
+            "reached; let it join from the cluster's page, or start it with --host "
+            "and --port."
+        ) % {"cluster": deployment.cluster}
+    else:
+        message = _(
+            "Deployment %(deployment_id)s is %(status)s; choose one in service, or deploy a plan."
+        ) % {"deployment_id": pk, "status": deployment.status}
+    raise ChatRefused(409, message, code="not_in_service")
 
-    Raises httpx.HTTPError when it cannot be reached.
-    """
-    request_body = {
-        **chat.body,
-        "model": endpoint.model_name,
+
+async def _ask(
+    endpoint: Endpoint, body: dict[str, Any], *, traceparent: str | None
+) -> HttpResponseBase:
+    """Returns once the coordinator has begun to answer. Raises ChatRefused, httpx.HTTPError."""
+    request = {
+        **body,
+        "model": endpoint.deployment.model_name,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -90,10 +126,10 @@ async def open_chat(
             client.stream(
                 "POST",
                 f"{endpoint.base_url}/chat/completions",
-                content=json.dumps(request_body).encode(),
+                content=json.dumps(request).encode(),
                 headers={
                     "Authorization": f"Bearer {endpoint.key}",
-                    "Content-Type": "application/json",
+                    "Content-Type": JSON,
                     "Accept-Encoding": "identity",
                     HEADER: REQUEST_ID.get(),
                     **({trace_context.HEADER: traceparent} if traceparent else {}),
@@ -101,34 +137,34 @@ async def open_chat(
             )
         )
         headers = {name: answer.headers[name] for name in PASSED_HEADERS if name in answer.headers}
-        if answer.status_code == 200 and _is(answer, EVENT_STREAM) and _is_plain(answer):
-            headers["Content-Type"] = EVENT_STREAM
+        if answer.status_code == 200 and _is_plain(answer, EVENT_STREAM):
+            headers |= {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
             relayed = _relay(answer, stack.pop_all())
-            return Answer(status=200, headers=headers, content=relayed)
+            return StreamingHttpResponse(relayed, headers=headers, content_type=EVENT_STREAM)
         refusal = await _refusal(answer)
     if refusal is None:
-        return Answer(
-            status=502,
-            headers={"Content-Type": JSON},
-            content=json.dumps(no_coordinator(endpoint, answer.status_code)).encode(),
+        raise ChatRefused(
+            502,
+            _(
+                "What answers at %(base_url)s (%(status)s) is no coordinator; correct "
+                "the address it was started with."
+            )
+            % {"base_url": endpoint.base_url, "status": answer.status_code},
+            code="no_coordinator",
         )
-    return Answer(
-        status=answer.status_code, headers={**headers, "Content-Type": JSON}, content=refusal
-    )
+    return HttpResponse(refusal, status=answer.status_code, headers=headers, content_type=JSON)
 
 
-def _is(answer: httpx.Response, media_type: str) -> bool:
-    return str(answer.headers.get("Content-Type", "")).split(";")[0].strip() == media_type
-
-
-def _is_plain(answer: httpx.Response) -> bool:
+def _is_plain(answer: httpx.Response, media_type: str) -> bool:
     """Coordinators compress nothing; what unfolds could become any length."""
-    return str(answer.headers.get("Content-Encoding", "identity")).strip().lower() == "identity"
+    given = str(answer.headers.get("Content-Type", "")).split(";")[0].strip()
+    encoding = str(answer.headers.get("Content-Encoding", "identity")).strip().lower()
+    return given == media_type and encoding == "identity"
 
 
 async def _refusal(answer: httpx.Response) -> bytes | None:
     """The OpenAI error object it is; None for anything else, which no page of ours shall show."""
-    if answer.status_code < 400 or not _is(answer, JSON) or not _is_plain(answer):
+    if answer.status_code < 400 or not _is_plain(answer, JSON):
         return None
     content = b""
     async for chunk in answer.aiter_raw():
@@ -143,55 +179,19 @@ async def _refusal(answer: httpx.Response) -> bytes | None:
 
 
 async def _relay(answer: httpx.Response, closing: AsyncExitStack) -> AsyncIterator[bytes]:
+    """The last event of a stream that the coordinator did not end says so."""
     async with closing:
         try:
             async for chunk in answer.aiter_raw():
                 yield chunk
         except httpx.HTTPError as error:
-            yield b"data: " + json.dumps(broken_off(error)).encode() + b"\n\n"
-
-
-def unreachable(endpoint: Endpoint, error: httpx.HTTPError) -> dict[str, Any]:
-    """An OpenAI error object for a coordinator that does not answer."""
-    return error_object(
-        _(
-            "The coordinator at %(base_url)s does not answer (%(name)s); start it "
-            "again, or correct the address it was started with."
-        )
-        % {"base_url": endpoint.base_url, "name": type(error).__name__},
-        code="coordinator_unreachable",
-        type_="server_error",
-    )
-
-
-def no_coordinator(endpoint: Endpoint, status: int) -> dict[str, Any]:
-    """An OpenAI error object for a server that does not speak as a coordinator does."""
-    return error_object(
-        _(
-            "What answers at %(base_url)s (%(status)s) is no coordinator; correct "
-            "the address it was started with."
-        )
-        % {"base_url": endpoint.base_url, "status": status},
-        code="no_coordinator",
-        type_="server_error",
-    )
-
-
-def broken_off(error: httpx.HTTPError) -> dict[str, Any]:
-    """The last event of a stream that the coordinator did not end."""
-    return error_object(
-        _(
-            "The coordinator broke off in the middle of the answer (%(name)s); look "
-            "at its log, and ask again."
-        )
-        % {"name": type(error).__name__},
-        code="coordinator_lost",
-        type_="server_error",
-    )
-
-
-def error_object(
-    message: str, *, code: str, type_: str = "invalid_request_error", param: str | None = None
-) -> dict[str, Any]:
-    """As OpenAI writes errors, so that the page reads one kind."""
-    return {"error": {"message": message, "type": type_, "param": param, "code": code}}
+            broken_off = ChatRefused(
+                502,
+                _(
+                    "The coordinator broke off in the middle of the answer (%(name)s); look "
+                    "at its log, and ask again."
+                )
+                % {"name": type(error).__name__},
+                code="coordinator_lost",
+            )
+            yield b"data: " + json.dumps(broken_off.error).encode() + b"\n\n"

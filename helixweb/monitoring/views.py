@@ -3,8 +3,6 @@
 from datetime import datetime
 from typing import Any
 
-import httpx
-from asgiref.sync import sync_to_async
 from django.core.cache import cache
 from django.core.paginator import Paginator
 from django.http import (
@@ -13,7 +11,6 @@ from django.http import (
     HttpResponse,
     HttpResponseBase,
     JsonResponse,
-    StreamingHttpResponse,
 )
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
@@ -27,8 +24,8 @@ from helixweb.common.queries import query_id
 from helixweb.deployment.instance_view import instances_view
 from helixweb.deployment.services.desired import current_generation
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring import chat_proxy
-from helixweb.monitoring.endpoints import NoEndpoint, all_endpoints, endpoint_of
+from helixweb.monitoring.chat_proxy import ChatRefused, answer_chat
+from helixweb.monitoring.endpoints import deployments, endpoints_of
 from helixweb.monitoring.flow_view import flow_chart, load_chart
 from helixweb.monitoring.history import (
     SILENT_AFTER_S,
@@ -171,45 +168,21 @@ def _chart(pk: int, name: str, kind: str, range_: Range) -> dict[str, Any]:
 @never_cache
 def playground(request: HttpRequest) -> HttpResponse:
     """`?deployment=`: chat with what is deployed."""
-    chosen = query_id(request, "deployment")
-    return render(
-        request, "monitoring/playground.html", {"endpoints": all_endpoints(), "chosen": chosen}
-    )
+    context = {
+        "endpoints": endpoints_of(deployments()),
+        "chosen": query_id(request, "deployment"),
+    }
+    return render(request, "monitoring/playground.html", context)
 
 
 @require_POST
 async def playground_chat(request: HttpRequest) -> HttpResponseBase:
     """An OpenAI chat request with `deployment` in place of `model`; answers as a coordinator."""
+    parent = context_of(request.headers.get(HEADER), is_told=False, operation=CHAT)
     try:
-        chat = chat_proxy.read_chat(request.body)
-        endpoint = await sync_to_async(endpoint_of)(chat.deployment_id)
-    except chat_proxy.InvalidChat as error:
-        return _refusal(400, str(error), code="invalid_value", param=error.param)
-    except NoEndpoint as error:
-        return _refusal(409, str(error), code="not_in_service")
-    if endpoint is None:
-        return _refusal(
-            404,
-            _("There is no deployment %(deployment_id)s; choose one that is in service.")
-            % {"deployment_id": chat.deployment_id},
-            code="deployment_not_found",
-            param="deployment",
-        )
-    try:
-        parent = context_of(request.headers.get(HEADER), is_told=False, operation=CHAT)
-        answer = await chat_proxy.open_chat(
-            endpoint, chat, traceparent=parent.came if parent else None
-        )
-    except httpx.HTTPError as error:
-        return JsonResponse(chat_proxy.unreachable(endpoint, error), status=502)
-    if isinstance(answer.content, bytes):
-        return HttpResponse(answer.content, status=answer.status, headers=dict(answer.headers))
-    headers = {**answer.headers, "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingHttpResponse(answer.content, headers=headers)
-
-
-def _refusal(status: int, message: str, *, code: str, param: str | None = None) -> JsonResponse:
-    return JsonResponse(chat_proxy.error_object(message, code=code, param=param), status=status)
+        return await answer_chat(request.body, traceparent=parent.came if parent else None)
+    except ChatRefused as refusal:
+        return JsonResponse(refusal.error, status=refusal.status)
 
 
 def _range(request: HttpRequest) -> Range:
