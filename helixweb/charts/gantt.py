@@ -1,12 +1,12 @@
 """Where one request was when: a row for every stage and link it passed, its tokens on top."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from helixweb.charts.chart import (
     Chart,
     Legend,
     Trace,
+    percent,
     plain,
     row_bars,
     rows_figure,
@@ -15,6 +15,8 @@ from helixweb.charts.chart import (
 from helixweb.charts.quantities import duration_text
 from helixweb.words import gettext as _
 from helixweb.words import gettext_noop, ngettext
+from planner.domain.cluster import COORDINATOR
+from runtime.protocol.request_trace import RequestTrace, TracePart, TraceRow
 
 # Okabe-Ito; what belongs to the prompt is hatched as well.
 COLOURS = {
@@ -43,72 +45,40 @@ LEAST_WIDTH_PX = 560
 _AT_COORDINATOR = ("queue", "lost", "ending", "unmeasured")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """In `row` from `begins_s` to `ends_s` after the arrival, `busy_s` of it, `count` times."""
-
-    row: str
-    kind: str
-    phase: str
-    begins_s: float
-    ends_s: float
-    busy_s: float
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """A part of the end-to-end time; parts follow one another."""
-
-    row: str
-    kind: str
-    phase: str
-    seconds: float
-    count: int
-
-
-def gantt(
-    *,
-    rows: Sequence[str],
-    bars: Sequence[Bar],
-    shares: Sequence[Share],
-    tokens_s: Sequence[float],
-    end_to_end_s: float,
-) -> Chart:
-    """`rows` from top to bottom; tokens are drawn in the first. The table has the shares."""
+def gantt(request: RequestTrace) -> Chart:
+    """From the coordinator on, links and nodes in the order a token passes them; tokens are drawn
+    in the first row. The table has the parts of the time."""
+    rows, whole_s = _rows(request), request.e2e_s
     kinds = [
         (kind, phase)
         for kind in COLOURS
         for phase in PHASES
-        if any((bar.kind, bar.phase) == (kind, phase) for bar in bars)
+        if any((row.kind, row.phase) == (kind, phase) and row.spans for row in request.rows)
     ]
-    traces: list[Trace] = [
-        _bars(kind, phase, [bar for bar in bars if (bar.kind, bar.phase) == (kind, phase)])
-        for kind, phase in kinds
-    ]
-    if tokens_s:
-        traces.append(_tokens(rows[0], tokens_s))
+    traces = [_bars(request, kind, phase) for kind, phase in kinds]
+    if request.token_times_s:
+        traces.append(_tokens(rows[0], request.token_times_s))
     return Chart(
         figure=rows_figure(
             traces,
             rows,
             x=_("seconds since the request arrived"),
-            xaxis={"range": [-0.01 * end_to_end_s, 1.01 * end_to_end_s], "zeroline": False},
+            xaxis={"range": [-0.01 * whole_s, 1.01 * whole_s], "zeroline": False},
             width=LEAST_WIDTH_PX,
             barmode="overlay",
         ),
-        summary=_summary(shares, end_to_end_s=end_to_end_s, tokens=len(tokens_s)),
+        summary=_summary(request),
         columns=(_("Where"), _("What"), _("Of"), _("Times"), _("Seconds"), _("Share")),
         rows=tuple(
             (
-                share.row,
-                _(TITLES[share.kind]),
-                _(PHASES[share.phase]) if share.kind not in _AT_COORDINATOR else "",
-                share.count,
-                f"{share.seconds:.4f}",
-                _percent(share.seconds, end_to_end_s),
+                _place(part),
+                _(TITLES[part.kind]),
+                _(PHASES[part.phase]) if part.kind not in _AT_COORDINATOR else "",
+                part.count,
+                f"{part.seconds:.4f}",
+                _share(part.seconds, whole_s),
             )
-            for share in shares
+            for part in request.parts
         ),
         legend=tuple(
             Legend(colour=COLOURS[kind], label=_(TITLES[kind]))
@@ -117,14 +87,34 @@ def gantt(
     )
 
 
-def _bars(kind: str, phase: str, bars: Sequence[Bar]) -> Trace:
+def _rows(request: RequestTrace) -> list[str]:
+    names, before = [COORDINATOR], COORDINATOR
+    for stage in request.pipeline:
+        names += [f"{before} → {stage.node}", stage.node]
+        before = stage.node
+    drawn = {_place(row) for row in request.rows}
+    names += sorted(drawn - set(names))
+    return [name for name in names if name == COORDINATOR or name in drawn]
+
+
+def _place(of: TracePart | TraceRow) -> str:
+    return of.node if of.to is None else f"{of.node} → {of.to}"
+
+
+def _bars(request: RequestTrace, kind: str, phase: str) -> Trace:
     shared = kind in _AT_COORDINATOR
+    spans = [
+        (_place(row), *span)
+        for row in request.rows
+        if (row.kind, row.phase) == (kind, phase)
+        for span in row.spans
+    ]
     return row_bars(
-        [bar.row for bar in bars],
-        [bar.ends_s - bar.begins_s for bar in bars],
-        [[plain(bar.row), _bar_text(bar)] for bar in bars],
+        [place for place, *_times in spans],
+        [ends_s - begins_s for _place, begins_s, ends_s, *_rest in spans],
+        [[plain(place), _span_text(*times)] for place, *times in spans],
         name=_(TITLES[kind]) if shared else f"{_(TITLES[kind])} ({_(PHASES[phase])})",
-        base=[bar.begins_s for bar in bars],
+        base=[begins_s for _place, begins_s, *_rest in spans],
         marker={
             "color": COLOURS[kind],
             "line": {"width": 0},
@@ -134,15 +124,15 @@ def _bars(kind: str, phase: str, bars: Sequence[Bar]) -> Trace:
     )
 
 
-def _bar_text(bar: Bar) -> str:
+def _span_text(begins_s: float, _ends_s: float, busy_s: float, count: int) -> str:
     text = _("%(busy_s)s, from %(begins_s)s s on") % {
-        "busy_s": duration_text(bar.busy_s),
-        "begins_s": f"{bar.begins_s:.3f}",
+        "busy_s": duration_text(busy_s),
+        "begins_s": f"{begins_s:.3f}",
     }
     return (
         text
-        if bar.count == 1
-        else _("%(count)s times together %(text)s") % {"count": bar.count, "text": text}
+        if count == 1
+        else _("%(count)s times together %(text)s") % {"count": count, "text": text}
     )
 
 
@@ -159,20 +149,21 @@ def _tokens(row: str, tokens_s: Sequence[float]) -> Trace:
     )
 
 
-def _summary(shares: Sequence[Share], *, end_to_end_s: float, tokens: int) -> str:
+def _summary(request: RequestTrace) -> str:
     """The three largest parts in words."""
-    largest = sorted(shares, key=lambda share: -share.seconds)[:3]
+    largest = sorted(request.parts, key=lambda part: -part.seconds)[:3]
     words = [
-        f"{_percent(share.seconds, end_to_end_s)} {_(TITLES[share.kind])} ({share.row})"
-        for share in largest
-        if share.seconds > 0
+        f"{_share(part.seconds, request.e2e_s)} {_(TITLES[part.kind])} ({_place(part)})"
+        for part in largest
+        if part.seconds > 0
     ]
+    tokens = len(request.token_times_s)
     made = ngettext("%(tokens)s token in %(time)s", "%(tokens)s tokens in %(time)s", tokens) % {
         "tokens": tokens,
-        "time": duration_text(end_to_end_s),
+        "time": duration_text(request.e2e_s),
     }
     return f"{made}: {', '.join(words)}." if words else f"{made}."
 
 
-def _percent(seconds: float, whole_s: float) -> str:
-    return f"{seconds / whole_s:.1%}" if whole_s > 0 else "0.0%"
+def _share(seconds: float, whole_s: float) -> str:
+    return percent(seconds / whole_s if whole_s > 0 else 0.0)

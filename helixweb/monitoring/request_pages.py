@@ -1,5 +1,8 @@
 """Pages of traced requests: the list, and where the time of one went."""
 
+from datetime import datetime, timedelta
+from typing import Any
+
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -8,11 +11,15 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
-from helixweb.monitoring.live_requests import live_requests
+from helixweb.charts.gantt import gantt
+from helixweb.deployment.models import LatestReport
+from helixweb.inventory.models import NodeState
 from helixweb.monitoring.models import TracedRequest
 from helixweb.monitoring.request_filters import RequestFilter
-from helixweb.monitoring.request_view import request_view
 from helixweb.monitoring.traces import trace_of, traced_requests
+from planner.domain.cluster import COORDINATOR
+from runtime.protocol.control import LiveRequestState
+from runtime.protocol.request_trace import PartPhase, RequestTrace
 
 REQUESTS_PER_PAGE = 50
 
@@ -24,7 +31,7 @@ def requests(request: HttpRequest) -> HttpResponse:
 
     Requests that wait or run stand above the list; htmx fetches them alone.
     """
-    live = live_requests(now=timezone.now())
+    live = _live(now=timezone.now())
     if "HX-Request" in request.headers:
         return render(request, "monitoring/_live_requests.html", {"live": live})
     chosen = RequestFilter(request.GET, queryset=traced_requests())
@@ -37,6 +44,28 @@ def requests(request: HttpRequest) -> HttpResponse:
         "live": live,
     }
     return render(request, "monitoring/requests.html", context)
+
+
+def _live(*, now: datetime) -> dict[str, Any]:
+    """How many requests wait and run in every cluster that the reader may see, by coordinators
+    that can be heard; `rows` are the oldest, at most as many as each report lists."""
+    waiting = running = 0
+    rows: list[dict[str, Any]] = []
+    for told in LatestReport.objects.select_related("coordinator__cluster"):
+        if told.coordinator.state_at(now) is not NodeState.ONLINE:
+            continue
+        waiting += told.report["requests_waiting"]
+        running += told.report["requests_running"]
+        for one in told.report.get("requests", ()):
+            arrived_at = told.at - timedelta(seconds=one["age_s"])
+            rows.append({**one, "arrived_at": arrived_at, "cluster": told.coordinator.cluster})
+    rows.sort(key=lambda row: (row["state"] != LiveRequestState.WAITING, row["arrived_at"]))
+    return {
+        "waiting": waiting,
+        "running": running,
+        "rows": rows,
+        "unlisted": max(0, waiting + running - len(rows)),
+    }
 
 
 @require_GET
@@ -52,5 +81,36 @@ def traced_request(request: HttpRequest, number: str) -> HttpResponse:
             )
             % {"number": number}
         )
-    context = {"section": "requests", "row": row, "view": request_view(trace_of(row))}
+    trace = trace_of(row)
+    total_s = sum(part.seconds for part in trace.parts)
+    context = {
+        "section": "requests",
+        "row": row,
+        "trace": trace,
+        "chart": gantt(trace),
+        "explained": total_s / trace.e2e_s if trace.e2e_s > 0 else None,
+        "first_token": to_first_token(trace),
+    }
     return render(request, "monitoring/request.html", context)
+
+
+def to_first_token(trace: RequestTrace) -> list[tuple[str, float, float]]:
+    """What its time went to, in seconds, and as a share of TTFT: the parts of the prompt, and the
+    way of the first token to the coordinator."""
+    if not trace.ttft_s or trace.attempts > 1:
+        return []
+    of_prompt = [
+        part for part in trace.parts if part.phase == PartPhase.PROMPT and part.to != COORDINATOR
+    ]
+    totals: dict[str, float] = {}
+    for part in of_prompt:
+        words = {
+            "queue": _("queued at the coordinator"),
+            "wait": _("waiting at %(node)s") % {"node": part.node},
+            "compute": _("computing on %(node)s") % {"node": part.node},
+            "engine": _("in the instance on %(node)s") % {"node": part.node},
+            "transfer": _("from %(node)s to %(to)s") % {"node": part.node, "to": part.to},
+        }.get(part.kind.value, part.kind.value)
+        totals[words] = totals.get(words, 0.0) + part.seconds
+    totals[_("the first token to the coordinator")] = max(0.0, trace.ttft_s - sum(totals.values()))
+    return [(words, seconds, seconds / trace.ttft_s) for words, seconds in totals.items()]

@@ -14,7 +14,7 @@ import pytest
 import helixweb.charts
 from helixweb.charts.chart import Chart, figure_json, trace
 from helixweb.charts.flow_diagram import flow_diagram
-from helixweb.charts.gantt import Bar, Share, gantt
+from helixweb.charts.gantt import gantt
 from helixweb.charts.incumbent_curve import CurveGoal, CurvePoint, incumbent_curve
 from helixweb.charts.latency_heat import latency_heat
 from helixweb.charts.layer_map import layer_map
@@ -36,6 +36,7 @@ from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
 from planner.serialization import problem_from_dict
 from planner.simulator.forecast import LinkForecast
+from tests.helixweb.request_traces import made_up_trace
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 TIMES = [AT, AT + timedelta(seconds=1)]
@@ -58,16 +59,7 @@ CHARTS: dict[str, Callable[[Problem, Plan], Chart]] = {
         markers=[Marker(at=AT, label="#1")],
     ),
     "flow_share": lambda _problem, _plan: flow_share([FlowShare("tower", 1.0, None)]),
-    "gantt": lambda _problem, _plan: gantt(
-        rows=["tower"],
-        bars=[
-            Bar(row="tower", kind=kind, phase="prompt", begins_s=0, ends_s=1, busy_s=1, count=2)
-            for kind in ("queue", "compute")
-        ],
-        shares=[Share(row="tower", kind="compute", phase="prompt", seconds=1.0, count=1)],
-        tokens_s=[0.5, 1.0],
-        end_to_end_s=1.0,
-    ),
+    "gantt": lambda _problem, _plan: gantt(made_up_trace(1)),
     "incumbent_curve": lambda _problem, _plan: incumbent_curve(
         POINTS, until_s=2.0, goal=CurveGoal(name="Cost", unit="tokens per price")
     ),

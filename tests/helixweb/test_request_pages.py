@@ -10,10 +10,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from helixweb.charts.gantt import gantt
 from helixweb.inventory.models import Cluster, Coordinator
 from helixweb.monitoring import traces
 from helixweb.monitoring.models import TracedRequest
-from helixweb.monitoring.request_view import request_view
+from helixweb.monitoring.request_pages import to_first_token
 from helixweb.monitoring.traces import prune_traces, record_traces
 from runtime.protocol.control import LiveRequestState, ReportedRequest
 from runtime.protocol.request_trace import PartKind, PartPhase, TracePart
@@ -124,31 +125,28 @@ def test_the_page_shows_a_bar_for_every_stage_and_link_and_a_table_behind(
 
 
 def test_the_parts_of_the_table_add_up_to_the_end_to_end_time() -> None:
-    view = request_view(made_up_trace(1))
-    assert view.explained == pytest.approx(1.0)
-    seconds = [float(row[4]) for row in view.chart.rows]
-    assert sum(seconds) == pytest.approx(2.0)
-    shares = [float(str(row[5]).rstrip("%")) for row in view.chart.rows]
-    assert sum(shares) == pytest.approx(100.0)
+    rows = gantt(made_up_trace(1)).rows
+    assert sum(float(row[4]) for row in rows) == pytest.approx(2.0)
+    assert sum(float(str(row[5]).rstrip("%")) for row in rows) == pytest.approx(100.0)
 
 
 def test_what_the_first_token_waited_for_adds_up_to_the_ttft() -> None:
-    lines = request_view(made_up_trace(1)).first_token
-    assert sum(line.seconds for line in lines) == pytest.approx(0.66)
-    assert {line.label for line in lines} >= {"computing on tower", "from tower to laptop"}
+    lines = to_first_token(made_up_trace(1))
+    assert sum(seconds for _, seconds, _ in lines) == pytest.approx(0.66)
+    assert {label for label, *_ in lines} >= {"computing on tower", "from tower to laptop"}
 
 
 def test_what_an_instance_does_not_tell_of_is_one_part_of_its_node() -> None:
     engine = TracePart(
         node="tower", kind=PartKind.ENGINE, phase=PartPhase.PROMPT, seconds=0.66, count=1
     )
-    view = request_view(made_up_trace(1, parts=(engine,)))
-    assert view.chart.rows[0][:3] == ("tower", "in the instance", "prompt")
-    assert view.first_token[0].label == "in the instance on tower"
+    trace = made_up_trace(1, parts=(engine,))
+    assert gantt(trace).rows[0][:3] == ("tower", "in the instance", "prompt")
+    assert to_first_token(trace)[0][0] == "in the instance on tower"
 
 
 def test_rows_stand_in_the_order_a_token_passes_them() -> None:
-    axis = request_view(made_up_trace(1)).chart.figure["layout"]["yaxis"]
+    axis = gantt(made_up_trace(1)).figure["layout"]["yaxis"]
     assert axis["tickvals"] == [
         "coordinator",
         "coordinator → tower",
