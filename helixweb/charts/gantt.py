@@ -104,17 +104,17 @@ def _place(of: TracePart | TraceRow) -> str:
 def _bars(request: RequestTrace, kind: str, phase: str) -> Trace:
     shared = kind in _AT_COORDINATOR
     spans = [
-        (_place(row), *span)
+        (_place(row), span)
         for row in request.rows
         if (row.kind, row.phase) == (kind, phase)
         for span in row.spans
     ]
     return row_bars(
-        [place for place, *_times in spans],
-        [ends_s - begins_s for _place, begins_s, ends_s, *_rest in spans],
-        [[plain(place), _span_text(*times)] for place, *times in spans],
+        [place for place, _span in spans],
+        [ends_s - begins_s for _place, (begins_s, ends_s, _busy_s, _count) in spans],
+        [[plain(place), _span_text(*span)] for place, span in spans],
         name=_(TITLES[kind]) if shared else f"{_(TITLES[kind])} ({_(PHASES[phase])})",
-        base=[begins_s for _place, begins_s, *_rest in spans],
+        base=[span[0] for _place, span in spans],
         marker={
             "color": COLOURS[kind],
             "line": {"width": 0},
