@@ -93,13 +93,13 @@ def _store(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:
             mean_output_tokens=problem.workload.mean_output_tokens,
             source=problem.source,
         )
-        _check(cluster)
+        check_fields(cluster)
         cluster.save()
         kind: type[models.Model]
         for kind, rows in groupby(_rows(problem, cluster, _model_row(problem.model)), type):
             made = list(rows)
             for row in made:
-                _check(row)
+                check_fields(row)
             kind._default_manager.bulk_create(made, batch_size=500)
         count = len(problem.cluster.nodes)
         record(cluster, Change.Action.ADDED, after=values_of(cluster), text=f"{count} nodes")
@@ -123,7 +123,7 @@ def _model_row(spec: ModelSpec) -> LanguageModel:
     if row is None:
         heads = {"num_heads": spec.num_heads, "num_kv_heads": spec.num_kv_heads}
         row = LanguageModel(name=spec.name, **numbers, **heads)
-        _check(row)
+        check_fields(row)
         row.save()
         return row
     different = [
@@ -166,7 +166,7 @@ def _rows(problem: Problem, cluster: Cluster, model: LanguageModel) -> Iterable[
         )
 
 
-def _check(row: models.Model) -> None:
+def check_fields(row: models.Model) -> None:
     """Lengths and characters that a file may contain and a row may not. Raises InvalidProblem."""
     try:
         row.clean_fields(exclude=["cluster", "model"])

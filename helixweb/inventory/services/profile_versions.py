@@ -5,9 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Max
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -17,6 +15,7 @@ from helixweb.inventory.services.errors import Conflicting
 from helixweb.inventory.services.problems import (
     OPTIONAL_KEYS,
     PROFILE_KEYS,
+    check_fields,
     compute_profile,
     model_spec,
 )
@@ -58,14 +57,7 @@ def take_measured(
     with transaction.atomic():
         row, name = profile_of_node(node, model)
         if row is None:
-            row = records.create(
-                Profile,
-                cluster=node.cluster,
-                model=model,
-                name=name,
-                origin=Origin.MEASURED,
-                **_fields(found),
-            )
+            row = _created(node.cluster, model, name, found, Origin.MEASURED)
         known = compute_profile(row)
         version = keep_version(
             row,
@@ -84,12 +76,21 @@ def take_measured(
     return version
 
 
+def _created(
+    cluster: Cluster, model: LanguageModel, name: str, found: ComputeProfile, origin: Origin
+) -> Profile:
+    """Raises InvalidProblem, NameTaken."""
+    fields = {"cluster": cluster, "model": model, "name": name, "origin": origin, **_fields(found)}
+    check_fields(Profile(**fields))
+    return records.create(Profile, **fields)
+
+
 def keep_version(
     row: Profile,
     found: ComputeProfile,
     *,
     origin: Origin,
-    node: str,
+    node: str = "",
     evidence: Mapping[str, Any] | None,
     now: datetime,
 ) -> ProfileVersion:
@@ -98,23 +99,21 @@ def keep_version(
     The first that is kept keeps what the profile was before, too.
     """
     with transaction.atomic():
-        newest = _newest(row)
-        if newest == 0 and row.recorded_at is not None and row.recorded_at < now:
-            newest = _add(
-                row,
-                profile_to_dict(compute_profile(row)),
+        newest = row.versions.order_by("-number").first()
+        if newest is None and row.recorded_at is not None and row.recorded_at < now:
+            newest = row.versions.create(
                 number=1,
-                origin=Origin(row.origin),
-                at=row.recorded_at,
-            ).number
-        return _add(
-            row,
-            profile_to_dict(found),
-            number=newest + 1,
+                origin=row.origin,
+                document=profile_to_dict(compute_profile(row)),
+                recorded_at=row.recorded_at,
+            )
+        return row.versions.create(
+            number=1 if newest is None else newest.number + 1,
             origin=origin,
-            at=now,
             node=node,
+            document=profile_to_dict(found),
             evidence=evidence,
+            recorded_at=now,
         )
 
 
@@ -131,9 +130,7 @@ def keep_refined(
             or not is_free
             or newest.document == profile_to_dict(compute_profile(row))
         ):
-            return keep_version(
-                row, found, origin=Origin.REFINED, node="", evidence=evidence, now=now
-            )
+            return keep_version(row, found, origin=Origin.REFINED, evidence=evidence, now=now)
         newest.document, newest.evidence = profile_to_dict(found), dict(evidence)
         newest.recorded_at = now
         newest.save()
@@ -166,14 +163,7 @@ def estimate_profile(cluster: Cluster, model: LanguageModel, *, gpu: str, name: 
         ),
         longest_tokens=model.max_context_tokens,
     )
-    return records.create(
-        Profile,
-        cluster=cluster,
-        model=model,
-        name=name,
-        origin=Origin.ESTIMATED,
-        **_fields(found),
-    )
+    return _created(cluster, model, name, found, Origin.ESTIMATED)
 
 
 def export_profile(row: Profile) -> dict[str, Any]:
@@ -236,39 +226,14 @@ def import_profile(cluster: Cluster, document: object, *, name: str = "") -> Pro
     evidence = top.value("evidence") if top.has("evidence") else None
     if evidence is not None and not isinstance(evidence, dict):
         raise InvalidProblem(_("evidence is no object; leave it out, or export the profile again"))
-    return _stored(cluster, model, found, name=name, evidence=evidence)
-
-
-def _stored(
-    cluster: Cluster,
-    model: LanguageModel,
-    found: ComputeProfile,
-    *,
-    name: str,
-    evidence: Mapping[str, Any] | None,
-) -> ProfileVersion:
-    now = timezone.now()
     with transaction.atomic():
+        now = timezone.now()
         row = Profile.objects.filter(cluster=cluster, model=model, name=name).first()
         if row is None:
-            fields = {"cluster": cluster, "model": model, "name": name, "origin": Origin.IMPORTED}
-            fields |= _fields(found)
-            _check_fields(Profile(**fields))
-            row = records.create(Profile, **fields)
-        version = keep_version(
-            row, found, origin=Origin.IMPORTED, node="", evidence=evidence, now=now
-        )
+            row = _created(cluster, model, name, found, Origin.IMPORTED)
+        version = keep_version(row, found, origin=Origin.IMPORTED, evidence=evidence, now=now)
         use_version(version)
     return version
-
-
-def _check_fields(row: Profile) -> None:
-    """Lengths and characters that a file may contain and a row may not. Raises InvalidProblem."""
-    try:
-        row.clean_fields(exclude=["cluster", "model"])
-    except ValidationError as error:
-        field, messages = next(iter(error.message_dict.items()))
-        raise InvalidProblem(f"{field}: {messages[0]}") from None
 
 
 def delete_version(version: ProfileVersion) -> None:
@@ -280,32 +245,6 @@ def delete_version(version: ProfileVersion) -> None:
             % {"number": version.number, "name": row.name}
         )
     version.delete()
-
-
-def _newest(row: Profile) -> int:
-    number: int | None = row.versions.aggregate(newest=Max("number"))["newest"]
-    return number or 0
-
-
-def _add(
-    row: Profile,
-    document: Mapping[str, Any],
-    *,
-    number: int,
-    origin: Origin,
-    at: datetime,
-    node: str = "",
-    evidence: Mapping[str, Any] | None = None,
-) -> ProfileVersion:
-    return ProfileVersion.objects.create(
-        profile=row,
-        number=number,
-        origin=origin,
-        node=node,
-        document=document,
-        evidence=evidence,
-        recorded_at=at,
-    )
 
 
 def _conditions(version: ProfileVersion) -> dict[str, Any] | None:
