@@ -1,33 +1,22 @@
 """The OpenAI endpoint and model name of `chat` and `bench`."""
 
-import argparse
-from dataclasses import dataclass
+from argparse import Namespace
 
 from helixweb.client import Row
-from helixweb.command_line.completion_words import cluster_names
-from helixweb.command_line.openai_stream import base_url
-from helixweb.command_line.registry import completed_by
-from helixweb.command_line.reporting import CommandFailed, NoSuchName
-from helixweb.command_line.resolve import cluster_named, in_service
+from helixweb.command_line.command import CLUSTER, argument
+from helixweb.command_line.failures import CommandFailed, NoSuchName
+from helixweb.command_line.openai_stream import Endpoint, base_url
+from helixweb.command_line.resolve import cluster_named, deployment_of
 from helixweb.command_line.session import Session, session, settings_of
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """`url` ends with /v1."""
-
-    url: str
-    model: str
-    key: str
+ENDPOINT = (
+    argument("--endpoint", metavar="URL", help="any OpenAI API, without asking the site"),
+    argument("--model", help="its name there (needed with --endpoint)"),
+    CLUSTER,
+)
 
 
-def endpoint_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--endpoint", metavar="URL", help="any OpenAI API, without asking the site")
-    parser.add_argument("--model", help="its name there (needed with --endpoint)")
-    completed_by(parser.add_argument("--cluster", help="its name or id"), cluster_names)
-
-
-def endpoint_of(arguments: argparse.Namespace) -> Endpoint:
+def endpoint_of(arguments: Namespace) -> Endpoint:
     """Raises NoSuchName, CommandFailed, ClientError."""
     settings = settings_of(arguments)
     if arguments.endpoint is not None:
@@ -39,12 +28,9 @@ def endpoint_of(arguments: argparse.Namespace) -> Endpoint:
         return Endpoint(url=base_url(arguments.endpoint), model=arguments.model, key=key)
     with session(arguments) as site:
         cluster = cluster_named(site.client, arguments.cluster)
-        deployment = in_service(site.client, cluster["id"])
-        if deployment is None:
-            raise NoSuchName(f"nothing is deployed on cluster {cluster['name']}; deploy a plan")
-        address = _address(site, cluster)
+        deployment = deployment_of(site.client, None, arguments.cluster)
         model = arguments.model or deployment["model_name"]
-        return Endpoint(url=base_url(address), model=model, key=settings.key)
+        return Endpoint(url=base_url(_address(site, cluster)), model=model, key=settings.key)
 
 
 def _address(site: Session, cluster: Row) -> str:

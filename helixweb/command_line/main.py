@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None, *, surroundings: Surroundings | None
         return exit_codes.OK if leaving.code in (None, 0) else exit_codes.USAGE
     arguments.surroundings = around
     try:
-        code = load(arguments.command).run(arguments)
+        code: int = arguments.run(arguments)
         around.out.flush()
         return code
     except KeyboardInterrupt:
@@ -48,7 +48,7 @@ def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
     named = next((word for word in given if word in COMMANDS), None)
     for name, (_, summary) in COMMANDS.items():
         if name == named:
-            load(name).add_parser(subparsers)
+            load(name).add_parser(subparsers, name, summary)
         else:
             subparsers.add_parser(name, help=summary)
     return parser

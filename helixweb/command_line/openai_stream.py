@@ -1,14 +1,15 @@
-"""What an OpenAI endpoint streams: its chunks, and its refusals as the client's exceptions."""
+"""Ask an OpenAI endpoint: the pieces of its answer as they come, and refusals as exceptions."""
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from helixweb.client import ClientError, NotTheApi
-from helixweb.client.connection import checked_url
+from helixweb.client.connection import checked_url, unreachable
 from helixweb.client.errors import problem_of
 
 PATH = "/chat/completions"
@@ -17,13 +18,37 @@ TIMEOUT = httpx.Timeout(30.0, connect=5.0, read=300.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
-    """`text` may be empty; `usage` and `helix` come with the last ones."""
+class Endpoint:
+    """`url` ends with /v1."""
 
-    text: str
-    finish_reason: str | None
-    completion_tokens: int | None
-    helix: Mapping[str, Any] | None
+    url: str
+    model: str
+    key: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """What came. `ttft_s` is None without any text; `helix` is what our coordinator adds."""
+
+    text: str = ""
+    pieces: int = 0
+    finish_reason: str | None = None
+    completion_tokens: int | None = None
+    ttft_s: float | None = None
+    e2e_s: float = 0.0
+    helix: Mapping[str, Any] | None = None
+
+    @property
+    def output_tokens(self) -> int:
+        """As the endpoint counts them, else the pieces that came."""
+        return self.completion_tokens or self.pieces
+
+    @property
+    def tpot_s(self) -> float | None:
+        """(e2e - TTFT)/(output tokens - 1), None for a single token."""
+        if self.ttft_s is None or self.output_tokens < 2:
+            return None
+        return (self.e2e_s - self.ttft_s) / (self.output_tokens - 1)
 
 
 class StreamBroken(ClientError):
@@ -36,51 +61,65 @@ def base_url(address: str) -> str:
     return plain if plain.endswith("/v1") else f"{plain}/v1"
 
 
-def chat_body(
-    messages: list[dict[str, str]], *, model: str, max_tokens: int | None, temperature: float | None
-) -> dict[str, Any]:
-    """A request that streams and tells its usage."""
-    body: dict[str, Any] = {
-        "model": model,
+def ask(
+    http: httpx.Client,
+    endpoint: Endpoint,
+    messages: list[dict[str, str]],
+    hear: Callable[[str], object] = lambda text: None,
+    **options: Any,
+) -> Answer:
+    """The whole answer; `hear` gets its text piece by piece. Options that are None are left out.
+
+    Raises ClientError.
+    """
+    body = {name: value for name, value in options.items() if value is not None} | {
+        "model": endpoint.model,
         "messages": messages,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    if max_tokens is not None:
-        body["max_tokens"] = max_tokens
-    if temperature is not None:
-        body["temperature"] = temperature
-    return body
-
-
-def chunk_of(line: str) -> Chunk | None:
-    """Of one line of the stream; None: nothing to show. Raises StreamBroken."""
-    if not line.startswith("data:"):
-        return None
-    text = line.removeprefix("data:").strip()
-    if text == "[DONE]":
-        return None
+    headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
+    answer, begin = Answer(), time.monotonic()
     try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise StreamBroken(f"the endpoint sent {text[:80]!r}, which is no chunk") from error
+        with http.stream("POST", endpoint.url + PATH, json=body, headers=headers) as response:
+            if not response.is_success:
+                response.read()
+                raise _refusal(response)
+            for line in response.iter_lines():
+                if line.startswith("data:") and (text := _take(line, answer)):
+                    answer.pieces += 1
+                    if answer.ttft_s is None:
+                        answer.ttft_s = time.monotonic() - begin
+                    hear(text)
+    except httpx.TransportError as error:
+        raise unreachable(endpoint.url, error) from error
+    answer.e2e_s = time.monotonic() - begin
+    return answer
+
+
+def _take(line: str, answer: Answer) -> str:
+    """Add one chunk to the answer; its text. Raises StreamBroken."""
+    content = line.removeprefix("data:").strip()
+    if content == "[DONE]":
+        return ""
     try:
-        if content.get("error"):
-            raise StreamBroken(_message(content))
-        choice = (content.get("choices") or [{}])[0]
-        usage = content.get("usage") or {}
-        return Chunk(
-            text=(choice.get("delta") or {}).get("content") or "",
-            finish_reason=choice.get("finish_reason"),
-            completion_tokens=usage.get("completion_tokens"),
-            helix=content.get("helix"),
-        )
-    except (AttributeError, KeyError, TypeError) as error:
-        raise StreamBroken(f"the endpoint sent {text[:80]!r}, which is no chunk") from error
+        chunk = json.loads(content)
+        if chunk.get("error"):
+            raise StreamBroken(_message(chunk))
+        choice = (chunk.get("choices") or [{}])[0]
+        text = (choice.get("delta") or {}).get("content") or ""
+        tokens = (chunk.get("usage") or {}).get("completion_tokens")
+        answer.text += text
+        answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
+        answer.completion_tokens = tokens or answer.completion_tokens
+        answer.helix = chunk.get("helix") or answer.helix
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StreamBroken(f"the endpoint sent {content[:80]!r}, which is no chunk") from error
+    return str(text)
 
 
-def refusal(answer: httpx.Response) -> ClientError:
-    """Of an answer that is no success; its body must have been read."""
+def _refusal(answer: httpx.Response) -> ClientError:
+    """Of an answer that is no success; its body has been read."""
     try:
         document = answer.json()
     except ValueError:

@@ -2,10 +2,13 @@
 
 import json
 import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 NOTHING = "-"
+# A field of a row, written by the unit in its name; or what computes the value.
+Cell: TypeAlias = str | Callable[[Any], object]
+Cells: TypeAlias = Mapping[str, Cell]
 
 
 def json_text(data: Any) -> str:
@@ -41,6 +44,24 @@ def pairs(rows: Iterable[tuple[str, object]]) -> str:
     told = [(name, one_line(value)) for name, value in rows]
     size = max((width(name) for name, _ in told), default=0)
     return "\n".join(f"{_padded(name, size, False)}  {value}".rstrip() for name, value in told)
+
+
+def rows_table(cells: Cells, rows: Iterable[Mapping[str, Any]]) -> str:
+    """A table of rows of the API; `cells` by the titles of their columns."""
+    return table(list(cells), [[_value(cell, row) for cell in cells.values()] for row in rows])
+
+
+def details(cells: Cells, row: Mapping[str, Any]) -> str:
+    """One row of the API, a line for each of `cells`."""
+    return pairs((title, _value(cell, row)) for title, cell in cells.items())
+
+
+def _value(cell: Cell, row: Mapping[str, Any]) -> object:
+    if callable(cell):
+        return cell(row)
+    value = row.get(cell)
+    write = next((write for end, write in _BY_UNIT.items() if cell.endswith(end)), None)
+    return write(value) if write else value
 
 
 def one_line(value: object) -> str:
@@ -115,6 +136,22 @@ def bandwidth(bytes_per_s: float | None) -> str:
 def moment(text: str | None) -> str:
     """2026-01-02T03:04:05.678Z -> 2026-01-02 03:04:05"""
     return NOTHING if not text else text[:19].replace("T", " ")
+
+
+# How fields are written, by the unit that ends their name.
+_BY_UNIT: dict[str, Callable[[Any], str]] = {
+    "_at": moment,
+    "tokens_per_s": number,
+    "gap": percent,
+    "_ratio": percent,
+    "hops": lambda value: number(value, digits=2),
+    "price_per_hour": lambda value: number(value, digits=2),
+    "mean_prompt_tokens": lambda value: number(value, digits=0),
+    "mean_output_tokens": lambda value: number(value, digits=0),
+    "bytes_per_layer": lambda value: number(value, digits=0),
+    "bytes_per_token": lambda value: number(value, digits=0),
+    "_s": duration,
+}
 
 
 def _padded(text: str, size: int, at_right: bool) -> str:

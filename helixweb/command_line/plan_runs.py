@@ -1,98 +1,109 @@
 """Plan runs as commands show them: progress while they search, then the plan."""
 
-import argparse
+from argparse import Namespace
+from collections.abc import Callable
 
 from helixweb.client import Row
 from helixweb.command_line import exit_codes
-from helixweb.command_line.output import json_line, number, pairs, percent, table
-from helixweb.command_line.reporting import CommandFailed
+from helixweb.command_line.command import argument
+from helixweb.command_line.failures import CommandFailed
+from helixweb.command_line.output import Cells, json_line, number, percent, table
 from helixweb.command_line.session import Session
 
 POLL_S = 0.5
 FINISHED = ("succeeded", "failed", "cancelled")
+NO_WAIT = argument("--no-wait", action="store_true", help="print what was begun and return")
 
 
-def waiting_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-wait", action="store_true", help="print the run and return")
+def finished(
+    site: Session,
+    row: Row,
+    read: Callable[[], Row],
+    *,
+    cancel: Callable[[], Row] | None = None,
+    tell: Callable[[Row], None] = lambda row: None,
+) -> Row:
+    """`read` the row until its work has ended, and return it. The first Ctrl-C cancels the work."""
+    while True:
+        try:
+            tell(row)
+            if row["status"] in FINISHED:
+                return row
+            site.around.sleep(POLL_S)
+            row = read()
+        except KeyboardInterrupt:
+            if cancel is None:
+                raise
+            site.around.warn("ending the search; the best plan so far is kept")
+            row, cancel = cancel(), None
 
 
-def searched(site: Session, run: Row, *, no_wait: bool) -> int:
+def searched(site: Session, run: Row, arguments: Namespace) -> int:
     """Show the run, or wait for its end and show its plan. Raises CommandFailed without a plan."""
-    if no_wait:
+    if arguments.no_wait:
         site.show(run, f"plan run {run['id']} is {run['status']}")
         return exit_codes.OK
-    run = follow_run(site, run)
-    plan = run["plan"]
-    if plan is None:
-        raise CommandFailed(f"plan run {run['id']} {run['status']}: {run['error'] or 'no plan'}")
-    show_plan(site, site.client.plans.get(plan))
+    runs, number_ = site.client.plan_runs, run["id"]
+    run = finished(
+        site,
+        run,
+        lambda: runs.get(number_),
+        cancel=lambda: runs.do("cancel", number_),
+        tell=_Progress(site),
+    )
+    show_plan_of(site, run)
     return exit_codes.OK if run["status"] != "failed" else exit_codes.FAILED
+
+
+def show_plan_of(site: Session, run: Row) -> None:
+    """Raises CommandFailed if the run has no plan."""
+    if run["plan"] is None:
+        raise CommandFailed(f"plan run {run['id']} {run['status']}: {run['error'] or 'no plan'}")
+    show_plan(site, site.client.plans.get(run["plan"]))
 
 
 def show_plan(site: Session, plan: Row) -> None:
     placement = plan["document"].get("placement") or {}
-    told = pairs([
-        ("plan", plan["id"]),
-        ("flow", f"{number(plan['flow_tokens_per_s'])} tokens/s"),
-        ("bound", f"{number(plan['upper_bound_tokens_per_s'])} tokens/s"),
-        ("gap", percent(plan["gap"])),
-        ("hops", number(plan["hops"], digits=2)),
-    ])  # fmt: skip
     rows = [(node, f"[{first}, {end})") for node, (first, end) in sorted(placement.items())]
-    site.show(plan, told + ("\n\n" + table(("NODE", "LAYERS"), rows) if rows else ""))
+    cells: Cells = {
+        "plan": "id",
+        "flow": lambda plan: f"{number(plan['flow_tokens_per_s'])} tokens/s",
+        "bound": lambda plan: f"{number(plan['upper_bound_tokens_per_s'])} tokens/s",
+        "gap": "gap",
+        "hops": "hops",
+    }
+    site.show_row(plan, cells, table(("NODE", "LAYERS"), rows) if rows else "")
 
 
-def follow_run(site: Session, run: Row) -> Row:
-    """Show the run until it has ended, and return it. Ctrl-C ends the search and keeps its plan."""
-    shown, seen = "", 0
-    ending = False
-    while True:
-        try:
-            seen = _write_incumbents(site, run["id"], seen)
-            if site.around.is_terminal and not site.as_json:
-                shown = _redraw(site, progress_line(run), shown)
-            if run["status"] in FINISHED:
-                if shown:
-                    site.around.say()
-                return run
-            site.around.sleep(POLL_S)
-            run = site.client.plan_runs.get(run["id"])
-        except KeyboardInterrupt:
-            if ending:
-                raise
-            ending = True
-            site.around.warn("ending the search; the best plan so far is kept")
-            run = site.client.plan_runs.do("cancel", run["id"])
+class _Progress:
+    """Shows a run: on a terminal one line, else each incumbent on stderr."""
 
+    def __init__(self, site: Session) -> None:
+        self._site, self._shown, self._seen = site, "", 0
 
-def progress_line(run: Row) -> str:
-    best = number(run["flow_tokens_per_s"])
-    bound = number(run["upper_bound_tokens_per_s"])
-    gap = percent(run["gap"])
-    return f"run {run['id']} {run['status']}  best {best}  bound {bound} tokens/s  gap {gap}"
+    def __call__(self, run: Row) -> None:
+        out = self._site.around.out
+        if not self._site.around.is_terminal or self._site.as_json:
+            self._write_incumbents(run["id"])
+            return
+        best, bound = number(run["flow_tokens_per_s"]), number(run["upper_bound_tokens_per_s"])
+        line = (
+            f"run {run['id']} {run['status']}  best {best}  bound {bound} tokens/s  "
+            f"gap {percent(run['gap'])}"
+        )
+        end = "\n" if run["status"] in FINISHED else ""
+        out.write(f"\r{line.ljust(len(self._shown))}{end}")
+        out.flush()
+        self._shown = line
 
-
-def _write_incumbents(site: Session, run: int, seen: int) -> int:
-    """Write new incumbents to stderr unless a terminal shows progress; returns their number."""
-    if site.around.is_terminal and not site.as_json:
-        return seen
-    for one in site.client.plan_runs.rows("incumbents", run, offset=seen):
-        seen += 1
-        if site.as_json:
-            site.around.err.write(f"{json_line({'incumbent': one})}\n")
-        else:
-            flow, gap = number(one["flow_tokens_per_s"]), percent(one["gap"])
-            bound = number(one["upper_bound_tokens_per_s"])
-            elapsed = number(one["elapsed_s"])
-            site.around.err.write(
-                f"{elapsed} s  {one['placer']}: {flow} tokens/s, bound {bound}, gap {gap}\n"
+    def _write_incumbents(self, run: int) -> None:
+        err = self._site.around.err
+        for one in self._site.client.plan_runs.rows("incumbents", run, offset=self._seen):
+            self._seen += 1
+            flow, bound = number(one["flow_tokens_per_s"]), number(one["upper_bound_tokens_per_s"])
+            text = (
+                f"{number(one['elapsed_s'])} s  {one['placer']}: {flow} tokens/s, bound {bound}, "
+                f"gap {percent(one['gap'])}"
             )
-    site.around.err.flush()
-    return seen
-
-
-def _redraw(site: Session, line: str, shown: str) -> str:
-    """Replace the line `shown`."""
-    site.around.out.write("\r" + line.ljust(len(shown)))
-    site.around.out.flush()
-    return line
+            err.write(f"{json_line({'incumbent': one}) if self._site.as_json else text}\n")
+        err.flush()

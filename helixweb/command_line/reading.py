@@ -1,7 +1,7 @@
 """The state of a cluster, as `status` and `top` show it."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from helixweb.client import Client, NotFound, Row, Rows
@@ -31,18 +31,9 @@ class Reading:
         return Counter(node["state"] for node in self.nodes)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "cluster": self.cluster,
-            "nodes": self.nodes,
-            "coordinators": self.coordinators,
-            "deployment": self.deployment,
-            "failed_deployment": self.failed,
-            "alerts": self.alerts,
-            "metrics": self.sample,
-            "bottleneck": self.finding,
-            "links": self.links,
-            "reach": self.reach,
-        }
+        values = asdict(self)
+        renamed = {"failed": "failed_deployment", "sample": "metrics", "finding": "bottleneck"}
+        return {renamed.get(name, name): value for name, value in values.items()}
 
 
 def read_cluster(client: Client, cluster: Row) -> Reading:
@@ -58,7 +49,7 @@ def read_cluster(client: Client, cluster: Row) -> Reading:
         alerts=list(client.alerts.all(cluster=number, state="firing", limit=MOST_ALERTS)),
         sample=_if_any(client.metrics, "latest", cluster=number),
         finding=_if_any(client.clusters, "bottleneck", number),
-        links=_links(client, deployment),
+        links=client.deployments.read("links", deployment["id"])["links"] if deployment else [],
         reach=_if_any(client.clusters, "reach", number),  # earlier releases lack it
     )
 
@@ -67,13 +58,6 @@ def _failed(client: Client, cluster: int) -> Row | None:
     """The newest deployment, if it failed."""
     newest = next(client.deployments.all(cluster=cluster, ordering=["-id"], limit=1), None)
     return newest if newest is not None and newest["status"] == "failed" else None
-
-
-def _links(client: Client, deployment: Row | None) -> list[Row]:
-    if deployment is None:
-        return []
-    answer = client.deployments.read("links", deployment["id"])
-    return list(answer["links"])
 
 
 def _if_any(rows: Rows, action: str, key: int | None = None, **query: int) -> Row | None:

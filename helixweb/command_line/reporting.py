@@ -16,31 +16,12 @@ from helixweb.client import (
     Unreachable,
 )
 from helixweb.command_line import exit_codes
+from helixweb.command_line.failures import CommandFailed
 from helixweb.command_line.output import json_line, printable
-from helixweb.command_line.settings_file import BadSettings
 from helixweb.command_line.surroundings import Surroundings
 
-
-class CommandFailed(Exception):
-    """What was asked for ended badly; the text says how."""
-
-    exit_code = exit_codes.FAILED
-
-
-class BadUsage(CommandFailed):
-    """The words of the command say something that cannot be."""
-
-    exit_code = exit_codes.USAGE
-
-
-class NoSuchName(CommandFailed):
-    """Nothing on the site is called that."""
-
-    exit_code = exit_codes.NOT_FOUND
-
-
 # UnicodeEncodeError: of bytes that Python takes along as half a character, and nobody can send.
-ERRORS = (ClientError, CommandFailed, BadSettings, OSError, UnicodeEncodeError)
+ERRORS = (ClientError, CommandFailed, OSError, UnicodeEncodeError)
 _CODES: tuple[tuple[type[Exception], int], ...] = (
     (BadAddress, exit_codes.USAGE),
     (Malformed, exit_codes.USAGE),
@@ -51,7 +32,6 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (Conflict, exit_codes.CONFLICT),
     (Unreachable, exit_codes.UNREACHABLE),
     (NotTheApi, exit_codes.UNREACHABLE),
-    (BadSettings, exit_codes.USAGE),
     (UnicodeEncodeError, exit_codes.USAGE),
 )
 _REMEDIES: tuple[tuple[type[Exception], str], ...] = (

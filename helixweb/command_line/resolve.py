@@ -1,7 +1,7 @@
 """Find the rows that names and ids on the command line mean."""
 
 from helixweb.client import Client, Row, Rows
-from helixweb.command_line.reporting import BadUsage, NoSuchName
+from helixweb.command_line.failures import BadUsage, NoSuchName
 
 IN_SERVICE = ("deploying", "ready", "degraded")
 _SHOWN = 10
@@ -9,17 +9,10 @@ _SHOWN = 10
 
 def cluster_named(client: Client, word: str | None) -> Row:
     """The cluster with that name or id; for None the only cluster. Raises NoSuchName, BadUsage."""
-    if word is not None and (found := _named(client.clusters, word)):
-        return found
-    known = list(client.clusters.all(limit=_SHOWN + 1))
-    names = _listed([one["name"] for one in known])
     if word is not None:
-        raise NoSuchName(f"there is no cluster {word!r}; there are: {names}")
-    if len(known) == 1:
-        return known[0]
-    if not known:
-        raise NoSuchName("there is no cluster yet; make one with `helixweb cluster add NAME`")
-    raise BadUsage(f"say which cluster with --cluster; there are: {names}")
+        return _named(client.clusters, word, "cluster")
+    known = list(client.clusters.all(limit=_SHOWN + 1))
+    return _only(known, "cluster", "make one with `helixweb cluster add NAME`", "there are")
 
 
 def node_named(client: Client, word: str, cluster: str | None) -> Row:
@@ -37,10 +30,7 @@ def node_named(client: Client, word: str, cluster: str | None) -> Row:
 
 def model_named(client: Client, word: str) -> Row:
     """The model with that name or id. Raises NoSuchName."""
-    if found := _named(client.models, word):
-        return found
-    names = _listed([one["name"] for one in client.models.all(limit=_SHOWN + 1)])
-    raise NoSuchName(f"there is no model {word!r}; there are: {names}")
+    return _named(client.models, word, "model")
 
 
 def only_model(client: Client, word: str | None) -> Row:
@@ -48,26 +38,16 @@ def only_model(client: Client, word: str | None) -> Row:
     if word is not None:
         return model_named(client, word)
     known = [model for model in client.models.all() if model.get("checkpoint")]
-    if len(known) == 1:
-        return known[0]
-    if not known:
-        raise NoSuchName("there is no model yet; add one with `helixweb model add PATH`")
-    names = _listed([model["name"] for model in known])
-    raise BadUsage(f"say which model with --model; there are: {names}")
+    return _only(known, "model", "add one with `helixweb model add PATH`", "there are")
 
 
 def model_of_cluster(client: Client, word: str | None, cluster: Row) -> Row:
     """The named model, else the only one that the cluster has profiles for, else the only one."""
-    if word is not None:
-        return model_named(client, word)
     wanted = {profile["model"] for profile in client.profiles.all(cluster=cluster["id"])}
     known = [model for model in client.models.all() if model["id"] in wanted]
-    if len(known) == 1:
-        return known[0]
-    if not known:
-        return only_model(client, None)
-    names = _listed([model["name"] for model in known])
-    raise BadUsage(f"say which model with --model; {cluster['name']} has profiles for: {names}")
+    if word is not None or not known:
+        return only_model(client, word)
+    return _only(known, "model", "", f"{cluster['name']} has profiles for")
 
 
 def deployment_of(client: Client, number: int | None, cluster: str | None) -> Row:
@@ -89,14 +69,25 @@ def in_service(client: Client, cluster: int) -> Row | None:
     return next(found, None)
 
 
-def _named(rows: Rows, word: str) -> Row | None:
-    """The row with that name, else the one with that id."""
+def _named(rows: Rows, word: str, noun: str) -> Row:
+    """The row with that name, else the one with that id. Raises NoSuchName."""
     found = next(rows.all(name=word, limit=1), None)
     if found is None and word.isdecimal():
         found = next((one for one in rows.all() if one["id"] == int(word)), None)
+    if found is None:
+        names = _listed(list(rows.all(limit=_SHOWN + 1)))
+        raise NoSuchName(f"there is no {noun} {word!r}; there are: {names}")
     return found
 
 
-def _listed(names: list[str]) -> str:
-    more = ", …" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more if names else "none yet"
+def _only(known: list[Row], noun: str, remedy: str, those: str) -> Row:
+    if not known:
+        raise NoSuchName(f"there is no {noun} yet; {remedy}")
+    if len(known) > 1:
+        raise BadUsage(f"say which {noun} with --{noun}; {those}: {_listed(known)}")
+    return known[0]
+
+
+def _listed(rows: list[Row]) -> str:
+    more = ", …" if len(rows) > _SHOWN else ""
+    return ", ".join(row["name"] for row in rows[:_SHOWN]) + more if rows else "none yet"

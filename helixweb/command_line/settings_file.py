@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from helixweb.command_line.failures import BadUsage
+
 NAME = "config.toml"
-
-
-class BadSettings(Exception):
-    """The file cannot be read; the text says which and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +30,17 @@ def path_of(environ: Mapping[str, str]) -> Path:
 
 
 def read(path: Path) -> Settings:
-    """Raises BadSettings; a file that is not there says nothing."""
+    """Raises BadUsage; a file that is not there says nothing."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return Settings()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadSettings(f"{path}: {error}; correct it or run `helixweb login`") from error
+        raise BadUsage(f"{path}: {error}; correct it or run `helixweb login`") from error
     unknown = sorted(set(values) - {"url", "key"})
     wrong = [name for name, value in values.items() if not isinstance(value, str)]
     if unknown or wrong:
-        raise BadSettings(
+        raise BadUsage(
             f"{path}: {', '.join(unknown or wrong)} is not understood; it has url and key as text"
         )
     return Settings(**values)

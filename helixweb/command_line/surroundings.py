@@ -45,7 +45,6 @@ class Surroundings:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     sleep: Callable[[float], None] = time.sleep
     transport: httpx.BaseTransport | None = None
-    async_transport: httpx.AsyncBaseTransport | None = None
 
     def say(self, text: str = "") -> None:
         """One line to stdout."""

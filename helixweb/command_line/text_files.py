@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from helixweb.command_line.reporting import BadUsage
+from helixweb.command_line.failures import BadUsage
 
 
 def text_of(path: Path) -> str:

@@ -9,13 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from helixweb.command_line.failures import CommandFailed
 from helixweb.places import default_data_dir
 
 LEAST_FREE_BYTES = 50_000_000
-
-
-class DataFolderFault(Exception):
-    """It cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +23,7 @@ class DataFolder:
 
     @classmethod
     def of(cls, given: Path | None, environ: Mapping[str, str]) -> "DataFolder":
-        """As `--data`, HELIX_DATA_DIR or the default say. Raises DataFolderFault."""
+        """As `--data`, HELIX_DATA_DIR or the default say. Raises CommandFailed."""
         named = given or (
             Path(environ["HELIX_DATA_DIR"]) if environ.get("HELIX_DATA_DIR") else None
         )
@@ -79,14 +76,14 @@ class DataFolder:
 
     @contextlib.contextmanager
     def locked(self, roles: Iterable[str]) -> Iterator["DataFolder"]:
-        """While inside, no other `up` runs one of `roles` here. Raises DataFolderFault."""
+        """While inside, no other `up` runs one of `roles` here. Raises CommandFailed."""
         with contextlib.ExitStack() as locks:
             for role in sorted(roles):
                 lock = locks.enter_context(self._lock(role).open("w"))
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    raise DataFolderFault(
+                    raise CommandFailed(
                         f"another `helixweb up` runs the role {role} with the data in {self.path}; "
                         "stop that one, or give this one a folder of its own with --data"
                     ) from None
@@ -97,19 +94,19 @@ class DataFolder:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.logs.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
-            raise DataFolderFault(
+            raise CommandFailed(
                 f"the data folder {self.path} cannot be made: {error.strerror}; choose another "
                 "with --data, or give this user the right to it"
             ) from error
         free = shutil.disk_usage(self.path).free
         if free < LEAST_FREE_BYTES:
-            raise DataFolderFault(
+            raise CommandFailed(
                 f"the disk of the data folder {self.path} has {free / 1e6:.1f} MB left, and a site "
                 f"needs {LEAST_FREE_BYTES / 1e6:.0f} MB to start; make room, or choose another "
                 "with --data"
             )
         if not os.access(self.path, os.W_OK | os.X_OK):
-            raise DataFolderFault(
+            raise CommandFailed(
                 f"the data folder {self.path} cannot be written to by this user; run "
                 f"`chown -R {os.getuid()} {self.path}`, or choose another with --data"
             )

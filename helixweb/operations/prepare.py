@@ -1,7 +1,7 @@
 """`python -m helixweb.operations.prepare`: what a site needs before its processes can start.
 
 Run by `up` as a process of its own, so that the supervisor stays small. Says on stdout, as one JSON
-object, what it found and did; a `Fault` is one line on stderr and exit status 1.
+object, what it found and did; a failure is one line on stderr and exit status 1.
 """
 
 import argparse
@@ -17,11 +17,8 @@ import django
 from django.core.exceptions import ImproperlyConfigured
 from django.db.utils import DatabaseError
 
+from helixweb.command_line.failures import CommandFailed
 from helixweb.operations.data_folder import DataFolder
-
-
-class Fault(Exception):
-    """Why a site cannot start, and what to do about it."""
 
 
 def main(argv: list[str]) -> int:
@@ -40,7 +37,7 @@ def main(argv: list[str]) -> int:
 
             with acting_for_site():
                 print(json.dumps(_prepare(options)))  # noqa: T201 - the answer to `up`
-    except Fault as fault:
+    except CommandFailed as fault:
         sys.stderr.write(f"{fault}\n")
         return 1
     return 0
@@ -53,12 +50,12 @@ def _prepare(options: argparse.Namespace) -> dict[str, Any]:
 
     done: dict[str, Any] = {"migrated": 0, "backup": ""}
     if fault := first_start.broker_fault():
-        raise Fault(f"The broker does not answer: {fault}; start it, or check REDIS_URL.")
+        raise CommandFailed(f"The broker does not answer: {fault}; start it, or check REDIS_URL.")
     if options.migrate:
         outcome = migrating.migrate_with_backup(say=_say)
         done |= {"migrated": outcome.applied, "backup": str(outcome.backup or "")}
     elif migrating.pending():
-        raise Fault(
+        raise CommandFailed(
             "The database lacks tables of this version; the role web brings it up to date when it "
             "starts. Start that first."
         )
@@ -79,22 +76,17 @@ def _say(text: str) -> None:
 
 @contextmanager
 def said_plainly() -> Iterator[None]:
-    """What is wrong with the surroundings, as a `Fault` that says how to mend it."""
-    from helixweb.operations.schema_version import NewerDatabase
-
+    """Raise CommandFailed, with the remedy, for a database or settings that cannot be used."""
     try:
         yield
     except ImproperlyConfigured as error:
         text = str(error)
         if "psycopg" in text:
-            text = "DATABASE_URL names PostgreSQL, whose driver is not installed here: " + (
-                "pip install 'helixweb[postgres]'"
-            )
-        raise Fault(text) from error
-    except NewerDatabase as error:
-        raise Fault(str(error)) from error
+            text = "DATABASE_URL names PostgreSQL; install its driver: "
+            text += "pip install 'helixweb[postgres]'"
+        raise CommandFailed(text) from error
     except DatabaseError as error:
-        raise Fault(_database_fault(error)) from error
+        raise CommandFailed(_database_fault(error)) from error
 
 
 def _database_fault(error: DatabaseError) -> str:

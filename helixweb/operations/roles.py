@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from helixweb.operations.prepare import Fault
+from helixweb.command_line.failures import CommandFailed
 from helixweb.places import Addresses
 from runtime.protocol.addresses import (
     address_towards,
@@ -94,7 +94,7 @@ class Wanted:
 
 
 def wanted_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Wanted:
-    """Raises Fault for options that contradict each other."""
+    """Raises CommandFailed for options that contradict each other."""
     roles = frozenset(arguments.role or ROLES)
     tls = _tls(arguments)
     server = (arguments.server or "").rstrip("/")
@@ -122,7 +122,9 @@ def wanted_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Want
     )
     url = arguments.url or environ.get("HELIX_URL", "") or _url_elsewhere(wanted)
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise Fault(f"--url is {url!r}; give where people reach the site: https://helix.example")
+        raise CommandFailed(
+            f"--url is {url!r}; give where people reach the site: https://helix.example"
+        )
     _check(wanted, given=arguments, environ=environ)
     return replace(wanted, url=url.rstrip("/"))
 
@@ -130,21 +132,21 @@ def wanted_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Want
 def _check(wanted: Wanted, *, given: argparse.Namespace, environ: Mapping[str, str]) -> None:
     both = {WEB, COORDINATOR} <= wanted.roles
     if both and wanted.port == wanted.coordinator_port:
-        raise Fault(
+        raise CommandFailed(
             f"--port and --coordinator-port are both {wanted.port}; give them two different ports"
         )
     alone = COORDINATOR in wanted.roles and WEB not in wanted.roles
     if alone and not wanted.server:
-        raise Fault(
+        raise CommandFailed(
             "a coordinator without the role web needs --server URL and, at its first start, "
             "--token hlxj_… (from the page of its cluster)"
         )
     if not alone and (wanted.server or given.token or given.name != COORDINATOR):
-        raise Fault("--server, --token and --name are for --role coordinator without web")
+        raise CommandFailed("--server, --token and --name are for --role coordinator without web")
     several = wanted.needs_site and wanted.roles < set(ROLES) and given.role
     shared = environ.get("DATABASE_URL") or environ.get("DATABASE_URL_FILE")
     if several and not shared and not _is_loopback(wanted.host) and WORKER not in wanted.roles:
-        raise Fault(
+        raise CommandFailed(
             "the web of several hosts needs a database and a broker that all of them reach; set "
             "DATABASE_URL and REDIS_URL on each"
         )
@@ -153,12 +155,14 @@ def _check(wanted: Wanted, *, given: argparse.Namespace, environ: Mapping[str, s
 def _tls(arguments: argparse.Namespace) -> tuple[Path, Path] | None:
     certificate, key = arguments.tls_certificate, arguments.tls_key
     if (certificate is None) != (key is None):
-        raise Fault("--tls-certificate and --tls-key belong together; give both")
+        raise CommandFailed("--tls-certificate and --tls-key belong together; give both")
     if certificate is None or key is None:
         return None
     for path in (certificate, key):
         if not path.is_file():
-            raise Fault(f"{path} is no file; give the PEM file of the certificate or its key")
+            raise CommandFailed(
+                f"{path} is no file; give the PEM file of the certificate or its key"
+            )
     return certificate.resolve(), key.resolve()
 
 
@@ -166,7 +170,7 @@ def _ca_of_environment(environ: Mapping[str, str]) -> Path | None:
     try:
         return ca_file(environ["HELIX_CA"]) if environ.get("HELIX_CA") else None
     except argparse.ArgumentTypeError as error:
-        raise Fault(f"HELIX_CA: {error}") from error
+        raise CommandFailed(f"HELIX_CA: {error}") from error
 
 
 def _is_loopback(host: str) -> bool:
@@ -180,7 +184,7 @@ def _hosts(
     arguments: argparse.Namespace, *, roles: frozenset[str], server: str
 ) -> tuple[str, str, str]:
     """Where the web, and the coordinator for clients and for stages, listen: what is not given
-    follows --host, and that of a coordinator alone the route to its site. Raises Fault."""
+    follows --host, and that of a coordinator alone the route to its site. Raises CommandFailed."""
     host = arguments.host or LOOPBACK
     coordinator_host = arguments.coordinator_host or arguments.host
     if not coordinator_host:
@@ -200,11 +204,11 @@ def _url_elsewhere(wanted: Wanted) -> str:
 
 
 def _own_address(server: str) -> str:
-    """By which other machines dial this one. Raises Fault."""
+    """By which other machines dial this one. Raises CommandFailed."""
     try:
         return address_towards(server) if server else outward_address()
     except OSError as error:
-        raise Fault(
+        raise CommandFailed(
             "this machine has no default route, so the address that others dial is not known "
             f"({error}); give it with --host or --data-host, and with --url the site's"
         ) from error

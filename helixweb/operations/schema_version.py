@@ -5,10 +5,12 @@ from typing import TypeAlias
 
 from django.db.migrations.loader import MigrationLoader
 
+from helixweb.command_line.failures import CommandFailed
+
 Key: TypeAlias = tuple[str, str]
 
 
-class NewerDatabase(Exception):
+class NewerDatabase(CommandFailed):
     """Migrated by a later version, or by one between two releases."""
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from helixweb.command_line.failures import CommandFailed
 from helixweb.operations.children import Child
 from helixweb.operations.data_folder import DataFolder
 from helixweb.operations.listening import check_free, listen
-from helixweb.operations.prepare import Fault
 from helixweb.operations.roles import BEAT, COORDINATOR, WEB, WORKER, Wanted
 from runtime.protocol.join_tokens import TOKEN_VARIABLE
 from runtime.protocol.trust import trusting
@@ -61,7 +61,7 @@ class Plan:
 
 def bound(wanted: Wanted) -> list[socket.socket]:
     """The web's socket, if it runs here; that other ports are free is checked. Raises
-    CannotListen."""
+    CommandFailed."""
     sockets = []
     if WEB in wanted.roles:
         sockets.append(listen(wanted.host, wanted.port, option="--port"))
@@ -197,7 +197,7 @@ def _has_joined(folder: DataFolder) -> bool:
 def is_trusted(url: str, *, ca: Path | None) -> bool:
     """Whether a server answers there with a certificate that processes of this machine trust.
 
-    Raises Fault for one that they do not.
+    Raises CommandFailed for one that they do not.
     """
     parts = urlsplit(url)
     place = (parts.hostname or "", parts.port or 443)
@@ -208,7 +208,7 @@ def is_trusted(url: str, *, ca: Path | None) -> bool:
         ):
             return True
     except ssl.SSLCertVerificationError as error:
-        raise Fault(
+        raise CommandFailed(
             f"the coordinator cannot join: the certificate of {url} is not trusted "
             f"({error.verify_message}); give its issuer with --ca FILE, and with --url the name "
             "that it is for"

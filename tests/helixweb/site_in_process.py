@@ -67,7 +67,6 @@ class Shell:
         self.out = self.err = ""
         self._way = way or InProcess()
         self.sleep: Callable[[float], None] = _never
-        self.async_transport: httpx.AsyncBaseTransport | None = None
 
     def __call__(self, *words: object, typed: str = "", terminal: bool = False) -> int:
         """The exit code."""
@@ -79,7 +78,6 @@ class Shell:
             environ=self.environ,
             sleep=self.sleep,
             transport=self._way,
-            async_transport=self.async_transport,
         )
         try:
             return main([str(word) for word in words], surroundings=around)

@@ -8,13 +8,13 @@ import zipfile
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helixweb.command_line import exit_codes
+from helixweb.command_line.failures import CommandFailed
 from helixweb.command_line.main import main
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.operations.backup import archive as archives
@@ -30,7 +30,7 @@ from helixweb.operations.backup.archive import (
 from helixweb.operations.backup.folder import checked_path, kept_files, write_file
 from helixweb.operations.backup.restoring import check
 from helixweb.operations.backup.sealing import PIECE_BYTES, Seal, WrongPassphrase
-from helixweb.operations.backup.stores import FolderStore, StoreFault, fresh_name, place_of
+from helixweb.operations.backup.stores import FolderStore, fresh_name, place_of
 from tests.helixweb import object_storage
 
 SALT = bytes(16)
@@ -253,10 +253,9 @@ def test_names_of_backups_are_in_the_order_of_time(tmp_path: Path) -> None:
     names = [fresh_name(datetime(2026, 11, day, 3, tzinfo=UTC)) for day in (1, 2, 12)]
     assert names == sorted(names)
     place = place_of(f"{tmp_path}/kept/")
-    (tmp_path / "made").write_text("x")
-    for name in names:
-        place.store.put(tmp_path / "made", name)
-    (tmp_path / "kept" / "mine.helix").touch()
+    (tmp_path / "kept").mkdir()
+    for name in (*names, "mine.helix"):
+        (tmp_path / "kept" / name).touch()
     assert stores.forget_old(place.store, keep=2) == names[:1]
     assert place.store.names() == names[1:]
     assert (tmp_path / "kept" / "mine.helix").exists()
@@ -265,21 +264,25 @@ def test_names_of_backups_are_in_the_order_of_time(tmp_path: Path) -> None:
 def test_object_storage_keeps_lists_and_forgets_backups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "made").write_bytes(b"content")
     with object_storage.running() as storage:
         _credentials(monkeypatch, storage.url, object_storage.ACCESS_KEY)
         place = place_of("s3://bucket/sites/one/")
         names = [fresh_name(datetime(2026, 11, day, tzinfo=UTC)) for day in range(1, 6)]
-        assert place.store.put(tmp_path / "made", names[0]) == f"s3://bucket/sites/one/{names[0]}"
-        for name in names[1:]:
-            place.store.put(tmp_path / "made", name)
+        for name in names:
+            with place.store.writing(name) as path:
+                path.write_bytes(b"content")
+        assert place.store.address(names[0]) == f"s3://bucket/sites/one/{names[0]}"
         assert place.store.names() == names
         assert stores.forget_old(place.store, keep=2) == names[:3]
         assert place.store.names() == names[3:]
         fetched = place_of(f"s3://bucket/sites/one/{names[4]}")
-        assert fetched.store.fetch(fetched.name, tmp_path).read_bytes() == b"content"
-        with pytest.raises(StoreFault, match="bucket"):
-            place.store.fetch("helixweb-none.helix", tmp_path)
+        with fetched.store.reading(fetched.name) as path:
+            assert path.read_bytes() == b"content"
+        with (
+            pytest.raises(CommandFailed, match="bucket"),
+            place.store.reading("helixweb-none.helix"),
+        ):
+            pass
 
 
 def test_object_storage_that_refuses_is_quoted(
@@ -287,31 +290,33 @@ def test_object_storage_that_refuses_is_quoted(
 ) -> None:
     with object_storage.running() as storage:
         _credentials(monkeypatch, storage.url, "stranger")
-        with pytest.raises(StoreFault, match="AccessDenied"):
+        with pytest.raises(CommandFailed, match="AccessDenied"):
             place_of("s3://bucket/").store.names()
 
 
 def test_a_copy_is_for_its_owner_alone_from_its_first_byte_and_goes_when_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "backup").write_bytes(b"secrets")
     store, seen = FolderStore(tmp_path / "open"), []
     (tmp_path / "open").mkdir(mode=0o755)
 
-    def fill(original: Any, copy: Any) -> None:
+    def fill(descriptor: int) -> None:
         seen.extend(path.stat().st_mode & 0o777 for path in (tmp_path / "open").iterdir())
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr("shutil.copyfileobj", fill)
-        with pytest.raises(StoreFault, match="No space left on device"):
-            store.put(tmp_path / "backup", "a.helix")
+        patched.setattr("os.fsync", fill)
+        with (
+            pytest.raises(CommandFailed, match=r"a\.helix cannot be written: .*No space left"),
+            store.writing("a.helix") as path,
+        ):
+            write(path, seal=None)
     assert seen == [0o600]
     assert list((tmp_path / "open").iterdir()) == []
-    store.put(tmp_path / "backup", "a.helix")
+    with store.writing("a.helix") as path:
+        write(path, seal=None)
     (made,) = (tmp_path / "open").iterdir()
     assert (made.name, made.stat().st_mode & 0o777) == ("a.helix", 0o600)
-    assert made.read_bytes() == b"secrets"
 
 
 @pytest.mark.parametrize(
@@ -344,7 +349,7 @@ def test_with_json_what_fails_is_an_object(
     ],
 )
 def test_a_target_that_is_none_is_refused_with_what_is(target: str, told: str) -> None:
-    with pytest.raises(StoreFault, match=told):
+    with pytest.raises(CommandFailed, match=told):
         place_of(target)
 
 

@@ -299,9 +299,9 @@ def test_names_of_the_site_complete(
 ) -> None:
     from argparse import Namespace
 
-    from helixweb.command_line.completion_words import cluster_names, model_names, node_names
-    from helixweb.command_line.surroundings import Surroundings
+    from helixweb.command_line.completion_words import completer_of
 
+    cluster_names, model_names, node_names = map(completer_of, ("clusters", "models", "nodes"))
     environ = Shell(new_key(user), home=str(tmp_path)).environ
     asked = Namespace(surroundings=Surroundings(environ=environ, transport=InProcess()))
     assert node_names("t", asked) == ["tower"]

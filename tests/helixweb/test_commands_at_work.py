@@ -16,7 +16,7 @@ from site_in_process import Shell, new_key
 from helixweb.alerting.models import Alert, AlertRule
 from helixweb.client import Event
 from helixweb.command_line import exit_codes
-from helixweb.command_line.closed_loop import Load, Measured, percentiles, run_closed_loop
+from helixweb.command_line.closed_loop import percentiles, run_closed_loop
 from helixweb.command_line.commands.events import line
 from helixweb.command_line.output import width
 from helixweb.common import jobs
@@ -387,8 +387,8 @@ def test_bench_counts_what_fails_and_fails_if_all_does(
 def test_bench_tells_what_it_measured_until_ctrl_c(
     shell: Shell, coordinator: ChatDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def interrupted(load: Load, measured: Measured, **how: Any) -> None:
-        await run_closed_loop(load, measured, **how)
+    def interrupted(*what: Any, **how: Any) -> None:
+        run_closed_loop(*what, **how)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("helixweb.command_line.commands.bench.run_closed_loop", interrupted)

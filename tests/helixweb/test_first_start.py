@@ -111,9 +111,9 @@ def test_a_backup_is_of_one_moment_while_others_write_without_waiting(tmp_path: 
         thread.join(timeout=60)
         assert not thread.is_alive()
 
-    saved = save(to=tmp_path / "a.helix", data_dir=tmp_path, say=write)
+    save(to=tmp_path / "a.helix", data_dir=tmp_path, say=write)
     assert Event.objects.count() == 2
-    with ArchiveReader.open(saved.path) as archive:
+    with ArchiveReader.open(tmp_path / "a.helix") as archive:
         rows = [json.loads(line) for line in archive.lines(table_member("common.event"))]
         assert len(rows) == 1
         assert next(t for t in archive.manifest.tables if t.label == "common.event").rows == 1

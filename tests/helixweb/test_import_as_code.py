@@ -33,8 +33,7 @@ from helixweb.alerting.kinds import DEFAULTS
 from helixweb.alerting.models import AlertRule
 from helixweb.alerting.services import create_channel
 from helixweb.command_line import exit_codes
-from helixweb.command_line.commands.importing import _LABELS
-from helixweb.inventory.as_code.kinds import LINKS, SECTIONS
+from helixweb.inventory.as_code.kinds import LINKS
 from helixweb.inventory.as_code.yaml_text import yaml_text
 from helixweb.inventory.models import (
     Change,
@@ -167,7 +166,6 @@ def test_alert_rules_come_back_and_no_usual_ones_beside_them() -> None:
 
 @pytest.mark.usefixtures("world")
 def test_the_command_names_whatever_a_file_may_tell(user: Any, tmp_path: Path) -> None:
-    assert _LABELS.keys() == set(SECTIONS)
     before = looked_at()
     rules(before)[0]["threshold"] = 99
     path = tmp_path / "inventory.json"

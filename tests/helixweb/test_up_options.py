@@ -14,15 +14,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from helixweb.command_line.failures import CommandFailed
 from helixweb.command_line.main import main, parser_for
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.demo.processes import free_port
 from helixweb.operations import site_processes
 from helixweb.operations.commands.up import summarize
-from helixweb.operations.data_folder import DataFolder, DataFolderFault
-from helixweb.operations.listening import CannotListen, listen
+from helixweb.operations.data_folder import DataFolder
+from helixweb.operations.listening import listen
 from helixweb.operations.notify import notify
-from helixweb.operations.prepare import Fault
 from helixweb.operations.roles import Wanted, wanted_of
 from helixweb.places import Addresses, default_data_dir
 from runtime.coordinator.options import Options, parse_options
@@ -48,7 +48,7 @@ def test_a_port_that_is_taken_is_named_with_the_option_that_chooses_another(tmp_
 
 
 def test_an_address_of_another_machine_is_refused_with_what_to_give() -> None:
-    with pytest.raises(CannotListen, match=r"0\.0\.0\.0 for all"):
+    with pytest.raises(CommandFailed, match=r"0\.0\.0\.0 for all"):
         listen("192.0.2.1", 0, option="--port")
 
 
@@ -91,7 +91,7 @@ def test_a_data_folder_that_may_not_be_written_to_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
-    with pytest.raises(DataFolderFault, match="cannot be written"):
+    with pytest.raises(CommandFailed, match="cannot be written"):
         DataFolder.of(tmp_path, {})
 
 
@@ -181,7 +181,7 @@ def test_a_site_that_listens_everywhere_names_an_address_that_others_dial(tmp_pa
     try:
         outward = outward_address()
     except OSError:  # a machine without a default route is asked for its address
-        with pytest.raises(Fault, match="--host"):
+        with pytest.raises(CommandFailed, match="--host"):
             wanted("--host", "0.0.0.0")  # noqa: S104
         return
     site = wanted(*ports(), "--host", "0.0.0.0")  # noqa: S104

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from helixweb.client import Client, ClientError, Unreachable
-from helixweb.operations.prepare import Fault
+from helixweb.command_line.failures import CommandFailed
 from helixweb.operations.site_processes import is_trusted
 from runtime.agent.main import _parser
 from runtime.coordinator.options import parse_options
@@ -57,9 +57,9 @@ def test_the_command_line_trusts_it_too(site: tuple[str, Path]) -> None:
 def test_a_site_is_not_up_while_its_coordinator_does_not_trust_it(site: tuple[str, Path]) -> None:
     url, certificate = site
     assert is_trusted(url, ca=certificate)
-    with pytest.raises(Fault, match=r"certificate of .* is not trusted .*--ca FILE"):
+    with pytest.raises(CommandFailed, match=r"certificate of .* is not trusted .*--ca FILE"):
         is_trusted(url, ca=None)
-    with pytest.raises(Fault, match="--url the name"):
+    with pytest.raises(CommandFailed, match="--url the name"):
         is_trusted(url.replace("localhost", "127.0.0.1"), ca=certificate)
     assert not is_trusted("https://localhost:9", ca=None), "it does not answer yet"
 

@@ -1,44 +1,31 @@
 """`helixweb api`: any operation of the REST API, with the address and the key of the others."""
 
-import argparse
 import json
 import uuid
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from helixweb.client.connection import API
-from helixweb.command_line import exit_codes
+from helixweb.command_line.command import argument, command
+from helixweb.command_line.failures import BadUsage
 from helixweb.command_line.output import json_text
-from helixweb.command_line.registry import COMMANDS, Subparsers
-from helixweb.command_line.reporting import BadUsage
-from helixweb.command_line.session import Session, connection_options, run_action
+from helixweb.command_line.session import Session
 
-run = run_action
 METHODS = ("GET", "POST", "PATCH", "DELETE")
 
 
-def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = subparsers.add_parser(
-        "api",
-        help=COMMANDS["api"][1],
-        description="Prints what the API answers. /api/docs/ of the site lists what there "
-        "is to ask.",
-        parents=[connection_options()],
-    )
-    parser.add_argument("method", type=str.upper, choices=METHODS, metavar="METHOD")
-    parser.add_argument("path", help="such as /alert-rules/ or /plans/7/what-if/")
-    parser.add_argument(
-        "--data", metavar="JSON", help="the body: JSON, @FILE, or - for what comes in"
-    )
-    parser.add_argument(
+@command(
+    argument("method", type=str.upper, choices=METHODS, metavar="METHOD"),
+    argument("path", help="such as /alert-rules/ or /plans/7/what-if/"),
+    argument("--data", metavar="JSON", help="the body: JSON, @FILE, or - for what comes in"),
+    argument(
         "--query", action="append", default=[], metavar="NAME=VALUE", help="such as cluster=1"
-    )
-    parser.add_argument("--comment", help="for the change log")
-    parser.set_defaults(act=_ask)
-    return parser
-
-
-def _ask(site: Session, arguments: argparse.Namespace) -> int:
+    ),
+    argument("--comment", help="for the change log"),
+    description="Prints what the API answers. /api/docs/ of the site lists what there is to ask.",
+)
+def api(site: Session, arguments: Namespace) -> None:
     method: str = arguments.method
     headers = {
         "X-Change-Comment": arguments.comment,
@@ -54,7 +41,6 @@ def _ask(site: Session, arguments: argparse.Namespace) -> int:
     is_json = "json" in answer.headers.get("Content-Type", "")
     if answer.content:
         site.around.say(json_text(answer.json()) if is_json else answer.text.rstrip("\n"))
-    return exit_codes.OK
 
 
 def _path(word: str) -> str:

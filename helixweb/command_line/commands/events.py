@@ -1,41 +1,34 @@
 """`helixweb events`: follow events, and resume after a break."""
 
-import argparse
 import itertools
 import os
 import select
 import threading
+from argparse import Namespace
 from typing import TextIO
 
 from helixweb.client import Event
 from helixweb.command_line import exit_codes
-from helixweb.command_line.completion_words import cluster_names
+from helixweb.command_line.command import CLUSTER, argument, command
+from helixweb.command_line.failures import NoSuchName
+from helixweb.command_line.numbers import whole_number
 from helixweb.command_line.output import json_line, one_line
-from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
-from helixweb.command_line.reporting import NoSuchName
 from helixweb.command_line.resolve import cluster_named
-from helixweb.command_line.session import Session, connection_options, run_action, whole_number
+from helixweb.command_line.session import Session
 
-run = run_action
 # The server limits the topics of one stream.
 MOST_CLUSTERS = 100
 # Fields that the line shows elsewhere, or leaves out.
 _UNTOLD = ("event_id", "topic", "text", "said", "of")
 
 
-def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = subparsers.add_parser(
-        "events", help=COMMANDS["events"][1], parents=[connection_options()]
-    )
-    completed_by(parser.add_argument("--cluster", help="of this one only"), cluster_names)
-    parser.add_argument("--topic", action="append", default=[], help="such as plan-run:7")
-    parser.add_argument("--since", default="", metavar="ID", help="go on after this event")
-    parser.add_argument("--count", type=whole_number, help="end after so many")
-    parser.set_defaults(act=_follow)
-    return parser
-
-
-def _follow(site: Session, arguments: argparse.Namespace) -> int:
+@command(
+    CLUSTER,
+    argument("--topic", action="append", default=[], help="such as plan-run:7"),
+    argument("--since", default="", metavar="ID", help="go on after this event"),
+    argument("--count", type=whole_number, help="end after so many"),
+)
+def events(site: Session, arguments: Namespace) -> None:
     topics = list(arguments.topic)
     if arguments.cluster is not None:
         topics.append(f"cluster:{cluster_named(site.client, arguments.cluster)['id']}")
@@ -47,11 +40,11 @@ def _follow(site: Session, arguments: argparse.Namespace) -> int:
     if not topics:
         raise NoSuchName("there is no cluster yet, so nothing can happen in one")
     _end_with_the_reader(site.around.out)
-    events = site.client.follow(topics, last_id=arguments.since, tell=site.around.warn)
-    for event in itertools.islice(events, arguments.count):
-        site.around.say(json_line(as_json(event)) if site.as_json else line(event))
+    found = site.client.follow(topics, last_id=arguments.since, tell=site.around.warn)
+    for event in itertools.islice(found, arguments.count):
+        told = {"id": event.id, "type": event.type, "data": event.data}
+        site.around.say(json_line(told) if site.as_json else line(event))
         site.around.out.flush()
-    return exit_codes.OK
 
 
 def _end_with_the_reader(out: TextIO) -> None:
@@ -72,11 +65,6 @@ def _watch(number: int) -> None:
     watched.register(number, 0)  # errors and hang-ups are always reported
     if any(state & select.POLLERR for _, state in watched.poll()):
         os._exit(exit_codes.OK)
-
-
-def as_json(event: Event) -> dict[str, object]:
-    """One event for --json."""
-    return {"id": event.id, "type": event.type, "data": event.data}
 
 
 def line(event: Event) -> str:

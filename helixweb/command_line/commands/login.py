@@ -1,50 +1,37 @@
 """`helixweb login`: save the site's address and an API key in a file of the user."""
 
-import argparse
 import getpass
+from argparse import Namespace
 
 from helixweb.client.connection import checked_key, checked_url
-from helixweb.command_line import exit_codes, settings_file
-from helixweb.command_line.registry import COMMANDS, Subparsers
-from helixweb.command_line.reporting import BadUsage
-from helixweb.command_line.session import (
-    DEFAULT_URL,
-    client_for,
-    connection_options,
-    key_of_environment,
-)
+from helixweb.command_line import settings_file
+from helixweb.command_line.command import argument, command
+from helixweb.command_line.failures import BadUsage
+from helixweb.command_line.session import DEFAULT_URL, client_for, key_of_environment
 from helixweb.command_line.settings_file import Settings
 from helixweb.command_line.surroundings import Surroundings
 
 
-def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = subparsers.add_parser(
-        "login", help=COMMANDS["login"][1], parents=[connection_options()]
-    )
-    parser.add_argument("--forget", action="store_true", help="remove what was kept")
-    return parser
-
-
-def run(arguments: argparse.Namespace) -> int:
+@command(argument("--forget", action="store_true", help="remove what was saved"), opens=False)
+def login(arguments: Namespace) -> None:
     around: Surroundings = arguments.surroundings
     path = settings_file.path_of(around.environ)
     if arguments.forget:
         path.unlink(missing_ok=True)
         around.say(f"{path} is gone")
-        return exit_codes.OK
-    kept = settings_file.read(path)
-    url = arguments.url or around.environ.get("HELIXWEB_URL") or kept.url or DEFAULT_URL
+        return
+    stored = settings_file.read(path)
+    url = arguments.url or around.environ.get("HELIXWEB_URL") or stored.url or DEFAULT_URL
     settings = Settings(url=checked_url(url), key=_key(arguments))
     with client_for(arguments, settings, timeout_s=arguments.timeout) as client:
         count = client.clusters.page(limit=1).count
     settings_file.write(path, settings)
     if settings.url.startswith("http:") and not _is_this_machine(settings.url):
         around.warn("the key goes over the network in clear; use https:// if the site has it")
-    around.say(f"{settings.url} knows the key ({count} clusters); kept in {path}")
-    return exit_codes.OK
+    around.say(f"{settings.url} knows the key ({count} clusters); saved in {path}")
 
 
-def _key(arguments: argparse.Namespace) -> str:
+def _key(arguments: Namespace) -> str:
     """The key: given, typed without echo, or the first line of a pipe."""
     around: Surroundings = arguments.surroundings
     key = arguments.key or key_of_environment(around)

@@ -1,29 +1,17 @@
 """`helixweb status`: what runs, what limits it, and what needs a look."""
 
-import argparse
+from argparse import Namespace
 
-from helixweb.command_line import exit_codes
-from helixweb.command_line.completion_words import cluster_names
+from helixweb.command_line.command import argument, command
 from helixweb.command_line.fetches import fetched
 from helixweb.command_line.output import duration, number, pairs
 from helixweb.command_line.reading import Reading, read_cluster
-from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
 from helixweb.command_line.resolve import cluster_named
-from helixweb.command_line.session import Session, connection_options, run_action
-
-run = run_action
+from helixweb.command_line.session import Session
 
 
-def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = subparsers.add_parser(
-        "status", help=COMMANDS["status"][1], parents=[connection_options()]
-    )
-    completed_by(parser.add_argument("cluster", nargs="?", help="else all"), cluster_names)
-    parser.set_defaults(act=_status)
-    return parser
-
-
-def _status(site: Session, arguments: argparse.Namespace) -> int:
+@command(argument("cluster", nargs="?", help="else all", complete="clusters"))
+def status(site: Session, arguments: Namespace) -> None:
     if arguments.cluster is None:
         clusters = list(site.client.clusters.all())
     else:
@@ -31,7 +19,6 @@ def _status(site: Session, arguments: argparse.Namespace) -> int:
     readings = [read_cluster(site.client, one) for one in clusters]
     text = "\n\n".join(_text(one) for one in readings) or "there is no cluster yet"
     site.show([one.as_json() for one in readings], text)
-    return exit_codes.OK
 
 
 def _text(reading: Reading) -> str:

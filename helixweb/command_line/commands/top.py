@@ -1,51 +1,44 @@
 """`helixweb top`: nodes, links and latencies, live. Ctrl-C ends it."""
 
-import argparse
 import shutil
 import signal
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from helixweb.client import ServerFailed, TooManyRequests, Unreachable
-from helixweb.command_line import exit_codes
-from helixweb.command_line.completion_words import cluster_names
+from helixweb.command_line.command import argument, command
+from helixweb.command_line.numbers import seconds
 from helixweb.command_line.output import cut, json_line, one_line
 from helixweb.command_line.reading import read_cluster
-from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
 from helixweb.command_line.resolve import cluster_named
-from helixweb.command_line.session import Session, connection_options, run_action, seconds
+from helixweb.command_line.session import Session
 from helixweb.command_line.top_frame import frame
 
-run = run_action
 _ENTER = "\x1b[?1049h\x1b[?25l"  # another screen, no cursor
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
 _SIZE = (80, 24)
 
 
-def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = subparsers.add_parser("top", help=COMMANDS["top"][1], parents=[connection_options()])
-    completed_by(parser.add_argument("cluster", nargs="?", help="its name or id"), cluster_names)
-    parser.add_argument("--once", action="store_true", help="one picture, then end")
-    parser.add_argument("--interval", type=seconds, default=2.0, metavar="S", help="(2)")
-    parser.set_defaults(act=_top)
-    return parser
-
-
-def _top(site: Session, arguments: argparse.Namespace) -> int:
+@command(
+    argument("cluster", nargs="?", help="its name or id", complete="clusters"),
+    argument("--once", action="store_true", help="one picture, then end"),
+    argument("--interval", type=seconds, default=2.0, metavar="S", help="(2)"),
+)
+def top(site: Session, arguments: Namespace) -> None:
     number = cluster_named(site.client, arguments.cluster)["id"]
     if arguments.once or site.as_json or not site.around.can_draw:
-        while True:
-            _print(site, number)
-            if arguments.once:
-                return exit_codes.OK
+        _print(site, number)
+        while not arguments.once:
             site.around.sleep(arguments.interval)
+            _print(site, number)
+        return
     with _other_screen(site):
         while True:
             _redraw(site, number)
             site.around.sleep(arguments.interval)
-    return exit_codes.OK
 
 
 class _Ended(BaseException):

@@ -16,6 +16,7 @@ from typing import BinaryIO, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from helixweb.command_line.failures import CommandFailed
 from helixweb.operations.backup.sealing import Seal, WrongPassphrase
 
 FORMAT = "helixweb.backup/1"
@@ -31,7 +32,7 @@ _LONGEST_LINE_BYTES = 64 << 20
 _UNREADABLE = (KeyError, ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
-class NoBackup(Exception):
+class NoBackup(CommandFailed):
     """Not a backup, a damaged one, or one that this version cannot read."""
 
 

@@ -16,6 +16,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.utils import timezone
 
+from helixweb.command_line import exit_codes
+from helixweb.command_line.failures import CommandFailed
 from helixweb.operations.backup import tables
 from helixweb.operations.backup.archive import (
     ArchiveReader,
@@ -34,8 +36,10 @@ _LIVELY = timedelta(seconds=15)
 _BESIDE = ("-wal", "-shm", "-journal")
 
 
-class RestoreRefused(Exception):
+class RestoreRefused(CommandFailed):
     """Nothing was changed; the message says what to do."""
+
+    exit_code = exit_codes.CONFLICT
 
 
 def restore(

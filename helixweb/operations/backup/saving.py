@@ -2,7 +2,6 @@
 
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,21 +25,13 @@ from helixweb.operations.schema_version import check_known
 from helixweb.operations.versions import product_version
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
-    """What was saved, and where."""
-
-    path: Path
-    manifest: Manifest
-
-
 def save(
     *,
     to: Path,
     data_dir: Path | None = None,
     passphrase: str = "",
     say: Callable[[str], None] = lambda text: None,
-) -> Saved:
+) -> Manifest:
     """Write the backup while the site goes on. Raises OSError, DatabaseError, NewerDatabase."""
     seal = Seal.fresh(passphrase) if passphrase else None
     folder = data_dir or settings.DATA_DIR
@@ -61,7 +52,7 @@ def save(
             salt=seal.salt.hex() if seal else None,
         )
         writer.finish(manifest)
-    return Saved(path=to, manifest=manifest)
+    return manifest
 
 
 def _table(writer: ArchiveWriter, model: type[models.Model], say: Callable[[str], None]) -> Table:

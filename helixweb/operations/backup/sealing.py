@@ -15,6 +15,8 @@ from typing import BinaryIO
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from helixweb.command_line.failures import CommandFailed
+
 PIECE_BYTES = 1 << 20
 # A quarter of a second and 64 MiB on a small machine, for each guess.
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 1 << 16, 8, 1
@@ -23,7 +25,7 @@ _LENGTH = struct.Struct("<I")
 _MORE, _LAST = b"more", b"last"
 
 
-class WrongPassphrase(Exception):
+class WrongPassphrase(CommandFailed):
     """It does not open this backup, or somebody changed the backup."""
 
 

@@ -5,36 +5,37 @@ AWS_ENDPOINT_URL_S3 for a storage of your own, AWS_ACCESS_KEY_ID, AWS_SECRET_ACC
 """
 
 import os
-import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from helixweb.command_line.failures import CommandFailed
 from helixweb.operations.backup.archive import SUFFIX
 
 PREFIX = "helixweb-"
 
 
-class StoreFault(Exception):
-    """The place cannot be used; the message says why and what to do."""
-
-
 class Store(Protocol):
-    """Files by name in one place."""
+    """Files by name in one place. Raises OSError or CommandFailed where it cannot be used."""
 
-    def put(self, path: Path, name: str) -> str:
-        """Keep the file there; where that is. Raises StoreFault."""
+    def writing(self, name: str) -> AbstractContextManager[Path]:
+        """Within, write the file at this path, whole or not at all; it is stored at the end."""
 
-    def fetch(self, name: str, to: Path) -> Path:
-        """The file, here. Raises StoreFault."""
+    def reading(self, name: str) -> AbstractContextManager[Path]:
+        """Within, the file is at this path."""
+
+    def address(self, name: str) -> str:
+        """Where people find the file."""
 
     def names(self) -> list[str]:
-        """Of the backups there, oldest first. Raises StoreFault."""
+        """Of the backups there, oldest first."""
 
-    def remove(self, name: str) -> None:
-        """Raises StoreFault."""
+    def remove(self, name: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +53,12 @@ def fresh_name(now: datetime) -> str:
 
 def place_of(target: str) -> Place:
     """`target` is a file, a folder (that exists, or with a slash at the end) or an s3:// URL.
-    Raises StoreFault."""
+    Raises CommandFailed."""
     scheme = urlsplit(target).scheme if "://" in target else ""
     if scheme == "s3":
         return _in_bucket(target)
     if scheme:
-        raise StoreFault(f"{target!r}: give a file, a folder, or s3://BUCKET/PREFIX/")
+        raise CommandFailed(f"{target!r}: give a file, a folder, or s3://BUCKET/PREFIX/")
     path = Path(target).expanduser()
     if target.endswith("/") or path.is_dir():
         return Place(store=FolderStore(path), name="")
@@ -78,30 +79,19 @@ class FolderStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def put(self, path: Path, name: str) -> str:
-        """At no moment can others read it, and what could not be written whole is gone."""
-        hidden = self._folder / f".{name}.part"
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Path]:
+        path = self._folder / name
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            hidden.unlink(missing_ok=True)
-            number = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                with os.fdopen(number, "wb") as copy, path.open("rb") as original:
-                    shutil.copyfileobj(original, copy)
-                    copy.flush()
-                    os.fsync(number)
-                hidden.replace(self._folder / name)
-            except BaseException:
-                hidden.unlink(missing_ok=True)
-                raise
+            yield path
         except OSError as error:
-            raise StoreFault(
-                f"{self._folder / name} cannot be written: {error.strerror}"
-            ) from error
-        return str(self._folder / name)
+            raise CommandFailed(f"{path} cannot be written: {error}") from error
 
-    def fetch(self, name: str, to: Path) -> Path:
-        return self._folder / name
+    def reading(self, name: str) -> AbstractContextManager[Path]:
+        return nullcontext(self._folder / name)
+
+    def address(self, name: str) -> str:
+        return str(self._folder / name)
 
     def names(self) -> list[str]:
         return sorted(path.name for path in self._folder.glob(f"{PREFIX}*{SUFFIX}"))
@@ -118,7 +108,7 @@ class BucketStore:
             import boto3.session
             from botocore.exceptions import BotoCoreError, ClientError
         except ModuleNotFoundError as error:
-            raise StoreFault(
+            raise CommandFailed(
                 "object storage needs a package more: pip install 'helixweb[s3]'"
             ) from error
         self._faults = (BotoCoreError, ClientError)
@@ -126,16 +116,23 @@ class BucketStore:
         try:
             self._client: Any = boto3.session.Session().client("s3", config=_config())
         except (*self._faults, ValueError) as error:
-            raise StoreFault(f"object storage cannot be used: {error}") from error
+            raise CommandFailed(f"object storage cannot be used: {error}") from error
 
-    def put(self, path: Path, name: str) -> str:
-        self._call("upload_file", str(path), self._bucket, self._prefix + name)
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="helixweb-backup-") as folder:
+            yield Path(folder) / name
+            self._call("upload_file", str(Path(folder) / name), self._bucket, self._prefix + name)
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="helixweb-restore-") as folder:
+            path = Path(folder) / name
+            self._call("download_file", self._bucket, self._prefix + name, str(path))
+            yield path
+
+    def address(self, name: str) -> str:
         return f"s3://{self._bucket}/{self._prefix}{name}"
-
-    def fetch(self, name: str, to: Path) -> Path:
-        path = to / "fetched"
-        self._call("download_file", self._bucket, self._prefix + name, str(path))
-        return path
 
     def names(self) -> list[str]:
         found: list[str] = []
@@ -158,7 +155,7 @@ class BucketStore:
         try:
             return getattr(self._client, what)(*arguments, **named)
         except (*self._faults, Boto3Error) as error:
-            raise StoreFault(
+            raise CommandFailed(
                 f"object storage refused {what.replace('_', ' ')} in {self._bucket}: {error}"
             ) from error
 
@@ -182,10 +179,10 @@ def _config() -> Any:
 def _in_bucket(target: str) -> Place:
     parts = urlsplit(target)
     if not parts.netloc or parts.query or parts.fragment:
-        raise StoreFault(f"{target!r} names no bucket; give s3://BUCKET/PREFIX/")
+        raise CommandFailed(f"{target!r} names no bucket; give s3://BUCKET/PREFIX/")
     folder, _, name = parts.path.lstrip("/").rpartition("/")
     if name and not name.endswith(SUFFIX):
-        raise StoreFault(
+        raise CommandFailed(
             f"{target!r}: end a folder with a slash, and the name of a backup with {SUFFIX}"
         )
     return Place(store=BucketStore(parts.netloc, f"{folder}/" if folder else ""), name=name)

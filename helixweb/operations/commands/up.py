@@ -1,6 +1,5 @@
 """`helixweb up`: the whole site, or roles of it, on this machine, until Ctrl-C."""
 
-import argparse
 import contextlib
 import json
 import os
@@ -8,20 +7,20 @@ import socket
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from helixweb.command_line import exit_codes, reporting
-from helixweb.command_line.registry import Subparsers
-from helixweb.command_line.reporting import CommandFailed
+from helixweb.command_line import exit_codes
+from helixweb.command_line.command import argument, command
+from helixweb.command_line.failures import CommandFailed
+from helixweb.command_line.numbers import port
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.operations import site_processes
 from helixweb.operations.children import dies_with_its_parent
-from helixweb.operations.data_folder import DataFolder, DataFolderFault
-from helixweb.operations.listening import CannotListen, port
+from helixweb.operations.data_folder import DataFolder
 from helixweb.operations.notify import notify
-from helixweb.operations.prepare import Fault
 from helixweb.operations.roles import (
     BEAT,
     COORDINATOR,
@@ -42,71 +41,68 @@ UP_WITHIN_S = 300.0  # on a busy machine; what ends is noticed at once
 PREPARED_WITHIN_S = 3600.0  # the migrations of a large database
 
 
-def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = subparsers.add_parser(
-        "up",
-        help="run the site on this machine",
-        description="Run web site, worker and coordinator on this machine under one supervisor. "
-        "The database is brought up to date first, with a backup of what it held.",
-        epilog="Services: DATABASE_URL=postgres://… and REDIS_URL=redis://… instead of files.",
-    )
-    add = parser.add_argument
-    add("--data", type=Path, metavar="DIR", help="data folder (HELIX_DATA_DIR; made if need be)")
-    add(
+@command(
+    argument(
+        "--data", type=Path, metavar="DIR", help="data folder (HELIX_DATA_DIR; made if need be)"
+    ),
+    argument(
         "--role",
         action="append",
         choices=ROLES,
         metavar="ROLE",
         help=f"only this part of the site: {', '.join(ROLES)}; may be repeated (default: all)",
-    )
-    add(
+    ),
+    argument(
         "--host",
         default="",
         help="address to listen at, also of the coordinator: one of this machine, or 0.0.0.0 for "
         f"all (default {LOOPBACK}: this machine alone)",
-    )
-    add("--port", type=port, default=8000, help="the web's port (default %(default)s)")
-    add("--url", help="where people reach the site (HELIX_URL), e.g. https://helix.example")
-    add("--tls-certificate", type=Path, metavar="PEM", help="speak https, with this chain")
-    add("--tls-key", type=Path, metavar="PEM", help="the key of the certificate")
-    add("--ca", type=ca_file, metavar="FILE", help=f"{CA_HELP} (HELIX_CA)")
-    add("--login", metavar="USER", default="", help="print a one-time login link for this user")
-    add("--cluster", metavar="NAME", default="", help="whose coordinator runs here (the first)")
-    add("--coordinator-host", default="", help="address for chat clients (that of --host)")
-    add("--coordinator-port", type=port, default=8100, help="port for chat clients (%(default)s)")
-    add("--data-host", default="", help="the coordinator's address for stages (so, too)")
-    add("--advertise", default="", metavar="HOST[:PORT]", help=ADVERTISE_HELP)
-    add("--server", help="for a coordinator alone: URL of the site")
-    add("--token", help=f"for a coordinator alone: {TOKEN_HELP}")
-    add(
+    ),
+    argument("--port", type=port, default=8000, help="the web's port (default %(default)s)"),
+    argument("--url", help="where people reach the site (HELIX_URL), e.g. https://helix.example"),
+    argument("--tls-certificate", type=Path, metavar="PEM", help="speak https, with this chain"),
+    argument("--tls-key", type=Path, metavar="PEM", help="the key of the certificate"),
+    argument("--ca", type=ca_file, metavar="FILE", help=f"{CA_HELP} (HELIX_CA)"),
+    argument("--login", metavar="USER", default="", help="print a login link for this user"),
+    argument(
+        "--cluster", metavar="NAME", default="", help="whose coordinator runs here (the first)"
+    ),
+    argument("--coordinator-host", default="", help="address for chat clients (that of --host)"),
+    argument(
+        "--coordinator-port", type=port, default=8100, help="port for chat clients (%(default)s)"
+    ),
+    argument("--data-host", default="", help="the coordinator's address for stages (so, too)"),
+    argument("--advertise", default="", metavar="HOST[:PORT]", help=ADVERTISE_HELP),
+    argument("--server", help="for a coordinator alone: URL of the site"),
+    argument("--token", help=f"for a coordinator alone: {TOKEN_HELP}"),
+    argument(
         "--name",
         default=COORDINATOR,
         help="for a coordinator alone: its name in the cluster (%(default)s)",
-    )
-    add(
+    ),
+    argument(
         "--logs",
         choices=("files", "stderr"),
         default="files",
         help="where processes log: DATA/logs, or stderr for systemd and containers (%(default)s)",
-    )
-    add("--check", action="store_true", help="end as soon as all is up, e.g. after an upgrade")
-    add("--json", action="store_true", help="say what came up as one JSON object")
-    return parser
-
-
-def run(arguments: argparse.Namespace) -> int:
+    ),
+    argument(
+        "--check", action="store_true", help="end as soon as all is up, e.g. after an upgrade"
+    ),
+    argument("--json", action="store_true", help="say what came up as one JSON object"),
+    connects=False,
+    description="Run web site, worker and coordinator on this machine under one supervisor. "
+    "The database is brought up to date first, with a backup of what it held.",
+    epilog="Services: DATABASE_URL=postgres://… and REDIS_URL=redis://… instead of files.",
+)
+def up(arguments: Namespace) -> int:
     around: Surroundings = arguments.surroundings
-    try:
-        wanted = wanted_of(arguments, around.environ)
-        with DataFolder.of(arguments.data, around.environ).locked(wanted.roles) as folder:
-            return _up(wanted, folder, around)
-    except (CannotListen, DataFolderFault, Fault) as fault:
-        return reporting.report(CommandFailed(str(fault)), around, as_json=arguments.json)
-
-
-def _up(wanted: Wanted, folder: DataFolder, around: Surroundings) -> int:
-    with contextlib.ExitStack() as kept:
-        sockets = [kept.enter_context(bound) for bound in site_processes.bound(wanted)]
+    wanted = wanted_of(arguments, around.environ)
+    with (
+        DataFolder.of(arguments.data, around.environ).locked(wanted.roles) as folder,
+        contextlib.ExitStack() as held,
+    ):
+        sockets = [held.enter_context(bound) for bound in site_processes.bound(wanted)]
         return _run(wanted, folder, around, sockets)
 
 
@@ -134,14 +130,14 @@ def _run(
             return exit_codes.OK
         while signals.wait(supervisor.next_look_s()) is None:
             if all(one.given_up for one in supervisor.ended()) and not _running(supervisor):
-                raise Fault("nothing is running any more")
+                raise CommandFailed("nothing is running any more")
         notify("STOPPING=1")
         around.warn("stopping ...")
     return exit_codes.OK
 
 
 def _prepared(wanted: Wanted, folder: DataFolder, signals: Signals) -> dict[str, Any] | None:
-    """What `prepare` did; None: a signal came before. Raises Fault."""
+    """What `prepare` did; None: a signal came before. Raises CommandFailed."""
     command = [sys.executable, "-m", "helixweb.operations.prepare"]
     if WEB in wanted.roles:
         command += ["--migrate", f"--login={wanted.login}"]
@@ -162,17 +158,17 @@ def _prepared(wanted: Wanted, folder: DataFolder, signals: Signals) -> dict[str,
             if signals.wait(1.0) is not None:
                 return None
             if time.monotonic() > deadline:
-                raise Fault(f"the database was not ready within {PREPARED_WITHIN_S:.0f} s")
+                raise CommandFailed(f"the database was not ready within {PREPARED_WITHIN_S:.0f} s")
         # A line or two, which the pipe holds until they are read.
         output = process.stdout.read() if process.stdout else b""
     if process.returncode != 0:
-        raise Fault("the site cannot start, see above")
+        raise CommandFailed("the site cannot start, see above")
     said: dict[str, Any] = json.loads(output)
     return said
 
 
 def _comes_up(plan: site_processes.Plan, supervisor: Supervisor, signals: Signals) -> bool:
-    """False: a signal came before. Raises Fault when a process ends before it is up."""
+    """False: a signal came before. Raises CommandFailed when a process ends before it is up."""
     waiting, deadline = list(plan.probes), time.monotonic() + UP_WITHIN_S
     while waiting:
         if signals.wait(0.1) is not None:
@@ -181,13 +177,13 @@ def _comes_up(plan: site_processes.Plan, supervisor: Supervisor, signals: Signal
             code = one.process.poll()
             if code is not None:
                 where = f"; its log is {one.child.log}:" if one.child.log else ""
-                raise Fault(
+                raise CommandFailed(
                     f"{one.child.name} ended with exit code {code} before the site was up{where}\n"
                     f"{one.child.last_lines()}"
                 )
         waiting = [probe for probe in waiting if not probe.is_up()]
         if waiting and time.monotonic() > deadline:
-            raise Fault(
+            raise CommandFailed(
                 f"{waiting[0].name} was not up within {UP_WITHIN_S:.0f} s; {waiting[0].remedy}"
             )
     return True

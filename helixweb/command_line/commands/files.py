@@ -1,64 +1,80 @@
-"""`helixweb import FILE`: show what the file changes, ask, and apply it."""
+"""`helixweb export` and `import`: the inventory as a file, and a file as the inventory."""
 
-import argparse
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from helixweb.client import Row
 from helixweb.command_line import exit_codes
-from helixweb.command_line.commands.exporting import KINDS, MEDIA, format_of
-from helixweb.command_line.completion_words import cluster_names
+from helixweb.command_line.command import CLUSTER, argument, command
+from helixweb.command_line.failures import BadUsage, CommandFailed
 from helixweb.command_line.output import cut, json_text, one_line
-from helixweb.command_line.registry import COMMANDS, Subparsers, completed_by
-from helixweb.command_line.reporting import BadUsage, CommandFailed
 from helixweb.command_line.resolve import cluster_named
-from helixweb.command_line.session import Session, connection_options, run_action
+from helixweb.command_line.session import Session
 from helixweb.command_line.waiting import waiting_for
 
+MEDIA = {"yaml": "application/yaml", "json": "application/json", "csv": "text/csv"}
+_FORMATS = {".csv": "csv", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
+_KINDS = ("nodes", "links", "region_links")
+_FORMAT = argument("--format", choices=tuple(MEDIA), help="(as FILE ends, else yaml)")
+_KIND = argument("--kind", choices=_KINDS, help="which rows a CSV file has")
 # The server needs longer for a large file than for a page.
 LONGEST_S = 600.0
 _SIGNS = {"add": "+", "change": "~", "remove": "-"}
-_LABELS = {
-    "models": "model", "clusters": "cluster", "profiles": "profile", "nodes": "node",
-    "region_links": "region link", "links": "link", "shared_bandwidths": "shared bandwidth",
-    "alert_rules": "alert rule",
-}  # fmt: skip
 _LONGEST_VALUE = 60
 
 
-def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
-    parser = subparsers.add_parser(
-        "import", help=COMMANDS["import"][1], parents=[connection_options()]
-    )
-    parser.add_argument("file", help="YAML, JSON or CSV; - reads stdin")
-    parser.add_argument("--format", choices=tuple(MEDIA), help="(as FILE ends, else yaml)")
-    parser.add_argument("--kind", choices=KINDS, help="which rows a CSV file has")
-    completed_by(parser.add_argument("--cluster", help="whose rows a CSV file has"), cluster_names)
-    parser.add_argument(
-        "--prune", action="store_true", help="remove rows that the file's sections leave out"
-    )
-    parser.add_argument("-y", "--yes", action="store_true", help="do it without asking")
-    parser.add_argument(
+@command(
+    CLUSTER,
+    _FORMAT,
+    _KIND,
+    argument("-o", "--output", type=Path, metavar="FILE", help="(stdout)"),
+)
+def export(site: Session, arguments: Namespace) -> None:
+    named = _format_of(arguments.output) if arguments.output else None
+    format_ = arguments.format or ("json" if site.as_json else named) or "yaml"
+    if (format_ == "csv") != (arguments.kind is not None):
+        raise BadUsage(f"CSV has rows of one kind: --format csv --kind {'|'.join(_KINDS)}")
+    query = {"kind": arguments.kind}
+    if arguments.cluster is not None:
+        query["cluster"] = cluster_named(site.client, arguments.cluster)["id"]
+    with waiting_for("reading the site", site.around):
+        answer = site.client.send(
+            "GET", "/export/", query=query, headers={"Accept": MEDIA[format_]}
+        )
+    if arguments.output is None:
+        site.around.out.write(answer.text)
+        site.around.out.write("" if answer.text.endswith("\n") else "\n")
+    else:
+        arguments.output.write_bytes(answer.content)
+
+
+def _patiently(parser: ArgumentParser) -> None:
+    parser.set_defaults(timeout=LONGEST_S)
+
+
+@command(
+    _patiently,
+    argument("file", help="YAML, JSON or CSV; - reads stdin"),
+    _FORMAT,
+    _KIND,
+    CLUSTER,
+    argument("--prune", action="store_true", help="remove rows that the file's sections leave out"),
+    argument("-y", "--yes", action="store_true", help="do it without asking"),
+    argument(
         "--check", action="store_true", help=f"only compare; exit code {exit_codes.DIFFERS} if so"
-    )
-    parser.set_defaults(act=_import)
-    return parser
-
-
-def run(arguments: argparse.Namespace) -> int:
-    arguments.timeout = max(arguments.timeout, LONGEST_S)
-    return run_action(arguments)
-
-
-def _import(site: Session, arguments: argparse.Namespace) -> int:
+    ),
+)
+def import_file(site: Session, arguments: Namespace) -> int | None:
+    """Show what the file changes, ask, and apply it."""
     content = _content(arguments)
-    format_ = arguments.format or format_of(Path(arguments.file)) or "yaml"
+    format_ = arguments.format or _format_of(Path(arguments.file)) or "yaml"
     query: dict[str, Any] = {"prune": arguments.prune or None}
     if format_ == "csv":
         if arguments.kind is None:
-            raise BadUsage(f"say which rows the CSV file has: --kind {'|'.join(KINDS)}")
+            raise BadUsage(f"say which rows the CSV file has: --kind {'|'.join(_KINDS)}")
         query["kind"] = arguments.kind
         if arguments.cluster is not None:
             query["cluster"] = cluster_named(site.client, arguments.cluster)["id"]
@@ -77,30 +93,38 @@ def _import(site: Session, arguments: argparse.Namespace) -> int:
             outcome: Row = site.client.decoded(answer)
             return outcome
 
+    def show(outcome: Row) -> None:
+        site.around.say(json_text(outcome) if site.as_json else "\n".join(lines(outcome)))
+
     outcome = ask("comparing with the site", dry_run=True)
     if arguments.check:
-        _show(site, outcome)
+        show(outcome)
         return exit_codes.DIFFERS if outcome["steps"] else exit_codes.OK
     if outcome["steps"]:
         if not site.as_json:
-            _show(site, outcome)
+            show(outcome)
         _agree(site, arguments)
         outcome = ask("making the site so", expect=outcome["digest"])
         if not site.as_json:
             site.around.say("done")
-            return exit_codes.OK
-    _show(site, outcome)
-    return exit_codes.OK
+            return None
+    show(outcome)
+    return None
 
 
-def _content(arguments: argparse.Namespace) -> bytes:
+def _format_of(path: Path) -> str | None:
+    """By the end of its name."""
+    return _FORMATS.get(path.suffix.lower())
+
+
+def _content(arguments: Namespace) -> bytes:
     if arguments.file != "-":
         return Path(arguments.file).read_bytes()
     typed = arguments.surroundings.input
     return typed.buffer.read() if typed is sys.stdin else typed.read().encode()
 
 
-def _agree(site: Session, arguments: argparse.Namespace) -> None:
+def _agree(site: Session, arguments: Namespace) -> None:
     """Ask for consent. Raises BadUsage without a terminal, CommandFailed if the answer is no."""
     if arguments.yes:
         return
@@ -113,10 +137,6 @@ def _agree(site: Session, arguments: argparse.Namespace) -> None:
         raise CommandFailed("nothing was done")
 
 
-def _show(site: Session, outcome: Row) -> None:
-    site.around.say(json_text(outcome) if site.as_json else "\n".join(lines(outcome)))
-
-
 def lines(outcome: Row) -> Iterator[str]:
     """The diff: + for added, ~ for changed, - for removed rows."""
     if not outcome["steps"]:
@@ -127,7 +147,7 @@ def lines(outcome: Row) -> Iterator[str]:
         if step["cluster"] != cluster:
             cluster = step["cluster"]
             yield f"cluster {one_line(cluster)}:" if cluster else "site:"
-        sign, label = _SIGNS[step["action"]], _label(step["kind"])
+        sign, label = _SIGNS[step["action"]], step["kind"].removesuffix("s").replace("_", " ")
         indent = "  " if cluster else ""
         yield f"{indent}{sign} {label} {one_line(step['name'])}{_values(step)}"
     if outcome["left_out"]:
@@ -135,11 +155,6 @@ def lines(outcome: Row) -> Iterator[str]:
     for count in outcome["counts"]:
         told = [f"{count[word]:,} {word}" for word in ("add", "change", "remove") if count[word]]
         yield f"{count['kind'].replace('_', ' ')}: {', '.join(told)}"
-
-
-def _label(section: str) -> str:
-    """The label of a section; newer servers may send unknown ones."""
-    return _LABELS.get(section, section.replace("_", " "))
 
 
 def _values(step: Row) -> str:

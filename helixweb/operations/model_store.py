@@ -1,15 +1,13 @@
 """`helixweb model pull` and `model add --store`: models in the models folder of this site."""
 
-import argparse
 import json
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from helixweb.command_line import exit_codes
-from helixweb.command_line.reporting import BadUsage, CommandFailed
-from helixweb.operations.commands import site
-from helixweb.operations.prepare import Fault
+from helixweb.command_line.failures import BadUsage, CommandFailed
+from helixweb.operations import site
 from planner.units import bytes_text
 from runtime.checkpoints.adding import add_checkpoint
 from runtime.checkpoints.downloading import download
@@ -21,16 +19,13 @@ from runtime.checkpoints.metadata import gguf_file
 ResultT = TypeVar("ResultT")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """`pull`, parsed by `helixweb.command_line.commands.model`."""
-    try:
-        with site.opened(arguments.data):
-            return _pull(arguments)
-    except Fault as fault:
-        return site.failed(fault, arguments)
+def pull(arguments: Namespace) -> None:
+    """`model pull`, declared in `helixweb.command_line.commands.model`."""
+    with site.opened(arguments.data):
+        _pull(arguments)
 
 
-def add(arguments: argparse.Namespace, name: str | None) -> Path:
+def add(arguments: Namespace, name: str | None) -> Path:
     """Have the checkpoint at the path `arguments.model` in the models folder, called `name`, else
     as it is called where it is. Returns its path there. Raises CommandFailed."""
     path = Path(arguments.model).expanduser()
@@ -40,22 +35,21 @@ def add(arguments: argparse.Namespace, name: str | None) -> Path:
             f"{name or path.resolve().name!r} cannot be a model's name; give --name with letters, "
             "digits and . _ - alone"
         )
-    try:
-        with site.opened(arguments.data):
-            folder = _models_folder() / own.repository
-            _reported(arguments, lambda progress: add_checkpoint(path, folder, progress=progress))
-    except Fault as fault:
-        raise CommandFailed(str(fault)) from fault
+    with site.opened(arguments.data):
+        folder = _models_folder() / own.repository
+        _reported(arguments, lambda progress: add_checkpoint(path, folder, progress=progress))
     return folder
 
 
-def _pull(arguments: argparse.Namespace) -> int:
+def _pull(arguments: Namespace) -> None:
     from django.conf import settings
 
     of_gguf = parse_gguf_name(arguments.model)
     name, file = of_gguf or (_name(arguments.model), "")
     if name is None:
-        raise Fault(f"{arguments.model!r} is not a name on the hub; give one like org/model")
+        raise CommandFailed(
+            f"{arguments.model!r} is not a name on the hub; give one like org/model"
+        )
     folder = _models_folder() / name.repository
     hub = HubSettings(
         endpoint=settings.HF_ENDPOINT.rstrip("/"),
@@ -73,7 +67,6 @@ def _pull(arguments: argparse.Namespace) -> int:
         rest = f"put {gguf.name} at {gguf} on every node, then: helixweb model add {gguf}"
     text = f"{name.repository} is in {folder} (commit {commit[:12]}); {rest}"
     arguments.surroundings.say(json.dumps(told) if arguments.json else text)
-    return exit_codes.OK
 
 
 def _name(text: str) -> HubName | None:
@@ -86,15 +79,15 @@ def _models_folder() -> Path:
     from django.conf import settings
 
     if not settings.HELIX_MODELS_DIR:
-        raise Fault(
+        raise CommandFailed(
             "HELIX_MODELS_DIR is not set; set it to a folder, here and for the site, and restart "
             "the site"
         )
     return Path(settings.HELIX_MODELS_DIR).absolute()
 
 
-def _reported(arguments: argparse.Namespace, act: Callable[[Progress], ResultT]) -> ResultT:
-    """What `act` returns, given a progress that is shown to people. Raises Fault."""
+def _reported(arguments: Namespace, act: Callable[[Progress], ResultT]) -> ResultT:
+    """What `act` returns, given a progress that is shown to people. Raises CommandFailed."""
     say, shown = site.progress(arguments.surroundings), -1
 
     def progress(done: int, total: int) -> None:
@@ -107,4 +100,4 @@ def _reported(arguments: argparse.Namespace, act: Callable[[Progress], ResultT])
     try:
         return act(progress)
     except CheckpointError as error:
-        raise Fault(str(error)) from error
+        raise CommandFailed(str(error)) from error

@@ -1,0 +1,64 @@
+"""What commands that work on the site's own data have in common."""
+
+import os
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import django
+
+from helixweb.command_line.command import argument
+from helixweb.command_line.failures import BadUsage, CommandFailed
+from helixweb.command_line.surroundings import Surroundings
+from helixweb.command_line.text_files import text_of
+from helixweb.operations.prepare import said_plainly
+
+PASSPHRASE = "HELIX_BACKUP_PASSPHRASE"  # noqa: S105 - the variable's name
+Say: TypeAlias = Callable[[str], None]
+
+DATA_OPTION = argument(
+    "--data", type=Path, metavar="DIR", help="data folder of the site (HELIX_DATA_DIR)"
+)
+# Never the passphrase itself: other users of the machine see command lines.
+PASSPHRASE_OPTION = argument(
+    "--passphrase-file",
+    type=Path,
+    metavar="FILE",
+    help=f"whose first line encrypts the backup (or set {PASSPHRASE})",
+)
+
+
+def passphrase_of(arguments: Namespace) -> str:
+    """Empty: none was given. Raises CommandFailed, OSError."""
+    path: Path | None = arguments.passphrase_file
+    if path is None:
+        environ = arguments.surroundings.environ
+        return str(environ.get(PASSPHRASE, ""))
+    try:
+        first = text_of(path).partition("\n")[0].strip()
+    except BadUsage as error:
+        raise CommandFailed(str(error)) from error
+    if not first:
+        raise CommandFailed(f"{path} is empty; put the passphrase on its first line")
+    return first
+
+
+@contextmanager
+def opened(data: Path | None) -> Iterator[None]:
+    """Within, Django knows that site. Raises CommandFailed for what its operator must change."""
+    if data is not None:
+        os.environ["HELIX_DATA_DIR"] = str(data.expanduser().resolve())
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
+    with said_plainly():
+        django.setup()
+        from helixweb.common.actor import acting_for_site  # needs the models
+
+        with acting_for_site():
+            yield
+
+
+def progress(around: Surroundings) -> Say:
+    """Lines to stderr on a terminal, none for a script."""
+    return around.warn if around.err.isatty() else lambda text: None
