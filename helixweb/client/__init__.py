@@ -4,11 +4,11 @@
         for node in client.nodes.all(cluster=1):
             print(node["name"], node["state"])
 
-Rows are plain dicts (`rows.py`); refusals are exceptions (`errors.py`).
+Rows are plain dicts (`client.py`); refusals are exceptions (`errors.py`).
 """
 
-from helixweb.client.client import Client
-from helixweb.client.connection import BadAddress, Connection, Page, Row, Tagged
+from helixweb.client.client import Client, Page, Rows, Tagged
+from helixweb.client.connection import BadAddress, Connection, Row
 from helixweb.client.errors import (
     Changed,
     ClientError,
@@ -25,7 +25,6 @@ from helixweb.client.errors import (
     Unreachable,
 )
 from helixweb.client.events import Event
-from helixweb.client.rows import Rows
 
 __all__ = [
     "BadAddress",

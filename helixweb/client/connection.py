@@ -1,11 +1,9 @@
 """The HTTP connection to one site: requests, refusals as exceptions, pages of lists."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeAlias
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -15,29 +13,12 @@ from runtime.protocol.trust import trusting, why_untrusted
 Row: TypeAlias = dict[str, Any]
 
 API = "/api/v1"
-PAGE_ROWS = 500
 TIMEOUT_S = 30.0
 MOST_TRIES = 3
 _BROKEN_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 _LONGEST_SHOWN = 200
 # Query parameters whose lists are joined by commas; all others are repeated for each value.
 _JOINED, _JOINED_ENDING = ("fields", "ordering"), "__in"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """Some rows of a list; `count` is the length of the whole list."""
-
-    count: int
-    results: list[Row]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tagged:
-    """A row and its ETag for `if_match`; None if the server sent no ETag."""
-
-    row: Row
-    etag: str | None
 
 
 class BadAddress(ClientError):
@@ -76,12 +57,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -99,29 +75,6 @@ class Connection:
         """The decoded JSON of the answer, None if it is empty. Raises ClientError."""
         answer = self.send(method, path, query=query, json=body, headers=headers)
         return self.decoded(answer)
-
-    def tagged(self, path: str) -> Tagged:
-        """A row with its ETag."""
-        answer = self.send("GET", path)
-        return Tagged(row=self.decoded(answer), etag=answer.headers.get("ETag"))
-
-    def page(self, path: str, *, query: Mapping[str, Any]) -> Page:
-        """One page of a list."""
-        answer = self.call("GET", path, query=query)
-        return Page(count=answer["count"], results=answer["results"])
-
-    def pages(self, path: str, *, query: Mapping[str, Any]) -> Iterator[Row]:
-        """Every row of a list, read page by page; `limit` bounds their number."""
-        offset = int(query.get("offset") or 0)
-        left = query.get("limit")
-        while left is None or left > 0:
-            limit = PAGE_ROWS if left is None else min(PAGE_ROWS, left)
-            page = self.page(path, query={**query, "offset": offset, "limit": limit})
-            yield from page.results
-            offset += len(page.results)
-            left = None if left is None else left - len(page.results)
-            if not page.results or offset >= page.count:
-                return
 
     def send(
         self,
@@ -167,11 +120,7 @@ class Connection:
             raise NotTheApi(
                 f"{self.url} sends elsewhere ({where[:_LONGEST_SHOWN]}); give the address it names"
             )
-        raise problem_of(
-            status=answer.status_code,
-            document=_document(answer),
-            retry_after_s=_seconds(answer.headers.get("Retry-After")),
-        )
+        raise problem_of(answer, _document(answer))
 
     def decoded(self, answer: httpx.Response) -> Any:
         if not answer.content:
@@ -230,11 +179,6 @@ def plain_query(query: Mapping[str, Any]) -> httpx.QueryParams:
     return httpx.QueryParams(tuple(pairs))
 
 
-def path_part(value: object) -> str:
-    """`value` as one segment of a path, with slashes escaped."""
-    return quote(str(value), safe="")
-
-
 def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -254,7 +198,3 @@ def _document(answer: httpx.Response) -> Mapping[str, Any]:
 def _shortened(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_SHOWN else f"{line[:_LONGEST_SHOWN]}…"
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text and text.isdecimal() else None

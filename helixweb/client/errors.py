@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
+
 
 class ClientError(Exception):
     """Base class; the message names the value at fault and the remedy."""
@@ -28,13 +30,14 @@ class FieldError:
 class Problem(ClientError):
     """The server refused the request; subclasses by HTTP status."""
 
-    def __init__(self, *, status: int, document: Mapping[str, Any], retry_after_s: float | None):
-        self.status = status
+    def __init__(self, answer: httpx.Response, document: Mapping[str, Any]) -> None:
+        wait = answer.headers.get("Retry-After", "")
+        self.status = answer.status_code
+        self.retry_after_s = float(wait) if wait.isdecimal() else None
         self.type = str(document.get("type", ""))
-        self.title = str(document.get("title", f"HTTP {status}"))
+        self.title = str(document.get("title", f"HTTP {self.status}"))
         self.detail = str(document.get("detail", ""))
         self.document = dict(document)
-        self.retry_after_s = retry_after_s
         listed = document.get("errors")
         self.errors = tuple(
             FieldError(field=str(one.get("field", "")), message=str(one.get("message", "")))
@@ -90,9 +93,7 @@ _BY_STATUS: dict[int, type[Problem]] = {
 }
 
 
-def problem_of(
-    *, status: int, document: Mapping[str, Any], retry_after_s: float | None = None
-) -> Problem:
-    """The exception for an answer with `status` of 400 or above."""
-    kind = _BY_STATUS.get(status, ServerFailed if status >= 500 else Problem)
-    return kind(status=status, document=document, retry_after_s=retry_after_s)
+def problem_of(answer: httpx.Response, document: Mapping[str, Any]) -> Problem:
+    """The exception for an answer that is no success."""
+    kind = ServerFailed if answer.status_code >= 500 else Problem
+    return _BY_STATUS.get(answer.status_code, kind)(answer, document)

@@ -129,13 +129,8 @@ def _refusal(answer: httpx.Response) -> ClientError:
             f"{answer.url.copy_with(query=None)} answered {answer.status_code}, but not as an "
             "OpenAI API does; is it the address of a coordinator?"
         )
-    told = _message(document)
-    wait = answer.headers.get("Retry-After", "")
-    return problem_of(
-        status=answer.status_code,
-        document={"title": answer.reason_phrase, "detail": told or answer.reason_phrase},
-        retry_after_s=float(wait) if wait.isdecimal() else None,
-    )
+    title = answer.reason_phrase
+    return problem_of(answer, {"title": title, "detail": _message(document) or title})
 
 
 def _message(document: Mapping[str, Any]) -> str:

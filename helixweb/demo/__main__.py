@@ -97,8 +97,8 @@ def _serve(model: DemoModel, *, port: int, data_dir: Path) -> int:
             for ended in processes.take_ended():
                 print(
                     f"\n{ended.name} ended with exit code {ended.process.returncode}, see "
-                    f"{ended.log}; the rest goes on.\nTo start it again, in another terminal:\n"
-                    f"  {ended.again}",
+                    f"{ended.child.log}; the rest goes on.\n"
+                    f"To start it again, in another terminal:\n  {ended.again}",
                     flush=True,
                 )
             time.sleep(0.5)

@@ -9,11 +9,11 @@ import os
 import shlex
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from helixweb.operations.children import Child, Started, end_all
 from runtime.protocol.ports import take_any_port
 
 STOP_TIMEOUT_S = 15.0
@@ -24,24 +24,15 @@ class DemoFailed(Exception):
     """A step did not do what it must; the message says which and where to look."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """One child, its log file, and the shell command that would start it again.
+@dataclass(slots=True, kw_only=True)
+class Running(Started):
+    """One child, and the shell command that would start it again."""
 
-    `gives_up_at_quit`: SIGTERM lets it end what it does, however long; SIGQUIT makes it give up.
-    """
-
-    name: str
-    process: subprocess.Popen[bytes]
-    log: Path
     again: str
-    gives_up_at_quit: bool = False
 
-    def last_lines(self, count: int = 8) -> str:
-        with contextlib.suppress(FileNotFoundError):
-            lines = self.log.read_text(errors="replace").splitlines()
-            return "\n".join(f"    {line}" for line in lines[-count:])
-        return ""
+    @property
+    def name(self) -> str:
+        return self.child.name
 
 
 class Processes:
@@ -79,23 +70,22 @@ class Processes:
         env: Mapping[str, str] | None = None,
         gives_up_at_quit: bool = False,
     ) -> Running:
-        """Start a long-running child that logs to `<log_dir>/<name>.log`."""
-        log = self._log_dir / f"{name}.log"
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=self._cwd,
-                env={**self._env, **(env or {})},
-                start_new_session=True,
-            )
+        """Start a long-running child that logs to `<log_dir>/<name>.log`.
+
+        `gives_up_at_quit`: SIGTERM lets it finish its work, however long; at SIGQUIT it gives up.
+        """
+        hurried = ((signal.SIGTERM, HURRY_AFTER_S), (signal.SIGQUIT, STOP_TIMEOUT_S))
+        child = Child(
+            name=name,
+            command=tuple(command),
+            ends=hurried if gives_up_at_quit else ((signal.SIGTERM, STOP_TIMEOUT_S),),
+            env={**self._env, **(env or {})},
+            cwd=self._cwd,
+            log=self._log_dir / f"{name}.log",
+        )
         variables = [f"{key}={value}" for key, value in self._own_env.items()]
         again = shlex.join(["env", *variables, *command])
-        running = Running(
-            name=name, process=process, log=log, again=again, gives_up_at_quit=gives_up_at_quit
-        )
+        running = Running(child=child, process=child.start(), again=again)
         self._running.append(running)
         return running
 
@@ -119,10 +109,8 @@ class Processes:
                     f"{name} did not end within {timeout_s:.0f} s; see {log}"
                 ) from error
         if done.returncode != 0:
-            tail = log.read_text(errors="replace").splitlines()[-8:]
-            raise DemoFailed(
-                f"{name} ended with exit code {done.returncode}; see {log}\n" + "\n".join(tail)
-            )
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
+            raise DemoFailed(f"{name} ended with exit code {done.returncode}; see {log}\n{tail}")
         return done.stdout.decode()
 
     def check_alive(self) -> None:
@@ -131,8 +119,8 @@ class Processes:
             code = running.process.poll()
             if code is not None:
                 raise DemoFailed(
-                    f"{running.name} ended with exit code {code}; see {running.log}\n"
-                    f"{running.last_lines()}"
+                    f"{running.name} ended with exit code {code}; see {running.child.log}\n"
+                    f"{running.child.last_lines()}"
                 )
 
     def take_ended(self) -> list[Running]:
@@ -144,7 +132,7 @@ class Processes:
     def stop(self, running: Running) -> None:
         """SIGTERM to the main pid, then SIGKILL if it does not end."""
         self._running = [other for other in self._running if other is not running]
-        _terminate([running])
+        end_all([running])
 
     def stop_all(self) -> None:
         """Stop the newest first, so that clients go before their servers.
@@ -153,7 +141,7 @@ class Processes:
         """
         stopping, self._running = list(reversed(self._running)), []
         with _undisturbed():
-            _terminate(stopping)
+            end_all(stopping)
 
 
 @contextlib.contextmanager
@@ -180,31 +168,6 @@ def _undisturbed() -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _terminate(children: Sequence[Running]) -> None:
-    _signal(children, signal.SIGTERM)
-    _wait(children, HURRY_AFTER_S)
-    _signal([child for child in children if child.gives_up_at_quit], signal.SIGQUIT)
-    _wait(children, STOP_TIMEOUT_S - HURRY_AFTER_S)
-    for child in children:
-        if child.process.poll() is None:
-            child.process.kill()
-            child.process.wait()
-
-
-def _signal(children: Sequence[Running], number: signal.Signals) -> None:
-    for child in children:
-        if child.process.poll() is None:
-            child.process.send_signal(number)
-
-
-def _wait(children: Sequence[Running], timeout_s: float) -> None:
-    """Until all have ended, or so long."""
-    deadline = time.monotonic() + timeout_s
-    for child in children:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.process.wait(max(0.0, deadline - time.monotonic()))
 
 
 def free_port() -> int:

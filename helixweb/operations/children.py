@@ -1,11 +1,13 @@
 """The processes a site consists of: how each is started, and how it is asked to end."""
 
+import contextlib
 import ctypes
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +26,7 @@ class Child:
     command: tuple[str, ...]
     ends: tuple[tuple[signal.Signals, float], ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
     passes: tuple[int, ...] = ()
     log: Path | None = None
     remedy: str = ""
@@ -39,6 +42,7 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT if output else None,
                 env={**os.environ, **self.env},
+                cwd=self.cwd,
                 pass_fds=self.passes,
                 start_new_session=True,
                 preexec_fn=dies_with_its_parent(),
@@ -53,6 +57,48 @@ class Child:
             return ""
         lines = self.log.read_text(errors="replace").splitlines()
         return "\n".join(f"    {line}" for line in lines[-count:])
+
+
+@dataclass(slots=True, kw_only=True)
+class Started:
+    """A child that was started."""
+
+    child: Child
+    process: "subprocess.Popen[bytes]"
+    asked_to_end: int = 0
+    next_signal_at: float = 0.0
+
+    def end(self, now: float) -> None:
+        """Send the signal that is due now, if one is."""
+        ends = self.child.ends
+        if now < self.next_signal_at:
+            return
+        if self.asked_to_end == len(ends):
+            kill_session(self.process.pid)
+            return
+        number, patience_s = ends[self.asked_to_end]
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+        self.asked_to_end, self.next_signal_at = self.asked_to_end + 1, now + patience_s
+
+
+def end_all(started: Iterable[Started], *, clock: Callable[[], float] = time.monotonic) -> None:
+    """Ask all to end at once, insist, and at last kill; returns when all have ended."""
+    ending = [one for one in started if one.process.poll() is None]
+    pids = [one.process.pid for one in ending]  # those of others may be others' by now
+    while ending:
+        for one in ending:
+            one.end(clock())
+        time.sleep(0.02)
+        ending = [one for one in ending if one.process.poll() is None]
+    for pid in pids:
+        kill_session(pid)  # what a killed worker left of its pool
+
+
+def kill_session(leader: int) -> None:
+    """What is left of the process group that `leader` began, which is ours alone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def dies_with_its_parent() -> Callable[[], None] | None:

@@ -1,7 +1,7 @@
 """Whether the parts of a site do what they are there for: for `/readyz`, `up` and `doctor`."""
 
 import os
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -19,52 +19,25 @@ BROKER_TIMEOUT_S = 1.0
 State = Literal["ok", "away", "pending"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """What pages need (`database`, `migrations`) and what plans and deployments need beside it."""
+def site_health(now: datetime) -> dict[str, State]:
+    """Each part by its name. Asks the database and the broker; takes a second at most.
 
-    database: State
-    migrations: State
-    broker: State
-    worker: State
-
-    @property
-    def is_ready(self) -> bool:
-        """Pages can be answered: without a broker and a worker they can, so a load balancer must
-        not take all web processes away because of those."""
-        return self.database == "ok" and self.migrations == "ok"
-
-    @property
-    def status(self) -> str:
-        """In a word, as `/readyz` has always said it."""
-        if self.database != "ok":
-            return "database away"
-        return "ok" if self.migrations == "ok" else "migrations pending"
-
-    def checks(self) -> dict[str, State]:
-        """Each part by its name."""
-        return {
-            "database": self.database,
-            "migrations": self.migrations,
-            "broker": self.broker,
-            "worker": self.worker,
-        }
-
-
-def site_health(now: datetime) -> Health:
-    """Asks the database and the broker; a second at most if they are there."""
-    try:
+    Pages need `database` and `migrations` alone: without a broker and a worker they are answered.
+    """
+    checks: dict[str, State] = {"database": "away", "migrations": "away", "worker": "away"}
+    with suppress(DatabaseError, MigrationSchemaMissing):
         connection.ensure_connection()
         pending = has_pending_migrations()
-        worker: State = "away" if pending else worker_state(now)
-    except (DatabaseError, MigrationSchemaMissing):
-        return Health(database="away", migrations="away", broker=broker_state(), worker="away")
-    return Health(
-        database="ok",
-        migrations="pending" if pending else "ok",
-        broker=broker_state(),
-        worker=worker,
-    )
+        checks["worker"] = "away" if pending else worker_state(now)
+        checks |= {"database": "ok", "migrations": "pending" if pending else "ok"}
+    return {**checks, "broker": broker_state()}
+
+
+def status_of(checks: dict[str, State]) -> str:
+    """The state of what pages need, in a word."""
+    if checks["database"] != "ok":
+        return "database away"
+    return "ok" if checks["migrations"] == "ok" else "migrations pending"
 
 
 def worker_state(now: datetime) -> State:

@@ -23,11 +23,14 @@ def check_free(host: str, port: int, *, option: str) -> None:
     listen(host, port, option=option).close()
 
 
+_REMEDIES = {
+    errno.EADDRINUSE: "stop what uses it, or choose another port with {}",
+    errno.EACCES: "ports below 1024 are for root; choose another with {}",
+    errno.EADDRNOTAVAIL: "give an address of this machine, 0.0.0.0 for all of them, or none for "
+    "loopback only",
+}
+
+
 def _remedy(error: OSError, option: str) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"stop what uses it, or choose another port with {option}"
-    if error.errno == errno.EACCES:
-        return f"ports below 1024 are for root; choose another with {option}"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return "give an address of this machine, 0.0.0.0 for all of them, or none for loopback only"
-    return f"choose another address or port ({option})"
+    other = "choose another address or port ({})"
+    return _REMEDIES.get(error.errno or 0, other).format(option)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from helixweb.command_line.failures import BadUsage, CommandFailed
 from helixweb.operations import site
+from helixweb.operations.opening import opened
 from planner.units import bytes_text
 from runtime.checkpoints.adding import add_checkpoint
 from runtime.checkpoints.downloading import download
@@ -21,7 +22,7 @@ ResultT = TypeVar("ResultT")
 
 def pull(arguments: Namespace) -> None:
     """`model pull`, declared in `helixweb.command_line.commands.model`."""
-    with site.opened(arguments.data):
+    with opened(arguments.data):
         _pull(arguments)
 
 
@@ -35,7 +36,7 @@ def add(arguments: Namespace, name: str | None) -> Path:
             f"{name or path.resolve().name!r} cannot be a model's name; give --name with letters, "
             "digits and . _ - alone"
         )
-    with site.opened(arguments.data):
+    with opened(arguments.data):
         folder = _models_folder() / own.repository
         _reported(arguments, lambda progress: add_checkpoint(path, folder, progress=progress))
     return folder

@@ -6,19 +6,13 @@ object, what it found and did; a failure is one line on stderr and exit status 1
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import django
-from django.core.exceptions import ImproperlyConfigured
-from django.db.utils import DatabaseError
-
 from helixweb.command_line.failures import CommandFailed
 from helixweb.operations.data_folder import DataFolder
+from helixweb.operations.opening import opened
 
 
 def main(argv: list[str]) -> int:
@@ -30,13 +24,8 @@ def main(argv: list[str]) -> int:
     )
     options = parser.parse_args(argv)
     try:
-        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
-        with said_plainly():
-            django.setup()
-            from helixweb.common.actor import acting_for_site  # needs the models
-
-            with acting_for_site():
-                print(json.dumps(_prepare(options)))  # noqa: T201 - the answer to `up`
+        with opened():
+            print(json.dumps(_prepare(options)))  # noqa: T201 - the answer to `up`
     except CommandFailed as fault:
         sys.stderr.write(f"{fault}\n")
         return 1
@@ -72,33 +61,6 @@ def _prepare(options: argparse.Namespace) -> dict[str, Any]:
 
 def _say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
-
-
-@contextmanager
-def said_plainly() -> Iterator[None]:
-    """Raise CommandFailed, with the remedy, for a database or settings that cannot be used."""
-    try:
-        yield
-    except ImproperlyConfigured as error:
-        text = str(error)
-        if "psycopg" in text:
-            text = "DATABASE_URL names PostgreSQL; install its driver: "
-            text += "pip install 'helixweb[postgres]'"
-        raise CommandFailed(text) from error
-    except DatabaseError as error:
-        raise CommandFailed(_database_fault(error)) from error
-
-
-def _database_fault(error: DatabaseError) -> str:
-    from django.conf import settings
-
-    said = " ".join(str(error).split())
-    database: dict[str, Any] = settings.DATABASES["default"]
-    if database["ENGINE"].endswith("sqlite3"):
-        path = Path(database["NAME"])
-        remedy = "make room on its disk" if "full" in said else "check the rights of its folder"
-        return f"The database {path} cannot be used: {said}; {remedy}."
-    return f"The database does not answer: {said}; start it, or check DATABASE_URL."
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import sys
 
 import psutil
 
-from helixweb.operations.site_processes import answers
+from helixweb.operations.asking import answers
 
 
 def main(argv: list[str]) -> int:

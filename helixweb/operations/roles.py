@@ -3,7 +3,6 @@
 import argparse
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,29 +23,19 @@ ROLES = (WEB, WORKER, BEAT, COORDINATOR)
 _ON = frozenset({"1", "true", "yes", "on"})  # as settings read it, who refuse other words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The command line of `up`, with what follows from it."""
+class Wanted(argparse.Namespace):
+    """The options of `up`, with what follows from them and from the environment."""
 
     roles: frozenset[str]
-    host: str
-    port: int
-    url: str
     tls: tuple[Path, Path] | None
     ca: Path | None
-    login: str
-    cluster: str
-    coordinator_host: str
-    coordinator_port: int
-    data_host: str
-    advertise: str
     server: str
     token: str
-    name: str
-    logs_to_files: bool
     behind_proxy: bool
-    check: bool
-    as_json: bool
+    host: str
+    coordinator_host: str
+    data_host: str
+    url: str
 
     @property
     def needs_site(self) -> bool:
@@ -57,6 +46,11 @@ class Wanted:
     def coordinator_here(self) -> bool:
         """The coordinator joins the site that runs here, and needs no token of a person."""
         return COORDINATOR in self.roles and WEB in self.roles
+
+    @property
+    def coordinator_alone(self) -> bool:
+        """The coordinator joins a site that runs elsewhere."""
+        return COORDINATOR in self.roles and WEB not in self.roles
 
     @property
     def local_url(self) -> str:
@@ -95,47 +89,30 @@ class Wanted:
 
 def wanted_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Wanted:
     """Raises CommandFailed for options that contradict each other."""
-    roles = frozenset(arguments.role or ROLES)
-    tls = _tls(arguments)
-    server = (arguments.server or "").rstrip("/")
-    host, coordinator_host, data_host = _hosts(arguments, roles=roles, server=server)
-    wanted = Wanted(
-        roles=roles,
-        host=host,
-        port=arguments.port,
-        url="",
-        tls=tls,
-        ca=arguments.ca or _ca_of_environment(environ),
-        login=arguments.login,
-        cluster=arguments.cluster,
-        coordinator_host=coordinator_host,
-        coordinator_port=arguments.coordinator_port,
-        data_host=data_host,
-        advertise=arguments.advertise,
-        server=server,
-        token=arguments.token or environ.get(TOKEN_VARIABLE, ""),
-        name=arguments.name,
-        logs_to_files=arguments.logs == "files",
-        behind_proxy=environ.get("HELIX_BEHIND_PROXY", "").lower() in _ON,
-        check=arguments.check,
-        as_json=arguments.json,
-    )
+    wanted = Wanted(**vars(arguments))
+    wanted.roles = frozenset(arguments.role or ROLES)
+    wanted.tls = _tls(arguments)
+    wanted.ca = arguments.ca or _ca_of_environment(environ)
+    wanted.server = (arguments.server or "").rstrip("/")
+    wanted.token = arguments.token or environ.get(TOKEN_VARIABLE, "")
+    wanted.behind_proxy = environ.get("HELIX_BEHIND_PROXY", "").lower() in _ON
+    _set_hosts(wanted)
     url = arguments.url or environ.get("HELIX_URL", "") or _url_elsewhere(wanted)
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise CommandFailed(
             f"--url is {url!r}; give where people reach the site: https://helix.example"
         )
+    wanted.url = url.rstrip("/")
     _check(wanted, given=arguments, environ=environ)
-    return replace(wanted, url=url.rstrip("/"))
+    return wanted
 
 
 def _check(wanted: Wanted, *, given: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    both = {WEB, COORDINATOR} <= wanted.roles
-    if both and wanted.port == wanted.coordinator_port:
+    if wanted.coordinator_here and wanted.port == wanted.coordinator_port:
         raise CommandFailed(
             f"--port and --coordinator-port are both {wanted.port}; give them two different ports"
         )
-    alone = COORDINATOR in wanted.roles and WEB not in wanted.roles
+    alone = wanted.coordinator_alone
     if alone and not wanted.server:
         raise CommandFailed(
             "a coordinator without the role web needs --server URL and, at its first start, "
@@ -180,20 +157,16 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _hosts(
-    arguments: argparse.Namespace, *, roles: frozenset[str], server: str
-) -> tuple[str, str, str]:
+def _set_hosts(wanted: Wanted) -> None:
     """Where the web, and the coordinator for clients and for stages, listen: what is not given
     follows --host, and that of a coordinator alone the route to its site. Raises CommandFailed."""
-    host = arguments.host or LOOPBACK
-    coordinator_host = arguments.coordinator_host or arguments.host
-    if not coordinator_host:
-        is_alone = COORDINATOR in roles and WEB not in roles
-        coordinator_host = _own_address(server) if is_alone and server else host
-    data_host = arguments.data_host
-    if not data_host and COORDINATOR in roles and is_wildcard(coordinator_host):
-        data_host = _own_address(server)
-    return host, coordinator_host, data_host or coordinator_host
+    given, wanted.host = wanted.host, wanted.host or LOOPBACK
+    if not wanted.coordinator_host:
+        routed = not given and wanted.coordinator_alone and wanted.server
+        wanted.coordinator_host = _own_address(wanted.server) if routed else wanted.host
+    if not wanted.data_host:
+        everywhere = COORDINATOR in wanted.roles and is_wildcard(wanted.coordinator_host)
+        wanted.data_host = _own_address(wanted.server) if everywhere else wanted.coordinator_host
 
 
 def _url_elsewhere(wanted: Wanted) -> str:

@@ -1,19 +1,14 @@
 """What commands that work on the site's own data have in common."""
 
-import os
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
-
-import django
 
 from helixweb.command_line.command import argument
 from helixweb.command_line.failures import BadUsage, CommandFailed
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.command_line.text_files import text_of
-from helixweb.operations.prepare import said_plainly
 
 PASSPHRASE = "HELIX_BACKUP_PASSPHRASE"  # noqa: S105 - the variable's name
 Say: TypeAlias = Callable[[str], None]
@@ -43,20 +38,6 @@ def passphrase_of(arguments: Namespace) -> str:
     if not first:
         raise CommandFailed(f"{path} is empty; put the passphrase on its first line")
     return first
-
-
-@contextmanager
-def opened(data: Path | None) -> Iterator[None]:
-    """Within, Django knows that site. Raises CommandFailed for what its operator must change."""
-    if data is not None:
-        os.environ["HELIX_DATA_DIR"] = str(data.expanduser().resolve())
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
-    with said_plainly():
-        django.setup()
-        from helixweb.common.actor import acting_for_site  # needs the models
-
-        with acting_for_site():
-            yield
 
 
 def progress(around: Surroundings) -> Say:

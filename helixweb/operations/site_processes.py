@@ -4,25 +4,21 @@ import signal
 import socket
 import ssl
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from helixweb.command_line.failures import CommandFailed
+from helixweb.operations.asking import answers, certificate_of
 from helixweb.operations.children import Child
 from helixweb.operations.data_folder import DataFolder
 from helixweb.operations.listening import check_free, listen
 from helixweb.operations.roles import BEAT, COORDINATOR, WEB, WORKER, Wanted
 from runtime.protocol.join_tokens import TOKEN_VARIABLE
-from runtime.protocol.trust import trusting
 
-ASKED_WITHIN_S = 5.0
 # Streams end at once, answers on their way get two seconds (web_server).
 _WEB_ENDS = ((signal.SIGTERM, 5.0),)
 # First what is quick is done; SIGQUIT then gives up searches: their rows have leases, and the next
@@ -40,7 +36,7 @@ _COORDINATOR_HERE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Probe:
     """Asked until it is true; `remedy` is for when it never is."""
 
@@ -90,39 +86,39 @@ def plan(
 ) -> Plan:
     """`sockets` are those of `bound`, `prepared` is what `prepare` said."""
     folder.ready_file.unlink(missing_ok=True)
-    children, probes, hints = [], [], []
+    children, probes, hints, see_logs = [], [], [], f"see {folder.logs}"
     if WEB in wanted.roles:
-        children.append(_web(wanted, folder, sockets[0]))
+        children.append(_web(wanted, sockets[0]))
         is_up = partial(answers, f"{wanted.local_url}/readyz")
-        probes.append(Probe(name="the web site", is_up=is_up, remedy=f"see {folder.logs}"))
+        probes.append(Probe("the web site", is_up, see_logs))
     if WORKER in wanted.roles:
         children.append(_worker(wanted, folder))
-        probes.append(
-            Probe(name="the worker", is_up=folder.ready_file.exists, remedy=f"see {folder.logs}")
-        )
+        probes.append(Probe("the worker", folder.ready_file.exists, see_logs))
     elif BEAT in wanted.roles:
-        children.append(_beat(wanted, folder))
+        children.append(_beat())
     if COORDINATOR in wanted.roles:
         children.append(_coordinator(wanted, folder, prepared))
         health = f"{wanted.coordinator_url}/health"
         if wanted.server_url.startswith("https:"):
             is_up = partial(is_trusted, wanted.server_url, ca=wanted.issuer)
-            probes.append(Probe(name=wanted.server_url, is_up=is_up, remedy="see --url"))
+            probes.append(Probe(wanted.server_url, is_up, "see --url"))
         if wanted.coordinator_here:
-            is_up = partial(_has_joined, folder)
             remedy = f"it could not join; see {folder.logs}"
-            probes.append(Probe(name="the coordinator", is_up=is_up, remedy=remedy))
+            joined = Probe("the coordinator", lambda: bool(folder.coordinator_credential), remedy)
+            probes.append(joined)
         # Without a plan to serve it is up and says 503.
         is_up = partial(answers, health, any_status=True)
-        probes.append(Probe(name="the coordinator", is_up=is_up, remedy=f"see {folder.logs}"))
+        probes.append(Probe("the coordinator", is_up, see_logs))
         if find_spec("tokenizers") is None:
             hints.append(
                 "To answer chats, the coordinator needs: pip install 'helixweb[coordinator]'"
             )
+    if wanted.logs == "files":
+        children = [replace(one, log=folder.logs / f"{one.name}.log") for one in children]
     return Plan(folder=folder, children=tuple(children), probes=tuple(probes), hints=tuple(hints))
 
 
-def _web(wanted: Wanted, folder: DataFolder, listener: socket.socket) -> Child:
+def _web(wanted: Wanted, listener: socket.socket) -> Child:
     command = [sys.executable, "-m", "helixweb.operations.web_server", str(listener.fileno())]
     if wanted.tls is not None:
         certificate, key = wanted.tls
@@ -132,7 +128,6 @@ def _web(wanted: Wanted, folder: DataFolder, listener: socket.socket) -> Child:
         command=tuple(command),
         ends=_WEB_ENDS,
         passes=(listener.fileno(),),
-        log=_log(wanted, folder, "web"),
     )
 
 
@@ -146,11 +141,10 @@ def _worker(wanted: Wanted, folder: DataFolder) -> Child:
         ),
         ends=_WORKER_ENDS,
         env={"HELIX_READY_FILE": str(folder.ready_file)},
-        log=_log(wanted, folder, "worker"),
     )  # fmt: skip
 
 
-def _beat(wanted: Wanted, folder: DataFolder) -> Child:
+def _beat() -> Child:
     return Child(
         name="beat",
         command=(
@@ -158,7 +152,6 @@ def _beat(wanted: Wanted, folder: DataFolder) -> Child:
             "--loglevel", "WARNING", "--pidfile", "",
         ),
         ends=_BEAT_ENDS,
-        log=_log(wanted, folder, "beat"),
     )  # fmt: skip
 
 
@@ -181,17 +174,8 @@ def _coordinator(wanted: Wanted, folder: DataFolder, prepared: Mapping[str, Any]
         command=tuple(command),
         ends=_COORDINATOR_ENDS,
         env={TOKEN_VARIABLE: str(token)} if token else {},
-        log=_log(wanted, folder, "coordinator"),
         remedy=_COORDINATOR_HERE if wanted.coordinator_here else "",
     )
-
-
-def _log(wanted: Wanted, folder: DataFolder, name: str) -> Path | None:
-    return folder.logs / f"{name}.log" if wanted.logs_to_files else None
-
-
-def _has_joined(folder: DataFolder) -> bool:
-    return bool(folder.coordinator_credential)
 
 
 def is_trusted(url: str, *, ca: Path | None) -> bool:
@@ -199,14 +183,8 @@ def is_trusted(url: str, *, ca: Path | None) -> bool:
 
     Raises CommandFailed for one that they do not.
     """
-    parts = urlsplit(url)
-    place = (parts.hostname or "", parts.port or 443)
     try:
-        with (
-            socket.create_connection(place, timeout=ASKED_WITHIN_S) as raw,
-            trusting(ca).wrap_socket(raw, server_hostname=parts.hostname),
-        ):
-            return True
+        return bool(certificate_of(url, ca=ca))
     except ssl.SSLCertVerificationError as error:
         raise CommandFailed(
             f"the coordinator cannot join: the certificate of {url} is not trusted "
@@ -214,21 +192,4 @@ def is_trusted(url: str, *, ca: Path | None) -> bool:
             "that it is for"
         ) from error
     except OSError:
-        return False
-
-
-def answers(url: str, *, any_status: bool = False) -> bool:
-    """It answers with a success, or at all; of this machine, so no proxy and no certificate
-    counts."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
-    try:
-        with opener.open(url, timeout=ASKED_WITHIN_S) as answer:
-            return bool(200 <= answer.status < 300)
-    except urllib.error.HTTPError:
-        return any_status
-    except (OSError, urllib.error.URLError):
         return False

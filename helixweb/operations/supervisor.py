@@ -8,14 +8,13 @@ import os
 import select
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from helixweb.operations.children import CALLED_WRONGLY, Child
+from helixweb.operations.children import CALLED_WRONGLY, Child, Started, end_all, kill_session
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 # A child that ran this long is taken to be well: the next pause is the first again.
@@ -25,13 +24,11 @@ LONGEST_LOG_BYTES = 20_000_000
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-@dataclass(slots=True)
-class Kept:
+@dataclass(slots=True, kw_only=True)
+class Kept(Started):
     """A child as it is now. `again_at`: when it is started again; None while it runs or is given
     up, which `given_up` tells apart."""
 
-    child: Child
-    process: "subprocess.Popen[bytes]"
     started_at: float
     pause_s: float = FIRST_PAUSE_S
     again_at: float | None = None
@@ -65,33 +62,20 @@ class Supervisor:
                 self.say(f"{one.child.name} was started again (process {one.process.pid}).")
             _shorten(one.child.log)
 
-    def ended(self) -> list[Kept]:
-        """Those that do not run at this moment."""
-        self.tend()
-        return [one for one in self.kept if not one.runs]
-
     def next_look_s(self) -> float:
         """How long nothing is to be done unless a signal comes."""
         due = [one.again_at - self.clock() for one in self.kept if one.again_at is not None]
         return max(0.0, min([LOOK_S, *due]))
 
     def stop(self) -> None:
-        """Ask all to end at once, insist, and at last kill; returns when all have gone."""
-        ending = [_Ending(one) for one in self.kept if one.process.poll() is None]
-        pids = [one.kept.process.pid for one in ending]  # those of others may be others' by now
-        while ending:
-            for one in ending:
-                one.go_on(self.clock())
-            time.sleep(0.02)
-            ending = [one for one in ending if one.kept.process.poll() is None]
-        for pid in pids:
-            _kill_session(pid)  # what a killed worker left of its pool
+        """Returns when all have ended."""
+        end_all(self.kept, clock=self.clock)
 
     def _ended(self, one: Kept, *, now: float) -> None:
         code = one.process.returncode
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         where = f" (log: {one.child.log})" if one.child.log else ""
-        _kill_session(one.process.pid)
+        kill_session(one.process.pid)
         if code == CALLED_WRONGLY:
             one.given_up = True
             self.say(f"{one.child.name} {how} and is not started again{where}:")
@@ -103,28 +87,6 @@ class Supervisor:
         self.say(f"{one.child.name} {how}; again in {one.pause_s:g} s{where}.")
         one.again_at = now + one.pause_s
         one.pause_s = min(LONGEST_PAUSE_S, 2 * one.pause_s)
-
-
-@dataclass(slots=True)
-class _Ending:
-    """How far a child is on its way out."""
-
-    kept: Kept
-    asked: int = 0
-    next_at: float = 0.0
-
-    def go_on(self, now: float) -> None:
-        """Send what is due now."""
-        if self.asked and now < self.next_at:
-            return
-        ends = self.kept.child.ends
-        if self.asked < len(ends):
-            number, patience_s = ends[self.asked]
-            with contextlib.suppress(ProcessLookupError):
-                self.kept.process.send_signal(number)
-            self.asked, self.next_at = self.asked + 1, now + patience_s
-        else:
-            _kill_session(self.kept.process.pid)
 
 
 class Signals:
@@ -169,12 +131,6 @@ def ending_with(supervisor: Supervisor) -> Iterator[None]:
         yield
     finally:
         supervisor.stop()
-
-
-def _kill_session(leader: int) -> None:
-    """What is left of the process group that `leader` began, which is ours alone."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
 
 
 def _shorten(log: Path | None) -> None:

@@ -168,7 +168,7 @@ def test_twenty_rejoins_leave_one_node(plane: ControlPlane, tmp_path: Path) -> N
         shutil.rmtree(machine.data_dir)
         refused = machine.start(f"--token={site.token('node')}")
         assert refused.process.wait(PATIENCE_S) == 2
-        assert "belongs to another machine" in refused.last_lines()
+        assert "belongs to another machine" in refused.child.last_lines()
         assert site.node()["uuid"] == first["uuid"]
 
         path = f"nodes/{first['id']}/"

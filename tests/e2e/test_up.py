@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from helixweb.demo.processes import free_port
-from helixweb.operations.site_processes import answers
+from helixweb.operations.asking import answers
 from tests.certificate import write_certificate
 from tests.e2e import blank_database
 from tests.shaped_links.network import require_shaping

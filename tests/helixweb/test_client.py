@@ -90,7 +90,7 @@ def test_rows_are_made_read_changed_and_removed(client: Client, cluster: Cluster
 def test_a_list_longer_than_a_page_is_walked_to_its_end(
     client: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_connection, "PAGE_ROWS", 2)
+    monkeypatch.setattr("helixweb.client.client.PAGE_ROWS", 2)
     names = [node["name"] for node in client.nodes.all(cluster=cluster.pk)]
     assert names == ["tower", "laptop", "mini"]
     assert len(list(client.nodes.all(limit=1))) == 1

@@ -8,6 +8,7 @@ from helixweb.command_line.command import argument, command
 from helixweb.command_line.failures import BadUsage, CommandFailed
 from helixweb.command_line.numbers import whole_number
 from helixweb.operations import site
+from helixweb.operations.opening import opened
 
 
 @command(
@@ -29,7 +30,7 @@ from helixweb.operations import site
 )
 def backup(arguments: Namespace) -> None:
     passphrase = site.passphrase_of(arguments)
-    with site.opened(arguments.data):
+    with opened(arguments.data):
         _save(arguments, passphrase=passphrase)
 
 

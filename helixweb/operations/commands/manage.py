@@ -6,6 +6,7 @@ import sys
 
 from helixweb.command_line.command import argument, command
 from helixweb.operations import site
+from helixweb.operations.opening import opened
 
 
 @command(
@@ -17,7 +18,7 @@ from helixweb.operations import site
 )
 def manage(arguments: argparse.Namespace) -> int | None:
     try:
-        with site.opened(arguments.data):
+        with opened(arguments.data):
             from django.core.management import ManagementUtility
 
             ManagementUtility([os.path.basename(sys.argv[0]), *arguments.words]).execute()

@@ -6,6 +6,7 @@ from argparse import Namespace
 from helixweb.command_line.command import argument, command
 from helixweb.command_line.failures import CommandFailed
 from helixweb.operations import site
+from helixweb.operations.opening import opened
 
 
 @command(
@@ -23,7 +24,7 @@ from helixweb.operations import site
 )
 def restore(arguments: Namespace) -> None:
     passphrase = site.passphrase_of(arguments)
-    with site.opened(arguments.data):
+    with opened(arguments.data):
         _restore(arguments, passphrase=passphrase)
 
 

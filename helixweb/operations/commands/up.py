@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,22 +113,23 @@ def _run(
     os.environ.update(environment)
     if WEB in wanted.roles:
         wanted.addresses.keep(folder.path)
-    supervisor = Supervisor(say=lambda text: around.warn(text))
+    supervisor = Supervisor(say=around.warn)
     with Signals() as signals, ending_with(supervisor):
         prepared = _prepared(wanted, folder, signals) if wanted.needs_site else {}
         if prepared is None:
-            return _stopped(signals)
+            return 128 + signals.taken[0]
         plan = site_processes.plan(wanted, folder, sockets, prepared)
         for child in plan.children:
             supervisor.start(child)
         if not _comes_up(plan, supervisor, signals):
-            return _stopped(signals)
+            return 128 + signals.taken[0]
         notify("READY=1")
         summarize(plan, prepared, around, seconds=time.monotonic() - begin, wanted=wanted)
         if wanted.check:
             return exit_codes.OK
         while signals.wait(supervisor.next_look_s()) is None:
-            if all(one.given_up for one in supervisor.ended()) and not _running(supervisor):
+            supervisor.tend()
+            if all(one.given_up for one in supervisor.kept):
                 raise CommandFailed("nothing is running any more")
         notify("STOPPING=1")
         around.warn("stopping ...")
@@ -145,22 +145,22 @@ def _prepared(wanted: Wanted, folder: DataFolder, signals: Signals) -> dict[str,
         command.append(f"--coordinator-of={wanted.cluster}")
     deadline = time.monotonic() + PREPARED_WITHIN_S
     # Out of the terminal's group: Ctrl-C is for `up`, which ends it.
-    with (
-        subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=dies_with_its_parent(),
-        ) as process,
-        _killed_at_exit(process),
-    ):
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=dies_with_its_parent(),
+    )
+    try:
         while process.poll() is None:
             if signals.wait(1.0) is not None:
                 return None
             if time.monotonic() > deadline:
                 raise CommandFailed(f"the database was not ready within {PREPARED_WITHIN_S:.0f} s")
+    finally:
+        process.kill()  # does nothing to one that has ended
         # A line or two, which the pipe holds until they are read.
-        output = process.stdout.read() if process.stdout else b""
+        output, _ = process.communicate()
     if process.returncode != 0:
         raise CommandFailed("the site cannot start, see above")
     said: dict[str, Any] = json.loads(output)
@@ -189,14 +189,6 @@ def _comes_up(plan: site_processes.Plan, supervisor: Supervisor, signals: Signal
     return True
 
 
-def _running(supervisor: Supervisor) -> bool:
-    return any(one.runs or one.again_at is not None for one in supervisor.kept)
-
-
-def _stopped(signals: Signals) -> int:
-    return 128 + signals.taken[0]
-
-
 def summarize(
     plan: site_processes.Plan,
     prepared: dict[str, Any],
@@ -207,7 +199,7 @@ def summarize(
 ) -> None:
     """Where everything is, for a person or as JSON."""
     link = f"{wanted.url}{prepared['login_link']}" if prepared.get("login_link") else ""
-    if wanted.as_json:
+    if wanted.json:
         told = {
             "version": product_version(),
             "data": str(plan.folder.path),
@@ -229,26 +221,12 @@ def summarize(
         ("Worker", "runs, with beat" if {WORKER, BEAT} <= wanted.roles else ""),
         ("Data", str(plan.folder.path)),
         ("Backup", prepared.get("backup", "")),
-        ("Logs", str(plan.folder.logs) if wanted.logs_to_files else ""),
+        ("Logs", str(plan.folder.logs) if wanted.logs == "files" else ""),
     ):
         if text:
             around.say(f"  {title:<15} {text}")
     for hint in plan.hints:
         around.say(f"\n  {hint}")
-    ending = (
-        "That was the check; all of it ends again."
-        if wanted.check
-        else ("Ctrl-C stops everything.")
-    )
-    around.say(f"\n{ending}")
+    checked = "That was the check; all of it ends again."
+    around.say(f"\n{checked if wanted.check else 'Ctrl-C stops everything.'}")
     around.out.flush()
-
-
-@contextlib.contextmanager
-def _killed_at_exit(process: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()

@@ -1,9 +1,7 @@
 """One look at one thing."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
 
 
 class State(StrEnum):
@@ -23,13 +21,6 @@ class Finding:
     state: State
     said: str
     remedy: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        """For scripts."""
-        return asdict(self)
-
-
-Look: TypeAlias = Callable[[], Iterator[Finding]]
 
 
 def ok(check: str, said: str) -> Finding:

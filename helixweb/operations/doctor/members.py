@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 
+import httpx
 from django.conf import settings
-from django.db import DatabaseError
 from django.urls import reverse
 
 from helixweb.deployment.models import SERVING, Deployment, Status
@@ -19,10 +19,7 @@ from helixweb.operations.versions import product_version
 
 def coordinators(now: datetime) -> Iterator[Finding]:
     """Heard of, and reached at the address that they told."""
-    try:
-        rows = list(Coordinator.objects.select_related("cluster"))
-    except DatabaseError:
-        return  # told by `database`
+    rows = list(Coordinator.objects.select_related("cluster"))
     if not rows:
         remedy = (
             "`helixweb up` runs one, from its next start if its cluster was removed; or copy a "
@@ -37,7 +34,7 @@ def coordinators(now: datetime) -> Iterator[Finding]:
             continue
         try:
             skew_s = clock_of(f"{row.http_url}/health")
-        except OSError as error:
+        except httpx.TransportError as error:
             yield warning(
                 "coordinator",
                 f"{name} is alive, but {row.http_url} does not answer here: {error}",
@@ -51,10 +48,7 @@ def coordinators(now: datetime) -> Iterator[Finding]:
 
 def deployments() -> Iterator[Finding]:
     """Those that shall serve do."""
-    try:
-        rows = list(Deployment.objects.filter(status__in=SERVING).select_related("cluster"))
-    except DatabaseError:
-        return  # told by `database`
+    rows = list(Deployment.objects.filter(status__in=SERVING).select_related("cluster"))
     for row in rows:
         name = f"{row.model_name} on {row.cluster.name}"
         if row.status == Status.READY:
@@ -68,10 +62,7 @@ def deployments() -> Iterator[Finding]:
 
 def links(now: datetime) -> Iterator[Finding]:
     """Processes reach the ports of each other."""
-    try:
-        found = {row.pk: parties(row.pk, now=now) for row in Cluster.objects.all()}
-    except DatabaseError:
-        return  # told by `database`
+    found = {row.pk: parties(row.pk, now=now) for row in Cluster.objects.all()}
     for pk, rows in found.items():
         remedy = f"see {settings.HELIX_URL}{reverse('cluster', args=[pk])}"
         for cut in cut_pairs(rows):
@@ -82,10 +73,7 @@ def links(now: datetime) -> Iterator[Finding]:
 
 def agents(now: datetime) -> Iterator[Finding]:
     """Heard of, and of this version."""
-    try:
-        rows = list(Node.objects.filter(joined_at__isnull=False).select_related("cluster"))
-    except DatabaseError:
-        return  # told by `database`
+    rows = list(Node.objects.filter(joined_at__isnull=False).select_related("cluster"))
     lost = [row for row in rows if row.state_at(now) is NodeState.LOST]
     for row in lost:
         remedy = "start its agent again, or remove the node"

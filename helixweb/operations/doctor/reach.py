@@ -1,24 +1,20 @@
 """Whether the site is reached where people are told to, and how long its certificate is good."""
 
-import contextlib
-import http.client
 import socket
 import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from urllib.parse import urlsplit
 
+import httpx
 from cryptography import x509
 from django.conf import settings
 
+from helixweb.operations.asking import ask, certificate_of
 from helixweb.operations.doctor.findings import Finding, failed, ok, warning
 from runtime.protocol.trust import trusting
 
-ASKED_WITHIN_S = 3.0
 SOON = timedelta(days=21)
 DATE_IS_OLD_S = 2.0
 
@@ -26,11 +22,11 @@ DATE_IS_OLD_S = 2.0
 def site(url: str) -> Iterator[Finding]:
     """`/readyz` answers there."""
     try:
-        status, _ = ask(f"{url}/readyz")
-    except OSError as error:
+        status = ask(f"{url}/readyz", issuers=trusting(_issuer())).status_code
+    except (OSError, httpx.TransportError) as error:
         yield failed(
             "web site",
-            f"{url} does not answer: {_why(error)}",
+            f"{url} does not answer: {error}",
             "start it with `helixweb up`, or correct HELIX_URL; with a proxy in front, see that "
             "it passes requests on",
         )
@@ -59,28 +55,19 @@ def port(host: str, number: int, *, option: str) -> Iterator[Finding]:
 
 def certificate(url: str, *, now: datetime) -> Iterator[Finding]:
     """Trusted, for this name, and good for some weeks more."""
-    parts = urlsplit(url)
-    if parts.scheme != "https" or not parts.hostname:
+    if not url.startswith("https://"):
         return
-    place = (parts.hostname, parts.port or 443)
     try:
-        with (
-            socket.create_connection(place, timeout=ASKED_WITHIN_S) as raw,
-            _issuers().wrap_socket(raw, server_hostname=parts.hostname) as safe,
-        ):
-            encoded = safe.getpeercert(binary_form=True)
+        found = x509.load_der_x509_certificate(certificate_of(url, ca=_issuer()))
+        yield expiry(found.not_valid_after_utc, now=now)
     except ssl.SSLCertVerificationError as error:
-        said = f"the certificate of {parts.hostname} is not trusted: {error.verify_message}"
         yield failed(
             "certificate",
-            said,
+            f"the certificate of {url} is not trusted: {error.verify_message}",
             "renew it, send the whole chain, or give its issuer with HELIX_CA=FILE",
         )
-        return
     except OSError:
-        return  # told by `site`
-    if encoded is not None:
-        yield expiry(x509.load_der_x509_certificate(encoded).not_valid_after_utc, now=now)
+        return  # reported by `site`
 
 
 def expiry(ends: datetime, *, now: datetime) -> Finding:
@@ -95,61 +82,32 @@ def expiry(ends: datetime, *, now: datetime) -> Finding:
 
 
 def is_ours(host: str, number: int) -> bool:
-    """A web process answers there, or a coordinator, which says 503 as long as it has no plan to
-    serve; by http, or the web by https."""
+    """True if a web process answers there, by http or https, or a coordinator, which says 503
+    while it has no plan to serve."""
     for scheme, path in (("http", "healthz"), ("http", "health"), ("https", "healthz")):
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            status, says_status = ask(f"{scheme}://{host}:{number}/{path}", any_certificate=True)
-            if says_status and status in (200, 503):
-                return True
+        try:
+            answer = ask(f"{scheme}://{host}:{number}/{path}")
+        except httpx.TransportError:
+            continue
+        if answer.status_code in (200, 503) and b'"status"' in answer.content:
+            return True
     return False
 
 
-def ask(url: str, *, any_certificate: bool = False) -> tuple[int, bool]:
-    """Status, and whether it says "status" as ours do; no proxy of the environment. Raises OSError,
-    HTTPException."""
-    context = _issuers()
-    if any_certificate:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
-    try:
-        with opener.open(url, timeout=ASKED_WITHIN_S) as answer:
-            return answer.status, b'"status"' in answer.read(4096)
-    except urllib.error.HTTPError as error:
-        return error.code, b'"status"' in error.read(4096)
-
-
-def _issuers() -> ssl.SSLContext:
-    """Those that the site trusts, itself among them."""
+def _issuer() -> Path | None:
+    """The file of certificates that the site trusts, itself among them."""
     own = settings.HELIX_CA or settings.HELIX_TLS_CERTIFICATE
-    try:
-        return trusting(Path(own) if own else None)
-    except OSError:
-        return trusting(None)
+    return Path(own) if own else None
 
 
 def clock_of(url: str) -> float | None:
-    """By how many seconds the clock of whoever answers there is ahead; None: it does not tell.
-    Raises OSError."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=ASKED_WITHIN_S) as answer:
-            told = answer.headers.get("Date")
-    except urllib.error.HTTPError as error:
-        told = error.headers.get("Date")
-    if not told:
-        return None
-    return ahead_s(parsedate_to_datetime(told), now=datetime.now(UTC))
+    """Seconds that the clock of the server is ahead; None: it does not tell. Raises
+    httpx.TransportError."""
+    told = ask(url).headers.get("Date")
+    return told and ahead_s(parsedate_to_datetime(told), now=datetime.now(UTC))
 
 
 def ahead_s(told: datetime, *, now: datetime) -> float:
     """Of a time in whole seconds that is written once a second, so that it is up to two old."""
     skew_s = (told - now).total_seconds()
     return min(0.0, skew_s + DATE_IS_OLD_S) if skew_s < 0 else skew_s
-
-
-def _why(error: OSError) -> str:
-    reason = getattr(error, "reason", None) or error
-    return str(getattr(reason, "strerror", None) or reason)

@@ -1,5 +1,6 @@
 """Database, broker and worker of the site, and its clocks. Needs Django set up."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,10 +86,7 @@ def broker() -> Iterator[Finding]:
 
 def worker() -> Iterator[Finding]:
     """Does what beat tells it to, and is of this version."""
-    try:
-        pulses = list(Pulse.objects.order_by("-at"))
-    except DatabaseError:
-        return  # told by `database`
+    pulses = list(Pulse.objects.order_by("-at"))
     now = timezone.now()
     lively = [pulse for pulse in pulses if pulse.at > now - health.SILENT_AFTER]
     if not lively and (said := _begins(now.timestamp())):
@@ -112,34 +110,27 @@ def _begins(now_s: float) -> str:
         return ""
     began_s, is_ready = began
     age_s = now_s - began_s
+    patience_s = health.SILENT_AFTER.total_seconds() if is_ready else STARTS_WITHIN_S
+    if not 0 <= age_s < patience_s:
+        return ""
     if is_ready:
-        patience_s = health.SILENT_AFTER.total_seconds()
-        said = f"the worker started {age_s:.0f} s ago and did not beat yet"
-    else:
-        patience_s = STARTS_WITHIN_S
-        said = f"the worker was started {age_s:.0f} s ago and does not take tasks yet"
-    return said if 0 <= age_s < patience_s else ""
+        return f"the worker started {age_s:.0f} s ago and did not beat yet"
+    return f"the worker was started {age_s:.0f} s ago and does not take tasks yet"
 
 
 def clocks() -> Iterator[Finding]:
     """Database and broker tell the time that this machine tells."""
-    told: dict[str, float] = {}
-    if connection.vendor == "postgresql":
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT extract(epoch FROM clock_timestamp())")
-                told["the database"] = float(cursor.fetchone()[0]) - time.time()
-        except DatabaseError:
-            pass  # told by `database`
     if settings.REDIS_URL:
-        try:
-            with Redis.from_url(settings.REDIS_URL, socket_timeout=1.0) as redis:
-                seconds, micros = redis.time()
-                told["Redis"] = seconds + micros / 1e6 - time.time()
-        except (RedisError, OSError):
-            pass  # told by `broker`
-    for name, skew_s in told.items():
-        yield skew(name, skew_s)
+        with (
+            contextlib.suppress(RedisError, OSError),  # reported by `broker`
+            Redis.from_url(settings.REDIS_URL, socket_timeout=1.0) as redis,
+        ):
+            seconds, micros = redis.time()
+            yield skew("Redis", seconds + micros / 1e6 - time.time())
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT extract(epoch FROM clock_timestamp())")
+            yield skew("the database", float(cursor.fetchone()[0]) - time.time())
 
 
 def skew(name: str, skew_s: float) -> Finding:
