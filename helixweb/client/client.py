@@ -1,12 +1,12 @@
 """The client: `Client(url, key=…).nodes.all(cluster=1)`."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from helixweb.client.connection import Connection, Row
-from helixweb.client.events import Event, follow
+from helixweb.client.events import follow
 
 PAGE_ROWS = 500
 
@@ -19,15 +19,7 @@ class Client(Connection):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return Rows(self, name.replace("_", "-"))
 
-    def follow(
-        self,
-        topics: Iterable[str],
-        *,
-        last_id: str = "",
-        tell: Callable[[str], None] = lambda text: None,
-    ) -> Iterator[Event]:
-        """Events of topics such as `cluster:1` and `plan-run:2`, without end; see `follow`."""
-        return follow(self, list(topics), last_id=last_id, tell=tell)
+    follow = follow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ def follow(
     tell: Callable[[str], None] = lambda text: None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[Event]:
-    """Events of `topics`, without end; `tell` is called with a message at each break.
+    """Events of topics such as `cluster:1`, without end; `tell` gets a message at each break.
 
     Raises any ClientError on the first try; later, only refusals end it.
     """

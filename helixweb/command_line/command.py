@@ -7,7 +7,7 @@ def status(site: Session, arguments: Namespace) -> None: ...
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from helixweb.command_line import exit_codes
 from helixweb.command_line.completion_words import completer_of
@@ -19,12 +19,6 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Argument: TypeAlias = Callable[[argparse.ArgumentParser], object]
 # Called with the namespace alone, or with a session before it; None is exit code 0.
 Act: TypeAlias = Callable[..., int | None]
-
-
-class Declared(Protocol):
-    """A command, or several under one name."""
-
-    def add_parser(self, subparsers: Subparsers, name: str, summary: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

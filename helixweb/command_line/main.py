@@ -4,11 +4,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 
 from helixweb.command_line import exit_codes, reporting
 from helixweb.command_line.registry import COMMANDS, load
 from helixweb.command_line.surroundings import Surroundings
+from helixweb.operations.versions import product_version
 
 
 def main(argv: Sequence[str] | None = None, *, surroundings: Surroundings | None = None) -> int:
@@ -43,7 +43,7 @@ def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
         description="Serve large language models on mixed GPUs.",
         epilog="exit codes: " + "; ".join(f"{c} {t}" for c, t in exit_codes.MEANINGS.items()),
     )
-    parser.add_argument("--version", action="version", version=f"helixweb {_version()}")
+    parser.add_argument("--version", action="version", version=f"helixweb {product_version()}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     named = next((word for word in given if word in COMMANDS), None)
     for name, (_, summary) in COMMANDS.items():
@@ -60,10 +60,3 @@ def _complete() -> None:
 
     words = os.environ.get("COMP_LINE", "").split()[1:]
     argcomplete.autocomplete(parser_for(words))
-
-
-def _version() -> str:
-    try:
-        return metadata.version("helixweb")
-    except metadata.PackageNotFoundError:
-        return "not installed"

@@ -1,6 +1,7 @@
 """How commands print: tables for people, JSON for programs, numbers with their units."""
 
 import json
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -9,6 +10,7 @@ NOTHING = "-"
 # A field of a row, written by the unit in its name; or what computes the value.
 Cell: TypeAlias = str | Callable[[Any], object]
 Cells: TypeAlias = Mapping[str, Cell]
+_UNITS = re.compile(r"_(tokens_per_s|at|s|ratio|name)$")
 
 
 def json_text(data: Any) -> str:
@@ -51,9 +53,23 @@ def rows_table(cells: Cells, rows: Iterable[Mapping[str, Any]]) -> str:
     return table(list(cells), [[_value(cell, row) for cell in cells.values()] for row in rows])
 
 
+def columns(names: str) -> Cells:
+    """Fields of a row, in words, as cells with their names without units as titles."""
+    return {_UNITS.sub("", name).replace("_", " ").upper(): name for name in names.split()}
+
+
+def fields(row: Mapping[str, Any]) -> Cells:
+    """All fields of a row but nested ones."""
+    return {name.replace("_", " "): name for name, value in row.items() if not _is_nested(value)}
+
+
 def details(cells: Cells, row: Mapping[str, Any]) -> str:
     """One row of the API, a line for each of `cells`."""
     return pairs((title, _value(cell, row)) for title, cell in cells.items())
+
+
+def _is_nested(value: object) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(map(_is_nested, value)))
 
 
 def _value(cell: Cell, row: Mapping[str, Any]) -> object:

@@ -1,9 +1,8 @@
 """Which object is which subcommand. It is imported only when asked for, so that all start fast."""
 
 import importlib
-from typing import cast
 
-from helixweb.command_line.command import Declared
+from helixweb.command_line.command import Command, Verbs
 
 _HERE, _ON_SERVER = "helixweb.command_line.commands", "helixweb.operations.commands"
 # Name -> (where it is declared, what `helixweb --help` says of it).
@@ -38,7 +37,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-def load(name: str) -> Declared:
+def load(name: str) -> Command | Verbs:
     """The command `name`."""
     module, _, attribute = COMMANDS[name][0].partition(":")
-    return cast(Declared, getattr(importlib.import_module(module), attribute))
+    found: Command | Verbs = getattr(importlib.import_module(module), attribute)
+    return found

@@ -1,7 +1,5 @@
 """What went wrong, as an exit code and as words that name value and remedy."""
 
-from typing import Any
-
 from helixweb.client import (
     BadAddress,
     ClientError,
@@ -22,17 +20,12 @@ from helixweb.command_line.surroundings import Surroundings
 
 # UnicodeEncodeError: of bytes that Python takes along as half a character, and nobody can send.
 ERRORS = (ClientError, CommandFailed, OSError, UnicodeEncodeError)
-_CODES: tuple[tuple[type[Exception], int], ...] = (
-    (BadAddress, exit_codes.USAGE),
-    (Malformed, exit_codes.USAGE),
-    (NotFound, exit_codes.NOT_FOUND),
-    (NotAuthenticated, exit_codes.REFUSED),
-    (NotAllowed, exit_codes.REFUSED),
-    (TooManyRequests, exit_codes.REFUSED),
-    (Conflict, exit_codes.CONFLICT),
-    (Unreachable, exit_codes.UNREACHABLE),
-    (NotTheApi, exit_codes.UNREACHABLE),
-    (UnicodeEncodeError, exit_codes.USAGE),
+_CODES: tuple[tuple[int, tuple[type[Exception], ...]], ...] = (
+    (exit_codes.USAGE, (BadAddress, Malformed, UnicodeEncodeError)),
+    (exit_codes.NOT_FOUND, (NotFound,)),
+    (exit_codes.REFUSED, (NotAuthenticated, NotAllowed, TooManyRequests)),
+    (exit_codes.CONFLICT, (Conflict,)),
+    (exit_codes.UNREACHABLE, (Unreachable, NotTheApi)),
 )
 _REMEDIES: tuple[tuple[type[Exception], str], ...] = (
     (NotAuthenticated, "make a key under Settings > API keys and run `helixweb login`"),
@@ -44,24 +37,20 @@ MOST_SHOWN = 20
 def exit_code_of(error: Exception) -> int:
     if isinstance(error, CommandFailed):
         return error.exit_code
-    return next((code for kind, code in _CODES if isinstance(error, kind)), exit_codes.FAILED)
+    return next((code for code, kinds in _CODES if isinstance(error, kinds)), exit_codes.FAILED)
 
 
 def report(error: Exception, around: Surroundings, *, as_json: bool) -> int:
-    """Says it on stderr; returns the exit code."""
+    """Write it to stderr, for a script the server's problem document; returns the exit code."""
     code = exit_code_of(error)
-    if as_json:
-        around.err.write(f"{json_line({'error': document(error, code)})}\n")
+    if not as_json:
+        for line in lines(error):
+            around.warn(printable(line))
         return code
-    for line in lines(error):
-        around.warn(printable(line))
-    return code
-
-
-def document(error: Exception, code: int) -> dict[str, Any]:
-    """The server's problem document where there is one; always `detail` and `exit_code`."""
     told = error.document if isinstance(error, Problem) else {"title": type(error).__name__}
-    return {**told, "detail": str(error), "exit_code": code}
+    told = {**told, "detail": str(error), "exit_code": code}
+    around.err.write(f"{json_line({'error': told})}\n")
+    return code
 
 
 def lines(error: Exception) -> list[str]:

@@ -2,10 +2,11 @@
 
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from helixweb.client import Row, Rows
+from helixweb.command_line import output
 from helixweb.command_line.command import Argument, Verbs, argument
 from helixweb.command_line.failures import BadUsage
 from helixweb.command_line.output import Cells
@@ -14,22 +15,23 @@ from helixweb.command_line.session import Session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """`find` looks a row up by the word of a person; `cells` are those of a table, `details` of
-    one row. `fields` are the options of `add` and `edit`, each with the column as its `dest`."""
+    """`find` looks a row up by the word of a person; `cells` are those of the table,
+    `extra` those of one row beside its fields. `fields` are the options of `add` and `edit`, each
+    with the column as its `dest`."""
 
     noun: str
     collection: str
     find: Callable[[Session, Namespace, str], Row]
     cells: Cells
-    details: Cells
     fields: Mapping[str, Argument]
     common: tuple[Argument, ...] = ()
+    extra: Cells = field(default_factory=dict)
 
     def rows(self, site: Session) -> Rows:
         return Rows(site.client, self.collection)
 
     def show(self, site: Session, row: Row) -> None:
-        site.show_row(row, self.details)
+        site.show_row(row, {**output.fields(row), **self.extra})
 
     def changes(self, arguments: Namespace) -> Row:
         """The columns that were given."""

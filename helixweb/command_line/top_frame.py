@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from helixweb.client import Row
 from helixweb.command_line.output import (
+    Cells,
     bandwidth,
     cut,
     duration,
@@ -11,7 +12,7 @@ from helixweb.command_line.output import (
     number,
     one_line,
     percent,
-    table,
+    rows_table,
 )
 from helixweb.command_line.reading import Reading
 
@@ -62,33 +63,26 @@ def _head(reading: Reading) -> list[str]:
 def _nodes(reading: Reading) -> list[str]:
     """Lost nodes first, then the busiest."""
     samples = {} if reading.sample is None else reading.sample["nodes"]
-    layers = {} if reading.deployment is None else _layers(reading.deployment)
-
-    def order(node: Row) -> tuple[bool, float, str]:
-        busy = samples[node["name"]]["busy_ratio"] if node["name"] in samples else None
-        return (node["state"] != "lost", -(busy or 0.0), node["name"])
-
-    rows = []
-    for node in sorted(reading.nodes, key=order):
-        name = node["name"]
-        sample = samples.get(name)
-        busy = sample["busy_ratio"] if sample else None
-        rows.append((
-            name, node["state"], _bar(busy), percent(busy),
-            number(sample["tokens_per_s"] if sample else None),
-            _kv(sample), sample["sequences"] if sample else None, layers.get(name),
-        ))  # fmt: skip
-    return table(("NODE", "STATE", "", "BUSY", "TOK/S", "KV", "SEQ", "LAYERS"), rows).split("\n")
+    assignments = [] if reading.deployment is None else reading.deployment["assignments"]
+    layers = {one["node_name"]: f"[{one['first']},{one['end']})" for one in assignments}
+    rows = [{**samples.get(node["name"], {}), **node} for node in reading.nodes]
+    rows.sort(key=lambda row: (row["state"] != "lost", -(row.get("busy_ratio") or 0), row["name"]))
+    cells: Cells = {
+        "NODE": "name",
+        "STATE": "state",
+        "": lambda row: _bar(row.get("busy_ratio")),
+        "BUSY": "busy_ratio",
+        "TOK/S": "tokens_per_s",
+        "KV": _kv,
+        "SEQ": "sequences",
+        "LAYERS": lambda row: layers.get(row["name"]),
+    }
+    return rows_table(cells, rows).split("\n")
 
 
-def _layers(deployment: Row) -> dict[str, str]:
-    return {one["node_name"]: f"[{one['first']},{one['end']})" for one in deployment["assignments"]}
-
-
-def _kv(sample: Row | None) -> str:
-    if sample is None or not sample["kv_total_pages"]:
-        return percent(None)
-    return percent((sample["kv_used_pages"] or 0) / sample["kv_total_pages"])
+def _kv(row: Row) -> str:
+    total = row.get("kv_total_pages")
+    return percent((row["kv_used_pages"] or 0) / total if total else None)
 
 
 def _bar(ratio: float | None) -> str:
@@ -105,18 +99,15 @@ def _links(rows: Sequence[Row]) -> list[str]:
         return sent / room if room else 0.0
 
     chosen = sorted(rows, key=lambda one: (not (one["stalled"] or one["slow"]), -load(one)))
-    told = [
-        (
-            f"{one['source']} > {one['target']}", percent(load(one)),
-            bandwidth(one["urgent_bytes_per_s"] + one["bulk_bytes_per_s"]),
-            bandwidth(one["measured_bytes_per_s"] or one["planned_bytes_per_s"]),
-            duration(one["rtt_s"]), "STALLED" if one["stalled"] else "SLOW" if one["slow"] else "",
-        )
-        for one in chosen[:_MOST_LINKS]
-    ]  # fmt: skip
-    if not told:
-        return []
-    return table(("LINK", "FULL", "SENDS", "OF", "RTT", "STATE"), told).split("\n")
+    cells: Cells = {
+        "LINK": lambda one: f"{one['source']} > {one['target']}",
+        "FULL": lambda one: percent(load(one)),
+        "SENDS": lambda one: bandwidth(one["urgent_bytes_per_s"] + one["bulk_bytes_per_s"]),
+        "OF": lambda one: bandwidth(one["measured_bytes_per_s"] or one["planned_bytes_per_s"]),
+        "RTT": "rtt_s",
+        "STATE": lambda one: "STALLED" if one["stalled"] else "SLOW" if one["slow"] else "",
+    }
+    return rows_table(cells, chosen[:_MOST_LINKS]).split("\n") if chosen else []
 
 
 def _fitted(lines: list[str], room: int) -> list[str]:

@@ -6,10 +6,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from helixweb.command_line.numbers import number_that
 from helixweb.demo import check
 from helixweb.demo.local_cluster import CHAT, TINY, DemoModel
 from helixweb.demo.processes import DemoFailed, Processes, Running, alone_in, free_port
@@ -45,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port",
-        type=_port,
+        type=number_that(lambda port: 0 < port <= 65435, "1 to 65435", int),
         default=8000,
         help="of the web site (default 8000); the OpenAI API gets the port 100 above",
     )
@@ -56,83 +58,81 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="with --check: keep data and logs")
 
 
-def _port(text: str) -> int:
-    if text.isdecimal() and 1 <= int(text) <= 65435:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no port for the demo; give 1 to 65435")
-
-
-def _demo(model: DemoModel, *, port: int) -> int:
-    data_dir = ROOT / "var" / ("demo-tiny" if model is TINY else "demo")
-    with alone_in(data_dir):
-        return _serve(model, port=port, data_dir=data_dir)
-
-
-def _serve(model: DemoModel, *, port: int, data_dir: Path) -> int:
-    """Until Ctrl-C; what ends by itself once the demo is up is reported, and the rest goes on."""
-    for wanted in (port, port + 100):
-        if not is_free("127.0.0.1", wanted):
-            raise DemoFailed(f"port {wanted} is taken; choose another: make demo PORT={port + 10}")
+@contextmanager
+def _scenario(
+    model: DemoModel, data_dir: Path, *, web_port: int, coordinator_port: int, exact: bool = False
+) -> Iterator[Scenario]:
+    """Within, what it starts runs."""
     places = Places(
         data_dir=data_dir,
         models_dir=ROOT / "var" / "models",
-        web_port=port,
-        coordinator_port=port + 100,
+        web_port=web_port,
+        coordinator_port=coordinator_port,
     )
-    print(f"HelixWeb demo; data and logs in {data_dir}")
-    with _processes(places) as processes:
-        scenario = Scenario(places, processes, Timings(), model=model)
-        link, key, answers, plan, _ = _main_job(scenario, reference=None)
-        _print_answers(model, answers, plan)
-        print(
-            f"\n  Web site        {places.web_url}\n"
-            f"  Log in (once)   {link}\n"
-            f"  OpenAI API      {places.coordinator_url}/v1\n"
-            f"  API key         {key}\n"
-            f"  Agents          {numbers_of(scenario.nodes)}\n\n"
-            "Ctrl-C stops everything.",
-            flush=True,
-        )
-        while processes.names:
-            for ended in processes.take_ended():
-                print(
-                    f"\n{ended.name} ended with exit code {ended.process.returncode}, see "
-                    f"{ended.child.log}; the rest goes on.\n"
-                    f"To start it again, in another terminal:\n  {ended.again}",
-                    flush=True,
+    with Processes(log_dir=data_dir / "logs", cwd=ROOT, env=places.env) as processes:
+        yield Scenario(places, processes, Timings(), model=model, exact=exact)
+
+
+def _demo(model: DemoModel, *, port: int) -> int:
+    """Until Ctrl-C; what ends by itself once the demo is up is reported, and the rest goes on."""
+    data_dir = ROOT / "var" / ("demo-tiny" if model is TINY else "demo")
+    with alone_in(data_dir):
+        for wanted in (port, port + 100):
+            if not is_free("127.0.0.1", wanted):
+                raise DemoFailed(
+                    f"port {wanted} is taken; choose another: make demo PORT={port + 10}"
                 )
-            time.sleep(0.5)
-        raise DemoFailed("nothing is running any more")
+        print(f"HelixWeb demo; data and logs in {data_dir}")
+        with _scenario(model, data_dir, web_port=port, coordinator_port=port + 100) as scenario:
+            _serve(scenario)
+    raise DemoFailed("nothing is running any more")
+
+
+def _serve(scenario: Scenario) -> None:
+    """Until nothing runs any more."""
+    processes, places = scenario.processes, scenario.places
+    link, key, answers, plan, _ = _main_job(scenario, reference=None)
+    _print_answers(scenario.model, answers, plan)
+    print(
+        f"\n  Web site        {places.web_url}\n"
+        f"  Log in (once)   {link}\n"
+        f"  OpenAI API      {places.coordinator_url}/v1\n"
+        f"  API key         {key}\n"
+        f"  Agents          {numbers_of(scenario.nodes)}\n\n"
+        "Ctrl-C stops everything.",
+        flush=True,
+    )
+    while processes.names:
+        for ended in processes.take_ended():
+            print(
+                f"\n{ended.name} ended with exit code {ended.process.returncode}, see "
+                f"{ended.child.log}; the rest goes on.\n"
+                f"To start it again, in another terminal:\n  {ended.again}",
+                flush=True,
+            )
+        time.sleep(0.5)
 
 
 def _check(model: DemoModel, *, keep: bool) -> int:
     data_dir = Path(tempfile.mkdtemp(prefix="helixweb-demo-"))
-    places = Places(
-        data_dir=data_dir,
-        models_dir=ROOT / "var" / "models",
-        web_port=free_port(),
-        coordinator_port=free_port(),
-    )
-    timings = Timings()
+    ports = {"web_port": free_port(), "coordinator_port": free_port()}
     begin = time.monotonic()
     passed = False
     try:
-        with _processes(places) as processes:
-            scenario = Scenario(places, processes, timings, model=model, exact=True)
-            _, _, answers, plan, references = _main_job(
-                scenario, reference=data_dir / "reference.log"
-            )
-            with timings.step("Comparing with transformers"):
+        with _scenario(model, data_dir, **ports, exact=True) as scenario:
+            reference = data_dir / "reference.log"
+            _, _, answers, plan, references = _main_job(scenario, reference=reference)
+            with scenario.timings.step("Comparing with transformers"):
                 for told in zip(model.questions, answers, references, strict=True):
                     check.same_tokens(*told)
             pipelines = check.uneven_and_shared(plan["document"], nodes=len(model.nodes))
             _print_answers(model, answers, plan)
-            print(f"  {pipelines}")
             print(
+                f"  {pipelines}\n"
                 f"  {sum(map(len, references))} token ids equal transformers' generate "
                 "(fp32, greedy)\n\nSeconds per step"
             )
-        for title, seconds in timings.steps:
+        for title, seconds in scenario.timings.steps:
             print(f"  {seconds:6.1f}  {title}")
         print(f"  {time.monotonic() - begin:6.1f}  in all")
         passed = True
@@ -201,10 +201,6 @@ def _print_answers(model: DemoModel, answers: list[dict[str, Any]], plan: dict[s
         "  Layers held     "
         + ", ".join(f"{node} [{first}, {end})" for node, (first, end) in sorted(held.items()))
     )
-
-
-def _processes(places: Places) -> Processes:
-    return Processes(log_dir=places.data_dir / "logs", cwd=ROOT, env=places.env)
 
 
 def _interrupt(signum: int, frame: object) -> None:

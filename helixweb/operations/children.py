@@ -19,8 +19,8 @@ _PR_SET_PDEATHSIG = 1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
     """One process. `ends`: the signals that ask it to end, each with the seconds until the next;
-    after the last it is killed, with all that it started. `remedy` is for when it says that its
-    caller must change something."""
+    after the last it is killed, with all that it started. `is_up`: it does its work; asked until
+    it is true. `remedy` is for when it says that its caller must change something."""
 
     name: str
     command: tuple[str, ...]
@@ -30,6 +30,7 @@ class Child:
     passes: tuple[int, ...] = ()
     log: Path | None = None
     remedy: str = ""
+    is_up: Callable[[], bool] = lambda: True
 
     def start(self) -> "subprocess.Popen[bytes]":
         """In a session of its own: Celery hangs in its warm shutdown when its group is signalled,

@@ -7,7 +7,6 @@ import io
 import shlex
 import tarfile
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
@@ -25,17 +24,10 @@ _BUILD_FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
 _SOURCES = frozenset({".py", ".c", ".h", ".txt"})  # txt: pins of engines
 
 
-@dataclass(frozen=True, slots=True)
-class SourceArchive:
-    """A `.tar.gz` that pip installs; `sha256` in hex."""
-
-    content: bytes
-    sha256: str
-
-
 def join_script() -> str:
     """A POSIX shell script that installs this site's version of the agent, then joins."""
-    source = f"{settings.HELIX_URL}{reverse('join-source')}#sha256={source_archive().sha256}"
+    digest = hashlib.sha256(source_archive()).hexdigest()
+    source = f"{settings.HELIX_URL}{reverse('join-source')}#sha256={digest}"
     project = tomllib.loads((_build_folder() / "pyproject.toml").read_text("utf-8"))
     needed = project["project"]["optional-dependencies"]["agent"]
     context = {
@@ -51,8 +43,8 @@ def join_script() -> str:
 
 
 @functools.cache
-def source_archive() -> SourceArchive:
-    """The source of this installation; the same bytes each time.
+def source_archive() -> bytes:
+    """The source of this installation as a `.tar.gz` that pip installs; the same bytes each time.
 
     The target builds it, since what was compiled here fits this machine only.
     """
@@ -67,8 +59,7 @@ def source_archive() -> SourceArchive:
             content = path.read_bytes()
             entry.size, entry.mode = len(content), 0o644
             archive.addfile(entry, io.BytesIO(content))
-    content = packed.getvalue()
-    return SourceArchive(content, hashlib.sha256(content).hexdigest())
+    return packed.getvalue()
 
 
 def _files() -> dict[str, Path]:

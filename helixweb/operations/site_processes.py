@@ -4,10 +4,9 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,25 +35,6 @@ _COORDINATOR_HERE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Asked until it is true; `remedy` is for when it never is."""
-
-    name: str
-    is_up: Callable[[], bool]
-    remedy: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is started, in this order, what is waited for, and what people should know."""
-
-    folder: DataFolder
-    children: tuple[Child, ...]
-    probes: tuple[Probe, ...]
-    hints: tuple[str, ...]
-
-
 def bound(wanted: Wanted) -> list[socket.socket]:
     """The web's socket, if it runs here; that other ports are free is checked. Raises
     CommandFailed."""
@@ -78,44 +58,24 @@ def environment(wanted: Wanted, folder: DataFolder) -> dict[str, str]:
     }
 
 
-def plan(
-    wanted: Wanted,
-    folder: DataFolder,
-    sockets: list[socket.socket],
-    prepared: Mapping[str, Any],
-) -> Plan:
-    """`sockets` are those of `bound`, `prepared` is what `prepare` said."""
+def children_of(
+    wanted: Wanted, folder: DataFolder, sockets: list[socket.socket], prepared: Mapping[str, Any]
+) -> list[Child]:
+    """In the order of their start; `sockets` are those of `bound`, `prepared` is what `prepare`
+    said."""
     folder.ready_file.unlink(missing_ok=True)
-    children, probes, hints, see_logs = [], [], [], f"see {folder.logs}"
+    children = []
     if WEB in wanted.roles:
         children.append(_web(wanted, sockets[0]))
-        is_up = partial(answers, f"{wanted.local_url}/readyz")
-        probes.append(Probe("the web site", is_up, see_logs))
     if WORKER in wanted.roles:
         children.append(_worker(wanted, folder))
-        probes.append(Probe("the worker", folder.ready_file.exists, see_logs))
     elif BEAT in wanted.roles:
         children.append(_beat())
     if COORDINATOR in wanted.roles:
         children.append(_coordinator(wanted, folder, prepared))
-        health = f"{wanted.coordinator_url}/health"
-        if wanted.server_url.startswith("https:"):
-            is_up = partial(is_trusted, wanted.server_url, ca=wanted.issuer)
-            probes.append(Probe(wanted.server_url, is_up, "see --url"))
-        if wanted.coordinator_here:
-            remedy = f"it could not join; see {folder.logs}"
-            joined = Probe("the coordinator", lambda: bool(folder.coordinator_credential), remedy)
-            probes.append(joined)
-        # Without a plan to serve it is up and says 503.
-        is_up = partial(answers, health, any_status=True)
-        probes.append(Probe("the coordinator", is_up, see_logs))
-        if find_spec("tokenizers") is None:
-            hints.append(
-                "To answer chats, the coordinator needs: pip install 'helixweb[coordinator]'"
-            )
     if wanted.logs == "files":
         children = [replace(one, log=folder.logs / f"{one.name}.log") for one in children]
-    return Plan(folder=folder, children=tuple(children), probes=tuple(probes), hints=tuple(hints))
+    return children
 
 
 def _web(wanted: Wanted, listener: socket.socket) -> Child:
@@ -128,6 +88,7 @@ def _web(wanted: Wanted, listener: socket.socket) -> Child:
         command=tuple(command),
         ends=_WEB_ENDS,
         passes=(listener.fileno(),),
+        is_up=partial(answers, f"{wanted.local_url}/readyz"),
     )
 
 
@@ -141,6 +102,7 @@ def _worker(wanted: Wanted, folder: DataFolder) -> Child:
         ),
         ends=_WORKER_ENDS,
         env={"HELIX_READY_FILE": str(folder.ready_file)},
+        is_up=folder.ready_file.exists,
     )  # fmt: skip
 
 
@@ -157,6 +119,15 @@ def _beat() -> Child:
 
 def _coordinator(wanted: Wanted, folder: DataFolder, prepared: Mapping[str, Any]) -> Child:
     token = prepared.get("coordinator_token") or wanted.token
+
+    def is_up() -> bool:
+        url = wanted.server_url
+        if url.startswith("https:") and not is_trusted(url, ca=wanted.issuer):
+            return False
+        has_joined = bool(folder.coordinator_credential) or not wanted.coordinator_here
+        # Without a plan to serve it answers 503.
+        return has_joined and answers(f"{wanted.coordinator_url}/health", any_status=True)
+
     command = [
         sys.executable, "-m", "runtime", "coordinator",
         "--server", wanted.server_url,
@@ -175,6 +146,7 @@ def _coordinator(wanted: Wanted, folder: DataFolder, prepared: Mapping[str, Any]
         ends=_COORDINATOR_ENDS,
         env={TOKEN_VARIABLE: str(token)} if token else {},
         remedy=_COORDINATOR_HERE if wanted.coordinator_here else "",
+        is_up=is_up,
     )
 
 

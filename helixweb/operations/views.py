@@ -33,4 +33,4 @@ def join_script(request: HttpRequest) -> HttpResponse:
 @require_GET
 def join_source(request: HttpRequest) -> HttpResponse:
     """The source of this version, which `join.sh` installs; public, as its licence is."""
-    return HttpResponse(joining.source_archive().content, content_type="application/gzip")
+    return HttpResponse(joining.source_archive(), content_type="application/gzip")

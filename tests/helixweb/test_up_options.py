@@ -115,10 +115,12 @@ def test_each_role_is_the_processes_of_it(
     folder = DataFolder.of(tmp_path, {})
     with contextlib.ExitStack() as kept:
         sockets = [kept.enter_context(one) for one in site_processes.bound(wanted)]
-        plan = site_processes.plan(wanted, folder, sockets, {"coordinator_token": "hlxj_x"})
-    names = [f"{c.name} -B" if "-B" in c.command else c.name for c in plan.children]
+        children = site_processes.children_of(
+            wanted, folder, sockets, {"coordinator_token": "hlxj_x"}
+        )
+    names = [f"{c.name} -B" if "-B" in c.command else c.name for c in children]
     assert names == started
-    for child in plan.children:
+    for child in children:
         if child.name == "coordinator":
             options = parse_options(list(child.command[4:]))
             assert (options.token, options.data_dir) == (None, folder.coordinator)
@@ -133,8 +135,8 @@ def test_a_coordinator_alone_has_its_token_and_proxies_by_the_environment(
     words = ["up", "--role", "coordinator", "--server", "http://helix.example"]
     environ = {**environ, TOKEN_VARIABLE: "hlxj_x"}
     wanted = wanted_of(parser_for(words).parse_args(words), environ)
-    plan = site_processes.plan(wanted, DataFolder.of(tmp_path, {}), [], {})
-    (child,) = plan.children
+    children = site_processes.children_of(wanted, DataFolder.of(tmp_path, {}), [], {})
+    (child,) = children
     assert child.env[TOKEN_VARIABLE] == "hlxj_x"
     proxies = parse_options(list(child.command[4:])).trusted_proxies
     assert any(ip_address("127.0.0.1") in network for network in proxies) == trusts
@@ -155,8 +157,8 @@ def of_coordinator(wanted: Wanted, folder: Path) -> Options:
     """What its coordinator is started with."""
     with contextlib.ExitStack() as kept:
         sockets = [kept.enter_context(one) for one in site_processes.bound(wanted)]
-        plan = site_processes.plan(wanted, DataFolder.of(folder, {}), sockets, {})
-    (child,) = (child for child in plan.children if child.name == "coordinator")
+        children = site_processes.children_of(wanted, DataFolder.of(folder, {}), sockets, {})
+    (child,) = (child for child in children if child.name == "coordinator")
     return parse_options(list(child.command[4:]))
 
 
@@ -221,8 +223,7 @@ def test_two_at_once_in_one_folder_are_told_apart_by_their_roles(tmp_path: Path)
 def test_people_are_told_how_it_goes_on(words: list[str], ending: str, tmp_path: Path) -> None:
     wanted = wanted_of(parser_for(["up"]).parse_args(["up", "--role", "worker", *words]), {})
     around = Surroundings(out=StringIO(), err=StringIO())
-    plan = site_processes.plan(wanted, DataFolder.of(tmp_path, {}), [], {})
-    summarize(plan, {}, around, seconds=1.0, wanted=wanted)
+    summarize(DataFolder.of(tmp_path, {}), {}, around, seconds=1.0, wanted=wanted)
     assert isinstance(around.out, StringIO)
     assert around.out.getvalue().rstrip().endswith(ending)
 

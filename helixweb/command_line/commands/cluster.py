@@ -2,6 +2,7 @@
 
 from helixweb.command_line.command import Verbs
 from helixweb.command_line.numbers import positive
+from helixweb.command_line.output import columns
 from helixweb.command_line.resolve import cluster_named
 from helixweb.command_line.resource import Resource, add_verbs, column
 
@@ -10,23 +11,7 @@ CLUSTERS = Resource(
     noun="cluster",
     collection="clusters",
     find=lambda site, arguments, word: cluster_named(site.client, word),
-    cells={
-        "ID": "id",
-        "NAME": "name",
-        "COORDINATOR IN": "coordinator_region",
-        "PROMPT": "mean_prompt_tokens",
-        "OUTPUT": "mean_output_tokens",
-        "REPLANNING": "replanning",
-    },
-    details={
-        "id": "id",
-        "name": "name",
-        "coordinator in": "coordinator_region",
-        "prompt tokens": "mean_prompt_tokens",
-        "output tokens": "mean_output_tokens",
-        "replanning": "replanning",
-        "made": "created_at",
-    },
+    cells=columns("id name coordinator_region mean_prompt_tokens mean_output_tokens replanning"),
     fields=dict(
         (
             column("coordinator_region"),

@@ -8,7 +8,7 @@ from typing import Any
 from helixweb.command_line.command import Verbs, argument
 from helixweb.command_line.failures import BadUsage
 from helixweb.command_line.numbers import positive, whole_number
-from helixweb.command_line.output import number
+from helixweb.command_line.output import columns, number
 from helixweb.command_line.resolve import model_named
 from helixweb.command_line.resource import Resource, add_verbs, column
 from helixweb.command_line.session import Session
@@ -22,28 +22,9 @@ MODELS = Resource(
     collection="models",
     find=lambda site, arguments, word: model_named(site.client, word),
     cells={
-        "ID": "id",
-        "NAME": "name",
-        "LAYERS": "num_layers",
+        **columns("id name num_layers"),
         "GIB": lambda row: number(row["num_layers"] * row["bytes_per_layer"] / 2**30, digits=2),
-        "CONTEXT": "max_context_tokens",
-        "CHECKPOINT": "checkpoint",
-    },
-    details={
-        "id": "id",
-        "name": "name",
-        "layers": "num_layers",
-        "bytes per layer": "bytes_per_layer",
-        "activation bytes": "activation_bytes_per_token",
-        "context tokens": "max_context_tokens",
-        "heads": "num_heads",
-        "KV heads": "num_kv_heads",
-        "head size": "head_dim",
-        "architecture": "architecture",
-        "weights in": "dtype",
-        "engine": "engine",
-        "checkpoint": "checkpoint",
-        "vLLM flags": "vllm_flags",
+        **columns("max_context_tokens checkpoint"),
     },
     fields=dict(
         (

@@ -7,7 +7,7 @@ from helixweb.command_line import exit_codes
 from helixweb.command_line.command import CLUSTER, Verbs, argument
 from helixweb.command_line.failures import BadUsage
 from helixweb.command_line.numbers import positive
-from helixweb.command_line.output import NOTHING, Cells, moment, rows_table
+from helixweb.command_line.output import NOTHING, Cells, columns, moment, rows_table
 from helixweb.command_line.resolve import cluster_named, node_named, only_model
 from helixweb.command_line.resource import Resource, add_verbs, column
 from helixweb.command_line.session import Session, given
@@ -30,29 +30,9 @@ NODES = Resource(
     collection="nodes",
     find=lambda site, arguments, word: node_named(site.client, word, arguments.cluster),
     cells={
-        "NAME": "name",
-        "CLUSTER": "cluster_name",
-        "STATE": "state",
-        "REGION": "region",
-        "PROFILE": "profile_name",
+        **columns("name cluster_name state region profile_name"),
         "GPUS": gpus,
-        "LAST SEEN": "last_seen_at",
-        "TAGS": "tags",
-    },
-    details={
-        "id": "id",
-        "name": "name",
-        "cluster": "cluster",
-        "state": "state",
-        "region": "region",
-        "profile": "profile_name",
-        "GPUs": gpus,
-        "price per hour": "price_per_hour",
-        "tags": "tags",
-        "reached at": "data_endpoint",
-        "version": "version",
-        "joined": "joined_at",
-        "last seen": "last_seen_at",
+        **columns("last_seen_at tags"),
     },
     fields=dict(
         (
@@ -64,6 +44,7 @@ NODES = Resource(
         )
     ),
     common=(CLUSTER,),
+    extra={"GPUs": gpus},
 )
 add_verbs(node, NODES, "list", "add", "edit")
 

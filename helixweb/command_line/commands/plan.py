@@ -8,7 +8,7 @@ from helixweb.command_line.command import CLUSTER, Verbs, argument, options_give
 from helixweb.command_line.commands import plan_again, plan_studies
 from helixweb.command_line.failures import CommandFailed
 from helixweb.command_line.numbers import seconds, whole_number
-from helixweb.command_line.output import Cells, gain, number, rows_table, table
+from helixweb.command_line.output import Cells, columns, gain, number, rows_table, table
 from helixweb.command_line.plan_runs import NO_WAIT, finished, searched, show_plan
 from helixweb.command_line.resolve import cluster_named, model_of_cluster
 from helixweb.command_line.session import Session, given
@@ -70,15 +70,11 @@ def _list(site: Session, arguments: Namespace) -> None:
         "CLUSTER": lambda row: clusters.get(row["cluster"]),
         "MODEL": lambda row: models.get(row["model"]),
     }
-    figures: Cells = {
-        "FLOW": "flow_tokens_per_s",
-        "BOUND": "upper_bound_tokens_per_s",
-        "GAP": "gap",
-    }
-    cells: Cells = (
-        {"RUN": "id", **places, "STATUS": "status", **figures, "PLAN": "plan"}
+    figures = columns("flow_tokens_per_s upper_bound_tokens_per_s gap")
+    cells = (
+        {"RUN": "id", **places, **columns("status"), **figures, **columns("plan")}
         if arguments.runs
-        else {"PLAN": "id", **places, **figures, "HOPS": "hops", "MADE": "created_at"}
+        else {"PLAN": "id", **places, **figures, **columns("hops created_at")}
     )
     site.show_rows(list(asked.all(limit=arguments.limit, cluster=cluster)), cells)
 
@@ -150,10 +146,7 @@ def _explanation(site: Session, arguments: Namespace) -> Row:
 def _compare(site: Session, arguments: Namespace) -> None:
     answer = site.client.plans.read("compare", plan=arguments.plans)
     cells: Cells = {
-        "PLAN": "plan",
-        "FLOW": "flow_tokens_per_s",
-        "GAP": "gap",
-        "HOPS": "hops",
+        **columns("plan flow_tokens_per_s gap hops"),
         "MOVED GIB": lambda one: (
             number(one["moved_bytes"] / 2**30, digits=2) if one["moved_bytes"] else None
         ),
@@ -161,8 +154,8 @@ def _compare(site: Session, arguments: Namespace) -> None:
     text = rows_table(cells, answer["plans"])
     differing = [(one["node"], *one["layers"]) for one in answer["nodes"] if one["differs"]]
     if differing:
-        columns = ("NODE", *(f"PLAN {one['plan']}" for one in answer["plans"]))
-        text += "\n\n" + table(columns, differing)
+        titles = ("NODE", *(f"PLAN {one['plan']}" for one in answer["plans"]))
+        text += "\n\n" + table(titles, differing)
     site.show(answer, text)
 
 

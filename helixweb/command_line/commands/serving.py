@@ -14,7 +14,7 @@ from helixweb.command_line.command import (
 from helixweb.command_line.failures import CommandFailed, NoSuchName
 from helixweb.command_line.fetches import fetched
 from helixweb.command_line.numbers import whole_number
-from helixweb.command_line.output import Cells, rows_table
+from helixweb.command_line.output import Cells, columns, rows_table
 from helixweb.command_line.resolve import deployment_of, node_named
 from helixweb.command_line.session import Session
 from helixweb.deployment.options import ENGINES, DeployOptions
@@ -117,12 +117,7 @@ def rollback(site: Session, arguments: Namespace) -> None:
 def drain(site: Session, arguments: Namespace) -> None:
     if arguments.node is None:
         rows = list(site.client.drains.all())
-        cells: Cells = {
-            "NODE": "node_name",
-            "STATE": "state",
-            "REQUESTS": "requests",
-            "STILL NEEDED": "needed",
-        }
+        cells = columns("node_name state requests needed")
         site.show(rows, rows_table(cells, rows) if rows else "no node is drained")
         return
     node = node_named(site.client, arguments.node, arguments.cluster)
@@ -147,12 +142,6 @@ def _show(site: Session, row: Row) -> None:
         "SAYS": "message",
     }
     held = rows_table(cells, row["assignments"]) if row["assignments"] else ""
-    told: Cells = {
-        "deployment": "id",
-        "plan": "plan",
-        "model": "model_name",
-        "status": "status",
-        "says": "message",
-        "generation": "generation",
-    }
+    told = {"deployment": "id", "model": "model_name", "says": "message"}
+    told |= {name: name for name in ("plan", "status", "generation")}
     site.show_row(row, told, held)

@@ -141,7 +141,7 @@ class BucketStore:
             start = self._prefix + PREFIX
             page = self._call("list_objects_v2", Bucket=self._bucket, Prefix=start, **more)
             keys = [entry["Key"] for entry in page.get("Contents", [])]
-            found += [key[len(self._prefix) :] for key in keys if key.endswith(SUFFIX)]
+            found += [key.removeprefix(self._prefix) for key in keys if key.endswith(SUFFIX)]
             if not page.get("IsTruncated"):
                 return sorted(found)
             more = {"ContinuationToken": page["NextContinuationToken"]}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +119,12 @@ def _run(
         prepared = _prepared(wanted, folder, signals) if wanted.needs_site else {}
         if prepared is None:
             return 128 + signals.taken[0]
-        plan = site_processes.plan(wanted, folder, sockets, prepared)
-        for child in plan.children:
+        for child in site_processes.children_of(wanted, folder, sockets, prepared):
             supervisor.start(child)
-        if not _comes_up(plan, supervisor, signals):
+        if not _comes_up(supervisor, signals):
             return 128 + signals.taken[0]
         notify("READY=1")
-        summarize(plan, prepared, around, seconds=time.monotonic() - begin, wanted=wanted)
+        summarize(folder, prepared, around, seconds=time.monotonic() - begin, wanted=wanted)
         if wanted.check:
             return exit_codes.OK
         while signals.wait(supervisor.next_look_s()) is None:
@@ -167,9 +167,9 @@ def _prepared(wanted: Wanted, folder: DataFolder, signals: Signals) -> dict[str,
     return said
 
 
-def _comes_up(plan: site_processes.Plan, supervisor: Supervisor, signals: Signals) -> bool:
+def _comes_up(supervisor: Supervisor, signals: Signals) -> bool:
     """False: a signal came before. Raises CommandFailed when a process ends before it is up."""
-    waiting, deadline = list(plan.probes), time.monotonic() + UP_WITHIN_S
+    waiting, deadline = [one.child for one in supervisor.kept], time.monotonic() + UP_WITHIN_S
     while waiting:
         if signals.wait(0.1) is not None:
             return False
@@ -181,16 +181,15 @@ def _comes_up(plan: site_processes.Plan, supervisor: Supervisor, signals: Signal
                     f"{one.child.name} ended with exit code {code} before the site was up{where}\n"
                     f"{one.child.last_lines()}"
                 )
-        waiting = [probe for probe in waiting if not probe.is_up()]
+        waiting = [child for child in waiting if not child.is_up()]
         if waiting and time.monotonic() > deadline:
-            raise CommandFailed(
-                f"{waiting[0].name} was not up within {UP_WITHIN_S:.0f} s; {waiting[0].remedy}"
-            )
+            name, log = waiting[0].name, waiting[0].log or "what it said above"
+            raise CommandFailed(f"the {name} was not up within {UP_WITHIN_S:.0f} s; see {log}")
     return True
 
 
 def summarize(
-    plan: site_processes.Plan,
+    folder: DataFolder,
     prepared: dict[str, Any],
     around: Surroundings,
     *,
@@ -198,35 +197,37 @@ def summarize(
     wanted: Wanted,
 ) -> None:
     """Where everything is, for a person or as JSON."""
-    link = f"{wanted.url}{prepared['login_link']}" if prepared.get("login_link") else ""
+    has_coordinator = COORDINATOR in wanted.roles
+    told = {
+        "version": product_version(),
+        "data": str(folder.path),
+        "url": wanted.url if WEB in wanted.roles else "",
+        "openai_url": wanted.openai_url if has_coordinator else "",
+        "login_link": f"{wanted.url}{prepared['login_link']}" if prepared.get("login_link") else "",
+        "migrated": prepared.get("migrated", 0),
+        "backup": prepared.get("backup", ""),
+        "seconds": round(seconds, 2),
+    }
     if wanted.json:
-        told = {
-            "version": product_version(),
-            "data": str(plan.folder.path),
-            "url": wanted.url if WEB in wanted.roles else "",
-            "openai_url": wanted.openai_url if COORDINATOR in wanted.roles else "",
-            "login_link": link,
-            "migrated": prepared.get("migrated", 0),
-            "backup": prepared.get("backup", ""),
-            "seconds": round(seconds, 2),
-        }
         around.say(json.dumps(told))
         around.out.flush()
         return
-    around.say(f"HelixWeb {product_version()} is up after {seconds:.1f} s\n")
+    around.say(f"HelixWeb {told['version']} is up after {seconds:.1f} s\n")
     for title, text in (
-        ("Web site", wanted.url if WEB in wanted.roles else ""),
-        ("Log in (once)", link),
-        ("OpenAI API", wanted.openai_url if COORDINATOR in wanted.roles else ""),
+        ("Web site", told["url"]),
+        ("Log in (once)", told["login_link"]),
+        ("OpenAI API", told["openai_url"]),
         ("Worker", "runs, with beat" if {WORKER, BEAT} <= wanted.roles else ""),
-        ("Data", str(plan.folder.path)),
-        ("Backup", prepared.get("backup", "")),
-        ("Logs", str(plan.folder.logs) if wanted.logs == "files" else ""),
+        ("Data", told["data"]),
+        ("Backup", told["backup"]),
+        ("Logs", folder.logs if wanted.logs == "files" else ""),
     ):
         if text:
             around.say(f"  {title:<15} {text}")
-    for hint in plan.hints:
-        around.say(f"\n  {hint}")
+    if has_coordinator and find_spec("tokenizers") is None:
+        around.say(
+            "\n  To answer chats, the coordinator needs: pip install 'helixweb[coordinator]'"
+        )
     checked = "That was the check; all of it ends again."
     around.say(f"\n{checked if wanted.check else 'Ctrl-C stops everything.'}")
     around.out.flush()

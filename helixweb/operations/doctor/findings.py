@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 
 class State(StrEnum):
@@ -13,31 +14,17 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """`remedy` is empty where nothing is to be done."""
 
-    check: str
     state: State
+    check: str
     said: str
     remedy: str = ""
 
 
-def ok(check: str, said: str) -> Finding:
-    """Nothing to do."""
-    return Finding(check=check, state=State.OK, said=said)
-
-
-def note(check: str, said: str, remedy: str = "") -> Finding:
-    """Good to know."""
-    return Finding(check=check, state=State.NOTE, said=said, remedy=remedy)
-
-
-def warning(check: str, said: str, remedy: str) -> Finding:
-    """Works, but not for long or not well."""
-    return Finding(check=check, state=State.WARNING, said=said, remedy=remedy)
-
-
-def failed(check: str, said: str, remedy: str) -> Finding:
-    """Does not work."""
-    return Finding(check=check, state=State.FAILED, said=said, remedy=remedy)
+ok = partial(Finding, State.OK)
+note = partial(Finding, State.NOTE)
+warning = partial(Finding, State.WARNING)
+failed = partial(Finding, State.FAILED)
