@@ -16,8 +16,7 @@ from helixweb.alerting.kinds import Kind
 from helixweb.charts.quantities import age_text
 from helixweb.common.models import ApiKey
 from helixweb.common.sentences import sentence
-from helixweb.deployment.link_view import link_rows
-from helixweb.deployment.live_links import live_links
+from helixweb.deployment.links import working_links
 from helixweb.deployment.models import SERVING, Deployment, Status
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, Node, Process
 from helixweb.monitoring.history import SILENT_AFTER_S, current_sample
@@ -160,19 +159,17 @@ def _slow_links(moment: Moment) -> Iterator[Reading]:
     deployment = moment.deployment
     if deployment is None:
         return
-    links = [link for link in live_links(deployment, now=moment.now) if link.is_at_work]
-    for row in link_rows(deployment, links):
+    for row in working_links(deployment, now=moment.now):
         measured, planned = row.stats.bandwidth_bytes_per_s, row.planned_bytes_per_s
         missing = 1.0 if row.stats.stalled else 0.0
         if row.slow and measured is not None and planned:
             missing = max(missing, 1.0 - measured / planned)
-        name = f"{row.source} → {row.target}"
         said = sentence(
             gettext_noop("%(name)s does %(share)s less than its plan counts on."),
-            name=name,
+            name=row.name,
             share=f"{missing:.0%}",
         )
-        yield Reading(subject=name, value=missing, said=said)
+        yield Reading(subject=row.name, value=missing, said=said)
 
 
 def _expiring_keys(moment: Moment) -> Iterator[Reading]:

@@ -1,19 +1,44 @@
-"""Tells open pages what became of a deployment."""
+"""Tells what became of a deployment: open pages by events, and the change log what users and
+policies decide (not how far it is)."""
 
-from collections.abc import Mapping
-from typing import Any
 
 from helixweb.common import events
+from helixweb.common.sentences import sentence
 from helixweb.deployment.models import Deployment
+from helixweb.deployment.options import OPTION_NAMES
+from helixweb.inventory.models import Change
+from helixweb.inventory.services.change_log import Values, change_of
+
+_LOGGED = ("plan_id", "model_name", "generation", *OPTION_NAMES)
 
 
-def announce(deployment: Deployment, *, said: Mapping[str, Any]) -> None:
+def announce(deployment: Deployment, message: str, **values: str | int | float) -> None:
     """For the deployment's page and, as a `sentence`, for the cluster's."""
     content = {
         "deployment": deployment.pk,
         "status": deployment.status,
         "generation": deployment.generation,
-        **said,
+        **sentence(message, **values),
     }
     events.emit(deployment.topic, "deployment", content)
     events.emit(f"cluster:{deployment.cluster_id}", "event", content)
+
+
+def nudge_page(deployment: Deployment) -> None:
+    """Have open pages of the deployment read it again."""
+    events.emit(deployment.topic, "deployment", {"deployment": deployment.pk})
+
+
+def logged_values(row: Deployment) -> Values:
+    """What the change log has of it, without what its plan says."""
+    values = {name: getattr(row, name) for name in _LOGGED}
+    return {**values, "status": str(row.status), "paused": row.paused_at is not None}
+
+
+def record(row: Deployment, *, before: Values | None, after: Values | None = None) -> None:
+    """Log what differs, in the transaction that changes it; without `before` it is new."""
+    action = Change.Action.ADDED if before is None else Change.Action.CHANGED
+    line = change_of(row, action, before=before, after=after or logged_values(row))
+    if line is not None:
+        line.name = row.model_name  # how it is called; its number stands beside
+        line.save()

@@ -17,7 +17,9 @@ from rest_framework.serializers import BaseSerializer
 from helixweb.common.rest.views import RestView
 from helixweb.common.rest.viewsets import DeleteViewSet, ReadViewSet
 from helixweb.deployment.instance_view import instances_view
-from helixweb.deployment.models import Deployment, Drain, NodeAssignment, Profiling, Repair
+from helixweb.deployment.link_weights import hold_weights
+from helixweb.deployment.links import keep_slow_rates, weights_of, working_links
+from helixweb.deployment.models import SERVING, Deployment, Drain, NodeAssignment, Profiling, Repair
 from helixweb.deployment.node_log import log_tail
 from helixweb.deployment.presentation import timeline_of
 from helixweb.deployment.profiling import cancel_profiling, measure_cluster, order_profiling
@@ -25,13 +27,16 @@ from helixweb.deployment.serializers import (
     DeploymentSerializer,
     DeployRequestSerializer,
     DrainSerializer,
+    HoldingSerializer,
+    KeptSerializer,
+    LinksAtWorkSerializer,
     LogQuerySerializer,
     MeasureSerializer,
     NodeLogLineSerializer,
     ProfilingSerializer,
     RepairSerializer,
 )
-from helixweb.deployment.services import deploying, draining, pausing, repairing, rolling_back
+from helixweb.deployment.services import deploying, draining, pausing, repairing
 from helixweb.inventory.models import Cluster, Node
 from runtime.protocol.log_levels import LogLevel
 
@@ -73,7 +78,7 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
     @action(detail=True, methods=["post"], url_path="roll-back", url_name="roll-back")
     def roll_back(self, request: Request, pk: str) -> Response:
         """Deploy anew what served on the cluster before it, with its options."""
-        deployed = rolling_back.roll_back(self.get_object(), user=request.user, now=timezone.now())
+        deployed = deploying.roll_back(self.get_object(), user=request.user, now=timezone.now())
         return _accepted(deployed, request)
 
     @extend_schema(request=None)
@@ -200,6 +205,39 @@ class NodeLogView(RestView):
         level, limit = LogLevel(asked.validated_data["level"]), asked.validated_data["limit"]
         lines = log_tail(node, level=level, count=limit)
         return Response(NodeLogLineSerializer(lines, many=True).data)
+
+
+class LinksAtWorkView(RestView):
+    @extend_schema(responses=LinksAtWorkSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        """What the links of a deployment do, and by which weights its requests are routed."""
+        return _links_of(get_object_or_404(Deployment.light(), pk=pk))
+
+
+class WeightsView(RestView):
+    @extend_schema(request=HoldingSerializer, responses=LinksAtWorkSerializer)
+    def post(self, request: Request, pk: int) -> Response:
+        """Route by the plan's weights whatever links do, or let weights follow links again."""
+        asked = HoldingSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        row = get_object_or_404(Deployment.light(), pk=pk, status__in=SERVING)
+        held = asked.validated_data["held"]
+        hold_weights(row, held=held, user=request.user, now=timezone.now())
+        return _links_of(row)
+
+
+class KeepMeasuredView(RestView):
+    @extend_schema(request=None, responses=KeptSerializer)
+    def post(self, request: Request, pk: int) -> Response:
+        """Have the next plan count on what slow links of a cluster were measured to carry."""
+        kept = keep_slow_rates(get_object_or_404(Cluster, pk=pk), now=timezone.now())
+        return Response(KeptSerializer({"kept": kept}).data)
+
+
+def _links_of(deployment: Deployment) -> Response:
+    links = working_links(deployment, now=timezone.now())
+    found = {"links": links, "weights": weights_of(deployment)}
+    return Response(LinksAtWorkSerializer(found).data)
 
 
 def _accepted(deployment: Deployment, request: Request) -> Response:

@@ -3,7 +3,7 @@
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
-from helixweb.deployment import api, link_api, process_api
+from helixweb.deployment import api, process_api
 from helixweb.deployment.site_weights import SiteWeightsView
 
 router = SimpleRouter()
@@ -36,13 +36,11 @@ urlpatterns = [
         process_api.CoordinatorStreamView.as_view(),
         name="coordinator-stream",
     ),
-    path(
-        "deployments/<int:pk>/links/", link_api.LinksAtWorkView.as_view(), name="api-links-at-work"
-    ),
-    path("deployments/<int:pk>/weights/", link_api.WeightsView.as_view(), name="api-link-weights"),
+    path("deployments/<int:pk>/links/", api.LinksAtWorkView.as_view(), name="api-links-at-work"),
+    path("deployments/<int:pk>/weights/", api.WeightsView.as_view(), name="api-link-weights"),
     path(
         "clusters/<int:pk>/keep-measured-links/",
-        link_api.KeepMeasuredView.as_view(),
+        api.KeepMeasuredView.as_view(),
         name="api-keep-measured-links",
     ),
     path("clusters/<int:pk>/measure/", api.MeasureView.as_view(), name="api-cluster-measure"),

@@ -25,7 +25,7 @@ class DeploymentConfig(AppConfig):
             (post_delete, ApiKey, "pushing.announce_keys"),
             (rights_changed, None, "pushing.announce_keys"),
             (links_asked, None, "links.links_in_use"),
-            (links_at_work_asked, None, "link_view.links_at_work"),
+            (links_at_work_asked, None, "links.links_at_work"),
             (profiles_missing, None, "profiling.measure_missing"),
             (jobs.over, PlanRun, "services.repairing.follow_search"),
         ):

@@ -1,35 +1,270 @@
-"""Which links of a cluster the plan at work sends over."""
+"""What the links of a deployment do now, beside what its plan counts on, and what is kept of it."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
-from helixweb.deployment.models import LIVE, Deployment
-from helixweb.planning.stored import kept
+from django.db import transaction
+from django.utils.translation import gettext as _
+from pydantic import TypeAdapter
+
+from helixweb.charts.quantities import bit_rate_text
+from helixweb.common.json_fields import member
+from helixweb.deployment.coordinators import heard_reports
+from helixweb.deployment.joint_report import sent_bytes
+from helixweb.deployment.models import LIVE, Deployment, LinkWeights, NodeAssignment
+from helixweb.inventory.models import BY_PEOPLE, Cluster, Link, Origin
+from helixweb.inventory.network import KnownLink
+from helixweb.inventory.presentation import cluster_network
+from helixweb.inventory.services import measured_links, records
+from helixweb.planning.stored import kept, stored_problem
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
+from planner.domain.flow import EdgeFlow
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
+from runtime.protocol.control import LinkStats
+from runtime.protocol.coordinators import is_coordinator
+from runtime.protocol.phases import Phase
+
+Ends = tuple[str, str]
+
+_LINKS = TypeAdapter(dict[str, LinkStats])
+# A rate that is off by less is no news: measurements spread, and weights must not swing with them.
+CHANGED = 0.2
+# What was confirmed longer ago says little of now; but a link that less is sent over since is not
+# measured either, so what was found of it counts until it is worth another try.
+STALE_AFTER_S = 60.0
+FORGOTTEN_AFTER_S = 600.0
+# A report may be repeated; a measurement is written once, when it is new.
+FRESH_S = 30.0
+_CLOCKS_DIFFER = timedelta(seconds=5)
 
 
-def links_in_use(*, cluster_id: int, **_: Any) -> frozenset[tuple[str, str]]:
-    """Answers `inventory.signals.links_asked`: (source, target) of every link that carries flow."""
-    live = (
-        Deployment.objects.filter(cluster=cluster_id, status__in=LIVE)
-        .select_related("plan")
-        .only("plan__created_at")
-        .first()
+def differs(rate: float, other: float, *, by: float = CHANGED) -> bool:
+    """True if one rate is news to a reader who knows the other."""
+    return abs(rate - other) > by * other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveLink:
+    """A directed link as its sender reported it `age_s` ago, and what the plan counts on; None: the
+    plan does not know the link."""
+
+    source: str
+    target: str
+    stats: LinkStats
+    age_s: float
+    planned_bytes_per_s: float | None = None
+
+    @property
+    def ends(self) -> Ends:
+        return self.source, self.target
+
+    @property
+    def name(self) -> str:
+        return f"{self.source} → {self.target}"
+
+    @property
+    def is_at_work(self) -> bool:
+        """True if more was sent over it than what measures it."""
+        return sent_bytes(self.stats) > 0 or self.stats.filler_bytes_total == 0
+
+    @property
+    def rate_age_s(self) -> float | None:
+        """How long ago the rate was last confirmed; None: it is not known."""
+        reported_s = self.stats.bandwidth_age_s
+        return None if reported_s is None else reported_s + self.age_s
+
+    @property
+    def queued_bytes(self) -> int:
+        return self.stats.waiting_bytes + self.stats.in_flight_bytes
+
+    @property
+    def slow(self) -> bool:
+        """True if it was seen to do clearly less than planned, lately."""
+        rate, planned, age_s = (
+            self.stats.bandwidth_bytes_per_s,
+            self.planned_bytes_per_s,
+            self.rate_age_s,
+        )
+        if rate is None or planned is None or age_s is None or self.stats.bandwidth_is_floor:
+            return False
+        return age_s <= STALE_AFTER_S and rate < planned and differs(rate, planned)
+
+    @property
+    def finding(self) -> str:
+        """What is wrong, as a sentence; empty if nothing is."""
+        if self.stats.stalled:
+            text = _("%(name)s takes no prompts: what was sent is not answered.")
+            return text % {"name": self.name}
+        if not self.slow:
+            return ""
+        return _(
+            "%(name)s is slow: it does %(bandwidth_bytes_per_s)s, the plan counts on "
+            "%(planned_bytes_per_s)s."
+        ) % {
+            "name": self.name,
+            "bandwidth_bytes_per_s": bit_rate_text(self.stats.bandwidth_bytes_per_s or 0.0),
+            "planned_bytes_per_s": bit_rate_text(self.planned_bytes_per_s or 0.0),
+        }
+
+
+def live_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
+    """Every link that something was sent over in the deployment's generation, by its ends.
+
+    Plans know one coordinator: of the links of several that can be heard, the one that most was
+    sent over.
+    """
+    rows = NodeAssignment.objects.filter(
+        deployment=deployment,
+        observed_generation=deployment.generation,
+        phase=Phase.READY.value,
+        stats__isnull=False,
     )
-    if live is None:
-        return frozenset()
-    return _used(live.plan)
+    # Most of many nodes send to few others, or to none lately.
+    sending = rows.annotate(links=member("stats", "links")).exclude(links={})
+    found = list(sending.values_list("node_name", "links", "updated_at"))
+    # A report also has every request that ended lately: not all of it is read.
+    reports = heard_reports(deployment.cluster_id, now=now)
+    for generation, links, at in reports.values_list("report__generation", "report__links", "at"):
+        if generation == deployment.generation:
+            found.append((COORDINATOR, links, at))
+    busiest: dict[Ends, tuple[LinkStats, datetime]] = {}
+    for source, links, at in found:
+        for target, stats in _LINKS.validate_python(links or {}).items():
+            ends = source, COORDINATOR if is_coordinator(target) else target
+            if ends not in busiest or sent_bytes(stats) > sent_bytes(busiest[ends][0]):
+                busiest[ends] = stats, at
+    problem = stored_problem(deployment.plan) if busiest else None
+    return [
+        LiveLink(
+            source=ends[0],
+            target=ends[1],
+            stats=stats,
+            age_s=max(0.0, (now - at).total_seconds()),
+            planned_bytes_per_s=None if problem is None else _planned_rate(problem, ends),
+        )
+        for ends, (stats, at) in sorted(busiest.items(), key=lambda each: each[0])
+    ]
+
+
+def _planned_rate(problem: Problem, ends: Ends) -> float | None:
+    cluster = problem.cluster
+    if not all(name == COORDINATOR or cluster.has_node(name) for name in ends):
+        return None
+    known = cluster.link_between(*ends)
+    return None if known is None else known.bandwidth_bytes_per_s
+
+
+def working_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
+    """Those of `live_links` that requests use."""
+    return [link for link in live_links(deployment, now=now) if link.is_at_work]
+
+
+def weights_of(deployment: Deployment) -> LinkWeights | None:
+    """Routing weights of its present generation; None while every link does as planned."""
+    rows = LinkWeights.objects.filter(deployment=deployment, generation=deployment.generation)
+    return rows.first()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinksAtWork:
+    """What the network's page shows; `findings` name links that do less than planned."""
+
+    deployment: Deployment
+    rows: Sequence[LiveLink]
+    findings: Sequence[str]
+    weights: LinkWeights | None
+
+    @property
+    def has_slow(self) -> bool:
+        return any(row.slow for row in self.rows)
+
+
+def links_at_work(*, cluster_id: int, now: datetime, **_signal: Any) -> LinksAtWork | None:
+    """Answers `inventory.signals.links_at_work_asked`; None: nothing is served or reported."""
+    deployment = Deployment.serving(cluster_id)
+    rows = [] if deployment is None else working_links(deployment, now=now)
+    if deployment is None or not rows:
+        return None
+    return LinksAtWork(
+        deployment=deployment,
+        rows=rows,
+        findings=[row.finding for row in rows if row.finding],
+        weights=weights_of(deployment),
+    )
+
+
+def links_in_use(*, cluster_id: int, **_signal: Any) -> Iterable[Ends]:
+    """Answers `inventory.signals.links_asked`: (source, target) of every link that carries flow."""
+    live = Deployment.light().filter(cluster=cluster_id, status__in=LIVE).first()
+    return () if live is None else planned_flows(live.plan)
 
 
 @kept
-def _used(_problem: Problem, plan: Plan) -> frozenset[tuple[str, str]]:
-    return frozenset(
-        (_name(edge.source), _name(edge.target))
+def planned_flows(_problem: Problem, plan: Plan) -> Mapping[Ends, EdgeFlow]:
+    """Of links that carry planned flow, by their ends."""
+    return {
+        (
+            COORDINATOR if edge.source == SOURCE else edge.source,
+            COORDINATOR if edge.target == SINK else edge.target,
+        ): edge
         for edge in plan.flow.edges
         if edge.flow_tokens_per_s > 0
-    )
+    }
 
 
-def _name(vertex: str) -> str:
-    return COORDINATOR if vertex in (SOURCE, SINK) else vertex
+def keep_slow_rates(cluster: Cluster, *, now: datetime) -> int:
+    """Write what slow links were measured to carry into the inventory, as a user wishes; returns
+    how many there were. What they were before stays in the history of changes."""
+    found = links_at_work(cluster_id=cluster.pk, now=now)
+    slow = [row for row in found.rows if row.slow] if found else []
+    network = cluster_network(cluster)
+    with transaction.atomic():
+        for row in slow:
+            where = {"cluster": cluster, "source": row.source, "target": row.target}
+            measured = {
+                "bandwidth_bytes_per_s": row.stats.bandwidth_bytes_per_s,
+                "origin": Origin.MEASURED,
+            }
+            if own := Link.objects.filter(**where).first():
+                records.update(own, **measured)
+            elif known := network.link(*row.ends):
+                records.create(Link, **where, latency_s=known.latency_s, **measured)
+    return len(slow)
+
+
+def keep_measured(cluster: Cluster, links: Iterable[LiveLink], *, now: datetime) -> None:
+    """Write what stages measured in the last seconds of links that no request uses into the
+    inventory, for the network's page and the next plan. What people entered stays."""
+    fresh = [link for link in links if _is_fresh(link)]
+    if not fresh:
+        return
+    network = cluster_network(cluster)
+    for link in fresh:
+        known = network.link(*link.ends) if set(link.ends) <= set(network.names) else None
+        rate, rtt_s = link.stats.bandwidth_bytes_per_s, link.stats.rtt_s
+        measured_at = now - timedelta(seconds=link.rate_age_s or link.age_s)
+        if rate is None or rtt_s is None or known is None or _stays(known, measured_at):
+            continue
+        if link.stats.bandwidth_is_floor:
+            rate = max(rate, known.bandwidth_bytes_per_s)
+        measured_links.keep_measured_link(
+            cluster, link.ends, bandwidth_bytes_per_s=rate, latency_s=rtt_s / 2
+        )
+
+
+def _is_fresh(link: LiveLink) -> bool:
+    """Measured just now, by nothing but what measures."""
+    known = link.stats.bandwidth_bytes_per_s is not None
+    return known and not link.is_at_work and (link.rate_age_s or link.age_s) <= FRESH_S
+
+
+def _stays(known: KnownLink, measured_at: datetime) -> bool:
+    """True if the pair has numbers of its own that are a user's, or this measurement's already."""
+    if known.of_regions:
+        return False
+    if known.origin != Origin.MEASURED or known.recorded_at is None:
+        return known.origin in BY_PEOPLE
+    return known.recorded_at > measured_at - _CLOCKS_DIFFER

@@ -5,21 +5,14 @@ from datetime import datetime
 
 from prometheus_client import Metric
 
-from helixweb.deployment.link_view import LinkRow, link_rows
-from helixweb.deployment.live_links import live_links
+from helixweb.deployment.links import LiveLink, working_links
 from helixweb.deployment.models import LIVE, OPEN, Deployment, Repair, Status
 from runtime.protocol.exposition import counter, gauge, states
 
 
 def collect(now: datetime) -> Iterator[Metric]:
     """Of what each cluster is busy with."""
-    rows = (
-        Deployment.objects.filter(status__in=LIVE)
-        .select_related("cluster", "plan")
-        .defer("serving_plan", "plan__document", "plan__problem")
-        .order_by("cluster__name")
-    )
-    for deployment in rows:
+    for deployment in Deployment.light().filter(status__in=LIVE).order_by("cluster__name"):
         labels = {"cluster": deployment.cluster.name}
         yield states(
             "helix_deployment_status",
@@ -45,11 +38,10 @@ def collect(now: datetime) -> Iterator[Metric]:
             [(labels, open_repairs)],
         )
         if deployment.status != Status.STOPPING:
-            links = [link for link in live_links(deployment, now=now) if link.is_at_work]
-            yield from _of_links(labels["cluster"], link_rows(deployment, links))
+            yield from _of_links(labels["cluster"], working_links(deployment, now=now))
 
 
-def _of_links(cluster: str, rows: list[LinkRow]) -> Iterator[Metric]:
+def _of_links(cluster: str, rows: list[LiveLink]) -> Iterator[Metric]:
     told = [({"cluster": cluster, "source": row.source, "target": row.target}, row) for row in rows]
     yield gauge(
         "helix_link_bandwidth_bytes_per_second",

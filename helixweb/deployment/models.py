@@ -110,6 +110,17 @@ class Deployment(InCluster):
     def __str__(self) -> str:
         return f"deployment {self.pk} of {self.model_name}"
 
+    @classmethod
+    def light(cls) -> "models.QuerySet[Deployment]":
+        """All, with what they are of, without their long documents."""
+        rows = cls.objects.select_related("cluster", "model", "plan")
+        return rows.defer("serving_plan", "plan__document", "plan__problem")
+
+    @classmethod
+    def serving(cls, cluster_id: int) -> "Deployment | None":
+        """What the nodes of the cluster must run."""
+        return cls.light().filter(cluster=cluster_id, status__in=SERVING).first()
+
     @property
     def options(self) -> DeployOptions:
         """Those it was deployed with."""

@@ -3,9 +3,11 @@
 Lines are in the order in which they came: a node's clock may be wrong.
 """
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from django.db import transaction
+from django.http import QueryDict
 
 from helixweb.common import events
 from helixweb.deployment.models import LOG_LEVELS, NodeLogLine
@@ -15,11 +17,18 @@ from runtime.protocol.node_log import LogBatch
 
 KEPT_LINES = 1000
 KEPT = timedelta(days=7)
+LINE_COUNTS = (50, 200, KEPT_LINES)
 
 
-def topic_of(node: Node) -> str:
-    """The event topic of the node's own page."""
-    return f"node:{node.pk}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogView:
+    """The last lines of at least `level`, `count` at most, and what else could be asked for."""
+
+    lines: list[NodeLogLine]
+    level: LogLevel
+    count: int
+    levels: tuple[LogLevel, ...] = LOG_LEVELS
+    counts: tuple[int, ...] = LINE_COUNTS
 
 
 def record_log(node: Node, batch: LogBatch) -> None:
@@ -40,13 +49,21 @@ def record_log(node: Node, batch: LogBatch) -> None:
         newest_gone = ids[KEPT_LINES : KEPT_LINES + 1].first()
         if newest_gone is not None:
             own.filter(pk__lte=newest_gone).delete()
-        events.emit(topic_of(node), "node-log", {"node": node.pk})
+        events.emit(f"node:{node.pk}", "node-log", {"node": node.pk})
 
 
 def log_tail(node: Node, *, level: LogLevel, count: int) -> list[NodeLogLine]:
     """The last `count` lines of at least `level`, the newest last."""
     rows = NodeLogLine.objects.filter(node=node, level__gte=LOG_LEVELS.index(level))
     return list(rows.order_by("-pk")[:count])[::-1]
+
+
+def log_view(node: Node, asked: QueryDict) -> LogView:
+    """What `asked` says in `level` and `lines`; for what it does not say well, the defaults."""
+    wanted = asked.get("level", "")
+    level = LogLevel(wanted) if wanted in set(LOG_LEVELS) else LogLevel.DEBUG
+    count = next((count for count in LINE_COUNTS if asked.get("lines") == str(count)), 200)
+    return LogView(lines=log_tail(node, level=level, count=count), level=level, count=count)
 
 
 def prune_log(*, now: datetime) -> None:

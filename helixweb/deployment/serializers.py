@@ -11,6 +11,7 @@ from helixweb.deployment.backends import trouble_of_backend
 from helixweb.deployment.models import (
     Deployment,
     Drain,
+    LinkWeights,
     NodeAssignment,
     NodeLogLine,
     Profiling,
@@ -220,3 +221,56 @@ class LogQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         choices=[level.value for level in LogLevel], default=LogLevel.DEBUG.value
     )
     limit = serializers.IntegerField(min_value=1, max_value=KEPT_LINES, default=200)
+
+
+class LinkAtWorkSerializer(serializers.Serializer[Any]):
+    """A directed link as its sender told of it `age_s` ago, beside what the plan counts on.
+
+    `measured_bytes_per_s` is a floor as long as the link was not seen full; null: not measured.
+    """
+
+    source = serializers.CharField()  # type: ignore[assignment]
+    target = serializers.CharField()
+    planned_bytes_per_s = serializers.FloatField(allow_null=True)
+    measured_bytes_per_s = serializers.FloatField(
+        source="stats.bandwidth_bytes_per_s", allow_null=True
+    )
+    measured_age_s = serializers.FloatField(source="stats.bandwidth_age_s", allow_null=True)
+    is_floor = serializers.BooleanField(source="stats.bandwidth_is_floor")
+    rtt_s = serializers.FloatField(source="stats.rtt_s", allow_null=True)
+    queueing_s = serializers.FloatField(source="stats.queueing_s")
+    queued_bytes = serializers.IntegerField()
+    urgent_bytes_per_s = serializers.FloatField(source="stats.urgent_bytes_per_s")
+    bulk_bytes_per_s = serializers.FloatField(source="stats.bulk_bytes_per_s")
+    slow = serializers.BooleanField()
+    stalled = serializers.BooleanField(source="stats.stalled")
+    age_s = serializers.FloatField()
+
+
+class LinkWeightsSerializer(serializers.ModelSerializer[LinkWeights]):
+    """Routing weights for links that do other than planned (`rates`, bytes/s); not followed while
+    `held`."""
+
+    class Meta:
+        model = LinkWeights
+        fields = ["rates", "routing_weights", "flow_tokens_per_s", "held", "counts", "changed_at"]
+        read_only_fields = fields
+
+
+class LinksAtWorkSerializer(serializers.Serializer[Any]):
+    """`weights` is null while every link does as planned since the deployment began."""
+
+    links = LinkAtWorkSerializer(many=True)
+    weights = LinkWeightsSerializer(allow_null=True)
+
+
+class HoldingSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Whether requests are routed by the plan's weights whatever links do."""
+
+    held = serializers.BooleanField()
+
+
+class KeptSerializer(serializers.Serializer[Any]):
+    """How many links have another rate than before."""
+
+    kept = serializers.IntegerField()

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 from django.db.models import OuterRef
 from django.utils.translation import gettext_noop
 
-from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import announce
 from helixweb.deployment.coordinators import heard_reports, is_online, lost_stages
 from helixweb.deployment.models import (
@@ -172,7 +170,9 @@ def settle(deployment_id: int, *, now: datetime) -> None:
         if verdict.status is Status.STOPPED:
             deployment.ended_at = now
         deployment.save(update_fields=["status", "message", "ready_at", "ended_at"])
-        announce(deployment, said=_said(deployment, len(reports)))
+        name, why = deployment.model_name, deployment.message
+        said = _said(verdict, len(reports))
+        announce(deployment, said, name=name, why=why, nodes=len(reports))
 
 
 def live_ids() -> list[int]:
@@ -295,20 +295,17 @@ def _record_losses(deployment: Deployment, lost: AbstractSet[str], now: datetime
             PhaseChange.objects.create(assignment=row, phase=phase, at=now)
 
 
-def _said(deployment: Deployment, nodes: int) -> dict[str, Any]:
-    name, why = deployment.model_name, deployment.message
-    if deployment.status == Status.READY:
-        if nodes == 1:
-            return sentence(gettext_noop("%(name)s is ready on one node."), name=name)
-        return sentence(
-            gettext_noop("%(name)s is ready on %(nodes)s nodes."), name=name, nodes=nodes
-        )
-    if deployment.status == Status.DEGRADED:
-        return sentence(gettext_noop("%(name)s is degraded: %(why)s."), name=name, why=why)
-    if deployment.status == Status.FAILED:
-        return sentence(gettext_noop("%(name)s failed: %(why)s"), name=name, why=why)
-    if deployment.status == Status.STOPPED:
-        return sentence(gettext_noop("%(name)s is stopped."), name=name)
-    if why:
-        return sentence(gettext_noop("%(name)s is not ready: %(why)s."), name=name, why=why)
-    return sentence(gettext_noop("%(name)s is not ready: a node is loading."), name=name)
+def _said(verdict: Verdict, nodes: int) -> str:
+    if verdict.status is Status.READY and nodes == 1:
+        return gettext_noop("%(name)s is ready on one node.")
+    if verdict.status not in _SAID and not verdict.message:
+        return gettext_noop("%(name)s is not ready: a node is loading.")
+    return _SAID.get(verdict.status, gettext_noop("%(name)s is not ready: %(why)s."))
+
+
+_SAID = {
+    Status.READY: gettext_noop("%(name)s is ready on %(nodes)s nodes."),
+    Status.DEGRADED: gettext_noop("%(name)s is degraded: %(why)s."),
+    Status.FAILED: gettext_noop("%(name)s failed: %(why)s"),
+    Status.STOPPED: gettext_noop("%(name)s is stopped."),
+}

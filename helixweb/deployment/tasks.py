@@ -6,14 +6,13 @@ from celery import shared_task
 from django.utils import timezone
 
 from helixweb.deployment import pushing, settling
-from helixweb.deployment.live_links import live_links
-from helixweb.deployment.measured_links import keep_measured
+from helixweb.deployment.link_weights import follow_links
+from helixweb.deployment.links import keep_measured, live_links
 from helixweb.deployment.models import SERVING, Deployment
 from helixweb.deployment.node_log import prune_log
-from helixweb.deployment.push_task import push_deployment
+from helixweb.deployment.pushing import push_deployment
 from helixweb.deployment.services import draining
 from helixweb.deployment.services.repairing import repair, repair_deployment
-from helixweb.deployment.weighing import follow_links
 
 __all__ = ["prune_node_logs", "push_deployment", "repair_deployment", "tend_deployments"]
 
@@ -41,12 +40,8 @@ def tend_deployments() -> None:
 
 def _tend(deployment_id: int, *, now: datetime) -> None:
     settling.settle(deployment_id, now=now)
-    deployment = (
-        Deployment.objects.select_related("cluster")
-        .defer("serving_plan")
-        .filter(pk=deployment_id, status__in=SERVING, emulated=False)
-        .first()
-    )
+    rows = Deployment.light().filter(status__in=SERVING, emulated=False)
+    deployment = rows.filter(pk=deployment_id).first()
     if deployment is not None:
         links = live_links(deployment, now=now)
         follow_links(deployment, links, now=now)

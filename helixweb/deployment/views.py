@@ -1,6 +1,8 @@
-"""Pages of deployments."""
+"""Pages of deployments, and what users do there."""
 
-from django.contrib import messages
+from collections.abc import Callable
+from typing import Any
+
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -10,10 +12,11 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from helixweb.common import events
 from helixweb.common.options import initial_of
 from helixweb.common.queries import query_id
-from helixweb.common.refusals import Conflict
+from helixweb.common.refusal_messages import RefusalsShown
 from helixweb.deployment.forms import DeployForm
 from helixweb.deployment.instance_view import instances_view
-from helixweb.deployment.models import SERVING, Deployment
+from helixweb.deployment.link_weights import hold_weights
+from helixweb.deployment.models import SERVING, Deployment, Repair
 from helixweb.deployment.presentation import (
     change_of,
     coordinator_says,
@@ -33,7 +36,6 @@ from helixweb.deployment.services import (
     pausing,
     pinning,
     repairing,
-    rolling_back,
 )
 from helixweb.deployment.settling import refusals_of
 from helixweb.planning.models import Plan
@@ -45,9 +47,7 @@ NODES_PER_PAGE = 100
 @require_GET
 def deployments(request: HttpRequest) -> HttpResponse:
     """All deployments, newest first."""
-    rows = Deployment.objects.select_related("cluster", "model", "plan", "created_by").defer(
-        "serving_plan", "plan__document", "plan__problem"
-    )
+    rows = Deployment.light().select_related("created_by")
     page = Paginator(rows, DEPLOYMENTS_PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "deployment/deployments.html", {"page": page})
 
@@ -99,12 +99,7 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     `?page=` of the nodes.
     """
     last_event_id = events.latest_id()
-    row = get_object_or_404(
-        Deployment.objects.select_related("cluster", "model", "plan", "created_by").defer(
-            "serving_plan", "plan__problem", "plan__document"
-        ),
-        pk=pk,
-    )
+    row = get_object_or_404(Deployment.light().select_related("created_by"), pk=pk)
     now = timezone.now()
     base_url, *more_urls = endpoint_urls(row, now=now) or [""]
     drains = drains_of(row) if row.status in SERVING else []
@@ -117,7 +112,7 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
         "may_mix_versions": pinning.may_mix_versions(row.stage_checkpoint),
         "can_stop": row.status in SERVING,
         "instances": instances_view(row, now=now) if row.is_live else None,
-        "before": rolling_back.deployment_before(row) if row.status in SERVING else None,
+        "before": deploying.deployment_before(row) if row.status in SERVING else None,
         "change": change_of(row),
         "page": page,
         "nodes": node_rows(row, list(page.object_list), now=now),
@@ -144,46 +139,60 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "deployment/deployment.html", context)
 
 
-@require_POST
-def deployment_stop(request: HttpRequest, pk: int) -> HttpResponse:
-    """Have every node let go of its layers."""
-    row = get_object_or_404(Deployment, pk=pk)
-    try:
-        deploying.stop(row, user=request.user, now=timezone.now())
-    except deploying.DeployRefused as error:
-        messages.error(request, str(error))
-    return redirect("deployment", pk)
+def _button(act: Callable[..., Any]) -> Callable[..., HttpResponse]:
+    """A view that does this to a deployment, then shows it."""
+
+    @require_POST
+    def view(request: HttpRequest, pk: int) -> HttpResponse:
+        with RefusalsShown(request):
+            act(get_object_or_404(Deployment, pk=pk), user=request.user, now=timezone.now())
+        return redirect("deployment", pk)
+
+    return view
 
 
-@require_POST
-def deployment_pause(request: HttpRequest, pk: int) -> HttpResponse:
-    """Let new requests wait."""
-    row = get_object_or_404(Deployment, pk=pk)
-    try:
-        pausing.pause(row, user=request.user, now=timezone.now())
-    except Conflict as error:
-        messages.error(request, str(error))
-    return redirect("deployment", pk)
-
-
-@require_POST
-def deployment_resume(request: HttpRequest, pk: int) -> HttpResponse:
-    """Let in what waits."""
-    row = get_object_or_404(Deployment, pk=pk)
-    try:
-        pausing.resume(row, user=request.user)
-    except Conflict as error:
-        messages.error(request, str(error))
-    return redirect("deployment", pk)
+deployment_stop = _button(deploying.stop)
+deployment_pause = _button(pausing.pause)
+deployment_resume = _button(lambda row, user, now: pausing.resume(row, user=user))
 
 
 @require_POST
 def deployment_roll_back(request: HttpRequest, pk: int) -> HttpResponse:
-    """Deploy anew what the cluster ran before."""
+    """Deploy again what the cluster ran before."""
     row = get_object_or_404(Deployment, pk=pk)
-    try:
-        deployed = rolling_back.roll_back(row, user=request.user, now=timezone.now())
-    except deploying.DeployRefused as error:
-        messages.error(request, str(error))
-        return redirect("deployment", pk)
-    return redirect("deployment", deployed.pk)
+    with RefusalsShown(request):
+        row = deploying.roll_back(row, user=request.user, now=timezone.now())
+    return redirect("deployment", row.pk)
+
+
+@require_POST
+def deployment_weights(request: HttpRequest, pk: int) -> HttpResponse:
+    """`held=1`: route by the plan's weights whatever links do; else follow them again."""
+    row = get_object_or_404(Deployment.light(), pk=pk, status__in=SERVING)
+    held = request.POST.get("held") == "1"
+    hold_weights(row, held=held, user=request.user, now=timezone.now())
+    return redirect("network", row.cluster_id)
+
+
+@require_POST
+def repair_deploy(request: HttpRequest, pk: int) -> HttpResponse:
+    """Deploy the placement that is offered."""
+    row = _repair(pk)
+    shown = row.deployment
+    with RefusalsShown(request):
+        shown = repairing.accept(row, user=request.user, now=timezone.now())
+    return redirect("deployment", shown.pk)
+
+
+@require_POST
+def repair_dismiss(request: HttpRequest, pk: int) -> HttpResponse:
+    """Leave the layers where they are."""
+    row = _repair(pk)
+    with RefusalsShown(request):
+        repairing.dismiss(row, user=request.user)
+    return redirect("deployment", row.deployment_id)
+
+
+def _repair(pk: int) -> Repair:
+    rows = Repair.objects.select_related("deployment__cluster", "run__plan__model")
+    return get_object_or_404(rows, pk=pk)

@@ -6,9 +6,8 @@ from datetime import datetime
 from django.core.cache import cache
 from django.utils.translation import get_language
 
-from helixweb.deployment.link_view import link_rows
-from helixweb.deployment.live_links import live_links
-from helixweb.deployment.models import Deployment, LinkWeights
+from helixweb.deployment.links import live_links, planned_flows, weights_of
+from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster, Node
 from helixweb.monitoring.bottleneck import Finding, LinkLoad, Load, NodeLoad, bottleneck
 from helixweb.monitoring.models import MetricSample
@@ -17,10 +16,6 @@ from helixweb.monitoring.presentation import MonitoredNode, Serving
 from helixweb.monitoring.services import detailed
 from helixweb.monitoring.traces import transfer_ratios
 from helixweb.planning.stored import kept
-from planner.domain.cluster import COORDINATOR, SINK, SOURCE
-from planner.domain.flow import EdgeFlow
-from planner.domain.plan import Plan
-from planner.domain.problem import Problem
 
 # Rates of single heartbeats jump; over this long they are steady enough to be judged.
 LATELY_S = 6
@@ -122,22 +117,20 @@ def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[st
 
 def link_loads(deployment: Deployment, *, now: datetime) -> list[LinkLoad]:
     """Of links that carry planned flow and whose rate, or stall, their sender has told."""
-    flows = _flows(deployment.plan)
+    flows = planned_flows(deployment.plan)
     links = [link for link in live_links(deployment, now=now) if link.ends in flows]
     if not links:
         return []
-    weights = LinkWeights.objects.filter(
-        deployment=deployment, generation=deployment.generation
-    ).first()
+    weights = weights_of(deployment)
     loads = []
-    for row in link_rows(deployment, links):
+    for row in links:
         measured, counted = row.stats.bandwidth_bytes_per_s or 0.0, row.planned_bytes_per_s
         if counted is None or not (measured or row.stats.stalled):
             continue
-        edge = flows[row.source, row.target]
+        edge = flows[row.ends]
         loads.append(
             LinkLoad(
-                name=f"{row.source} → {row.target}",
+                name=row.name,
                 measured_bytes_per_s=measured,
                 counted_bytes_per_s=counted,
                 planned_tokens_per_s=edge.flow_tokens_per_s,
@@ -150,14 +143,3 @@ def link_loads(deployment: Deployment, *, now: datetime) -> list[LinkLoad]:
             )
         )
     return loads
-
-
-@kept
-def _flows(_problem: Problem, plan: Plan) -> dict[tuple[str, str], EdgeFlow]:
-    """Of links that carry planned flow, by their ends."""
-    return {_ends(edge): edge for edge in plan.flow.edges if edge.flow_tokens_per_s > 0}
-
-
-def _ends(edge: EdgeFlow) -> tuple[str, str]:
-    source = COORDINATOR if edge.source == SOURCE else edge.source
-    return source, COORDINATOR if edge.target == SINK else edge.target

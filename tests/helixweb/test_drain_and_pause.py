@@ -12,7 +12,7 @@ from test_repairs import Repaired, short_searches
 from helixweb.common.models import Event
 from helixweb.deployment.models import Deployment, Drain, Repair, Status
 from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying, draining, pausing, rolling_back
+from helixweb.deployment.services import deploying, draining, pausing
 from helixweb.inventory.models import Change, Cluster, Node, Replanning
 from runtime.protocol.control import DrainProgress
 from runtime.protocol.phases import Phase
@@ -269,7 +269,7 @@ def test_a_plan_that_the_coordinator_refuses_fails_and_the_one_before_is_not_ove
     assert "The coordinator cannot serve this plan." in page
     assert why in page
     assert "The previous deployment goes on serving." in page
-    back = rolling_back.roll_back(second, user=served.user, now=timezone.now())
+    back = deploying.roll_back(second, user=served.user, now=timezone.now())
     assert back.follows_generation == 2
     for agent in served.cluster.used_agents.values():
         agent.beat(Phase.READY, generation=3)

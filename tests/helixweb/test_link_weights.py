@@ -12,15 +12,9 @@ from process_doubles import STATS, FakeCluster, FakeCoordinator
 from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
-from helixweb.deployment import tasks, weighing
-from helixweb.deployment.link_rates import (
-    FORGOTTEN_AFTER_S,
-    STALE_AFTER_S,
-    counted_rate,
-    counted_rates,
-)
-from helixweb.deployment.link_view import LinkRow
-from helixweb.deployment.live_links import LiveLink, live_links
+from helixweb.deployment import link_weights, tasks
+from helixweb.deployment.link_weights import counted_rate, counted_rates
+from helixweb.deployment.links import FORGOTTEN_AFTER_S, STALE_AFTER_S, LiveLink, live_links
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying
@@ -115,10 +109,10 @@ def test_a_person_may_stay_with_the_plans_weights_and_follow_again(
 ) -> None:
     planned = serving.weights
     now = serving.deployment.created_at
-    weighing.hold_weights(serving.deployment, held=True, user=user, now=now)
+    link_weights.hold_weights(serving.deployment, held=True, user=user, now=now)
     serving.tell(slow())
     assert serving.weights == planned
-    weighing.hold_weights(serving.deployment, held=False, user=user, now=now)
+    link_weights.hold_weights(serving.deployment, held=False, user=user, now=now)
     assert serving.weights != planned
 
 
@@ -150,9 +144,13 @@ def test_the_coordinators_report_tells_of_its_own_links(serving: Serving, api: A
     assert link.stats.bandwidth_bytes_per_s == 5e6
 
 
+def link_of(stats: LinkStats, *, age_s: float = 0.0) -> LiveLink:
+    return LiveLink(source="a", target="b", stats=stats, age_s=age_s, planned_bytes_per_s=100.0)
+
+
 def test_a_rate_counts_if_it_was_seen_lately_on_a_full_link_or_is_more_than_planned() -> None:
     def counted(known: float | None = None, **stats: Any) -> float:
-        return counted_rate(100.0, LinkStats(**stats), known=known)
+        return counted_rate(link_of(LinkStats(**stats)), 100.0, known=known)
 
     fresh = {"bandwidth_age_s": 1.0, "bandwidth_is_floor": False}
     assert counted() == 100.0
@@ -167,23 +165,21 @@ def test_a_rate_counts_if_it_was_seen_lately_on_a_full_link_or_is_more_than_plan
 
 
 def test_a_link_at_the_edge_of_what_is_news_does_not_come_and_go() -> None:
-    def link(rate: float) -> LiveLink:
-        return LiveLink(source="a", target="b", stats=slow(rate), age_s=0.0)
+    def counted(rate: float, known: float | None = None) -> list[float]:
+        before = {} if known is None else {("a", "b"): known}
+        return list(counted_rates([link_of(slow(rate))], known=before).values())
 
-    planned = {("a", "b"): 100.0}
-    assert counted_rates(planned, [link(81.0)], known={}) == {}
-    assert counted_rates(planned, [link(79.0)], known={}) == {("a", "b"): 79.0}
-    assert counted_rates(planned, [link(81.0)], known={("a", "b"): 79.0}) == {("a", "b"): 81.0}
-    assert counted_rates(planned, [link(95.0)], known={("a", "b"): 79.0}) == {}
+    assert counted(81.0) == []
+    assert counted(79.0) == [79.0]
+    assert counted(81.0, known=79.0) == [81.0]
+    assert counted(95.0, known=79.0) == []
 
 
 def test_what_a_node_told_before_it_fell_silent_grows_old(serving: Serving) -> None:
     """Its last report says that the link was measured just then."""
-    planned = {("a", "b"): 100.0}
 
     def counted(age_s: float) -> dict[tuple[str, str], float]:
-        link = LiveLink(source="a", target="b", stats=slow(40.0), age_s=age_s)
-        return counted_rates(planned, [link], known={("a", "b"): 45.0})
+        return counted_rates([link_of(slow(40.0), age_s=age_s)], known={("a", "b"): 45.0})
 
     assert counted(1.0) == {("a", "b"): 40.0}
     assert counted(STALE_AFTER_S) == {("a", "b"): 45.0}
@@ -213,7 +209,7 @@ def test_of_a_coordinator_that_is_gone_nothing_counts_while_another_can_be_heard
 def test_that_a_person_holds_the_weights_outlasts_a_process_that_moves(
     serving: Serving, user: Any
 ) -> None:
-    weighing.hold_weights(
+    link_weights.hold_weights(
         serving.deployment, held=True, user=user, now=serving.deployment.created_at
     )
     agent = serving.joined.agents[serving.ends[0]]
@@ -248,10 +244,7 @@ def test_the_networks_page_names_a_slow_link_and_shows_lanes_queues_and_ages(
 
 
 def test_a_rate_on_the_networks_page_grows_old_while_its_sender_is_silent() -> None:
-    row = LinkRow(
-        source="a", target="b", stats=slow(SLOW, age_s=3.0), age_s=40.0, planned_bytes_per_s=1e9,
-        slow=True,
-    )  # fmt: skip
+    row = link_of(slow(SLOW, age_s=3.0), age_s=40.0)
     assert row.rate_age_s == 43.0
     unknown = row.stats.model_copy(update={"bandwidth_age_s": None})
     assert replace(row, stats=unknown).rate_age_s is None

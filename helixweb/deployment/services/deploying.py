@@ -8,19 +8,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from helixweb.common.refusals import Refused
-from helixweb.common.sentences import sentence
-from helixweb.deployment.announcing import announce
+from helixweb.deployment.announcing import announce, logged_values, record
 from helixweb.deployment.models import LIVE, SERVING, Deployment, NodeAssignment, Status
 from helixweb.deployment.options import OPTION_NAMES, DeployOptions
-from helixweb.deployment.push_task import push_after_commit
-from helixweb.deployment.services.change_lines import (
-    record_change,
-    record_deployed,
-    values_told,
-)
+from helixweb.deployment.pushing import push_after_commit
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.obstacles import find_obstacles
-from helixweb.deployment.services.orders import make_orders
+from helixweb.deployment.services.orders import Orders, make_orders
 from helixweb.deployment.services.pinning import pin_checkpoint
 from helixweb.inventory.models import Cluster, Coordinator, Node
 from helixweb.planning.models import Plan
@@ -57,64 +51,79 @@ def deploy(
     pinned_checkpoint = pinned_checkpoint or _pin(plan)  # before the lock: a hub can be slow
     with transaction.atomic():
         _hold(plan.cluster_id)
-        obstacles = find_obstacles(plan, now=now, options=options)
-        if obstacles:
+        if obstacles := find_obstacles(plan, now=now, options=options):
             raise DeployRefused(*obstacles)
         live = Deployment.objects.filter(cluster=plan.cluster, status__in=LIVE).first()
-        if seen_generation not in (None, current_generation(plan.cluster_id)):
+        generation = current_generation(plan.cluster_id)
+        if seen_generation not in (None, generation):
             raise DeployRefused(_changed_meanwhile(plan.cluster, live))
         followed = _followed(live, plan, options, pinned_checkpoint=pinned_checkpoint)
         if live is not None:
             _supersede(live, now=now)
-        deployment = Deployment.objects.create(
+        columns = {name: getattr(options, name) for name in OPTION_NAMES}
+        columns["max_context_tokens"] = options.max_context_tokens or plan.model.max_context_tokens
+        deployment = Deployment(
             cluster=plan.cluster,
             plan=plan,
             model=plan.model,
             model_name=plan.model.name,
             checkpoint=plan.model.checkpoint,
             pinned_checkpoint=pinned_checkpoint,
-            generation=current_generation(plan.cluster_id) + 1,
-            **{name: getattr(options, name) for name in OPTION_NAMES}
-            | {
-                "max_context_tokens": options.max_context_tokens or plan.model.max_context_tokens,
-            },
+            generation=generation,
+            **columns,
             serving_plan={},
             follows_generation=followed,
             paused_at=None if live is None or followed is None else live.paused_at,
             created_by=user,
             created_at=now,
-            changed_at=now,
         )
-        _write_orders(deployment, now=now)
-        record_deployed(deployment)
-        announce(
-            deployment,
-            said=sentence(
-                gettext_noop("Deploying %(model)s (plan %(plan)s)."),
-                model=plan.model.name,
-                plan=plan.pk,
-            ),
-        )
-        push_after_commit(deployment.pk)
+        _begin_generation(deployment, now=now)
+        _write_orders(deployment, _orders(deployment), now=now)
+        record(deployment, before=None)
+        said = gettext_noop("Deploying %(model)s (plan %(plan)s).")
+        announce(deployment, said, model=plan.model.name, plan=plan.pk)
     return deployment
+
+
+def roll_back(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
+    """Deploy what served before again, with its options and the same version of the model.
+
+    Raises DeployRefused as `deploy`; also when this one does not run any more, or was the first.
+    """
+    before = deployment_before(deployment)
+    if deployment.status not in SERVING:
+        raise DeployRefused(
+            _("Deployment %(id)s is %(status)s; only what runs can be rolled back.")
+            % {"id": deployment.pk, "status": _(deployment.status)}
+        )
+    if before is None:
+        raise DeployRefused(
+            _("No deployment served on this cluster before deployment %(id)s; deploy another plan.")
+            % {"id": deployment.pk}
+        )
+    is_same_model = before.plan.model.checkpoint == before.checkpoint
+    return deploy(
+        before.plan,
+        user=user,
+        options=before.options,
+        now=now,
+        seen_generation=deployment.generation,
+        pinned_checkpoint=before.pinned_checkpoint if is_same_model else "",
+    )
+
+
+def deployment_before(deployment: Deployment) -> Deployment | None:
+    """The last one in its cluster before it that came to serve."""
+    served = Deployment.objects.filter(cluster=deployment.cluster_id, ready_at__isnull=False)
+    return served.filter(pk__lt=deployment.pk).defer("serving_plan").order_by("-pk").first()
 
 
 def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
     """Have every node let go of its layers. Raises DeployRefused unless it is in service."""
     with transaction.atomic():
         _hold(deployment.cluster_id)
-        current = Deployment.objects.get(pk=deployment.pk)
-        changed = Deployment.objects.filter(
-            pk=current.pk, generation=current.generation, status__in=SERVING
-        ).update(
-            status=Status.STOPPING,
-            follows_generation=None,
-            message="",
-            generation=current_generation(current.cluster_id) + 1,
-            changed_at=now,
-            pushed_at=None,
-        )
-        if not changed:
+        current = Deployment.objects.select_for_update(no_key=True).get(pk=deployment.pk)
+        if current.status not in SERVING:
             raise DeployRefused(
                 _(
                     "Deployment %(id)s is %(status)s; only one that is deploying, ready, "
@@ -122,16 +131,13 @@ def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
                 )
                 % {"id": current.pk, "status": _(current.status)}
             )
-        before = values_told(current)
-        current.refresh_from_db()
-        record_change(current, before=before)
-        announce(
-            current,
-            said=sentence(
-                gettext_noop("%(user)s stops %(model)s."), user=str(user), model=current.model_name
-            ),
-        )
-        push_after_commit(current.pk)
+        before = logged_values(current)
+        current.status = Status.STOPPING
+        current.follows_generation = None
+        _begin_generation(current, now=now)
+        record(current, before=before)
+        said = gettext_noop("%(user)s stops %(model)s.")
+        announce(current, said, user=str(user), model=current.model_name)
     return current
 
 
@@ -145,45 +151,30 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
     with transaction.atomic():
         _hold(cluster.pk)
         deployment = Deployment.objects.filter(cluster=cluster, status__in=SERVING).first()
-        nodes, coordinators = _processes(cluster)
-        if deployment is None or not coordinators:
+        if deployment is None:
             return
-        if not set(deployment.plan.document["placement"]) <= set(nodes):
-            return
-        orders = make_orders(deployment, nodes=nodes, coordinators=coordinators)
-        peers = [peer.model_dump(mode="json") for peer in orders.coordinator_peers]
-        if (
-            deployment.serving_plan == orders.serving_plan.model_dump(mode="json")
-            and deployment.coordinator_peers == peers
-            and all(
-                row.node_id == nodes[row.node_name].pk
-                and row.desired == orders.assignments[row.node_name].model_dump(mode="json")
-                and row.instances == orders.instances_of(row.node_name)
-                for row in deployment.assignments.all()
-            )
-        ):
+        orders = _orders(deployment)
+        if orders is None or orders.are_those_of(deployment):
             return
         said = gettext_noop("%(model)s starts again: a process listens at a new address.")
-        if len(deployment.coordinator_peers) != len(peers):
+        if len(deployment.coordinator_peers) != len(orders.columns["coordinator_peers"]):
             said = gettext_noop("%(model)s goes on with other coordinators.")
-        before = values_told(deployment)
+        before = logged_values(deployment)
         deployment.follows_generation, deployment.took_over_at = deployment.generation, None
-        deployment.generation = current_generation(cluster.pk) + 1
         deployment.status = Status.DEPLOYING
-        deployment.message = ""
-        deployment.changed_at = now
-        deployment.pushed_at = None
-        deployment.save()
-        _write_orders(deployment, now=now)
-        record_change(deployment, before=before)
-        announce(
-            deployment,
-            said=sentence(
-                said,
-                model=deployment.model_name,
-            ),
-        )
-        push_after_commit(deployment.pk)
+        _begin_generation(deployment, now=now)
+        _write_orders(deployment, _orders(deployment), now=now)
+        record(deployment, before=before)
+        announce(deployment, said, model=deployment.model_name)
+
+
+def _begin_generation(deployment: Deployment, *, now: datetime) -> None:
+    """Save it with the cluster's next generation, which its processes are told of after commit."""
+    deployment.generation = current_generation(deployment.cluster_id) + 1
+    deployment.message = ""
+    deployment.changed_at, deployment.pushed_at = now, None
+    deployment.save()
+    push_after_commit(deployment.pk)
 
 
 def _hold(cluster_id: int) -> None:
@@ -251,19 +242,13 @@ def _means(plan: Plan) -> tuple[bool, bool]:
 
 def _supersede(live: Deployment, *, now: datetime) -> None:
     """End what is in service."""
-    before = values_told(live)
+    before = logged_values(live)
     live.status = Status.SUPERSEDED
     live.ended_at = now
     live.save(update_fields=["status", "ended_at"])
-    record_change(live, before=before)
-    announce(
-        live,
-        said=sentence(
-            gettext_noop("Deployment %(id)s of %(model)s is superseded."),
-            id=live.pk,
-            model=live.model_name,
-        ),
-    )
+    record(live, before=before)
+    said = gettext_noop("Deployment %(id)s of %(model)s is superseded.")
+    announce(live, said, id=live.pk, model=live.model_name)
 
 
 def _changed_meanwhile(cluster: Cluster, live: Deployment | None) -> str:
@@ -279,34 +264,32 @@ def _changed_meanwhile(cluster: Cluster, live: Deployment | None) -> str:
     ) % {"name": cluster.name, "now_there": now_there}
 
 
-def _processes(cluster: Cluster) -> tuple[dict[str, Node], list[Coordinator]]:
-    """Those that have joined, and so have an address."""
-    joined = Node.objects.filter(cluster=cluster, joined_at__isnull=False)
+def _orders(deployment: Deployment) -> Orders | None:
+    """What its generation tells the processes; None while one of them is not there."""
+    # Those that have joined have an address.
+    joined = Node.objects.filter(cluster=deployment.cluster_id, joined_at__isnull=False)
     nodes = {node.name: node for node in joined}
-    coordinators = Coordinator.objects.filter(cluster=cluster, joined_at__isnull=False)
-    return nodes, list(coordinators)
+    coordinators = Coordinator.objects.filter(
+        cluster=deployment.cluster_id, joined_at__isnull=False
+    )
+    if not coordinators or not set(deployment.plan.document["placement"]) <= set(nodes):
+        return None
+    return make_orders(deployment, nodes=nodes, coordinators=coordinators)
 
 
-def _write_orders(deployment: Deployment, *, now: datetime) -> None:
+def _write_orders(deployment: Deployment, orders: Orders | None, *, now: datetime) -> None:
     """Store what the deployment's generation tells everybody; nothing is observed of it yet."""
-    nodes, coordinators = _processes(deployment.cluster)
-    if not coordinators:
+    if orders is None:
         raise DeployRefused(_("The coordinator was removed just now; let one join, then deploy."))
-    orders = make_orders(deployment, nodes=nodes, coordinators=coordinators)
-    deployment.serving_plan = orders.serving_plan.model_dump(mode="json")
-    deployment.coordinator_peers = [
-        peer.model_dump(mode="json") for peer in orders.coordinator_peers
-    ]
-    deployment.emulated = orders.serving_plan.emulated
-    deployment.save(update_fields=["serving_plan", "coordinator_peers", "emulated"])
-    for name, assignment in orders.assignments.items():
+    for name, value in orders.columns.items():
+        setattr(deployment, name, value)
+    deployment.save(update_fields=list(orders.columns))
+    for name, columns in orders.assignments.items():
         NodeAssignment.objects.update_or_create(
             deployment=deployment,
             node_name=name,
             defaults={
-                "node": nodes[name],
-                "desired": assignment.model_dump(mode="json"),
-                "instances": orders.instances_of(name),
+                **columns,
                 "observed_instances": [],
                 "phase": Phase.IDLE.value,
                 "message": "",

@@ -10,7 +10,8 @@ from django.utils import timezone
 
 from helixweb.common.auth import sha256_hex
 from helixweb.common.peppers import peppers
-from helixweb.deployment.models import SERVING, Deployment, LinkWeights
+from helixweb.deployment.links import weights_of
+from helixweb.deployment.models import SERVING, Deployment
 from helixweb.deployment.services.admitted_keys import admitted_keys
 from helixweb.deployment.services.draining import draining_names, is_let_go
 from helixweb.deployment.services.instance_orders import assigned, served
@@ -78,9 +79,7 @@ def coordinator_desired(coordinator: Coordinator) -> CoordinatorDesired:
     plan = None
     if deployment is not None and deployment.status in SERVING:
         plan = ServingPlan.model_validate(deployment.serving_plan)
-        weights = LinkWeights.objects.filter(
-            deployment=deployment, generation=deployment.generation
-        ).first()
+        weights = weights_of(deployment)
         if weights is not None and weights.counts:
             among = weights_among(plan.placement.layers, weights.routing_weights)
             plan = plan.model_copy(update={"routing_weights": among})

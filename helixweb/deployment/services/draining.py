@@ -14,13 +14,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from pydantic import TypeAdapter
 
-from helixweb.common import events
 from helixweb.common.refusals import Conflict
 from helixweb.common.sentences import sentence
+from helixweb.deployment.announcing import nudge_page
 from helixweb.deployment.coordinators import online_coordinators
-from helixweb.deployment.live_links import serving_deployment
 from helixweb.deployment.models import Deployment, Drain, LatestReport
-from helixweb.deployment.pushing import wake_coordinator, wake_node
+from helixweb.deployment.pushing import wake, wake_coordinators
 from helixweb.inventory.models import Change, Node
 from helixweb.inventory.services.change_log import record
 from helixweb.inventory.services.joining import announce
@@ -60,7 +59,7 @@ def drain(node: Node, *, user: Any, now: datetime) -> Drain:
             gettext_noop("%(user)s drains node %(name)s."), user=str(user), name=node.name
         )
         _tell(node, now=now, said=said, text="drained")
-        wake_coordinator(node.cluster_id)
+        wake_coordinators(node.cluster_id)
     return row
 
 
@@ -74,8 +73,8 @@ def take_in(row: Drain, *, user: Any, now: datetime) -> None:
             gettext_noop("%(user)s takes node %(name)s in again."), user=str(user), name=node.name
         )
         _tell(node, now=now, said=said, text="taken in again")
-        wake_coordinator(node.cluster_id)
-        wake_node(node)
+        wake_coordinators(node.cluster_id)
+        wake(node)
 
 
 def follow_drains(*, now: datetime, cluster_id: int | None = None) -> None:
@@ -119,13 +118,13 @@ def is_held_up(cluster_id: int, names: Iterable[str]) -> bool:
 
 def _follow(row: Drain, *, now: datetime) -> None:
     node = row.node
-    deployment = serving_deployment(node.cluster_id)
+    deployment = Deployment.serving(node.cluster_id)
     progress = _progress(row, deployment, now=now)
     with transaction.atomic():
         same = Drain.objects.filter(pk=row.pk, let_go_at__isnull=True)
         if progress.is_free:
             if same.update(let_go_at=now, requests=0, needed=False):
-                wake_node(node)
+                wake(node)
                 said = sentence(
                     gettext_noop("No request is left on node %(name)s; it lets go of its layers."),
                     name=node.name,
@@ -134,7 +133,7 @@ def _follow(row: Drain, *, now: datetime) -> None:
         elif (row.requests, row.needed) != (progress.requests, progress.needed):
             same.update(requests=progress.requests, needed=progress.needed)
             if deployment is not None:
-                events.emit(deployment.topic, "deployment", {"deployment": deployment.pk})
+                nudge_page(deployment)
 
 
 def _progress(row: Drain, deployment: Deployment | None, *, now: datetime) -> _Progress:

@@ -5,8 +5,10 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import OuterRef, Subquery
+from django.utils.translation import gettext_noop
 
 from helixweb.common import events
+from helixweb.deployment.announcing import announce, nudge_page
 from helixweb.deployment.coordinators import with_others
 from helixweb.deployment.models import (
     SERVING,
@@ -16,12 +18,11 @@ from helixweb.deployment.models import (
     PhaseChange,
     Status,
 )
-from helixweb.deployment.pushing import wake_coordinator
+from helixweb.deployment.pushing import wake, wake_coordinators
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.draining import follow_drains, note_empty
 from helixweb.deployment.services.key_spending import book_spending
 from helixweb.deployment.services.repairing import repair_after_commit
-from helixweb.deployment.services.taking_over import follow_change
 from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received
 from helixweb.inventory.models import Coordinator, Node
@@ -121,9 +122,39 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
         for deployment in serving.defer("serving_plan"):
             settle(deployment.pk, now=now)
             if is_news:
-                events.emit(deployment.topic, "deployment", {"deployment": deployment.pk})
+                nudge_page(deployment)
                 repair_after_commit(deployment.pk)
     return current_generation(coordinator.cluster_id)
+
+
+def follow_change(cluster_id: int, report: CoordinatorReport, *, now: datetime) -> None:
+    """Take from the coordinators' joint report whether the generation before has gone; for a moment
+    it may serve on, so open pages of the deployment are told of every step."""
+    rows = Deployment.objects.filter(
+        cluster=cluster_id,
+        generation=report.generation,
+        status__in=SERVING,
+        follows_generation__isnull=False,
+        took_over_at__isnull=True,
+    )
+    deployment = rows.defer("serving_plan").first()
+    if deployment is None:
+        return
+    if not has_taken_over(report):
+        nudge_page(deployment)
+    elif rows.filter(pk=deployment.pk).update(took_over_at=now):
+        # Nodes without layers now may hold some of what ran before.
+        nodes = Node.objects.filter(cluster=cluster_id, joined_at__isnull=False)
+        wake(*nodes.exclude(assignments__deployment=deployment).only("pk"))
+        said = gettext_noop("%(name)s has taken over: nothing is left of what ran before.")
+        announce(deployment, said, name=deployment.model_name)
+
+
+def has_taken_over(report: CoordinatorReport) -> bool:
+    """True if its generation serves, and no stage reports the one before."""
+    if report.refused_generation == report.generation:
+        return False
+    return report.serving and report.coming_generation is None and report.leaving_generation is None
 
 
 def _standing(report: CoordinatorReport) -> tuple[Any, ...]:
@@ -154,7 +185,7 @@ def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) ->
         updated_at=now,
     )
     if moved and assignment.instances:
-        wake_coordinator(assignment.deployment.cluster_id)
+        wake_coordinators(assignment.deployment.cluster_id)
     if entered:
         PhaseChange.objects.create(
             assignment=assignment, phase=observed.phase.value, message=message, at=now

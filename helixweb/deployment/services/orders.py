@@ -23,24 +23,29 @@ from planner.timing import derived_layer_times
 from runtime.protocol.control import PeerAddress, ServingPlan, StageAssignment
 from runtime.protocol.engines import Engine
 
+_EVERYWHERE = ("generation", "model_name", "page_tokens", "max_context_tokens")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """`serving_plan` for coordinators, which knows no address of an instance yet, an assignment for
-    each node of the placement, and `instances` for those that run them.
+    """`columns` of the deployment, and those of its assignment of each node of the placement.
 
-    The assignments are without their peers, which `with_peers` adds: a thousand lists of a thousand
-    peers are a hundred megabytes.
+    The serving plan knows no address of an instance yet. The assignments are without their peers,
+    which `with_peers` adds: a thousand lists of a thousand peers are a hundred megabytes.
     """
 
-    serving_plan: ServingPlan
-    assignments: Mapping[str, StageAssignment]
-    coordinator_peers: tuple[PeerAddress, ...]
-    instances: Mapping[str, list[dict[str, Any]]]
+    columns: Mapping[str, Any]
+    assignments: Mapping[str, Mapping[str, Any]]
 
-    def instances_of(self, name: str) -> list[dict[str, Any]]:
-        """Those of a node that runs these instead of a stage."""
-        return self.instances.get(name, [])
+    def are_those_of(self, deployment: Deployment) -> bool:
+        """True if the deployment's rows say the same."""
+        return _has(deployment, self.columns) and all(
+            _has(row, self.assignments[row.node_name]) for row in deployment.assignments.all()
+        )
+
+
+def _has(row: object, columns: Mapping[str, Any]) -> bool:
+    return all(getattr(row, name) == value for name, value in columns.items())
 
 
 def make_orders(
@@ -50,25 +55,25 @@ def make_orders(
     plan = plan_from_dict(deployment.plan.document)
     problem = problem_from_dict(deployment.plan.problem)
     times_of = _layer_times(problem)
-    used = {name: nodes[name] for name in sorted(plan.placement.layers)}
+    placed = dict(sorted(plan.placement.layers.items()))
     instances = instance_orders(deployment, plan)
-    stages = {name: held for name, held in plan.placement.layers.items() if name not in instances}
-    node_peers = {name: _peer(name, node) for name, node in used.items() if name in stages}
+    stages = {name: held for name, held in placed.items() if name not in instances}
+    everywhere: dict[str, Any] = {
+        "deployment_id": deployment.pk,
+        "checkpoint": deployment.stage_checkpoint,
+        "num_layers": plan.num_layers,
+        **{name: getattr(deployment, name) for name in _EVERYWHERE},
+    }
+    emulated = any(nodes[name].is_emulated for name in placed)
     serving_plan = ServingPlan(
-        deployment_id=deployment.pk,
-        generation=deployment.generation,
-        model_name=deployment.model_name,
-        checkpoint=deployment.stage_checkpoint,
-        num_layers=plan.num_layers,
+        **everywhere,
         partial_inference=plan.partial_inference,
-        placement=plan.placement.without(plan.placement.layers.keys() - stages.keys()),
+        placement=plan.placement.without(placed.keys() - stages.keys()),
         routing_weights=weights_among(stages, plan.routing_weights),
         workload=problem.workload,
-        max_context_tokens=deployment.max_context_tokens,
-        page_tokens=deployment.page_tokens,
         kv_high_water=deployment.kv_high_water,
         max_queued_requests=deployment.max_queued_requests,
-        emulated=any(node.is_emulated for node in used.values()),
+        emulated=emulated,
         instances_total=sum(map(len, instances.values())),
         theta=deployment.theta,
         pipelines_tokens_per_s=pipelines_tokens_per_s(plan) if instances else None,
@@ -77,33 +82,37 @@ def make_orders(
             if instances and stages
             else {}
         ),
-        peers=tuple(node_peers.values()),
+        peers=tuple(_peer(name, nodes[name]) for name in stages),
     )
     assignments = {
         name: StageAssignment(
-            deployment_id=deployment.pk,
-            generation=deployment.generation,
-            model_name=deployment.model_name,
-            checkpoint=deployment.stage_checkpoint,
-            first=plan.placement.layers[name].first,
-            end=plan.placement.layers[name].end,
-            num_layers=plan.num_layers,
-            page_tokens=deployment.page_tokens,
+            **everywhere,
+            first=held.first,
+            end=held.end,
             max_batch_tokens=deployment.max_batch_tokens,
-            max_context_tokens=deployment.max_context_tokens,
             tensor_parallel=deployment.options.ranks_of(name),
-            engine=Engine.AUTO if used[name].is_emulated else deployment.options.engine_of(name),
+            engine=Engine.AUTO if nodes[name].is_emulated else deployment.options.engine_of(name),
             layer_times=times_of[problem.profile_of(name).name],
             reserve_bytes=_reserve_bytes(problem.profile_of(name)),
             peers=(),
         )
-        for name in used
+        for name, held in placed.items()
     }
+    peers = [_peer(row.peer, row) for row in coordinators]
     return Orders(
-        serving_plan=serving_plan,
-        assignments=assignments,
-        coordinator_peers=tuple(_peer(row.peer, row) for row in coordinators),
-        instances=instances,
+        columns={
+            "serving_plan": serving_plan.model_dump(mode="json"),
+            "coordinator_peers": [peer.model_dump(mode="json") for peer in peers],
+            "emulated": emulated,
+        },
+        assignments={
+            name: {
+                "node_id": nodes[name].pk,
+                "desired": assignment.model_dump(mode="json"),
+                "instances": instances.get(name, []),
+            }
+            for name, assignment in assignments.items()
+        },
     )
 
 

@@ -19,10 +19,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from helixweb.common import events
 from helixweb.common.refusals import Conflict
-from helixweb.common.sentences import sentence
-from helixweb.deployment.announcing import announce
+from helixweb.deployment.announcing import announce, nudge_page, record
 from helixweb.deployment.coordinators import lost_stages, online_coordinators
 from helixweb.deployment.models import (
     OPEN,
@@ -33,7 +31,6 @@ from helixweb.deployment.models import (
     Repair,
     Status,
 )
-from helixweb.deployment.services.change_lines import record_dismissed
 from helixweb.deployment.services.deploying import DeployRefused, deploy
 from helixweb.deployment.services.draining import draining_names, is_held_up
 from helixweb.deployment.services.instance_repairs import (
@@ -183,15 +180,10 @@ def dismiss(row: Repair, *, user: Any) -> None:
     with transaction.atomic():
         if not Repair.objects.filter(pk=row.pk, state=State.OFFERED).update(state=State.DISMISSED):
             raise Conflict(_not_offered(row))
-        record_dismissed(row.deployment, before=State.OFFERED.value, after=State.DISMISSED.value)
-        announce(
-            row.deployment,
-            said=sentence(
-                gettext_noop("%(user)s leaves the layers of %(name)s where they are."),
-                user=str(user),
-                name=row.deployment.model_name,
-            ),
-        )
+        before, after = {"repair": State.OFFERED.value}, {"repair": State.DISMISSED.value}
+        record(row.deployment, before=before, after=after)
+        said = gettext_noop("%(user)s leaves the layers of %(name)s where they are.")
+        announce(row.deployment, said, user=str(user), name=row.deployment.model_name)
 
 
 def _left_out(plan: Plan) -> frozenset[str]:
@@ -298,14 +290,8 @@ def _search(
     except PlannerError as error:
         _end(row, State.FAILED, why=str(error))
         return
-    announce(
-        deployment,
-        said=sentence(
-            gettext_noop("Looking for a better placement of %(name)s (%(what)s)."),
-            what=in_brief(row),
-            name=deployment.model_name,
-        ),
-    )
+    said = gettext_noop("Looking for a better placement of %(name)s (%(what)s).")
+    announce(deployment, said, what=in_brief(row), name=deployment.model_name)
 
 
 def _start(plan: Plan, options: Any) -> PlanRun:
@@ -377,16 +363,14 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
         if ends is State.OFFERED:
             announce(
                 deployment,
-                said=sentence(
-                    gettext_noop(
-                        "Another placement of %(name)s (%(what)s) brings %(flow)s instead of "
-                        "%(unmoved)s tokens/s; deploy it on the deployment's page."
-                    ),
-                    what=in_brief(row),
-                    name=deployment.model_name,
-                    flow=f"{flow:.0f}",
-                    unmoved=f"{unmoved:.0f}",
+                gettext_noop(
+                    "Another placement of %(name)s (%(what)s) brings %(flow)s instead of "
+                    "%(unmoved)s tokens/s; deploy it on the deployment's page."
                 ),
+                what=in_brief(row),
+                name=deployment.model_name,
+                flow=f"{flow:.0f}",
+                unmoved=f"{unmoved:.0f}",
             )
         else:
             _deploy_by_itself(row, now=now)
@@ -437,8 +421,7 @@ def _deploy(row: Repair, *, user: Any, now: datetime) -> Deployment:
 def _end(row: Repair, state: State, *, why: str) -> None:
     with transaction.atomic():
         if Repair.objects.filter(pk=row.pk, state__in=OPEN).update(state=state, why=why):
-            deployment = row.deployment
-            events.emit(deployment.topic, "deployment", {"deployment": deployment.pk})
+            nudge_page(row.deployment)
 
 
 def _not_offered(row: Repair) -> str:

@@ -11,7 +11,7 @@ from helixweb.deployment import node_stages, profiling
 from helixweb.deployment.instance_view import InstancesView, instances_view
 from helixweb.deployment.measuring_view import MeasuringView, measuring_view
 from helixweb.deployment.models import Drain, PhaseChange, Profiling
-from helixweb.deployment.node_log_page import LogView, log_view
+from helixweb.deployment.node_log import LogView, log_view
 from helixweb.deployment.node_stages import NodeStage
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.inventory.stale_profiles import StaleProfile, stale_profiles
