@@ -1,7 +1,6 @@
 """Tells what became of a deployment: open pages by events, and the change log what users and
 policies decide (not how far it is)."""
 
-
 from helixweb.common import events
 from helixweb.common.sentences import sentence
 from helixweb.deployment.models import Deployment

@@ -1,7 +1,5 @@
 """REST for people: deployments."""
 
-from dataclasses import asdict
-
 from django.db.models import Prefetch
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
@@ -16,12 +14,11 @@ from rest_framework.serializers import BaseSerializer
 
 from helixweb.common.rest.views import RestView
 from helixweb.common.rest.viewsets import DeleteViewSet, ReadViewSet
-from helixweb.deployment.instance_view import instances_view
+from helixweb.deployment.instances import instances_view
 from helixweb.deployment.link_weights import hold_weights
 from helixweb.deployment.links import keep_slow_rates, weights_of, working_links
 from helixweb.deployment.models import SERVING, Deployment, Drain, NodeAssignment, Profiling, Repair
 from helixweb.deployment.node_log import log_tail
-from helixweb.deployment.presentation import timeline_of
 from helixweb.deployment.profiling import cancel_profiling, measure_cluster, order_profiling
 from helixweb.deployment.serializers import (
     DeploymentSerializer,
@@ -37,6 +34,7 @@ from helixweb.deployment.serializers import (
     RepairSerializer,
 )
 from helixweb.deployment.services import deploying, draining, pausing, repairing
+from helixweb.deployment.stages import timeline_of
 from helixweb.inventory.models import Cluster, Node
 from runtime.protocol.log_levels import LogLevel
 
@@ -100,7 +98,7 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
     def instances(self, request: Request, pk: str) -> Response:
         """How its whole-model instances are, and what coordinators send them; empty without any."""
         view = instances_view(self.get_object(), now=timezone.now())
-        return Response({"instances": [] if view is None else [asdict(one) for one in view.rows]})
+        return Response({"instances": [] if view is None else view.rows})
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     @action(detail=True, filter_backends=[])

@@ -1,15 +1,19 @@
 """The coordinators of a cluster: which can be heard, and what they told last. Reads only."""
 
+import json
 import logging
+import shlex
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Exists, Q, QuerySet
 from pydantic import ValidationError
 
 from helixweb.deployment.joint_report import joint_report
-from helixweb.deployment.models import LatestReport
+from helixweb.deployment.models import LIVE, SERVING, Deployment, LatestReport
 from helixweb.inventory.models import Coordinator, NodeState
 from helixweb.inventory.node_list import in_state
+from helixweb.planning.stored import stored_plan
 from runtime.protocol.control import CoordinatorReport
 
 logger = logging.getLogger(__name__)
@@ -35,6 +39,13 @@ def heard_reports(cluster_id: int, *, now: datetime) -> QuerySet[LatestReport]:
     told = LatestReport.objects.filter(coordinator__cluster=cluster_id)
     online = online_coordinators(cluster_id, now=now)
     return told.filter(Q(coordinator__in=online) | ~Exists(online))
+
+
+def reports_on(deployment: Deployment) -> QuerySet[LatestReport]:
+    """The last reports that are about its present generation."""
+    return LatestReport.objects.filter(
+        coordinator__cluster=deployment.cluster_id, report__generation=deployment.generation
+    )
 
 
 def lost_stages(cluster_id: int, generation: int, *, now: datetime) -> frozenset[str]:
@@ -65,3 +76,99 @@ def with_others(
             continue
         (heard if is_online(row.coordinator, now=now) else silent).append(told)
     return joint_report(heard, silent=silent)
+
+
+def coordinator_says(deployment: Deployment) -> str:
+    """The message of the coordinator's last report on this very generation; "" if there is none, or
+    the deployment's message has it.
+
+    Of several the messages of all, each with its name.
+    """
+    if deployment.status not in LIVE:
+        return ""
+    # A report also has what nodes did: not all of it is read.
+    told = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
+    rows = list(
+        told.order_by("coordinator").values_list(
+            "coordinator__name", "report__generation", "report__message"
+        )
+    )
+    said = [
+        (name, message)
+        for name, generation, message in rows
+        if message and generation == deployment.generation
+    ]
+    if len(rows) == 1:
+        says = "".join(message for _name, message in said)
+    else:
+        says = "; ".join(f"{name}: {message}" for name, message in said)
+    return "" if says in deployment.message else says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """How far a deployment that follows another is. `missing`: nodes whose stages the coordinator
+    waits for, of `stages`; none once new requests run here. `leaving`: of the others, so many have
+    not ended."""
+
+    missing: tuple[str, ...]
+    stages: int
+    leaving: int
+
+    @property
+    def up(self) -> int:
+        return self.stages - len(self.missing)
+
+
+def change_of(deployment: Deployment) -> Change | None:
+    """None when it follows none, or has taken over, or the coordinator has said nothing of it."""
+    if deployment.status not in SERVING or not deployment.is_changing:
+        return None
+    told = reports_on(deployment)
+    fields = ("coming_missing", "leaving_generation", "leaving_requests")
+    rows = list(told.values_list(*(f"report__{field}" for field in fields)))
+    missing = sorted({node for nodes, _generation, _requests in rows for node in nodes or ()})
+    if not missing and all(generation is None for _nodes, generation, _requests in rows):
+        return None
+    return Change(
+        missing=tuple(missing),
+        stages=len(stored_plan(deployment.plan).placement.layers),
+        leaving=sum(requests for _nodes, _generation, requests in rows),
+    )
+
+
+def requests_waiting(deployment: Deployment) -> int | None:
+    """As the coordinators told last of a deployment that is paused; None if it is not, or they have
+    not heard so yet."""
+    if deployment.paused_at is None:
+        return None
+    told = LatestReport.objects.filter(
+        coordinator__cluster=deployment.cluster_id, report__paused=True
+    )
+    waiting = list(told.values_list("report__requests_waiting", flat=True))
+    return sum(waiting) if waiting else None
+
+
+def endpoint_urls(deployment: Deployment, *, now: datetime) -> list[str]:
+    """Where OpenAI clients reach it, each as good as the others; coordinators that can be heard
+    first."""
+    return [
+        f"{coordinator.http_url.rstrip('/')}/v1"
+        for coordinator in coordinators_of(deployment.cluster_id, now=now)
+        if coordinator.http_url
+    ]
+
+
+def curl_command(deployment: Deployment, base_url: str) -> str:
+    """One chat request, ready to paste into a shell once the key is filled in."""
+    body = {
+        "model": deployment.model_name,
+        "messages": [{"role": "user", "content": "Hello"}],
+        "stream": True,
+    }
+    return (
+        f"curl -N {shlex.quote(f'{base_url}/chat/completions')} \\\n"
+        '  -H "Authorization: Bearer YOUR_KEY" \\\n'
+        '  -H "Content-Type: application/json" \\\n'
+        f"  -d {shlex.quote(json.dumps(body, ensure_ascii=False))}"
+    )

@@ -28,6 +28,7 @@ from helixweb.inventory.models import (
     Profile,
     ProfileVersion,
 )
+from helixweb.inventory.node_list import in_state
 from helixweb.inventory.services.profile_versions import take_measured
 from helixweb.inventory.stale_profiles import measured_alike, stale_profiles
 from planner.domain.errors import InvalidProblem
@@ -95,17 +96,19 @@ def nodes_to_measure(cluster: Cluster, model: LanguageModel) -> list[Node]:
     return [node for node in nodes.order_by("name") if not node.is_emulated]
 
 
+def measurable(cluster: Cluster, *, now: datetime) -> list[Node]:
+    """Nodes that are online and whose times can be measured."""
+    rows = Node.objects.filter(in_state(NodeState.ONLINE, now=now), cluster=cluster)
+    return [node for node in rows.order_by("pk") if not node.is_emulated]
+
+
 def measure_cluster(
     cluster: Cluster, model: LanguageModel, *, user: Any, now: datetime, again: bool = False
 ) -> list[Profiling]:
     """Have all nodes measured that lack a fresh measurement for the model, or all if `again`;
     returns their orders, those that stood already among them. Raises Conflict if there are none.
     """
-    online = [
-        node
-        for node in Node.objects.filter(cluster=cluster, joined_at__isnull=False).order_by("pk")
-        if node.state_at(now) is NodeState.ONLINE and not node.is_emulated
-    ]
+    online = measurable(cluster, now=now)
     _check_checkpoint(model)
     wanted = online if again else lacking_measurement(online, model)
     if not wanted:

@@ -5,17 +5,15 @@ A node that lacks a model fetches the tensors of its layers from here before it 
 
 import re
 from pathlib import Path
-from typing import cast
 
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import NotFound, ParseError
 from rest_framework.request import Request
 
 from helixweb.deployment.models import LIVE, STANDING, Deployment, Profiling
-from helixweb.deployment.process_api import ProcessView
-from helixweb.deployment.process_authentication import IsCoordinator, IsNode
+from helixweb.deployment.process_api import for_processes
+from helixweb.deployment.processes import ProcessView
 from helixweb.inventory.models import Coordinator, Node
 from helixweb.inventory.models_folder import WHOLE_FILES, commit_of, find_folder, is_served
 from runtime.checkpoints.hub import SITE, parse_hub_name
@@ -30,14 +28,10 @@ class SiteWeightsView(ProcessView):
     Served to the processes of clusters that deploy the model, or measure a node for it.
     """
 
-    permission_classes = [IsNode | IsCoordinator]
-
-    @extend_schema(
-        responses={(200, "application/octet-stream"): OpenApiTypes.BINARY}, tags=["processes"]
-    )
+    @for_processes(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
     def get(self, request: Request, model: str, revision: str, file: str) -> HttpResponse:
         folder = find_folder(model)
-        if folder is None or not _is_ordered(cast(Node | Coordinator, request.auth), folder):
+        if folder is None or not _is_ordered(self.process, folder):
             raise NotFound(f"This site has no model {model[:120]!r} in its models folder.")
         commit = commit_of(folder)
         path = folder / file

@@ -14,7 +14,16 @@ from pydantic import BaseModel
 
 from helixweb.common.broadcaster import BROADCASTER, KEEP_ALIVE_S, Subscription
 from helixweb.common.connections import returns_connection
+from runtime.protocol.control import DesiredState, HeartbeatReply, StageAssignment
+from runtime.protocol.profiling import ProfileOrder
 
+# Fields that earlier releases do not have.
+_NEWER: dict[type[BaseModel], tuple[str, ...]] = {
+    DesiredState: ("looks",),
+    StageAssignment: ("engine", "wire_dtype"),
+    HeartbeatReply: ("to_reach", "to_measure"),
+    ProfileOrder: ("engine",),
+}
 # The state as the process shall see it; None once the process was removed.
 ReadState = Callable[[], BaseModel | None]
 
@@ -60,21 +69,18 @@ def _read(read_state: ReadState) -> str | None:
     return None if state is None else state.model_dump_json(exclude=unset_of(state))
 
 
-def unset_of(state: BaseModel) -> dict[str, Any]:
+def unset_of(message: BaseModel) -> dict[str, Any]:
     """Fields to leave out: processes of an earlier release refuse those they do not know."""
-    unset: dict[str, Any] = {} if getattr(state, "looks", ()) else {"looks": True}
-    order = getattr(state, "assignment", None)
-    return (
-        unset
-        if order is None
-        else unset | {"assignment": at_default(order, "engine", "wire_dtype")}
-    )
-
-
-def at_default(message: BaseModel, *names: str) -> set[str]:
-    """Those of the fields that say nothing."""
     fields = type(message).model_fields
-    return {name for name in names if getattr(message, name) == fields[name].default}
+    newer = _NEWER.get(type(message), ())
+    unset: dict[str, Any] = {
+        name: True for name in newer if getattr(message, name) == fields[name].default
+    }
+    for name in fields:
+        value = getattr(message, name)
+        if type(value) in _NEWER and (within := unset_of(value)):
+            unset[name] = within
+    return unset
 
 
 async def _nudge(subscription: Subscription, *, timeout_s: float) -> None:

@@ -13,22 +13,17 @@ from helixweb.common import events
 from helixweb.common.options import initial_of
 from helixweb.common.queries import query_id
 from helixweb.common.refusal_messages import RefusalsShown
-from helixweb.deployment.forms import DeployForm
-from helixweb.deployment.instance_view import instances_view
-from helixweb.deployment.link_weights import hold_weights
-from helixweb.deployment.models import SERVING, Deployment, Repair
-from helixweb.deployment.presentation import (
+from helixweb.deployment.coordinators import (
     change_of,
     coordinator_says,
     curl_command,
-    drains_of,
     endpoint_urls,
-    losses_of,
-    node_rows,
-    placed_names,
     requests_waiting,
-    timeline_of,
 )
+from helixweb.deployment.forms import DeployForm
+from helixweb.deployment.instances import instances_view
+from helixweb.deployment.link_weights import hold_weights
+from helixweb.deployment.models import SERVING, Deployment, Drain, Repair
 from helixweb.deployment.services import (
     deploying,
     desired,
@@ -38,6 +33,7 @@ from helixweb.deployment.services import (
     repairing,
 )
 from helixweb.deployment.settling import refusals_of
+from helixweb.deployment.stages import losses_of, node_rows, placed_names, timeline_of
 from helixweb.planning.models import Plan
 
 DEPLOYMENTS_PER_PAGE = 30
@@ -102,7 +98,13 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Deployment.light().select_related("created_by"), pk=pk)
     now = timezone.now()
     base_url, *more_urls = endpoint_urls(row, now=now) or [""]
-    drains = drains_of(row) if row.status in SERVING else []
+    drains = list(
+        Drain.objects.filter(node__cluster=row.cluster_id)
+        .select_related("node")
+        .defer("node__hardware")
+        if row.status in SERVING
+        else ()
+    )
     repair = repairing.shown_repair(row, now=now) if row.status in SERVING else None
     away = [] if repair is None else repair.lost
     drained = [name for name in away if name in {drain.node.name for drain in drains}]

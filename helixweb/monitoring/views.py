@@ -21,7 +21,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from helixweb.common import events
 from helixweb.common.queries import query_id
-from helixweb.deployment.instance_view import instances_view
+from helixweb.deployment.instances import instances_view
 from helixweb.deployment.services.desired import current_generation
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.chat_proxy import ChatRefused, answer_chat

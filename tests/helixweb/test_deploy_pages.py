@@ -10,8 +10,8 @@ from django.template.loader import render_to_string
 from django.test import Client
 from process_doubles import FakeCluster, make_plan
 
+from helixweb.deployment.coordinators import curl_command
 from helixweb.deployment.models import Deployment, Status
-from helixweb.deployment.presentation import curl_command
 from helixweb.inventory.models import Cluster
 from runtime.protocol.phases import Phase
 from tests.helixweb.markup import tight

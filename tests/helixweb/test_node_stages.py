@@ -9,9 +9,9 @@ from django.utils import timezone
 from process_doubles import FakeCluster
 
 from helixweb.deployment.models import Deployment, NodeAssignment
-from helixweb.deployment.node_stages import memory_chart, stages_of
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying
+from helixweb.deployment.stages import memory_chart, stages_of
 from helixweb.inventory.models import Cluster, Node
 from helixweb.inventory.network_view import links_in_use
 from planner.domain.cluster import COORDINATOR

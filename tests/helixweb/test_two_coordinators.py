@@ -14,12 +14,13 @@ from rest_framework.test import APIClient
 from test_deploy_beside import bring_up, deploy
 
 from helixweb.common.models import Event
+from helixweb.deployment.coordinators import change_of, coordinator_says
 from helixweb.deployment.joint_report import joint_report
 from helixweb.deployment.models import Deployment, LatestReport, Status
-from helixweb.deployment.presentation import change_of, coordinator_says, losses_of
 from helixweb.deployment.pushing import push
 from helixweb.deployment.services.repairing import changes_of
 from helixweb.deployment.settling import settle
+from helixweb.deployment.stages import losses_of
 from helixweb.inventory.models import Cluster, Coordinator
 from helixweb.monitoring.endpoints import deployments, endpoints_of
 from helixweb.monitoring.models import MetricSample

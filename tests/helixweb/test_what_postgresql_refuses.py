@@ -8,7 +8,7 @@ from django.test import RequestFactory
 from rest_framework.test import APIClient
 
 from helixweb.common.rest.lists import Moment
-from helixweb.deployment.messages import read_message
+from helixweb.deployment.processes import read_message
 from helixweb.inventory.models import Change, Cluster
 from runtime.protocol.node_log import LogBatch
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -12,11 +13,11 @@ from helixweb.common.auth import sha256_hex
 from helixweb.common.peppers import peppers
 from helixweb.deployment.links import weights_of
 from helixweb.deployment.models import SERVING, Deployment
-from helixweb.deployment.services.admitted_keys import admitted_keys
 from helixweb.deployment.services.draining import draining_names, is_let_go
 from helixweb.deployment.services.instance_orders import assigned, served
+from helixweb.deployment.services.key_limits import admitted_keys
 from helixweb.deployment.services.orders import weights_among, with_peers
-from helixweb.inventory.models import Coordinator, Node
+from helixweb.inventory.models import Coordinator, Node, lost_after
 from helixweb.inventory.services.checkpoint_reading import standing_looks
 from runtime.protocol.control import (
     CoordinatorDesired,
@@ -25,6 +26,8 @@ from runtime.protocol.control import (
     ServingPlan,
     StageAssignment,
 )
+from runtime.protocol.reach import weights_endpoint
+from runtime.protocol.weight_access import MOST_PEERS, WeightPeers
 
 
 def current_generation(cluster_id: int) -> int:
@@ -121,3 +124,33 @@ def service_key(coordinator: Coordinator) -> str:
 def newest_deployment(cluster_id: int) -> Deployment | None:
     """The one that the processes of the cluster follow, ended or not."""
     return Deployment.objects.filter(cluster=cluster_id).order_by("-generation").first()
+
+
+def weight_peers(node: Node, *, now: datetime) -> WeightPeers:
+    """Those of the node's deployment that can be heard, the ones with layers of its own first."""
+    deployment = newest_deployment(node.cluster_id)
+    if deployment is None or deployment.status not in SERVING:
+        return WeightPeers()
+    own = deployment.assignments.filter(node=node).first()
+    if own is None:
+        return WeightPeers()
+    others = (
+        deployment.assignments.exclude(node=node)
+        .filter(node__last_seen_at__gte=now - lost_after(), weights__port__gt=0)
+        .select_related("node")
+        .defer("desired", "stats")
+        .order_by("pk")
+    )
+    shared = {"desired__first__lt": own.desired["end"], "desired__end__gt": own.desired["first"]}
+    rows = [*others.filter(**shared)[:MOST_PEERS], *others.exclude(**shared)[:MOST_PEERS]]
+    return WeightPeers(
+        peers=tuple(
+            PeerAddress(
+                name=row.node_name,
+                endpoint=weights_endpoint(row.node.data_endpoint, row.weights["port"]),
+                public_key=row.node.data_public_key,
+            )
+            for row in rows[:MOST_PEERS]
+            if row.node is not None
+        )
+    )

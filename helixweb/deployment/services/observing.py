@@ -21,7 +21,7 @@ from helixweb.deployment.models import (
 from helixweb.deployment.pushing import wake, wake_coordinators
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.draining import follow_drains, note_empty
-from helixweb.deployment.services.key_spending import book_spending
+from helixweb.deployment.services.key_limits import book_spending
 from helixweb.deployment.services.repairing import repair_after_commit
 from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received

@@ -1,19 +1,19 @@
 """Why a plan cannot be deployed yet."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from helixweb.deployment.backends import is_url
 from helixweb.deployment.coordinators import coordinators_of, is_online
-from helixweb.deployment.engines import obstacles_to_engines
 from helixweb.deployment.models import Drain
 from helixweb.deployment.options import DEFAULTS, DeployOptions
 from helixweb.deployment.services.instance_orders import instance_trouble
-from helixweb.deployment.tensor_parallel import obstacles_to_ranks
-from helixweb.inventory.models import Node, NodeState
+from helixweb.inventory.engines import choice_of, takes_engines, why_text
+from helixweb.inventory.models import LanguageModel, Node, NodeState
 from helixweb.inventory.node_list import in_state
 from helixweb.inventory.services.reachability import cut_pairs, parties
 from helixweb.planning.models import Plan
@@ -21,6 +21,8 @@ from helixweb.planning.stored import stored_plan
 from planner.domain import plan as domain
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.instance import instance_nodes
+from runtime.protocol.engines import Engine
+from runtime.protocol.head_shares import why_not_shared
 
 
 def find_obstacles(
@@ -146,13 +148,13 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
         )
     yield from _obstacles_to_instances(stored, options, rows)
     hardware = dict(rows.filter(name__in=stored.placement.layers).values_list("name", "hardware"))
-    yield from obstacles_to_ranks(
+    yield from _obstacles_to_ranks(
         options,
         model=model,
         hardware={name: hardware.get(name) for name in stored.placement.layers},
     )
     staged = stored.placement.layers.keys() - instance_nodes(stored.instances)
-    yield from obstacles_to_engines(
+    yield from _obstacles_to_engines(
         options, model=model, hardware={name: hardware.get(name) for name in staged}
     )
     yield from _obstacles_between(plan.cluster_id, stored, now=now)
@@ -161,3 +163,67 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
         yield _("No coordinator has joined; run its join command from the cluster's page.")
     elif not is_online(coordinator, now=now):
         yield _("Coordinator %(name)s is silent; start it again.") % {"name": coordinator.name}
+
+
+def _obstacles_to_ranks(
+    options: DeployOptions, *, model: LanguageModel, hardware: Mapping[str, Any]
+) -> Iterator[str]:
+    """One sentence each, with its remedy.
+
+    `hardware` is that of every node of the placement; None: not known, or of no matter since no
+    ranks share its layers.
+    """
+    for name in sorted(set(options.tensor_parallel_by_node) - set(hardware)):
+        yield _(
+            "Ranks are asked of node %(name)s, which holds no layers in this plan; leave it out."
+        ) % {"name": name}
+    for name, known in sorted(hardware.items()):
+        ranks = options.ranks_of(name)
+        if ranks == 1 or not known:
+            continue
+        places, what = len(known["gpus"]), "GPUs"
+        text = _(
+            "%(ranks)s ranks need as many GPUs, node %(name)s has %(places)s "
+            "%(what)s; choose at most %(places)s ranks for it."
+        )
+        if not places:
+            places, what = known["cpu_count"], _("processors and no GPU")
+            text = _(
+                "%(ranks)s ranks are more than node %(name)s can run, which has "
+                "%(places)s %(what)s; choose at most %(places)s ranks for it."
+            )
+        if ranks > places:
+            yield text % {"ranks": ranks, "name": name, "places": places, "what": what}
+    if model.num_heads is None or model.num_kv_heads is None:
+        return
+    for ranks in sorted({options.ranks_of(name) for name in hardware}):
+        why = why_not_shared(heads=model.num_heads, kv_heads=model.num_kv_heads, ranks=ranks)
+        if why:
+            yield _("Model %(name)s: %(why)s.") % {"name": model.name, "why": why}
+
+
+def _obstacles_to_engines(
+    options: DeployOptions, *, model: LanguageModel, hardware: Mapping[str, Any]
+) -> Iterator[str]:
+    """One sentence each, with its remedy; `hardware` is that of every node with layers."""
+    for name in sorted(set(options.engine_by_node) - set(hardware)):
+        yield _(
+            "An engine is named for node %(name)s, which holds no layers in this plan; leave it "
+            "out."
+        ) % {"name": name}
+    for name, known in sorted(hardware.items()):
+        asked = options.engine_of(name)
+        choice = choice_of(known, model, asked=asked)
+        if choice is not None and choice.engine is None:
+            yield _("Node %(name)s cannot run %(model)s: %(why)s.") % {
+                "name": name,
+                "model": model.name,
+                "why": why_text(choice),
+            }
+        if not known or known.get("emulated") or asked is Engine.AUTO:
+            continue
+        if not takes_engines(known):
+            yield _(
+                "Node %(name)s is asked for the engine %(engine)s, which its agent is too old to "
+                "take; update it, or choose the engine auto for the node."
+            ) % {"name": name, "engine": asked.value}

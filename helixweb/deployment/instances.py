@@ -1,6 +1,6 @@
 """What pages show of the whole-model instances of a deployment: rows of agents and coordinators."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import ip_address
@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from django.utils.translation import gettext_noop
 
-from helixweb.deployment.coordinators import online_coordinators
+from helixweb.deployment.coordinators import online_coordinators, reports_on
 from helixweb.deployment.joint_report import joint_report
-from helixweb.deployment.models import Deployment, LatestReport, NodeAssignment
+from helixweb.deployment.models import Deployment, NodeAssignment
 from helixweb.planning.stored import stored_plan
 from runtime.protocol.control import CoordinatorReport
 from runtime.protocol.instance_orders import PIPELINES, InstanceTraffic
@@ -31,42 +31,10 @@ UNKNOWN = (gettext_noop("not heard of"), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceRow:
-    """An instance, as its agent and the coordinators know it; None: nobody says.
-
-    `share` is of all answers begun since coordinators were last told of a change of the instances.
-    `left_alone`: healthy, and yet gets no requests, as it failed of some. `unencrypted`: whoever is
-    on the way to somebody's server reads what goes there.
-    """
-
-    name: str
-    node: str
-    node_id: int | None
-    backend: str
-    url: str
-    unencrypted: bool
-    gpus: tuple[int, ...]
-    condition: str
-    kind: str
-    left_alone: bool
-    message: str
-    log_tail: str
-    progress: float | None
-    requests: int | None
-    waiting: int | None
-    kv_usage: float | None
-    share: float | None
-    answered: int | None
-    failures: int | None
-    output_tokens_per_s: float | None
-    predicted_tokens_per_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InstancesView:
     """`pipelines` is what coordinators send to the pipelines beside the instances."""
 
-    rows: tuple[InstanceRow, ...]
+    rows: list[dict[str, Any]]
     pipelines: InstanceTraffic | None
     pipelines_share: float | None
     theta: float
@@ -88,11 +56,11 @@ def instances_view(
     predicted = {one.name: one.output_tokens_per_s for one in plan.instances}
     pipelines = traffic.get(PIPELINES)
     return InstancesView(
-        rows=tuple(
+        rows=[
             _row(order, assignment, traffic=traffic, answered=answered, predicted=predicted)
             for assignment in assignments
             for order in assignment.instances
-        ),
+        ],
         pipelines=pipelines,
         pipelines_share=pipelines.answered_total / answered if pipelines and answered else None,
         theta=deployment.theta,
@@ -101,11 +69,10 @@ def instances_view(
 
 def _traffic(deployment: Deployment, *, now: datetime) -> Mapping[str, InstanceTraffic]:
     """What the coordinators that can be heard say together of its present generation."""
-    told = LatestReport.objects.filter(
-        coordinator__in=online_coordinators(deployment.cluster_id, now=now),
-        report__generation=deployment.generation,
+    told = reports_on(deployment).filter(
+        coordinator__in=online_coordinators(deployment.cluster_id, now=now)
     )
-    heard: Sequence[CoordinatorReport] = [
+    heard = [
         CoordinatorReport.model_validate(report) for report in told.values_list("report", flat=True)
     ]
     return joint_report(heard).instances if heard else {}
@@ -129,7 +96,13 @@ def _row(
     traffic: Mapping[str, InstanceTraffic],
     answered: int,
     predicted: Mapping[str, float],
-) -> InstanceRow:
+) -> dict[str, Any]:
+    """An instance, as its agent and the coordinators know it; None: not reported.
+
+    `share` is of all answers begun since coordinators were last told of a change of the instances.
+    `left_alone`: healthy, and yet gets no requests, as it failed of some. `unencrypted`: others on
+    the network can read what goes to a server elsewhere.
+    """
     name = order["name"]
     told = {one["name"]: one for one in assignment.observed_instances}.get(name, {})
     sent = traffic.get(name)
@@ -140,26 +113,26 @@ def _row(
     message = told.get("message", "")
     if sent is not None and (is_elsewhere or condition == "ready") and not message:
         message = sent.message
-    return InstanceRow(
-        name=name,
-        node=assignment.node_name,
-        node_id=assignment.node_id,
-        backend=order["backend"],
-        url=order["url"],
-        unencrypted=_is_unencrypted(order["url"]),
-        gpus=tuple(order["gpus"]),
-        condition=words,
-        kind="warn" if left_alone else kind,
-        left_alone=left_alone,
-        message=message.partition("; its log ends:")[0],
-        log_tail=told.get("log_tail", "") or message.partition("; its log ends:")[2],
-        progress=told.get("progress"),
-        requests=sent.requests if sent else told.get("requests"),
-        waiting=sent.waiting if sent else None,
-        kv_usage=sent.kv_usage if sent else told.get("kv_usage"),
-        share=sent.answered_total / answered if sent and answered else None,
-        answered=sent.answered_total if sent else None,
-        failures=sent.failed_total if sent else None,
-        output_tokens_per_s=sent.output_tokens_per_s if sent else None,
-        predicted_tokens_per_s=predicted.get(name, 0.0),
-    )
+    return {
+        "name": name,
+        "node": assignment.node_name,
+        "node_id": assignment.node_id,
+        "backend": order["backend"],
+        "url": order["url"],
+        "unencrypted": _is_unencrypted(order["url"]),
+        "gpus": tuple(order["gpus"]),
+        "condition": words,
+        "kind": "warn" if left_alone else kind,
+        "left_alone": left_alone,
+        "message": message.partition("; its log ends:")[0],
+        "log_tail": told.get("log_tail", "") or message.partition("; its log ends:")[2],
+        "progress": told.get("progress"),
+        "requests": sent.requests if sent else told.get("requests"),
+        "waiting": sent.waiting if sent else None,
+        "kv_usage": sent.kv_usage if sent else told.get("kv_usage"),
+        "share": sent.answered_total / answered if sent and answered else None,
+        "answered": sent.answered_total if sent else None,
+        "failures": sent.failed_total if sent else None,
+        "output_tokens_per_s": sent.output_tokens_per_s if sent else None,
+        "predicted_tokens_per_s": predicted.get(name, 0.0),
+    }

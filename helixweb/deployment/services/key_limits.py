@@ -1,0 +1,76 @@
+"""Which API keys open a cluster's endpoint, what each is held to, and what it spent there."""
+
+from datetime import datetime
+
+from django.db.models import Q, QuerySet
+
+from helixweb.access.rights import people_on
+from helixweb.common import key_usage
+from helixweb.common.auth import SERVE
+from helixweb.common.models import ApiKey, KeyUsage
+from helixweb.deployment.models import LatestReport
+from helixweb.inventory.models import Coordinator
+from runtime.protocol.control import AdmittedKey, CoordinatorReport, KeySpending
+
+NOTHING = KeySpending()
+
+
+def admitted_keys(cluster_id: int, *, now: datetime) -> tuple[AdmittedKey, ...]:
+    """Those for asking models, of people who have a role on the cluster."""
+    unexpired = Q(expires_at__isnull=True) | Q(expires_at__gt=now)
+    allowed = Q(user__is_superuser=True) | Q(user__in=people_on(cluster_id))
+    rows = _keys_of(cluster_id).filter(
+        unexpired, allowed, revoked_at__isnull=True, user__is_active=True
+    )
+    keys = [row for row in rows if SERVE in row.scopes]
+    used = _used_today([row.pk for row in keys if row.tokens_per_day is not None], now=now)
+    return tuple(
+        AdmittedKey(
+            key=row.key,
+            hash=row.secret_hash,
+            networks=tuple(row.networks),
+            expires_at=row.expires_at.timestamp() if row.expires_at else None,
+            requests_per_min=row.requests_per_min,
+            tokens_per_min=row.tokens_per_min,
+            tokens_per_day=row.tokens_per_day,
+            tokens_today=used.get(row.pk, 0),
+        )
+        for row in keys
+    )
+
+
+def _used_today(keys: list[int], *, now: datetime) -> dict[int, int]:
+    """Only of keys with a budget: for others nothing is sent anew when they are used."""
+    rows = KeyUsage.objects.filter(key__in=keys, day=now.date()) if keys else ()
+    return {row.key_id: row.prompt_tokens + row.output_tokens for row in rows}
+
+
+def book_spending(coordinator: Coordinator, report: CoordinatorReport, *, now: datetime) -> None:
+    """Call it before the last report is replaced. Totals that fell are a new process's."""
+    if not report.keys:
+        return
+    known = _told_before(coordinator)
+    news = {key: told for key, told in report.keys.items() if told != known.get(key, NOTHING)}
+    # In order: two coordinators that book the same keys at once must not wait for each other.
+    for row in _keys_of(coordinator.cluster_id).filter(key__in=news).only("pk", "key"):
+        told, before = news[row.key], known.get(row.key, NOTHING)
+        if told.requests < before.requests or told.prompt_tokens < before.prompt_tokens:
+            before = NOTHING
+        key_usage.add(
+            row.pk,
+            now=now,
+            requests=told.requests - before.requests,
+            prompt_tokens=told.prompt_tokens - before.prompt_tokens,
+            output_tokens=max(0, told.output_tokens - before.output_tokens),
+        )
+        ApiKey.objects.filter(pk=row.pk).update(last_used_at=now)
+
+
+def _keys_of(cluster_id: int) -> QuerySet[ApiKey]:
+    return ApiKey.objects.filter(Q(cluster__isnull=True) | Q(cluster=cluster_id)).order_by("pk")
+
+
+def _told_before(coordinator: Coordinator) -> dict[str, KeySpending]:
+    reports = LatestReport.objects.filter(coordinator=coordinator)
+    keys = reports.values_list("report__keys", flat=True).first()
+    return {key: KeySpending.model_validate(told) for key, told in (keys or {}).items()}

@@ -1,0 +1,303 @@
+"""What nodes do in deployments: layers, phase, memory, how it came, and what is lost."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.utils.translation import gettext as _
+
+from helixweb.charts.chart import MOST_ROWS, Chart
+from helixweb.charts.memory_bars import memory_bars
+from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
+from helixweb.deployment.coordinators import coordinators_of, is_online, lost_stages
+from helixweb.deployment.models import (
+    LIVE,
+    LOST,
+    SERVING,
+    Deployment,
+    Drain,
+    NodeAssignment,
+    PhaseChange,
+    Status,
+)
+from helixweb.inventory.models import Node, NodeState
+from helixweb.inventory.node_list import in_state
+from helixweb.planning.stored import kept, stored_plan
+from planner.domain.placement import LayerRange
+from planner.domain.plan import Plan
+from planner.domain.problem import Problem
+from runtime.protocol.control import StageStats
+from runtime.protocol.phases import Phase
+from runtime.protocol.weight_fetch import HUB_SOURCE, SITE_SOURCE, WeightFetch, peer_name
+
+SILENT = "silent"  # its agent; its stage may serve on
+PHASE_KINDS = {
+    Phase.IDLE: "",
+    Phase.LOADING: "live",
+    Phase.READY: "good",
+    Phase.STOPPING: "warn",
+    Phase.FAILED: "bad",
+}
+MAX_PHASES = 20
+_NAME = "assignment__node_name"
+
+# How much of the time in service is drawn beside the time it took to get there.
+TAIL = 0.25
+SHORTEST_TAIL = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStage:
+    """A node's part in a deployment: `layers` of its plan. `kind` colours the badge; `phase` may
+    say more than the agent does. `stats` None: its stage has reported nothing yet."""
+
+    assignment: NodeAssignment
+    deployment: Deployment
+    layers: LayerRange
+    phase: str
+    kind: str
+    message: str
+    loaded_ratio: float | None
+    fetch: dict[str, Any] | None
+    stats: StageStats | None
+    drain: Drain | None
+
+    @property
+    def ranks(self) -> int:
+        """So many share each of the layers."""
+        return self.deployment.options.ranks_of(self.assignment.node_name)
+
+    @property
+    def kv_used_ratio(self) -> float | None:
+        if self.phase != Phase.READY.value or not self.stats or not self.stats.kv_pages_total:
+            return None
+        return self.stats.kv_pages_used / self.stats.kv_pages_total
+
+    @property
+    def is_slow(self) -> bool:
+        """True if its engine says that a fast kernel is missing."""
+        return self.stats is not None and "slow" in self.stats.engine
+
+
+def stages_of(nodes: Iterable[Node], *, now: datetime) -> dict[int, NodeStage]:
+    """In the deployments at work, by the node's id; nodes that hold no layers are left out."""
+    rows = NodeAssignment.objects.filter(
+        node__in=[node.pk for node in nodes], deployment__status__in=LIVE
+    )
+    found = _stages(rows, now=now)
+    return {pk: stage for stage in found if (pk := stage.assignment.node_id) is not None}
+
+
+def node_rows(deployment: Deployment, names: Sequence[str], *, now: datetime) -> list[NodeStage]:
+    """Of some of its nodes, in this order."""
+    found = _stages(deployment.assignments.filter(node_name__in=names), now=now)
+    return sorted(found, key=lambda stage: names.index(stage.assignment.node_name))
+
+
+def _stages(rows: QuerySet[NodeAssignment], *, now: datetime) -> list[NodeStage]:
+    assignments = rows.select_related("deployment__plan", "node__drain").defer(
+        "desired", "deployment__serving_plan", "deployment__plan__problem",
+        "deployment__plan__document",
+    )  # fmt: skip
+    deployments = {row.deployment_id: row.deployment for row in assignments}
+    lost = {
+        pk: lost_stages(one.cluster_id, one.generation, now=now) for pk, one in deployments.items()
+    }
+    return [
+        _stage(row, is_lost=row.node_name in lost[row.deployment_id], now=now)
+        for row in assignments
+    ]
+
+
+def _stage(assignment: NodeAssignment, *, is_lost: bool, now: datetime) -> NodeStage:
+    """`is_lost`: to the coordinators. Layers are the plan's; `desired` has them too, but in a large
+    cluster it is long."""
+    deployment, node = assignment.deployment, assignment.node
+    answered = assignment.observed_generation == deployment.generation
+    in_service = deployment.status in LIVE
+    drain: Drain | None = getattr(node, "drain", None)
+    if not in_service:
+        phase, kind = "ended", ""
+    elif node is None:
+        phase, kind = "removed", "bad"
+    elif drain is not None and drain.state is not Drain.State.DRAINING:
+        phase, kind = drain.state.value, "warn"
+    elif answered and is_lost and assignment.phase == Phase.READY.value:
+        phase, kind = LOST, "bad"
+    elif node.state_at(now) is NodeState.LOST:
+        phase, kind = SILENT, "bad"
+    elif not answered:
+        phase, kind = "waiting", ""
+    else:
+        phase, kind = assignment.phase, PHASE_KINDS[Phase(assignment.phase)]
+    is_shown = answered and in_service
+    return NodeStage(
+        assignment=assignment,
+        deployment=deployment,
+        layers=stored_plan(deployment.plan).placement.layers[assignment.node_name],
+        phase=phase,
+        kind=kind,
+        message=assignment.message if answered else "",
+        loaded_ratio=assignment.loaded_ratio if is_shown else None,
+        fetch=_fetch_row(assignment, is_loading=phase == Phase.LOADING.value) if is_shown else None,
+        stats=StageStats.model_validate(assignment.stats) if assignment.stats else None,
+        drain=drain,
+    )
+
+
+def _fetch_row(assignment: NodeAssignment, *, is_loading: bool) -> dict[str, Any] | None:
+    """Weights that the node lacked, and from where they come; `eta_s`: until all are there. None if
+    it fetched nothing."""
+    if not assignment.weights.get("fetch"):
+        return None
+    fetch = WeightFetch.model_validate(assignment.weights["fetch"])
+    most_first = sorted(fetch.fetched.items(), key=lambda one: -one[1])
+    return {
+        "needed_bytes": fetch.needed_bytes,
+        "fetched_bytes": fetch.fetched_bytes,
+        "sources": [(_source(name), count) for name, count in most_first],
+        "eta_s": fetch.eta_s if is_loading else None,
+    }
+
+
+def _source(name: str) -> str:
+    if name == SITE_SOURCE:
+        return _("from the site")
+    if name == HUB_SOURCE:
+        return _("from the hub")
+    return _("from node %(name)s") % {"name": peer_name(name)}
+
+
+@kept
+def placed_names(_problem: Problem, plan: Plan) -> tuple[str, ...]:
+    """Every node of the placement in the order of its layers."""
+    layers = plan.placement.layers
+    return tuple(sorted(layers, key=lambda name: (layers[name].first, layers[name].end, name)))
+
+
+def timeline_of(deployment: Deployment, *, now: datetime) -> Chart:
+    """Each node's phases from the start of the deployment until a little after the last change.
+
+    Of more than `MOST_ROWS` nodes those that entered a phase last.
+    """
+    rows = PhaseChange.objects.filter(assignment__deployment=deployment)
+    changes = list(rows.select_related("assignment").only("phase", "message", "at", _NAME))
+    changes_of: dict[str, list[PhaseChange]] = defaultdict(list)
+    for change in changes:
+        changes_of[change.assignment.node_name].append(change)
+    start = deployment.created_at
+    end = _end(deployment, changes, now)
+    names: Sequence[str] = placed_names(deployment.plan)
+    if len(names) > MOST_ROWS:
+        latest = {name: mine[-1].at for name, mine in changes_of.items()}
+        names = sorted(names, key=lambda name: latest.get(name, end), reverse=True)[:MOST_ROWS]
+    spans = []
+    for name in names:
+        mine = changes_of[name]
+        begins = [start, *(change.at for change in mine)]
+        phases = ["waiting", *(change.phase for change in mine)]
+        notes = [_("not answered yet"), *(change.message for change in mine)]
+        for phase, note, begin, until in zip(
+            phases, notes, begins, [*begins[1:], end], strict=True
+        ):
+            spans.append(
+                PhaseSpan(
+                    node=name,
+                    phase=phase,
+                    begin_s=(begin - start).total_seconds(),
+                    end_s=(max(until, begin) - start).total_seconds(),
+                    note=note,
+                )
+            )
+    return phase_timeline(spans)
+
+
+def _end(deployment: Deployment, changes: Sequence[PhaseChange], now: datetime) -> datetime:
+    """Now while something is under way; else a little after the last change."""
+    moving = {Status.DEPLOYING, Status.STOPPING}
+    if deployment.status in moving or not changes:
+        return now if deployment.status in LIVE else deployment.ended_at or now
+    last = changes[-1].at
+    tail = max(SHORTEST_TAIL, TAIL * (last - deployment.created_at))
+    return min(now, last + tail)
+
+
+def losses_of(deployment: Deployment, *, now: datetime) -> list[str]:
+    """Which processes should be there and are not, and what to do: one sentence each."""
+    if deployment.status not in SERVING:
+        return []
+    rows = deployment.assignments.exclude(node__drain__let_go_at__isnull=False)
+    is_silent = Q(node__in=Node.objects.filter(in_state(NodeState.LOST, now=now)))
+    silent = set(rows.filter(is_silent).values_list("node_name", flat=True))
+    ready = rows.filter(phase=Phase.READY.value, observed_generation=deployment.generation)
+    lost = lost_stages(deployment.cluster_id, deployment.generation, now=now)
+    ended = lost & set(ready.values_list("node_name", flat=True))
+    sentences = [
+        _loss(name, has_stage=name not in ended, has_agent=name not in silent)
+        for name in placed_names(deployment.plan)
+        if name in silent | ended
+    ]
+    coordinators = coordinators_of(deployment.cluster_id, now=now)
+    if not coordinators:
+        sentences.append(_("The coordinator was removed; let one join from the cluster's page."))
+    sentences += [
+        _("Coordinator %(name)s is silent; clients may get no answer. Start it again.")
+        % {"name": coordinator.name}
+        for coordinator in coordinators
+        if not is_online(coordinator, now=now)
+    ]
+    return sentences
+
+
+def _loss(name: str, *, has_stage: bool, has_agent: bool) -> str:
+    """Of one node that is not whole."""
+    if has_stage:
+        said = _(
+            "The agent of %(name)s is silent; its stage may serve on, but nobody "
+            "would start it again. Start the agent."
+        )
+    elif has_agent:
+        said = _(
+            "The coordinator does not reach the stage of %(name)s. If the stage has ended, its "
+            "agent starts it again."
+        )
+    else:
+        said = _(
+            "The stage of %(name)s is lost, and its agent is silent. Start the agent; it starts "
+            "the stage."
+        )
+    return said % {"name": name}
+
+
+def memory_chart(node: Node, stats: StageStats) -> Chart:
+    """What the stage's weights and pages take of what the node may use."""
+    hardware = node.hardware or {}
+    used = stats.kv_pages_used / stats.kv_pages_total if stats.kv_pages_total else 0.0
+    cached = stats.kv_pages_cached / stats.kv_pages_total if stats.kv_pages_total else 0.0
+    taken = stats.weights_bytes + stats.kv_bytes
+    budget = max(float(hardware.get("memory_budget_bytes", taken)), float(taken))
+    whole = max(float(hardware.get("memory_bytes", budget)), budget)
+    for gpu in hardware.get("gpus", [])[:1]:
+        whole = max(float(gpu["memory_bytes"]) * len(hardware["gpus"]), budget)
+    parts = {
+        "weights": float(stats.weights_bytes),
+        "KV cache in use": stats.kv_bytes * used,
+        "KV cache kept for prompts": stats.kv_bytes * cached,
+        "KV cache free": stats.kv_bytes * max(0.0, 1 - used - cached),
+        "left for computing": budget - taken,
+        "not for the stage": whole - budget,
+    }
+    return memory_bars({node.name: parts})
+
+
+def phases_of(node: Node) -> list[PhaseChange]:
+    """The last phases it entered, in any deployment; the newest first."""
+    changes = PhaseChange.objects.filter(assignment__node=node).select_related(
+        "assignment__deployment"
+    )
+    return list(
+        changes.defer("assignment__deployment__serving_plan").order_by("-at", "-pk")[:MAX_PHASES]
+    )
