@@ -98,7 +98,7 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
     def instances(self, request: Request, pk: str) -> Response:
         """How its whole-model instances are, and what coordinators send them; empty without any."""
         view = instances_view(self.get_object(), now=timezone.now())
-        return Response({"instances": [] if view is None else view.rows})
+        return Response({"instances": [] if view is None else view["rows"]})
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     @action(detail=True, filter_backends=[])

@@ -3,8 +3,8 @@
 import json
 import logging
 import shlex
-from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db.models import Exists, Q, QuerySet
 from pydantic import ValidationError
@@ -48,12 +48,13 @@ def reports_on(deployment: Deployment) -> QuerySet[LatestReport]:
     )
 
 
-def lost_stages(cluster_id: int, generation: int, *, now: datetime) -> frozenset[str]:
-    """Nodes whose stages have served the generation and are lost to every coordinator that can be
-    heard."""
-    told = LatestReport.objects.filter(
-        coordinator__in=online_coordinators(cluster_id, now=now), report__generation=generation
-    )
+def lost_stages(deployment: Deployment, *, now: datetime) -> frozenset[str]:
+    """Nodes whose stages have served the present generation and are lost to every coordinator that
+    can be heard; none once nodes need not serve it."""
+    if deployment.status not in SERVING:
+        return frozenset()
+    online = online_coordinators(deployment.cluster_id, now=now)
+    told = reports_on(deployment).filter(coordinator__in=online)
     lost = [frozenset(names or ()) for names in told.values_list("report__lost_nodes", flat=True)]
     return frozenset.intersection(*lost) if lost else frozenset()
 
@@ -105,36 +106,28 @@ def coordinator_says(deployment: Deployment) -> str:
     return "" if says in deployment.message else says
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """How far a deployment that follows another is. `missing`: nodes whose stages the coordinator
-    waits for, of `stages`; none once new requests run here. `leaving`: of the others, so many have
-    not ended."""
+def change_of(deployment: Deployment) -> dict[str, Any] | None:
+    """How far a deployment that follows another is; None when it follows none, or has taken over,
+    or the coordinator has said nothing of it.
 
-    missing: tuple[str, ...]
-    stages: int
-    leaving: int
-
-    @property
-    def up(self) -> int:
-        return self.stages - len(self.missing)
-
-
-def change_of(deployment: Deployment) -> Change | None:
-    """None when it follows none, or has taken over, or the coordinator has said nothing of it."""
+    `missing`: nodes whose stages the coordinator waits for, of `stages`; none once new requests run
+    here. `leaving`: of the others, so many have not ended.
+    """
     if deployment.status not in SERVING or not deployment.is_changing:
         return None
-    told = reports_on(deployment)
     fields = ("coming_missing", "leaving_generation", "leaving_requests")
-    rows = list(told.values_list(*(f"report__{field}" for field in fields)))
+    rows = list(reports_on(deployment).values_list(*(f"report__{field}" for field in fields)))
     missing = sorted({node for nodes, _generation, _requests in rows for node in nodes or ()})
     if not missing and all(generation is None for _nodes, generation, _requests in rows):
         return None
-    return Change(
-        missing=tuple(missing),
-        stages=len(stored_plan(deployment.plan).placement.layers),
-        leaving=sum(requests for _nodes, _generation, requests in rows),
-    )
+    stages = len(stored_plan(deployment.plan).placement.layers)
+    leaving = sum(requests for _nodes, _generation, requests in rows)
+    return {
+        "missing": missing,
+        "stages": stages,
+        "up": stages - len(missing),
+        "leaving": leaving,
+    }
 
 
 def requests_waiting(deployment: Deployment) -> int | None:

@@ -1,7 +1,6 @@
 """What pages show of the whole-model instances of a deployment: rows of agents and coordinators."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import ip_address
 from typing import Any
@@ -30,20 +29,13 @@ CONDITIONS = {
 UNKNOWN = (gettext_noop("not heard of"), "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstancesView:
-    """`pipelines` is what coordinators send to the pipelines beside the instances."""
-
-    rows: list[dict[str, Any]]
-    pipelines: InstanceTraffic | None
-    pipelines_share: float | None
-    theta: float
-
-
 def instances_view(
     deployment: Deployment, *, now: datetime, node_name: str | None = None
-) -> InstancesView | None:
-    """Those of the deployment, or of one of its nodes; None where there are none."""
+) -> dict[str, Any] | None:
+    """`rows` of those of the deployment, or of one of its nodes; None where there are none.
+
+    `pipelines` is what coordinators send to the pipelines beside the instances.
+    """
     rows = deployment.assignments.exclude(instances=[]).select_related("node").order_by("pk")
     if node_name is not None:
         rows = rows.filter(node_name=node_name)
@@ -55,16 +47,16 @@ def instances_view(
     plan = stored_plan(deployment.plan)
     predicted = {one.name: one.output_tokens_per_s for one in plan.instances}
     pipelines = traffic.get(PIPELINES)
-    return InstancesView(
-        rows=[
+    return {
+        "rows": [
             _row(order, assignment, traffic=traffic, answered=answered, predicted=predicted)
             for assignment in assignments
             for order in assignment.instances
         ],
-        pipelines=pipelines,
-        pipelines_share=pipelines.answered_total / answered if pipelines and answered else None,
-        theta=deployment.theta,
-    )
+        "pipelines": pipelines,
+        "pipelines_share": pipelines.answered_total / answered if pipelines and answered else None,
+        "theta": deployment.theta,
+    }
 
 
 def _traffic(deployment: Deployment, *, now: datetime) -> Mapping[str, InstanceTraffic]:

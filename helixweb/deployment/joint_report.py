@@ -4,8 +4,9 @@ Counts and rates add up. A median of all lies between theirs: it is taken for th
 by tokens; a 95th percentile of all is not above the highest of theirs, which is told.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, zip_longest
+from operator import add
 from typing import Any, TypeVar
 
 from runtime.protocol.control import (
@@ -19,7 +20,7 @@ from runtime.protocol.control import (
 )
 from runtime.protocol.instance_orders import InstanceTraffic
 
-NumberT = TypeVar("NumberT", int, float)
+ValueT = TypeVar("ValueT")
 
 _TOTALS = (
     "requests_total", "requests_failed_total", "requests_rejected_total", "prompt_tokens_total",
@@ -30,7 +31,13 @@ _GAUGES = (
     "output_tokens_per_s",
 )  # fmt: skip
 _MEDIANS = ("ttft_p50_s", "itl_p50_s", "tpot_p50_s", "e2e_p50_s", "queue_p50_s")
-_TAILS = ("ttft_p95_s", "itl_p95_s", "tpot_p95_s", "e2e_p95_s")
+_HIGHEST = (
+    "ttft_p95_s", "itl_p95_s", "tpot_p95_s", "e2e_p95_s", "refused_generation",
+    "coming_generation", "leaving_generation",
+)  # fmt: skip
+_OF_INSTANCES = (
+    "requests", "answered_total", "failed_total", "output_tokens_total", "output_tokens_per_s",
+)  # fmt: skip
 
 
 def joint_report(
@@ -46,38 +53,50 @@ def joint_report(
     everybody = [*heard, *silent]
     if len(everybody) == 1:
         return heard[0]
-    generations = [report.generation for report in heard if report.generation]
+
+    def of(name: str, reports: Sequence[CoordinatorReport] = heard) -> list[Any]:
+        return [getattr(report, name) for report in reports]
+
     changes: dict[str, Any] = {
-        "generation": min(generations, default=0),
-        "serving": any(report.serving for report in heard),
-        "message": "; ".join(dict.fromkeys(filter(None, (one.message for one in heard)))),
-        "refused_generation": _highest(report.refused_generation for report in heard),
-        "coming_generation": _highest(report.coming_generation for report in heard),
-        "coming_missing": tuple(
-            sorted({node for report in heard for node in report.coming_missing})
-        ),
-        "leaving_generation": _highest(report.leaving_generation for report in heard),
-        "draining": _draining(heard),
-        "paused": any(report.paused for report in heard),
-        "window_s": max(report.window_s for report in heard),
-        "nodes": _nodes(heard, silent),
+        "generation": min(filter(None, of("generation")), default=0),
+        "serving": any(of("serving")),
+        "paused": any(of("paused")),
+        "message": "; ".join(dict.fromkeys(filter(None, of("message")))),
+        "coming_missing": tuple(sorted(set(chain(*of("coming_missing"))))),
+        "window_s": max(of("window_s")),
         "lost_nodes": {
             node: how
             for node, how in heard[0].lost_nodes.items()
-            if all(node in report.lost_nodes for report in heard)
+            if all(node in names for names in of("lost_nodes"))
         },
-        "instances": _instances(heard),
-        "edge_tokens_total": _sums(report.edge_tokens_total for report in everybody),
-        "latency_counts": _latency_counts(everybody),
-        "requests": _oldest(request for report in heard for request in report.requests),
-        "traces": tuple(trace for report in heard for trace in report.traces),
-        "links": _links(heard),
+        "nodes": _nodes(of("nodes"), counted=of("nodes", everybody)),
+        "draining": _merged(of("draining"), _both_drains),
+        "instances": _merged(of("instances"), _both_instances),
+        "links": _merged(of("links"), _busier),
+        "edge_tokens_total": _merged(of("edge_tokens_total", everybody), add),
+        "latency_counts": _merged(of("latency_counts", everybody), _both_counts),
+        "requests": _oldest(chain(*of("requests"))),
+        "traces": tuple(chain(*of("traces"))),
     }
-    changes |= {name: sum(getattr(each, name) for each in everybody) for name in _TOTALS}
-    changes |= {name: sum(getattr(each, name) for each in heard) for name in _GAUGES}
-    changes |= {name: _median(heard, name) for name in _MEDIANS}
-    changes |= {name: _highest(getattr(each, name) for each in heard) for name in _TAILS}
+    changes |= {name: sum(of(name, everybody)) for name in _TOTALS}
+    changes |= {name: sum(of(name)) for name in _GAUGES}
+    changes |= {name: _median(of(name), of("output_tokens_per_s")) for name in _MEDIANS}
+    changes |= {
+        name: max((number for number in of(name) if number is not None), default=None)
+        for name in _HIGHEST
+    }
     return heard[0].model_copy(update=changes)
+
+
+def _merged(
+    mappings: Iterable[Mapping[str, ValueT]], both: Callable[[ValueT, ValueT], ValueT]
+) -> dict[str, ValueT]:
+    """All of them as one; `both` makes one value of two with the same name."""
+    found: dict[str, ValueT] = {}
+    for mapping in mappings:
+        for name, value in mapping.items():
+            found[name] = both(found[name], value) if name in found else value
+    return found
 
 
 def _oldest(requests: Iterable[ReportedRequest]) -> tuple[ReportedRequest, ...]:
@@ -88,117 +107,57 @@ def _oldest(requests: Iterable[ReportedRequest]) -> tuple[ReportedRequest, ...]:
     return tuple(ordered[:MOST_REQUESTS_REPORTED])
 
 
-def _highest(numbers: Iterable[NumberT | None]) -> NumberT | None:
-    """The highest; None where nobody says any."""
-    return max((number for number in numbers if number is not None), default=None)
-
-
-def _median(reports: Sequence[CoordinatorReport], name: str) -> float | None:
-    told: list[tuple[float, float]] = [
-        (getattr(report, name), report.output_tokens_per_s)
-        for report in reports
-        if getattr(report, name) is not None
-    ]
-    if not told:
-        return None
+def _median(medians: Iterable[float | None], rates: Iterable[float]) -> float | None:
+    told = [(one, rate) for one, rate in zip(medians, rates, strict=True) if one is not None]
     weight = sum(rate for _, rate in told)
-    if weight == 0:
-        return sum(seconds for seconds, _ in told) / len(told)
-    return sum(seconds * rate for seconds, rate in told) / weight
-
-
-def _sums(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    sums: dict[str, int] = {}
-    for each in counts:
-        for name, count in each.items():
-            sums[name] = sums.get(name, 0) + count
-    return sums
-
-
-def _latency_counts(reports: Sequence[CoordinatorReport]) -> dict[str, tuple[int, ...]]:
-    names = dict.fromkeys(name for report in reports for name in report.latency_counts)
-    return {
-        name: tuple(
-            map(
-                sum,
-                zip_longest(
-                    *(report.latency_counts.get(name, ()) for report in reports), fillvalue=0
-                ),
-            )
-        )
-        for name in names
-    }
+    if weight:
+        return sum(seconds * rate for seconds, rate in told) / weight
+    return sum(seconds for seconds, _ in told) / len(told) if told else None
 
 
 def _nodes(
-    heard: Sequence[CoordinatorReport], silent: Sequence[CoordinatorReport]
+    heard: Iterable[Mapping[str, NodeTraffic]], *, counted: Iterable[Mapping[str, NodeTraffic]]
 ) -> dict[str, NodeTraffic]:
-    """A node is ready if one coordinator hears of it; room is the same for all."""
-    counted = _sums(
-        {name: node.tokens_total for name, node in report.nodes.items()}
-        for report in (*heard, *silent)
+    tokens = _merged(
+        ({name: node.tokens_total for name, node in nodes.items()} for nodes in counted), add
     )
-    nodes: dict[str, NodeTraffic] = {}
-    for report in heard:
-        for name, node in report.nodes.items():
-            before = nodes.get(name)
-            nodes[name] = NodeTraffic(
-                kv_estimate_token_layers=node.kv_estimate_token_layers
-                + (before.kv_estimate_token_layers if before else 0.0),
-                kv_capacity_token_layers=max(
-                    node.kv_capacity_token_layers,
-                    before.kv_capacity_token_layers if before else 0.0,
-                ),
-                tokens_total=counted[name],
-                ready=node.ready or bool(before and before.ready),
-            )
-    return nodes
+    return {
+        name: node.model_copy(update={"tokens_total": tokens[name]})
+        for name, node in _merged(heard, _both_nodes).items()
+    }
 
 
-def _instances(heard: Sequence[CoordinatorReport]) -> dict[str, InstanceTraffic]:
+def _both_nodes(one: NodeTraffic, other: NodeTraffic) -> NodeTraffic:
+    """A node is ready if one coordinator hears of it; room is the same for all."""
+    return NodeTraffic(
+        kv_estimate_token_layers=one.kv_estimate_token_layers + other.kv_estimate_token_layers,
+        kv_capacity_token_layers=max(one.kv_capacity_token_layers, other.kv_capacity_token_layers),
+        ready=one.ready or other.ready,
+        tokens_total=one.tokens_total + other.tokens_total,
+    )
+
+
+def _both_instances(one: InstanceTraffic, other: InstanceTraffic) -> InstanceTraffic:
     """Open if one coordinator sends there; what it says of itself it says to all alike."""
-    instances: dict[str, InstanceTraffic] = {}
-    for report in heard:
-        for name, one in report.instances.items():
-            before = instances.get(name)
-            if before is None:
-                instances[name] = one
-                continue
-            better = one if one.open and not before.open else before
-            instances[name] = better.model_copy(
-                update={
-                    "requests": before.requests + one.requests,
-                    "answered_total": before.answered_total + one.answered_total,
-                    "failed_total": before.failed_total + one.failed_total,
-                    "output_tokens_total": before.output_tokens_total + one.output_tokens_total,
-                    "output_tokens_per_s": before.output_tokens_per_s + one.output_tokens_per_s,
-                }
-            )
-    return instances
+    better = other if other.open and not one.open else one
+    sums = {name: getattr(one, name) + getattr(other, name) for name in _OF_INSTANCES}
+    return better.model_copy(update=sums)
 
 
-def _draining(reports: Sequence[CoordinatorReport]) -> dict[str, DrainProgress]:
-    draining: dict[str, DrainProgress] = {}
-    for report in reports:
-        for name, progress in report.draining.items():
-            before = draining.get(name)
-            draining[name] = DrainProgress(
-                requests=progress.requests + (before.requests if before else 0),
-                needed=progress.needed or bool(before and before.needed),
-            )
-    return draining
+def _both_drains(one: DrainProgress, other: DrainProgress) -> DrainProgress:
+    requests = one.requests + other.requests
+    return DrainProgress(requests=requests, needed=one.needed or other.needed)
 
 
-def _links(reports: Sequence[CoordinatorReport]) -> dict[str, LinkStats]:
-    """Of several to one stage the one that most was sent over, which knows most."""
-    links: dict[str, LinkStats] = {}
-    for report in reports:
-        for name, stats in report.links.items():
-            if name not in links or sent_bytes(stats) > sent_bytes(links[name]):
-                links[name] = stats
-    return links
+def _both_counts(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(sum, zip_longest(one, other, fillvalue=0)))
+
+
+def _busier(one: LinkStats, other: LinkStats) -> LinkStats:
+    """The one that most was sent over, which knows most."""
+    return other if sent_bytes(other) > sent_bytes(one) else one
 
 
 def sent_bytes(stats: LinkStats) -> int:
-    """All that went over a link for somebody."""
+    """All that went over a link for users."""
     return stats.urgent_bytes_total + stats.bulk_bytes_total

@@ -1,6 +1,6 @@
 """What the links of a deployment do now, beside what its plan counts on, and what is kept of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -168,32 +168,20 @@ def weights_of(deployment: Deployment) -> LinkWeights | None:
     return rows.first()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinksAtWork:
-    """What the network's page shows; `findings` name links that do less than planned."""
-
-    deployment: Deployment
-    rows: Sequence[LiveLink]
-    findings: Sequence[str]
-    weights: LinkWeights | None
-
-    @property
-    def has_slow(self) -> bool:
-        return any(row.slow for row in self.rows)
-
-
-def links_at_work(*, cluster_id: int, now: datetime, **_signal: Any) -> LinksAtWork | None:
-    """Answers `inventory.signals.links_at_work_asked`; None: nothing is served or reported."""
+def links_at_work(*, cluster_id: int, now: datetime, **_signal: Any) -> dict[str, Any] | None:
+    """Answers `inventory.signals.links_at_work_asked` with what the network's page shows; None:
+    nothing is served or reported. `findings` name links that do less than planned."""
     deployment = Deployment.serving(cluster_id)
     rows = [] if deployment is None else working_links(deployment, now=now)
     if deployment is None or not rows:
         return None
-    return LinksAtWork(
-        deployment=deployment,
-        rows=rows,
-        findings=[row.finding for row in rows if row.finding],
-        weights=weights_of(deployment),
-    )
+    return {
+        "deployment": deployment,
+        "rows": rows,
+        "findings": [row.finding for row in rows if row.finding],
+        "has_slow": any(row.slow for row in rows),
+        "weights": weights_of(deployment),
+    }
 
 
 def links_in_use(*, cluster_id: int, **_signal: Any) -> Iterable[Ends]:
@@ -218,8 +206,9 @@ def planned_flows(_problem: Problem, plan: Plan) -> Mapping[Ends, EdgeFlow]:
 def keep_slow_rates(cluster: Cluster, *, now: datetime) -> int:
     """Write what slow links were measured to carry into the inventory, as a user wishes; returns
     how many there were. What they were before stays in the history of changes."""
-    found = links_at_work(cluster_id=cluster.pk, now=now)
-    slow = [row for row in found.rows if row.slow] if found else []
+    deployment = Deployment.serving(cluster.pk)
+    found = [] if deployment is None else working_links(deployment, now=now)
+    slow = [row for row in found if row.slow]
     network = cluster_network(cluster)
     with transaction.atomic():
         for row in slow:

@@ -2,12 +2,23 @@
 
 from collections.abc import Iterator
 from datetime import datetime
+from operator import attrgetter
 
 from prometheus_client import Metric
 
 from helixweb.deployment.links import LiveLink, working_links
 from helixweb.deployment.models import LIVE, OPEN, Deployment, Repair, Status
 from runtime.protocol.exposition import counter, gauge, states
+
+# Name, help and attribute of a LiveLink.
+_OF_LINKS = (
+    ("rtt_seconds", "Round trip of the idle link", "stats.rtt_s"),
+    ("queueing_seconds", "How much longer the last round trip took", "stats.queueing_s"),
+    ("waiting_bytes", "Waits to be sent", "stats.waiting_bytes"),
+    ("in_flight_bytes", "Sent and not answered", "stats.in_flight_bytes"),
+    ("stalled", "1 while what was sent is not answered", "stats.stalled"),
+    ("slow", "1 while a link clearly does less than the plan counts on", "slow"),
+)
 
 
 def collect(now: datetime) -> Iterator[Metric]:
@@ -55,23 +66,10 @@ def _of_links(cluster: str, rows: list[LiveLink]) -> Iterator[Metric]:
             )
         ],
     )
-    for name, words, attribute in (
-        ("rtt_seconds", "Round trip of the idle link", "rtt_s"),
-        ("queueing_seconds", "How much longer the last round trip took", "queueing_s"),
-        ("waiting_bytes", "Waits to be sent", "waiting_bytes"),
-        ("in_flight_bytes", "Sent and not answered", "in_flight_bytes"),
-        ("stalled", "1 while what was sent is not answered", "stalled"),
-    ):
-        yield gauge(
-            f"helix_link_{name}",
-            words,
-            [(labels, _number(getattr(row.stats, attribute))) for labels, row in told],
-        )
-    yield gauge(
-        "helix_link_slow",
-        "1 while a link clearly does less than the plan counts on",
-        [(labels, float(row.slow)) for labels, row in told],
-    )
+    for name, words, attribute in _OF_LINKS:
+        read = attrgetter(attribute)
+        values = [(labels, None if read(row) is None else float(read(row))) for labels, row in told]
+        yield gauge(f"helix_link_{name}", words, values)
     yield counter(
         "helix_link_bytes_total",
         "Sent: decodes and control urgently, prompts in bulk",
@@ -84,7 +82,3 @@ def _of_links(cluster: str, rows: list[LiveLink]) -> Iterator[Metric]:
             )
         ],
     )
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None else float(value)

@@ -3,8 +3,8 @@
 Lines are in the order in which they came: a node's clock may be wrong.
 """
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 from django.http import QueryDict
@@ -18,17 +18,6 @@ from runtime.protocol.node_log import LogBatch
 KEPT_LINES = 1000
 KEPT = timedelta(days=7)
 LINE_COUNTS = (50, 200, KEPT_LINES)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogView:
-    """The last lines of at least `level`, `count` at most, and what else could be asked for."""
-
-    lines: list[NodeLogLine]
-    level: LogLevel
-    count: int
-    levels: tuple[LogLevel, ...] = LOG_LEVELS
-    counts: tuple[int, ...] = LINE_COUNTS
 
 
 def record_log(node: Node, batch: LogBatch) -> None:
@@ -58,12 +47,20 @@ def log_tail(node: Node, *, level: LogLevel, count: int) -> list[NodeLogLine]:
     return list(rows.order_by("-pk")[:count])[::-1]
 
 
-def log_view(node: Node, asked: QueryDict) -> LogView:
-    """What `asked` says in `level` and `lines`; for what it does not say well, the defaults."""
+def log_view(node: Node, asked: QueryDict) -> dict[str, Any]:
+    """What `asked` says in `level` and `lines`, for what it does not say well the defaults, and
+    what else could be asked for."""
     wanted = asked.get("level", "")
     level = LogLevel(wanted) if wanted in set(LOG_LEVELS) else LogLevel.DEBUG
     count = next((count for count in LINE_COUNTS if asked.get("lines") == str(count)), 200)
-    return LogView(lines=log_tail(node, level=level, count=count), level=level, count=count)
+    lines = log_tail(node, level=level, count=count)
+    return {
+        "lines": lines,
+        "level": level,
+        "count": count,
+        "levels": LOG_LEVELS,
+        "counts": LINE_COUNTS,
+    }
 
 
 def prune_log(*, now: datetime) -> None:

@@ -3,6 +3,7 @@
 Level-triggered by heartbeats: their answers say which order stands, they say how far it is.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -47,9 +48,14 @@ from runtime.protocol.profiling import (
 MESSAGE_LENGTH = 2000
 # So much the steps of nodes of the same kind may differ, relatively: timings spread that far.
 CHECK_WITHIN = 0.2
+State = Profiling.State
+_OF_PROFILE = (
+    "gpu", "vram_bytes", "max_layers", "tokens_per_s", "kv_capacity_token_layers",
+    "layer_times", "memory",
+)  # fmt: skip
 _STATES = {
-    ProfilingPhase.WAITING: Profiling.State.WAITING,
-    ProfilingPhase.MEASURING: Profiling.State.MEASURING,
+    ProfilingPhase.WAITING: State.WAITING,
+    ProfilingPhase.MEASURING: State.MEASURING,
 }
 
 
@@ -58,21 +64,13 @@ def order_profiling(
 ) -> Profiling:
     """Have the node's agent measure it, when its traffic pauses. `may_check`: what was measured of
     a node of the same kind is enough, if a few steps take as long here. Raises Conflict."""
-    _check(node, model)
+    _check(model, node)
+    row = Profiling(node=node, model=model, created_by=user, created_at=now, may_check=may_check)
+    said = gettext_noop("%(user)s has node %(name)s measured for %(model)s.")
     try:
         with transaction.atomic():
-            row = Profiling.objects.create(
-                node=node, model=model, created_by=user, created_at=now, may_check=may_check
-            )
-            _announce(
-                row,
-                sentence(
-                    gettext_noop("%(user)s has node %(name)s measured for %(model)s."),
-                    user=str(user),
-                    name=node.name,
-                    model=model.name,
-                ),
-            )
+            row.save()
+            _announce(row, **sentence(said, user=str(user), name=node.name, model=model.name))
     except IntegrityError as error:
         raise Conflict(
             _("Node %(name)s is being measured already; wait for that, or cancel it.")
@@ -108,8 +106,8 @@ def measure_cluster(
     """Have all nodes measured that lack a fresh measurement for the model, or all if `again`;
     returns their orders, those that stood already among them. Raises Conflict if there are none.
     """
+    _check(model)
     online = measurable(cluster, now=now)
-    _check_checkpoint(model)
     wanted = online if again else lacking_measurement(online, model)
     if not wanted:
         raise Conflict(
@@ -160,12 +158,12 @@ def measure_missing(
 def waits_for(row: Profiling, standing: Iterable[Profiling], *, now: datetime) -> Profiling | None:
     """The measurement that this one waits for: of another node of the same machine, whose cores
     they share. Nodes with GPUs of their own wait for none."""
-    if row.state != Profiling.State.ORDERED or row.node.gpus_are_its_own:
+    if row.state != State.ORDERED or row.node.gpus_are_its_own:
         return None
     for other in sorted(standing, key=lambda one: one.pk):
         if other.pk == row.pk or other.node.gpus_are_its_own or other.node.host != row.node.host:
             continue
-        has_begun = other.state != Profiling.State.ORDERED
+        has_begun = other.state != State.ORDERED
         is_heard = other.node.state_at(now) is NodeState.ONLINE
         if is_heard and (has_begun or other.pk < row.pk):
             return other
@@ -178,32 +176,63 @@ def standing_in(cluster_id: int) -> list[Profiling]:
     return list(rows.select_related("node", "model", "like").order_by("pk"))
 
 
+def measuring_of(cluster: Cluster, *, now: datetime) -> dict[str, Any]:
+    """Of the orders that stand, and of the newest of each node that `failed`.
+
+    `unmeasured` has by model how many nodes a click on *Measure all nodes* orders.
+    """
+    nodes, models = measurable(cluster, now=now), models_to_measure()
+    rows = _rows(standing_in(cluster.pk), now=now)
+    newest: dict[int, Profiling] = {}
+    for order in Profiling.objects.filter(node__cluster=cluster).select_related("node", "model"):
+        newest.setdefault(order.node_id, order)
+    return {
+        "rows": rows,
+        "left_s": max((row["left_s"] for row in rows if row["left_s"] is not None), default=None),
+        "failed": [one for one in newest.values() if one.state == State.FAILED],
+        "unmeasured": [(model, len(lacking_measurement(nodes, model))) for model in models],
+        "can_measure": bool(nodes and models),
+    }
+
+
+def _rows(standing: Sequence[Profiling], *, now: datetime) -> list[dict[str, Any]]:
+    """In the order in which they were ordered; `after` is the name of the node that one waits for.
+
+    One that waits is taken to last as long as what it waits for. `left_s` None: not known.
+    """
+    found = []
+    queued: Counter[str] = Counter()
+    for order in standing:
+        before, left_s = waits_for(order, standing, now=now), order.left_s_at(now)
+        if before is not None:
+            queued[order.node.host] += 1
+            first_s, whole_s = before.left_s_at(now), before.whole_s_at(now)
+            if first_s is not None and whole_s is not None:
+                left_s = first_s + queued[order.node.host] * whole_s
+        after = "" if before is None else before.node.name
+        found.append({"order": order, "after": after, "left_s": left_s})
+    return found
+
+
 def cancel_profiling(row: Profiling, *, now: datetime) -> None:
     """Have the agent stop; nothing it found so far counts. Raises Conflict when it has ended."""
-    with transaction.atomic():
-        stopped = Profiling.objects.filter(pk=row.pk, state__in=STANDING).update(
-            state=Profiling.State.CANCELLED, ended_at=now, message=""
-        )
-        if not stopped:
-            raise Conflict(_("That measurement has ended already."))
-        _announce(row)
+    if not _change(row, state=State.CANCELLED, ended_at=now, message=""):
+        raise Conflict(_("That measurement has ended already."))
 
 
 def follow_profiling(
     node: Node, progress: ProfilingProgress | None, *, now: datetime
 ) -> ProfileOrder | None:
     """Note what a heartbeat says, and give the order that stands, if any."""
-    row = (
-        Profiling.objects.filter(node=node, state__in=STANDING)
-        .select_related("node__cluster", "model", "like")
-        .first()
-    )
+    rows = Profiling.objects.filter(node=node, state__in=STANDING)
+    row = rows.select_related("node__cluster", "model", "like").first()
     if row is None:
         return None
     if progress is not None and progress.id == row.pk:
-        if row.began_at is None:
-            _change(row, began_at=now)
-        _note(row, progress, now=now)
+        with transaction.atomic():
+            if row.began_at is None:
+                _change(row, began_at=now)
+            _note(row, progress, now=now)
         if not row.is_open:
             return None
     elif row.began_at is None and waits_for(row, standing_in(node.cluster_id), now=now):
@@ -261,21 +290,18 @@ def models_to_measure() -> list[LanguageModel]:
     return list(LanguageModel.objects.exclude(checkpoint=""))
 
 
-def _check(node: Node, model: LanguageModel) -> None:
-    if node.joined_at is None:
+def _check(model: LanguageModel, node: Node | None = None) -> None:
+    """Raises Conflict where the model, or the node for it, cannot be measured."""
+    if node is not None and node.joined_at is None:
         raise Conflict(
             _("Node %(name)s has not joined: there is no machine to measure yet.")
             % {"name": node.name}
         )
-    if node.is_emulated:
+    if node is not None and node.is_emulated:
         raise Conflict(
             _("Node %(name)s is emulated and takes its times from a profile: nothing to measure.")
             % {"name": node.name}
         )
-    _check_checkpoint(model)
-
-
-def _check_checkpoint(model: LanguageModel) -> None:
     if not model.checkpoint:
         raise Conflict(
             _("Model %(model)s has no checkpoint; say on its page where it lies on the nodes.")
@@ -285,16 +311,14 @@ def _check_checkpoint(model: LanguageModel) -> None:
 
 def _note(row: Profiling, progress: ProfilingProgress, *, now: datetime) -> None:
     message = progress.message[:MESSAGE_LENGTH].replace("\0", "")
-    with transaction.atomic():
-        if progress.phase in _STATES:
-            _change(row, state=_STATES[progress.phase], done=progress.done, message=message)
-        elif row.like is not None:
-            _take_check(row, row.like, progress, now=now)
-        elif progress.measurement is None:
-            message = message or "it ended without a result"
-            _change(row, state=Profiling.State.FAILED, message=message, ended_at=now)
-        else:
-            _take(row, progress.measurement, now=now)
+    if progress.phase in _STATES:
+        _change(row, state=_STATES[progress.phase], done=progress.done, message=message)
+    elif row.like is not None:
+        _take_check(row, row.like, progress, now=now)
+    elif progress.measurement is None:
+        _fail(row, message or "it ended without a result", now=now)
+    else:
+        _take(row, progress.measurement, now=now)
 
 
 def _take_check(
@@ -310,10 +334,7 @@ def _take_check(
         profile = profile_from_dict(like.document, name=row.node.name)
         checked = [point.model_dump(mode="json") for point in progress.checked]
         evidence = {**(like.evidence or {}), "like": like.node, "checked": checked}
-        version = take_measured(row.node, row.model, profile, evidence=evidence, now=now)
-        _change(
-            row, state=Profiling.State.DONE, done=1.0, message="", version=version, ended_at=now
-        )
+        _finish(row, profile, evidence, now=now)
         return
     why = (
         f"steps take {median(ratios):.2f} times as long as on {like.node}"
@@ -321,60 +342,49 @@ def _take_check(
         else progress.message or "the check ended without a result"
     )
     message = f"measured whole instead: {why}"
-    _change(row, state=Profiling.State.CANCELLED, message=message, ended_at=now)
+    _change(row, state=State.CANCELLED, message=message, ended_at=now)
     order_profiling(row.node, row.model, user=row.created_by, now=now)
 
 
-def _take(row: Profiling, measurement: NodeMeasurement, *, now: datetime) -> None:
-    try:
-        with transaction.atomic():
-            version = _kept(row, measurement, now=now)
-    except InvalidProblem as error:
-        _change(row, state=Profiling.State.FAILED, message=str(error), ended_at=now)
-        return
-    _change(row, state=Profiling.State.DONE, done=1.0, message="", version=version, ended_at=now)
-
-
-def _kept(row: Profiling, found: NodeMeasurement, *, now: datetime) -> ProfileVersion:
-    told = found.model_dump(mode="json")
-    evidence = {key: value for key, value in told.items() if key not in _OF_PROFILE}
+def _take(row: Profiling, found: NodeMeasurement, *, now: datetime) -> None:
+    evidence = found.model_dump(mode="json", exclude=set(_OF_PROFILE))
     if (chosen := _chosen_kv_minimum(row.node, row.model)) is not None:
         evidence["kv_minimum"] = asdict(chosen)
-    profile = ComputeProfile(
-        name=row.node.name,
-        gpu=found.gpu,
-        vram_bytes=found.vram_bytes,
-        max_layers=found.max_layers,
-        tokens_per_s=found.tokens_per_s,
-        kv_capacity_token_layers=found.kv_capacity_token_layers,
-        layer_times=found.layer_times,
-        memory=found.memory,
-    )
-    return take_measured(row.node, row.model, profile, evidence=evidence, now=now)
+    try:
+        with transaction.atomic():
+            columns = {name: getattr(found, name) for name in _OF_PROFILE}
+            _finish(row, ComputeProfile(name=row.node.name, **columns), evidence, now=now)
+    except InvalidProblem as error:
+        _fail(row, str(error), now=now)
 
 
-_OF_PROFILE = frozenset(
-    {
-        "gpu", "vram_bytes", "max_layers", "tokens_per_s", "kv_capacity_token_layers",
-        "layer_times", "memory",
-    }
-)  # fmt: skip
+def _finish(
+    row: Profiling, profile: ComputeProfile, evidence: dict[str, Any], *, now: datetime
+) -> None:
+    version = take_measured(row.node, row.model, profile, evidence=evidence, now=now)
+    _change(row, state=State.DONE, done=1.0, message="", version=version, ended_at=now)
 
 
-def _change(row: Profiling, **changes: Any) -> None:
-    """Write and announce what differs."""
+def _fail(row: Profiling, message: str, *, now: datetime) -> None:
+    _change(row, state=State.FAILED, message=message, ended_at=now)
+
+
+def _change(row: Profiling, **changes: Any) -> bool:
+    """Write and announce what differs, of one that has not ended; False if it has."""
     changed = {name: value for name, value in changes.items() if getattr(row, name) != value}
-    if not changed:
-        return
-    if not Profiling.objects.filter(pk=row.pk, state__in=STANDING).update(**changed):
-        row.state = Profiling.State.CANCELLED  # a moment ago
-        return
-    for name, value in changed.items():
-        setattr(row, name, value)
-    _announce(row)
+    with transaction.atomic():
+        standing = Profiling.objects.filter(pk=row.pk, state__in=STANDING)
+        if not (standing.update(**changed) if changed else row.is_open):
+            row.state = State.CANCELLED  # a moment ago
+            return False
+        for name, value in changed.items():
+            setattr(row, name, value)
+        if changed:
+            _announce(row)
+    return True
 
 
-def _announce(row: Profiling, said: dict[str, Any] | None = None) -> None:
+def _announce(row: Profiling, **said: Any) -> None:
     data = {"node": row.node_id, "state": row.state, "done": row.done, "message": row.message}
-    events.emit(f"node:{row.node_id}", "profiling", {**data, **(said or {})})
+    events.emit(f"node:{row.node_id}", "profiling", {**data, **said})
     events.emit(f"cluster:{row.node.cluster_id}", "profiling", data)

@@ -10,13 +10,12 @@ from django.db.models import OuterRef
 from django.utils.translation import gettext_noop
 
 from helixweb.deployment.announcing import announce
-from helixweb.deployment.coordinators import heard_reports, is_online, lost_stages
+from helixweb.deployment.coordinators import heard_reports, is_online, lost_stages, reports_on
 from helixweb.deployment.models import (
     LIVE,
     LOST,
     SERVING,
     Deployment,
-    LatestReport,
     NodeAssignment,
     PhaseChange,
     Status,
@@ -49,21 +48,12 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """What coordinators say of the present generation: one answers requests, or `why` none does."""
-
-    answers: bool = True
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     status: Status
     message: str = ""
 
 
 _NOBODY = Elsewhere()
-_ANSWERS = Endpoint()
 
 
 def verdict_in_service(
@@ -71,27 +61,28 @@ def verdict_in_service(
     *,
     refusals: Sequence[str] = (),
     elsewhere: Elsewhere = _NOBODY,
-    endpoint: Endpoint = _ANSWERS,
+    unanswered: str = "",
     was_ready: bool = False,
 ) -> Verdict:
     """Failed if one node failed or is gone for good, the plan cannot be served for the `refusals`,
-    or servers elsewhere are all there is and none answers; ready once all are and the `endpoint`
-    answers requests, deploying until then.
+    or servers elsewhere are all there is and none answers; ready once all are and requests are not
+    `unanswered` for a reason, deploying until then.
 
     Degraded when all were ready and one is not heard any more: its stage may serve on, or not; when
-    the endpoint answers no more (`was_ready`); and when an instance failed while another, the
+    requests are no longer answered (`was_ready`); and when an instance failed while another, the
     pipelines, or a server elsewhere answers requests.
     """
-    failures = list(refusals)
     failed = [report for report in reports if report.phase is Phase.FAILED]
     told = [
         f"{report.name}: {report.message or 'the stage failed; its log on the node says why'}"
         for report in failed
     ]
     is_answered = elsewhere.answers or _is_answered(reports)
-    if is_answered and _only_instances_failed(reports) and not failures:
+    only_instances = failed and all(report.runs_instances for report in failed)
+    is_whole = not refusals and not any(report.removed for report in reports)
+    if is_answered and only_instances and is_whole:
         return Verdict(status=Status.DEGRADED, message="\n".join(told))
-    failures += told
+    failures = [*refusals, *told]
     failures += [
         f"{report.name} was removed from the cluster; deploy a plan without it"
         for report in reports
@@ -108,18 +99,11 @@ def verdict_in_service(
         if lost:
             nodes = "node" if len(lost) == 1 else "nodes"
             return Verdict(status=Status.DEGRADED, message=f"{nodes} {', '.join(lost)} lost")
-        if endpoint.answers:
+        if not unanswered:
             return Verdict(status=Status.READY)
         status = Status.DEGRADED if was_ready else Status.DEPLOYING
-        return Verdict(status=status, message=endpoint.why)
+        return Verdict(status=status, message=unanswered)
     return Verdict(status=Status.DEPLOYING)
-
-
-def _only_instances_failed(reports: Sequence[NodeReport]) -> bool:
-    """And something did, while no node is gone."""
-    failed = [report for report in reports if report.phase is Phase.FAILED]
-    gone = any(report.removed for report in reports)
-    return bool(failed) and not gone and all(one.runs_instances for one in failed)
 
 
 def _is_answered(reports: Sequence[NodeReport]) -> bool:
@@ -156,7 +140,7 @@ def settle(deployment_id: int, *, now: datetime) -> None:
                 reports,
                 refusals=refusals_of(deployment, now=now),
                 elsewhere=_elsewhere(deployment, now=now),
-                endpoint=endpoint_of(deployment, now=now),
+                unanswered=why_unanswered(deployment, now=now),
                 was_ready=deployment.status in (Status.READY, Status.DEGRADED),
             )
         else:
@@ -175,11 +159,6 @@ def settle(deployment_id: int, *, now: datetime) -> None:
         announce(deployment, said, name=name, why=why, nodes=len(reports))
 
 
-def live_ids() -> list[int]:
-    """Deployments whose status may depend on nodes that report no more."""
-    return list(Deployment.objects.filter(status__in=LIVE).values_list("pk", flat=True))
-
-
 def refusals_of(deployment: Deployment, *, now: datetime) -> list[str]:
     """Why coordinators cannot serve its present generation; none of those that can, nor of one that
     is silent while another can be heard."""
@@ -188,35 +167,33 @@ def refusals_of(deployment: Deployment, *, now: datetime) -> list[str]:
     return [message or "" for message in refused.values_list("report__message", flat=True)]
 
 
-def endpoint_of(deployment: Deployment, *, now: datetime) -> Endpoint:
-    """Whether a coordinator that can be heard answers requests under the present generation."""
-    fields = ("generation", "serving", "coming_generation", "coming_missing", "message")
-    told = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
-    reports = {
-        coordinator: dict(zip(fields, values, strict=True))
-        for coordinator, *values in told.values_list(
-            "coordinator", *(f"report__{field}" for field in fields)
-        )
-    }
+def why_unanswered(deployment: Deployment, *, now: datetime) -> str:
+    """Why no coordinator that can be heard answers requests under the present generation; empty if
+    one does."""
+    fields = ("serving", "coming_generation", "coming_missing", "message")
+    told = reports_on(deployment).values_list(
+        "coordinator", *(f"report__{field}" for field in fields)
+    )
+    reports = {pk: (serving, coming, missing, why) for pk, serving, coming, missing, why in told}
     whys: dict[str, str] = {}
     for row in Coordinator.objects.filter(cluster=deployment.cluster_id):
-        report = reports.get(row.pk)
+        serving, coming, missing, why = reports.get(row.pk, (False, None, None, None))
         if not is_online(row, now=now):
             whys[row.name] = f"coordinator {row.name} is not heard any more; start it again"
-        elif report is None or report["generation"] != deployment.generation:
+        elif row.pk not in reports:
             whys[row.name] = f"coordinator {row.name} has not taken up the plan yet"
-        elif report["coming_generation"] is not None:
-            missing = ", ".join(report["coming_missing"] or ())
-            whys[row.name] = f"waiting for the stages of: {missing}" if missing else "taking over"
-        elif not report["serving"]:
-            whys[row.name] = report["message"] or "no way through the nodes is left"
+        elif coming is not None:
+            names = ", ".join(missing or ())
+            whys[row.name] = f"waiting for the stages of: {names}" if names else "taking over"
+        elif serving:
+            return ""
         else:
-            return _ANSWERS
+            whys[row.name] = why or "no way through the nodes is left"
     if not whys:
-        return Endpoint(answers=False, why="no coordinator has joined; let one join")
+        return "no coordinator has joined; let one join"
     if len(set(whys.values())) == 1:
-        return Endpoint(answers=False, why=whys.popitem()[1])
-    return Endpoint(answers=False, why="; ".join(f"{who}: {why}" for who, why in whys.items()))
+        return whys.popitem()[1]
+    return "; ".join(f"{name}: {why}" for name, why in whys.items())
 
 
 def _elsewhere(deployment: Deployment, *, now: datetime) -> Elsewhere:
@@ -255,9 +232,7 @@ def is_elsewhere(row: NodeAssignment) -> bool:
 
 
 def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
-    gone = frozenset[str]()
-    if deployment.status in SERVING:
-        gone = lost_stages(deployment.cluster_id, deployment.generation, now=now)
+    gone = lost_stages(deployment, now=now)
     return [
         NodeReport(
             name=row.node_name,

@@ -103,9 +103,7 @@ def _stages(rows: QuerySet[NodeAssignment], *, now: datetime) -> list[NodeStage]
         "deployment__plan__document",
     )  # fmt: skip
     deployments = {row.deployment_id: row.deployment for row in assignments}
-    lost = {
-        pk: lost_stages(one.cluster_id, one.generation, now=now) for pk, one in deployments.items()
-    }
+    lost = {pk: lost_stages(one, now=now) for pk, one in deployments.items()}
     return [
         _stage(row, is_lost=row.node_name in lost[row.deployment_id], now=now)
         for row in assignments
@@ -233,7 +231,7 @@ def losses_of(deployment: Deployment, *, now: datetime) -> list[str]:
     is_silent = Q(node__in=Node.objects.filter(in_state(NodeState.LOST, now=now)))
     silent = set(rows.filter(is_silent).values_list("node_name", flat=True))
     ready = rows.filter(phase=Phase.READY.value, observed_generation=deployment.generation)
-    lost = lost_stages(deployment.cluster_id, deployment.generation, now=now)
+    lost = lost_stages(deployment, now=now)
     ended = lost & set(ready.values_list("node_name", flat=True))
     sentences = [
         _loss(name, has_stage=name not in ended, has_agent=name not in silent)

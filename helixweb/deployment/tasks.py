@@ -8,7 +8,7 @@ from django.utils import timezone
 from helixweb.deployment import pushing, settling
 from helixweb.deployment.link_weights import follow_links
 from helixweb.deployment.links import keep_measured, live_links
-from helixweb.deployment.models import SERVING, Deployment
+from helixweb.deployment.models import LIVE, SERVING, Deployment
 from helixweb.deployment.node_log import prune_log
 from helixweb.deployment.pushing import push_deployment
 from helixweb.deployment.services import draining
@@ -28,7 +28,8 @@ def tend_deployments() -> None:
         pushing.push(deployment_id, now=now)
     draining.follow_drains(now=now)
     wrong: list[Exception] = []
-    for deployment_id in settling.live_ids():
+    live = Deployment.objects.filter(status__in=LIVE)
+    for deployment_id in live.values_list("pk", flat=True):
         try:
             _tend(deployment_id, now=now)
         except Exception as error:  # noqa: BLE001 - raised below, all together

@@ -98,7 +98,7 @@ def test_the_change_is_over_when_all_that_can_be_heard_have_taken_over(fronts: T
     fronts.second.report(generation=2)
     told = change_of(fronts.deployment)
     assert told is not None
-    assert told.leaving == 2
+    assert told["leaving"] == 2
     fronts.second.report(generation=1)
     fronts.coordinator.report(generation=2)
     assert fronts.deployment.took_over_at is None, "the second serves what was before"

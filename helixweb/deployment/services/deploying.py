@@ -22,6 +22,8 @@ from helixweb.planning.stored import stored_plan
 from planner.domain.instance import instance_nodes
 from runtime.protocol.phases import Phase
 
+_KEPT = ("page_tokens", "max_batch_tokens", "kv_high_water", "max_queued_requests")
+
 
 class DeployRefused(Refused):
     """The cluster is in a state that forbids it; each reason has its remedy."""
@@ -224,13 +226,9 @@ def options_kept(plan: Plan) -> dict[str, int | float]:
     live = Deployment.objects.filter(cluster=plan.cluster_id, status__in=LIVE).first()
     if live is None or not goes_on(live, plan):
         return {}
-    return {
-        "page_tokens": live.page_tokens,
-        "max_batch_tokens": live.max_batch_tokens,
-        "kv_high_water": live.kv_high_water,
-        "max_queued_requests": live.max_queued_requests,
-        "max_context_tokens": min(live.max_context_tokens, plan.model.max_context_tokens),
-    }
+    kept = {name: getattr(live, name) for name in _KEPT}
+    longest = min(live.max_context_tokens, plan.model.max_context_tokens)
+    return {**kept, "max_context_tokens": longest}
 
 
 def _means(plan: Plan) -> tuple[bool, bool]:

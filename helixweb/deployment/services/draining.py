@@ -5,7 +5,6 @@ where nothing leads around. Level-triggered by reports, heartbeats and beat.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -27,15 +26,7 @@ from runtime.protocol.control import DrainProgress, ObservedState
 from runtime.protocol.phases import Phase
 
 _TOLD = TypeAdapter(dict[str, DrainProgress])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Progress:
-    """What still runs through a node, and whether it may let go of its layers."""
-
-    requests: int | None
-    needed: bool
-    is_free: bool
+_LETS_GO = gettext_noop("No request is left on node %(name)s; it lets go of its layers.")
 
 
 def drain(node: Node, *, user: Any, now: datetime) -> Drain:
@@ -55,10 +46,8 @@ def drain(node: Node, *, user: Any, now: datetime) -> Drain:
                 _("Node %(name)s is being drained already; take it in again to undo that.")
                 % {"name": node.name}
             )
-        said = sentence(
-            gettext_noop("%(user)s drains node %(name)s."), user=str(user), name=node.name
-        )
-        _tell(node, now=now, said=said, text="drained")
+        _tell(node, gettext_noop("%(user)s drains node %(name)s."), now=now, user=str(user))
+        record(node, Change.Action.NOTED, text="drained")
         wake_coordinators(node.cluster_id)
     return row
 
@@ -69,10 +58,9 @@ def take_in(row: Drain, *, user: Any, now: datetime) -> None:
         node = row.node
         if not Drain.objects.filter(pk=row.pk).delete()[0]:
             return
-        said = sentence(
-            gettext_noop("%(user)s takes node %(name)s in again."), user=str(user), name=node.name
-        )
-        _tell(node, now=now, said=said, text="taken in again")
+        said = gettext_noop("%(user)s takes node %(name)s in again.")
+        _tell(node, said, now=now, user=str(user))
+        record(node, Change.Action.NOTED, text="taken in again")
         wake_coordinators(node.cluster_id)
         wake(node)
 
@@ -93,10 +81,7 @@ def note_empty(node: Node, observed: ObservedState, *, now: datetime) -> None:
     with transaction.atomic():
         let_go = Drain.objects.filter(node=node, let_go_at__isnull=False, drained_at__isnull=True)
         if let_go.update(drained_at=now):
-            said = sentence(
-                gettext_noop("Node %(name)s is drained: it holds nothing."), name=node.name
-            )
-            announce(node, now=now, said=said)
+            _tell(node, gettext_noop("Node %(name)s is drained: it holds nothing."), now=now)
 
 
 def draining_names(cluster_id: int) -> tuple[str, ...]:
@@ -117,39 +102,30 @@ def is_held_up(cluster_id: int, names: Iterable[str]) -> bool:
 
 
 def _follow(row: Drain, *, now: datetime) -> None:
-    node = row.node
-    deployment = Deployment.serving(node.cluster_id)
-    progress = _progress(row, deployment, now=now)
+    """As the coordinators that can be heard tell of the deployment's very generation."""
+    node, deployment = row.node, Deployment.serving(row.node.cluster_id)
+    is_placed = (
+        deployment is not None and deployment.assignments.filter(node_name=node.name).exists()
+    )
+    told: list[DrainProgress] | None = []
+    if deployment is not None and (is_placed or deployment.is_changing):
+        told = _told(row, deployment, now=now)
+    requests = None if told is None else sum(each.requests for each in told)
+    needed = any(each.needed for each in told or ())
+    is_free = told == [] or (is_placed and requests == 0 and not needed)
     with transaction.atomic():
         same = Drain.objects.filter(pk=row.pk, let_go_at__isnull=True)
-        if progress.is_free:
+        if is_free:
             if same.update(let_go_at=now, requests=0, needed=False):
                 wake(node)
-                said = sentence(
-                    gettext_noop("No request is left on node %(name)s; it lets go of its layers."),
-                    name=node.name,
+                said = gettext_noop(
+                    "No request is left on node %(name)s; it lets go of its layers."
                 )
-                announce(node, now=now, said=said)
-        elif (row.requests, row.needed) != (progress.requests, progress.needed):
-            same.update(requests=progress.requests, needed=progress.needed)
+                _tell(node, said, now=now)
+        elif (row.requests, row.needed) != (requests, needed):
+            same.update(requests=requests, needed=needed)
             if deployment is not None:
                 nudge_page(deployment)
-
-
-def _progress(row: Drain, deployment: Deployment | None, *, now: datetime) -> _Progress:
-    """As the coordinators that can be heard tell of this very generation."""
-    node = row.node
-    if deployment is None:
-        return _Progress(requests=0, needed=False, is_free=True)
-    is_placed = deployment.assignments.filter(node_name=node.name).exists()
-    if not is_placed and not deployment.is_changing:
-        return _Progress(requests=0, needed=False, is_free=True)
-    told = _told(row, deployment, now=now)
-    if told is None:
-        return _Progress(requests=None, needed=False, is_free=False)
-    requests, needed = sum(each.requests for each in told), any(each.needed for each in told)
-    is_free = is_placed and not requests and not needed
-    return _Progress(requests=requests, needed=needed, is_free=is_free)
 
 
 def _told(row: Drain, deployment: Deployment, *, now: datetime) -> list[DrainProgress] | None:
@@ -165,6 +141,5 @@ def _told(row: Drain, deployment: Deployment, *, now: datetime) -> list[DrainPro
     return found if online and len(found) == len(online) else None
 
 
-def _tell(node: Node, *, now: datetime, said: dict[str, Any], text: str) -> None:
-    announce(node, now=now, said=said)
-    record(node, Change.Action.NOTED, text=text)
+def _tell(node: Node, message: str, *, now: datetime, **values: str) -> None:
+    announce(node, now=now, said=sentence(message, name=node.name, **values))

@@ -6,15 +6,15 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from helixweb.deployment.backends import is_url
 from helixweb.deployment.coordinators import coordinators_of, is_online
-from helixweb.deployment.models import Drain
 from helixweb.deployment.options import DEFAULTS, DeployOptions
+from helixweb.deployment.services.draining import draining_names
 from helixweb.deployment.services.instance_orders import instance_trouble
 from helixweb.inventory.engines import choice_of, takes_engines, why_text
 from helixweb.inventory.models import LanguageModel, Node, NodeState
-from helixweb.inventory.node_list import in_state
 from helixweb.inventory.services.reachability import cut_pairs, parties
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan
@@ -23,6 +23,16 @@ from planner.domain.cluster import SINK, SOURCE
 from planner.domain.instance import instance_nodes
 from runtime.protocol.engines import Engine
 from runtime.protocol.head_shares import why_not_shared
+
+_ABSENT = {
+    None: gettext_noop(
+        "Node %(name)s is not in the cluster any more; compute a new plan without it."
+    ),
+    NodeState.DECLARED: gettext_noop(
+        "Node %(name)s has not joined; run the join command from the cluster's page on it."
+    ),
+    NodeState.LOST: gettext_noop("Node %(name)s is silent; start its agent again."),
+}
 
 
 def find_obstacles(
@@ -115,37 +125,18 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
             }
         )
     rows = Node.objects.filter(cluster=plan.cluster_id)
-    names = rows.values_list("name", flat=True)  # of a thousand nodes no more is read
-    known, online, declared = (
-        set(names),
-        set(names.filter(in_state(NodeState.ONLINE, now=now))),
-        set(names.filter(in_state(NodeState.DECLARED, now=now))),
-    )
-    for name in sorted(stored.placement.layers.keys() - online):
-        if name not in known:
+    heard = rows.only("name", "joined_at", "last_seen_at")  # of a thousand nodes no more is read
+    states = {node.name: node.state_at(now) for node in heard}
+    for name in sorted(stored.placement.layers):
+        state = states.get(name)
+        if state is not NodeState.ONLINE:
+            yield _(_ABSENT[state]) % {"name": name}
+    for name in draining_names(plan.cluster_id):
+        if name in stored.placement.layers:
             yield _(
-                "Node %(name)s is not in the cluster any more; compute a new plan without it."
-            ) % {"name": name}
-        elif name in declared:
-            yield (
-                _(
-                    "Node %(name)s has not joined; run the join command from the cluster's "
-                    "page on it."
-                )
-                % {"name": name}
-            )
-        else:
-            yield _("Node %(name)s is silent; start its agent again.") % {"name": name}
-    drains = Drain.objects.filter(node__cluster=plan.cluster_id)
-    drained = set(drains.values_list("node__name", flat=True))
-    for name in sorted(stored.placement.layers.keys() & drained):
-        yield (
-            _(
                 "Node %(name)s is being drained; take it in again on its page, or compute a plan "
                 "without it."
-            )
-            % {"name": name}
-        )
+            ) % {"name": name}
     yield from _obstacles_to_instances(stored, options, rows)
     hardware = dict(rows.filter(name__in=stored.placement.layers).values_list("name", "hardware"))
     yield from _obstacles_to_ranks(

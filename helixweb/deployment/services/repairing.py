@@ -21,12 +21,11 @@ from django.utils.translation import gettext_noop
 
 from helixweb.common.refusals import Conflict
 from helixweb.deployment.announcing import announce, nudge_page, record
-from helixweb.deployment.coordinators import lost_stages, online_coordinators
+from helixweb.deployment.coordinators import heard_reports, lost_stages
 from helixweb.deployment.models import (
     OPEN,
     SERVING,
     Deployment,
-    LatestReport,
     NodeAssignment,
     Repair,
     Status,
@@ -102,12 +101,9 @@ def follow_search(*, job_id: int, **_signal: Any) -> None:
 
 def repair(deployment_id: int, *, now: datetime) -> None:
     """Do the next thing about what changed under a deployment, if there is one."""
-    deployment = (
-        Deployment.objects.select_related("cluster", "plan__model", "plan__run")
-        .defer("serving_plan", "plan__document", "plan__problem", "plan__run__problem")
-        .filter(pk=deployment_id, status__in=SERVING)
-        .first()
-    )
+    rows = Deployment.light().select_related("plan__model", "plan__run")
+    serving = rows.defer("plan__run__problem").filter(status__in=SERVING)
+    deployment = serving.filter(pk=deployment_id).first()
     if deployment is None:
         return
     policy = deployment.cluster.replanning
@@ -170,20 +166,29 @@ def shown_repair(deployment: Deployment, *, now: datetime) -> Repair | None:
 def accept(row: Repair, *, user: Any, now: datetime) -> Deployment:
     """Deploy what was found. Raises Conflict unless it is offered, DeployRefused as `deploy`."""
     with transaction.atomic():
-        if not Repair.objects.filter(pk=row.pk, state=State.OFFERED).update(state=State.DEPLOYED):
-            raise Conflict(_not_offered(row))
+        _take_offer(row, State.DEPLOYED)
         return _deploy(row, user=user, now=now)
 
 
 def dismiss(row: Repair, *, user: Any) -> None:
     """Leave the layers where they are; raises Conflict unless another placement is offered."""
     with transaction.atomic():
-        if not Repair.objects.filter(pk=row.pk, state=State.OFFERED).update(state=State.DISMISSED):
-            raise Conflict(_not_offered(row))
+        _take_offer(row, State.DISMISSED)
         before, after = {"repair": State.OFFERED.value}, {"repair": State.DISMISSED.value}
         record(row.deployment, before=before, after=after)
         said = gettext_noop("%(user)s leaves the layers of %(name)s where they are.")
         announce(row.deployment, said, user=str(user), name=row.deployment.model_name)
+
+
+def _take_offer(row: Repair, state: State) -> None:
+    if not Repair.objects.filter(pk=row.pk, state=State.OFFERED).update(state=state):
+        raise Conflict(
+            _(
+                "Repair %(id)s offers nothing any more; look at its deployment's page for what "
+                "serves."
+            )
+            % {"id": row.pk}
+        )
 
 
 def _left_out(plan: Plan) -> frozenset[str]:
@@ -196,13 +201,11 @@ def _left_out(plan: Plan) -> frozenset[str]:
 
 def _not_heard(deployment: Deployment, *, now: datetime) -> frozenset[str]:
     """Nodes whose stages no coordinator has a sign of."""
-    told = LatestReport.objects.filter(
-        coordinator__cluster=deployment.cluster_id, report__generation=deployment.generation
-    )
-    online = told.filter(coordinator__in=online_coordinators(deployment.cluster_id, now=now))
+    heard = heard_reports(deployment.cluster_id, now=now)
+    told = heard.filter(report__generation=deployment.generation)
     silent = [
-        frozenset(name for name, traffic in row.report["nodes"].items() if not traffic["ready"])
-        for row in list(online) or told
+        frozenset(name for name, traffic in nodes.items() if not traffic["ready"])
+        for nodes in told.values_list("report__nodes", flat=True)
     ]
     return frozenset.intersection(*silent) if silent else frozenset()
 
@@ -219,7 +222,7 @@ def stops_service(
     While only the agent of a node is silent, its stage may serve on: coordinators know.
     """
     plan = stored_plan(deployment.plan)
-    known = lost_stages(deployment.cluster_id, deployment.generation, now=now)
+    known = lost_stages(deployment, now=now)
     gone = (known | instance_nodes(plan.instances)).intersection(lost)
     return gone if gone and not is_served(plan, without=gone) else frozenset()
 
@@ -285,19 +288,18 @@ def _search(
         with transaction.atomic():
             if not same.update(state=State.COMPUTING, left_out=sorted(away)):
                 return  # another worker was first
-            run = _start(deployment.plan, options)
+            plan = deployment.plan
+            run = (
+                start_plan_run(cluster=plan.cluster, model=plan.model, options=options, user=None)
+                if has_instances(plan)
+                else start_replan(plan, options=options, budget_bytes=None, user=None)
+            )
             Repair.objects.filter(pk=row.pk).update(run=run)
     except PlannerError as error:
         _end(row, State.FAILED, why=str(error))
         return
     said = gettext_noop("Looking for a better placement of %(name)s (%(what)s).")
     announce(deployment, said, what=in_brief(row), name=deployment.model_name)
-
-
-def _start(plan: Plan, options: Any) -> PlanRun:
-    if has_instances(plan):
-        return start_plan_run(cluster=plan.cluster, model=plan.model, options=options, user=None)
-    return start_replan(plan, options=options, budget_bytes=None, user=None)
 
 
 def in_brief(row: Repair) -> str:
@@ -373,7 +375,10 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
                 unmoved=f"{unmoved:.0f}",
             )
         else:
-            _deploy_by_itself(row, now=now)
+            try:
+                _deploy(row, user=None, now=now)
+            except DeployRefused as error:
+                Repair.objects.filter(pk=row.pk).update(state=State.FAILED, why=str(error))
 
 
 def _of_points(run: PlanRun) -> tuple[Answer, int | None]:
@@ -396,14 +401,6 @@ def chosen_answer(points: Sequence[Mapping[str, Any]]) -> int:
     return next(n for n, p in enumerate(points) if p["flow_tokens_per_s"] >= NEARLY * most)
 
 
-def _deploy_by_itself(row: Repair, *, now: datetime) -> None:
-    try:
-        _deploy(row, user=None, now=now)
-    except DeployRefused as error:
-        why = str(error)
-        Repair.objects.filter(pk=row.pk).update(state=State.FAILED, why=why)
-
-
 def _deploy(row: Repair, *, user: Any, now: datetime) -> Deployment:
     """Raises DeployRefused; also when something else was deployed meanwhile."""
     before = row.deployment
@@ -422,9 +419,3 @@ def _end(row: Repair, state: State, *, why: str) -> None:
     with transaction.atomic():
         if Repair.objects.filter(pk=row.pk, state__in=OPEN).update(state=state, why=why):
             nudge_page(row.deployment)
-
-
-def _not_offered(row: Repair) -> str:
-    return _(
-        "Repair %(id)s offers nothing any more; look at its deployment's page for what serves."
-    ) % {"id": row.pk}

@@ -7,8 +7,8 @@ from django import template
 from django.utils import timezone
 
 from helixweb.charts.chart import Chart
-from helixweb.deployment import measuring, profiling, stages
-from helixweb.deployment.instances import InstancesView, instances_view
+from helixweb.deployment import profiling, stages
+from helixweb.deployment.instances import instances_view
 from helixweb.deployment.models import LIVE, Deployment, Drain
 from helixweb.deployment.node_log import log_view
 from helixweb.deployment.services.deploying import goes_on, options_kept
@@ -86,7 +86,7 @@ def drain_of(node: Node) -> Drain | None:
 @register.simple_tag
 def measuring_of(cluster: Any) -> dict[str, Any]:
     """How far the measurements of its nodes are."""
-    return measuring.measuring_of(cluster, now=timezone.now())
+    return profiling.measuring_of(cluster, now=timezone.now())
 
 
 @register.simple_tag
@@ -101,7 +101,7 @@ def stage_memory(node: Node, stage: NodeStage) -> Chart | None:
 
 
 @register.simple_tag
-def node_instances(node: Node, stage: NodeStage | None) -> InstancesView | None:
+def node_instances(node: Node, stage: NodeStage | None) -> dict[str, Any] | None:
     """What it runs instead of a stage in the deployment at work."""
     if stage is None:
         return None
