@@ -4,6 +4,7 @@ Topics: `cluster:<id>`, `plan-run:<id>`, `deployment:<id>`, `node:<id>`, `metric
 pages; `agent:<node id>` and `coordinator:<id>` for processes that hold a stream.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
@@ -14,7 +15,12 @@ from helixweb.common.models import Event
 
 def emit(topic: str, type_: str, data: dict[str, Any]) -> None:
     """Write one event; it is delivered when (and only if) the current transaction commits."""
-    Event.objects.create(topic=topic, type=type_, data=data)
+    emit_to([topic], type_, data)
+
+
+def emit_to(topics: Iterable[str], type_: str, data: dict[str, Any]) -> None:
+    """As `emit`, to each of the topics."""
+    Event.objects.bulk_create(Event(topic=topic, type=type_, data=data) for topic in topics)
     transaction.on_commit(BROADCASTER.wake)
 
 

@@ -85,7 +85,7 @@ class Deployment(InCluster):
     created_at = models.DateTimeField()
     ready_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
-    # When this generation was made, and when its wake-up went out to the processes.
+    # When this generation was made, and its processes were told to read it.
     changed_at = models.DateTimeField()
     pushed_at = models.DateTimeField(null=True, blank=True)
     # The generation that serves on until this one is up, and when it had gone; null: there is none.

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -194,13 +195,9 @@ def timeline_of(deployment: Deployment, *, now: datetime) -> Chart:
         names = sorted(names, key=lambda name: latest.get(name, end), reverse=True)[:MOST_ROWS]
     spans = []
     for name in names:
-        mine = changes_of[name]
-        begins = [start, *(change.at for change in mine)]
-        phases = ["waiting", *(change.phase for change in mine)]
-        notes = [_("not answered yet"), *(change.message for change in mine)]
-        for phase, note, begin, until in zip(
-            phases, notes, begins, [*begins[1:], end], strict=True
-        ):
+        entered = [(one.at, one.phase, one.message) for one in changes_of[name]]
+        entered = [(start, "waiting", _("not answered yet")), *entered, (end, "", "")]
+        for (begin, phase, note), (until, *_next) in pairwise(entered):
             spans.append(
                 PhaseSpan(
                     node=name,

@@ -5,27 +5,24 @@ from datetime import datetime
 from celery import shared_task
 from django.utils import timezone
 
-from helixweb.deployment import pushing, settling
+from helixweb.deployment import settling
 from helixweb.deployment.link_weights import follow_links
 from helixweb.deployment.links import keep_measured, live_links
 from helixweb.deployment.models import LIVE, SERVING, Deployment
 from helixweb.deployment.node_log import prune_log
-from helixweb.deployment.pushing import push_deployment
 from helixweb.deployment.services import draining
 from helixweb.deployment.services.repairing import repair, repair_deployment
 
-__all__ = ["prune_node_logs", "push_deployment", "repair_deployment", "tend_deployments"]
+__all__ = ["prune_node_logs", "repair_deployment", "tend_deployments"]
 
 
 @shared_task
 def tend_deployments() -> None:
-    """Beat: push what was not pushed, settle what waits for nodes that report no more, let routing
+    """Beat: settle what waits for nodes that report no more, let routing
     weights follow the links, keep what was measured of unused ones, repair what lost a node, see
     how far drains are. Raises what went wrong once all that could be done is: what keeps one
     deployment from it shall not keep the others."""
     now = timezone.now()
-    for deployment_id in pushing.overdue_ids(now):
-        pushing.push(deployment_id, now=now)
     draining.follow_drains(now=now)
     wrong: list[Exception] = []
     live = Deployment.objects.filter(status__in=LIVE)

@@ -1,6 +1,6 @@
 """From a plan to nodes that run it, over the doors that agents and the coordinator use."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -107,27 +107,13 @@ def test_a_plan_becomes_ready_when_every_node_has_loaded_its_layers(
     assert phases.filter(data__phase="ready").count() == len(placement)
 
 
-def test_the_push_wakes_every_joined_process_once(joined: FakeCluster, api: APIClient) -> None:
-    deployment = deploy(joined, api)
+def test_every_joined_process_is_woken_once(joined: FakeCluster, api: APIClient) -> None:
     Event.objects.filter(type=WAKE_EVENT).delete()
-    tasks.push_deployment(deployment_id=deployment.pk)
-    tasks.push_deployment(deployment_id=deployment.pk)
+    deploy(joined, api)
     woken = set(Event.objects.filter(type=WAKE_EVENT).values_list("topic", flat=True))
     expected = {f"agent:{agent.row.pk}" for agent in joined.agents.values()}
     assert woken == expected | {f"coordinator:{joined.coordinator.row.pk}"}
     assert Event.objects.filter(type=WAKE_EVENT).count() == len(woken)
-
-
-def test_a_push_whose_message_was_lost_is_sent_by_beat(joined: FakeCluster, api: APIClient) -> None:
-    deployment = deploy(joined, api)
-    tasks.tend_deployments()
-    deployment.refresh_from_db()
-    assert deployment.pushed_at is None, "a fresh push is left to its own message"
-    Deployment.objects.update(changed_at=timezone.now() - timedelta(seconds=4))
-    tasks.tend_deployments()
-    deployment.refresh_from_db()
-    assert deployment.pushed_at is not None
-    assert Event.objects.filter(type=WAKE_EVENT).exists()
 
 
 @pytest.mark.django_db
@@ -215,14 +201,14 @@ def test_stopping_has_every_node_let_go_even_if_one_is_silent(
 ) -> None:
     deployment = deploy(joined, api)
     bring_up(joined, deployment)
+    Event.objects.filter(type=WAKE_EVENT).delete()
     answer = api.post(f"/api/v1/deployments/{deployment.pk}/stop/")
     assert answer.status_code == 202
     assert answer.json()["status"] == "stopping"
     assert joined.coordinator.desired().plan is None
     state = joined.agents["tower"].desired()
     assert (state.generation, state.assignment) == (2, None)
-    deployment.refresh_from_db()
-    assert deployment.pushed_at is None, "the stop has to be pushed as well"
+    assert Event.objects.filter(type=WAKE_EVENT).count() == len(joined.agents) + 1
 
     for name in ("tower", "laptop"):
         joined.agents[name].beat(Phase.STOPPING, generation=2)

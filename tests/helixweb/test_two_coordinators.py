@@ -17,7 +17,7 @@ from helixweb.common.models import Event
 from helixweb.deployment.coordinators import change_of, coordinator_says
 from helixweb.deployment.joint_report import joint_report
 from helixweb.deployment.models import Deployment, LatestReport, Status
-from helixweb.deployment.pushing import push
+from helixweb.deployment.pushing import wake_cluster
 from helixweb.deployment.services.repairing import changes_of
 from helixweb.deployment.settling import settle
 from helixweb.deployment.stages import losses_of
@@ -226,10 +226,8 @@ def test_what_one_could_not_read_counts_as_long_as_it_can_be_heard(fronts: TwoFr
 
 
 def test_a_push_wakes_both(fronts: TwoFronts) -> None:
-    deployment = fronts.deployment
     Event.objects.all().delete()
-    Deployment.objects.filter(pk=deployment.pk).update(pushed_at=None)
-    push(deployment.pk, now=timezone.now())
+    wake_cluster(fronts.deployment.cluster_id)
     topics = set(Event.objects.values_list("topic", flat=True))
     assert {
         f"coordinator:{front.row.pk}" for front in (fronts.coordinator, fronts.second)

@@ -11,12 +11,13 @@ from helixweb.common.refusals import Refused
 from helixweb.deployment.announcing import announce, logged_values, record
 from helixweb.deployment.models import LIVE, SERVING, Deployment, NodeAssignment, Status
 from helixweb.deployment.options import OPTION_NAMES, DeployOptions
-from helixweb.deployment.pushing import push_after_commit
+from helixweb.deployment.pushing import wake_cluster
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.deployment.services.orders import Orders, make_orders
 from helixweb.deployment.services.pinning import pin_checkpoint
 from helixweb.inventory.models import Cluster, Coordinator, Node
+from helixweb.inventory.services.change_log import Values
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan
 from planner.domain.instance import instance_nodes
@@ -81,9 +82,8 @@ def deploy(
         )
         _begin_generation(deployment, now=now)
         _write_orders(deployment, _orders(deployment), now=now)
-        record(deployment, before=None)
         said = gettext_noop("Deploying %(model)s (plan %(plan)s).")
-        announce(deployment, said, model=plan.model.name, plan=plan.pk)
+        _tell_all(deployment, said, before=None, model=plan.model.name, plan=plan.pk)
     return deployment
 
 
@@ -137,9 +137,8 @@ def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
         current.status = Status.STOPPING
         current.follows_generation = None
         _begin_generation(current, now=now)
-        record(current, before=before)
         said = gettext_noop("%(user)s stops %(model)s.")
-        announce(current, said, user=str(user), model=current.model_name)
+        _tell_all(current, said, before=before, user=str(user), model=current.model_name)
     return current
 
 
@@ -166,17 +165,22 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
         deployment.status = Status.DEPLOYING
         _begin_generation(deployment, now=now)
         _write_orders(deployment, _orders(deployment), now=now)
-        record(deployment, before=before)
-        announce(deployment, said, model=deployment.model_name)
+        _tell_all(deployment, said, before=before, model=deployment.model_name)
 
 
 def _begin_generation(deployment: Deployment, *, now: datetime) -> None:
-    """Save it with the cluster's next generation, which its processes are told of after commit."""
+    """Save it with the cluster's next generation."""
     deployment.generation = current_generation(deployment.cluster_id) + 1
     deployment.message = ""
-    deployment.changed_at, deployment.pushed_at = now, None
+    deployment.changed_at = deployment.pushed_at = now
     deployment.save()
-    push_after_commit(deployment.pk)
+
+
+def _tell_all(deployment: Deployment, message: str, *, before: Values | None, **of: Any) -> None:
+    """The change log, open pages and the processes of the cluster hear of a generation."""
+    record(deployment, before=before)
+    announce(deployment, message, **of)
+    wake_cluster(deployment.cluster_id)
 
 
 def _hold(cluster_id: int) -> None:

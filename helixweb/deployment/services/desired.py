@@ -1,11 +1,8 @@
 """What every process shall do, as the rows say it now."""
 
-import hashlib
-import hmac
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.db.models import Max
 from django.utils import timezone
 
@@ -14,7 +11,7 @@ from helixweb.common.peppers import peppers
 from helixweb.deployment.links import weights_of
 from helixweb.deployment.models import SERVING, Deployment
 from helixweb.deployment.services.draining import draining_names, is_let_go
-from helixweb.deployment.services.instance_orders import assigned, served
+from helixweb.deployment.services.instance_orders import assigned, derived_key, served
 from helixweb.deployment.services.key_limits import admitted_keys
 from helixweb.deployment.services.orders import weights_among, with_peers
 from helixweb.inventory.models import Coordinator, Node, lost_after
@@ -115,10 +112,8 @@ def _instances_of(deployment: Deployment, plan: ServingPlan) -> dict[str, Any]:
 
 
 def service_key(coordinator: Coordinator) -> str:
-    """The key by which the playground speaks to this coordinator; derived, never stored."""
-    text = f"playground:{coordinator.uuid}"
-    digest = hmac.new(settings.SECRET_KEY.encode(), text.encode(), hashlib.sha256)
-    return f"hlx_{digest.hexdigest()}"
+    """The key by which the playground speaks to this coordinator."""
+    return derived_key("hlx_", f"playground:{coordinator.uuid}")
 
 
 def newest_deployment(cluster_id: int) -> Deployment | None:

@@ -133,10 +133,14 @@ def _served(order: dict[str, Any], node: str, *, url: str, api_key: str = "") ->
 
 
 def instance_key(node: Node) -> str:
-    """The key of the node's instances: the same in every generation; derived, never stored."""
-    text = f"instance:{node.uuid}"
+    """The key of the node's instances: the same in every generation."""
+    return derived_key("hlxi_", f"instance:{node.uuid}")
+
+
+def derived_key(prefix: str, text: str) -> str:
+    """Always the same for this text; never stored."""
     digest = hmac.new(settings.SECRET_KEY.encode(), text.encode(), hashlib.sha256)
-    return f"hlxi_{digest.hexdigest()}"
+    return prefix + digest.hexdigest()
 
 
 def pipelines_room_tokens(plan: Plan, problem: Problem) -> int:

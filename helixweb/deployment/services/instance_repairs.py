@@ -6,7 +6,7 @@ were computed, not by their flow.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from helixweb.deployment.backends import is_url
 from helixweb.deployment.models import Deployment
@@ -21,16 +21,6 @@ from planner.domain.instance import PlanMethod, instance_nodes
 from planner.placers.budgeted_moves import moved_layers
 from planner.plan_options import PlanOptions
 from planner.replan import unmoved_tokens_per_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """Output tokens/s that are predicted of what is left, and of another plan, and what that
-    loads."""
-
-    unmoved_tokens_per_s: float
-    tokens_per_s: float
-    moved_bytes: float
 
 
 def has_instances(plan: Plan) -> bool:
@@ -63,15 +53,16 @@ def search_options(plan: Plan) -> PlanOptions:
     return replace(options, method=method, objective="decode")
 
 
-def answer_of(before: Plan, after: Plan, *, lost: Collection[str]) -> Answer:
-    """What `after` brings where `before` has lost these nodes."""
+def answer_of(before: Plan, after: Plan, *, lost: Collection[str]) -> dict[str, float]:
+    """Columns of a repair: what `after` brings where `before` has lost these nodes."""
     old, new = stored_plan(before), stored_plan(after)
     moved = moved_layers(old.placement.without(lost), new.placement)
-    return Answer(
-        unmoved_tokens_per_s=_left_of_instances(old, lost) + _left_of_pipelines(before, old, lost),
-        tokens_per_s=_left_of_instances(new, ()) + _pipelines_rate(new),
-        moved_bytes=moved * stored_problem(after).model.bytes_per_layer,
-    )
+    left = _left_of_instances(old, lost) + _left_of_pipelines(before, old, lost)
+    return {
+        "unmoved_tokens_per_s": left,
+        "flow_tokens_per_s": _left_of_instances(new, ()) + _pipelines_rate(new),
+        "moved_bytes": moved * stored_problem(after).model.bytes_per_layer,
+    }
 
 
 def options_for(deployment: Deployment, plan: Plan) -> DeployOptions:

@@ -164,22 +164,18 @@ def _standing(report: CoordinatorReport) -> tuple[Any, ...]:
 def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) -> bool:
     """Write what is observed of the present generation; returns whether the phase is another."""
     observed = heartbeat.observed
-    message = _kept_text(observed.message)
-    fresh = assignment.observed_generation != observed.generation
-    entered = fresh or assignment.phase != observed.phase.value
-    progressed = (assignment.message, assignment.loaded_ratio) != (
-        message,
-        observed.loaded_ratio,
-    )
-    stats = observed.stage.model_dump(mode="json") if observed.stage else None
+    phase, message = observed.phase.value, _kept_text(observed.message)
     instances = [_without_zeros(one.model_dump(mode="json")) for one in observed.instances]
+    entered = (assignment.observed_generation, assignment.phase) != (observed.generation, phase)
+    shown = assignment.message, assignment.loaded_ratio
+    progressed = shown != (message, observed.loaded_ratio)
     moved = _doors(instances) != _doors(assignment.observed_instances)
     NodeAssignment.objects.filter(pk=assignment.pk).update(
         observed_generation=observed.generation,
-        phase=observed.phase.value,
+        phase=phase,
         message=message,
         loaded_ratio=observed.loaded_ratio,
-        stats=stats,
+        stats=observed.stage.model_dump(mode="json") if observed.stage else None,
         weights=observed.weights.model_dump(mode="json") if observed.weights else {},
         observed_instances=instances,
         updated_at=now,
@@ -187,9 +183,7 @@ def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) ->
     if moved and assignment.instances:
         wake_coordinators(assignment.deployment.cluster_id)
     if entered:
-        PhaseChange.objects.create(
-            assignment=assignment, phase=observed.phase.value, message=message, at=now
-        )
+        PhaseChange.objects.create(assignment=assignment, phase=phase, message=message, at=now)
     if entered or progressed:
         events.emit(
             assignment.deployment.topic,
@@ -197,7 +191,7 @@ def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) ->
             {
                 "deployment": assignment.deployment_id,
                 "node": assignment.node_name,
-                "phase": observed.phase.value,
+                "phase": phase,
                 "message": message,
                 "loaded_ratio": observed.loaded_ratio,
             },

@@ -84,46 +84,34 @@ def _obstacles_between(cluster_id: int, stored: domain.Plan, *, now: datetime) -
 def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[str]:
     model, stored = plan.model, stored_plan(plan)
     if plan.run is not None and plan.run.what_if:
-        yield (
-            _(
-                "This plan is for a changed copy of the cluster (%(what_if)s); make the "
-                "changes, then compute a plan of the cluster itself."
-            )
-            % {"what_if": plan.run.what_if}
-        )
+        yield _(
+            "This plan is for a changed copy of the cluster (%(what_if)s); make the "
+            "changes, then compute a plan of the cluster itself."
+        ) % {"what_if": plan.run.what_if}
     if (options.max_context_tokens or 0) > model.max_context_tokens:
-        yield (
-            _(
-                "Requests of %(max_context_tokens)s tokens are longer than the "
-                "%(allowed)s that model %(name)s allows; choose fewer, or "
-                "change the number on the model's page if its checkpoint can do more."
-            )
-            % {
-                "max_context_tokens": options.max_context_tokens,
-                "allowed": model.max_context_tokens,
-                "name": model.name,
-            }
-        )
+        yield _(
+            "Requests of %(max_context_tokens)s tokens are longer than the "
+            "%(allowed)s that model %(name)s allows; choose fewer, or "
+            "change the number on the model's page if its checkpoint can do more."
+        ) % {
+            "max_context_tokens": options.max_context_tokens,
+            "allowed": model.max_context_tokens,
+            "name": model.name,
+        }
     if not model.checkpoint:
-        yield (
-            _(
-                "Model %(name)s has no checkpoint; set the path it has on the nodes on "
-                "the model's page."
-            )
-            % {"name": model.name}
-        )
+        yield _(
+            "Model %(name)s has no checkpoint; set the path it has on the nodes on "
+            "the model's page."
+        ) % {"name": model.name}
     if model.num_layers != stored.num_layers:
-        yield (
-            _(
-                "Model %(name)s has %(num_layers)s layers now, the plan places "
-                "%(placed)s; compute a new plan."
-            )
-            % {
-                "name": model.name,
-                "num_layers": model.num_layers,
-                "placed": stored.num_layers,
-            }
-        )
+        yield _(
+            "Model %(name)s has %(num_layers)s layers now, the plan places "
+            "%(placed)s; compute a new plan."
+        ) % {
+            "name": model.name,
+            "num_layers": model.num_layers,
+            "placed": stored.num_layers,
+        }
     rows = Node.objects.filter(cluster=plan.cluster_id)
     heard = rows.only("name", "joined_at", "last_seen_at")  # of a thousand nodes no more is read
     states = {node.name: node.state_at(now) for node in heard}

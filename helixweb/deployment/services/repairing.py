@@ -33,7 +33,6 @@ from helixweb.deployment.models import (
 from helixweb.deployment.services.deploying import DeployRefused, deploy
 from helixweb.deployment.services.draining import draining_names, is_held_up
 from helixweb.deployment.services.instance_repairs import (
-    Answer,
     answer_of,
     answered_by_urls,
     has_instances,
@@ -341,13 +340,9 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
         found, number = answer_of(deployment.plan, run.plan, lost=row.lost), None
     else:
         found, number = _of_points(run)
-    Repair.objects.filter(pk=row.pk).update(
-        unmoved_tokens_per_s=found.unmoved_tokens_per_s,
-        flow_tokens_per_s=found.tokens_per_s,
-        moved_bytes=found.moved_bytes,
-    )
-    unmoved, flow = found.unmoved_tokens_per_s, found.tokens_per_s
-    gains = flow >= LEAST_GAIN * unmoved and found.moved_bytes > 0
+    Repair.objects.filter(pk=row.pk).update(**found)
+    unmoved, flow = found["unmoved_tokens_per_s"], found["flow_tokens_per_s"]
+    gains = flow >= LEAST_GAIN * unmoved and found["moved_bytes"] > 0
     # Requests may need other routes to leave a node, if no layers have to move for them.
     if not gains and not (flow > 0 and is_held_up(deployment.cluster_id, row.lost)):
         _end(row, State.NEEDLESS, why="")
@@ -381,17 +376,13 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
                 Repair.objects.filter(pk=row.pk).update(state=State.FAILED, why=str(error))
 
 
-def _of_points(run: PlanRun) -> tuple[Answer, int | None]:
+def _of_points(run: PlanRun) -> tuple[dict[str, float], int | None]:
     """Of a replanning, and which of its answers if that is not the run's own plan."""
     points = Replan.objects.get(run=run).points
     number = chosen_answer(points)
-    found = Answer(
-        unmoved_tokens_per_s=sum(
-            p["flow_tokens_per_s"] for p in points[:1] if p["moved_bytes"] == 0
-        ),
-        tokens_per_s=points[number]["flow_tokens_per_s"],
-        moved_bytes=points[number]["moved_bytes"],
-    )
+    unmoved = sum(p["flow_tokens_per_s"] for p in points[:1] if p["moved_bytes"] == 0)
+    found = {name: points[number][name] for name in ("flow_tokens_per_s", "moved_bytes")}
+    found["unmoved_tokens_per_s"] = unmoved
     return found, number if number < len(points) - 1 else None
 
 
