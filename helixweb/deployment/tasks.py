@@ -25,8 +25,7 @@ def tend_deployments() -> None:
     now = timezone.now()
     draining.follow_drains(now=now)
     wrong: list[Exception] = []
-    live = Deployment.objects.filter(status__in=LIVE)
-    for deployment_id in live.values_list("pk", flat=True):
+    for deployment_id in live_ids():
         try:
             _tend(deployment_id, now=now)
         except Exception as error:  # noqa: BLE001 - raised below, all together
@@ -34,6 +33,11 @@ def tend_deployments() -> None:
             wrong.append(error)
     if wrong:
         raise ExceptionGroup("deployments that were not tended to the end", wrong)
+
+
+def live_ids() -> list[int]:
+    """Deployments whose status may depend on nodes that report no more."""
+    return list(Deployment.objects.filter(status__in=LIVE).values_list("pk", flat=True))
 
 
 def _tend(deployment_id: int, *, now: datetime) -> None:

@@ -16,6 +16,8 @@ from helixweb.monitoring.presentation import MonitoredNode, Serving
 from helixweb.monitoring.services import detailed
 from helixweb.monitoring.traces import transfer_ratios
 from helixweb.planning.stored import kept
+from planner.domain.plan import Plan
+from planner.domain.problem import Problem
 
 # Rates of single heartbeats jump; over this long they are steady enough to be judged.
 LATELY_S = 6

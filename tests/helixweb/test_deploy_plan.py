@@ -127,7 +127,7 @@ def test_what_keeps_one_deployment_from_being_tended_does_not_keep_the_others(
         if deployment_id != 2:
             raise ArithmeticError(f"of deployment {deployment_id}")
 
-    monkeypatch.setattr(tasks.settling, "live_ids", lambda: [1, 2, 3])
+    monkeypatch.setattr(tasks, "live_ids", lambda: [1, 2, 3])
     monkeypatch.setattr(tasks, "repair", repair)
     with pytest.raises(ExceptionGroup) as raised:
         tasks.tend_deployments()
