@@ -106,12 +106,7 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
         """When every node was in which phase, as Plotly draws it, as a sentence and as a table."""
         chart = timeline_of(self.get_object(), now=timezone.now())
         return Response(
-            {
-                **chart.figure,
-                "summary": chart.summary,
-                "columns": chart.columns,
-                "rows": chart.rows,
-            }
+            {**chart.figure, "summary": chart.summary, "columns": chart.columns, "rows": chart.rows}
         )
 
 

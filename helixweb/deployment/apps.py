@@ -13,11 +13,7 @@ class DeploymentConfig(AppConfig):
         from helixweb.common.deferred import deferred
         from helixweb.common.metrics import register_metrics
         from helixweb.common.models import ApiKey
-        from helixweb.inventory.signals import (
-            links_asked,
-            links_at_work_asked,
-            profiles_missing,
-        )
+        from helixweb.inventory.signals import links_asked, links_at_work_asked, profiles_missing
         from helixweb.planning.models import PlanRun
 
         for signal, sender, path in (

@@ -122,12 +122,7 @@ def change_of(deployment: Deployment) -> dict[str, Any] | None:
         return None
     stages = len(stored_plan(deployment.plan).placement.layers)
     leaving = sum(requests for _nodes, _generation, requests in rows)
-    return {
-        "missing": missing,
-        "stages": stages,
-        "up": stages - len(missing),
-        "leaving": leaving,
-    }
+    return {"missing": missing, "stages": stages, "up": stages - len(missing), "leaving": leaving}
 
 
 def requests_waiting(deployment: Deployment) -> int | None:

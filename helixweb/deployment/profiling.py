@@ -53,10 +53,7 @@ _OF_PROFILE = (
     "gpu", "vram_bytes", "max_layers", "tokens_per_s", "kv_capacity_token_layers",
     "layer_times", "memory",
 )  # fmt: skip
-_STATES = {
-    ProfilingPhase.WAITING: State.WAITING,
-    ProfilingPhase.MEASURING: State.MEASURING,
-}
+_STATES = {ProfilingPhase.WAITING: State.WAITING, ProfilingPhase.MEASURING: State.MEASURING}
 
 
 def order_profiling(

@@ -94,8 +94,8 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
         extra_kwargs = {
             "pinned_checkpoint": {
                 "help_text": "With the commit that all stages load; empty for a path, and for a "
-                "name whose commit the site could not look up.",
-            },
+                "name whose commit the site could not look up."
+            }
         }
 
 

@@ -7,17 +7,16 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from helixweb.charts.chart import MOST_ROWS, Chart
 from helixweb.charts.memory_bars import memory_bars
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
-from helixweb.deployment.coordinators import coordinators_of, is_online, lost_stages
+from helixweb.deployment.coordinators import lost_stages
 from helixweb.deployment.models import (
     LIVE,
     LOST,
-    SERVING,
     Deployment,
     Drain,
     NodeAssignment,
@@ -25,7 +24,6 @@ from helixweb.deployment.models import (
     Status,
 )
 from helixweb.inventory.models import Node, NodeState
-from helixweb.inventory.node_list import in_state
 from helixweb.planning.stored import kept, stored_plan
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Plan
@@ -218,53 +216,6 @@ def _end(deployment: Deployment, changes: Sequence[PhaseChange], now: datetime) 
     last = changes[-1].at
     tail = max(SHORTEST_TAIL, TAIL * (last - deployment.created_at))
     return min(now, last + tail)
-
-
-def losses_of(deployment: Deployment, *, now: datetime) -> list[str]:
-    """Which processes should be there and are not, and what to do: one sentence each."""
-    if deployment.status not in SERVING:
-        return []
-    rows = deployment.assignments.exclude(node__drain__let_go_at__isnull=False)
-    is_silent = Q(node__in=Node.objects.filter(in_state(NodeState.LOST, now=now)))
-    silent = set(rows.filter(is_silent).values_list("node_name", flat=True))
-    ready = rows.filter(phase=Phase.READY.value, observed_generation=deployment.generation)
-    lost = lost_stages(deployment, now=now)
-    ended = lost & set(ready.values_list("node_name", flat=True))
-    sentences = [
-        _loss(name, has_stage=name not in ended, has_agent=name not in silent)
-        for name in placed_names(deployment.plan)
-        if name in silent | ended
-    ]
-    coordinators = coordinators_of(deployment.cluster_id, now=now)
-    if not coordinators:
-        sentences.append(_("The coordinator was removed; let one join from the cluster's page."))
-    sentences += [
-        _("Coordinator %(name)s is silent; clients may get no answer. Start it again.")
-        % {"name": coordinator.name}
-        for coordinator in coordinators
-        if not is_online(coordinator, now=now)
-    ]
-    return sentences
-
-
-def _loss(name: str, *, has_stage: bool, has_agent: bool) -> str:
-    """Of one node that is not whole."""
-    if has_stage:
-        said = _(
-            "The agent of %(name)s is silent; its stage may serve on, but nobody "
-            "would start it again. Start the agent."
-        )
-    elif has_agent:
-        said = _(
-            "The coordinator does not reach the stage of %(name)s. If the stage has ended, its "
-            "agent starts it again."
-        )
-    else:
-        said = _(
-            "The stage of %(name)s is lost, and its agent is silent. Start the agent; it starts "
-            "the stage."
-        )
-    return said % {"name": name}
 
 
 def memory_chart(node: Node, stats: StageStats) -> Chart:

@@ -24,16 +24,9 @@ from helixweb.deployment.forms import DeployForm
 from helixweb.deployment.instances import instances_view
 from helixweb.deployment.link_weights import hold_weights
 from helixweb.deployment.models import SERVING, Deployment, Drain, Repair
-from helixweb.deployment.services import (
-    deploying,
-    desired,
-    outages,
-    pausing,
-    pinning,
-    repairing,
-)
+from helixweb.deployment.services import deploying, desired, losses, pausing, pinning, repairing
 from helixweb.deployment.settling import refusals_of
-from helixweb.deployment.stages import losses_of, node_rows, placed_names, timeline_of
+from helixweb.deployment.stages import node_rows, placed_names, timeline_of
 from helixweb.planning.models import Plan
 
 DEPLOYMENTS_PER_PAGE = 30
@@ -105,7 +98,7 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
         if row.status in SERVING
         else ()
     )
-    repair = repairing.shown_repair(row, now=now) if row.status in SERVING else None
+    repair = losses.shown_repair(row, now=now) if row.status in SERVING else None
     away = [] if repair is None else repair.lost
     drained = [name for name in away if name in {drain.node.name for drain in drains}]
     page = Paginator(placed_names(row.plan), NODES_PER_PAGE).get_page(request.GET.get("page"))
@@ -118,13 +111,13 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
         "change": change_of(row),
         "page": page,
         "nodes": node_rows(row, list(page.object_list), now=now),
-        "losses": losses_of(row, now=now),
+        "losses": losses.losses_of(row, now=now),
         "drains": drains,
         "waiting": requests_waiting(row) if row.status in SERVING else None,
         "refusals": refusals_of(row, now=now),
         "coordinator_says": coordinator_says(row),
         "repair": repair,
-        "outage": outages.outage_of(row, now=now),
+        "outage": losses.outage_of(row, now=now),
         "lost": [name for name in away if name not in drained],
         "drained": drained,
         "base_url": base_url,

@@ -8,7 +8,7 @@ from typing import Any
 from helixweb.common.models import Event
 from helixweb.common.sentences import in_words
 from helixweb.deployment.models import LIVE, Deployment
-from helixweb.deployment.services.outages import Outage, outage_of
+from helixweb.deployment.services.losses import Outage, outage_of
 from helixweb.inventory.models import Cluster, NodeState
 from helixweb.inventory.node_list import state_counts_by_cluster
 from helixweb.monitoring.checklist import Step, checklist, has_served

@@ -15,9 +15,9 @@ from rest_framework.test import APIClient
 from helixweb.common import jobs
 from helixweb.deployment.models import Deployment, Repair, Status
 from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying, repairing
+from helixweb.deployment.services import deploying, losses, repairing
 from helixweb.deployment.services import repairing as deployment_repairing
-from helixweb.deployment.services.repairing import WAITS_S, Changed, chosen_answer
+from helixweb.deployment.services.repairing import WAITS_S, chosen_answer
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node, Replanning
 from helixweb.inventory.services.records import create, update
 from helixweb.planning.models import PlanRun
@@ -258,8 +258,8 @@ def test_of_workers_that_look_after_a_deployment_at_once_one_does_each_thing(
 ) -> None:
     now, deployment = asking.now, asking.deployment
     asking.lose("tower")
-    repairing._notice(deployment, Changed(lost=("tower",), added=()), now=now)
-    assert repairing._notice(deployment, Changed(lost=("mini",), added=()), now=now) is None
+    repairing._notice(deployment, losses.Changed(lost=("tower",), added=()), now=now)
+    assert repairing._notice(deployment, losses.Changed(lost=("mini",), added=()), now=now) is None
     assert asking.states == [State.WAITING], "while one change is dealt with no other is"
 
     for row in [*asking.rows, *asking.rows]:
@@ -317,9 +317,9 @@ def test_a_deployment_is_served_while_a_pipeline_leads_around_what_is_lost(
             "mini": {"sink": 1.0},
         },
     )
-    assert repairing.is_served(twice, without=["mini"])
-    assert repairing.is_served(twice, without=["tower", "laptop"])
-    assert not repairing.is_served(twice, without=["laptop", "mini"])
+    assert losses.is_served(twice, without=["mini"])
+    assert losses.is_served(twice, without=["tower", "laptop"])
+    assert not losses.is_served(twice, without=["laptop", "mini"])
 
 
 def test_layers_stay_while_an_agent_that_answers_may_start_its_stage_again(

@@ -18,9 +18,8 @@ from helixweb.deployment.coordinators import change_of, coordinator_says
 from helixweb.deployment.joint_report import joint_report
 from helixweb.deployment.models import Deployment, LatestReport, Status
 from helixweb.deployment.pushing import wake_cluster
-from helixweb.deployment.services.repairing import changes_of
+from helixweb.deployment.services.losses import changes_of, losses_of
 from helixweb.deployment.settling import settle
-from helixweb.deployment.stages import losses_of
 from helixweb.inventory.models import Cluster, Coordinator
 from helixweb.monitoring.endpoints import deployments, endpoints_of
 from helixweb.monitoring.models import MetricSample

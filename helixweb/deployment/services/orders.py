@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from helixweb.deployment.models import Deployment
-from helixweb.deployment.services.instance_orders import (
-    instance_orders,
-    pipelines_room_tokens,
-)
+from helixweb.deployment.services.instance_orders import instance_orders, pipelines_room_tokens
 from helixweb.inventory.models import Coordinator, Node
 from helixweb.planning.expected import pipelines_tokens_per_s
 from planner.domain.cluster import SINK, SOURCE

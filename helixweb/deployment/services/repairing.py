@@ -6,8 +6,8 @@ Level-triggered, by reports of lost stages, by the end of a search and by beat: 
 on from the row that is there.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,24 +21,21 @@ from django.utils.translation import gettext_noop
 
 from helixweb.common.refusals import Conflict
 from helixweb.deployment.announcing import announce, nudge_page, record
-from helixweb.deployment.coordinators import heard_reports, lost_stages
-from helixweb.deployment.models import (
-    OPEN,
-    SERVING,
-    Deployment,
-    NodeAssignment,
-    Repair,
-    Status,
-)
+from helixweb.deployment.models import OPEN, SERVING, Deployment, NodeAssignment, Repair
 from helixweb.deployment.services.deploying import DeployRefused, deploy
 from helixweb.deployment.services.draining import draining_names, is_held_up
 from helixweb.deployment.services.instance_repairs import (
     answer_of,
-    answered_by_urls,
     has_instances,
     options_for,
     search_options,
-    started_by_agents,
+)
+from helixweb.deployment.services.losses import (
+    Changed,
+    changes_of,
+    is_about,
+    left_out,
+    stops_service,
 )
 from helixweb.inventory.models import Node, NodeState, Replanning
 from helixweb.inventory.node_list import in_state
@@ -46,11 +43,7 @@ from helixweb.inventory.services.presence import was_told_to_end
 from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.services.replanning import adopt_point, start_replan
 from helixweb.planning.services.starting import start_plan_run
-from helixweb.planning.stored import stored_plan, stored_problem
-from planner.domain import plan as domain
 from planner.domain.errors import PlannerError
-from planner.domain.instance import instance_nodes
-from planner.routers.leading_past import leads_past
 from runtime.protocol.phases import Phase
 
 State = Repair.State
@@ -63,17 +56,6 @@ SHORT_SEARCH_S = 1.0
 LEAST_GAIN = 1.05
 # Of answers with nearly the most flow, the one that loads the fewest bytes.
 NEARLY = 0.9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
-    """Nodes that a deployment should have and has not, and that it might have; in order."""
-
-    lost: tuple[str, ...]
-    added: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.lost or self.added)
 
 
 @shared_task
@@ -108,7 +90,7 @@ def repair(deployment_id: int, *, now: datetime) -> None:
     policy = deployment.cluster.replanning
     row = deployment.repairs.filter(state__in=OPEN).first()
     changed = changes_of(deployment, now=now)
-    if row is not None and (policy == Replanning.NEVER or not _is_about(row, changed)):
+    if row is not None and (policy == Replanning.NEVER or not is_about(row, changed)):
         _end(row, State.OVERTAKEN, why=gettext_noop("The cluster changed again."))
         row = None
     if policy == Replanning.NEVER or not changed:
@@ -124,42 +106,6 @@ def repair(deployment_id: int, *, now: datetime) -> None:
             _search(deployment, row, seconds=seconds)
     elif row.state == State.COMPUTING:
         _conclude(deployment, row, policy=policy, now=now)
-
-
-def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
-    """What is lost and what is there besides, as agents and the coordinator tell; a node that is
-    being drained is as good as lost.
-
-    While stages load, the coordinator hears of none, and nobody looks for more nodes. An instance
-    that fails is started again where it is.
-    """
-    placed = frozenset(stored_plan(deployment.plan).placement.layers)
-    counted = {node.name for node in stored_problem(deployment.plan).cluster.nodes}
-    counted -= _left_out(deployment.plan)
-    rows = {
-        node.name: node
-        for node in Node.objects.filter(cluster=deployment.cluster_id).defer("hardware")
-    }
-    online = {name for name, node in rows.items() if node.state_at(now) is NodeState.ONLINE}
-    online -= set(draining_names(deployment.cluster_id))
-    lost = placed - online - answered_by_urls(deployment)
-    if deployment.status == Status.DEPLOYING:
-        return Changed(lost=tuple(sorted(lost)), added=())
-    silent = placed & _not_heard(deployment, now=now)
-    silent -= started_by_agents(deployment) | answered_by_urls(deployment)
-    return Changed(
-        lost=tuple(sorted(lost | silent)),
-        added=tuple(sorted(online - counted)),
-    )
-
-
-def shown_repair(deployment: Deployment, *, now: datetime) -> Repair | None:
-    """The newest repair that users should see: it does not wait, and is about what is still so."""
-    hidden = {State.WAITING, State.OVERTAKEN}
-    row = deployment.repairs.exclude(state__in=hidden).select_related("run").first()
-    if row is None or not _is_about(row, changes_of(deployment, now=now)):
-        return None
-    return row
 
 
 def accept(row: Repair, *, user: Any, now: datetime) -> Deployment:
@@ -188,50 +134,6 @@ def _take_offer(row: Repair, state: State) -> None:
             )
             % {"id": row.pk}
         )
-
-
-def _left_out(plan: Plan) -> frozenset[str]:
-    """Nodes that an earlier repair planned without, since they were away then."""
-    if plan.run is None:
-        return frozenset()
-    before = Repair.objects.filter(run=plan.run).first()
-    return frozenset() if before is None else frozenset(before.left_out)
-
-
-def _not_heard(deployment: Deployment, *, now: datetime) -> frozenset[str]:
-    """Nodes whose stages no coordinator has a sign of."""
-    heard = heard_reports(deployment.cluster_id, now=now)
-    told = heard.filter(report__generation=deployment.generation)
-    silent = [
-        frozenset(name for name, traffic in nodes.items() if not traffic["ready"])
-        for nodes in told.values_list("report__nodes", flat=True)
-    ]
-    return frozenset.intersection(*silent) if silent else frozenset()
-
-
-def _is_about(row: Repair, changed: Changed) -> bool:
-    return (tuple(row.lost), tuple(row.added)) == (changed.lost, changed.added)
-
-
-def stops_service(
-    deployment: Deployment, lost: Collection[str], *, now: datetime
-) -> frozenset[str]:
-    """Those of the `lost` nodes without which nothing serves the deployment; none if it is served.
-
-    While only the agent of a node is silent, its stage may serve on: coordinators know.
-    """
-    plan = stored_plan(deployment.plan)
-    known = lost_stages(deployment, now=now)
-    gone = (known | instance_nodes(plan.instances)).intersection(lost)
-    return gone if gone and not is_served(plan, without=gone) else frozenset()
-
-
-def is_served(plan: domain.Plan, *, without: Collection[str]) -> bool:
-    """Whether requests find a way around these nodes: a pipeline of the plan, or an instance."""
-    running = instance_nodes(plan.instances)
-    if running - set(without):
-        return True
-    return leads_past(running.union(without), weights=plan.routing_weights)
 
 
 def _is_due(row: Repair, *, waits_s: float, now: datetime) -> bool:
@@ -269,12 +171,12 @@ def _is_back_soon(row: Repair, *, now: datetime) -> bool:
 def _notice(deployment: Deployment, changed: Changed, *, now: datetime) -> Repair | None:
     """The row of this very change; None if it was dealt with before."""
     for before in deployment.repairs.exclude(state=State.OVERTAKEN):
-        if _is_about(before, changed):
+        if is_about(before, changed):
             return None
     row = Repair(deployment=deployment, lost=changed.lost, added=changed.added, noticed_at=now)
     Repair.objects.bulk_create([row], ignore_conflicts=True)  # another worker may be first
     kept = deployment.repairs.filter(state=State.WAITING).first()
-    return kept if kept is not None and _is_about(kept, changed) else None
+    return kept if kept is not None and is_about(kept, changed) else None
 
 
 def _search(
@@ -317,7 +219,7 @@ def _away(deployment: Deployment, row: Repair) -> frozenset[str]:
 
 def _options(plan: Plan, *, without: frozenset[str], seconds: float) -> Any:
     before = search_options(plan)
-    by_person = before.rules.excluded_nodes - _left_out(plan)
+    by_person = before.rules.excluded_nodes - left_out(plan)
     rules = replace(before.rules, excluded_nodes=by_person | without)
     wanted = before if has_instances(plan) else before.for_flow
     return replace(wanted, rules=rules, time_limit_s=seconds)

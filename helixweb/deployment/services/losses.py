@@ -1,0 +1,234 @@
+"""What a deployment has lost: nodes, what they leave unserved, and what is done about it.
+
+Reads only.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q
+from django.utils.translation import gettext as _
+
+from helixweb.deployment.coordinators import coordinators_of, heard_reports, is_online, lost_stages
+from helixweb.deployment.models import LOST, SERVING, Deployment, PhaseChange, Repair, Status
+from helixweb.deployment.services.draining import draining_names
+from helixweb.deployment.services.instance_repairs import answered_by_urls, started_by_agents
+from helixweb.inventory.models import Node, NodeState
+from helixweb.inventory.node_list import in_state
+from helixweb.planning.models import Plan
+from helixweb.planning.stored import stored_plan, stored_problem
+from planner.domain import plan as domain
+from planner.domain.instance import instance_nodes
+from planner.routers.leading_past import leads_past
+from runtime.protocol.phases import Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """Nodes that a deployment should have and has not, and that it might have; in order."""
+
+    lost: tuple[str, ...]
+    added: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.added)
+
+
+def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
+    """What is lost and what is there besides, as agents and the coordinator tell; a node that is
+    being drained is as good as lost.
+
+    While stages load, the coordinator hears of none, and nobody looks for more nodes. An instance
+    that fails is started again where it is.
+    """
+    placed = frozenset(stored_plan(deployment.plan).placement.layers)
+    counted = {node.name for node in stored_problem(deployment.plan).cluster.nodes}
+    counted -= left_out(deployment.plan)
+    rows = {
+        node.name: node
+        for node in Node.objects.filter(cluster=deployment.cluster_id).defer("hardware")
+    }
+    online = {name for name, node in rows.items() if node.state_at(now) is NodeState.ONLINE}
+    online -= set(draining_names(deployment.cluster_id))
+    lost = placed - online - answered_by_urls(deployment)
+    if deployment.status == Status.DEPLOYING:
+        return Changed(lost=tuple(sorted(lost)), added=())
+    silent = placed & _not_heard(deployment, now=now)
+    silent -= started_by_agents(deployment) | answered_by_urls(deployment)
+    return Changed(lost=tuple(sorted(lost | silent)), added=tuple(sorted(online - counted)))
+
+
+def left_out(plan: Plan) -> frozenset[str]:
+    """Nodes that an earlier repair planned without, since they were away then."""
+    if plan.run is None:
+        return frozenset()
+    before = Repair.objects.filter(run=plan.run).first()
+    return frozenset() if before is None else frozenset(before.left_out)
+
+
+def _not_heard(deployment: Deployment, *, now: datetime) -> frozenset[str]:
+    """Nodes whose stages no coordinator has a sign of."""
+    heard = heard_reports(deployment.cluster_id, now=now)
+    told = heard.filter(report__generation=deployment.generation)
+    silent = [
+        frozenset(name for name, traffic in nodes.items() if not traffic["ready"])
+        for nodes in told.values_list("report__nodes", flat=True)
+    ]
+    return frozenset.intersection(*silent) if silent else frozenset()
+
+
+def is_about(row: Repair, changed: Changed) -> bool:
+    return (tuple(row.lost), tuple(row.added)) == (changed.lost, changed.added)
+
+
+def shown_repair(deployment: Deployment, *, now: datetime) -> Repair | None:
+    """The newest repair that users should see: it does not wait, and is about what is still so."""
+    hidden = {Repair.State.WAITING, Repair.State.OVERTAKEN}
+    row = deployment.repairs.exclude(state__in=hidden).select_related("run").first()
+    if row is None or not is_about(row, changes_of(deployment, now=now)):
+        return None
+    return row
+
+
+def stops_service(
+    deployment: Deployment, lost: Collection[str], *, now: datetime
+) -> frozenset[str]:
+    """Those of the `lost` nodes without which nothing serves the deployment; none if it is served.
+
+    While only the agent of a node is silent, its stage may serve on: coordinators know.
+    """
+    plan = stored_plan(deployment.plan)
+    known = lost_stages(deployment, now=now)
+    gone = (known | instance_nodes(plan.instances)).intersection(lost)
+    return gone if gone and not is_served(plan, without=gone) else frozenset()
+
+
+def is_served(plan: domain.Plan, *, without: Collection[str]) -> bool:
+    """Whether requests find a way around these nodes: a pipeline of the plan, or an instance."""
+    running = instance_nodes(plan.instances)
+    if running - set(without):
+        return True
+    return leads_past(running.union(without), weights=plan.routing_weights)
+
+
+def losses_of(deployment: Deployment, *, now: datetime) -> list[str]:
+    """Which processes should be there and are not, and what to do: one sentence each."""
+    if deployment.status not in SERVING:
+        return []
+    rows = deployment.assignments.exclude(node__drain__let_go_at__isnull=False)
+    is_silent = Q(node__in=Node.objects.filter(in_state(NodeState.LOST, now=now)))
+    silent = set(rows.filter(is_silent).values_list("node_name", flat=True))
+    ready = rows.filter(phase=Phase.READY.value, observed_generation=deployment.generation)
+    lost = lost_stages(deployment, now=now)
+    ended = lost & set(ready.values_list("node_name", flat=True))
+    sentences = [
+        _loss(name, has_stage=name not in ended, has_agent=name not in silent)
+        for name in sorted(silent | ended)
+        if name in silent | ended
+    ]
+    coordinators = coordinators_of(deployment.cluster_id, now=now)
+    if not coordinators:
+        sentences.append(_("The coordinator was removed; let one join from the cluster's page."))
+    sentences += [
+        _("Coordinator %(name)s is silent; clients may get no answer. Start it again.")
+        % {"name": coordinator.name}
+        for coordinator in coordinators
+        if not is_online(coordinator, now=now)
+    ]
+    return sentences
+
+
+def _loss(name: str, *, has_stage: bool, has_agent: bool) -> str:
+    """Of one node that is not whole."""
+    if has_stage:
+        said = _(
+            "The agent of %(name)s is silent; its stage may serve on, but nobody "
+            "would start it again. Start the agent."
+        )
+    elif has_agent:
+        said = _(
+            "The coordinator does not reach the stage of %(name)s. If the stage has ended, its "
+            "agent starts it again."
+        )
+    else:
+        said = _(
+            "The stage of %(name)s is lost, and its agent is silent. Start the agent; it starts "
+            "the stage."
+        )
+    return said % {"name": name}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """Nodes that are lost, and without which no pipeline and no instance serves `deployment`.
+
+    `repair` is what is done about it, None while nothing is. Once that is deployed, `loaded` of
+    its `stages` are ready. `waiting` requests are held by the coordinators. `since` is None where
+    it was not recorded.
+    """
+
+    deployment: Deployment
+    lost: tuple[str, ...]
+    since: datetime | None
+    repair: Repair | None
+    waiting: int
+    stages: int = 0
+    loaded: int = 0
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether nodes load what serves again."""
+        return self.stages > 0
+
+
+def outage_of(deployment: Deployment, *, now: datetime) -> Outage | None:
+    """None while requests are served, or nodes load for the first time."""
+    if deployment.status not in SERVING:
+        return None
+    if deployment.status == Status.DEPLOYING:
+        return _while_loading(deployment, now=now)
+    lost = tuple(sorted(stops_service(deployment, changes_of(deployment, now=now).lost, now=now)))
+    if not lost:
+        return None
+    repair = shown_repair(deployment, now=now)
+    return Outage(
+        deployment=deployment,
+        lost=lost,
+        since=_lost_at(deployment, lost) if repair is None else repair.noticed_at,
+        repair=repair,
+        waiting=_waiting(deployment, now=now),
+    )
+
+
+def _while_loading(deployment: Deployment, *, now: datetime) -> Outage | None:
+    """Of a deployment that takes the place of one that nothing serves."""
+    if deployment.plan.run_id is None:
+        return None
+    repairs = Repair.objects.filter(run=deployment.plan.run_id, state=Repair.State.DEPLOYED)
+    repair = repairs.filter(unmoved_tokens_per_s__lte=0).exclude(lost=[]).first()
+    if repair is None:
+        return None
+    phases = deployment.assignments.values_list("phase", "observed_generation")
+    return Outage(
+        deployment=deployment,
+        lost=tuple(repair.lost),
+        since=repair.noticed_at,
+        repair=repair,
+        waiting=_waiting(deployment, now=now),
+        stages=len(phases),
+        loaded=sum(told == (Phase.READY.value, deployment.generation) for told in phases),
+    )
+
+
+def _lost_at(deployment: Deployment, lost: tuple[str, ...]) -> datetime | None:
+    """When the last of these nodes was lost."""
+    changes = PhaseChange.objects.filter(
+        assignment__deployment=deployment, assignment__node_name__in=lost, phase=LOST
+    )
+    return changes.order_by("-at").values_list("at", flat=True).first()
+
+
+def _waiting(deployment: Deployment, *, now: datetime) -> int:
+    told = heard_reports(deployment.cluster_id, now=now)
+    return sum(told.values_list("report__requests_waiting", flat=True))
