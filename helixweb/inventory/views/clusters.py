@@ -1,6 +1,5 @@
 """Clusters: list, new, import, the cluster's own page, export, join commands."""
 
-import json
 from functools import partial
 from typing import Any
 
@@ -23,8 +22,14 @@ from helixweb.inventory.profile_view import profile_view
 from helixweb.inventory.reach_view import reach_view
 from helixweb.inventory.services import demonstration, joining, problems, reachability
 from helixweb.inventory.services.errors import InventoryError
-from helixweb.inventory.views.editing import UNPROCESSABLE, ResourcePages, by_htmx
-from planner.domain.errors import InvalidProblem, PlannerError
+from helixweb.inventory.views.editing import (
+    UNPROCESSABLE,
+    ResourcePages,
+    by_htmx,
+    import_page,
+    json_file,
+)
+from planner.domain.errors import InvalidProblem
 from planner.serialization import problem_to_dict
 
 # On the page of a cluster; all of them are in the list of nodes.
@@ -88,32 +93,19 @@ class CoordinatorPages(ResourcePages):
 
 @require_http_methods(["GET", "POST"])
 def cluster_import(request: HttpRequest) -> HttpResponse:
-    """A problem file becomes a cluster, or nothing does and the page says why."""
-    if request.method == "GET":
-        return render(request, "inventory/import.html", {"form": ImportForm()})
-    form = ImportForm(request.POST, request.FILES)
-    if form.is_valid():
-        given = form.cleaned_data
-        try:
-            row = problems.import_problem(
-                given["problem_text"],
-                name_hint=given["name_hint"],
-                user=request.user,
-                cluster_name=given["name"],
-            )
-        except (InventoryError, PlannerError) as error:
-            form.add_error("text", str(error))
-            typed = request.POST.copy()
-            typed["text"] = given["problem_text"]
-            form.data = typed
-        else:
-            messages.success(
-                request,
-                _("Imported %(row)s with %(count)s nodes.")
-                % {"row": row, "count": row.nodes.count()},
-            )
-            return redirect("cluster", row.pk)
-    return render(request, "inventory/import.html", {"form": form}, status=UNPROCESSABLE)
+    """A problem file becomes a cluster."""
+
+    def store(given: dict[str, Any]) -> tuple[str, str]:
+        row = problems.import_problem(
+            given["problem_text"],
+            name_hint=given["name_hint"],
+            user=request.user,
+            cluster_name=given["name"],
+        )
+        told = _("Imported %(row)s with %(count)s nodes.")
+        return told % {"row": row, "count": row.nodes.count()}, reverse("cluster", args=[row.pk])
+
+    return import_page(request, ImportForm, template="inventory/import.html", store=store)
 
 
 @require_GET
@@ -198,11 +190,7 @@ def cluster_export(request: HttpRequest, pk: int, model_pk: int) -> HttpResponse
             request, _("The problem file cannot be written: %(error)s.") % {"error": error}
         )
         return redirect("cluster", pk)
-    response = HttpResponse(
-        json.dumps(problem_to_dict(problem), indent=1), content_type="application/json"
-    )
-    response.headers["Content-Disposition"] = f'attachment; filename="cluster-{pk}.json"'
-    return response
+    return json_file(f"cluster-{pk}.json", problem_to_dict(problem))
 
 
 def _live_context(row: Cluster) -> dict[str, Any]:

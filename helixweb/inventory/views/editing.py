@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import messages
 from django.db import models
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
@@ -38,6 +38,12 @@ def by_htmx(request: HttpRequest) -> bool:
     return request.headers.get("HX-Request") == "true"
 
 
+def json_file(name: str, document: Mapping[str, Any]) -> HttpResponse:
+    """The document as a file to be saved."""
+    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return JsonResponse(document, json_dumps_params={"indent": 1}, headers=disposition)
+
+
 def edit_page(
     request: HttpRequest,
     form: forms.BaseForm,
@@ -60,6 +66,34 @@ def edit_page(
     context = {"form": form, "page": page}
     status = UNPROCESSABLE if form.is_bound else 200
     return render(request, template, context, status=status)
+
+
+def import_page(
+    request: HttpRequest,
+    form_class: Any,
+    *,
+    template: str,
+    store: Callable[[dict[str, Any]], tuple[str, str]],
+) -> HttpResponse:
+    """A file becomes a row, or nothing does and the page says why, with the text in the form.
+
+    `store` is called with what the form says, and returns a message and the URL to go on to.
+    """
+    if request.method == "GET":
+        form = form_class(initial={"cluster": request.GET.get("cluster")})
+        return render(request, template, {"form": form})
+    form = form_class(request.POST, request.FILES)
+    if form.is_valid():
+        try:
+            message, url = store(form.cleaned_data)
+        except (InventoryError, PlannerError) as error:
+            form.add_error("text", str(error))
+            form.data = request.POST.copy()
+            form.data["text"] = form.cleaned_data["problem_text"]
+        else:
+            messages.success(request, message)
+            return redirect(url)
+    return render(request, template, {"form": form}, status=UNPROCESSABLE)
 
 
 class ResourcePages(ABC):

@@ -1,6 +1,5 @@
 """Profiles: how fast kinds of node run the layers of a model, and what room they leave."""
 
-import json
 from typing import Any, ClassVar
 
 from django.contrib import messages
@@ -29,7 +28,7 @@ from helixweb.inventory.profile_view import profile_speed, profile_view, profile
 from helixweb.inventory.services import profile_versions
 from helixweb.inventory.services.errors import InventoryError
 from helixweb.inventory.version_view import version_lines
-from helixweb.inventory.views.editing import UNPROCESSABLE, ResourcePages
+from helixweb.inventory.views.editing import ResourcePages, import_page, json_file
 from planner.domain.errors import PlannerError
 
 PROFILES_PER_PAGE = 50
@@ -89,38 +88,25 @@ def profile(request: HttpRequest, pk: int) -> HttpResponse:
 def profile_export(request: HttpRequest, pk: int) -> HttpResponse:
     """The profile as a file, with what it was made from."""
     row = get_object_or_404(Profile.objects.select_related("model"), pk=pk)
-    response = HttpResponse(
-        json.dumps(profile_versions.export_profile(row), indent=1), content_type="application/json"
-    )
-    response.headers["Content-Disposition"] = f'attachment; filename="profile-{pk}.json"'
-    return response
+    return json_file(f"profile-{pk}.json", profile_versions.export_profile(row))
 
 
 @require_http_methods(["GET", "POST"])
 def profile_import(request: HttpRequest) -> HttpResponse:
-    """A profile file becomes a profile, or the next version of one; or the page says why not."""
-    if request.method == "GET":
-        form = ProfileImportForm(initial={"cluster": query_id(request, "cluster")})
-        return render(request, "inventory/profile_import.html", {"form": form})
-    form = ProfileImportForm(request.POST, request.FILES)
-    if form.is_valid():
-        given = form.cleaned_data
-        try:
-            version = profile_versions.import_profile_text(
-                given["cluster"],
-                given["problem_text"],
-                name_hint=given["name_hint"],
-                name=given["name"],
-            )
-        except (InventoryError, PlannerError) as error:
-            form.add_error("text", str(error))
-            typed = request.POST.copy()
-            typed["text"] = given["problem_text"]
-            form.data = typed
-        else:
-            messages.success(request, _("Imported %(version)s.") % {"version": version})
-            return redirect("profile", version.profile_id)
-    return render(request, "inventory/profile_import.html", {"form": form}, status=UNPROCESSABLE)
+    """A profile file becomes a profile, or the next version of one."""
+
+    def store(given: dict[str, Any]) -> tuple[str, str]:
+        version = profile_versions.import_profile_text(
+            given["cluster"],
+            given["problem_text"],
+            name_hint=given["name_hint"],
+            name=given["name"],
+        )
+        told = _("Imported %(version)s.") % {"version": version}
+        return told, reverse("profile", args=[version.profile_id])
+
+    template = "inventory/profile_import.html"
+    return import_page(request, ProfileImportForm, template=template, store=store)
 
 
 @require_POST
