@@ -52,9 +52,9 @@ from helixweb.inventory.serializers import (
 from helixweb.inventory.services import bulk as inventory_bulk
 from helixweb.inventory.services import (
     checkpoint_reading,
-    credentials,
     demonstration,
     joining,
+    presence,
     problems,
     profile_versions,
     reachability,
@@ -68,11 +68,13 @@ LINK_FILTERS = (
 )  # fmt: skip
 
 
-class RowViewSet(EditViewSet[Any]):
-    """Lists, creates, changes and deletes through the services."""
-
+class _RecordMixin(DeleteViewSet[Any]):
     def perform_destroy(self, instance: Any) -> None:
         records.delete(instance)
+
+
+class RowViewSet(_RecordMixin, EditViewSet[Any]):
+    """Lists, creates, changes and deletes through the services."""
 
 
 class ClusterViewSet(RowViewSet):
@@ -152,12 +154,25 @@ def _chosen_model(cluster: Cluster, wanted: str | None) -> LanguageModel:
     return models[0]
 
 
-class NodeViewSet(RowViewSet):
+class _RevokeMixin(DeleteViewSet[Any]):
+    changing_by_itself = ("state", "last_seen_at")
+
+    @extend_schema(request=None, responses={204: None})
+    @action(detail=True, methods=["post"], url_path="revoke-credential", filter_backends=[])
+    def revoke_credential(self, request: Request, pk: str) -> Response:
+        """Shut the process out; it can only join again, with a fresh token."""
+        process = self.get_object()
+        if not presence.revoke_credential(process):
+            told = f"{process.name} has no credential; it has not joined, or lost it before."
+            raise Conflict(told)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class NodeViewSet(_RevokeMixin, RowViewSet):
     queryset = Node.objects.prefetch_related("tags").order_by("pk")
     serializer_class = NodeSerializer
     filterset_fields = ["cluster", "name", "region", "profile_name", "uuid", "last_seen_at"]
     search_fields = ("name", "region", "profile_name", "tags__name")
-    changing_by_itself = ("state", "last_seen_at")
 
     @extend_schema(request=BulkSerializer, responses={200: ChangedSerializer})
     @action(detail=False, methods=["post"], filter_backends=[])
@@ -181,12 +196,6 @@ class NodeViewSet(RowViewSet):
         changed = inventory_bulk.change_nodes(sorted(wanted), changes)
         return Response(ChangedSerializer({"changed": changed}).data)
 
-    @extend_schema(request=None, responses={204: None})
-    @action(detail=True, methods=["post"], url_path="revoke-credential", filter_backends=[])
-    def revoke_credential(self, request: Request, pk: str) -> Response:
-        """Shut the agent out; it can only join anew, with a fresh token."""
-        return _revoked(self.get_object())
-
 
 class ChangeViewSet(ReadViewSet[Change]):
     """Who did what to which row, the newest first."""
@@ -207,29 +216,13 @@ class ChangeViewSet(ReadViewSet[Change]):
         return reader.lines(rows)
 
 
-class CoordinatorViewSet(DeleteViewSet[Coordinator]):
+class CoordinatorViewSet(_RevokeMixin, _RecordMixin):
     """Coordinators come by registering; a person can only remove one."""
 
     queryset = Coordinator.objects.order_by("pk")
     serializer_class = CoordinatorSerializer
     filterset_fields = ["cluster", "name", "uuid", "last_seen_at"]
     search_fields = ("name", "http_url")
-    changing_by_itself = ("state", "last_seen_at")
-
-    def perform_destroy(self, instance: Coordinator) -> None:
-        records.delete(instance)
-
-    @extend_schema(request=None, responses={204: None})
-    @action(detail=True, methods=["post"], url_path="revoke-credential", filter_backends=[])
-    def revoke_credential(self, request: Request, pk: str) -> Response:
-        """Shut the coordinator out; it can only join anew, with a fresh token."""
-        return _revoked(self.get_object())
-
-
-def _revoked(process: Node | Coordinator) -> Response:
-    if not credentials.revoke_credential(process):
-        raise Conflict(f"{process.name} has no credential; it has not joined, or lost it before.")
-    return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class LinkViewSet(RowViewSet):

@@ -48,14 +48,12 @@ class Points(serializers.ListField):
 class RowSerializer(StrictFieldsMixin, serializers.ModelSerializer[models.Model]):
     """Checks the fields, then calls the service."""
 
-    # A row stays in the cluster (and profiles with the model) it was made for.
-    fixed_fields: tuple[str, ...] = ("cluster",)
-
     def create(self, validated_data: dict[str, Any]) -> models.Model:
         return records.create(self.Meta.model, **validated_data)
 
     def update(self, instance: models.Model, validated_data: dict[str, Any]) -> models.Model:
-        for name in self.fixed_fields:
+        # A row stays in the cluster (and profiles with the model) it was made for.
+        for name in ("cluster", "model"):
             if name in validated_data and validated_data[name] != getattr(instance, name):
                 raise serializers.ValidationError(
                     {name: [f"The {name} of a row cannot be changed; create another row there."]}
@@ -67,8 +65,6 @@ class RowSerializer(StrictFieldsMixin, serializers.ModelSerializer[models.Model]
 
 
 class ClusterSerializer(RowSerializer):
-    fixed_fields = ()
-
     class Meta:
         model = Cluster
         fields = ["id", *columns_of(Cluster), "created_at"]
@@ -100,8 +96,6 @@ class ReachabilitySerializer(serializers.Serializer[Any]):
 
 
 class LanguageModelSerializer(RowSerializer):
-    fixed_fields = ()
-
     class Meta:
         model = LanguageModel
         fields = ["id", *columns_of(LanguageModel), "created_at"]
@@ -185,7 +179,6 @@ class ProfileMemorySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 
 
 class ProfileSerializer(RowSerializer):
-    fixed_fields = ("cluster", "model")
     tokens_per_s = serializers.ListField(
         child=serializers.FloatField(), validators=[validate_curve]
     )

@@ -19,7 +19,7 @@ from helixweb.inventory.models import Change, Cluster, LanguageModel, NodeTag
 from helixweb.inventory.services.bulk import AT_ONCE, batches
 from helixweb.inventory.services.change_log import Values, change_of, record_all, values_of
 from helixweb.inventory.services.errors import NameTaken
-from helixweb.inventory.services.records import EVENT_OF, forget_members
+from helixweb.inventory.services.records import FOLLOWED, forget_members
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def announce(written: Sequence[Written]) -> None:
         if one.step.kind is not MODELS:
             cluster = row.pk if one.step.kind is CLUSTERS else row.cluster_id
             counts[cluster][one.step.action] += 1
-            types[cluster].add(EVENT_OF.get(one.step.kind.row, "event"))
+            types[cluster].add(FOLLOWED.get(one.step.kind.row, ("event", ""))[0])
     for cluster, told in counts.items():
         said = sentence(
             gettext_noop(

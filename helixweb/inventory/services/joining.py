@@ -175,19 +175,14 @@ def register(request: RegisterRequest, now: datetime, *, from_this_machine: bool
             fresh.cluster = cluster = token.cluster
             if request.may_rename:
                 fresh.name = _free_name(fresh)
-            row = (
-                _admit_node(fresh, identity)
-                if isinstance(fresh, Node)
-                else _admit_coordinator(fresh, identity)
-            )
+            row = _admitted(fresh, identity)
             check_claims(row, now=now, from_this_machine=from_this_machine)
-            announce(row, now=now, said=sentence(_JOINED[type(row)], name=row.name))
-            record(row, Change.Action.NOTED, text="joined")
+            note(row, _JOINED[type(row)], now=now, text="joined")
             _use_token(token, request, row.name, now)
     except IntegrityError as error:  # another machine took the name between look-up and insert
         if request.may_rename and _is_taken(fresh):
             return register(request, now, from_this_machine=from_this_machine)
-        raise _name_taken(request.name, "another machine") from error
+        raise _name_taken(request.name) from error
     return Registration(
         reply=RegisterReply(
             name=row.name,
@@ -207,6 +202,12 @@ def announce(row: Node | Coordinator, *, now: datetime, said: Mapping[str, Any])
         "node",
         {kind: row.pk, "name": row.name, "state": row.state_at(now), **said},
     )
+
+
+def note(row: Node | Coordinator, message: str, *, now: datetime, text: str) -> None:
+    """Tell open pages the `message`, marked by gettext_noop, and the change log the `text`."""
+    announce(row, now=now, said=sentence(message, name=row.name))
+    record(row, Change.Action.NOTED, text=text)
 
 
 def check_fields(row: Node | Coordinator) -> None:
@@ -304,46 +305,40 @@ def _uuid(text: str) -> uuid.UUID:
         ) from None
 
 
-def _name_taken(name: str, holder: str) -> NameTaken:
+def _name_taken(name: str) -> NameTaken:
     return NameTaken(
-        f"The name {name!r} belongs to {holder} in this cluster; join with another --name, or "
-        "delete that row on the cluster's page first."
+        f"The name {name!r} belongs to another machine in this cluster; join with another --name, "
+        "or delete that row on the cluster's page first."
     )
 
 
-def _admit_node(fresh: Node, identity: dict[str, Any]) -> Node:
-    """The node's row: updated when its uuid is known, adopted when declared, else `fresh`."""
-    known = Node.objects.select_related("cluster").filter(uuid=fresh.uuid).first()
+def _admitted(fresh: Node | Coordinator, identity: dict[str, Any]) -> Node | Coordinator:
+    """The process's row: updated if its uuid is known, adopted if it is a declared node, else
+    `fresh`."""
+    rows: Any = type(fresh)._default_manager
+    namesakes = rows.filter(cluster=fresh.cluster, name=fresh.name)
+    known = rows.select_related("cluster").filter(uuid=fresh.uuid).first()
     if known is not None:
         _check_same(known, fresh)
-        Node.objects.filter(pk=known.pk).update(**identity)
-    else:
-        declared = Node.objects.filter(cluster=fresh.cluster, name=fresh.name)
-        if not declared.exists():
-            fresh.save()
-            return fresh
-        if not declared.filter(uuid__isnull=True).update(uuid=fresh.uuid, **identity):
-            raise _name_taken(fresh.name, "another machine")
-    return Node.objects.get(uuid=fresh.uuid)
-
-
-def _admit_coordinator(fresh: Coordinator, identity: dict[str, Any]) -> Coordinator:
-    """The coordinator's row: updated when its uuid is known, else `fresh`."""
-    known = Coordinator.objects.select_related("cluster").filter(uuid=fresh.uuid).first()
-    if known is not None:
-        _check_same(known, fresh)
-        Coordinator.objects.filter(pk=known.pk).update(**identity)
-        return Coordinator.objects.get(pk=known.pk)
-    others = Coordinator.objects.filter(cluster=fresh.cluster)
-    if others.filter(name=fresh.name).exists():
-        raise NameTaken(
-            f"Cluster {fresh.cluster.name!r} has a coordinator {fresh.name!r} already; join with "
-            "another --name, restart that one with its own --data-dir, or remove it on the "
-            "cluster's page first."
-        )
-    fresh.peer = free_name(others.values_list("peer", flat=True))
-    fresh.save()
-    return fresh
+        rows.filter(pk=known.pk).update(**identity)
+    elif isinstance(fresh, Coordinator):
+        if namesakes.exists():
+            raise NameTaken(
+                f"Cluster {fresh.cluster.name!r} has a coordinator {fresh.name!r} already; join "
+                "with another --name, restart that one with its own --data-dir, or remove it on "
+                "the cluster's page first."
+            )
+        others = rows.filter(cluster=fresh.cluster)
+        fresh.peer = free_name(others.values_list("peer", flat=True))
+        fresh.save()
+        return fresh
+    elif not namesakes.exists():
+        fresh.save()
+        return fresh
+    elif not namesakes.filter(uuid__isnull=True).update(uuid=fresh.uuid, **identity):
+        raise _name_taken(fresh.name)
+    row: Node | Coordinator = rows.get(uuid=fresh.uuid)
+    return row
 
 
 def _check_same(known: Node | Coordinator, fresh: Node | Coordinator) -> None:

@@ -6,14 +6,16 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.utils import timezone
 from django.utils.translation import gettext_noop
 
+from helixweb.common import events
 from helixweb.common.auth import sha256_hex
 from helixweb.common.sentences import sentence
 from helixweb.inventory.models import VERSION_LENGTH, Change, Coordinator, Node, NodeState
 from helixweb.inventory.services.change_log import record, values_of
 from helixweb.inventory.services.endpoint_claims import KINDS, check_claims
-from helixweb.inventory.services.joining import announce, check_fields
+from helixweb.inventory.services.joining import announce, check_fields, note
 from runtime.protocol.control import AgentIdentity
 
 TOLD_TO_END = "told to end"
@@ -42,12 +44,7 @@ def record_seen(process: Node | Coordinator, now: datetime) -> None:
         rows.update(last_seen_at=now, silence_announced=False)
         process.last_seen_at = row.last_seen_at = now
         if before is not NodeState.ONLINE:
-            announce(
-                row,
-                now=now,
-                said=sentence(gettext_noop("%(name)s is online again."), name=row.name),
-            )
-            record(row, Change.Action.NOTED, text="online again")
+            note(row, gettext_noop("%(name)s is online again."), now=now, text="online again")
 
 
 def record_left(node: Node, now: datetime) -> None:
@@ -59,9 +56,8 @@ def record_left(node: Node, now: datetime) -> None:
             return
         row.last_seen_at = now - timedelta(seconds=settings.HELIX_NODE_LOST_AFTER_S + 1)
         rows.update(last_seen_at=row.last_seen_at, silence_announced=True)
-        said = sentence(gettext_noop("%(name)s goes: its agent was told to end."), name=row.name)
-        announce(row, now=now, said=said)
-        record(row, Change.Action.NOTED, text=TOLD_TO_END)
+        message = gettext_noop("%(name)s goes: its agent was told to end.")
+        note(row, message, now=now, text=TOLD_TO_END)
 
 
 def was_told_to_end(cluster_id: int, names: Iterable[str], *, since: datetime) -> bool:
@@ -71,6 +67,19 @@ def was_told_to_end(cluster_id: int, names: Iterable[str], *, since: datetime) -
         kind=Node._meta.model_name, row_id__in=list(nodes), text=TOLD_TO_END, at__gte=since
     )
     return said.exists()
+
+
+def revoke_credential(process: Node | Coordinator) -> bool:
+    """End its open stream, too; False: it had no credential. A process that joins again under the
+    same name gets another one, which is also how a credential is replaced."""
+    with transaction.atomic():
+        rows = type(process).objects.filter(pk=process.pk).exclude(credential_hash="")
+        if not rows.update(credential_hash=""):
+            return False
+        message = gettext_noop("The credential of %(name)s was revoked.")
+        note(process, message, now=timezone.now(), text="credential revoked")
+        events.emit(process.topic, "desired", {})  # its stream reads it again, and ends
+    return True
 
 
 def update_identity(
@@ -106,18 +115,10 @@ def update_identity(
         record_seen(row, now)
         row = rows.select_related("cluster").get()
         if changed:
-            announce(
-                row,
-                now=now,
-                said=sentence(gettext_noop("%(name)s announced itself anew."), name=row.name),
-            )
-            record(
-                row,
-                Change.Action.CHANGED,
-                before=before,
-                after=values_of(row),
-                text="announced itself anew",
-            )
+            said = sentence(gettext_noop("%(name)s announced itself anew."), name=row.name)
+            announce(row, now=now, said=said)
+            text, after = "announced itself anew", values_of(row)
+            record(row, Change.Action.CHANGED, before=before, after=after, text=text)
     return row
 
 
@@ -131,11 +132,6 @@ def announce_silent(now: datetime) -> int:
             with transaction.atomic():
                 if not silent.filter(pk=row.pk).update(silence_announced=True):
                     continue
-                announce(
-                    row,
-                    now=now,
-                    said=sentence(gettext_noop("%(name)s fell silent."), name=row.name),
-                )
-                record(row, Change.Action.NOTED, text="fell silent")
+                note(row, gettext_noop("%(name)s fell silent."), now=now, text="fell silent")
                 count += 1
     return count

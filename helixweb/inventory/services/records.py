@@ -37,33 +37,19 @@ EVENT_OF: dict[type[models.Model], str] = {
     **dict.fromkeys((Link, RegionLink, SharedBandwidth), "link"),
     Profile: "model",
 }
-# What open pages are told of a row, by its kind.
-_SAID: dict[tuple[type[models.Model], ...], dict[Change.Action, str]] = {
-    (Node,): {
-        Change.Action.ADDED: gettext_noop("Node %(name)s was added."),
-        Change.Action.CHANGED: gettext_noop("Node %(name)s was changed."),
-        Change.Action.REMOVED: gettext_noop("Node %(name)s was removed."),
-    },
-    (Coordinator,): {
-        Change.Action.ADDED: gettext_noop("Coordinator %(name)s was added."),
-        Change.Action.CHANGED: gettext_noop("Coordinator %(name)s was changed."),
-        Change.Action.REMOVED: gettext_noop("Coordinator %(name)s was removed."),
-    },
-    (Link, RegionLink): {
-        Change.Action.ADDED: gettext_noop("Link %(name)s was added."),
-        Change.Action.CHANGED: gettext_noop("Link %(name)s was changed."),
-        Change.Action.REMOVED: gettext_noop("Link %(name)s was removed."),
-    },
-    (SharedBandwidth,): {
-        Change.Action.ADDED: gettext_noop("Shared bandwidth %(name)s was added."),
-        Change.Action.CHANGED: gettext_noop("Shared bandwidth %(name)s was changed."),
-        Change.Action.REMOVED: gettext_noop("Shared bandwidth %(name)s was removed."),
-    },
-    (Profile,): {
-        Change.Action.ADDED: gettext_noop("Profile %(name)s was added."),
-        Change.Action.CHANGED: gettext_noop("Profile %(name)s was changed."),
-        Change.Action.REMOVED: gettext_noop("Profile %(name)s was removed."),
-    },
+# Rows that open pages follow: the type of their events, and what a person calls one.
+FOLLOWED: dict[type[models.Model], tuple[str, str]] = {
+    Node: ("node", gettext_noop("Node")),
+    Coordinator: ("node", gettext_noop("Coordinator")),
+    Link: ("link", gettext_noop("Link")),
+    RegionLink: ("link", gettext_noop("Link")),
+    SharedBandwidth: ("link", gettext_noop("Shared bandwidth")),
+    Profile: ("model", gettext_noop("Profile")),
+}
+_SAID = {
+    Change.Action.ADDED: gettext_noop("%(what)s %(name)s was added."),
+    Change.Action.CHANGED: gettext_noop("%(what)s %(name)s was changed."),
+    Change.Action.REMOVED: gettext_noop("%(what)s %(name)s was removed."),
 }
 
 
@@ -87,16 +73,7 @@ def update(row: Row, **changes: Any) -> Row:
     return row
 
 
-def delete(
-    row: Cluster
-    | Coordinator
-    | LanguageModel
-    | Link
-    | Node
-    | Profile
-    | RegionLink
-    | SharedBandwidth,
-) -> None:
+def delete(row: models.Model) -> None:
     """Remove a row and what hangs on it; a node takes its links along. Raises Conflicting."""
     with transaction.atomic():
         if isinstance(row, Node):
@@ -186,12 +163,12 @@ def _replace_members(cluster_id: int, new_names: Mapping[str, str | None]) -> No
 
 
 def _announce(row: Any, action: Change.Action) -> None:
-    if type(row) not in EVENT_OF:
+    if type(row) not in FOLLOWED:
         return
-    messages = next(said for kinds, said in _SAID.items() if isinstance(row, kinds))
-    said = sentence(messages[action], name=str(row))
-    if not isinstance(row, Node | Coordinator):
-        events.emit(f"cluster:{row.cluster_id}", EVENT_OF[type(row)], said)
+    event, what = FOLLOWED[type(row)]
+    said = sentence(_SAID[action], what=what, name=str(row))
+    if event != "node":
+        events.emit(f"cluster:{row.cluster_id}", event, said)
     elif action is Change.Action.REMOVED:
         data = {"name": row.name, "state": "removed", **said}
         events.emit(f"cluster:{row.cluster_id}", "node", data)
