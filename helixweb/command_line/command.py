@@ -5,18 +5,22 @@ def status(site: Session, arguments: Namespace) -> None: ...
 """
 
 import argparse
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from helixweb.client import ClientError, Rows
 from helixweb.command_line import exit_codes
-from helixweb.command_line.completion_words import completer_of
-from helixweb.command_line.session import connection_options, session
+from helixweb.command_line.failures import BadUsage
+from helixweb.command_line.session import client_for, connection_options, session, settings_of
+from helixweb.command_line.surroundings import Surroundings
 from planner.commands.arguments import add_option, number_within
 from planner.domain.option import options_of
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Argument: TypeAlias = Callable[[argparse.ArgumentParser], object]
+_COMPLETED_WITHIN_S, _MOST_COMPLETED = 2.0, 200
 # Called with the namespace alone, or with a session before it; None is exit code 0.
 Act: TypeAlias = Callable[..., int | None]
 
@@ -108,6 +112,27 @@ def options_given(arguments: argparse.Namespace, declaration: Any) -> dict[str, 
     """The values of the declaration's options that were given."""
     values = {name: getattr(arguments, name, None) for name in options_of(declaration)}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def completer_of(collection: str) -> Callable[..., list[str]]:
+    """Names of the rows of a collection for argcomplete; none if the site cannot be reached."""
+
+    def names(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+        if not hasattr(parsed_args, "surroundings"):
+            parsed_args.surroundings = Surroundings(environ=os.environ)
+        for name in ("url", "key"):
+            setattr(parsed_args, name, getattr(parsed_args, name, None))
+        try:
+            settings, within_s = settings_of(parsed_args), _COMPLETED_WITHIN_S
+            with client_for(parsed_args, settings, timeout_s=within_s) as client:
+                found = [
+                    str(row["name"]) for row in Rows(client, collection).all(limit=_MOST_COMPLETED)
+                ]
+        except (ClientError, BadUsage, OSError):
+            return []
+        return [name for name in dict.fromkeys(found) if name.startswith(prefix)]
+
+    return names
 
 
 CLUSTER = argument("--cluster", help="its name or id", complete="clusters")

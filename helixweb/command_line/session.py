@@ -2,7 +2,7 @@
 
 import argparse
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,13 +69,14 @@ def session(arguments: argparse.Namespace) -> Iterator[Session]:
 
 
 def client_for(arguments: argparse.Namespace, settings: Settings, *, timeout_s: float) -> Client:
-    """A client of the site in `settings`, with the certificates of `--ca`."""
+    """A client of the site in `settings`, with the certificates of `--ca` or `HELIXWEB_CA`."""
+    around: Surroundings = arguments.surroundings
     return Client(
         settings.url,
         key=settings.key,
         timeout_s=timeout_s,
-        ca=ca_of(arguments),
-        transport=arguments.surroundings.transport,
+        ca=getattr(arguments, "ca", None) or ca_named(around.environ, "HELIXWEB_CA"),
+        transport=around.transport,
     )
 
 
@@ -96,16 +97,12 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     return Settings(url=url, key=key)
 
 
-def ca_of(arguments: argparse.Namespace) -> Path | None:
-    """The file of trusted certificates: `--ca`, else `HELIXWEB_CA`."""
-    given: Path | None = getattr(arguments, "ca", None)
-    named = arguments.surroundings.environ.get("HELIXWEB_CA")
-    if given is not None or not named:
-        return given
+def ca_named(environ: Mapping[str, str], variable: str) -> Path | None:
+    """The file of trusted certificates that a variable of the environment names."""
     try:
-        return ca_file(named)
+        return ca_file(environ[variable]) if environ.get(variable) else None
     except argparse.ArgumentTypeError as error:
-        raise BadUsage(f"HELIXWEB_CA: {error}") from error
+        raise BadUsage(f"{variable}: {error}") from error
 
 
 def key_of_environment(around: Surroundings) -> str:

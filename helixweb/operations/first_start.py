@@ -9,13 +9,10 @@ from helixweb.access import people
 from helixweb.common.actor import commanding
 from helixweb.inventory.models import Cluster, JoinToken
 from helixweb.inventory.services import joining, presence, records
-from helixweb.operations import health
 
 COMMAND = "helixweb up"
 FIRST_USER = "admin"
 FIRST_CLUSTER = "main"
-
-broker_fault = health.broker_fault
 
 
 def login_link(username: str) -> str:

@@ -35,10 +35,10 @@ def main(argv: list[str]) -> int:
 def _prepare(options: argparse.Namespace) -> dict[str, Any]:
     from django.conf import settings
 
-    from helixweb.operations import first_start, migrating
+    from helixweb.operations import first_start, health, migrating
 
     done: dict[str, Any] = {"migrated": 0, "backup": ""}
-    if fault := first_start.broker_fault():
+    if fault := health.broker_fault():
         raise CommandFailed(f"The broker does not answer: {fault}; start it, or check REDIS_URL.")
     if options.migrate:
         outcome = migrating.migrate_with_backup(say=_say)

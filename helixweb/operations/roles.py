@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from helixweb.command_line.failures import CommandFailed
+from helixweb.command_line.session import ca_named
 from helixweb.places import Addresses
 from runtime.protocol.addresses import (
     address_towards,
@@ -15,7 +16,6 @@ from runtime.protocol.addresses import (
     outward_address,
 )
 from runtime.protocol.join_tokens import TOKEN_VARIABLE
-from runtime.protocol.trust import ca_file
 
 WEB, WORKER, BEAT, COORDINATOR = "web", "worker", "beat", "coordinator"
 LOOPBACK = "127.0.0.1"
@@ -92,7 +92,7 @@ def wanted_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Want
     wanted = Wanted(**vars(arguments))
     wanted.roles = frozenset(arguments.role or ROLES)
     wanted.tls = _tls(arguments)
-    wanted.ca = arguments.ca or _ca_of_environment(environ)
+    wanted.ca = arguments.ca or ca_named(environ, "HELIX_CA")
     wanted.server = (arguments.server or "").rstrip("/")
     wanted.token = arguments.token or environ.get(TOKEN_VARIABLE, "")
     wanted.behind_proxy = environ.get("HELIX_BEHIND_PROXY", "").lower() in _ON
@@ -141,13 +141,6 @@ def _tls(arguments: argparse.Namespace) -> tuple[Path, Path] | None:
                 f"{path} is no file; give the PEM file of the certificate or its key"
             )
     return certificate.resolve(), key.resolve()
-
-
-def _ca_of_environment(environ: Mapping[str, str]) -> Path | None:
-    try:
-        return ca_file(environ["HELIX_CA"]) if environ.get("HELIX_CA") else None
-    except argparse.ArgumentTypeError as error:
-        raise CommandFailed(f"HELIX_CA: {error}") from error
 
 
 def _is_loopback(host: str) -> bool:

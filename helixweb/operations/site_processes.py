@@ -25,6 +25,8 @@ _WEB_ENDS = ((signal.SIGTERM, 5.0),)
 _WORKER_ENDS = ((signal.SIGTERM, 1.5), (signal.SIGQUIT, 5.0))
 _BEAT_ENDS = ((signal.SIGTERM, 3.0),)
 COORDINATOR_GRACE_S = 5.0
+_CELERY = (sys.executable, "-m", "celery", "--quiet", "-A", "helixweb")
+_QUIET = ("--loglevel", "WARNING")
 PROXIES_HERE = "127.0.0.0/8,::1"
 _COORDINATOR_ENDS = ((signal.SIGTERM, COORDINATOR_GRACE_S + 3.0),)
 # What it says itself is for one that somebody started by hand.
@@ -96,25 +98,15 @@ def _worker(wanted: Wanted, folder: DataFolder) -> Child:
     beat = ("-B",) if BEAT in wanted.roles else ()
     return Child(
         name="worker",
-        command=(
-            sys.executable, "-m", "celery", "--quiet", "-A", "helixweb", "worker", *beat,
-            "--loglevel", "WARNING", "--without-gossip", "--without-mingle",
-        ),
+        command=(*_CELERY, "worker", *beat, *_QUIET, "--without-gossip", "--without-mingle"),
         ends=_WORKER_ENDS,
         env={"HELIX_READY_FILE": str(folder.ready_file)},
         is_up=folder.ready_file.exists,
-    )  # fmt: skip
+    )
 
 
 def _beat() -> Child:
-    return Child(
-        name="beat",
-        command=(
-            sys.executable, "-m", "celery", "--quiet", "-A", "helixweb", "beat",
-            "--loglevel", "WARNING", "--pidfile", "",
-        ),
-        ends=_BEAT_ENDS,
-    )  # fmt: skip
+    return Child(name="beat", command=(*_CELERY, "beat", *_QUIET, "--pidfile", ""), ends=_BEAT_ENDS)
 
 
 def _coordinator(wanted: Wanted, folder: DataFolder, prepared: Mapping[str, Any]) -> Child:

@@ -42,11 +42,7 @@ def seal() -> Seal:
 
 
 def sealed(seal: Seal, content: bytes, *, member: str = "a") -> bytes:
-    output = io.BytesIO()
-    writer = seal.writer(output, member=member)
-    writer.write(content)
-    writer.close()
-    return output.getvalue()
+    return b"".join(seal.sealed([content], member=member))
 
 
 def opened(seal: Seal, stored: bytes, *, member: str = "a") -> bytes:
@@ -90,10 +86,8 @@ def write(path: Path, *, seal: Seal | None, format: str = archives.FORMAT) -> No
     """A backup of one table and one file."""
     writer = ArchiveWriter(path, seal=seal)
     with writer.open():
-        with writer.member("tables/common.event.jsonl") as rows:
-            rows.write(b'[1,"x"]\n[2,"y"]\n')
-        with writer.member("files/secret_key") as file:
-            file.write(b"hush")
+        rows, _ = writer.add("tables/common.event.jsonl", [b'[1,"x"]\n[2,"y"]\n'])
+        file, _ = writer.add("files/secret_key", [b"hush"])
         writer.finish(
             Manifest(
                 format=format,
@@ -106,11 +100,11 @@ def write(path: Path, *, seal: Seal | None, format: str = archives.FORMAT) -> No
                         label="common.event",
                         columns=["id", "topic"],
                         rows=2,
-                        sha256=rows.sha256,
+                        sha256=rows,
                         last_id=2,
                     )
                 ],
-                files=[KeptFile(path="secret_key", sha256=file.sha256, mode=0o600)],
+                files=[KeptFile(path="secret_key", sha256=file, mode=0o600)],
                 salt=seal.salt.hex() if seal else None,
             )
         )

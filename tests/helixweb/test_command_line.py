@@ -5,6 +5,7 @@ import json
 import re
 import stat
 import threading
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from django.core.management import call_command
 from site_in_process import URL, InProcess, Shell, new_key
 
 from helixweb.command_line import exit_codes, waiting
-from helixweb.command_line.main import main, parser_for
+from helixweb.command_line.command import completer_of
+from helixweb.command_line.main import main
 from helixweb.command_line.output import bandwidth, cut, duration, one_line, table, width
 from helixweb.command_line.registry import COMMANDS
 from helixweb.command_line.surroundings import Surroundings
@@ -36,12 +38,7 @@ def test_the_exit_codes_are_told_where_people_look(capsys: pytest.CaptureFixture
     assert main(["--help"]) == exit_codes.OK
     told = " ".join(capsys.readouterr().out.split())
     for code, meaning in exit_codes.MEANINGS.items():
-        assert f"{code} {meaning}" in told.replace("import --check", "import --check")
-
-
-def test_only_the_named_command_is_imported() -> None:
-    parser = parser_for(["node", "list"])
-    assert parser.parse_args(["node", "list"]).action == "list"
+        assert f"{code} {meaning}" in told
 
 
 def test_nodes_are_declared_changed_listed_and_removed(shell: Shell, cluster: Cluster) -> None:
@@ -54,14 +51,10 @@ def test_nodes_are_declared_changed_listed_and_removed(shell: Shell, cluster: Cl
     assert re.search(r"shed +tiny +declared +away +small +- +- +loud", shell.out)
     assert shell("node", "list", "--state", "online", "--json") == 0
     assert shell.json() == []
+    assert shell("node", "show", Node.objects.get(name="mini").pk, "--json") == 0
+    assert shell.json()["name"] == "mini"
     assert shell("node", "remove", "shed", "mini") == 0
     assert set(Node.objects.values_list("name", flat=True)) == {"tower", "laptop"}
-
-
-def test_a_node_may_be_named_by_its_id(shell: Shell, cluster: Cluster) -> None:
-    row = Node.objects.get(name="mini")
-    assert shell("node", "show", row.pk, "--json") == 0
-    assert shell.json()["name"] == "mini"
 
 
 def test_a_name_in_two_clusters_needs_the_cluster(
@@ -73,9 +66,7 @@ def test_a_name_in_two_clusters_needs_the_cluster(
     assert "2 clusters have a node 'mini'" in shell.err
     assert shell("node", "show", "mini", "--cluster", "second", "--json") == 0
     assert shell("node", "add", "other") == exit_codes.USAGE
-    assert "say which cluster with --cluster; there are: second, tiny" in shell.err.replace(
-        "tiny, second", "second, tiny"
-    )
+    assert re.search("with --cluster; there are: (second, tiny|tiny, second)", shell.err)
 
 
 def test_a_join_command_is_made(shell: Shell, cluster: Cluster) -> None:
@@ -222,14 +213,10 @@ def test_a_key_may_come_from_a_file(shell: Shell, cluster: Cluster, tmp_path: Pa
     shell.environ["HELIXWEB_KEY_FILE"] = str(tmp_path / "none")
     assert shell("node", "list") == exit_codes.FAILED
     assert "none: No such file" in shell.err
-
-
-def test_a_key_file_that_is_no_text_is_named(tmp_path: Path) -> None:
-    shell = Shell("", home=str(tmp_path))
-    (tmp_path / "key").write_bytes(b"\xff")
-    shell.environ["HELIXWEB_KEY_FILE"] = str(tmp_path / "key")
-    assert shell("status") == exit_codes.USAGE
-    assert f"{tmp_path / 'key'}, line 1: this is no text in UTF-8" in shell.err
+    file.write_bytes(b"\xff")
+    shell.environ["HELIXWEB_KEY_FILE"] = str(file)
+    assert shell("node", "list") == exit_codes.USAGE
+    assert f"{file}, line 1: this is no text in UTF-8" in shell.err
 
 
 def test_a_model_that_no_node_has_numbers_of_is_told_with_what_to_do(
@@ -297,10 +284,6 @@ def test_shells_get_what_completes_lines(shell: Shell, kind: str) -> None:
 def test_names_of_the_site_complete(
     user: Any, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from argparse import Namespace
-
-    from helixweb.command_line.completion_words import completer_of
-
     cluster_names, model_names, node_names = map(completer_of, ("clusters", "models", "nodes"))
     environ = Shell(new_key(user), home=str(tmp_path)).environ
     asked = Namespace(surroundings=Surroundings(environ=environ, transport=InProcess()))

@@ -16,7 +16,7 @@ from site_in_process import Shell, new_key
 from helixweb.alerting.models import Alert, AlertRule
 from helixweb.client import Event
 from helixweb.command_line import exit_codes
-from helixweb.command_line.closed_loop import percentiles, run_closed_loop
+from helixweb.command_line.commands.bench import percentiles, run_closed_loop
 from helixweb.command_line.commands.events import line
 from helixweb.command_line.output import width
 from helixweb.common import jobs

@@ -19,6 +19,7 @@ from helixweb.command_line.main import main, parser_for
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.demo.processes import free_port
 from helixweb.operations import site_processes
+from helixweb.operations.children import Child
 from helixweb.operations.commands.up import summarize
 from helixweb.operations.data_folder import DataFolder
 from helixweb.operations.listening import listen
@@ -95,8 +96,25 @@ def test_a_data_folder_that_may_not_be_written_to_is_named(
         DataFolder.of(tmp_path, {})
 
 
+def wanted(*words: str, **environ: str) -> Wanted:
+    line = ["up", *words]
+    return wanted_of(parser_for(line).parse_args(line), environ)
+
+
+def started(wanted: Wanted, folder: Path, **prepared: str) -> list[Child]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(one) for one in site_processes.bound(wanted)]
+        return site_processes.children_of(wanted, DataFolder.of(folder, {}), sockets, prepared)
+
+
+def of_coordinator(wanted: Wanted, folder: Path) -> Options:
+    """What its coordinator is started with."""
+    (child,) = (child for child in started(wanted, folder) if child.name == "coordinator")
+    return parse_options(list(child.command[4:]))
+
+
 @pytest.mark.parametrize(
-    ("roles", "started"),
+    ("roles", "names"),
     [
         (["web"], ["web"]),
         (["worker"], ["worker"]),
@@ -106,60 +124,33 @@ def test_a_data_folder_that_may_not_be_written_to_is_named(
     ],
 )
 def test_each_role_is_the_processes_of_it(
-    roles: list[str], started: list[str], tmp_path: Path
+    roles: list[str], names: list[str], tmp_path: Path
 ) -> None:
-    words = ["up", "--port", str(free_port()), "--coordinator-port", str(free_port())]
-    for role in roles:
-        words += ["--role", role]
-    wanted = wanted_of(parser_for(words).parse_args(words), {})
-    folder = DataFolder.of(tmp_path, {})
-    with contextlib.ExitStack() as kept:
-        sockets = [kept.enter_context(one) for one in site_processes.bound(wanted)]
-        children = site_processes.children_of(
-            wanted, folder, sockets, {"coordinator_token": "hlxj_x"}
-        )
-    names = [f"{c.name} -B" if "-B" in c.command else c.name for c in children]
-    assert names == started
+    site = wanted(*ports(), *(word for role in roles for word in ("--role", role)))
+    children = started(site, tmp_path, coordinator_token="hlxj_x")
+    assert [f"{c.name} -B" if "-B" in c.command else c.name for c in children] == names
     for child in children:
         if child.name == "coordinator":
             options = parse_options(list(child.command[4:]))
-            assert (options.token, options.data_dir) == (None, folder.coordinator)
+            assert (options.token, options.data_dir) == (None, tmp_path / "coordinator")
             assert child.env[TOKEN_VARIABLE] == "hlxj_x", "the process list shows no environment"
-            assert options.server == wanted.local_url
+            assert options.server == site.local_url
 
 
 @pytest.mark.parametrize(("environ", "trusts"), [({}, False), ({"HELIX_BEHIND_PROXY": "1"}, True)])
 def test_a_coordinator_alone_has_its_token_and_proxies_by_the_environment(
     environ: dict[str, str], trusts: bool, tmp_path: Path
 ) -> None:
-    words = ["up", "--role", "coordinator", "--server", "http://helix.example"]
-    environ = {**environ, TOKEN_VARIABLE: "hlxj_x"}
-    wanted = wanted_of(parser_for(words).parse_args(words), environ)
-    children = site_processes.children_of(wanted, DataFolder.of(tmp_path, {}), [], {})
-    (child,) = children
+    words = ("--role", "coordinator", "--server", "http://helix.example")
+    (child,) = started(wanted(*words, **environ, **{TOKEN_VARIABLE: "hlxj_x"}), tmp_path)
     assert child.env[TOKEN_VARIABLE] == "hlxj_x"
     proxies = parse_options(list(child.command[4:])).trusted_proxies
     assert any(ip_address("127.0.0.1") in network for network in proxies) == trusts
 
 
-def test_a_coordinator_of_an_https_site_knows_it_by_its_name(tmp_path: Path) -> None:
-    words = ["up", "--url", "https://helix.example/"]
-    wanted = wanted_of(parser_for(words).parse_args(words), {})
-    assert (wanted.url, wanted.server_url) == ("https://helix.example", "https://helix.example")
-
-
-def wanted(*words: str) -> Wanted:
-    line = ["up", *words]
-    return wanted_of(parser_for(line).parse_args(line), {})
-
-
-def of_coordinator(wanted: Wanted, folder: Path) -> Options:
-    """What its coordinator is started with."""
-    with contextlib.ExitStack() as kept:
-        sockets = [kept.enter_context(one) for one in site_processes.bound(wanted)]
-        children = site_processes.children_of(wanted, DataFolder.of(folder, {}), sockets, {})
-    (child,) = (child for child in children if child.name == "coordinator")
-    return parse_options(list(child.command[4:]))
+def test_a_coordinator_of_an_https_site_knows_it_by_its_name() -> None:
+    site = wanted("--url", "https://helix.example/")
+    assert (site.url, site.server_url) == ("https://helix.example", "https://helix.example")
 
 
 def ports() -> list[str]:
@@ -221,9 +212,9 @@ def test_two_at_once_in_one_folder_are_told_apart_by_their_roles(tmp_path: Path)
     ("words", "ending"), [([], "Ctrl-C stops everything."), (["--check"], "all of it ends again.")]
 )
 def test_people_are_told_how_it_goes_on(words: list[str], ending: str, tmp_path: Path) -> None:
-    wanted = wanted_of(parser_for(["up"]).parse_args(["up", "--role", "worker", *words]), {})
     around = Surroundings(out=StringIO(), err=StringIO())
-    summarize(DataFolder.of(tmp_path, {}), {}, around, seconds=1.0, wanted=wanted)
+    site = wanted("--role", "worker", *words)
+    summarize(DataFolder.of(tmp_path, {}), {}, around, seconds=1.0, wanted=site)
     assert isinstance(around.out, StringIO)
     assert around.out.getvalue().rstrip().endswith(ending)
 
@@ -244,8 +235,8 @@ def test_a_disk_that_is_full_is_told_before_anything_starts(
 def test_a_signal_while_the_database_is_made_ends_all_of_it(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    ports = ["--port", str(free_port()), "--coordinator-port", str(free_port())]
-    command = [sys.executable, "-m", "helixweb.command_line", "up", "--data", str(tmp_path), *ports]
+    command = [sys.executable, "-m", "helixweb.command_line", "up", "--data", str(tmp_path)]
+    command += ports()
     environ = {**os.environ, "DATABASE_URL": "", "REDIS_URL": ""}
     with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -274,8 +265,7 @@ def test_the_coordinators_credential_is_what_it_kept(tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_other_commands_know_where_up_last_ran_the_site(tmp_path: Path) -> None:
     assert Addresses.kept_in(tmp_path) == Addresses()
-    words = ["up", "--port", "8640", "--coordinator-port", "8641"]
-    kept = wanted_of(parser_for(words).parse_args(words), {}).addresses
+    kept = wanted("--port", "8640", "--coordinator-port", "8641").addresses
     kept.keep(tmp_path)
     assert Addresses.kept_in(tmp_path) == kept
     assert (kept.url, kept.port, kept.coordinator_port) == ("http://127.0.0.1:8640", 8640, 8641)

@@ -1,20 +1,23 @@
-"""`helixweb plan`: search for placements, look at them, compare them."""
+"""`helixweb plan`: search for placements, look at them, compare them, go on from them."""
 
 import contextlib
 from argparse import Namespace
 
 from helixweb.client import NotFound, Row
 from helixweb.command_line.command import CLUSTER, Verbs, argument, options_given, site_options
-from helixweb.command_line.commands import plan_again, plan_studies
+from helixweb.command_line.commands import plan_studies
 from helixweb.command_line.failures import CommandFailed
-from helixweb.command_line.numbers import seconds, whole_number
+from helixweb.command_line.numbers import index, not_negative, seconds, whole_number
 from helixweb.command_line.output import Cells, columns, gain, number, rows_table, table
-from helixweb.command_line.plan_runs import NO_WAIT, finished, searched, show_plan
+from helixweb.command_line.plan_runs import NO_WAIT, finished, searched, show_plan, show_plan_of
 from helixweb.command_line.resolve import cluster_named, model_of_cluster
 from helixweb.command_line.session import Session, given
 from helixweb.command_line.waiting import waiting_for
 from planner.plan_options import PlanOptions
 
+BYTES_PER_GB = 1e9
+_PLAN = argument("plan", type=whole_number)
+_RUN = argument("run_id", type=whole_number, metavar="run")
 plan = Verbs()
 
 
@@ -79,16 +82,12 @@ def _list(site: Session, arguments: Namespace) -> None:
     site.show_rows(list(asked.all(limit=arguments.limit, cluster=cluster)), cells)
 
 
-@plan("show", "one plan: its figures and layers", argument("plan", type=whole_number))
+@plan("show", "one plan: its figures and layers", _PLAN)
 def _show(site: Session, arguments: Namespace) -> None:
     show_plan(site, site.client.plans.get(arguments.plan))
 
 
-@plan(
-    "cancel",
-    "end a search, keep the best",
-    argument("run_id", type=whole_number, metavar="run"),
-)
+@plan("cancel", "end a search, keep the best", _RUN)
 def _cancel(site: Session, arguments: Namespace) -> None:
     run = site.client.plan_runs.do("cancel", arguments.run_id)
     site.show(run, f"plan run {run['id']} ends; the best plan so far is kept")
@@ -97,7 +96,7 @@ def _cancel(site: Session, arguments: Namespace) -> None:
 @plan(
     "explain",
     "what limits a plan",
-    argument("plan", type=whole_number),
+    _PLAN,
     argument("--again", action="store_true", help="though it was explained before"),
     argument(
         "--search", type=seconds, metavar="S", help="explain again, searching so long for each kind"
@@ -159,4 +158,68 @@ def _compare(site: Session, arguments: Namespace) -> None:
     site.show(answer, text)
 
 
-plan.actions.update(plan_again.verbs.actions | plan_studies.verbs.actions)
+@plan(
+    "extend",
+    "search on from where a run ended, on the same problem",
+    _RUN,
+    argument("--time-limit", type=seconds, default=60.0, metavar="S", help="so much longer (60)"),
+    NO_WAIT,
+)
+def _extend(site: Session, arguments: Namespace) -> int:
+    body = {"seconds": arguments.time_limit}
+    run = site.do(site.client.plan_runs, "extend", arguments.run_id, body)
+    return searched(site, run, arguments)
+
+
+@plan("accept", "end a search with the best so far, as a success", _RUN)
+def _accept(site: Session, arguments: Namespace) -> None:
+    run = site.client.plan_runs.do("accept", arguments.run_id)
+    site.show(run, f"plan run {run['id']} ends with the best plan so far")
+
+
+@plan(
+    "replan",
+    "search around a plan on the cluster as it is now",
+    _PLAN,
+    site_options(PlanOptions, "time_limit_s"),
+    argument(
+        "--budget-gb",
+        type=not_negative,
+        metavar="GB",
+        help="most that nodes may load again; 0: nothing (default: as much as it takes)",
+    ),
+    NO_WAIT,
+)
+def _replan(site: Session, arguments: Namespace) -> int:
+    body: Row = {}
+    if arguments.budget_gb is not None:
+        body["budget_bytes"] = arguments.budget_gb * BYTES_PER_GB
+    if options := options_given(arguments, PlanOptions):
+        body["options"] = options
+    return searched(site, site.do(site.client.plans, "replan", arguments.plan, body), arguments)
+
+
+@plan("answers", "what a replanning found: flow for bytes moved", _RUN)
+def _answers(site: Session, arguments: Namespace) -> None:
+    found = site.client.plan_runs.read("replan", arguments.run_id)
+    points = [{"answer": at, **point} for at, point in enumerate(found["points"])]
+    cells: Cells = {
+        **columns("answer flow_tokens_per_s"),
+        "MOVED GB": lambda one: number(one["moved_bytes"] / BYTES_PER_GB, digits=3),
+        "BY": "method",
+    }
+    site.show(found, rows_table(cells, points))
+
+
+@plan(
+    "adopt",
+    "make a plan of another answer of a replanning",
+    _RUN,
+    argument("answer", type=index, help="as `plan answers` numbers them, from 0"),
+)
+def _adopt(site: Session, arguments: Namespace) -> None:
+    body = {"point": arguments.answer}
+    show_plan_of(site, site.do(site.client.plan_runs, "adopt", arguments.run_id, body))
+
+
+plan.actions.update(plan_studies.verbs.actions)

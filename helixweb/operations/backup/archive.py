@@ -9,10 +9,10 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -75,26 +75,6 @@ class Manifest(_Model):
         return sum(table.rows for table in self.tables)
 
 
-class _Output(Protocol):
-    def write(self, content: bytes, /) -> object: ...
-
-
-class HashingWriter:
-    """Passes on what is written and knows its sha256."""
-
-    def __init__(self, output: _Output) -> None:
-        self._output = output
-        self._hash = hashlib.sha256()
-
-    def write(self, content: bytes) -> None:
-        self._hash.update(content)
-        self._output.write(content)
-
-    @property
-    def sha256(self) -> str:
-        return self._hash.hexdigest()
-
-
 class ArchiveWriter:
     """Members one after the other, the manifest at last. The file appears whole or not at all."""
 
@@ -116,19 +96,24 @@ class ArchiveWriter:
         finally:
             self._hidden.unlink(missing_ok=True)
 
-    @contextmanager
-    def member(self, name: str) -> Iterator[HashingWriter]:
-        """Write its content within; its `sha256` is that of the content, not of what is stored."""
+    def add(self, name: str, pieces: Iterable[bytes]) -> tuple[str, int]:
+        """Write a member; the sha256 of its content, and the number of pieces."""
         info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
         info.external_attr = 0o600 << 16
         info.compress_type = zipfile.ZIP_STORED if self._seal else zipfile.ZIP_DEFLATED
+        digest, count = hashlib.sha256(), 0
+
+        def content() -> Iterator[bytes]:
+            nonlocal count
+            for piece in pieces:
+                digest.update(piece)
+                count += 1
+                yield piece
+
+        sealed = self._seal.sealed(content(), member=name) if self._seal else content()
         with self._zip.open(info, "w", force_zip64=True) as file:
-            if self._seal is None:
-                yield HashingWriter(file)
-            else:
-                sealing = self._seal.writer(cast(BinaryIO, file), member=name)
-                yield HashingWriter(sealing)
-                sealing.close()
+            file.writelines(sealed)
+        return digest.hexdigest(), count
 
     def finish(self, manifest: Manifest) -> None:
         """The last member."""

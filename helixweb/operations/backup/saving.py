@@ -56,24 +56,19 @@ def save(
 
 
 def _table(writer: ArchiveWriter, model: type[models.Model], say: Callable[[str], None]) -> Table:
-    rows = 0
     label = model._meta.label_lower
-    with writer.member(table_member(label)) as member:
-        for line in tables.rows_of(model):
-            member.write(line)
-            rows += 1
+    sha256, rows = writer.add(table_member(label), tables.rows_of(model))
     say(f"{label}: {rows} rows")
     return Table(
         label=label,
         columns=[field.attname for field in tables.columns_of(model)],
         rows=rows,
-        sha256=member.sha256,
+        sha256=sha256,
         last_id=tables.last_id(model),
     )
 
 
 def _file(writer: ArchiveWriter, path: Path, *, within: Path) -> KeptFile:
     name = path.relative_to(within).as_posix()
-    with writer.member(file_member(name)) as member:
-        member.write(path.read_bytes())
-    return KeptFile(path=name, sha256=member.sha256, mode=stat.S_IMODE(path.stat().st_mode))
+    sha256, _ = writer.add(file_member(name), [path.read_bytes()])
+    return KeptFile(path=name, sha256=sha256, mode=stat.S_IMODE(path.stat().st_mode))

@@ -9,7 +9,7 @@ import hmac
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from cryptography.exceptions import InvalidTag
@@ -58,12 +58,24 @@ class Seal:
         if not hmac.compare_digest(self.mark(content), mark):
             raise WrongPassphrase("the passphrase does not open this backup, or it was changed")
 
-    def writer(self, output: BinaryIO, *, member: str) -> "SealingWriter":
-        """What is written to it reaches `output` compressed and encrypted; close it."""
-        return SealingWriter(output, AESGCM(self._derived(member)))
+    def sealed(self, pieces: Iterable[bytes], *, member: str) -> Iterator[bytes]:
+        """The content of a member, compressed and encrypted."""
+        cipher, waiting, number = AESGCM(self._derived(member)), bytearray(), 0
+
+        def sealed(mark: bytes) -> bytes:
+            encrypted = cipher.encrypt(_nonce(number), bytes(waiting[:PIECE_BYTES]), mark)
+            return _LENGTH.pack(len(encrypted)) + mark + encrypted
+
+        for compressed in _compressed(pieces):
+            waiting += compressed
+            while len(waiting) > PIECE_BYTES:
+                yield sealed(_MORE)
+                del waiting[:PIECE_BYTES]
+                number += 1
+        yield sealed(_LAST)
 
     def pieces(self, source: BinaryIO, *, member: str) -> Iterator[bytes]:
-        """What a writer was given, in pieces. Raises WrongPassphrase."""
+        """What was sealed, in pieces. Raises WrongPassphrase."""
         cipher, inflate = AESGCM(self._derived(member)), zlib.decompressobj()
         number, mark = 0, _MORE
         while header := source.read(_LENGTH.size + 4):
@@ -85,30 +97,11 @@ class Seal:
         return hmac.new(self._key, purpose.encode(), hashlib.sha256).digest()
 
 
-class SealingWriter:
-    """Write, then close."""
-
-    def __init__(self, output: BinaryIO, cipher: AESGCM) -> None:
-        self._output, self._cipher = output, cipher
-        self._deflate = zlib.compressobj(6)
-        self._waiting = bytearray()
-        self._number = 0
-
-    def write(self, content: bytes) -> None:
-        self._waiting += self._deflate.compress(content)
-        while len(self._waiting) > PIECE_BYTES:
-            self._put(bytes(self._waiting[:PIECE_BYTES]), _MORE)
-            del self._waiting[:PIECE_BYTES]
-
-    def close(self) -> None:
-        """Write the last piece."""
-        self._waiting += self._deflate.flush()
-        self._put(bytes(self._waiting), _LAST)
-
-    def _put(self, piece: bytes, mark: bytes) -> None:
-        sealed = self._cipher.encrypt(_nonce(self._number), piece, mark)
-        self._output.write(_LENGTH.pack(len(sealed)) + mark + sealed)
-        self._number += 1
+def _compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    deflate = zlib.compressobj(6)
+    for piece in pieces:
+        yield deflate.compress(piece)
+    yield deflate.flush()
 
 
 def _nonce(number: int) -> bytes:

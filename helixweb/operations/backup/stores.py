@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from helixweb.command_line.failures import CommandFailed
@@ -20,29 +20,11 @@ from helixweb.operations.backup.archive import SUFFIX
 PREFIX = "helixweb-"
 
 
-class Store(Protocol):
-    """Files by name in one place. Raises OSError or CommandFailed where it cannot be used."""
-
-    def writing(self, name: str) -> AbstractContextManager[Path]:
-        """Within, write the file at this path, whole or not at all; it is stored at the end."""
-
-    def reading(self, name: str) -> AbstractContextManager[Path]:
-        """Within, the file is at this path."""
-
-    def address(self, name: str) -> str:
-        """Where people find the file."""
-
-    def names(self) -> list[str]:
-        """Of the backups there, oldest first."""
-
-    def remove(self, name: str) -> None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """`name` is empty where a store was named and no file in it."""
 
-    store: Store
+    store: "Store"
     name: str
 
 
@@ -65,7 +47,7 @@ def place_of(target: str) -> Place:
     return Place(store=FolderStore(path.parent), name=path.name)
 
 
-def forget_old(store: Store, *, keep: int) -> list[str]:
+def forget_old(store: "Store", *, keep: int) -> list[str]:
     """Remove all but the last `keep` backups that were named by us; which."""
     old = store.names()[:-keep]
     for name in old:
@@ -74,7 +56,7 @@ def forget_old(store: Store, *, keep: int) -> list[str]:
 
 
 class FolderStore:
-    """A folder on this machine."""
+    """A folder on this machine. `writing` and `reading` give the path of a file within."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -101,7 +83,7 @@ class FolderStore:
 
 
 class BucketStore:
-    """A bucket of object storage; names are below `prefix`."""
+    """A bucket of object storage; names are below `prefix`. The files are here meanwhile."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
         try:
@@ -158,6 +140,9 @@ class BucketStore:
             raise CommandFailed(
                 f"object storage refused {what.replace('_', ' ')} in {self._bucket}: {error}"
             ) from error
+
+
+Store: TypeAlias = FolderStore | BucketStore
 
 
 def _config() -> Any:
