@@ -18,8 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from helixweb.demo.processes import Processes
-from helixweb.demo.site import Site, answers, wait_until
+from helixweb.demo.site import Site, wait_until
 from helixweb.inventory.link_sampling import Member, sampled_pairs
+from helixweb.operations.asking import answers
 from runtime.agent.main import main as run_agent
 from tests.shaped_links.network import REPOSITORY, enter, routed
 

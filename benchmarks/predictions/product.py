@@ -12,7 +12,8 @@ from benchmarks.web.opening import ROOT
 from helixweb.demo.local_cluster import TINY, problem
 from helixweb.demo.processes import Processes, free_port
 from helixweb.demo.scenario import WORKER_COMMAND, answers_ok
-from helixweb.demo.site import Site, answers, wait_until
+from helixweb.demo.site import Site, wait_until
+from helixweb.operations.asking import answers
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.profiler.main import model_numbers

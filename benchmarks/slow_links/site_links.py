@@ -27,7 +27,8 @@ from benchmarks.web.chatting import Chatters
 from benchmarks.web.opening import ROOT
 from helixweb.demo.processes import Processes, free_port
 from helixweb.demo.scenario import WORKER_COMMAND, answers_ok
-from helixweb.demo.site import Site, answers, wait_until
+from helixweb.demo.site import Site, wait_until
+from helixweb.operations.asking import answers
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from tests.shaped_links.network import RelayedLink, Side, relayed_mesh
 from tests.shaped_links.shaped_pipe import Shape

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from helixweb.client import ClientError
 from helixweb.command_line.numbers import number_that
 from helixweb.demo import check
 from helixweb.demo.local_cluster import CHAT, TINY, DemoModel
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.check:
             return _check(model, keep=arguments.keep)
         return _demo(model, port=arguments.port)
-    except DemoFailed as error:
+    except (ClientError, DemoFailed) as error:
         print(f"\nThe demo failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

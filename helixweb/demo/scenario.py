@@ -18,7 +18,8 @@ from helixweb.demo import local_cluster
 from helixweb.demo.chat_model import FILE_NAME, fetch_chat_model, in_float32
 from helixweb.demo.local_cluster import CHAT, TINY, DemoModel
 from helixweb.demo.processes import DemoFailed, Processes, Running
-from helixweb.demo.site import Site, answers, wait_until
+from helixweb.demo.site import Site, wait_until
+from helixweb.operations.asking import answers
 from runtime.protocol.join_tokens import TOKEN_VARIABLE
 
 USER = "demo"

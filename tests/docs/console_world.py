@@ -14,7 +14,8 @@ from pathlib import Path
 
 from helixweb.demo.processes import Processes, free_port
 from helixweb.demo.scenario import web_command
-from helixweb.demo.site import answers, wait_until
+from helixweb.demo.site import wait_until
+from helixweb.operations.asking import answers
 from tests.e2e import blank_database
 from tests.helixweb.chat_double import ChatDouble
 

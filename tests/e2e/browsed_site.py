@@ -9,7 +9,8 @@ from typing import Any
 
 from helixweb.demo.processes import Processes, free_port
 from helixweb.demo.scenario import WORKER_COMMAND, Places, web_command
-from helixweb.demo.site import answers, wait_until
+from helixweb.demo.site import wait_until
+from helixweb.operations.asking import answers
 from tests.e2e import blank_database
 
 ROOT = Path(__file__).resolve().parents[2]
