@@ -22,11 +22,12 @@ from helixweb.alerting.serializers import (
 )
 from helixweb.common.refusals import Conflict
 from helixweb.common.rest.viewsets import EditViewSet, ReadViewSet
+from helixweb.inventory.services import records
 
 
 class _RowViewSet(EditViewSet[Any]):
     def perform_destroy(self, instance: Any) -> None:
-        services.delete(instance)
+        records.delete(instance)
 
 
 class AlertViewSet(ReadViewSet[Alert]):

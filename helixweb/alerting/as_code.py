@@ -20,10 +20,10 @@ _KEYS = ("name", "kind", "threshold", "clears_at", "for_s", "resolve_s", "severi
 
 def _check(row: AlertRule, _names: ClusterNames) -> None:
     # Every process registers these rules, and few read a file of them.
-    from helixweb.alerting.services import AlertingError, check_rule
+    from helixweb.alerting.services import AlertingError, check
 
     try:
-        check_rule(row, None)
+        check(row)
     except AlertingError as error:
         raise InvalidProblem(
             _("alert rule %(name)s: %(error)s") % {"name": repr(row.name), "error": error}

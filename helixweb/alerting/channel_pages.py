@@ -16,10 +16,10 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from helixweb.alerting import deliveries, services
 from helixweb.alerting.forms import ChannelForm
 from helixweb.alerting.models import Channel, Delivery
+from helixweb.alerting.views import AlertingPages
 from helixweb.common.queries import query_id
 from helixweb.inventory.models import Cluster
-from helixweb.inventory.services.errors import NameTaken
-from helixweb.inventory.views.editing import UNPROCESSABLE, Page, ResourcePages
+from helixweb.inventory.views.editing import Page, edit_page
 
 PER_PAGE = 50
 
@@ -54,21 +54,15 @@ def channel_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
         back_url=reverse("alert-channels"),
         back_title=_("Channels"),
     )
-    if form.is_bound and form.is_valid():
-        try:
-            row, secret = services.create_channel(cluster=cluster, **form.cleaned_data)
-        except NameTaken as error:
-            form.add_error("name", str(error))
-        except services.AlertingError as error:
-            form.add_error(None, str(error))
-        else:
-            return _list(request, secret=secret, of=row)
-    context = {"form": form, "page": page, "section": "alerts"}
-    status = UNPROCESSABLE if form.is_bound else 200
-    return render(request, "inventory/edit.html", context, status=status)
+
+    def save() -> HttpResponse:
+        row = services.create(Channel, cluster=cluster, **form.cleaned_data)
+        return _list(request, secret=row.shown_secret, of=row)
+
+    return edit_page(request, form, page=page, save=save)
 
 
-class ChannelPages(ResourcePages):
+class ChannelPages(AlertingPages):
     """Edits all of a channel but its way and its secret."""
 
     what, model, form = gettext_lazy("channel"), Channel, ChannelForm
@@ -84,12 +78,6 @@ class ChannelPages(ResourcePages):
 
     def values_of(self, row: Channel) -> dict[str, Any]:
         return {"disabled_why": row.disabled_why}
-
-    def form_of(self, data: Any, *, cluster: Cluster, row: Channel) -> ChannelForm:
-        return ChannelForm(data, fixed_way=row.way, initial=ChannelForm.initial_of(row))
-
-    def update(self, row: Channel, **values: Any) -> None:
-        services.update_channel(row, **values)
 
 
 @require_POST

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext_noop
 
 from helixweb.alerting.kinds import Severity
@@ -75,25 +75,25 @@ def again(delivery: Delivery, *, now: datetime) -> bool:
 
 def due_ids(now: datetime) -> list[int]:
     """Deliveries whose time has come, and those whose worker died."""
+    return list(_due(now).order_by("pk").values_list("pk", flat=True))
+
+
+def _due(now: datetime) -> QuerySet[Delivery]:
     queued = Q(status=Status.QUEUED, next_try_at__lte=now)
-    lost = Q(status=Status.RUNNING, lease_expires_at__lt=now)
-    return list(Delivery.objects.filter(queued | lost).order_by("pk").values_list("pk", flat=True))
+    return Delivery.objects.filter(queued | Q(status=Status.RUNNING, lease_expires_at__lt=now))
 
 
 def claim(delivery_id: int, *, now: datetime) -> int | None:
     """The number of the attempt; None: it is not due, or another worker has it."""
-    queued = Q(status=Status.QUEUED, next_try_at__lte=now)
-    lost = Q(status=Status.RUNNING, lease_expires_at__lt=now)
     with transaction.atomic():
-        row = Delivery.objects.filter(queued | lost, pk=delivery_id).first()
-        if row is None:
-            return None
-        owned = Delivery.objects.filter(queued | lost, pk=delivery_id, attempt=row.attempt)
-        if not owned.update(
-            status=Status.RUNNING, attempt=row.attempt + 1, lease_expires_at=now + LEASE
+        row = _due(now).filter(pk=delivery_id).first()
+        if row is None or not _due(now).filter(pk=delivery_id, attempt=row.attempt).update(
+            status=Status.RUNNING,
+            attempt=row.attempt + 1,
+            lease_expires_at=now + LEASE,
+            started_at=row.started_at or now,
         ):
             return None
-        Delivery.objects.filter(pk=delivery_id, started_at=None).update(started_at=now)
         if row.status == Status.RUNNING and row.lease_expires_at is not None:
             DeliveryAttempt.objects.create(
                 delivery=row,

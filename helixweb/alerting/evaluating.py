@@ -87,12 +87,7 @@ def _begin_with_defaults(cluster: Cluster, now: datetime) -> None:
                 cluster=cluster,
                 name=str(kind.value).replace("_", " "),
                 kind=kind,
-                threshold=usual.threshold,
-                clears_at=usual.clears_at,
-                for_s=usual.for_s,
-                resolve_s=usual.resolve_s,
-                severity=usual.severity,
-                enabled=usual.enabled,
+                **usual.columns,
             )
             for kind, usual in DEFAULTS.items()
         )

@@ -3,14 +3,14 @@
 from datetime import timedelta
 from typing import Any
 
+import django_filters
 from django import forms
+from django.db.models import QuerySet
 from django.utils import timezone
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from helixweb.alerting.kinds import Severity
-from helixweb.alerting.models import SUBJECT_LENGTH, AlertRule, Channel
-from helixweb.alerting.validators import validate_addresses, validate_url
+from helixweb.alerting.models import OPEN, SUBJECT_LENGTH, Alert, AlertRule, Channel
+from helixweb.alerting.validators import validate_addresses
 from helixweb.common.number_field import NumberField
 from helixweb.inventory.models import Cluster
 
@@ -68,10 +68,20 @@ class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
         return {**self.cleaned_data, "channels": list(self.cleaned_data["channels"])}
 
 
-class ChannelForm(forms.Form):
-    """What is not of its way may stay empty."""
+class AddressesField(forms.CharField):
+    """E-mail addresses, separated by commas."""
 
-    name = forms.CharField(max_length=64, label=gettext_lazy("Name"))
+    def to_python(self, value: Any) -> Any:
+        words = [word.strip() for word in str(value or "").split(",")]
+        return [word for word in words if word]
+
+    def prepare_value(self, value: Any) -> Any:
+        return ", ".join(value) if isinstance(value, list) else value
+
+
+class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
+    """What is not of its way may stay empty; a channel keeps its way."""
+
     way = forms.ChoiceField(
         choices=[
             ("webhook", gettext_lazy("webhook: POST to a URL, signed")),
@@ -81,25 +91,11 @@ class ChannelForm(forms.Form):
         widget=forms.RadioSelect,
         initial="webhook",
     )
-    url = forms.CharField(
-        required=False,
-        max_length=500,
-        label=gettext_lazy("URL"),
-        validators=[validate_url],
-        help_text=gettext_lazy("A public address; others must be allowed by an administrator."),
-    )
-    addresses = forms.CharField(
+    addresses = AddressesField(
         required=False,
         label=gettext_lazy("E-mail addresses"),
+        validators=[validate_addresses],
         help_text=gettext_lazy("Separated by commas."),
-    )
-    least_severity = forms.ChoiceField(
-        choices=Severity.choices,
-        label=gettext_lazy("Is told of"),
-        help_text=gettext_lazy("Of warnings and what is critical, or of that alone."),
-    )
-    send_resolved = forms.BooleanField(
-        required=False, initial=True, label=gettext_lazy("Also when an alert is over")
     )
     alive_every_s = NumberField(
         required=False,
@@ -108,27 +104,30 @@ class ChannelForm(forms.Form):
         label=gettext_lazy("Sign of life every, s"),
         help_text=gettext_lazy("Sent even if nothing fires, so that missing messages are noticed."),
     )
-    enabled = forms.BooleanField(required=False, initial=True, label=gettext_lazy("Enabled"))
 
-    def __init__(self, *args: Any, fixed_way: str = "", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if fixed_way:
-            del self.fields["way"]
-            del self.fields["addresses" if fixed_way == "webhook" else "url"]
-
-    def clean_addresses(self) -> list[str]:
-        """As the row has them."""
-        words = [word.strip() for word in self.cleaned_data["addresses"].split(",")]
-        addresses = [word for word in words if word]
-        validate_addresses(addresses)
-        return addresses
-
-    @staticmethod
-    def initial_of(row: Channel) -> dict[str, Any]:
-        names = ("name", "url", "least_severity", "send_resolved", "alive_every_s", "enabled")
-        return {name: getattr(row, name) for name in names} | {
-            "addresses": ", ".join(row.addresses)
+    class Meta:
+        model = Channel
+        fields = [
+            "name", "way", "url", "addresses", "least_severity", "send_resolved", "alive_every_s",
+            "enabled",
+        ]  # fmt: skip
+        labels = {
+            "name": gettext_lazy("Name"),
+            "url": gettext_lazy("URL"),
+            "least_severity": gettext_lazy("Is told of"),
+            "send_resolved": gettext_lazy("Also when an alert is over"),
+            "enabled": gettext_lazy("Enabled"),
         }
+        help_texts = {
+            "url": gettext_lazy("A public address; others must be allowed by an administrator."),
+            "least_severity": gettext_lazy("Of warnings and what is critical, or of that alone."),
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            del self.fields["way"]
+            del self.fields["url" if self.instance.way == Channel.Way.EMAIL else "addresses"]
 
 
 class SilenceForm(forms.Form):
@@ -163,26 +162,29 @@ class SilenceForm(forms.Form):
         return {**given, "starts_at": starts_at, "ends_at": ends_at}
 
 
-class AlertFilter(forms.Form):
+class AlertFilter(django_filters.FilterSet):  # type: ignore[misc]
     """Of the list of alerts; what cannot be read filters nothing."""
 
-    cluster = forms.ModelChoiceField(
-        queryset=Cluster.objects.none(),
-        required=False,
+    cluster = django_filters.ModelChoiceFilter(
+        queryset=Cluster.objects.all(),
         label=gettext_lazy("Cluster"),
         empty_label=gettext_lazy("all"),
     )
-    state = forms.ChoiceField(required=False, label=gettext_lazy("State"))
+    state = django_filters.ChoiceFilter(
+        label=gettext_lazy("State"),
+        empty_label=gettext_lazy("open"),
+        choices=[
+            ("firing", gettext_lazy("firing")),
+            ("pending", gettext_lazy("pending")),
+            ("resolved", gettext_lazy("over")),
+        ],
+    )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        cluster, state = self.fields["cluster"], self.fields["state"]
-        assert isinstance(cluster, forms.ModelChoiceField)  # noqa: S101 - declared above
-        assert isinstance(state, forms.ChoiceField)  # noqa: S101 - declared above
-        cluster.queryset = Cluster.objects.all()
-        state.choices = [
-            ("", _("open")),
-            ("firing", _("firing")),
-            ("pending", _("pending")),
-            ("resolved", _("over")),
-        ]
+    class Meta:
+        model = Alert
+        fields: list[str] = []
+
+    def filter_queryset(self, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
+        """Without a state what is open."""
+        found: QuerySet[Alert] = super().filter_queryset(queryset)
+        return found if self.form.cleaned_data.get("state") else found.filter(state__in=OPEN)

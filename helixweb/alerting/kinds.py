@@ -4,8 +4,9 @@ A reading is worse the further it is past the rule's threshold, above it or, for
 below it.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 from django.db import models
 from django.utils.translation import gettext_lazy
@@ -54,7 +55,11 @@ class Defaults:
     resolve_s: float
     severity: Severity
     bad: Bad = Bad.ABOVE
-    enabled: bool = True
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Of the rule's row."""
+        return {key: value for key, value in asdict(self).items() if key not in ("unit", "bad")}
 
 
 DEFAULTS: dict[Kind, Defaults] = {

@@ -60,6 +60,7 @@ class Channel(InCluster):
     failures = models.PositiveIntegerField(default=0, editable=False)
     disabled_why = models.TextField(blank=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
+    shown_secret = ""  # what `sealed_secret` hides, of a row that was made just now
 
     class Meta:
         ordering = ["name"]

@@ -11,13 +11,12 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
-from helixweb.alerting import services
 from helixweb.alerting.forms import RuleForm
 from helixweb.alerting.kinds import DEFAULTS, Kind
 from helixweb.alerting.models import AlertRule
+from helixweb.alerting.views import AlertingPages
 from helixweb.common.queries import query_id
 from helixweb.inventory.models import Cluster
-from helixweb.inventory.views.editing import ResourcePages
 
 PER_PAGE = 50
 
@@ -40,7 +39,7 @@ def rules(request: HttpRequest) -> HttpResponse:
     return render(request, "alerting/rules.html", context)
 
 
-class RulePages(ResourcePages):
+class RulePages(AlertingPages):
     """Rules; a new one begins as the usual rule about lost nodes."""
 
     what, model, form = gettext_lazy("alert rule"), AlertRule, RuleForm
@@ -58,12 +57,4 @@ class RulePages(ResourcePages):
         return {"kind": row.get_kind_display()}
 
     def initial_of_new(self, cluster: Cluster) -> dict[str, Any]:
-        usual = DEFAULTS[Kind.NODE_LOST]
-        names = ("threshold", "clears_at", "for_s", "resolve_s", "severity")
-        return {name: getattr(usual, name) for name in names} | {"kind": Kind.NODE_LOST}
-
-    def create(self, **values: Any) -> AlertRule:
-        return services.create_rule(**values)
-
-    def update(self, row: AlertRule, **values: Any) -> None:
-        services.update_rule(row, **values)
+        return {**DEFAULTS[Kind.NODE_LOST].columns, "kind": Kind.NODE_LOST}

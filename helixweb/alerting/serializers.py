@@ -24,6 +24,12 @@ class _RowSerializer(StrictFieldsMixin, serializers.ModelSerializer[Any]):
             )
         return attrs
 
+    def create(self, validated_data: dict[str, Any]) -> Any:
+        return services.create(self.Meta.model, **validated_data)
+
+    def update(self, instance: Any, validated_data: dict[str, Any]) -> Any:
+        return services.update(instance, **validated_data)
+
     def save(self, **kwargs: Any) -> Any:
         try:
             return super().save(**kwargs)
@@ -44,12 +50,6 @@ class RuleSerializer(_RowSerializer):
         ]  # fmt: skip
         extra_kwargs = {"channels": {"required": False}}
 
-    def create(self, validated_data: dict[str, Any]) -> AlertRule:
-        return services.create_rule(**validated_data)
-
-    def update(self, instance: AlertRule, validated_data: dict[str, Any]) -> AlertRule:
-        return services.update_rule(instance, **validated_data)
-
 
 class ChannelSerializer(_RowSerializer):
     """`secret` signs what is posted; it is in the answer to its making, and then no more."""
@@ -66,8 +66,7 @@ class ChannelSerializer(_RowSerializer):
 
     @extend_schema_field(serializers.CharField(allow_null=True))
     def get_secret(self, row: Channel) -> str | None:
-        made: str | None = getattr(row, "shown_secret", None)
-        return made
+        return row.shown_secret or None
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if self.instance is not None and attrs.get("way", self.instance.way) != self.instance.way:
@@ -75,14 +74,6 @@ class ChannelSerializer(_RowSerializer):
                 {"way": ["A channel keeps its way; create another for the other way."]}
             )
         return super().validate(attrs)
-
-    def create(self, validated_data: dict[str, Any]) -> Channel:
-        row, secret = services.create_channel(**validated_data)
-        row.shown_secret = secret or None  # type: ignore[attr-defined]
-        return row
-
-    def update(self, instance: Channel, validated_data: dict[str, Any]) -> Channel:
-        return services.update_channel(instance, **validated_data)
 
 
 class SecretSerializer(serializers.Serializer[Any]):
@@ -100,11 +91,9 @@ class SilenceSerializer(_RowSerializer):
 
     def create(self, validated_data: dict[str, Any]) -> Silence:
         asked_by = self.context["request"].user
-        begins = {"starts_at": timezone.now()} | validated_data
-        return services.create_silence(created_by=asked_by, **begins)
-
-    def update(self, instance: Silence, validated_data: dict[str, Any]) -> Silence:
-        return services.update_silence(instance, **validated_data)
+        return services.create(
+            Silence, created_by=asked_by, **{"starts_at": timezone.now(), **validated_data}
+        )
 
 
 class AlertSerializer(serializers.ModelSerializer[Alert]):

@@ -1,9 +1,10 @@
 """What people do: channels with their secrets, silences, acknowledging."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from django.db import transaction
+from django.db import models, transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
@@ -16,6 +17,8 @@ from helixweb.inventory.services import records
 from helixweb.inventory.services.change_log import record
 from planner.domain.errors import PlannerError
 
+Row = TypeVar("Row", bound=models.Model)
+
 
 class AlertingError(PlannerError):
     """What was asked for cannot be; the message says why."""
@@ -26,26 +29,43 @@ def unattended() -> QuerySet[Alert]:
     return Alert.objects.filter(state=State.FIRING.value, acknowledged_at=None, silenced=False)
 
 
-def create_channel(**fields: Any) -> tuple[Channel, str]:
-    """The row, and the secret of its signatures, which is shown this once; empty for mails.
+def create(model: type[Row], *, channels: Sequence[Channel] | None = None, **fields: Any) -> Row:
+    """A rule, which may name `channels`, a channel or a silence. The secret of a webhook's
+    signatures is its `shown_secret`, this once. Raises AlertingError, NameTaken."""
+    row: Any = model(**fields)
+    check(row, channels)
+    secret = signing.new_secret() if getattr(row, "way", "") == Channel.Way.WEBHOOK else ""
+    if secret:
+        fields["sealed_secret"] = signing.seal(secret)
+    with transaction.atomic():
+        row = records.create(model, **fields)
+        if channels is not None:
+            _set_channels(row, channels)
+    row.shown_secret = secret
+    made: Row = row
+    return made
 
-    Raises AlertingError, NameTaken.
-    """
-    row = Channel(**fields)
-    _check_channel(row)
-    secret = signing.new_secret() if row.way == Channel.Way.WEBHOOK else ""
-    sealed = signing.seal(secret) if secret else ""
-    return records.create(Channel, **fields, sealed_secret=sealed), secret
 
-
-def update_channel(row: Channel, **changes: Any) -> Channel:
-    """Whoever switches a channel on again has it tried anew. Raises AlertingError, NameTaken."""
+def update(row: Row, *, channels: Sequence[Channel] | None = None, **changes: Any) -> Row:
+    """A channel that is enabled again has no failures yet; `channels` of a rule stay if they are
+    None. Raises AlertingError, NameTaken."""
     for name, value in changes.items():
         setattr(row, name, value)
-    _check_channel(row)
-    if changes.get("enabled"):
+    check(row, channels)
+    if isinstance(row, Channel) and changes.get("enabled"):
         changes |= {"failures": 0, "disabled_why": ""}
-    return records.update(row, **changes)
+    with transaction.atomic():
+        records.update(row, **changes)
+        if channels is not None:
+            _set_channels(row, channels)
+    return row
+
+
+def _set_channels(row: Any, channels: Sequence[Channel]) -> None:
+    before = sorted(channel.name for channel in row.channels.all())
+    row.channels.set(channels)
+    after = sorted(channel.name for channel in channels)
+    record(row, Change.Action.CHANGED, before={"channels": before}, after={"channels": after})
 
 
 def new_secret(row: Channel) -> str:
@@ -57,56 +77,6 @@ def new_secret(row: Channel) -> str:
         Channel.objects.filter(pk=row.pk).update(sealed_secret=signing.seal(secret))
         record(row, Change.Action.NOTED, text="made a new secret")
     return secret
-
-
-def create_rule(*, channels: list[Channel] | None = None, **fields: Any) -> AlertRule:
-    """Raises AlertingError, NameTaken."""
-    check_rule(AlertRule(**fields), channels)
-    with transaction.atomic():
-        row = records.create(AlertRule, **fields)
-        _set_channels(row, channels or [])
-    return row
-
-
-def update_rule(
-    row: AlertRule, *, channels: list[Channel] | None = None, **changes: Any
-) -> AlertRule:
-    """`channels` None: they stay. Raises AlertingError, NameTaken."""
-    for name, value in changes.items():
-        setattr(row, name, value)
-    check_rule(row, channels)
-    with transaction.atomic():
-        records.update(row, **changes)
-        if channels is not None:
-            _set_channels(row, channels)
-    return row
-
-
-def _set_channels(row: AlertRule, channels: list[Channel]) -> None:
-    before = sorted(channel.name for channel in row.channels.all())
-    row.channels.set(channels)
-    after = sorted(channel.name for channel in channels)
-    record(row, Change.Action.CHANGED, before={"channels": before}, after={"channels": after})
-
-
-def create_silence(**fields: Any) -> Silence:
-    """Raises AlertingError."""
-    row = Silence(**fields)
-    _check_silence(row)
-    return records.create(Silence, **fields)
-
-
-def update_silence(row: Silence, **changes: Any) -> Silence:
-    """Raises AlertingError."""
-    for name, value in changes.items():
-        setattr(row, name, value)
-    _check_silence(row)
-    return records.update(row, **changes)
-
-
-def delete(row: AlertRule | Channel | Silence) -> None:
-    """And what hangs on it."""
-    records.delete(row)  # type: ignore[arg-type]  # it removes any row and says so
 
 
 def acknowledge(alert: Alert, *, by: str, comment: str, now: datetime) -> Alert:
@@ -126,29 +96,30 @@ def acknowledge(alert: Alert, *, by: str, comment: str, now: datetime) -> Alert:
     return alert
 
 
-def _check_channel(row: Channel) -> None:
-    if row.way == Channel.Way.WEBHOOK and not row.url:
-        raise AlertingError(_("A webhook needs the URL that is posted to."))
-    if row.way == Channel.Way.EMAIL and not row.addresses:
-        raise AlertingError(_("Mails need at least one address."))
-
-
-def check_rule(row: AlertRule, channels: list[Channel] | None) -> None:
+def check(row: models.Model, channels: Sequence[Channel] | None = None) -> None:
     """What one field alone cannot tell. Raises AlertingError."""
+    if isinstance(row, Channel):
+        if row.way == Channel.Way.WEBHOOK and not row.url:
+            raise AlertingError(_("A webhook needs the URL that is posted to."))
+        if row.way == Channel.Way.EMAIL and not row.addresses:
+            raise AlertingError(_("Mails need at least one address."))
+    elif isinstance(row, AlertRule):
+        _check_rule(row, channels or ())
+    elif isinstance(row, Silence):
+        if row.ends_at <= row.starts_at:
+            raise AlertingError(_("A silence ends after it begins."))
+        if row.rule is not None and row.rule.cluster_id != row.cluster_id:
+            raise AlertingError(_("Rule %(rule)s is of another cluster.") % {"rule": row.rule})
+
+
+def _check_rule(row: AlertRule, channels: Sequence[Channel]) -> None:
     if row.limits.is_bad(row.clears_at):
         raise AlertingError(
             _("It is over at %(clears_at)s, which is past its threshold of %(threshold)s.")
             % {"clears_at": f"{row.clears_at:g}", "threshold": f"{row.threshold:g}"}
         )
-    for channel in channels or []:
+    for channel in channels:
         if channel.cluster_id != row.cluster_id:
             raise AlertingError(
                 _("Channel %(channel)s is of another cluster.") % {"channel": channel}
             )
-
-
-def _check_silence(row: Silence) -> None:
-    if row.ends_at <= row.starts_at:
-        raise AlertingError(_("A silence ends after it begins."))
-    if row.rule is not None and row.rule.cluster_id != row.cluster_id:
-        raise AlertingError(_("Rule %(rule)s is of another cluster.") % {"rule": row.rule})

@@ -14,12 +14,22 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from helixweb.alerting import services
 from helixweb.alerting.forms import AlertFilter, SilenceForm
-from helixweb.alerting.models import OPEN, Alert, Silence
+from helixweb.alerting.models import Alert, Silence
 from helixweb.common import events
 from helixweb.inventory.models import Cluster
-from helixweb.inventory.views.editing import Page, edit_page
+from helixweb.inventory.views.editing import Page, ResourcePages, edit_page
 
 PER_PAGE = 50
+
+
+class AlertingPages(ResourcePages):
+    """Pages of rows that `services` makes and changes."""
+
+    def create(self, **values: Any) -> Any:
+        return services.create(self.model, **values)
+
+    def update(self, row: Any, **values: Any) -> None:
+        services.update(row, **values)
 
 
 @require_GET
@@ -27,20 +37,14 @@ PER_PAGE = 50
 def alerts(request: HttpRequest) -> HttpResponse:
     """`?cluster=&state=`: what is open; by state what else there was."""
     last_event_id = events.latest_id()
-    form = AlertFilter(request.GET)
-    form.is_valid()
-    chosen: dict[str, Any] = getattr(form, "cleaned_data", {})
     rows = Alert.objects.select_related("rule", "cluster").order_by("-pk")
-    state = chosen.get("state")
-    rows = rows.filter(state=state) if state else rows.filter(state__in=OPEN)
-    if chosen.get("cluster"):
-        rows = rows.filter(cluster=chosen["cluster"])
+    chosen = AlertFilter(request.GET, queryset=rows)
     clusters = Cluster.objects.all()
     context = {
         "section": "alerts",
-        "form": form,
-        "is_filtered": any(request.GET.get(name) for name in form.fields),
-        "page": Paginator(rows, PER_PAGE).get_page(request.GET.get("page")),
+        "form": chosen.form,
+        "is_filtered": any(request.GET.get(name) for name in chosen.filters),
+        "page": Paginator(chosen.qs, PER_PAGE).get_page(request.GET.get("page")),
         "topics": ",".join(f"cluster:{cluster.pk}" for cluster in clusters),
         "last_event_id": last_event_id,
     }
@@ -100,7 +104,7 @@ def silence_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
     )
 
     def save() -> str:
-        services.create_silence(cluster=cluster, created_by=request.user, **form.row_fields())
+        services.create(Silence, cluster=cluster, created_by=request.user, **form.row_fields())
         return page.back_url
 
     return edit_page(request, form, page=page, save=save)
@@ -112,6 +116,6 @@ def silence_end(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(Silence, pk=pk)
     now = timezone.now()
     if row.starts_at < now < row.ends_at:
-        services.update_silence(row, ends_at=now)
+        services.update(row, ends_at=now)
     messages.success(request, _("Alerts are told again."))
     return redirect("alert-silences")

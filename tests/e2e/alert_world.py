@@ -8,10 +8,18 @@ from typing import Any
 def some_alerts(cluster: Any, *, user: Any, now: datetime) -> dict[str, Any]:
     """Ids by what they are of."""
     from helixweb.alerting import services
-    from helixweb.alerting.models import Alert, Delivery, DeliveryAttempt, Silence
+    from helixweb.alerting.models import (
+        Alert,
+        AlertRule,
+        Channel,
+        Delivery,
+        DeliveryAttempt,
+        Silence,
+    )
     from helixweb.common.sentences import sentence
 
-    rule = services.create_rule(
+    rule = services.create(
+        AlertRule,
         cluster=cluster,
         name="slow-answers",
         kind="ttft_p95",
@@ -34,8 +42,8 @@ def some_alerts(cluster: Any, *, user: Any, now: datetime) -> dict[str, Any]:
         flaps=2,
         turn=1,
     )
-    channel, _ = services.create_channel(
-        cluster=cluster, name="ops", way="webhook", url="http://127.0.0.1:9/hook"
+    channel = services.create(
+        Channel, cluster=cluster, name="ops", way="webhook", url="http://127.0.0.1:9/hook"
     )
     delivery = Delivery.objects.create(
         channel=channel,

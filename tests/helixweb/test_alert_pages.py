@@ -257,7 +257,7 @@ def test_a_channel_of_another_cluster_cannot_be_told(
     cluster: Cluster, api: APIClient, alert: Alert
 ) -> None:
     other = Cluster.objects.create(name="other")
-    channel, _ = services.create_channel(cluster=other, name="theirs", **HOOK)
+    channel = services.create(Channel, cluster=other, name="theirs", **HOOK)
     answer = api.patch(f"/api/v1/alert-rules/{alert.rule_id}/", {"channels": [channel.pk]})
     assert answer.status_code == 400
     assert "another cluster" in str(answer.json())
@@ -270,7 +270,7 @@ def test_a_viewer_sees_alerts_of_their_cluster_and_neither_channels_nor_others(
     Grant.objects.create(user=viewer, cluster_id=alert.cluster_id, role="viewer")
     other = Cluster.objects.create(name="other")
     evaluating.evaluate(other, now=timezone.now())
-    channel, _ = services.create_channel(cluster=alert.cluster, name="ops", **HOOK)
+    channel = services.create(Channel, cluster=alert.cluster, name="ops", **HOOK)
     client = Client()
     client.force_login(viewer)
     assert client.get("/alerts/").status_code == 200

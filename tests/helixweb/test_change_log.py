@@ -8,7 +8,8 @@ from django.urls import reverse
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.alerting.services import create_channel
+from helixweb.alerting import services as alerting
+from helixweb.alerting.models import Channel
 from helixweb.common import api_keys
 from helixweb.inventory.models import Change, Cluster, Link, Node
 from helixweb.inventory.services import bulk, change_log, records
@@ -160,7 +161,7 @@ def test_many_nodes_are_changed_all_or_none(api: APIClient, cluster: Cluster) ->
 
 
 def test_what_is_done_about_alerts_is_shown_alone(browser: Client, cluster: Cluster) -> None:
-    create_channel(cluster=cluster, name="on-call", way="email", addresses=["a@b.de"])
+    alerting.create(Channel, cluster=cluster, name="on-call", way="email", addresses=["a@b.de"])
     records.update(Node.objects.get(name="mini"), region="moon")
     page = browser.get("/changes/", {"kind": "channel"}).content.decode()
     assert "on-call" in page

@@ -28,10 +28,10 @@ from rest_framework.test import APIClient
 from site_in_process import Shell, new_key
 
 from helixweb.access.models import Grant
+from helixweb.alerting import services as alerting
 from helixweb.alerting.evaluating import evaluate
 from helixweb.alerting.kinds import DEFAULTS
-from helixweb.alerting.models import AlertRule
-from helixweb.alerting.services import create_channel
+from helixweb.alerting.models import AlertRule, Channel
 from helixweb.command_line import exit_codes
 from helixweb.inventory.as_code.kinds import LINKS
 from helixweb.inventory.as_code.yaml_text import yaml_text
@@ -179,7 +179,9 @@ def test_the_command_names_whatever_a_file_may_tell(user: Any, tmp_path: Path) -
 def test_of_a_rule_the_channels_stay_and_what_is_left_out_goes_when_pruned() -> None:
     before = looked_at()
     cluster = Cluster.objects.get(name="tiny")
-    channel, _ = create_channel(cluster=cluster, name="ops", way="email", addresses=["a@b.de"])
+    channel = alerting.create(
+        Channel, cluster=cluster, name="ops", way="email", addresses=["a@b.de"]
+    )
     AlertRule.objects.get(kind="ttft_p95").channels.add(channel)
     assert "a@b.de" not in json.dumps(exported())
     rule = next(rule for rule in rules(before) if rule["kind"] == "ttft_p95")

@@ -49,16 +49,18 @@ def edit_page(
     form: forms.BaseForm,
     *,
     page: Page,
-    save: Callable[[], str],
+    save: Callable[[], str | HttpResponse],
     template: str = "inventory/edit.html",
 ) -> HttpResponse:
-    """Show the form; when it was posted and is right, `save` it and go where that says.
+    """Show the form; when it was posted and is right, `save` it and go where that says, or show
+    what it answers.
 
     What the service refuses is shown at the form, with everything typed still there.
     """
     if form.is_bound and form.is_valid():
         try:
-            return redirect(save())
+            answer = save()
+            return redirect(answer) if isinstance(answer, str) else answer
         except NameTaken as error:
             form.add_error("name" if "name" in form.fields else None, str(error))
         except (InventoryError, PlannerError) as error:
