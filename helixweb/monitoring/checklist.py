@@ -36,10 +36,10 @@ class Step:
     while something is under way, else None."""
 
     title: str
-    done: bool
     text: str
-    url: str
-    action: str
+    done: bool = False
+    url: str = ""
+    action: str = ""
     progress: float | None = None
     fields: Mapping[str, int] | None = None
 
@@ -82,7 +82,6 @@ def _model_step(model: LanguageModel | None) -> Step:
     if model is None:
         return Step(
             title=_("Add a model"),
-            done=False,
             text=_("Name a folder, a GGUF file, or a repository of a model hub."),
             url=reverse("model-new"),
             action=_("New model"),
@@ -109,7 +108,6 @@ def _machines(cluster: Cluster | None, now: datetime) -> Step:
     if cluster is None:
         return Step(
             title=title,
-            done=False,
             text=_("Create a cluster and let machines join it, or import a problem file."),
             url=reverse("clusters"),
             action=_("Clusters"),
@@ -148,7 +146,7 @@ def _speeds(cluster: Cluster | None, model: LanguageModel | None) -> Step:
     nodes = cluster.nodes.count() if cluster else 0
     if cluster is None or model is None or not nodes:
         text = _("Needs a model.") if nodes else _("Needs machines.")
-        return Step(title=title, done=False, text=text, url="", action="")
+        return Step(title=title, text=text)
     unmeasured = nodes_without_profile(cluster, model)
     missing = unmeasured.count()
     told = _("%(known)s of %(nodes)s nodes have a profile for %(model)s.") % {
@@ -206,7 +204,7 @@ def _mean(shares: Iterable[float]) -> float | None:
 def _links(cluster: Cluster | None) -> Step:
     title = _("Measure the links")
     if cluster is None:
-        return Step(title=title, done=False, text=_("Needs machines."), url="", action="")
+        return Step(title=title, text=_("Needs machines."))
     network = cluster_network(cluster)
     known = network.known
     return Step(
@@ -288,11 +286,10 @@ def _deploy(live: Deployment | None, plan: Plan | None, now: datetime) -> Step:
             progress=ready / len(phases) if is_loading else None,
         )
     if plan is None:
-        return Step(title=title, done=False, text=_("Needs a plan."), url="", action="")
+        return Step(title=title, text=_("Needs a plan."))
     obstacles = find_obstacles(plan, now=now)
     return Step(
         title=title,
-        done=False,
         text=obstacles[0] if obstacles else _("The plan can be deployed now."),
         url=f"{reverse('deployment-new')}?plan={plan.pk}",
         action=_("Deploy the plan"),

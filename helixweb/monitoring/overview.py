@@ -1,6 +1,6 @@
 """What the overview shows of the cluster in focus and of the others. Reads only."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -22,42 +22,22 @@ LAST_EVENTS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterLine:
-    """One line of the table of clusters."""
-
-    cluster: Cluster
-    nodes: int
-    online: int
-    deployment: Deployment | None
-    output_tokens_per_s: float | None
-    simulated: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewsItem:
-    """Something that happened in a cluster, as a sentence."""
-
-    at: datetime
-    cluster: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """`serving` is what `cluster` serves, or `outage` says why nothing does; `sample` its current
     numbers. `newer`: what was measured since the plan that is served, else since the newest one.
-    None: not there. `is_set_up`: what is deployed has put out a token."""
+    None: not there. `is_set_up`: what is deployed has put out a token. `lines` are of the table of
+    clusters, `line` that of `cluster`; `news` what happened, as sentences."""
 
     cluster: Cluster | None
-    line: ClusterLine | None
+    line: Mapping[str, Any] | None
     is_set_up: bool
     steps: tuple[Step, ...]
     serving: Serving | None
     outage: Outage | None
     newer: NewerMeasurements | None
     sample: MetricSample | None
-    lines: tuple[ClusterLine, ...]
-    news: tuple[NewsItem, ...]
+    lines: Sequence[Mapping[str, Any]]
+    news: Sequence[Mapping[str, Any]]
 
     @property
     def is_moving(self) -> bool:
@@ -83,14 +63,14 @@ def focus() -> Cluster | None:
 
 def overview_of(cluster: Cluster | None, *, user: Any, is_refresh: bool, now: datetime) -> Overview:
     """Everything at once, for `user`; a refresh leaves out the steps once all have been taken."""
-    lines = tuple(_lines(now))
+    lines = _lines(now)
     sample = current_sample(cluster, now=now) if cluster else None
     serving = serving_of(cluster, sample) if cluster else None
     live = serving.deployment if serving else None
     is_set_up = cluster is not None and has_served(cluster)
     return Overview(
         cluster=cluster,
-        line=next((line for line in lines if line.cluster == cluster), None),
+        line=next((line for line in lines if line["cluster"] == cluster), None),
         is_set_up=is_set_up,
         steps=() if is_set_up and is_refresh else checklist(cluster, user=user, now=now),
         serving=serving,
@@ -108,7 +88,7 @@ def _newer(cluster: Cluster | None, live: Deployment | None) -> NewerMeasurement
     return newer_measurements(plan) if plan else None
 
 
-def _lines(now: datetime) -> list[ClusterLine]:
+def _lines(now: datetime) -> list[dict[str, Any]]:
     live = {
         deployment.cluster_id: deployment
         for deployment in Deployment.objects.filter(status__in=LIVE)
@@ -117,22 +97,22 @@ def _lines(now: datetime) -> list[ClusterLine]:
     }
     counts = state_counts_by_cluster(now=now)
     return [
-        ClusterLine(
-            cluster=cluster,
-            nodes=sum(counts.get(cluster.pk, {}).values()),
-            online=counts.get(cluster.pk, {}).get(NodeState.ONLINE.value, 0),
-            deployment=live.get(cluster.pk),
-            output_tokens_per_s=cluster.newest_output,
-            simulated=cluster.newest_plan is not None,
-        )
+        {
+            "cluster": cluster,
+            "nodes": sum(counts.get(cluster.pk, {}).values()),
+            "online": counts.get(cluster.pk, {}).get(NodeState.ONLINE.value, 0),
+            "deployment": live.get(cluster.pk),
+            "output_tokens_per_s": cluster.newest_output,
+            "simulated": cluster.newest_plan is not None,
+        }
         for cluster in with_newest(Cluster.objects.all(), now=now)
     ]
 
 
-def _news() -> tuple[NewsItem, ...]:
+def _news() -> list[dict[str, Any]]:
     names = {f"cluster:{cluster.pk}": cluster.name for cluster in Cluster.objects.all()}
     rows = Event.objects.filter(topic__in=list(names), data__text__isnull=False).order_by("-pk")
-    return tuple(
-        NewsItem(at=row.created_at, cluster=names[row.topic], text=in_words(row.data))
+    return [
+        {"at": row.created_at, "cluster": names[row.topic], "text": in_words(row.data)}
         for row in rows[:LAST_EVENTS]
-    )
+    ]

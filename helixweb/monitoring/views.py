@@ -63,7 +63,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     view = overview_of(_chosen(request), user=request.user, is_refresh=is_refresh, now=now)
     template = "monitoring/_overview.html" if is_refresh else "monitoring/overview.html"
     topics = [f"metrics:{view.cluster.pk}"] if view.cluster else []
-    topics += [f"cluster:{line.cluster.pk}" for line in view.lines]
+    topics += [f"cluster:{line['cluster'].pk}" for line in view.lines]
     context = {
         "view": view,
         "section": "overview",
@@ -79,12 +79,18 @@ def _live_charts(
     cluster: Cluster, serving: Serving | None, sample: MetricSample | None, *, now: datetime
 ) -> dict[str, Any]:
     """What monitor.js moves: the flow, and lines of the last minutes."""
-    latest = latest_sample(cluster)
     return {
         "history": small_history(cluster, OVERVIEW_RANGE, now=now) if serving else None,
         "flow": load_chart(cluster, serving, sample) if serving else None,
         "finding": finding_of(cluster, serving, sample, now=now),
         "range": OVERVIEW_RANGE,
+        **_heard(cluster, latest_sample(cluster), now=now),
+    }
+
+
+def _heard(cluster: Cluster, latest: MetricSample | None, *, now: datetime) -> dict[str, Any]:
+    """What monitor.js is told of the last report."""
+    return {
         "generation": current_generation(cluster.pk),
         "latest": latest,
         "age_s": age_s(latest, now=now) if latest else None,
@@ -126,11 +132,8 @@ def monitor(request: HttpRequest) -> HttpResponse:
         "heat": heat(cluster, kind, chosen, now=now),
         "sample": sample,
         "now": numbers(sample),
-        "generation": current_generation(cluster.pk),
-        "latest": latest,
-        "silent_after_s": SILENT_AFTER_S,
-        "age_s": age_s(latest, now=now) if latest else None,
         "last_event_id": last_event_id,
+        **_heard(cluster, latest, now=now),
     }
     return render(request, "monitoring/monitor.html", context)
 

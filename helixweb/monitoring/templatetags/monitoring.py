@@ -1,0 +1,48 @@
+"""What pages show of metrics: {% load monitoring %}{{ seconds|latency }} …"""
+
+from typing import Any
+
+from django import template
+from django.utils import timezone
+
+from helixweb.charts.chart import UNKNOWN
+from helixweb.charts.quantities import duration_text
+from helixweb.deployment.models import Deployment
+from helixweb.inventory.models import Node
+from helixweb.monitoring.history import current_sample
+from helixweb.monitoring.load import finding_of
+from helixweb.monitoring.node_history import NodeHistory
+from helixweb.monitoring.node_history import node_history as history_of
+from helixweb.monitoring.presentation import numbers, serving_of
+
+register = template.Library()
+
+
+@register.filter
+def latency(seconds: float | None) -> str:
+    """0.055 -> 55 ms; None becomes a dash."""
+    return UNKNOWN if seconds is None else duration_text(seconds)
+
+
+@register.filter
+def p95_note(seconds: float | None) -> str:
+    """The note under a tile that shows the median."""
+    return f"p50; p95 {latency(seconds)}"
+
+
+@register.simple_tag
+def node_history(node: Node) -> NodeHistory:
+    """The last minutes of a node."""
+    return history_of(node, now=timezone.now())
+
+
+@register.simple_tag
+def serving_now(deployment: Deployment) -> dict[str, Any]:
+    """By the newest report on the generation of `deployment`: `numbers` for tiles, None each while
+    nothing is reported, and the `finding`, None then, too."""
+    now, cluster = timezone.now(), deployment.cluster
+    sample = current_sample(cluster, now=now)
+    if sample is None or sample.generation != deployment.generation or sample.simulated:
+        return {"numbers": numbers(None), "finding": None}
+    finding = finding_of(cluster, serving_of(cluster, sample), sample, now=now)
+    return {"numbers": numbers(sample), "finding": finding}
