@@ -48,8 +48,16 @@ def agreement_of(deployment: Deployment, *, now: datetime) -> Agreement:
         nodes=tuple(_nodes(deployment, now=now)),
         links=tuple(_links(deployment, now=now)),
         lengths=(
-            mean_tokens("prompt", workload.mean_prompt_tokens, load and load.mean_prompt_tokens),
-            mean_tokens("decode", workload.mean_output_tokens, load and load.mean_output_tokens),
+            mean_tokens(
+                "prompt",
+                workload.mean_prompt_tokens,
+                None if load is None else load.mean_prompt_tokens,
+            ),
+            mean_tokens(
+                "decode",
+                workload.mean_output_tokens,
+                None if load is None else load.mean_output_tokens,
+            ),
         ),
     )
 
