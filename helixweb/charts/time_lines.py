@@ -141,7 +141,7 @@ def small(chart: Chart) -> Chart:
         showlegend=False,
         margin={"l": 8, "r": 8, "t": 4, "b": 22},
         xaxis={"nticks": 4},
-        yaxis={"nticks": 3, "title": {}},
+        yaxis={"nticks": 3, "title": {"text": ""}},
     )
 
 
