@@ -33,7 +33,7 @@ from helixweb.deployment.serializers import (
     ProfilingSerializer,
     RepairSerializer,
 )
-from helixweb.deployment.services import deploying, draining, pausing, repairing
+from helixweb.deployment.services import deploying, draining, repairing
 from helixweb.deployment.stages import timeline_of
 from helixweb.inventory.models import Cluster, Node
 from runtime.protocol.log_levels import LogLevel
@@ -83,14 +83,14 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
     @action(detail=True, methods=["post"])
     def pause(self, request: Request, pk: str) -> Response:
         """Let new requests wait; those that run go on to their end, and layers stay loaded."""
-        paused = pausing.pause(self.get_object(), user=request.user, now=timezone.now())
+        paused = deploying.pause(self.get_object(), user=request.user, now=timezone.now())
         return Response(DeploymentSerializer(paused).data)
 
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, pk: str) -> Response:
         """Let in what waits."""
-        resumed = pausing.resume(self.get_object(), user=request.user)
+        resumed = deploying.resume(self.get_object(), user=request.user)
         return Response(DeploymentSerializer(resumed).data)
 
     @extend_schema(responses=OpenApiTypes.OBJECT)

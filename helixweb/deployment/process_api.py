@@ -76,7 +76,7 @@ class LogThrottle(SimpleRateThrottle):
     rate = "60/min"
 
     def get_cache_key(self, request: Request, view: Any) -> str:
-        return f"throttle-node-log-{view.node.pk}"
+        return f"throttle-node-log-{view.process.pk}"
 
 
 class RegisterView(RestView):
@@ -117,7 +117,7 @@ class AgentDesiredView(AgentView):
 
     @for_processes(parameters=[_LOOKS], responses=DesiredState)
     def get(self, request: Request) -> Response:
-        return answer(desired.desired_state(self.node, takes_looks=_takes_looks(request)))
+        return answer(desired.desired_state(self.process, takes_looks=_takes_looks(request)))
 
 
 class HeartbeatView(AgentView):
@@ -125,7 +125,7 @@ class HeartbeatView(AgentView):
 
     @for_processes(request=Heartbeat, responses=HeartbeatReply)
     def post(self, request: Request) -> Response:
-        heartbeat, now, node = read_message(Heartbeat, request), timezone.now(), self.node
+        heartbeat, now, node = read_message(Heartbeat, request), timezone.now(), self.process
         heard_at = node.last_seen_at
         generation = observing.record_heartbeat(node, heartbeat, now=now)
         order = follow_profiling(node, heartbeat.profiling, now=now)
@@ -142,7 +142,7 @@ class WeightPeersView(AgentView):
 
     @for_processes(responses=WeightPeers)
     def get(self, request: Request) -> Response:
-        return answer(desired.weight_peers(self.node, now=timezone.now()))
+        return answer(desired.weight_peers(self.process, now=timezone.now()))
 
 
 class LogView(AgentView):
@@ -152,7 +152,7 @@ class LogView(AgentView):
 
     @for_processes(request=LogBatch, responses={204: None})
     def post(self, request: Request) -> Response:
-        record_log(self.node, read_message(LogBatch, request))
+        record_log(self.process, read_message(LogBatch, request))
         return Response(status=204)
 
 
@@ -164,7 +164,7 @@ class AgentStreamView(AgentView):
     @for_processes(parameters=[_LOOKS], responses=_STREAM)
     def get(self, request: Request) -> HttpResponseBase:
         decide = partial(desired.desired_state, takes_looks=_takes_looks(request))
-        return desired_stream(self.node.topic, follow(self.node, decide))
+        return desired_stream(self.process.topic, follow(self.process, decide))
 
 
 class CoordinatorDesiredView(CoordinatorView):
@@ -172,7 +172,7 @@ class CoordinatorDesiredView(CoordinatorView):
 
     @for_processes(responses=CoordinatorDesired)
     def get(self, request: Request) -> Response:
-        return answer(desired.coordinator_desired(self.coordinator))
+        return answer(desired.coordinator_desired(self.process))
 
 
 class ReportView(CoordinatorView):
@@ -181,7 +181,7 @@ class ReportView(CoordinatorView):
     @for_processes(request=CoordinatorReport, responses=HeartbeatReply)
     def post(self, request: Request) -> Response:
         report, now = read_message(CoordinatorReport, request), timezone.now()
-        sender = self.coordinator
+        sender = self.process
         heard_at = sender.last_seen_at
         generation = observing.record_report(sender, report, now=now)
         to_reach, to_measure = follow_reach(sender, report.reach, heard_at=heard_at, now=now)
@@ -197,7 +197,7 @@ class CoordinatorStreamView(CoordinatorView):
 
     @for_processes(responses=_STREAM)
     def get(self, request: Request) -> HttpResponseBase:
-        sender = self.coordinator
+        sender = self.process
         return desired_stream(sender.topic, follow(sender, desired.coordinator_desired))
 
 

@@ -24,7 +24,7 @@ from helixweb.deployment.forms import DeployForm
 from helixweb.deployment.instances import instances_view
 from helixweb.deployment.link_weights import hold_weights
 from helixweb.deployment.models import SERVING, Deployment, Drain, Repair
-from helixweb.deployment.services import deploying, desired, losses, pausing, pinning, repairing
+from helixweb.deployment.services import deploying, desired, losses, pinning, repairing
 from helixweb.deployment.settling import refusals_of
 from helixweb.deployment.stages import node_rows, placed_names, timeline_of
 from helixweb.planning.models import Plan
@@ -147,8 +147,8 @@ def _button(act: Callable[..., Any]) -> Callable[..., HttpResponse]:
 
 
 deployment_stop = _button(deploying.stop)
-deployment_pause = _button(pausing.pause)
-deployment_resume = _button(lambda row, user, now: pausing.resume(row, user=user))
+deployment_pause = _button(deploying.pause)
+deployment_resume = _button(lambda row, user, now: deploying.resume(row, user=user))
 
 
 @require_POST

@@ -14,8 +14,7 @@ from django.utils import timezone
 
 from helixweb.deployment.models import Deployment
 from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services.deploying import deploy
-from helixweb.deployment.services.pausing import pause
+from helixweb.deployment.services.deploying import deploy, pause
 from helixweb.inventory.models import Cluster, LanguageModel, ProfileVersion
 from helixweb.inventory.services import joining, profile_versions
 from tests.helixweb.conftest import TINY_PROBLEM

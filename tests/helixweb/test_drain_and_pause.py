@@ -12,7 +12,7 @@ from test_repairs import Repaired, short_searches
 from helixweb.common.models import Event
 from helixweb.deployment.models import Deployment, Drain, Repair, Status
 from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying, draining, pausing
+from helixweb.deployment.services import deploying, draining
 from helixweb.inventory.models import Change, Cluster, Node, Replanning
 from runtime.protocol.control import DrainProgress
 from runtime.protocol.phases import Phase
@@ -243,7 +243,7 @@ def test_a_paused_deployment_is_paused_for_the_coordinator_and_on_its_page(
 
 
 def test_what_follows_a_paused_deployment_is_paused(served: Served) -> None:
-    pausing.pause(served.deployment, user=served.user, now=timezone.now())
+    deploying.pause(served.deployment, user=served.user, now=timezone.now())
     again = deploying.deploy(
         served.cluster.plan, user=served.user, options=DeployOptions(), now=timezone.now()
     )

@@ -1,4 +1,4 @@
-"""Put a plan to work, take it back, and follow processes that moved."""
+"""Put a plan to work, pause it, take it back, and follow processes that moved."""
 
 from datetime import datetime
 from typing import Any
@@ -7,11 +7,11 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from helixweb.common.refusals import Refused
+from helixweb.common.refusals import Conflict, Refused
 from helixweb.deployment.announcing import announce, logged_values, record
 from helixweb.deployment.models import LIVE, SERVING, Deployment, NodeAssignment, Status
 from helixweb.deployment.options import OPTION_NAMES, DeployOptions
-from helixweb.deployment.pushing import wake_cluster
+from helixweb.deployment.pushing import wake_cluster, wake_coordinators
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.deployment.services.orders import Orders, make_orders
@@ -140,6 +140,39 @@ def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
         said = gettext_noop("%(user)s stops %(model)s.")
         _tell_all(current, said, before=before, user=str(user), model=current.model_name)
     return current
+
+
+def pause(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
+    """What runs ends, new requests wait. Raises Conflict unless it serves and is not paused."""
+    said = gettext_noop("%(user)s pauses %(model)s: new requests wait.")
+    return _switch(deployment, now, said=said, user=user)
+
+
+def resume(deployment: Deployment, *, user: Any) -> Deployment:
+    """Let in what waits. Raises Conflict unless it serves and is paused."""
+    return _switch(deployment, None, said=gettext_noop("%(user)s resumes %(model)s."), user=user)
+
+
+def _switch(
+    deployment: Deployment, paused_at: datetime | None, *, said: str, user: Any
+) -> Deployment:
+    """Pages, the coordinator and the change log hear of it."""
+    with transaction.atomic():
+        row = Deployment.objects.select_for_update(no_key=True).get(pk=deployment.pk)
+        before = logged_values(row)
+        if row.status not in SERVING or before["paused"] == (paused_at is not None):
+            text = (
+                _("Deployment %(id)s is not paused, or does not run any more.")
+                if paused_at is None
+                else _("Deployment %(id)s is paused already, or does not run any more.")
+            )
+            raise Conflict(text % {"id": row.pk})
+        row.paused_at = paused_at
+        row.save(update_fields=["paused_at"])
+        record(row, before=before)
+        announce(row, said, user=str(user), model=row.model_name)
+        wake_coordinators(row.cluster_id)
+        return row
 
 
 def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
