@@ -9,6 +9,9 @@ from typing import Any
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from helixweb.deployment.models import Deployment
+from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.services import deploying
 from helixweb.deployment.settling import is_elsewhere
 from helixweb.inventory.models import Cluster, Coordinator, LanguageModel, Node
 from helixweb.inventory.services import joining, problems
@@ -182,7 +185,7 @@ class FakeCluster:
     """A cluster whose nodes and coordinator have joined, with a plan by the real planner."""
 
     def __init__(self, cluster: Cluster, user: Any) -> None:
-        self.cluster = cluster
+        self.cluster, self.user = cluster, user
         self.model = problems.models_of(cluster)[0]
         self.model.checkpoint = "/models/tiny-llama"
         self.model.save()
@@ -199,6 +202,16 @@ class FakeCluster:
     def used_agents(self) -> dict[str, FakeAgent]:
         """Those that the plan places layers on."""
         return {name: self.agents[name] for name in self.plan.document["placement"]}
+
+    def deploy(self, **options: Any) -> Deployment:
+        """Its plan, put to work."""
+        asked, now = DeployOptions(**options), timezone.now()
+        return deploying.deploy(self.plan, user=self.user, options=asked, now=now)
+
+    def ready(self, *, generation: int = 1) -> None:
+        """Every node of the plan has loaded its layers."""
+        for agent in self.used_agents.values():
+            agent.beat(Phase.READY, generation=generation)
 
     def silence(self, name: str) -> None:
         """As if the agent had said nothing for a minute."""

@@ -44,8 +44,7 @@ def serving(joined: FakeCluster, shell: Shell) -> Deployment:
 
 def bring_up(joined: FakeCluster) -> Deployment:
     deployment = Deployment.objects.latest("pk")
-    for agent in joined.used_agents.values():
-        agent.beat(Phase.READY, generation=deployment.generation)
+    joined.ready(generation=deployment.generation)
     deployment.refresh_from_db()
     assert deployment.status == Status.READY
     return deployment

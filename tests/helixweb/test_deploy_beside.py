@@ -9,7 +9,6 @@ from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
 from helixweb.deployment.models import Deployment, Status
-from runtime.protocol.phases import Phase
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -23,8 +22,7 @@ def deploy(joined: FakeCluster, api: APIClient, **options: Any) -> Deployment:
 
 
 def bring_up(joined: FakeCluster, generation: int) -> None:
-    for agent in joined.used_agents.values():
-        agent.beat(Phase.READY, generation=generation)
+    joined.ready(generation=generation)
 
 
 def follow_without_mini(joined: FakeCluster, api: APIClient, **options: Any) -> Deployment:

@@ -6,7 +6,6 @@ from process_doubles import HARDWARE, FakeCluster
 from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment
-from runtime.protocol.phases import Phase
 from tests.helixweb.markup import tight
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -17,8 +16,7 @@ MARK = "emulated</span>"
 def deploy(joined: FakeCluster, api: APIClient) -> Deployment:
     answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk})
     assert answer.status_code == 202, answer.content
-    for agent in joined.used_agents.values():
-        agent.beat(Phase.READY, generation=1)
+    joined.ready()
     return Deployment.objects.get(pk=answer.json()["id"])
 
 

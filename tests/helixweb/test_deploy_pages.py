@@ -158,8 +158,7 @@ def test_the_page_shows_phase_message_and_progress_of_every_node(
 
 def test_the_live_part_is_sent_alone_when_htmx_asks(browser: Client, joined: FakeCluster) -> None:
     deployment = press_deploy(browser, joined)
-    for agent in joined.used_agents.values():
-        agent.beat(Phase.READY, generation=1)
+    joined.ready()
     part = browser.get(f"/deployments/{deployment.pk}/", headers={"HX-Request": "true"})
     text = part.content.decode().strip()
     assert text.startswith('<div id="deployment-state"')
@@ -171,8 +170,7 @@ def test_a_ready_deployment_whose_agent_falls_silent_says_so(
     browser: Client, joined: FakeCluster
 ) -> None:
     deployment = press_deploy(browser, joined)
-    for agent in joined.used_agents.values():
-        agent.beat(Phase.READY, generation=1)
+    joined.ready()
     joined.silence("mini")
     page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
     assert "The agent of mini is silent" in page

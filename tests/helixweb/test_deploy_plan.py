@@ -14,8 +14,6 @@ from rest_framework.test import APIClient
 from helixweb.common.models import Event
 from helixweb.deployment import tasks
 from helixweb.deployment.models import Deployment, Status
-from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying
 from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received
 from helixweb.inventory.models import Change, Cluster, Coordinator, Node
@@ -57,8 +55,7 @@ def test_what_was_deployed_paused_and_stopped_is_in_the_change_log_of_its_cluste
 
 
 def bring_up(joined: FakeCluster, deployment: Deployment) -> None:
-    for agent in joined.used_agents.values():
-        agent.beat(Phase.READY, generation=deployment.generation)
+    joined.ready(generation=deployment.generation)
     deployment.refresh_from_db()
     assert deployment.status == Status.READY
 
@@ -147,8 +144,7 @@ def test_what_a_node_says_of_an_older_generation_changes_nothing(
     assert agent.beat(Phase.READY, generation=1) == second.generation == 2
     assignment = second.assignments.get(node_name="tower")
     assert (assignment.phase, assignment.observed_generation) == ("idle", 0)
-    for other in joined.used_agents.values():
-        other.beat(Phase.READY, generation=1)
+    joined.ready()
     second.refresh_from_db()
     assert second.status == Status.DEPLOYING
 
@@ -157,8 +153,7 @@ def test_a_failed_node_fails_the_deployment_with_its_message_until_it_recovers(
     joined: FakeCluster, api: APIClient
 ) -> None:
     deployment = deploy(joined, api)
-    for agent in joined.used_agents.values():
-        agent.beat(Phase.READY, generation=1)
+    joined.ready()
     joined.agents["laptop"].beat(
         Phase.FAILED, generation=1, message="tensor model.norm.weight is missing; download again"
     )
@@ -401,7 +396,7 @@ def test_a_bad_request_names_its_field(
 
 def test_two_deployments_at_once_leave_one(joined: FakeCluster, user: Any) -> None:
     """The loser of the race sees the winner's row only through the database's constraints."""
-    winner = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    winner = joined.deploy()
     with pytest.raises(Exception, match=r"(?i)unique"):
         Deployment.objects.create(
             cluster=joined.cluster,

@@ -11,7 +11,6 @@ from test_repairs import Repaired, short_searches
 
 from helixweb.common.models import Event
 from helixweb.deployment.models import Deployment, Drain, Repair, Status
-from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying, draining
 from helixweb.inventory.models import Change, Cluster, Node, Replanning
 from runtime.protocol.control import DrainProgress
@@ -36,11 +35,8 @@ class Served:
     def __init__(self, cluster: Cluster, user: Any) -> None:
         self.cluster = FakeCluster(cluster, user)
         self.user = user
-        self.deployment = deploying.deploy(
-            self.cluster.plan, user=user, options=DeployOptions(), now=timezone.now()
-        )
-        for agent in self.cluster.used_agents.values():
-            agent.beat(Phase.READY, generation=1)
+        self.deployment = self.cluster.deploy()
+        self.cluster.ready()
 
     @property
     def agent(self) -> FakeAgent:
@@ -155,9 +151,7 @@ def test_a_node_that_is_taken_in_again_gets_its_layers_back(served: Served) -> N
 def test_a_plan_with_the_node_is_not_deployed_meanwhile(served: Served) -> None:
     served.begin()
     with pytest.raises(deploying.DeployRefused, match="mini is being drained; take it in again"):
-        deploying.deploy(
-            served.cluster.plan, user=served.user, options=DeployOptions(), now=timezone.now()
-        )
+        served.cluster.deploy()
 
 
 def test_who_drained_what_and_when_is_in_the_change_log_and_the_events(
@@ -244,9 +238,7 @@ def test_a_paused_deployment_is_paused_for_the_coordinator_and_on_its_page(
 
 def test_what_follows_a_paused_deployment_is_paused(served: Served) -> None:
     deploying.pause(served.deployment, user=served.user, now=timezone.now())
-    again = deploying.deploy(
-        served.cluster.plan, user=served.user, options=DeployOptions(), now=timezone.now()
-    )
+    again = served.cluster.deploy()
     assert again.paused_at is not None
     assert served.cluster.coordinator.desired().paused
 
@@ -254,11 +246,8 @@ def test_what_follows_a_paused_deployment_is_paused(served: Served) -> None:
 def test_a_plan_that_the_coordinator_refuses_fails_and_the_one_before_is_not_over(
     served: Served, browser: Client
 ) -> None:
-    second = deploying.deploy(
-        served.cluster.plan, user=served.user, options=DeployOptions(), now=timezone.now()
-    )
-    for agent in served.cluster.used_agents.values():
-        agent.beat(Phase.READY, generation=2)
+    second = served.cluster.deploy()
+    served.cluster.ready(generation=2)
     why = "plan of generation 2 cannot be served: no tokenizer"
     served.cluster.coordinator.report(generation=2, refused_generation=2, message=why)
     second.refresh_from_db()
@@ -271,8 +260,7 @@ def test_a_plan_that_the_coordinator_refuses_fails_and_the_one_before_is_not_ove
     assert "The previous deployment goes on serving." in page
     back = deploying.roll_back(second, user=served.user, now=timezone.now())
     assert back.follows_generation == 2
-    for agent in served.cluster.used_agents.values():
-        agent.beat(Phase.READY, generation=3)
+    served.cluster.ready(generation=3)
     served.cluster.coordinator.report(generation=3)
     back.refresh_from_db()
     assert (back.status, back.is_changing) == (Status.READY, False)

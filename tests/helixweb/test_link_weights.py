@@ -16,8 +16,6 @@ from helixweb.deployment import link_weights, tasks
 from helixweb.deployment.link_weights import counted_rate, counted_rates
 from helixweb.deployment.links import FORGOTTEN_AFTER_S, STALE_AFTER_S, LiveLink, live_links
 from helixweb.deployment.models import Deployment, Status
-from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Change, Coordinator, Link
 from helixweb.monitoring.models import MetricSample
 from planner.reweigh import reweigh
@@ -37,8 +35,7 @@ class Serving:
 
     def __init__(self, joined: FakeCluster, user: Any) -> None:
         self.joined = joined
-        now = timezone.now()
-        self.deployment = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
+        self.deployment = joined.deploy()
         self.plan = plan_from_dict(joined.plan.document)
         self.problem = problem_from_dict(joined.plan.problem)
         self.ends = next(

@@ -91,8 +91,7 @@ def test_the_timeline_shows_a_node_as_lost_until_it_is_back(
     before = phases()
     later = timezone.now() + timedelta(seconds=4)
     monkeypatch.setattr(timezone, "now", lambda: later)
-    for agent in served.used_agents.values():
-        agent.beat(Phase.READY, generation=1)
+    served.ready()
     for _ in range(2):
         served.coordinator.report(lost_nodes={served.name: ENDED})
     assert phases() == [*before, "lost"]

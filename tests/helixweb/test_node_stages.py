@@ -9,8 +9,6 @@ from django.utils import timezone
 from process_doubles import FakeCluster
 
 from helixweb.deployment.models import Deployment, NodeAssignment
-from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying
 from helixweb.deployment.stages import memory_chart, stages_of
 from helixweb.inventory.models import Cluster, Node
 from helixweb.inventory.network_view import links_in_use
@@ -30,7 +28,7 @@ STATS = StageStats(
 @pytest.fixture
 def deployed(joined: FakeCluster, user: Any) -> Deployment:
     """The tiny cluster with a plan at work, every stage ready."""
-    row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    row = joined.deploy()
     NodeAssignment.objects.update(
         phase="ready", observed_generation=row.generation, stats=STATS.model_dump(mode="json")
     )

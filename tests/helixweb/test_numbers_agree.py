@@ -5,13 +5,9 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying
 from helixweb.monitoring.history import FIELDS
-from runtime.protocol.phases import Phase
 from tests.helixweb.process_doubles import FakeCluster
 
 SAID = {
@@ -25,9 +21,8 @@ SAID = {
 def test_pages_and_api_show_the_same_numbers(
     joined: FakeCluster, user: Any, browser: Client, api: APIClient
 ) -> None:
-    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
-    for agent in joined.used_agents.values():
-        agent.beat(Phase.READY, generation=1)
+    joined.deploy()
+    joined.ready()
     joined.coordinator.report(**SAID, requests_running=7, requests_waiting=3)
     overview, monitor = browser.get("/"), browser.get(f"/monitor/?cluster={joined.cluster.pk}")
     latest = api.get(f"/api/v1/metrics/latest/?cluster={joined.cluster.pk}").json()

@@ -15,7 +15,6 @@ from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.fetching import Places, fetch_checkpoint
 from runtime.checkpoints.hub import HubSettings, weight_sources
 from runtime.checkpoints.weight_store import WeightStore
-from runtime.protocol.phases import Phase
 from runtime.protocol.weight_access import WeightAccess
 from tests.runtime.hub_server import COMMIT, HubServer, hub_server
 
@@ -98,14 +97,12 @@ def test_only_a_stop_brings_a_newer_version_and_a_roll_back_the_older_one(
     joined: FakeCluster, api: APIClient, hub: HubServer
 ) -> None:
     deploy(joined, api)
-    for agent in joined.used_agents.values():
-        agent.beat(Phase.READY, generation=1)
+    joined.ready()
     move_main(hub)
     joined.plan = make_plan(joined.cluster, without="mini")
     beside = deploy(joined, api)
     assert (beside.follows_generation, beside.pinned_checkpoint) == (1, f"{NAME}@{COMMIT}")
-    for agent in joined.used_agents.values():
-        agent.beat(Phase.READY, generation=2)
+    joined.ready(generation=2)
     assert api.post(f"/api/v1/deployments/{beside.pk}/stop/").status_code == 202
     newer = deploy(joined, api)
     assert newer.pinned_checkpoint == f"{NAME}@{NEWER}"

@@ -15,7 +15,6 @@ from django.utils import timezone
 
 from helixweb.asgi import application
 from helixweb.common.auth import sha256_hex
-from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying, desired
 from helixweb.inventory.models import Cluster, Coordinator
 from tests.helixweb.chat_double import HELIX, WAIT_S, ChatDouble
@@ -37,7 +36,7 @@ def chat_server() -> Iterator[ChatDouble]:
 @pytest.fixture
 def deployed(joined: FakeCluster, user: Any) -> int:
     """The id of a deployment in service."""
-    return deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now()).pk
+    return joined.deploy().pk
 
 
 @pytest.fixture
@@ -269,7 +268,7 @@ def test_a_chat_without_the_csrf_token_is_refused(browser: Client) -> None:
 def test_the_page_offers_what_is_in_service(cluster: Cluster, user: Any, browser: Client) -> None:
     assert "Nothing answers chats yet" in browser.get("/playground/").content.decode()
     joined = FakeCluster(cluster, user)
-    row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    row = joined.deploy()
     html = tight(browser.get(f"/playground/?deployment={row.pk}").content.decode())
     assert f'<option value="{row.pk}" data-model="tiny-llama"' in html
     assert "tiny-llama on tiny</option>" in html

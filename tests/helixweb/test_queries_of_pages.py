@@ -11,13 +11,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from helixweb.deployment.models import Deployment, NodeAssignment
-from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, NodeTag, Profile
 from helixweb.monitoring.models import MetricSample, TracedRequest
 from helixweb.monitoring.traces import record_traces
 from helixweb.planning.models import Incumbent, Plan, PlanRun
-from runtime.protocol.phases import Phase
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.process_doubles import FakeCluster
 from tests.helixweb.request_traces import made_up_trace
@@ -72,9 +69,8 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 @pytest.fixture
 def site(joined: FakeCluster, cluster: Cluster, user: Any) -> Callable[[], dict[str, Any]]:
     """A cluster that serves, and the ids that addresses need."""
-    row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
-    for agent in joined.used_agents.values():
-        agent.beat(Phase.READY, generation=1)
+    row = joined.deploy()
+    joined.ready()
     joined.coordinator.report()
     run = PlanRun.objects.create(
         cluster=cluster, model=joined.model, problem=joined.plan.problem, options={},

@@ -14,8 +14,7 @@ from rest_framework.test import APIClient
 
 from helixweb.common import jobs
 from helixweb.deployment.models import Deployment, Repair, Status
-from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying, losses, repairing
+from helixweb.deployment.services import losses, repairing
 from helixweb.deployment.services import repairing as deployment_repairing
 from helixweb.deployment.services.repairing import WAITS_S, chosen_answer
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node, Replanning
@@ -43,11 +42,8 @@ class Repaired:
         self.user = user
         self.lost: dict[str, str] = {}
         self.now = timezone.now()
-        self.deployment = deploying.deploy(
-            self.cluster.plan, user=user, options=DeployOptions(max_queued_requests=7), now=self.now
-        )
-        for agent in self.cluster.used_agents.values():
-            agent.beat(Phase.READY, generation=1)
+        self.deployment = self.cluster.deploy(max_queued_requests=7)
+        self.cluster.ready()
 
     @property
     def rows(self) -> list[Repair]:
@@ -119,9 +115,7 @@ def test_a_cluster_keeps_the_policy_that_was_chosen_and_is_automatic_otherwise()
     update(chosen, replanning=Replanning.ASK)
     update(untouched, mean_prompt_tokens=99.0)
 
-    import_module("helixweb.inventory.migrations.0002_since_0_1_0").make_automatic(
-        apps, None
-    )
+    import_module("helixweb.inventory.migrations.0002_since_0_1_0").make_automatic(apps, None)
     untouched.refresh_from_db()
     chosen.refresh_from_db()
     assert (untouched.replanning, chosen.replanning) == ("automatic", "ask")

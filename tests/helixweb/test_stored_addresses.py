@@ -8,7 +8,6 @@ from django.utils import timezone
 from process_doubles import FakeCluster
 
 from helixweb.deployment.models import Deployment, Status
-from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster, Node, NodeState
 
@@ -20,7 +19,7 @@ MIGRATION = import_module(
 def test_an_upgrade_lets_only_the_process_with_such_an_address_join_again(
     joined: FakeCluster, cluster: Cluster, user: Any
 ) -> None:
-    row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    row = joined.deploy()
     MIGRATION(apps, None)
     assert Deployment.objects.get(pk=row.pk).status == row.status
     bad, *others = joined.agents.values()
