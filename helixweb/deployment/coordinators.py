@@ -89,20 +89,13 @@ def coordinator_says(deployment: Deployment) -> str:
         return ""
     # A report also has what nodes did: not all of it is read.
     told = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
-    rows = list(
-        told.order_by("coordinator").values_list(
-            "coordinator__name", "report__generation", "report__message"
-        )
-    )
-    said = [
-        (name, message)
+    fields = ("coordinator__name", "report__generation", "report__message")
+    rows = list(told.order_by("coordinator").values_list(*fields))
+    says = "; ".join(
+        message if len(rows) == 1 else f"{name}: {message}"
         for name, generation, message in rows
         if message and generation == deployment.generation
-    ]
-    if len(rows) == 1:
-        says = "".join(message for _name, message in said)
-    else:
-        says = "; ".join(f"{name}: {message}" for name, message in said)
+    )
     return "" if says in deployment.message else says
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.db.models import F
 from django.test import Client
-from django.utils import timezone
 from process_doubles import STATS, FakeCluster, FakeCoordinator
 from rest_framework.test import APIClient
 
