@@ -30,7 +30,7 @@ def record_log(node: Node, batch: LogBatch) -> None:
                 at=datetime.fromtimestamp(line.at_s, UTC),
                 source=line.source.value,
                 level=LOG_LEVELS.index(line.level),
-                text=line.text.replace("\0", ""),
+                text=line.text,
             )
             for line in batch.lines
         )

@@ -307,7 +307,7 @@ def _check(model: LanguageModel, node: Node | None = None) -> None:
 
 
 def _note(row: Profiling, progress: ProfilingProgress, *, now: datetime) -> None:
-    message = progress.message[:MESSAGE_LENGTH].replace("\0", "")
+    message = progress.message[:MESSAGE_LENGTH]
     if progress.phase in _STATES:
         _change(row, state=_STATES[progress.phase], done=progress.done, message=message)
     elif row.like is not None:

@@ -114,7 +114,8 @@ def test_coordinators_are_told_the_certificate_of_an_instance_that_has_one(
 ) -> None:
     deployment = two.deploy(api)
     first, second = sorted(two.plan.document["placement"])
-    certificate = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+    lines = "MIIB\n" * 1000  # a chain is long
+    certificate = f"-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n"
     two.agents[first].beat(
         Phase.READY, generation=1, instances=[told(first, certificate=certificate)]
     )

@@ -164,8 +164,8 @@ def _standing(report: CoordinatorReport) -> tuple[Any, ...]:
 def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) -> bool:
     """Write what is observed of the present generation; returns whether the phase is another."""
     observed = heartbeat.observed
-    phase, message = observed.phase.value, _kept_text(observed.message)
-    instances = [_without_zeros(one.model_dump(mode="json")) for one in observed.instances]
+    phase, message = observed.phase.value, observed.message[:MESSAGE_LENGTH]
+    instances = [one.model_dump(mode="json") for one in observed.instances]
     entered = (assignment.observed_generation, assignment.phase) != (observed.generation, phase)
     shown = assignment.message, assignment.loaded_ratio
     progressed = shown != (message, observed.loaded_ratio)
@@ -202,18 +202,6 @@ def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) ->
 def _doors(instances: list[dict[str, Any]]) -> dict[str, tuple[int | None, str]]:
     """Where they answer, and by which certificate they are known."""
     return {one["name"]: (one["port"], one.get("certificate", "")) for one in instances}
-
-
-def _without_zeros(told: dict[str, Any]) -> dict[str, Any]:
-    """The same with texts that every database keeps."""
-    return {
-        key: _kept_text(value) if isinstance(value, str) else value for key, value in told.items()
-    }
-
-
-def _kept_text(message: str) -> str:
-    """As much of an agent's message as a page can show, without what no database keeps."""
-    return message[:MESSAGE_LENGTH].replace("\0", "")
 
 
 def _stage_stats(cluster_id: int) -> dict[str, StageStats]:
