@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -14,20 +13,11 @@ from helixweb.inventory.node_list import in_state
 from helixweb.inventory.presentation import NodeRow, gpu_and_memory, row_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterCounts:
-    """A cluster's nodes summed up; `gpus` and `regions` count nodes, most first."""
+def cluster_counts(clusters: Iterable[Cluster], *, now: datetime) -> dict[int, dict[str, Any]]:
+    """The nodes of clusters summed up, by id; "gpus" and "regions" count nodes, most first.
 
-    nodes: int
-    online: int
-    lost: int
-    gpus: tuple[tuple[str, int], ...]
-    regions: tuple[tuple[str, int], ...]
-    memory_bytes: float
-
-
-def cluster_counts(clusters: Iterable[Cluster], *, now: datetime) -> dict[int, ClusterCounts]:
-    """By the cluster's id: alike nodes are counted by the database. Two queries for all."""
+    Alike nodes are counted by the database. Two queries for all.
+    """
     keys = [cluster.pk for cluster in clusters]
     profiles = {
         (profile.cluster_id, profile.name): profile
@@ -55,7 +45,7 @@ def cluster_counts(clusters: Iterable[Cluster], *, now: datetime) -> dict[int, C
 
 def _counts(
     alike: Sequence[Mapping[str, Any]], profiles: Mapping[tuple[int, str], Profile]
-) -> ClusterCounts:
+) -> dict[str, Any]:
     gpus: Counter[str] = Counter()
     regions: Counter[str] = Counter()
     memory_bytes = 0.0
@@ -67,14 +57,14 @@ def _counts(
         gpus[gpu or _("unknown")] += row["count"]
         regions[row["region"]] += row["count"]
         memory_bytes += row["count"] * each_bytes
-    return ClusterCounts(
-        nodes=sum(row["count"] for row in alike),
-        online=sum(row["online"] for row in alike),
-        lost=sum(row["lost"] for row in alike),
-        gpus=tuple(gpus.most_common()),
-        regions=tuple(regions.most_common()),
-        memory_bytes=memory_bytes,
-    )
+    sums = {name: sum(row[name] for row in alike) for name in ("count", "online", "lost")}
+    return {
+        **sums,
+        "nodes": sums["count"],
+        "gpus": gpus.most_common(),
+        "regions": regions.most_common(),
+        "memory_bytes": memory_bytes,
+    }
 
 
 def first_nodes(cluster: Cluster, *, most: int, now: datetime) -> list[NodeRow]:

@@ -1,7 +1,6 @@
 """Which engine of a node would compute a model's layers, as its agent announced its engines."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -9,16 +8,6 @@ from django.utils.translation import gettext as _
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from runtime.checkpoints.engine_fit import Choice, ModelTraits, Reason, choose
 from runtime.protocol.engines import Engine, EngineOffer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineGroup:
-    """Nodes that would compute a model alike; `engine` None: they cannot, as `why` says."""
-
-    engine: Engine | None
-    why: str
-    is_slow: bool
-    nodes: tuple[Node, ...]
 
 
 def takes_engines(hardware: Mapping[str, Any] | None) -> bool:
@@ -71,8 +60,9 @@ def left_out(cluster: Cluster, model: LanguageModel) -> dict[str, str]:
     return found
 
 
-def engine_groups(model: LanguageModel, nodes: Iterable[Node]) -> list[EngineGroup]:
-    """Nodes that have announced engines, by what they would do with the model."""
+def engine_groups(model: LanguageModel, nodes: Iterable[Node]) -> list[dict[str, Any]]:
+    """Nodes that have announced engines, by what they would do with the model; engine None: they
+    cannot compute it, as `why` says."""
     groups: dict[tuple[Engine | None, str, bool], list[Node]] = {}
     for node in nodes:
         choice = choice_of(node.hardware, model)
@@ -80,6 +70,6 @@ def engine_groups(model: LanguageModel, nodes: Iterable[Node]) -> list[EngineGro
             key = choice.engine, why_text(choice), choice.is_slow
             groups.setdefault(key, []).append(node)
     return [
-        EngineGroup(engine=engine, why=why, is_slow=is_slow, nodes=tuple(members))
+        {"engine": engine, "why": why, "is_slow": is_slow, "nodes": members}
         for (engine, why, is_slow), members in groups.items()
     ]

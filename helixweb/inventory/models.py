@@ -79,15 +79,23 @@ def columns_of(model: type[models.Model]) -> tuple[str, ...]:
     )
 
 
+def name_column(**options: Any) -> "models.CharField[str, str]":
+    """What people call a thing: no blanks at its ends, no control characters."""
+    return models.CharField(max_length=NAME_LENGTH, validators=[validate_name], **options)
+
+
+def unique(name: str, *fields: str) -> models.UniqueConstraint:
+    """No two rows are alike in these fields."""
+    return models.UniqueConstraint(fields=fields, name=name)
+
+
 class Cluster(InCluster):
     """Machines that serve together, with the workload they are planned for by default."""
 
     cluster_path = "pk"
 
-    name = models.CharField(max_length=NAME_LENGTH, unique=True, validators=[validate_name])
-    coordinator_region = models.CharField(
-        max_length=NAME_LENGTH, default="local", validators=[validate_name]
-    )
+    name = name_column(unique=True)
+    coordinator_region = name_column(default="local")
     mean_prompt_tokens = models.FloatField(default=512, validators=[validate_positive])
     mean_output_tokens = models.FloatField(default=128, validators=[validate_positive])
     replanning = models.CharField(
@@ -195,11 +203,7 @@ class Profile(InCluster):
 
     class Meta:
         ordering = ["name"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "model", "name"], name="profile_unique_in_cluster_and_model"
-            )
-        ]
+        constraints = [unique("profile_unique_in_cluster_and_model", "cluster", "model", "name")]
 
     def __str__(self) -> str:
         return self.name
@@ -241,11 +245,7 @@ class ProfileVersion(InCluster):
 
     class Meta:
         ordering = ["-number"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["profile", "number"], name="profile_version_unique_in_profile"
-            )
-        ]
+        constraints = [unique("profile_version_unique_in_profile", "profile", "number")]
 
     def __str__(self) -> str:
         return f"{self.profile.name}, version {self.number}"
@@ -304,7 +304,7 @@ class Node(InCluster, Process):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
     name = models.CharField(max_length=NAME_LENGTH, validators=[validate_node_name])
-    region = models.CharField(max_length=NAME_LENGTH, default="local", validators=[validate_name])
+    region = name_column(default="local")
     profile_name = models.CharField(max_length=PROFILE_NAME_LENGTH, blank=True)
     price_per_hour = models.FloatField(null=True, blank=True, validators=[validate_positive])
     uuid = models.UUIDField(null=True, blank=True, unique=True)
@@ -314,9 +314,7 @@ class Node(InCluster, Process):
 
     class Meta:
         ordering = ["pk"]
-        constraints = [
-            models.UniqueConstraint(fields=["cluster", "name"], name="node_unique_in_cluster")
-        ]
+        constraints = [unique("node_unique_in_cluster", "cluster", "name")]
 
     def __str__(self) -> str:
         return self.name
@@ -367,7 +365,7 @@ class Coordinator(InCluster, Process):
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="coordinators")
-    name = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    name = name_column()
     uuid = models.UUIDField(unique=True)
     http_url = models.CharField(max_length=300, blank=True, validators=[validate_http_url])
     peer = models.CharField(max_length=NAME_LENGTH, default=COORDINATOR, editable=False)
@@ -375,12 +373,8 @@ class Coordinator(InCluster, Process):
     class Meta:
         ordering = ["pk"]
         constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "name"], name="coordinator_unique_in_cluster"
-            ),
-            models.UniqueConstraint(
-                fields=["cluster", "peer"], name="coordinator_peer_unique_in_cluster"
-            ),
+            unique("coordinator_unique_in_cluster", "cluster", "name"),
+            unique("coordinator_peer_unique_in_cluster", "cluster", "peer"),
         ]
 
     def __str__(self) -> str:
@@ -397,9 +391,7 @@ class NodeTag(InCluster):
 
     class Meta:
         ordering = ["name"]
-        constraints = [
-            models.UniqueConstraint(fields=["node", "name"], name="node_tag_unique_on_node")
-        ]
+        constraints = [unique("node_tag_unique_on_node", "node", "name")]
 
     def __str__(self) -> str:
         return self.name
@@ -411,8 +403,8 @@ class Connection(InCluster):
 
     of_regions = False
 
-    source = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
-    target = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    source = name_column()
+    target = name_column()
     bandwidth_bytes_per_s = models.FloatField(validators=[validate_positive])
     latency_s = models.FloatField(validators=[validate_not_negative])
     origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.ESTIMATED)
@@ -432,11 +424,7 @@ class Link(Connection):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="links")
 
     class Meta(Connection.Meta):
-        constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "source", "target"], name="link_unique_in_cluster"
-            )
-        ]
+        constraints = [unique("link_unique_in_cluster", "cluster", "source", "target")]
 
 
 class RegionLink(Connection):
@@ -446,11 +434,7 @@ class RegionLink(Connection):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="region_links")
 
     class Meta(Connection.Meta):
-        constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "source", "target"], name="region_link_unique_in_cluster"
-            )
-        ]
+        constraints = [unique("region_link_unique_in_cluster", "cluster", "source", "target")]
 
 
 class SharedBandwidth(InCluster):
@@ -469,7 +453,7 @@ class SharedBandwidth(InCluster):
         NIC = "nic", gettext_lazy("also what members send each other")
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="shared_bandwidths")
-    name = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    name = name_column()
     members = models.JSONField(validators=[validate_members])
     direction = models.CharField(max_length=8, choices=Direction.choices)
     scope = models.CharField(max_length=8, choices=Scope.choices)
@@ -477,11 +461,7 @@ class SharedBandwidth(InCluster):
 
     class Meta:
         ordering = ["name"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "name"], name="shared_bandwidth_unique_in_cluster"
-            )
-        ]
+        constraints = [unique("shared_bandwidth_unique_in_cluster", "cluster", "name")]
 
     def __str__(self) -> str:
         return self.name

@@ -1,7 +1,6 @@
 """What the page of a network shows: the matrix of nodes or of regions, with ages and sources."""
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,20 +16,6 @@ from helixweb.inventory.signals import links_asked, links_at_work_asked
 # From this many names on the matrix is one of regions, each pair of which can be opened.
 GROUPED_FROM = 64
 MEASURES: tuple[Measure, ...] = ("bandwidth", "latency")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixView:
-    """`title` says whose matrix it is; `left_out` how many names of an opened pair it leaves out.
-
-    `opened` is the pair of regions whose nodes are shown, None where all are.
-    """
-
-    title: str
-    chart: Chart
-    grouped: bool
-    opened: Pair | None
-    left_out: int
 
 
 def links_in_use(cluster: Cluster) -> frozenset[Pair]:
@@ -54,7 +39,7 @@ def matrix_view(
     used: Set[Pair],
     now: datetime,
     opened: Pair | None = None,
-) -> MatrixView:
+) -> dict[str, Any]:
     """Of all nodes; from `GROUPED_FROM` names on of regions, or of the pair that is `opened`."""
     is_bandwidth, left_out = measure == "bandwidth", 0
     grouped = len(network.names) >= GROUPED_FROM
@@ -73,7 +58,13 @@ def matrix_view(
             names = tuple(wanted)[:GROUPED_FROM]
             left_out = len(wanted) - len(names)
         chart = _node_matrix(network, names, measure=measure, used=used, now=now)
-    return MatrixView(title=title, chart=chart, grouped=grouped, opened=opened, left_out=left_out)
+    return {
+        "title": title,
+        "chart": chart,
+        "grouped": grouped,
+        "opened": opened,
+        "left_out": left_out,
+    }
 
 
 def source_and_age(link: KnownLink, *, now: datetime) -> str:

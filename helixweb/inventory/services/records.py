@@ -31,12 +31,6 @@ from helixweb.inventory.services.joining import announce
 from planner.domain.cluster import COORDINATOR
 
 Row = TypeVar("Row", bound=models.Model)
-# The type of event that pages which show such rows follow.
-EVENT_OF: dict[type[models.Model], str] = {
-    **dict.fromkeys((Node, Coordinator), "node"),
-    **dict.fromkeys((Link, RegionLink, SharedBandwidth), "link"),
-    Profile: "model",
-}
 # Rows that open pages follow: the type of their events, and what a person calls one.
 FOLLOWED: dict[type[models.Model], tuple[str, str]] = {
     Node: ("node", gettext_noop("Node")),

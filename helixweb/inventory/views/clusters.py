@@ -14,7 +14,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import events
-from helixweb.inventory.cluster_counts import ClusterCounts, cluster_counts, first_nodes
+from helixweb.inventory.cluster_counts import cluster_counts, first_nodes
 from helixweb.inventory.forms import ClusterForm, ImportForm, JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, LanguageModel
 from helixweb.inventory.presentation import cluster_network
@@ -215,9 +215,9 @@ def _context(row: Cluster, *, last_event_id: str) -> dict[str, Any]:
     }
 
 
-def _next_to_join(row: Cluster, view: ClusterCounts) -> dict[str, Any]:
+def _next_to_join(row: Cluster, view: dict[str, Any]) -> dict[str, Any]:
     """The first declared node that has not joined, else any machine."""
     declared = row.nodes.filter(uuid=None).first()
     if declared is not None:
         return {"name": declared.name, "region": declared.region}
-    return {"region": view.regions[0][0] if view.regions else row.coordinator_region}
+    return {"region": view["regions"][0][0] if view["regions"] else row.coordinator_region}
