@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from helixweb.monitoring.models import MetricSample
 from planner.domain.cluster import SOURCE
 from runtime.protocol.control import CoordinatorReport, NodeTraffic, StageStats
 
@@ -47,14 +48,6 @@ class NodeSample:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """Counters about a minute ago, against which the shares of flow are taken."""
-
-    entered_tokens_total: int
-    routed_tokens_total: Mapping[str, int]
-
-
 def entered_tokens_total(report: CoordinatorReport) -> int:
     """Tokens that left the coordinator for a first stage, since it started."""
     return sum(
@@ -69,19 +62,24 @@ def node_samples(
     stats: Mapping[str, StageStats],
     *,
     second: int,
-    previous: Mapping[str, NodeSample],
-    reference: Reference | None,
+    previous: MetricSample | None,
+    reference: MetricSample | None,
     silent_after_s: float,
 ) -> dict[str, NodeSample]:
-    """Every node that the coordinator routes to or that has a ready stage."""
+    """Every node that the coordinator routes to or that has a ready stage.
+
+    `previous` is the last sample, `reference` one of about a minute ago, against whose counters
+    the shares of flow are taken; both of the same coordinator and generation.
+    """
     entered = entered_tokens_total(report)
     samples = {}
     for name in sorted({*report.nodes, *stats}):
         traffic = report.nodes.get(name)
         routed = traffic.tokens_total if traffic else 0
+        before = None if previous is None else previous.nodes.get(name)
         stage = _stage_sample(
             stats.get(name),
-            previous.get(name),
+            None if before is None else NodeSample(**before),
             second=second,
             silent_after_s=silent_after_s,
         )
@@ -142,10 +140,12 @@ def _kv_promised_ratio(traffic: NodeTraffic | None) -> float | None:
     return traffic.kv_estimate_token_layers / traffic.kv_capacity_token_layers
 
 
-def _flow_share(name: str, routed: int, entered: int, reference: Reference | None) -> float | None:
-    if reference is None or name not in reference.routed_tokens_total:
+def _flow_share(
+    name: str, routed: int, entered: int, reference: MetricSample | None
+) -> float | None:
+    if reference is None or name not in reference.nodes:
         return None
-    passed = routed - reference.routed_tokens_total[name]
+    passed = routed - reference.nodes[name].get("routed_tokens_total", 0)
     through = entered - reference.entered_tokens_total
     # A coordinator that was started anew counts from zero again.
     return passed / through if 0 <= passed <= through and through > 0 else None

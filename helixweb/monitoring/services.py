@@ -12,12 +12,7 @@ from django.db.models import F, QuerySet
 from helixweb.common.batches import delete_in_batches, in_batches
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import REPORTED, MetricSample
-from helixweb.monitoring.node_samples import (
-    NodeSample,
-    Reference,
-    entered_tokens_total,
-    node_samples,
-)
+from helixweb.monitoring.node_samples import entered_tokens_total, node_samples
 from runtime.protocol.control import CoordinatorReport, StageStats
 
 # Shares of flow are taken over this long.
@@ -55,7 +50,6 @@ def record_sample(
         is_same = latest is not None and (
             latest.generation == report.generation and not latest.simulated
         )
-        previous = _nodes(latest) if latest and is_same else {}
         reference = detailed(
             samples.filter(
                 second__gte=second - SHARE_WINDOW_S,
@@ -67,8 +61,8 @@ def record_sample(
             report,
             node_stats,
             second=second,
-            previous=previous,
-            reference=_reference(reference) if reference else None,
+            previous=latest if is_same else None,
+            reference=reference,
             silent_after_s=settings.HELIX_NODE_LOST_AFTER_S,
         )
         # Another coordinator may store this second's sample between the look above and this insert.
@@ -122,16 +116,3 @@ def prune_samples(now: datetime, *, rest: Callable[[float], None] = time.sleep) 
             delete_in_batches(rows, key="second", rest=rest)
         told = samples.filter(second__lt=int((now - KEEP_DETAIL).timestamp())).exclude(nodes={})
         in_batches(told, key="second", change=lambda batch: batch.update(**NO_DETAIL), rest=rest)
-
-
-def _nodes(sample: MetricSample) -> dict[str, NodeSample]:
-    return {name: NodeSample(**content) for name, content in sample.nodes.items()}
-
-
-def _reference(sample: MetricSample) -> Reference:
-    return Reference(
-        entered_tokens_total=sample.entered_tokens_total,
-        routed_tokens_total={
-            name: node.routed_tokens_total for name, node in _nodes(sample).items()
-        },
-    )

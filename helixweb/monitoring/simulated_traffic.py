@@ -91,12 +91,12 @@ def simulate_traffic(
         raise TrafficRefused(f"the coordinator of cluster {plan.cluster} is reporting; stop it")
     problem, stored = problem_from_dict(plan.problem), plan_from_dict(plan.document)
     rate = _rate(problem, stored, options)
-    book = _RequestBook()
+    noted = _Watched()
     pages = {
         name: int(kv_room_token_layers(problem, name, held) // PAGE_TOKENS)
         for name, held in stored.placement.layers.items()
     }
-    report = _Report(names=tuple(stored.placement.layers), pages=pages, book=book)
+    report = _Report(pages, noted)
     started_s, written = clock(), 0
 
     def tick(engine: Engine) -> None:
@@ -107,8 +107,8 @@ def simulate_traffic(
         written += 1
 
     def engine_of(setup: EngineSetup) -> Engine:
-        listening = cast(Engine, _Listening(new_engine(setup), book))
-        return watched(listening, tick_s=SAMPLE_S * options.speed, on_tick=tick)
+        engine = noted.engine_of(setup)
+        return watched(engine, tick_s=SAMPLE_S * options.speed, on_tick=tick)
 
     arrivals = requests(
         poisson(rate_per_s=rate, seed=options.seed), _lengths(problem, options.seed)
@@ -116,7 +116,7 @@ def simulate_traffic(
     _simulated(
         problem,
         stored,
-        Arrivals(requests=book.noted(arrivals)),
+        Arrivals(requests=noted.noted(arrivals)),
         options=SimulationOptions(
             # One tick more than is counted: the last one ends the run.
             warm_up_s=0.0,
@@ -146,13 +146,21 @@ def _record(plan: Plan, columns: Mapping[str, Any], *, at: datetime) -> None:
         announce(sample)
 
 
-class _RequestBook:
-    """Which requests have arrived, been let in, and had their first token, and when."""
+class _Watched:
+    """The engine itself, but it is noted which requests have arrived, been let in, and had their
+    first token, and when."""
 
     def __init__(self) -> None:
         self._offered: list[Request] = []
         self._arrival_s: dict[int, float] = {}
         self._first_tokens: deque[tuple[float, float]] = deque()
+
+    def engine_of(self, setup: EngineSetup) -> Engine:
+        self._engine = new_engine(setup)
+        return cast(Engine, self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
 
     def noted(self, arrivals: Iterator[Request]) -> Iterator[Request]:
         """The same requests; the simulator reads one ahead."""
@@ -160,21 +168,28 @@ class _RequestBook:
             self._offered.append(request)
             yield request
 
-    def admitted(self, number: int, *, prompt_tokens: int, output_tokens: int) -> None:
-        lengths = Lengths(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+    def admit(self, **given: Any) -> int:
+        number = self._engine.admit(**given)
+        lengths = Lengths(
+            prompt_tokens=given["prompt_tokens"], output_tokens=given["output_tokens"]
+        )
         for position, request in enumerate(self._offered):
             if request.lengths == lengths:
                 self._arrival_s[number] = request.arrival_s
                 del self._offered[position]
-                return
+                break
+        return number
 
-    def heard(self, occurrence: Occurrence) -> None:
-        if occurrence.kind == OccurrenceKind.FIRST_TOKEN:
-            arrival_s = self._arrival_s[occurrence.request]
-            self._first_tokens.append((occurrence.time_s, occurrence.time_s - arrival_s))
+    def advance(self, until_s: float) -> Occurrence | None:
+        occurrence = self._engine.advance(until_s)
+        if occurrence is not None and occurrence.kind == OccurrenceKind.FIRST_TOKEN:
+            seconds = occurrence.time_s - self._arrival_s[occurrence.request]
+            self._first_tokens.append((occurrence.time_s, seconds))
+        return occurrence
 
-    def waiting(self, *, now_s: float) -> int:
-        return sum(request.arrival_s <= now_s for request in self._offered)
+    def waiting_requests(self) -> int:
+        """Those that have arrived and were not let in."""
+        return sum(request.arrival_s <= self._engine.now for request in self._offered)
 
     def ttft(self, *, since_s: float) -> Spread:
         while self._first_tokens and self._first_tokens[0][0] < since_s:
@@ -185,38 +200,11 @@ class _RequestBook:
         return tally.spread()
 
 
-class _Listening:
-    """The engine itself, but a book hears of who is let in and of first tokens."""
-
-    def __init__(self, engine: Engine, book: _RequestBook) -> None:
-        self._engine, self._book = engine, book
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def admit(self, **request: Any) -> int:
-        number = self._engine.admit(**request)
-        self._book.admitted(
-            number,
-            prompt_tokens=request["prompt_tokens"],
-            output_tokens=request["output_tokens"],
-        )
-        return number
-
-    def advance(self, until_s: float) -> Occurrence | None:
-        occurrence = self._engine.advance(until_s)
-        if occurrence is not None:
-            self._book.heard(occurrence)
-        return occurrence
-
-
 class _Report:
     """Turns the engine's counters of the last ticks into what a coordinator would report."""
 
-    def __init__(
-        self, *, names: tuple[str, ...], pages: Mapping[str, int], book: _RequestBook
-    ) -> None:
-        self._names, self._pages, self._book = names, pages, book
+    def __init__(self, pages: Mapping[str, int], requests: _Watched) -> None:
+        self._pages, self._requests = pages, requests
         self._ticks: deque[EngineStatistics] = deque(maxlen=SAMPLES_IN_A_REPORT)
 
     def columns(self, engine: Engine) -> dict[str, Any]:
@@ -226,13 +214,13 @@ class _Report:
         self._ticks.append(last)
         seconds = sum(tick.seconds for tick in self._ticks)
         itl = spread_of(np.sum([tick.gaps for tick in self._ticks], axis=0))
-        ttft = self._book.ttft(since_s=engine.now - seconds)
+        ttft = self._requests.ttft(since_s=engine.now - seconds)
         prompt_tokens = sum(tick.prompt_tokens for tick in self._ticks)
         output_tokens = sum(tick.output_tokens for tick in self._ticks)
         whole = prompt_tokens + output_tokens
         nodes = {
             name: self._node(number, name, whole=whole).to_json()
-            for number, name in enumerate(self._names)
+            for number, name in enumerate(self._pages)
         }
         return {
             "output_tokens_per_s": output_tokens / seconds,
@@ -242,7 +230,7 @@ class _Report:
             "itl_p50_s": itl.p50_s if itl.count else None,
             "itl_p95_s": itl.p95_s if itl.count else None,
             "running": round(last.running_integral / last.seconds),
-            "waiting": self._book.waiting(now_s=engine.now),
+            "waiting": self._requests.waiting_requests(),
             "nodes": nodes,
         }
 

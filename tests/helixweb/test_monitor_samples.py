@@ -15,7 +15,7 @@ from helixweb.monitoring import live, services
 from helixweb.monitoring.history import points, smallest_step_s
 from helixweb.monitoring.live import keep_report
 from helixweb.monitoring.models import MetricSample
-from helixweb.monitoring.node_samples import NodeSample, Reference, node_samples
+from helixweb.monitoring.node_samples import NodeSample, node_samples
 from runtime.protocol.control import CoordinatorReport, NodeTraffic, StageStats
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.process_doubles import STATS, FakeCluster
@@ -57,7 +57,7 @@ def one_node(stage: StageStats | None, previous: NodeSample | None, *, second: i
         report(routed={"tower": 0}),
         {"tower": stage} if stage else {},
         second=second,
-        previous={"tower": previous} if previous else {},
+        previous=MetricSample(nodes={"tower": previous.to_json()}) if previous else None,
         reference=None,
         silent_after_s=10.0,
     )
@@ -85,7 +85,7 @@ def test_what_no_number_can_say_is_left_out() -> None:
             )
         }
     )
-    samples = node_samples(full, {}, second=1, previous={}, reference=None, silent_after_s=10.0)
+    samples = node_samples(full, {}, second=1, previous=None, reference=None, silent_after_s=10.0)
     assert samples["tower"].kv_promised_ratio is None
 
 
@@ -139,8 +139,10 @@ def test_the_flow_share_is_what_passed_a_node_of_what_entered(
         report(routed={"tower": routed}, entered=entered),
         {},
         second=100,
-        previous={},
-        reference=Reference(entered_tokens_total=100, routed_tokens_total={"tower": 100}),
+        previous=None,
+        reference=MetricSample(
+            entered_tokens_total=100, nodes={"tower": {"routed_tokens_total": 100}}
+        ),
         silent_after_s=10.0,
     )
     assert samples["tower"].flow_share == (None if share is None else pytest.approx(share))
