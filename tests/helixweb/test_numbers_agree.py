@@ -21,7 +21,7 @@ SAID = {
 def test_pages_and_api_show_the_same_numbers(
     joined: FakeCluster, user: Any, browser: Client, api: APIClient
 ) -> None:
-    joined.deploy()
+    row = joined.deploy()
     joined.ready()
     joined.coordinator.report(**SAID, requests_running=7, requests_waiting=3)
     overview, monitor = browser.get("/"), browser.get(f"/monitor/?cluster={joined.cluster.pk}")
@@ -37,6 +37,7 @@ def test_pages_and_api_show_the_same_numbers(
     used = sum(node["kv_used_pages"] for node in pages if node["kv_total_pages"])
     total = sum(node["kv_total_pages"] for node in pages if node["kv_total_pages"])
     assert views[0].kv_used_ratio == pytest.approx(used / total)
+    of_deployment = browser.get(f"/deployments/{row.pk}/")
     for words in ("123", "125 ms"):
-        for page in (overview, monitor):
+        for page in (overview, monitor, of_deployment):
             assert re.search(rf">\s*{words}", page.content.decode()), words
