@@ -1,7 +1,7 @@
 """Flow against bytes moved: the answers of a replanning that no other beats in both."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from helixweb.charts.chart import Chart, axes_layout, figure_json, tokens_per_s, trace
 from helixweb.charts.quantities import bytes_text
@@ -10,27 +10,23 @@ from helixweb.words import gettext as _
 GB = 1e9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """One possible answer; `is_chosen` marks the plan's own."""
-
-    moved_bytes: float
-    flow_tokens_per_s: float
-    method: str
-    is_chosen: bool
+Answer = Mapping[str, Any]  # "moved_bytes", "flow_tokens_per_s", "method", "placement"
 
 
-def moved_bytes(answers: Sequence[Answer]) -> Chart:
-    """Marks for the answers, fewest bytes first, over steps: what so many bytes buy at most."""
-    chosen = [answer for answer in answers if answer.is_chosen]
+def moved_bytes(answers: Sequence[Answer], *, chosen: Mapping[str, Any] | None) -> Chart:
+    """Marks for the answers, fewest bytes first, over steps: what so many bytes buy at most; that
+    with the placement that was `chosen` is marked."""
+    moved = [answer["moved_bytes"] / GB for answer in answers]
+    flows = [answer["flow_tokens_per_s"] for answer in answers]
+    own = [index for index, answer in enumerate(answers) if answer["placement"] == chosen]
     traces = [
         trace(
             "scatter",
             name=_("answers"),
             mode="lines+markers",
-            x=[answer.moved_bytes / GB for answer in answers],
-            y=[answer.flow_tokens_per_s for answer in answers],
-            customdata=[answer.method for answer in answers],
+            x=moved,
+            y=flows,
+            customdata=[answer["method"] for answer in answers],
             line={"shape": "hv", "color": "var(--accent)", "width": 2},
             marker={"size": 7, "color": "var(--accent)"},
             hovertemplate="%{x:,.4g} GB: %{y:,.1f} tokens/s, %{customdata}<extra></extra>",
@@ -39,8 +35,8 @@ def moved_bytes(answers: Sequence[Answer]) -> Chart:
             "scatter",
             name=_("this plan"),
             mode="markers",
-            x=[answer.moved_bytes / GB for answer in chosen],
-            y=[answer.flow_tokens_per_s for answer in chosen],
+            x=[moved[index] for index in own],
+            y=[flows[index] for index in own],
             marker={"size": 14, "symbol": "circle-open", "color": "var(--warn)"},
             hoverinfo="skip",
         ),
@@ -56,7 +52,11 @@ def moved_bytes(answers: Sequence[Answer]) -> Chart:
         summary=_summary(answers),
         columns=(_("Moved"), _("Flow (tokens/s)"), _("Found by")),
         rows=tuple(
-            (bytes_text(answer.moved_bytes), tokens_per_s(answer.flow_tokens_per_s), answer.method)
+            (
+                bytes_text(answer["moved_bytes"]),
+                tokens_per_s(answer["flow_tokens_per_s"]),
+                answer["method"],
+            )
             for answer in answers
         ),
     )
@@ -75,6 +75,6 @@ def _summary(answers: Sequence[Answer]) -> str:
 
 def _words(answer: Answer) -> str:
     return _("%(flow_tokens_per_s)s tokens/s with %(moved_bytes)s moved") % {
-        "flow_tokens_per_s": tokens_per_s(answer.flow_tokens_per_s),
-        "moved_bytes": bytes_text(answer.moved_bytes),
+        "flow_tokens_per_s": tokens_per_s(answer["flow_tokens_per_s"]),
+        "moved_bytes": bytes_text(answer["moved_bytes"]),
     }

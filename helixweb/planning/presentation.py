@@ -8,7 +8,7 @@ from helixweb.charts.chart import Chart
 from helixweb.charts.flow_diagram import flow_diagram
 from helixweb.charts.incumbent_curve import CurveGoal, CurvePoint, incumbent_curve
 from helixweb.charts.layer_map import layer_map
-from helixweb.charts.moved_bytes import Answer, moved_bytes
+from helixweb.charts.moved_bytes import moved_bytes
 from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
 from helixweb.planning.objectives import AXIS_UNITS, LABELS, objective_figure
@@ -119,18 +119,7 @@ def run_curve(run: PlanRun, *, now: datetime) -> Chart:
 
 def answers_of(asked: Replan, plan: Plan | None) -> Chart:
     """A replanning's answers, flow against bytes moved."""
-    placement = plan.document["placement"] if plan else None
-    return moved_bytes(
-        [
-            Answer(
-                moved_bytes=point["moved_bytes"],
-                flow_tokens_per_s=point["flow_tokens_per_s"],
-                method=point["method"],
-                is_chosen=point["placement"] == placement,
-            )
-            for point in asked.points
-        ]
-    )
+    return moved_bytes(asked.points, chosen=plan.document["placement"] if plan else None)
 
 
 def explanation_of(plan: Plan) -> Explanation | None:

@@ -11,7 +11,7 @@ from helixweb.charts.flow_diagram import flow_diagram
 from helixweb.charts.incumbent_curve import CurvePoint, incumbent_curve
 from helixweb.charts.latency_heat import latency_heat
 from helixweb.charts.layer_map import layer_map
-from helixweb.charts.moved_bytes import Answer, moved_bytes
+from helixweb.charts.moved_bytes import moved_bytes
 from helixweb.charts.quantities import duration_text
 from helixweb.charts.share_bars import FlowShare, flow_share
 from helixweb.charts.time_lines import latency
@@ -125,20 +125,21 @@ def test_the_summary_names_the_node_farthest_from_its_plan(
     assert flow_share(shares).summary == summary
 
 
-def answer(moved: float, flow: float, *, is_chosen: bool = False) -> Answer:
-    return Answer(moved_bytes=moved, flow_tokens_per_s=flow, method="annealed", is_chosen=is_chosen)
-
-
 def test_answers_of_a_replanning_are_steps_with_the_plans_own_marked() -> None:
-    chart = moved_bytes([answer(0, 100.0), answer(2.5e9, 180.0, is_chosen=True)])
+    points = [
+        {"moved_bytes": moved, "flow_tokens_per_s": flow, "method": "annealed", "placement": place}
+        for moved, flow, place in ((0, 100.0, {"a": [0, 2]}), (2.5e9, 180.0, {"a": [0, 3]}))
+    ]
+    chart = moved_bytes(points, chosen={"a": [0, 3]})
     steps, own = chart.figure["data"]
     assert (steps["x"], steps["y"]) == ([0.0, 2.5], [100.0, 180.0])
     assert steps["line"]["shape"] == "hv"
     assert (own["x"], own["y"]) == ([2.5], [180.0])
     assert chart.rows[1] == ("2.5 GB", "180", "annealed")
     assert chart.summary == "From 100 tokens/s with 0 B moved to 180 tokens/s with 2.5 GB moved."
-    assert moved_bytes([answer(0, 7.0)]).summary == "One answer: 7 tokens/s with 0 B moved."
-    assert moved_bytes([]).summary == "No answer has been found yet."
+    one = moved_bytes(points[:1], chosen=None)
+    assert one.summary == "One answer: 100 tokens/s with 0 B moved."
+    assert moved_bytes([], chosen=None).summary == "No answer has been found yet."
 
 
 def test_the_curve_holds_its_last_values_until_now_and_marks_every_incumbent() -> None:

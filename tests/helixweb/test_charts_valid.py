@@ -20,7 +20,7 @@ from helixweb.charts.latency_heat import latency_heat
 from helixweb.charts.layer_map import layer_map
 from helixweb.charts.live_flow import load_flow, measured_flow
 from helixweb.charts.memory_bars import memory_bars
-from helixweb.charts.moved_bytes import Answer, moved_bytes
+from helixweb.charts.moved_bytes import moved_bytes
 from helixweb.charts.network_matrix import MatrixCell, network_matrix
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
 from helixweb.charts.plan_graph import PlanGraph
@@ -81,7 +81,8 @@ CHARTS: dict[str, Callable[[Problem, Plan], Chart]] = {
     "measured_flow": lambda problem, plan: measured_flow(PlanGraph(problem, plan), None),
     "memory_bars": lambda _problem, _plan: memory_bars({"a": {"left": 1e9}}),
     "moved_bytes": lambda _problem, _plan: moved_bytes(
-        [Answer(moved_bytes=1e9, flow_tokens_per_s=2.0, method="annealed", is_chosen=True)]
+        [{"moved_bytes": 1e9, "flow_tokens_per_s": 2.0, "method": "milp", "placement": {}}],
+        chosen={},
     ),
     "network_matrix": lambda _problem, _plan: network_matrix(["a", "b"], CELLS),
     "node_bars": lambda _problem, _plan: node_bars(
