@@ -16,13 +16,9 @@ from helixweb.common.number_field import (
     MillisecondsField,
     NumberField,
 )
+from helixweb.inventory.columns import NAME_LENGTH, PROFILE_NAME_LENGTH, columns_of
 from helixweb.inventory.models import (
-    MAX_MACHINES,
-    NAME_LENGTH,
-    NODE_COLUMNS,
-    PROFILE_NAME_LENGTH,
     Cluster,
-    JoinToken,
     LanguageModel,
     Link,
     Node,
@@ -30,14 +26,13 @@ from helixweb.inventory.models import (
     Profile,
     RegionLink,
     SharedBandwidth,
-    columns_of,
 )
+from helixweb.inventory.process_models import NODE_COLUMNS
 from helixweb.inventory.stale_profiles import measured_elsewhere
 from helixweb.inventory.validators import (
     validate_curve,
     validate_members,
     validate_name,
-    validate_node_name,
     validate_not_negative,
     validate_positive,
 )
@@ -194,65 +189,6 @@ class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
                 self.fields["confirm_profile"].widget = forms.CheckboxInput()
                 if not is_confirmed:
                     self.add_error("confirm_profile", found[1])
-        return cleaned
-
-
-class JoinForm(forms.Form):
-    """Which command to make."""
-
-    role = forms.ChoiceField(
-        choices=[
-            ("node", gettext_lazy("Node: runs layers")),
-            ("coordinator", gettext_lazy("Coordinator: faces chat clients")),
-        ],
-        widget=forms.RadioSelect,
-        initial=JoinToken.Role.NODE,
-    )
-    machines = forms.IntegerField(
-        label=gettext_lazy("How many machines"),
-        required=False,
-        initial=1,
-        min_value=1,
-        max_value=MAX_MACHINES,
-        help_text=gettext_lazy("The same command, run once on each within the hour."),
-    )
-    name = forms.CharField(
-        required=False,
-        max_length=NAME_LENGTH,
-        validators=[validate_name],
-        help_text=gettext_lazy("Blank: the name of the host, with a number if that is taken."),
-    )
-    region = forms.CharField(
-        max_length=NAME_LENGTH,
-        validators=[validate_name],
-        help_text=gettext_lazy("A node that is declared already keeps its region."),
-    )
-    service = forms.BooleanField(
-        label=gettext_lazy("Start at boot"),
-        required=False,
-        help_text=gettext_lazy("Nodes only: the agent becomes a systemd unit."),
-    )
-
-    def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean() or {}
-        name = cleaned.get("name")
-        machines = cleaned["machines"] = cleaned.get("machines") or 1
-        if cleaned.get("role") == JoinToken.Role.NODE and name:
-            try:
-                validate_node_name(name)
-            except forms.ValidationError as error:
-                self.add_error("name", error)
-        if name and machines > 1:
-            self.add_error(
-                "name",
-                _("%(machines)s machines cannot all be called %(name)s; leave the name blank.")
-                % {"machines": machines, "name": repr(name)},
-            )
-        if cleaned.get("role") == JoinToken.Role.COORDINATOR and machines > 1:
-            self.add_error(
-                "machines",
-                _("Coordinators join one at a time, each by a name of its own; give 1."),
-            )
         return cleaned
 
 

@@ -7,8 +7,9 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from helixweb.inventory.columns import columns_of
 from helixweb.inventory.forms import numbers_of
-from helixweb.inventory.models import LanguageModel, columns_of
+from helixweb.inventory.models import LanguageModel
 from helixweb.inventory.services.checkpoint_reading import (
     NEEDED_NUMBERS,
     CheckpointRefused,

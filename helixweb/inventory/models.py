@@ -1,37 +1,40 @@
 """Rows of the inventory. Bytes, seconds and tokens throughout; `services/` is the only writer."""
 
-from datetime import datetime, timedelta
-from typing import Any
-
-from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
-from django.db.models import Value
-from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
 from helixweb.access.scope import InCluster
+from helixweb.inventory.columns import NAME_LENGTH, PROFILE_NAME_LENGTH, name_column, unique
+from helixweb.inventory.process_models import (
+    CheckpointLook,
+    Coordinator,
+    JoinToken,
+    Node,
+    NodeState,
+    NodeTag,
+    Process,
+    gpus_of,
+    lost_after,
+)
 from helixweb.inventory.validators import (
     MAX_LAYERS,
     validate_curve,
-    validate_http_url,
     validate_members,
     validate_name,
-    validate_node_name,
     validate_not_negative,
     validate_positive,
-    validate_tag,
     validate_text,
     validate_vllm_flags,
 )
-from planner.domain.cluster import COORDINATOR
 from runtime.protocol.engine_names import Engine
 
-NAME_LENGTH = 64
-MAX_MACHINES = 1000  # of one join token
-PROFILE_NAME_LENGTH = 120
-VERSION_LENGTH = 64
-TAG_LENGTH = 32
+__all__ = [
+    "BY_PEOPLE", "Change", "CheckpointLook", "Cluster", "Connection", "Coordinator",
+    "JoinToken", "LanguageModel", "Link", "Node", "NodeState", "NodeTag", "Origin", "Process",
+    "Profile", "ProfileVersion", "RegionLink", "Replanning", "SharedBandwidth", "gpus_of",
+    "lost_after",
+]  # fmt: skip
 
 
 class Origin(models.TextChoices):
@@ -48,45 +51,12 @@ class Origin(models.TextChoices):
 BY_PEOPLE = (Origin.IMPORTED, Origin.ENTERED)
 
 
-class NodeState(models.TextChoices):
-    """What is known of the machine behind a row."""
-
-    DECLARED = "declared"
-    ONLINE = "online"
-    LOST = "lost"
-
-
 class Replanning(models.TextChoices):
     """What is done with a better placement when a node is lost or one more is there."""
 
     AUTOMATIC = "automatic", gettext_lazy("automatic: deploy it")
     ASK = "ask", gettext_lazy("ask: offer it")
     NEVER = "never", gettext_lazy("never: do not look for one")
-
-
-def columns_of(model: type[models.Model]) -> tuple[str, ...]:
-    """The columns that people write, in the model's order: those of REST, forms and files.
-
-    A model names in `not_by_people` what processes write.
-    """
-    others = getattr(model, "not_by_people", ())
-    return tuple(
-        field.name
-        for field in model._meta.concrete_fields
-        if field.editable
-        and not (field.primary_key or field.is_relation)
-        and field.name not in others
-    )
-
-
-def name_column(**options: Any) -> "models.CharField[str, str]":
-    """What people call a thing: no blanks at its ends, no control characters."""
-    return models.CharField(max_length=NAME_LENGTH, validators=[validate_name], **options)
-
-
-def unique(name: str, *fields: str) -> models.UniqueConstraint:
-    """No two rows are alike in these fields."""
-    return models.UniqueConstraint(fields=fields, name=name)
 
 
 class Cluster(InCluster):
@@ -251,152 +221,6 @@ class ProfileVersion(InCluster):
         return f"{self.profile.name}, version {self.number}"
 
 
-def lost_after() -> timedelta:
-    """The silence of a process that is more than a pause."""
-    return timedelta(seconds=settings.HELIX_NODE_LOST_AFTER_S)
-
-
-class Process(models.Model):
-    """A process on a machine that joined with a token and dials in with a credential."""
-
-    credential_hash = models.CharField(max_length=64, blank=True, db_index=True)
-    data_endpoint = models.CharField(max_length=300, blank=True)
-    data_public_key = models.CharField(max_length=40, blank=True)
-    version = models.CharField(max_length=VERSION_LENGTH, blank=True)
-    joined_at = models.DateTimeField(null=True, blank=True)
-    last_seen_at = models.DateTimeField(null=True, blank=True)
-    silence_announced = models.BooleanField(default=False)
-    # A `Reach`: which data ports of the others it cannot reach; empty: it has reported none.
-    reach = models.JSONField(
-        default=dict, db_default=Value({}, models.JSONField()), blank=True, editable=False
-    )
-
-    class Meta:
-        abstract = True
-
-    @property
-    def topic(self) -> str:
-        """The event topic of its stream."""
-        return f"{'agent' if isinstance(self, Node) else 'coordinator'}:{self.pk}"
-
-    def state_at(self, now: datetime) -> NodeState:
-        """Declared until it joins; lost after `HELIX_NODE_LOST_AFTER_S` of silence."""
-        if self.joined_at is None or self.last_seen_at is None:
-            return NodeState.DECLARED
-        return NodeState.LOST if now - self.last_seen_at > lost_after() else NodeState.ONLINE
-
-    @property
-    def state(self) -> NodeState:
-        return self.state_at(timezone.now())
-
-
-def gpus_of(hardware: dict[str, Any] | None, declared: int) -> int:
-    """As its agent told, else as declared; 1 without any."""
-    return max(1, len(hardware.get("gpus", ()))) if hardware else max(1, declared)
-
-
-class Node(InCluster, Process):
-    """One machine. Declared by a person or a problem file, real once its agent has joined.
-
-    `price_per_hour` is its own, where it differs from its profile's. `declared_gpus`: how many it
-    has, as a file says; its agent knows better.
-    """
-
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
-    name = models.CharField(max_length=NAME_LENGTH, validators=[validate_node_name])
-    region = name_column(default="local")
-    profile_name = models.CharField(max_length=PROFILE_NAME_LENGTH, blank=True)
-    price_per_hour = models.FloatField(null=True, blank=True, validators=[validate_positive])
-    uuid = models.UUIDField(null=True, blank=True, unique=True)
-    hardware = models.JSONField(null=True, blank=True)
-    declared_gpus = models.PositiveIntegerField(default=1)
-    not_by_people = ("uuid", "hardware", *(field.name for field in Process._meta.local_fields))
-
-    class Meta:
-        ordering = ["pk"]
-        constraints = [unique("node_unique_in_cluster", "cluster", "name")]
-
-    def __str__(self) -> str:
-        return self.name
-
-    @property
-    def is_emulated(self) -> bool:
-        """Its agent says that it takes its times from a profile and runs no model."""
-        return bool((self.hardware or {}).get("emulated"))
-
-    @property
-    def gpus(self) -> int:
-        """Devices that instances may share; a machine without a GPU counts as one."""
-        return gpus_of(self.hardware, self.declared_gpus)
-
-    @property
-    def gpus_are_its_own(self) -> bool:
-        """True if it computes on GPUs, which no other node of its machine has."""
-        return bool((self.hardware or {}).get("gpus"))
-
-    @property
-    def host(self) -> str:
-        """The host that others dial, which all nodes of a machine have in common."""
-        return self.data_endpoint.removeprefix("tcp://").rpartition(":")[0]
-
-
-# A file calls the number of GPUs `gpus`; REST and forms leave it to the agent.
-NODE_COLUMNS = [name for name in columns_of(Node) if name != "declared_gpus"]
-
-
-class CheckpointLook(InCluster):
-    """A question to a node's agent: what lies at `path`? The caller deletes it, once it is answered
-    or given up."""
-
-    cluster_path = "node__cluster"
-
-    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="checkpoint_looks")
-    path = models.CharField(max_length=500)
-    asked_at = models.DateTimeField()
-    is_answered = models.BooleanField(default=False)
-    facts = models.JSONField(null=True, blank=True)
-    error = models.TextField(blank=True)
-
-
-class Coordinator(InCluster, Process):
-    """A process that faces chat clients; each of a cluster serves its plan by itself.
-
-    `peer` is what the cluster's stages know it by, as long as the row lives.
-    """
-
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="coordinators")
-    name = name_column()
-    uuid = models.UUIDField(unique=True)
-    http_url = models.CharField(max_length=300, blank=True, validators=[validate_http_url])
-    peer = models.CharField(max_length=NAME_LENGTH, default=COORDINATOR, editable=False)
-
-    class Meta:
-        ordering = ["pk"]
-        constraints = [
-            unique("coordinator_unique_in_cluster", "cluster", "name"),
-            unique("coordinator_peer_unique_in_cluster", "cluster", "peer"),
-        ]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class NodeTag(InCluster):
-    """A word by which people find nodes again."""
-
-    cluster_path = "node__cluster"
-
-    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="tags")
-    name = models.CharField(max_length=TAG_LENGTH, validators=[validate_tag])
-
-    class Meta:
-        ordering = ["name"]
-        constraints = [unique("node_tag_unique_on_node", "node", "name")]
-
-    def __str__(self) -> str:
-        return self.name
-
-
 class Connection(InCluster):
     """What is known from `source` to `target`. `recorded_at` is when its numbers were last written;
     null: before that was kept."""
@@ -465,49 +289,6 @@ class SharedBandwidth(InCluster):
 
     def __str__(self) -> str:
         return self.name
-
-
-class JoinToken(InCluster):
-    """Admits as many machines as `machines` says; only the sha256 of `hlxj_…` is stored.
-
-    `admitted` has a `[machine uuid, name]` for each process that joined with it, in order: several
-    of one machine, one per GPU group, count once. A process that is its machine has "node UUID".
-    `used_at`: when the last machine was admitted.
-    """
-
-    class Role(models.TextChoices):
-        NODE = "node"
-        COORDINATOR = "coordinator"
-
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="join_tokens")
-    role = models.CharField(max_length=12, choices=Role.choices)
-    token_hash = models.CharField(max_length=64, unique=True)
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
-    created_at = models.DateTimeField(auto_now_add=True)
-    expires_at = models.DateTimeField()
-    machines = models.PositiveSmallIntegerField(
-        default=1, db_default=1, validators=[MinValueValidator(1), MaxValueValidator(MAX_MACHINES)]
-    )
-    admitted = models.JSONField(default=list, db_default=Value([], models.JSONField()))
-    used_at = models.DateTimeField(null=True, blank=True)
-    used_by_name = models.CharField(max_length=NAME_LENGTH, blank=True)
-
-    class Meta:
-        ordering = ["-created_at"]
-
-    def __str__(self) -> str:
-        return self.cluster.name
-
-    @property
-    def machines_admitted(self) -> int:
-        """How many machines joined with it."""
-        return len({machine for machine, _name in self.admitted})
-
-    @property
-    def names_admitted(self) -> list[str]:
-        """What those that joined with it are called, each once, in the order in which they came."""
-        named = [name for _machine, name in self.admitted]
-        return list(dict.fromkeys(named or filter(None, [self.used_by_name])))
 
 
 class Change(InCluster):

@@ -11,11 +11,8 @@ from rest_framework import serializers
 from helixweb.access.log_readers import LogReader
 from helixweb.common.actor import current_request
 from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.inventory.columns import MAX_MACHINES, NAME_LENGTH, PROFILE_NAME_LENGTH, columns_of
 from helixweb.inventory.models import (
-    MAX_MACHINES,
-    NAME_LENGTH,
-    NODE_COLUMNS,
-    PROFILE_NAME_LENGTH,
     Change,
     Cluster,
     Coordinator,
@@ -29,8 +26,8 @@ from helixweb.inventory.models import (
     ProfileVersion,
     RegionLink,
     SharedBandwidth,
-    columns_of,
 )
+from helixweb.inventory.process_models import NODE_COLUMNS
 from helixweb.inventory.services import bulk, checkpoint_reading, errors, joining, records
 from helixweb.inventory.stale_profiles import measured_elsewhere
 from helixweb.inventory.validators import validate_curve, validate_members, validate_name

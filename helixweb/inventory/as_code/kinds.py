@@ -11,8 +11,8 @@ from django.db import models
 from django.utils.translation import gettext as _
 
 from helixweb.inventory.cluster_names import ClusterNames
+from helixweb.inventory.columns import TAG_LENGTH, columns_of
 from helixweb.inventory.models import (
-    TAG_LENGTH,
     Cluster,
     LanguageModel,
     Link,
@@ -20,7 +20,6 @@ from helixweb.inventory.models import (
     Profile,
     RegionLink,
     SharedBandwidth,
-    columns_of,
 )
 from helixweb.inventory.services.checks import check_row
 from helixweb.inventory.validators import validate_tag

@@ -19,15 +19,8 @@ from django.utils.translation import gettext_noop
 from helixweb.common import events
 from helixweb.common.auth import sha256_hex
 from helixweb.common.sentences import sentence
-from helixweb.inventory.models import (
-    NAME_LENGTH,
-    VERSION_LENGTH,
-    Change,
-    Cluster,
-    Coordinator,
-    JoinToken,
-    Node,
-)
+from helixweb.inventory.columns import NAME_LENGTH, VERSION_LENGTH
+from helixweb.inventory.models import Change, Cluster, Coordinator, JoinToken, Node
 from helixweb.inventory.services.change_log import record
 from helixweb.inventory.services.endpoint_claims import check_claims
 from helixweb.inventory.services.errors import JoinRefused, NameTaken

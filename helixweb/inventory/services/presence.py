@@ -12,7 +12,8 @@ from django.utils.translation import gettext_noop
 from helixweb.common import events
 from helixweb.common.auth import sha256_hex
 from helixweb.common.sentences import sentence
-from helixweb.inventory.models import VERSION_LENGTH, Change, Coordinator, Node, NodeState
+from helixweb.inventory.columns import VERSION_LENGTH
+from helixweb.inventory.models import Change, Coordinator, Node, NodeState
 from helixweb.inventory.services.change_log import record, values_of
 from helixweb.inventory.services.endpoint_claims import KINDS, check_claims
 from helixweb.inventory.services.joining import announce, check_fields, note

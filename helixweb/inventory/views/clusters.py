@@ -15,7 +15,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from helixweb.common import events
 from helixweb.inventory.cluster_counts import cluster_counts, first_nodes
-from helixweb.inventory.forms import ClusterForm, ImportForm, JoinForm
+from helixweb.inventory.forms import ClusterForm, ImportForm
+from helixweb.inventory.join_form import JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, LanguageModel
 from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.profile_view import profile_view

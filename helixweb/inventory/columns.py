@@ -1,0 +1,38 @@
+"""Columns that several models have, their lengths, and which columns people write."""
+
+from typing import Any
+
+from django.db import models
+
+from helixweb.inventory.validators import validate_name
+
+NAME_LENGTH = 64
+MAX_MACHINES = 1000  # of one join token
+PROFILE_NAME_LENGTH = 120
+VERSION_LENGTH = 64
+TAG_LENGTH = 32
+
+
+def columns_of(model: type[models.Model]) -> tuple[str, ...]:
+    """The columns that people write, in the model's order: those of REST, forms and files.
+
+    A model names in `not_by_people` what processes write.
+    """
+    others = getattr(model, "not_by_people", ())
+    return tuple(
+        field.name
+        for field in model._meta.concrete_fields
+        if field.editable
+        and not (field.primary_key or field.is_relation)
+        and field.name not in others
+    )
+
+
+def name_column(**options: Any) -> "models.CharField[str, str]":
+    """What people call a thing: no blanks at its ends, no control characters."""
+    return models.CharField(max_length=NAME_LENGTH, validators=[validate_name], **options)
+
+
+def unique(name: str, *fields: str) -> models.UniqueConstraint:
+    """No two rows are alike in these fields."""
+    return models.UniqueConstraint(fields=fields, name=name)
