@@ -102,12 +102,10 @@ class Connection:
                     content=content,
                     headers=sent,
                 )
-            except _BROKEN_OFF as error:
-                tries -= 1
-                if not tries:
-                    raise unreachable(self.url, error) from error
             except httpx.TransportError as error:
-                raise unreachable(self.url, error) from error
+                tries -= 1
+                if not tries or not isinstance(error, _BROKEN_OFF):
+                    raise unreachable(self.url, error) from error
             else:
                 return self.checked(answer)
 

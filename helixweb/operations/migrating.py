@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,14 +19,6 @@ KEPT_BACKUPS = 5
 _LOCK = 4_711_001
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How many migrations were applied; `backup` is what was kept before, if there was anything."""
-
-    applied: int
-    backup: Path | None
-
-
 def pending() -> int:
     """Migrations that are due. Raises NewerDatabase."""
     executor = MigrationExecutor(connection)
@@ -35,17 +26,16 @@ def pending() -> int:
     return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
 
 
-def migrate_with_backup(*, say: Callable[[str], None]) -> Outcome:
-    """Apply what is due; whatever is in the database is kept in a backup first."""
+def migrate_with_backup(*, say: Callable[[str], None]) -> tuple[int, Path | None]:
+    """Apply what is due, with a backup before of what the database holds; the number of
+    migrations, and the backup if one was needed."""
     with _alone():
         due = pending()
-        kept = None
-        if due and not is_empty():
-            kept = backup_before("upgrade", say=say)
+        stored = backup_before("upgrade", say=say) if due and not is_empty() else None
         if due:
             say(f"Applying {due} migrations ...")
             call_command("migrate", interactive=False, verbosity=0)
-        return Outcome(applied=due, backup=kept)
+        return due, stored
 
 
 def backup_before(what: str, *, say: Callable[[str], None]) -> Path:

@@ -41,8 +41,8 @@ def _prepare(options: argparse.Namespace) -> dict[str, Any]:
     if fault := health.broker_fault():
         raise CommandFailed(f"The broker does not answer: {fault}; start it, or check REDIS_URL.")
     if options.migrate:
-        outcome = migrating.migrate_with_backup(say=_say)
-        done |= {"migrated": outcome.applied, "backup": str(outcome.backup or "")}
+        applied, stored = migrating.migrate_with_backup(say=_say)
+        done |= {"migrated": applied, "backup": str(stored or "")}
     elif migrating.pending():
         raise CommandFailed(
             "The database lacks tables of this version; the role web brings it up to date when it "

@@ -89,9 +89,16 @@ class Supervisor:
         one.pause_s = min(LONGEST_PAUSE_S, 2 * one.pause_s)
 
 
+class Stopped(Exception):
+    """By the signal of that number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 class Signals:
-    """Within, signals that end a process do not: `wait` returns the first that came, and before
-    its time also when a child ends."""
+    """Within, signals that end a process do not: `wait` raises Stopped, and returns before its
+    time when a child ends."""
 
     def __init__(self) -> None:
         self.taken: list[int] = []
@@ -112,12 +119,13 @@ class Signals:
         os.close(self._reading)
         os.close(self._writing)
 
-    def wait(self, timeout_s: float) -> int | None:
-        """The number of a signal to end, if one came."""
+    def wait(self, timeout_s: float) -> None:
+        """Raises Stopped if a signal to end came, also while it waits."""
         if not self.taken and select.select([self._reading], [], [], timeout_s)[0]:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._reading, 4096)
-        return self.taken[0] if self.taken else None
+        if self.taken:
+            raise Stopped(self.taken[0])
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         if number in _ENDING:

@@ -13,7 +13,7 @@ import pytest
 
 from helixweb.operations import supervisor as supervising
 from helixweb.operations.children import Child
-from helixweb.operations.supervisor import Signals, Supervisor
+from helixweb.operations.supervisor import Signals, Stopped, Supervisor
 
 pytestmark = pytest.mark.processes
 
@@ -85,19 +85,19 @@ def test_what_dies_is_started_again_after_a_pause_that_grows(
     assert sum("was started again" in line for line in said) == 4
 
 
-def test_no_pause_is_longer_than_half_a_minute(supervisor: Supervisor, clock: Clock) -> None:
+def test_no_pause_is_longer_than_half_a_minute_and_the_first_is_short_after_a_long_run(
+    supervisor: Supervisor, clock: Clock
+) -> None:
     supervisor.start(child("raise SystemExit(1)"))
-    supervisor.kept[0].pause_s = 20.0
+    kept = supervisor.kept[0]
+    kept.pause_s = 20.0
     wait_for_end(supervisor)
-    assert supervisor.kept[0].pause_s == supervising.LONGEST_PAUSE_S
-
-
-def test_what_ran_well_for_long_comes_back_at_once(supervisor: Supervisor, clock: Clock) -> None:
-    supervisor.start(child("raise SystemExit(1)"))
-    supervisor.kept[0].pause_s = 16.0
+    assert kept.pause_s == supervising.LONGEST_PAUSE_S
+    clock.now += supervising.LONGEST_PAUSE_S
+    supervisor.tend()
     clock.now += supervising.WELL_AFTER_S
     wait_for_end(supervisor)
-    assert supervisor.kept[0].again_at == clock.now + supervising.FIRST_PAUSE_S
+    assert kept.again_at == clock.now + supervising.FIRST_PAUSE_S
 
 
 def test_what_was_called_wrongly_is_given_up_and_its_words_are_passed_on(
@@ -173,10 +173,12 @@ def test_a_long_log_is_cut_and_its_old_part_kept(
 
 def test_a_signal_to_end_ends_the_waiting_and_stays_known() -> None:
     with Signals() as signals:
-        assert signals.wait(0.0) is None
+        signals.wait(0.0)
         os.kill(os.getpid(), signal.SIGTERM)
-        assert signals.wait(PATIENCE_S) == signal.SIGTERM
-        assert signals.wait(PATIENCE_S) == signal.SIGTERM
+        for _ in range(2):
+            with pytest.raises(Stopped) as stopped:
+                signals.wait(PATIENCE_S)
+            assert stopped.value.number == signal.SIGTERM
 
 
 def test_the_end_of_a_child_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +194,7 @@ def test_the_end_of_a_child_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(supervising.select, "select", waiting)
     with Signals() as signals:
         process = subprocess.Popen([sys.executable, "-c", ""])
-        assert signals.wait(PATIENCE_S) is None
+        signals.wait(PATIENCE_S)
         process.wait()
     assert woken
 

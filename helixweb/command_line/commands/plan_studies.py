@@ -123,7 +123,8 @@ def _simulate(site: Session, arguments: Namespace) -> None:
     simulation = row["id"]
     row = finished(site, row, lambda: site.client.simulations.get(simulation))
     if row["status"] != "succeeded":
-        raise CommandFailed(f"simulation {simulation} {row['status']}: {row['error'] or 'none'}")
+        why = row["error"] or "no answer"
+        raise CommandFailed(f"simulation {simulation} {row['status']}: {why}")
     site.show_row(
         row,
         {

@@ -31,7 +31,7 @@ from helixweb.operations.roles import (
     Wanted,
     wanted_of,
 )
-from helixweb.operations.supervisor import Signals, Supervisor, ending_with
+from helixweb.operations.supervisor import Signals, Stopped, Supervisor, ending_with
 from helixweb.operations.versions import product_version
 from runtime.protocol.addresses import ADVERTISE_HELP
 from runtime.protocol.join_tokens import TOKEN_HELP
@@ -103,41 +103,42 @@ def up(arguments: Namespace) -> int:
         contextlib.ExitStack() as held,
     ):
         sockets = [held.enter_context(bound) for bound in site_processes.bound(wanted)]
-        return _run(wanted, folder, around, sockets)
+        try:
+            _run(wanted, folder, around, sockets)
+        except Stopped as stopped:
+            return 128 + stopped.number
+    return exit_codes.OK
 
 
 def _run(
     wanted: Wanted, folder: DataFolder, around: Surroundings, sockets: list[socket.socket]
-) -> int:
+) -> None:
+    """Until it is stopped. Raises Stopped if that is before all is up, CommandFailed."""
     begin = time.monotonic()
-    environment = site_processes.environment(wanted, folder)
-    os.environ.update(environment)
+    os.environ.update(site_processes.environment(wanted, folder))
     if WEB in wanted.roles:
         wanted.addresses.keep(folder.path)
     supervisor = Supervisor(say=around.warn)
     with Signals() as signals, ending_with(supervisor):
-        prepared = _prepared(wanted, folder, signals) if wanted.needs_site else {}
-        if prepared is None:
-            return 128 + signals.taken[0]
+        prepared = _prepared(wanted, signals) if wanted.needs_site else {}
         for child in site_processes.children_of(wanted, folder, sockets, prepared):
             supervisor.start(child)
-        if not _comes_up(supervisor, signals):
-            return 128 + signals.taken[0]
+        _wait_until_up(supervisor, signals)
         notify("READY=1")
         summarize(folder, prepared, around, seconds=time.monotonic() - begin, wanted=wanted)
         if wanted.check:
-            return exit_codes.OK
-        while signals.wait(supervisor.next_look_s()) is None:
-            supervisor.tend()
-            if all(one.given_up for one in supervisor.kept):
-                raise CommandFailed("nothing is running any more")
+            return
+        with contextlib.suppress(Stopped):
+            while not all(one.given_up for one in supervisor.kept):
+                signals.wait(supervisor.next_look_s())
+                supervisor.tend()
+            raise CommandFailed("nothing is running any more")
         notify("STOPPING=1")
         around.warn("stopping ...")
-    return exit_codes.OK
 
 
-def _prepared(wanted: Wanted, folder: DataFolder, signals: Signals) -> dict[str, Any] | None:
-    """What `prepare` did; None: a signal came before. Raises CommandFailed."""
+def _prepared(wanted: Wanted, signals: Signals) -> dict[str, Any]:
+    """What `prepare` did. Raises CommandFailed, Stopped."""
     command = [sys.executable, "-m", "helixweb.operations.prepare"]
     if WEB in wanted.roles:
         command += ["--migrate", f"--login={wanted.login}"]
@@ -153,8 +154,7 @@ def _prepared(wanted: Wanted, folder: DataFolder, signals: Signals) -> dict[str,
     )
     try:
         while process.poll() is None:
-            if signals.wait(1.0) is not None:
-                return None
+            signals.wait(1.0)
             if time.monotonic() > deadline:
                 raise CommandFailed(f"the database was not ready within {PREPARED_WITHIN_S:.0f} s")
     finally:
@@ -167,12 +167,11 @@ def _prepared(wanted: Wanted, folder: DataFolder, signals: Signals) -> dict[str,
     return said
 
 
-def _comes_up(supervisor: Supervisor, signals: Signals) -> bool:
-    """False: a signal came before. Raises CommandFailed when a process ends before it is up."""
+def _wait_until_up(supervisor: Supervisor, signals: Signals) -> None:
+    """Raises CommandFailed when a process ends before it is up, Stopped."""
     waiting, deadline = [one.child for one in supervisor.kept], time.monotonic() + UP_WITHIN_S
     while waiting:
-        if signals.wait(0.1) is not None:
-            return False
+        signals.wait(0.1)
         for one in supervisor.kept:
             code = one.process.poll()
             if code is not None:
@@ -185,7 +184,6 @@ def _comes_up(supervisor: Supervisor, signals: Signals) -> bool:
         if waiting and time.monotonic() > deadline:
             name, log = waiting[0].name, waiting[0].log or "what it said above"
             raise CommandFailed(f"the {name} was not up within {UP_WITHIN_S:.0f} s; see {log}")
-    return True
 
 
 def summarize(
