@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from planner.units import BITS_PER_BYTE, prefixed
+
 NOTHING = "-"
 # A field of a row, written by the unit in its name; or what computes the value.
 Cell: TypeAlias = str | Callable[[Any], object]
@@ -126,11 +128,6 @@ def percent(ratio: float | None) -> str:
     return NOTHING if ratio is None else f"{100 * ratio:.1f}%"
 
 
-def gain(ratio: float) -> str:
-    """0.3137 -> +31.4 %"""
-    return f"{100 * ratio:+.1f} %"
-
-
 def duration(seconds: float | None) -> str:
     """0.0123 -> 12 ms; 75 -> 75.0 s"""
     if seconds is None:
@@ -139,14 +136,8 @@ def duration(seconds: float | None) -> str:
 
 
 def bandwidth(bytes_per_s: float | None) -> str:
-    """As people write them, in bits."""
-    if bytes_per_s is None:
-        return NOTHING
-    bits = 8 * bytes_per_s
-    for size, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
-        if bits >= size:
-            return f"{bits / size:,.1f} {unit}"
-    return f"{bits:.0f} bit/s"
+    """1.25e9 -> 10 Gbit/s"""
+    return NOTHING if bytes_per_s is None else prefixed(BITS_PER_BYTE * bytes_per_s, "bit/s")
 
 
 def moment(text: str | None) -> str:

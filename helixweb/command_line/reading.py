@@ -1,8 +1,7 @@
 """The state of a cluster, as `status` and `top` show it."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from helixweb.client import Client, NotFound, Row, Rows
 from helixweb.command_line.resolve import in_service
@@ -18,10 +17,10 @@ class Reading:
     nodes: list[Row]
     coordinators: list[Row]
     deployment: Row | None
-    failed: Row | None
+    failed_deployment: Row | None
     alerts: list[Row]
-    sample: Row | None
-    finding: Row | None
+    metrics: Row | None
+    bottleneck: Row | None
     links: list[Row]
     reach: Row | None
 
@@ -29,11 +28,6 @@ class Reading:
     def states(self) -> Counter[str]:
         """How many nodes are online, lost, declared."""
         return Counter(node["state"] for node in self.nodes)
-
-    def as_json(self) -> dict[str, Any]:
-        values = asdict(self)
-        renamed = {"failed": "failed_deployment", "sample": "metrics", "finding": "bottleneck"}
-        return {renamed.get(name, name): value for name, value in values.items()}
 
 
 def read_cluster(client: Client, cluster: Row) -> Reading:
@@ -45,10 +39,10 @@ def read_cluster(client: Client, cluster: Row) -> Reading:
         nodes=list(client.nodes.all(cluster=number)),
         coordinators=list(client.coordinators.all(cluster=number)),
         deployment=deployment,
-        failed=_failed(client, number),
+        failed_deployment=_failed(client, number),
         alerts=list(client.alerts.all(cluster=number, state="firing", limit=MOST_ALERTS)),
-        sample=_if_any(client.metrics, "latest", cluster=number),
-        finding=_if_any(client.clusters, "bottleneck", number),
+        metrics=_if_any(client.metrics, "latest", cluster=number),
+        bottleneck=_if_any(client.clusters, "bottleneck", number),
         links=client.deployments.read("links", deployment["id"])["links"] if deployment else [],
         reach=_if_any(client.clusters, "reach", number),  # earlier releases lack it
     )

@@ -20,12 +20,6 @@ from runtime.checkpoints.metadata import gguf_file
 ResultT = TypeVar("ResultT")
 
 
-def pull(arguments: Namespace) -> None:
-    """`model pull`, declared in `helixweb.command_line.commands.model`."""
-    with opened(arguments.data):
-        _pull(arguments)
-
-
 def add(arguments: Namespace, name: str | None) -> Path:
     """Have the checkpoint at the path `arguments.model` in the models folder, called `name`, else
     as it is called where it is. Returns its path there. Raises CommandFailed."""
@@ -42,7 +36,9 @@ def add(arguments: Namespace, name: str | None) -> Path:
     return folder
 
 
-def _pull(arguments: Namespace) -> None:
+@site.on_site
+def pull(arguments: Namespace) -> None:
+    """`model pull`, declared in `helixweb.command_line.commands.model`."""
     from django.conf import settings
 
     of_gguf = parse_gguf_name(arguments.model)

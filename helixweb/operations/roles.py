@@ -55,8 +55,11 @@ class Wanted(argparse.Namespace):
     @property
     def local_url(self) -> str:
         """Where processes of this machine reach the web."""
-        scheme = "https" if self.tls else "http"
-        return f"{scheme}://{bracketed(_dialled_here(self.host))}:{self.port}"
+        return self.url_at(_dialled_here(self.host))
+
+    def url_at(self, host: str) -> str:
+        """The web's, by a name or an address of this machine."""
+        return f"{'https' if self.tls else 'http'}://{bracketed(host)}:{self.port}"
 
     @property
     def server_url(self) -> str:
@@ -166,7 +169,7 @@ def _url_elsewhere(wanted: Wanted) -> str:
     """The site's URL by an address that other machines can dial, unless it is for this one."""
     if not is_wildcard(wanted.host) or WEB not in wanted.roles:
         return wanted.local_url
-    return wanted.local_url.replace(bracketed(_dialled_here(wanted.host)), _own_address(""), 1)
+    return wanted.url_at(_own_address(""))
 
 
 def _own_address(server: str) -> str:

@@ -2,13 +2,15 @@
 
 from argparse import Namespace
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TypeAlias
 
-from helixweb.command_line.command import argument
+from helixweb.command_line.command import Act, argument
 from helixweb.command_line.failures import BadUsage, CommandFailed
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.command_line.text_files import text_of
+from helixweb.operations.opening import opened
 
 PASSPHRASE = "HELIX_BACKUP_PASSPHRASE"  # noqa: S105 - the variable's name
 Say: TypeAlias = Callable[[str], None]
@@ -38,6 +40,17 @@ def passphrase_of(arguments: Namespace) -> str:
     if not first:
         raise CommandFailed(f"{path} is empty; put the passphrase on its first line")
     return first
+
+
+def on_site(act: Act) -> Act:
+    """Have the function work on the site in `--data`, and import what needs Django itself."""
+
+    @wraps(act)
+    def opened_first(arguments: Namespace) -> int | None:
+        with opened(arguments.data):
+            return act(arguments)
+
+    return opened_first
 
 
 def progress(around: Surroundings) -> Say:

@@ -30,7 +30,7 @@ from helixweb.operations.backup.archive import (
 from helixweb.operations.backup.folder import checked_path, kept_files, write_file
 from helixweb.operations.backup.restoring import check
 from helixweb.operations.backup.sealing import PIECE_BYTES, Seal, WrongPassphrase
-from helixweb.operations.backup.stores import FolderStore, fresh_name, place_of
+from helixweb.operations.backup.stores import FolderStore, fresh_name, store_of
 from tests.helixweb import object_storage
 
 SALT = bytes(16)
@@ -246,12 +246,12 @@ def test_a_restored_file_is_for_its_owner_alone(tmp_path: Path) -> None:
 def test_names_of_backups_are_in_the_order_of_time(tmp_path: Path) -> None:
     names = [fresh_name(datetime(2026, 11, day, 3, tzinfo=UTC)) for day in (1, 2, 12)]
     assert names == sorted(names)
-    place = place_of(f"{tmp_path}/kept/")
+    store, _ = store_of(f"{tmp_path}/kept/")
     (tmp_path / "kept").mkdir()
     for name in (*names, "mine.helix"):
         (tmp_path / "kept" / name).touch()
-    assert stores.forget_old(place.store, keep=2) == names[:1]
-    assert place.store.names() == names[1:]
+    assert stores.forget_old(store, keep=2) == names[:1]
+    assert store.names() == names[1:]
     assert (tmp_path / "kept" / "mine.helix").exists()
 
 
@@ -260,21 +260,21 @@ def test_object_storage_keeps_lists_and_forgets_backups(
 ) -> None:
     with object_storage.running() as storage:
         _credentials(monkeypatch, storage.url, object_storage.ACCESS_KEY)
-        place = place_of("s3://bucket/sites/one/")
+        store, _ = store_of("s3://bucket/sites/one/")
         names = [fresh_name(datetime(2026, 11, day, tzinfo=UTC)) for day in range(1, 6)]
         for name in names:
-            with place.store.writing(name) as path:
+            with store.writing(name) as path:
                 path.write_bytes(b"content")
-        assert place.store.address(names[0]) == f"s3://bucket/sites/one/{names[0]}"
-        assert place.store.names() == names
-        assert stores.forget_old(place.store, keep=2) == names[:3]
-        assert place.store.names() == names[3:]
-        fetched = place_of(f"s3://bucket/sites/one/{names[4]}")
-        with fetched.store.reading(fetched.name) as path:
+        assert store.address(names[0]) == f"s3://bucket/sites/one/{names[0]}"
+        assert store.names() == names
+        assert stores.forget_old(store, keep=2) == names[:3]
+        assert store.names() == names[3:]
+        fetched, name = store_of(f"s3://bucket/sites/one/{names[4]}")
+        with fetched.reading(name) as path:
             assert path.read_bytes() == b"content"
         with (
             pytest.raises(CommandFailed, match="bucket"),
-            place.store.reading("helixweb-none.helix"),
+            store.reading("helixweb-none.helix"),
         ):
             pass
 
@@ -285,7 +285,7 @@ def test_object_storage_that_refuses_is_quoted(
     with object_storage.running() as storage:
         _credentials(monkeypatch, storage.url, "stranger")
         with pytest.raises(CommandFailed, match="AccessDenied"):
-            place_of("s3://bucket/").store.names()
+            store_of("s3://bucket/")[0].names()
 
 
 def test_a_copy_is_for_its_owner_alone_from_its_first_byte_and_goes_when_the_disk_is_full(
@@ -344,7 +344,7 @@ def test_with_json_what_fails_is_an_object(
 )
 def test_a_target_that_is_none_is_refused_with_what_is(target: str, told: str) -> None:
     with pytest.raises(CommandFailed, match=told):
-        place_of(target)
+        store_of(target)
 
 
 def _credentials(monkeypatch: pytest.MonkeyPatch, url: str, key: str) -> None:

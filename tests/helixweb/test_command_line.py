@@ -308,5 +308,5 @@ def test_tables_are_aligned_by_what_a_terminal_shows() -> None:
 def test_quantities_have_their_units() -> None:
     assert (duration(0.0123), duration(75.04), duration(None)) == ("12 ms", "75.0 s", "-")
     assert (bandwidth(1.25e9), bandwidth(12.5e6), bandwidth(1)) == (
-        "10.0 Gbit/s", "100.0 Mbit/s", "8 bit/s",
+        "10 Gbit/s", "100 Mbit/s", "8 bit/s",
     )  # fmt: skip

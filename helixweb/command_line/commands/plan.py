@@ -8,7 +8,7 @@ from helixweb.command_line.command import CLUSTER, Verbs, argument, options_give
 from helixweb.command_line.commands import plan_studies
 from helixweb.command_line.failures import CommandFailed
 from helixweb.command_line.numbers import index, not_negative, seconds, whole_number
-from helixweb.command_line.output import Cells, columns, gain, number, rows_table, table
+from helixweb.command_line.output import Cells, columns, number, rows_table, table
 from helixweb.command_line.plan_runs import NO_WAIT, finished, searched, show_plan, show_plan_of
 from helixweb.command_line.resolve import cluster_named, model_of_cluster
 from helixweb.command_line.session import Session, given
@@ -117,7 +117,7 @@ def _explain(site: Session, arguments: Namespace) -> None:
     if answer["values"]:
         cells: Cells = {
             "ONE MORE": "resource",
-            "GAIN": lambda one: gain(one["gain"]),
+            "GAIN": lambda one: f"{100 * one['gain']:+.1f} %",
             "LAYERS KEPT TOKENS/S": "kept_tokens_per_s",
             "REPLANNED TOKENS/S": "replanned_tokens_per_s",
         }

@@ -1,6 +1,7 @@
 """`helixweb status`: what runs, what limits it, and what needs a look."""
 
 from argparse import Namespace
+from dataclasses import asdict
 
 from helixweb.command_line.command import argument, command
 from helixweb.command_line.fetches import fetched
@@ -18,7 +19,7 @@ def status(site: Session, arguments: Namespace) -> None:
         clusters = [cluster_named(site.client, arguments.cluster)]
     readings = [read_cluster(site.client, one) for one in clusters]
     text = "\n\n".join(_text(one) for one in readings) or "there is no cluster yet"
-    site.show([one.as_json() for one in readings], text)
+    site.show([asdict(one) for one in readings], text)
 
 
 def _text(reading: Reading) -> str:
@@ -44,8 +45,8 @@ def _text(reading: Reading) -> str:
             for one in deployment["assignments"]
             if one["fetch"] is not None and one["phase"] == "loading"
         ][:10]
-    if reading.failed is not None:
-        failed = reading.failed
+    if reading.failed_deployment is not None:
+        failed = reading.failed_deployment
         rows.append(
             ("failed", f"deployment {failed['id']}: {failed['message'] or 'see its nodes'}")
         )
@@ -56,7 +57,7 @@ def _text(reading: Reading) -> str:
         weights_cut = reading.reach.get("weights_cut", [])  # not of earlier releases
         rows += [("warning", cut["remedy"]) for cut in weights_cut[:10]]
     rows += [("ALERT", f"{one['severity']}: {one['text']}") for one in reading.alerts]
-    sample = reading.sample
+    sample = reading.metrics
     if sample is not None:
         simulated = " (simulated)" if sample["simulated"] else ""
         rows += [
@@ -65,6 +66,6 @@ def _text(reading: Reading) -> str:
             ("TTFT", f"p50 {duration(sample['ttft_p50_s'])}, p95 {duration(sample['ttft_p95_s'])}"),
             ("TPOT", f"p50 {duration(sample['tpot_p50_s'])}, p95 {duration(sample['tpot_p95_s'])}"),
         ]
-    if reading.finding is not None:
-        rows.append(("limit", reading.finding["headline"]))
+    if reading.bottleneck is not None:
+        rows.append(("limit", reading.bottleneck["headline"]))
     return pairs(rows)

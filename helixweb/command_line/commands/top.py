@@ -5,6 +5,7 @@ import signal
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from types import FrameType
 
 from helixweb.client import Row, ServerFailed, TooManyRequests, Unreachable
@@ -81,7 +82,7 @@ def _print(site: Session, cluster: int) -> None:
     """Whole, for a file or a program; one line of JSON each with --json."""
     reading = read_cluster(site.client, site.client.clusters.get(cluster))
     if site.as_json:
-        site.around.say(json_line(reading.as_json()))
+        site.around.say(json_line(asdict(reading)))
     else:
         columns, lines = shutil.get_terminal_size(_SIZE) if site.around.is_terminal else (200, 1000)
         site.around.say("\n".join(frame(reading, columns=columns, lines=lines)))
@@ -118,7 +119,7 @@ def frame(reading: Reading, *, columns: int, lines: int) -> list[str]:
 
 
 def _head(reading: Reading) -> list[str]:
-    states, sample, deployment = reading.states, reading.sample, reading.deployment
+    states, sample, deployment = reading.states, reading.metrics, reading.deployment
     serves = "nothing deployed"
     if deployment is not None:
         serves = f"{deployment['model_name']} {deployment['status']} (#{deployment['id']})"
@@ -141,14 +142,14 @@ def _head(reading: Reading) -> list[str]:
         f"TPOT {duration(sample['tpot_p50_s'])} p95 {duration(sample['tpot_p95_s'])}  "
         f"at {moment(sample['at'])[11:]}"
     )
-    if reading.finding is not None:
-        lines.append(one_line(f"limit: {reading.finding['headline']}"))
+    if reading.bottleneck is not None:
+        lines.append(one_line(f"limit: {reading.bottleneck['headline']}"))
     return lines
 
 
 def _nodes(reading: Reading) -> list[str]:
     """Lost nodes first, then the busiest."""
-    samples = {} if reading.sample is None else reading.sample["nodes"]
+    samples = {} if reading.metrics is None else reading.metrics["nodes"]
     assignments = [] if reading.deployment is None else reading.deployment["assignments"]
     layers = {one["node_name"]: f"[{one['first']},{one['end']})" for one in assignments}
     rows = [{**samples.get(node["name"], {}), **node} for node in reading.nodes]

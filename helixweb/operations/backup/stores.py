@@ -8,7 +8,6 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,22 +19,14 @@ from helixweb.operations.backup.archive import SUFFIX
 PREFIX = "helixweb-"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """`name` is empty where a store was named and no file in it."""
-
-    store: "Store"
-    name: str
-
-
 def fresh_name(now: datetime) -> str:
     """So that names are in the order of time."""
     return f"{PREFIX}{now.astimezone(UTC):%Y%m%dT%H%M%SZ}{SUFFIX}"
 
 
-def place_of(target: str) -> Place:
-    """`target` is a file, a folder (that exists, or with a slash at the end) or an s3:// URL.
-    Raises CommandFailed."""
+def store_of(target: str) -> tuple["Store", str]:
+    """The place, and the name of the file that is meant there, if any. `target` is a file, a folder
+    (that exists, or with a slash at the end) or an s3:// URL. Raises CommandFailed."""
     scheme = urlsplit(target).scheme if "://" in target else ""
     if scheme == "s3":
         return _in_bucket(target)
@@ -43,8 +34,8 @@ def place_of(target: str) -> Place:
         raise CommandFailed(f"{target!r}: give a file, a folder, or s3://BUCKET/PREFIX/")
     path = Path(target).expanduser()
     if target.endswith("/") or path.is_dir():
-        return Place(store=FolderStore(path), name="")
-    return Place(store=FolderStore(path.parent), name=path.name)
+        return FolderStore(path), ""
+    return FolderStore(path.parent), path.name
 
 
 def forget_old(store: "Store", *, keep: int) -> list[str]:
@@ -161,7 +152,7 @@ def _config() -> Any:
     )
 
 
-def _in_bucket(target: str) -> Place:
+def _in_bucket(target: str) -> tuple["Store", str]:
     parts = urlsplit(target)
     if not parts.netloc or parts.query or parts.fragment:
         raise CommandFailed(f"{target!r} names no bucket; give s3://BUCKET/PREFIX/")
@@ -170,4 +161,4 @@ def _in_bucket(target: str) -> Place:
         raise CommandFailed(
             f"{target!r}: end a folder with a slash, and the name of a backup with {SUFFIX}"
         )
-    return Place(store=BucketStore(parts.netloc, f"{folder}/" if folder else ""), name=name)
+    return BucketStore(parts.netloc, f"{folder}/" if folder else ""), name

@@ -8,7 +8,6 @@ from helixweb.command_line.command import argument, command
 from helixweb.command_line.failures import BadUsage, CommandFailed
 from helixweb.command_line.numbers import whole_number
 from helixweb.operations import site
-from helixweb.operations.opening import opened
 
 
 @command(
@@ -28,29 +27,24 @@ from helixweb.operations.opening import opened
     description="Save database and secrets of the site on this machine in one file, while it "
     "runs. It restores on SQLite and on PostgreSQL alike.",
 )
+@site.on_site
 def backup(arguments: Namespace) -> None:
-    passphrase = site.passphrase_of(arguments)
-    with opened(arguments.data):
-        _save(arguments, passphrase=passphrase)
-
-
-def _save(arguments: Namespace, *, passphrase: str) -> None:
     from helixweb.operations.backup.saving import save
-    from helixweb.operations.backup.stores import forget_old, fresh_name, place_of
+    from helixweb.operations.backup.stores import forget_old, fresh_name, store_of
     from helixweb.operations.migrating import is_empty
 
-    around = arguments.surroundings
-    place = place_of(arguments.target)
-    if arguments.keep and place.name:
+    around, passphrase = arguments.surroundings, site.passphrase_of(arguments)
+    store, named = store_of(arguments.target)
+    if arguments.keep and named:
         raise BadUsage("--keep is for folders: end the target with a slash")
     if is_empty():
         raise CommandFailed("there is no site in this database; is it the right --data folder?")
-    name = place.name or fresh_name(datetime.now(UTC))
-    with place.store.writing(name) as path:
+    name = named or fresh_name(datetime.now(UTC))
+    with store.writing(name) as path:
         manifest = save(to=path, passphrase=passphrase, say=site.progress(around))
         size = path.stat().st_size
-    removed = forget_old(place.store, keep=arguments.keep) if arguments.keep else []
-    where = place.store.address(name)
+    removed = forget_old(store, keep=arguments.keep) if arguments.keep else []
+    where = store.address(name)
     if arguments.json:
         told = {
             "target": where,

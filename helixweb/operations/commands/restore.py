@@ -6,7 +6,6 @@ from argparse import Namespace
 from helixweb.command_line.command import argument, command
 from helixweb.command_line.failures import CommandFailed
 from helixweb.operations import site
-from helixweb.operations.opening import opened
 
 
 @command(
@@ -22,23 +21,18 @@ from helixweb.operations.opening import opened
     description="Verify a backup and put it into the database and the data folder of this "
     "machine. A backup of an older version is brought up to date; one of a newer is refused.",
 )
+@site.on_site
 def restore(arguments: Namespace) -> None:
-    passphrase = site.passphrase_of(arguments)
-    with opened(arguments.data):
-        _restore(arguments, passphrase=passphrase)
-
-
-def _restore(arguments: Namespace, *, passphrase: str) -> None:
     from helixweb.operations.backup import restoring
     from helixweb.operations.backup.archive import ArchiveReader
-    from helixweb.operations.backup.stores import place_of
+    from helixweb.operations.backup.stores import store_of
 
-    around = arguments.surroundings
-    place = place_of(arguments.source)
-    name = place.name or next(iter(reversed(place.store.names())), "")
+    around, passphrase = arguments.surroundings, site.passphrase_of(arguments)
+    store, named = store_of(arguments.source)
+    name = named or next(iter(reversed(store.names())), "")
     if not name:
         raise CommandFailed(f"there is no backup in {arguments.source}")
-    with place.store.reading(name) as path:
+    with store.reading(name) as path:
         if arguments.check:
             with ArchiveReader.open(path, passphrase=passphrase) as archive:
                 restoring.check(archive)
