@@ -1,7 +1,5 @@
 """REST: alerts, rules, channels, silences, deliveries."""
 
-from typing import Any
-
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
@@ -21,13 +19,8 @@ from helixweb.alerting.serializers import (
     SilenceSerializer,
 )
 from helixweb.common.refusals import Conflict
-from helixweb.common.rest.viewsets import EditViewSet, ReadViewSet
-from helixweb.inventory.services import records
-
-
-class _RowViewSet(EditViewSet[Any]):
-    def perform_destroy(self, instance: Any) -> None:
-        records.delete(instance)
+from helixweb.common.rest.viewsets import ReadViewSet
+from helixweb.inventory.api import RowViewSet
 
 
 class AlertViewSet(ReadViewSet[Alert]):
@@ -57,14 +50,14 @@ class AlertViewSet(ReadViewSet[Alert]):
         return Response(AlertSerializer(row).data)
 
 
-class RuleViewSet(_RowViewSet):
+class RuleViewSet(RowViewSet):
     queryset = AlertRule.objects.prefetch_related("channels").order_by("pk")
     serializer_class = RuleSerializer
     search_fields = ("name",)
     filterset_fields = ["cluster", "kind", "severity", "enabled"]
 
 
-class ChannelViewSet(_RowViewSet):
+class ChannelViewSet(RowViewSet):
     queryset = Channel.objects.order_by("pk")
     serializer_class = ChannelSerializer
     search_fields = ("name",)
@@ -85,7 +78,7 @@ class ChannelViewSet(_RowViewSet):
         return Response({"secret": services.new_secret(self.get_object())})
 
 
-class SilenceViewSet(_RowViewSet):
+class SilenceViewSet(RowViewSet):
     queryset = Silence.objects.order_by("-pk")
     serializer_class = SilenceSerializer
     search_fields = ("subject", "comment")

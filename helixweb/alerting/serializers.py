@@ -1,7 +1,8 @@
 """Alerting as JSON. Writing goes through `services`; unknown fields are refused."""
 
-from typing import Any
+from typing import Any, ClassVar
 
+from django.db import models
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -9,26 +10,12 @@ from rest_framework import serializers
 from helixweb.alerting import services
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, DeliveryAttempt, Silence
 from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.inventory.serializers import RowSerializer
 from helixweb.inventory.services.errors import NameTaken
 
 
-class _RowSerializer(StrictFieldsMixin, serializers.ModelSerializer[Any]):
-    """A row stays in the cluster it was made for."""
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        if self.instance is None:
-            return attrs
-        if attrs.pop("cluster", self.instance.cluster) != self.instance.cluster:
-            raise serializers.ValidationError(
-                {"cluster": ["The cluster of a row cannot be changed; create another there."]}
-            )
-        return attrs
-
-    def create(self, validated_data: dict[str, Any]) -> Any:
-        return services.create(self.Meta.model, **validated_data)
-
-    def update(self, instance: Any, validated_data: dict[str, Any]) -> Any:
-        return services.update(instance, **validated_data)
+class _RowSerializer(RowSerializer):
+    services: ClassVar[Any] = services
 
     def save(self, **kwargs: Any) -> Any:
         try:
@@ -69,11 +56,12 @@ class ChannelSerializer(_RowSerializer):
         return row.shown_secret or None
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        if self.instance is not None and attrs.get("way", self.instance.way) != self.instance.way:
+        row: Any = self.instance
+        if row is not None and attrs.get("way", row.way) != row.way:
             raise serializers.ValidationError(
                 {"way": ["A channel keeps its way; create another for the other way."]}
             )
-        return super().validate(attrs)
+        return attrs
 
 
 class SecretSerializer(serializers.Serializer[Any]):
@@ -89,10 +77,10 @@ class SilenceSerializer(_RowSerializer):
         model = Silence
         fields = ["id", "cluster", "rule", "subject", "starts_at", "ends_at", "comment"]
 
-    def create(self, validated_data: dict[str, Any]) -> Silence:
+    def create(self, validated_data: dict[str, Any]) -> models.Model:
         asked_by = self.context["request"].user
-        return services.create(
-            Silence, created_by=asked_by, **{"starts_at": timezone.now(), **validated_data}
+        return super().create(
+            {"starts_at": timezone.now(), "created_by": asked_by, **validated_data}
         )
 
 

@@ -1,7 +1,7 @@
 """The inventory as JSON. Writing goes through `services`; unknown fields are refused."""
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from django.db import models
 from django.utils import timezone
@@ -43,10 +43,13 @@ class Points(serializers.ListField):
 
 
 class RowSerializer(StrictFieldsMixin, serializers.ModelSerializer[models.Model]):
-    """Checks the fields, then calls the service."""
+    """Checks the fields, then calls `create` or `update` of `services`."""
+
+    services: ClassVar[Any] = records
 
     def create(self, validated_data: dict[str, Any]) -> models.Model:
-        return records.create(self.Meta.model, **validated_data)
+        made: models.Model = self.services.create(self.Meta.model, **validated_data)
+        return made
 
     def update(self, instance: models.Model, validated_data: dict[str, Any]) -> models.Model:
         # A row stays in the cluster (and profiles with the model) it was made for.
@@ -55,7 +58,8 @@ class RowSerializer(StrictFieldsMixin, serializers.ModelSerializer[models.Model]
                 raise serializers.ValidationError(
                     {name: [f"The {name} of a row cannot be changed; create another row there."]}
                 )
-        return records.update(instance, **validated_data)
+        changed: models.Model = self.services.update(instance, **validated_data)
+        return changed
 
     class Meta:
         model: type[models.Model]
