@@ -286,10 +286,7 @@ class ProfileViewSet(RowViewSet):
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
         row = profile_versions.estimate_profile(
-            given["cluster"],
-            given["model"],
-            gpu=given["gpu"],
-            name=given.get("name", given["gpu"]),
+            given["cluster"], given["model"], gpu=given["gpu"], name=given.get("name", given["gpu"])
         )
         return Response(ProfileSerializer(row).data, status=status.HTTP_201_CREATED)
 

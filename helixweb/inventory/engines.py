@@ -16,10 +16,7 @@ def takes_engines(hardware: Mapping[str, Any] | None) -> bool:
 
 
 def choice_of(
-    hardware: Mapping[str, Any] | None,
-    model: LanguageModel,
-    *,
-    asked: Engine | None = None,
+    hardware: Mapping[str, Any] | None, model: LanguageModel, *, asked: Engine | None = None
 ) -> Choice | None:
     """What a stage on the node would run on, if a deployment asked for that (None: for what the
     model names). None: the node has announced no engines."""

@@ -343,7 +343,7 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
         help_texts = {
             "price_per_hour": gettext_lazy(
                 "In the cluster's one currency. Plans for the price need it."
-            ),
+            )
         }
 
     def clean(self) -> dict[str, Any]:

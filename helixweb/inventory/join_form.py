@@ -64,7 +64,6 @@ class JoinForm(forms.Form):
             )
         if cleaned.get("role") == JoinToken.Role.COORDINATOR and machines > 1:
             self.add_error(
-                "machines",
-                _("Coordinators join one at a time, each by a name of its own; give 1."),
+                "machines", _("Coordinators join one at a time, each by a name of its own; give 1.")
             )
         return cleaned

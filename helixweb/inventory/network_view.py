@@ -80,12 +80,7 @@ def source_and_age(link: KnownLink, *, now: datetime) -> str:
 
 
 def _node_matrix(
-    network: Network,
-    names: tuple[str, ...],
-    *,
-    measure: Measure,
-    used: Set[Pair],
-    now: datetime,
+    network: Network, names: tuple[str, ...], *, measure: Measure, used: Set[Pair], now: datetime
 ) -> Chart:
     links = network.links_between(names, names)
     # Most pairs have the link of their regions, which is one for all of them.

@@ -14,12 +14,7 @@ from helixweb.inventory.models import Cluster, Node, NodeState, NodeTag, Profile
 from helixweb.inventory.presentation import NodeRow, row_of
 from helixweb.inventory.stale_profiles import stale_profiles
 
-_COLUMNS = {
-    "name": "name",
-    "region": "region",
-    "profile": "profile_name",
-    "seen": "last_seen_at",
-}
+_COLUMNS = {"name": "name", "region": "region", "profile": "profile_name", "seen": "last_seen_at"}
 SORTS = {
     f"{sign}{by}": (f"{sign}{column}", "name", "pk")
     for by, column in _COLUMNS.items()

@@ -8,13 +8,7 @@ from typing import Any
 
 from django.db.models import Count
 
-from helixweb.inventory.models import (
-    Cluster,
-    LanguageModel,
-    Node,
-    NodeState,
-    Profile,
-)
+from helixweb.inventory.models import Cluster, LanguageModel, Node, NodeState, Profile
 from helixweb.inventory.network import Network
 from planner.capacity import LayerLimits, most_held
 

@@ -75,11 +75,7 @@ def _columns(header: list[str], kind: Kind, *, has_cluster: bool) -> list[str]:
         if column not in known:
             raise InvalidProblem(
                 _("Line 1: %(column)s is no column of %(kind)s; use: %(known)s.")
-                % {
-                    "column": repr(column[:60]),
-                    "kind": kind.section,
-                    "known": ", ".join(known),
-                }
+                % {"column": repr(column[:60]), "kind": kind.section, "known": ", ".join(known)}
             )
         if columns.count(column) > 1:
             raise InvalidProblem(

@@ -16,11 +16,7 @@ class _Dumper(_Base):  # type: ignore[misc]  # which of two is known when it run
         return True
 
 
-_Dumper.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    NUMBER,
-    list("-+0123456789."),
-)
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+0123456789."))
 
 
 def yaml_text(document: Any) -> str:

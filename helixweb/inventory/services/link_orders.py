@@ -18,11 +18,7 @@ from helixweb.inventory.models import (
     RegionLink,
     lost_after,
 )
-from runtime.protocol.reach import (
-    MOST_ENDPOINTS,
-    LinksToMeasure,
-    Reach,
-)
+from runtime.protocol.reach import MOST_ENDPOINTS, LinksToMeasure, Reach
 
 LOOKED_UP_EVERY_S = 4
 

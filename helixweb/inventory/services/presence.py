@@ -84,11 +84,7 @@ def revoke_credential(process: Node | Coordinator) -> bool:
 
 
 def update_identity(
-    process: Node | Coordinator,
-    identity: AgentIdentity,
-    now: datetime,
-    *,
-    from_this_machine: bool,
+    process: Node | Coordinator, identity: AgentIdentity, now: datetime, *, from_this_machine: bool
 ) -> Node | Coordinator:
     """Store what a restarted process says of itself; pages hear of it only when it changed.
 

@@ -19,12 +19,7 @@ from helixweb.common import events
 from helixweb.inventory.forms import LinkForm, RegionLinkForm, SharedBandwidthForm
 from helixweb.inventory.models import Cluster, Link, RegionLink, SharedBandwidth
 from helixweb.inventory.network import Pair
-from helixweb.inventory.network_view import (
-    MEASURES,
-    links_at_work,
-    links_in_use,
-    matrix_view,
-)
+from helixweb.inventory.network_view import MEASURES, links_at_work, links_in_use, matrix_view
 from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.views.editing import ResourcePages
 

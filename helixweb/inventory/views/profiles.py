@@ -16,14 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from helixweb.common.queries import query_id
 from helixweb.inventory.forms import EstimateForm, ProfileForm, ProfileImportForm
-from helixweb.inventory.models import (
-    Cluster,
-    LanguageModel,
-    Node,
-    Origin,
-    Profile,
-    ProfileVersion,
-)
+from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
 from helixweb.inventory.profile_view import profile_speed, profile_view, profiles_memory
 from helixweb.inventory.services import profile_versions
 from helixweb.inventory.services.errors import InventoryError
@@ -121,8 +114,7 @@ def profile_version_use(request: HttpRequest, pk: int, version_pk: int) -> HttpR
         messages.error(request, str(error))
     else:
         messages.success(
-            request,
-            _("Plans computed from now on use %(version)s.") % {"version": version},
+            request, _("Plans computed from now on use %(version)s.") % {"version": version}
         )
     return redirect("profile", pk)
 
