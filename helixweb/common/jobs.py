@@ -1,8 +1,8 @@
 """The engine of long jobs: claims a row, does its work under a lease, ends it, wakes the next one.
 
 A kind of job is a model that derives from `Job` and a function `work(row, lease)` that returns an
-`Outcome`. It raises `Cancelled` to end as cancelled, and `PlannerError` to end as failed; both
-texts become the row's error.
+`Outcome`. It raises `Cancelled` to end as cancelled, and `PlannerError` to end as failed, or as
+cancelled where it was asked to end; the text becomes the row's error.
 """
 
 import logging
@@ -175,7 +175,8 @@ def _outcome(row: Job, lease: leases.Lease) -> Outcome:
     except Cancelled as cancelled:
         return Outcome(status=Status.CANCELLED, columns={"error": str(cancelled)})
     except PlannerError as error:
-        return _failed(str(error))
+        status = Status.CANCELLED if lease.is_cancelled() else Status.FAILED
+        return Outcome(status=status, columns={"error": str(error)})
     except leases.LostLease:
         raise
     except Exception as error:  # outermost: the row says so, the log has the traceback

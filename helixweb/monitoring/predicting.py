@@ -12,7 +12,7 @@ from django.db.models import Avg, F, Q, QuerySet
 
 from helixweb.deployment.models import Deployment, Status
 from helixweb.monitoring.models import LivePrediction, MetricSample, TracedRequest
-from helixweb.planning.simulating import forecast_to_json
+from helixweb.planning.services.simulating import forecast_to_json
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain.errors import PlannerError
 from planner.domain.serving_policy import RUNTIME_POLICY

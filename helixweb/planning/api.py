@@ -1,8 +1,9 @@
-"""REST: plan runs with their incumbents, plans with their figures."""
+"""REST: plan runs with their incumbents, plans with their figures, mixes and simulations."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
+from django.db.models import Prefetch
 from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
@@ -16,30 +17,27 @@ from rest_framework.reverse import reverse
 from rest_framework.serializers import BaseSerializer
 
 from helixweb.common import jobs
+from helixweb.common.models import Job
 from helixweb.common.own_turns import in_own_turn
 from helixweb.common.pagination import Pages
 from helixweb.common.refusals import Conflict
 from helixweb.common.rest.lists import PAGING
 from helixweb.common.rest.viewsets import ReadViewSet
-from helixweb.planning.comparing import compare
-from helixweb.planning.models import Plan, PlanRun, Replan
+from helixweb.planning import serializers
+from helixweb.planning.comparing import NothingToCompare, compare, plans_to_compare
+from helixweb.planning.models import ModelMix, Plan, PlanRun, Replan, Simulation
 from helixweb.planning.options import DEFAULTS, options_from_json
-from helixweb.planning.presentation import FIGURES, explanation_of, figure_of
-from helixweb.planning.serializers import (
-    AdoptionSerializer,
-    ExplanationRequestSerializer,
-    ExplanationSerializer,
-    ExtensionSerializer,
-    IncumbentSerializer,
-    PlanRunRequestSerializer,
-    PlanRunSerializer,
-    PlanSerializer,
-    PlanSummarySerializer,
-    ReplanRequestSerializer,
-    ReplanSerializer,
-    UnmovedSerializer,
+from helixweb.planning.presentation import FIGURES, explanation_of, plan_view
+from helixweb.planning.serializers import PlanRunSerializer
+from helixweb.planning.services import (
+    explaining,
+    mixing,
+    replanning,
+    simulating,
+    solving,
+    starting,
 )
-from helixweb.planning.services import ending, explaining, imagining, replanning, starting
+from helixweb.planning.what_if import Edits, answer_what_if
 from helixweb.planning.what_if_serializers import (
     ComparisonSerializer,
     WhatIfAnswerSerializer,
@@ -47,6 +45,7 @@ from helixweb.planning.what_if_serializers import (
 )
 from planner.domain.rules import PlacementRules
 
+Row = TypeVar("Row", bound=Job)
 # Of a run, of its plan, and of who started it, what a list shows.
 COLUMNS_OF_LIST = (
     *(name for name in PlanRunSerializer.Meta.fields if name not in ("gap", "plan", "created_by")),
@@ -54,7 +53,40 @@ COLUMNS_OF_LIST = (
 )  # fmt: skip
 
 
-class PlanRunViewSet(ReadViewSet[PlanRun]):
+def asked_of(serializer: type[BaseSerializer[Any]], request: Request) -> Any:
+    """The body of the request, checked."""
+    given = serializer(data=request.data)
+    given.is_valid(raise_exception=True)
+    return given.validated_data
+
+
+def queued(content: Any, request: Request, route: str, pk: object) -> Response:
+    """The answer to a request that starts a job, which is found at the row `pk` of the route."""
+    return Response(
+        content,
+        status=status.HTTP_202_ACCEPTED,
+        headers={"Location": reverse(route, args=[pk], request=request)},
+    )
+
+
+def run_queued(run: PlanRun, request: Request) -> Response:
+    return queued(PlanRunSerializer(run).data, request, "api-plan-run-detail", run.pk)
+
+
+class JobViewSet(ReadViewSet[Row]):
+    """Jobs that are read and cancelled."""
+
+    def cancelled(self) -> Response:
+        row = self.get_object()
+        if not jobs.cancel(row):
+            what = str(row._meta.verbose_name).capitalize()
+            raise Conflict(
+                f"{what} {row.pk} is {row.status}; only a queued or running one can be cancelled."
+            )
+        return Response(self.get_serializer(row).data, status=status.HTTP_202_ACCEPTED)
+
+
+class PlanRunViewSet(JobViewSet[PlanRun]):
     queryset = PlanRun.objects.select_related("plan", "created_by").defer(
         "problem", "plan__problem", "plan__document"
     )
@@ -67,36 +99,27 @@ class PlanRunViewSet(ReadViewSet[PlanRun]):
         rows = super().get_queryset()
         return rows.only(*COLUMNS_OF_LIST) if self.action == "list" else rows
 
-    @extend_schema(request=PlanRunRequestSerializer, responses={202: PlanRunSerializer})
+    @extend_schema(request=serializers.PlanRunRequestSerializer, responses={202: PlanRunSerializer})
     def create(self, request: Request) -> Response:
         """Queue a search for a plan of the cluster as it is now."""
-        asked = PlanRunRequestSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        run = starting.start_plan_run(
-            cluster=asked.validated_data["cluster"],
-            model=asked.validated_data["model"],
-            options=options_from_json(asked.validated_data["options"]),
-            user=request.user,
-            survive_one_loss=asked.validated_data["survive_one_loss"],
-            start_plan=asked.validated_data["start_plan"],
+        asked = asked_of(serializers.PlanRunRequestSerializer, request)
+        options = options_from_json(asked.pop("options"))
+        return run_queued(
+            starting.start_plan_run(**asked, options=options, user=request.user), request
         )
-        return _accepted(run, request)
 
     @extend_schema(request=None, responses={202: PlanRunSerializer})
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
         """End the search; the best plan so far is kept."""
-        run = self.get_object()
-        if not jobs.cancel(run):
-            raise Conflict(f"Plan run {pk} is {run.status}; only a queued or running one can be.")
-        return Response(PlanRunSerializer(run).data, status=status.HTTP_202_ACCEPTED)
+        return self.cancelled()
 
     @extend_schema(request=None, responses={202: PlanRunSerializer})
     @action(detail=True, methods=["post"])
     def accept(self, request: Request, pk: str) -> Response:
         """End a running search with the best plan so far, as a success."""
         run = self.get_object()
-        if not ending.accept_best_so_far(run):
+        if not solving.accept_best_so_far(run):
             raise Conflict(
                 f"Plan run {pk} is {run.status} and "
                 f"{'has' if run.flow_tokens_per_s is not None else 'has not'} found a placement; "
@@ -104,54 +127,39 @@ class PlanRunViewSet(ReadViewSet[PlanRun]):
             )
         return Response(PlanRunSerializer(run).data, status=status.HTTP_202_ACCEPTED)
 
-    @extend_schema(request=ExtensionSerializer, responses={202: PlanRunSerializer})
+    @extend_schema(request=serializers.ExtensionSerializer, responses={202: PlanRunSerializer})
     @action(detail=True, methods=["post"])
     def extend(self, request: Request, pk: str) -> Response:
         """Queue a run that goes on from where this one ended, on the same problem."""
-        asked = ExtensionSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        longer = starting.extend_plan_run(
-            self.get_object(), seconds=asked.validated_data["seconds"], user=request.user
-        )
-        return _accepted(longer, request)
+        asked = asked_of(serializers.ExtensionSerializer, request)
+        longer = starting.extend_plan_run(self.get_object(), **asked, user=request.user)
+        return run_queued(longer, request)
 
-    @extend_schema(responses=ReplanSerializer)
+    @extend_schema(responses=serializers.ReplanSerializer)
     @action(detail=True)
     def replan(self, request: Request, pk: str) -> Response:
         """The answers of a run that searched around a running plan."""
         asked = Replan.objects.filter(run=self.get_object()).first()
         if asked is None:
             raise Http404(f"Plan run {pk} did not search around a running plan.")
-        return Response(ReplanSerializer(asked).data)
+        return Response(serializers.ReplanSerializer(asked).data)
 
-    @extend_schema(request=AdoptionSerializer, responses={201: PlanRunSerializer})
+    @extend_schema(request=serializers.AdoptionSerializer, responses={201: PlanRunSerializer})
     @action(detail=True, methods=["post"])
     def adopt(self, request: Request, pk: str) -> Response:
         """Make a plan of another of a replanning's answers; it comes as a finished run."""
-        asked = AdoptionSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        adopted = replanning.adopt_point(
-            self.get_object(), asked.validated_data["point"], user=request.user
-        )
+        point = asked_of(serializers.AdoptionSerializer, request)["point"]
+        adopted = replanning.adopt_point(self.get_object(), point, user=request.user)
         return Response(PlanRunSerializer(adopted).data, status=status.HTTP_201_CREATED)
 
-    @extend_schema(responses=IncumbentSerializer(many=True))
+    @extend_schema(responses=serializers.IncumbentSerializer(many=True))
     @action(detail=True, filter_backends=[])
     def incumbents(self, request: Request, pk: str) -> Response:
         """Every better placement or bound so far, oldest first."""
         rows = self.get_object().incumbents.order_by("pk")
         pages = Pages()
         page = pages.paginate_queryset(rows, request) or []
-        return pages.get_paginated_response(IncumbentSerializer(page, many=True).data)
-
-
-def _accepted(run: PlanRun, request: Request) -> Response:
-    where = reverse("api-plan-run-detail", args=[run.pk], request=request)
-    return Response(
-        PlanRunSerializer(run).data,
-        status=status.HTTP_202_ACCEPTED,
-        headers={"Location": where},
-    )
+        return pages.get_paginated_response(serializers.IncumbentSerializer(page, many=True).data)
 
 
 class PlanViewSet(ReadViewSet[Plan]):
@@ -166,7 +174,9 @@ class PlanViewSet(ReadViewSet[Plan]):
         return plans.defer("problem", "document") if self.action == "list" else plans
 
     def get_serializer_class(self) -> type[BaseSerializer[Plan]]:
-        return PlanSummarySerializer if self.action == "list" else PlanSerializer
+        if self.action == "list":
+            return serializers.PlanSummarySerializer
+        return serializers.PlanSerializer
 
     @extend_schema(
         parameters=[
@@ -180,31 +190,22 @@ class PlanViewSet(ReadViewSet[Plan]):
         """One of the plan's charts as Plotly draws it, and its facts as a sentence and a table."""
         if figure not in FIGURES:
             raise Http404(f"There is no figure {figure!r}; use one of: {', '.join(FIGURES)}.")
-        chart = figure_of(self.get_object(), figure)
-        return Response(
-            {
-                **chart.figure,
-                "summary": chart.summary,
-                "columns": chart.columns,
-                "rows": chart.rows,
-            }
-        )
+        chart = getattr(plan_view(self.get_object()), figure)
+        told = {name: getattr(chart, name) for name in ("summary", "columns", "rows")}
+        return Response({**chart.figure, **told})
 
-    @extend_schema(request=ReplanRequestSerializer, responses={202: PlanRunSerializer})
+    @extend_schema(request=serializers.ReplanRequestSerializer, responses={202: PlanRunSerializer})
     @action(detail=True, methods=["post"])
     def replan(self, request: Request, pk: str) -> Response:
         """Queue a search around this plan on the cluster as it is now, moving few bytes."""
-        asked = ReplanRequestSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
+        asked = asked_of(serializers.ReplanRequestSerializer, request)
+        options = options_from_json(asked.pop("options"))
         run = replanning.start_replan(
-            self.get_object(),
-            options=options_from_json(asked.validated_data["options"]),
-            budget_bytes=asked.validated_data["budget_bytes"],
-            user=request.user,
+            self.get_object(), **asked, options=options, user=request.user
         )
-        return _accepted(run, request)
+        return run_queued(run, request)
 
-    @extend_schema(responses=UnmovedSerializer)
+    @extend_schema(responses=serializers.UnmovedSerializer)
     @action(detail=True, filter_backends=[])
     @in_own_turn
     def unmoved(self, request: Request, pk: str) -> Response:
@@ -216,19 +217,9 @@ class PlanViewSet(ReadViewSet[Plan]):
             partial_inference=plan.document["partial_inference"],
             rules=PlacementRules(excluded_nodes=frozenset(changes.silent)),
         )
-        return Response(
-            UnmovedSerializer(
-                {
-                    "flow_tokens_per_s": replanning.flow_without_moves(
-                        plan, changes, options=options
-                    ),
-                    "gone": changes.gone,
-                    "added": changes.added,
-                    "silent": changes.silent,
-                    "changes": changes.sentences,
-                }
-            ).data
-        )
+        flow = replanning.flow_without_moves(plan, changes, options=options)
+        told = {name: getattr(changes, name) for name in ("gone", "added", "silent", "changes")}
+        return Response(serializers.UnmovedSerializer({"flow_tokens_per_s": flow, **told}).data)
 
     @extend_schema(
         parameters=[OpenApiParameter("plan", OpenApiTypes.INT, many=True, required=True)],
@@ -239,8 +230,8 @@ class PlanViewSet(ReadViewSet[Plan]):
     def compare(self, request: Request) -> Response:
         """Two to four plans side by side: forecast, flow, hops, and which layers lie elsewhere."""
         try:
-            rows = imagining.plans_to_compare(request.query_params.getlist("plan"))
-        except imagining.NothingToCompare as error:
+            rows = plans_to_compare(request.query_params.getlist("plan"))
+        except NothingToCompare as error:
             raise ValidationError({"plan": [str(error)]}) from error
         return Response(ComparisonSerializer(compare(rows)).data)
 
@@ -252,42 +243,93 @@ class PlanViewSet(ReadViewSet[Plan]):
 
         With `options` a search on the copy is queued as well, beginning with the plan.
         """
-        asked = WhatIfSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        plan, edits = self.get_object(), asked.edits()
-        answer = imagining.answer_what_if(plan, edits)
+        asked = asked_of(WhatIfSerializer, request)
+        plan, options, edits = self.get_object(), asked.pop("options"), Edits(**asked)
+        answer = answer_what_if(plan, edits)
         run = None
-        if asked.validated_data["options"] is not None:
+        if options is not None:
             run = starting.start_what_if(
                 plan,
                 answer.problem,
                 changes=edits.sentence,
-                options=options_from_json(asked.validated_data["options"]),
+                options=options_from_json(options),
                 user=request.user,
             )
         content = {"before": answer.before, "after": answer.after, "run": run and run.pk}
         return Response(WhatIfAnswerSerializer(content).data)
 
-    @extend_schema(responses=ExplanationSerializer)
+    @extend_schema(responses=serializers.ExplanationSerializer)
     @action(detail=True, filter_backends=[])
     def explanation(self, request: Request, pk: str) -> Response:
         """What limits the plan, what survives a loss, what one more of each resource is worth."""
         explanation = explanation_of(self.get_object())
         if explanation is None:
             raise Http404(f"Plan {pk} was never explained; POST to this address to have it done.")
-        return Response(ExplanationSerializer(explanation).data)
+        return Response(serializers.ExplanationSerializer(explanation).data)
 
-    @extend_schema(request=ExplanationRequestSerializer, responses={202: ExplanationSerializer})
+    @extend_schema(
+        request=serializers.ExplanationRequestSerializer,
+        responses={202: serializers.ExplanationSerializer},
+    )
     @explanation.mapping.post
     def explain(self, request: Request, pk: str) -> Response:
         """Queue an explanation, with a search for each kind of node if seconds are given."""
-        asked = ExplanationRequestSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        explanation = explaining.explain_anew(
-            self.get_object(), search_s=asked.validated_data["search_s"]
+        asked = asked_of(serializers.ExplanationRequestSerializer, request)
+        row = explaining.explain_again(self.get_object(), **asked)
+        shown = serializers.ExplanationSerializer(row).data
+        return queued(shown, request, "api-plan-explanation", pk)
+
+
+class ModelMixViewSet(JobViewSet[ModelMix]):
+    queryset = ModelMix.objects.select_related("created_by").prefetch_related(
+        "shares", Prefetch("runs", PlanRun.objects.unscoped().defer("problem").order_by("pk"))
+    )
+    serializer_class = serializers.ModelMixSerializer
+    filterset_fields = ["cluster", "status", "created_at"]
+    search_fields = ("cluster__name",)
+
+    @extend_schema(
+        request=serializers.ModelMixRequestSerializer,
+        responses={202: serializers.ModelMixSerializer},
+    )
+    def create(self, request: Request) -> Response:
+        """Queue a plan for each of several models, no two of which use a node."""
+        asked = asked_of(serializers.ModelMixRequestSerializer, request)
+        mix = mixing.start_model_mix(
+            cluster=asked["cluster"],
+            weights={row["model"]: row["weight"] for row in asked["models"]},
+            options=options_from_json(asked["options"]),
+            user=request.user,
         )
-        return Response(
-            ExplanationSerializer(explanation).data,
-            status=status.HTTP_202_ACCEPTED,
-            headers={"Location": reverse("api-plan-explanation", args=[pk], request=request)},
-        )
+        return queued(self.get_serializer(mix).data, request, "api-model-mix-detail", mix.pk)
+
+    @extend_schema(request=None, responses={202: serializers.ModelMixSerializer})
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, pk: str) -> Response:
+        """End the search; what it has is kept."""
+        return self.cancelled()
+
+
+class SimulationViewSet(JobViewSet[Simulation]):
+    queryset = Simulation.objects.select_related("created_by", "plan").defer(
+        "plan__problem", "plan__document"
+    )
+    serializer_class = serializers.SimulationSerializer
+    filterset_fields = ["plan", "status", "workload", "policy", "created_at"]
+    search_fields = ("plan__cluster__name", "plan__model__name")
+
+    @extend_schema(
+        request=serializers.SimulationRequestSerializer,
+        responses={202: serializers.SimulationSerializer},
+    )
+    def create(self, request: Request) -> Response:
+        """Queue a simulation of a plan."""
+        asked = asked_of(serializers.SimulationRequestSerializer, request)
+        row = simulating.start_simulation(**asked, user=request.user)
+        return queued(self.get_serializer(row).data, request, "api-simulation-detail", row.pk)
+
+    @extend_schema(request=None, responses={202: serializers.SimulationSerializer})
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, pk: str) -> Response:
+        """End a simulation; nothing of it is kept."""
+        return self.cancelled()

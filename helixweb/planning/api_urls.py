@@ -2,12 +2,12 @@
 
 from rest_framework.routers import SimpleRouter
 
-from helixweb.planning import api, forecast_api, mix_api
+from helixweb.planning import api
 
 router = SimpleRouter()
 router.register("plan-runs", api.PlanRunViewSet, "api-plan-run")
-router.register("model-mixes", mix_api.ModelMixViewSet, "api-model-mix")
-router.register("simulations", forecast_api.SimulationViewSet, "api-simulation")
+router.register("model-mixes", api.ModelMixViewSet, "api-model-mix")
+router.register("simulations", api.SimulationViewSet, "api-simulation")
 router.register("plans", api.PlanViewSet, "api-plan")
 
 urlpatterns = router.urls

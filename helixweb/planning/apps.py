@@ -11,7 +11,7 @@ class PlanningConfig(AppConfig):
         from helixweb.planning.models import Explanation, ModelMix, PlanRun, Simulation
 
         # The work imports most of the planner: every process sends jobs, few work on them.
-        planning = "helixweb.planning"
+        planning = "helixweb.planning.services"
         register(
             Kind(
                 name="search",

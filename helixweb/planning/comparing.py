@@ -3,11 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helixweb.planning.forecast_view import objective_words
-from helixweb.planning.models import Plan, Simulation
+from django.utils.translation import gettext as _
+
+from helixweb.common.queries import parsed_id
+from helixweb.planning.expected import offline_simulations
+from helixweb.planning.forecasts import objective_words
+from helixweb.planning.models import Plan
 from helixweb.planning.objectives import ObjectiveFigure
-from helixweb.planning.simulating import forecast_from_json
+from helixweb.planning.services.simulating import forecast_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
+from planner.domain.errors import PlannerError
 from planner.domain.plan import Plan as DomainPlan
 from planner.placers.budgeted_moves import moved_layers
 from planner.simulator.forecast import Forecast
@@ -15,6 +20,11 @@ from planner.simulator.forecast import Forecast
 MOST_PLANS = 4
 # Of so many nodes nobody looks for those that differ.
 MANY_NODES = 64
+PLANS_OFFERED = 50
+
+
+class NothingToCompare(PlannerError, ValueError):
+    """Too few or too many plans, or some that are not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +71,33 @@ class Comparison:
         return len(self.nodes) - len(self.shown)
 
 
+def plans_to_choose(chosen: Sequence[int]) -> list[Plan]:
+    """The newest plans and those `chosen`, newest first, as choices of a list."""
+    newest = list(Plan.objects.order_by("-pk").values_list("pk", flat=True)[:PLANS_OFFERED])
+    rows = Plan.objects.select_related("cluster", "model").defer("problem", "document")
+    return list(rows.filter(pk__in=[*newest, *chosen]).order_by("-pk"))
+
+
+def plans_to_compare(ids: Sequence[str]) -> list[Plan]:
+    """The plans in that order. Raises NothingToCompare."""
+    wanted = list(dict.fromkeys(parsed_id(text) for text in ids))
+    if not 2 <= len(wanted) <= MOST_PLANS:
+        raise NothingToCompare(
+            _("the plans chosen are %(count)s; choose 2 to %(most_plans)s")
+            % {"count": len(wanted), "most_plans": MOST_PLANS}
+        )
+    rows = Plan.objects.select_related("cluster", "model", "run").defer(
+        "problem", "document", "run__problem"
+    )
+    found = {row.pk: row for row in rows.filter(pk__in=[pk for pk in wanted if pk is not None])}
+    missing = [text for text, pk in zip(ids, wanted, strict=False) if pk not in found]
+    if missing:
+        raise NothingToCompare(
+            _("there is no plan %(missing)s; choose others") % {"missing": repr(missing[0])}
+        )
+    return [found[pk] for pk in wanted if pk is not None]
+
+
 def compare(rows: Sequence[Plan]) -> Comparison:
     """Everything beside the first of them."""
     plans = [stored_plan(row) for row in rows]
@@ -86,12 +123,8 @@ def compare(rows: Sequence[Plan]) -> Comparison:
 
 
 def _simulated(row: Plan) -> Forecast | None:
-    found = row.simulations.filter(
-        workload=Simulation.Workload.BACKLOG,
-        policy=Simulation.Policy.RUNTIME,
-        forecast__isnull=False,
-    ).last()
-    return forecast_from_json(found.forecast) if found and found.forecast else None
+    found = offline_simulations(row).values_list("forecast", flat=True).first()
+    return None if found is None else forecast_from_json(found)
 
 
 def _moved_bytes(first_row: Plan, first: DomainPlan, row: Plan, plan: DomainPlan) -> float | None:

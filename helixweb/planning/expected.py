@@ -1,36 +1,61 @@
 """What a plan is expected to put out, which the measured numbers are held against."""
 
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+
 from helixweb.planning.models import Plan, Simulation
 from planner.domain.instance import instance_nodes
 from planner.domain.plan import Plan as DomainPlan
 
 
-def output_forecast(row: Plan, plan: DomainPlan) -> float | None:
-    """Output tokens/s while requests always wait; None: not forecast."""
-    return next(iter(output_forecasts(row, plan)), None)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Decode tokens/s while requests always wait, and medians; None: not known."""
+
+    decode_tokens_per_s: float
+    ttft_s: float | None = None
+    tpot_s: float | None = None
 
 
-def output_forecasts(row: Plan, plan: DomainPlan) -> list[float]:
-    """The same by each way there is, the most reliable first.
-
-    Simulations under the runtime's policy, the newest first; then what the search itself found. Of
-    a plan with instances, which those simulations take for stages, what was predicted of these.
-    """
-    if plan.instances:
-        of_instances = _of_instances(plan)
-        return [] if of_instances is None else [of_instances]
-    rows = row.simulations.filter(
+def offline_simulations(row: Plan) -> QuerySet[Simulation]:
+    """Those that ended, under the runtime's policy, the newest first."""
+    return row.simulations.filter(
         workload=Simulation.Workload.BACKLOG,
         policy=Simulation.Policy.RUNTIME,
         forecast__isnull=False,
     ).order_by("-pk")
-    found = list(rows.values_list("forecast__decode_tokens_per_s", flat=True))
-    if plan.forecast is not None:
-        simulated = plan.forecast.simulated
+
+
+def output_forecast(row: Plan, plan: DomainPlan) -> float | None:
+    """Output tokens/s while requests always wait; None: not forecast."""
+    return next((one.decode_tokens_per_s for one in output_forecasts(row, plan)), None)
+
+
+def output_forecasts(row: Plan, plan: DomainPlan) -> list[Output]:
+    """The same by each way there is, the most reliable first.
+
+    Simulations, the newest first; then what the search itself found. Of a plan with instances,
+    which those simulations take for stages, what was predicted of these.
+    """
+    if plan.instances:
+        of_instances = _of_instances(plan)
+        return [] if of_instances is None else [Output(decode_tokens_per_s=of_instances)]
+    figures = offline_simulations(row).values_list(
+        "forecast__decode_tokens_per_s", "forecast__ttft__p50_s", "forecast__tpot__p50_s"
+    )
+    if plan.forecast is None:
+        found = []
+    else:
+        simulated, estimated = plan.forecast.simulated, plan.forecast.estimated
+        found = [(estimated.decode_tokens_per_s, estimated.ttft_s, estimated.tpot_s)]
         if simulated is not None and simulated.requests_per_s is None:
-            found.append(simulated.decode_tokens_per_s)
-        found.append(plan.forecast.estimated.decode_tokens_per_s)
-    return found
+            medians = simulated.ttft.p50_s, simulated.tpot.p50_s
+            found.insert(0, (simulated.decode_tokens_per_s, *medians))
+    return [
+        Output(decode_tokens_per_s=rate, ttft_s=ttft_s, tpot_s=tpot_s)
+        for rate, ttft_s, tpot_s in (*figures, *found)
+    ]
 
 
 def _of_instances(plan: DomainPlan) -> float | None:

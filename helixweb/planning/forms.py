@@ -15,8 +15,8 @@ from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services.problems import models_of
 from helixweb.planning import options
 from helixweb.planning.models import Plan
-from helixweb.planning.pickers import NodesField
-from helixweb.planning.rule_rows import limits_field, pins_field, rows_of
+from helixweb.planning.pickers import NodesField, RowsField
+from helixweb.planning.rule_rows import LimitRow, PinRow, rows_of
 from planner.domain.option import options_of
 from planner.domain.rules import PlacementRules
 from planner.plan_options import PlanOptions
@@ -62,8 +62,17 @@ class SearchForm(forms.Form):
         self.fields["excluded_nodes"] = NodesField(
             label=gettext_lazy(rules["excluded_nodes"].spec.label), names=names
         )
-        self.fields["pinned"] = pins_field(names)
-        self.fields["max_layers_of"] = limits_field(names)
+        self.fields["pinned"] = RowsField(
+            PinRow,
+            label=gettext_lazy(rules["pinned"].spec.label),
+            help_text=gettext_lazy(rules["pinned"].spec.help),
+            choices={"node": names},
+        )
+        self.fields["max_layers_of"] = RowsField(
+            LimitRow,
+            label=gettext_lazy(rules["max_layers_of"].spec.label),
+            choices={"node": names},
+        )
 
     def plan_options(self) -> PlanOptions:
         """Raises planner's InvalidOptions and InvalidRules; call after `is_valid`."""

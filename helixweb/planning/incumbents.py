@@ -18,6 +18,10 @@ from planner.replan import ReplanPoint
 from planner.serialization import plan_to_dict
 
 Status = PlanRun.Status
+_IN_EVENTS = (
+    "attempt", "elapsed_s", "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap",
+    "objective_value", "placer",
+)  # fmt: skip
 
 
 def best_incumbent(run_id: int) -> domain.Incumbent | None:
@@ -69,30 +73,13 @@ def record_incumbents(
                 upper_bound_tokens_per_s=_finite(incumbent.upper_bound_tokens_per_s),
                 objective_value=incumbent.objective_value,
                 placer=incumbent.placer,
-                placement=incumbent.placement.as_lists(),
-                components=[sorted(names) for names in incumbent.placement.components],
+                **_placement_to_json(incumbent.placement),
             )
             figure = objective_figure(goal, row.objective_value)
-            events.emit(
-                f"plan-run:{run_id}",
-                "incumbent",
-                {
-                    "id": row.pk,
-                    "run": run_id,
-                    "attempt": lease.attempt,
-                    "elapsed_s": row.elapsed_s,
-                    "flow_tokens_per_s": row.flow_tokens_per_s,
-                    "upper_bound_tokens_per_s": row.upper_bound_tokens_per_s,
-                    "gap": row.gap,
-                    "objective_value": row.objective_value,
-                    "figure": {
-                        "text": figure.text,
-                        "unit": figure.unit,
-                        "plotted": figure.plotted,
-                    },
-                    "placer": row.placer,
-                },
-            )
+            said = {name: getattr(row, name) for name in _IN_EVENTS}
+            said |= {"id": row.pk, "run": run_id}
+            said["figure"] = {name: getattr(figure, name) for name in ("text", "unit", "plotted")}
+            events.emit(f"plan-run:{run_id}", "incumbent", said)
 
 
 def outcome_of(
@@ -114,9 +101,7 @@ def outcome_of(
     return jobs.Outcome(
         status=Status.CANCELLED if plan.stop_reason == "cancelled" else Status.SUCCEEDED,
         columns={
-            "solver": plan.solver,
-            "flow_tokens_per_s": plan.flow.value_tokens_per_s,
-            "upper_bound_tokens_per_s": plan.upper_bound_tokens_per_s,
+            **_found(plan),
             "objective_value": plan.forecast.value if plan.forecast else objective,
         },
         store=store,
@@ -143,8 +128,7 @@ def store_plan(run: PlanRun, plan: domain.Plan) -> Plan:
 def point_to_json(point: ReplanPoint) -> dict[str, Any]:
     """One answer of a replanning as `Replan.points` keeps it; `placement_of_point` reads it."""
     return {
-        "placement": point.placement.as_lists(),
-        "components": [sorted(names) for names in point.placement.components],
+        **_placement_to_json(point.placement),
         "flow_tokens_per_s": point.flow_tokens_per_s,
         "moved_bytes": point.moved_bytes,
         "method": point.method,
@@ -168,14 +152,29 @@ def placement_of(
 
 def record_finished_run(run: PlanRun, plan: domain.Plan, *, now: datetime) -> PlanRun:
     """Store a run that was found otherwise than by its own search, with its plan."""
+    for name, value in _found(plan).items():
+        setattr(run, name, value)
     run.status = Status.SUCCEEDED
-    run.solver = plan.solver
-    run.flow_tokens_per_s = plan.flow.value_tokens_per_s
-    run.upper_bound_tokens_per_s = plan.upper_bound_tokens_per_s
     run.started_at = run.finished_at = now
     run.save()
     store_plan(run, plan)
     return run
+
+
+def _found(plan: domain.Plan) -> dict[str, Any]:
+    """Columns of a run."""
+    return {
+        "solver": plan.solver,
+        "flow_tokens_per_s": plan.flow.value_tokens_per_s,
+        "upper_bound_tokens_per_s": plan.upper_bound_tokens_per_s,
+    }
+
+
+def _placement_to_json(placement: Placement) -> dict[str, Any]:
+    return {
+        "placement": placement.as_lists(),
+        "components": [sorted(names) for names in placement.components],
+    }
 
 
 def _finite(value: float) -> float | None:

@@ -1,5 +1,8 @@
 """Plan runs, the incumbents on their way, the plans they end in, and what explains a plan."""
 
+from datetime import datetime
+from typing import Any
+
 from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext as _
@@ -11,14 +14,22 @@ from helixweb.planning.objectives import Goal, ObjectiveFigure, objective_figure
 from planner.domain.plan_forecast import Objective
 
 
-def gap(flow_tokens_per_s: float, upper_bound_tokens_per_s: float) -> float:
-    """(bound - flow) / bound, 0 to 1."""
-    if upper_bound_tokens_per_s <= 0:
-        return 0.0
-    return max(0.0, 1.0 - flow_tokens_per_s / upper_bound_tokens_per_s)
+class Bounded:
+    """Mixin of rows with a flow and the bound of any flow."""
+
+    flow_tokens_per_s: Any
+    upper_bound_tokens_per_s: Any
+
+    @property
+    def gap(self) -> float | None:
+        """(bound - flow) / bound, 0 to 1; None while either is unknown."""
+        flow, bound = self.flow_tokens_per_s, self.upper_bound_tokens_per_s
+        if flow is None or bound is None:
+            return None
+        return max(0.0, 1.0 - flow / bound) if bound > 0 else 0.0
 
 
-class PlanRun(InCluster, Job):
+class PlanRun(Bounded, InCluster, Job):
     """One search for a plan. `problem` is the inventory as it was when the run was started.
 
     Flow and bound are those of the best incumbent; null until there is one. `objective_value` is
@@ -59,13 +70,6 @@ class PlanRun(InCluster, Job):
         ordering = ["-pk"]
 
     @property
-    def gap(self) -> float | None:
-        """(bound - flow) / bound; None while either is unknown."""
-        if self.flow_tokens_per_s is None or self.upper_bound_tokens_per_s is None:
-            return None
-        return gap(self.flow_tokens_per_s, self.upper_bound_tokens_per_s)
-
-    @property
     def objective(self) -> Objective:
         """What it makes large; rows from before there was a choice are for flow."""
         objective: Objective = self.options.get("objective", "flow")
@@ -88,8 +92,13 @@ class PlanRun(InCluster, Job):
         """The event topic of this run."""
         return f"plan-run:{self.pk}"
 
+    def age_s(self, *, now: datetime) -> float:
+        """Seconds from its first start to its end or to `now`; 0 before it starts."""
+        end = self.finished_at or now
+        return (end - self.started_at).total_seconds() if self.started_at else 0.0
 
-class Incumbent(InCluster):
+
+class Incumbent(Bounded, InCluster):
     """A better placement, or a better bound, seen `elapsed_s` after the run first started.
 
     `objective_value` is by estimate, or the exact flow that survives the worst loss; null where
@@ -113,21 +122,18 @@ class Incumbent(InCluster):
         ordering = ["pk"]
 
     @property
-    def figure(self) -> ObjectiveFigure:
-        """What the search is for, in words; `run` is known."""
-        is_flow = self.objective_value is None
-        value = self.flow_tokens_per_s if is_flow else self.objective_value
-        return objective_figure("flow" if is_flow else self.run.goal, value)
+    def value(self) -> float:
+        """What the search makes large."""
+        return self.flow_tokens_per_s if self.objective_value is None else self.objective_value
 
     @property
-    def gap(self) -> float | None:
-        """(bound - flow) / bound; None while no bound is known."""
-        if self.upper_bound_tokens_per_s is None:
-            return None
-        return gap(self.flow_tokens_per_s, self.upper_bound_tokens_per_s)
+    def figure(self) -> ObjectiveFigure:
+        """The same in words; `run` is known."""
+        is_flow = self.objective_value is None
+        return objective_figure("flow" if is_flow else self.run.goal, self.value)
 
 
-class Plan(InCluster):
+class Plan(Bounded, InCluster):
     """A checked plan: `document` is `helixweb.plan/1`, `problem` what it was computed for."""
 
     cluster = models.ForeignKey("inventory.Cluster", on_delete=models.CASCADE, related_name="plans")
@@ -145,11 +151,6 @@ class Plan(InCluster):
     class Meta:
         ordering = ["-pk"]
 
-    @property
-    def gap(self) -> float:
-        """(bound - flow) / bound, 0 to 1."""
-        return gap(self.flow_tokens_per_s, self.upper_bound_tokens_per_s)
-
 
 class Replan(InCluster):
     """What makes a plan run a replanning: the plan that runs, and how much may move.
@@ -166,14 +167,27 @@ class Replan(InCluster):
     points = models.JSONField(default=list)
 
 
-class Explanation(InCluster, Job):
+class JobOfPlan(InCluster, Job):
+    """Work on a plan after its search; the page of the plan's run shows it."""
+
+    cluster_path = "plan__cluster"
+    plan: Any
+
+    class Meta:
+        abstract = True
+
+    @property
+    def topic(self) -> str:
+        """The event topic of the plan's run."""
+        return f"plan-run:{self.plan.run_id}"
+
+
+class Explanation(JobOfPlan):
     """Why a plan is no faster, what survives a loss, what one more of each resource would bring.
 
     `search_s` seconds of replanning go to every kind of node; 0: the others keep their layers.
     `values` are planner.explain.MarginalValue, the most valuable first.
     """
-
-    cluster_path = "plan__cluster"
 
     plan = models.OneToOneField(Plan, on_delete=models.CASCADE, related_name="explanation")
     search_s = models.FloatField(default=0.0)
@@ -184,21 +198,14 @@ class Explanation(InCluster, Job):
     event_type = "explanation"
     event_columns = {"plan": "plan_id"}
 
-    @property
-    def topic(self) -> str:
-        """Pages hear of it on the topic of the plan's run."""
-        return f"plan-run:{self.plan.run_id}"
 
-
-class Simulation(InCluster, Job):
+class Simulation(JobOfPlan):
     """A plan served a workload by the simulator.
 
     Requests always wait ("backlog"), or come at `share` of the prompt and output tokens/s that a
     backlog reaches: `requests_per_s`, one by one ("poisson") or `burst_size` at once ("bursts").
     `forecast` is what `simulating.forecast_to_json` wrote, null until it has ended.
     """
-
-    cluster_path = "plan__cluster"
 
     class Workload(models.TextChoices):
         BACKLOG = "backlog", gettext_lazy("Offline: requests always wait")
@@ -224,11 +231,6 @@ class Simulation(InCluster, Job):
 
     class Meta:
         ordering = ["pk"]
-
-    @property
-    def topic(self) -> str:
-        """Pages hear of it on the topic of the plan's run."""
-        return f"plan-run:{self.plan.run_id}"
 
     @property
     def workload_text(self) -> str:

@@ -1,8 +1,8 @@
 """Fields of forms that are chosen from lists: nodes, and rows of several columns."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import zip_longest
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -39,6 +39,10 @@ class Row(forms.Form):
     """One row of a RowsField. Users fill in all of its columns, or none."""
 
     use_required_attribute = False
+    # No two rows may have the same values in these columns.
+    unique: ClassVar[tuple[str, ...]] = ()
+    # Turns what the rows say into the cleaned value of the field.
+    collect: ClassVar[Callable[[Iterable[Any]], Any]] = tuple
 
     def __init__(self, *args: Any, choices: Mapping[str, Iterable[str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -47,6 +51,18 @@ class Row(forms.Form):
             self.fields[name].choices = listed  # type: ignore[attr-defined]
         for field in self.fields.values():
             field.error_messages["required"] = _("Choose this too, or leave the whole row blank.")
+
+    def made(self) -> Any:
+        """What the row says; its values in order. May raise PlannerError."""
+        return tuple(self.cleaned_data.values())
+
+    def clean(self) -> dict[str, Any]:
+        if self.has_changed() and not self.errors:
+            try:
+                self.made()
+            except PlannerError as error:
+                raise ValidationError(str(error)) from error
+        return self.cleaned_data
 
 
 class RowsInput(forms.Widget):
@@ -67,32 +83,21 @@ class RowsInput(forms.Widget):
 
 
 class RowsField(forms.Field):
-    """Things of several columns, a row each, as many as wanted.
+    """Things of several columns, a `row` each, as many as wanted.
 
-    `row` has the columns, `choices` what is listed in some of them. `make` turns the values of a
-    row into a thing, and may raise PlannerError; `collect` turns the things into the cleaned value.
-    No two rows may have the same values in `unique`.
+    `choices` is what is listed in some of the columns.
     """
 
-    def __init__(
-        self,
-        row: type[Row],
-        *,
-        make: Callable[[Mapping[str, Any]], Any],
-        collect: Callable[[Iterable[Any]], Any] = tuple,
-        unique: Sequence[str] = (),
-        choices: Mapping[str, Sequence[str]],
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(required=False, widget=RowsInput(row.base_fields), **kwargs)
-        self._row, self._make, self._collect = row, make, collect
-        self._unique, self._choices = unique, choices
+    def __init__(self, row: type[Row], *, choices: Mapping[str, Iterable[str]], **settings: Any):
+        super().__init__(required=False, widget=RowsInput(row.base_fields), **settings)
+        self._row = row
+        self._choices = {name: tuple(values) for name, values in choices.items()}
 
     def clean(self, value: Any) -> Any:
         rows = self.checked(value, prefix="row")
         if any(row.errors for row in rows):
             raise ValidationError(_("Correct the rows that have an error."))
-        return self._collect(self._make(row.cleaned_data) for row in rows)
+        return self._row.collect(row.made() for row in rows)
 
     def checked(self, values: Iterable[Mapping[str, str]], *, prefix: str) -> list[Row]:
         """The rows that are not blank, with what is wrong with each."""
@@ -104,38 +109,24 @@ class RowsField(forms.Field):
             if not row.has_changed():
                 continue
             rows.append(row)
-            if not row.is_valid():
+            if not (row.is_valid() and row.unique):
                 continue
-            key = tuple(row.cleaned_data[column] for column in self._unique)
-            if key and key in taken:
-                told = " > ".join(map(str, key))
-                row.add_error(
-                    self._unique[0], _("%(name)s has two rows; keep one.") % {"name": told}
-                )
-                continue
+            key = tuple(row.cleaned_data[column] for column in row.unique)
+            if key in taken:
+                name = " > ".join(map(str, key))
+                error = _("%(name)s has two rows; keep one.") % {"name": name}
+                row.add_error(row.unique[0], error)
             taken.add(key)
-            try:
-                self._make(row.cleaned_data)
-            except PlannerError as error:
-                row.add_error(None, str(error))
         return rows
 
-    def row(
-        self,
-        data: Mapping[str, str] | None = None,
-        *,
-        prefix: str,
-        number: int,
-        initial: Mapping[str, Any] | None = None,
-    ) -> Row:
+    def row(self, data: Mapping[str, str] | None = None, *, number: int, **settings: Any) -> Row:
         """Row `number` of the page, from 0."""
         return self._row(
             data,
-            initial=initial,
-            prefix=prefix,
             auto_id=f"id_{number}_%s",
             empty_permitted=True,
             choices=self._choices,
+            **settings,
         )
 
     def get_bound_field(self, form: Any, field_name: str) -> "BoundRows":

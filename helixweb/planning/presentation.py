@@ -1,8 +1,10 @@
-"""What the pages and the API show of runs and plans: rows into charts, tables and sentences."""
+"""What pages and the API show of runs, incumbents and plans: charts, tables and sentences."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
+from typing import Any
 
 from helixweb.charts.chart import Chart
 from helixweb.charts.flow_diagram import flow_diagram
@@ -10,39 +12,41 @@ from helixweb.charts.incumbent_curve import CurveGoal, CurvePoint, incumbent_cur
 from helixweb.charts.layer_map import layer_map
 from helixweb.charts.moved_bytes import moved_bytes
 from helixweb.charts.utilisation import bottlenecks, utilisation
+from helixweb.planning.incumbents import placement_of
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
 from helixweb.planning.objectives import AXIS_UNITS, LABELS, objective_figure
-from helixweb.planning.stored import kept, stored_problem
+from helixweb.planning.options import options_from_json
+from helixweb.planning.stored import kept, run_problem, stored_problem
 from planner.domain.flow import NodeFlow
-from planner.domain.placement import LayerRange
+from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan import Plan as DomainPlan
 from planner.domain.problem import Problem
+from planner.flow_graph import FlowGraphs
+from planner.max_flow import flow_through_nodes
 from planner.roofline import is_estimated
 
-FIGURES: dict[str, Callable[["PlanView"], Chart]] = {
-    "flow": lambda view: view.flow,
-    "layers": lambda view: view.layers,
-    "utilisation": lambda view: view.utilisation,
-}
+FIGURES = ("flow", "layers", "utilisation")
 # A chart of more points shows nothing more.
 MAX_BOUND_POINTS = 300
-
-
-def figure_of(row: Plan, name: str) -> Chart:
-    """One of FIGURES for a stored plan; raises KeyError for another name."""
-    return FIGURES[name](plan_view(row))
+# The list shows so many incumbents; the chart shows all.
+LISTED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedNode:
-    """One line of the placement table."""
+    """One line of the placement table; `before`: its layers in an earlier placement."""
 
     name: str
     gpu: str
     region: str
     layers: LayerRange
+    before: LayerRange | None
     flow: NodeFlow
     limits: bool
+
+    @property
+    def has_moved(self) -> bool:
+        return self.before != self.layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +63,35 @@ class PlanView:
     estimated_nodes: tuple[str, ...]  # nobody has measured their profiles
 
 
+def placed_nodes(
+    problem: Problem,
+    placement: Placement,
+    flows: Mapping[str, NodeFlow],
+    *,
+    limiting: Collection[str],
+    before: Mapping[str, LayerRange],
+) -> tuple[PlacedNode, ...]:
+    """The nodes of a placement in the order of their layers."""
+    layers = placement.layers
+    return tuple(
+        PlacedNode(
+            name=name,
+            gpu=problem.profile_of(name).gpu,
+            region=problem.cluster.node(name).region,
+            layers=layers[name],
+            before=before.get(name),
+            flow=flows[name],
+            limits=name in limiting,
+        )
+        for name in sorted(layers, key=lambda name: (layers[name].first, layers[name].end, name))
+    )
+
+
 @kept
 def plan_view(problem: Problem, plan: DomainPlan) -> PlanView:
     """Charts, table and sentences of a stored plan."""
-    limiting = set(plan.flow.min_cut.nodes)
-    placed = sorted(
-        plan.placement.layers.items(), key=lambda item: (item[1].first, item[1].end, item[0])
+    nodes = placed_nodes(
+        problem, plan.placement, plan.flow.nodes, limiting=set(plan.flow.min_cut.nodes), before={}
     )
     return PlanView(
         plan=plan,
@@ -72,24 +99,60 @@ def plan_view(problem: Problem, plan: DomainPlan) -> PlanView:
         layers=layer_map(problem, plan.placement),
         utilisation=utilisation(problem, plan),
         bottlenecks=bottlenecks(problem, plan),
-        nodes=tuple(
-            PlacedNode(
-                name=name,
-                gpu=problem.profile_of(name).gpu,
-                region=problem.cluster.node(name).region,
-                layers=layers,
-                flow=plan.flow.nodes[name],
-                limits=name in limiting,
-            )
-            for name, layers in placed
-        ),
+        nodes=nodes,
         idle_nodes=tuple(
             node.name for node in problem.cluster.nodes if node.name not in plan.placement.layers
         ),
         estimated_nodes=tuple(
-            name for name, _layers in placed if is_estimated(problem.profile_of(name))
+            node.name for node in nodes if is_estimated(problem.profile_of(node.name))
         ),
     )
+
+
+def incumbent_context(row: Incumbent) -> dict[str, Any]:
+    """What the page of an incumbent shows; `row` with its run. Its flow is worked out here.
+
+    `moved` is how many nodes hold other layers than in the incumbent before; None: it is the first.
+    """
+    problem = run_problem(row.run)
+    placement = placement_of(row.placement, row.components)
+    graphs = _flow_graphs(row.run_id, row.run.created_at)
+    flow = flow_through_nodes(problem, placement, graphs.graph_of(placement))
+    others = Incumbent.objects.filter(run=row.run_id)
+    earlier = others.filter(pk__lt=row.pk).order_by("-pk").first()
+    before = placement_of(earlier.placement, earlier.components).layers if earlier else {}
+    nodes = placed_nodes(problem, placement, flow.nodes, limiting=flow.in_cut, before=before)
+    moved = sum(node.has_moved for node in nodes) + len(before.keys() - placement.layers.keys())
+    return {
+        "incumbent": row,
+        "run": row.run,
+        "layers": layer_map(problem, placement),
+        "nodes": nodes,
+        "flow_tokens_per_s": flow.value_tokens_per_s,
+        "moved": moved if earlier else None,
+        "figure": None if row.objective_value is None else row.figure,
+        "earlier": earlier,
+        "later": others.filter(pk__gt=row.pk).only("pk").order_by("pk").first(),
+    }
+
+
+# People look at one incumbent of a run after the other.
+@lru_cache(maxsize=2)
+def _flow_graphs(run_id: int, created_at: datetime) -> FlowGraphs:
+    run = PlanRun.objects.defer("problem").get(pk=run_id, created_at=created_at)
+    options = options_from_json(run.options)
+    return FlowGraphs(
+        run_problem(run),
+        partial_inference=options.partial_inference,
+        max_hops=options.rules.max_hops,
+    )
+
+
+def better_incumbents(run: PlanRun) -> Sequence[Incumbent]:
+    """The placements that were better than all before, without mere bounds; the newest first."""
+    rows = run.incumbents.defer("placement", "components").order_by("pk")
+    found = [row for row, is_better in _with_better(rows) if is_better]
+    return found[: -LISTED - 1 : -1]
 
 
 def run_curve(run: PlanRun, *, now: datetime) -> Chart:
@@ -106,7 +169,7 @@ def run_curve(run: PlanRun, *, now: datetime) -> Chart:
             )
             for row in _thinned(list(run.incumbents.defer("placement").order_by("pk")))
         ],
-        until_s=age_s(run, now=now),
+        until_s=run.age_s(now=now),
         goal=None
         if run.goal == "flow"
         else CurveGoal(
@@ -133,20 +196,19 @@ def num_node_kinds(plan: Plan) -> int:
     return len({(node.compute_profile, node.region) for node in nodes})
 
 
-def age_s(run: PlanRun, *, now: datetime) -> float:
-    """Seconds from the run's first start to its end or to `now`; 0 before it starts."""
-    return ((run.finished_at or now) - run.started_at).total_seconds() if run.started_at else 0.0
+def _with_better(rows: Iterable[Incumbent]) -> Iterator[tuple[Incumbent, bool]]:
+    """Each with whether it is better than all before, not only its bound."""
+    best = float("-inf")
+    for row in rows:
+        yield row, row.value > best
+        best = max(best, row.value)
 
 
 def _thinned(rows: Sequence[Incumbent]) -> list[Incumbent]:
     """Every better placement, but of the mere bounds between them only some, and the last."""
     every = 1 + len(rows) // MAX_BOUND_POINTS
-    kept = []
-    best = -1.0
-    for index, row in enumerate(rows):
-        value = row.flow_tokens_per_s if row.objective_value is None else row.objective_value
-        is_better = value > best
-        if is_better or index % every == 0 or index == len(rows) - 1:
-            kept.append(row)
-        best = max(best, value)
-    return kept
+    return [
+        row
+        for index, (row, is_better) in enumerate(_with_better(rows))
+        if is_better or index % every == 0 or index == len(rows) - 1
+    ]

@@ -1,4 +1,4 @@
-"""Plan runs and plans as JSON."""
+"""Plan runs, plans, mixes and simulations as JSON."""
 
 from typing import Any
 
@@ -8,7 +8,17 @@ from helixweb.common.options import OptionsSerializer, rest_field
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import options
-from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
+from helixweb.planning.models import (
+    Explanation,
+    Incumbent,
+    MixShare,
+    ModelMix,
+    Plan,
+    PlanRun,
+    Replan,
+    Simulation,
+)
+from helixweb.planning.services.simulating import MAX_BURST_SIZE, MAX_SHARE, MIN_SHARE
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.plan_options import PlanOptions
@@ -224,4 +234,92 @@ class PlanSerializer(PlanSummarySerializer):
 
     class Meta(PlanSummarySerializer.Meta):
         fields = [*PlanSummarySerializer.Meta.fields, "document"]
+        read_only_fields = fields
+
+
+class WeightSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """A model, and its share: flows become large in the proportions of the weights."""
+
+    model = serializers.PrimaryKeyRelatedField(queryset=LanguageModel.objects.all())
+    weight = serializers.FloatField(min_value=0, default=1.0)
+
+
+class ModelMixRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Which models to plan on which cluster, and how to search."""
+
+    cluster = serializers.PrimaryKeyRelatedField(queryset=Cluster.objects.all())
+    models = WeightSerializer(many=True)
+    options = FlowOptionsSerializer(default=dict)
+
+    def validate_models(self, models: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        names = [row["model"].name for row in models]
+        for name in names:
+            if names.count(name) > 1:
+                raise serializers.ValidationError(f"Model {name} is named twice; keep one.")
+        return models
+
+
+class MixShareSerializer(serializers.ModelSerializer[MixShare]):
+    class Meta:
+        model = MixShare
+        fields = ["model", "weight"]
+        read_only_fields = fields
+
+
+class ModelMixSerializer(serializers.ModelSerializer[ModelMix]):
+    """`runs` are the finished plan runs, one for each model, once the mix has ended."""
+
+    options = PlanOptionsSerializer(read_only=True)
+    models = MixShareSerializer(source="shares", many=True, read_only=True)
+    runs: serializers.PrimaryKeyRelatedField[PlanRun] = serializers.PrimaryKeyRelatedField(
+        many=True, read_only=True
+    )
+    created_by = serializers.CharField(
+        source="created_by.username", default=None, read_only=True, allow_null=True
+    )
+
+    class Meta:
+        model = ModelMix
+        fields = [
+            "id", "cluster", "status", "attempt", "cancel_requested", "error", "options", "models",
+            "level_tokens_per_s", "level_bound_tokens_per_s", "runs", "created_by", "created_at",
+            "started_at", "finished_at",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class SimulationRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Which plan to serve what. `share` is of the plan's peak, when requests always wait."""
+
+    plan = serializers.PrimaryKeyRelatedField(queryset=Plan.objects.all())
+    workload = serializers.ChoiceField(
+        choices=Simulation.Workload.choices, default=Simulation.Workload.BACKLOG
+    )
+    share = serializers.FloatField(
+        min_value=MIN_SHARE, max_value=MAX_SHARE, allow_null=True, default=None
+    )
+    burst_size = serializers.IntegerField(
+        min_value=1, max_value=MAX_BURST_SIZE, allow_null=True, default=None
+    )
+    policy = serializers.ChoiceField(
+        choices=Simulation.Policy.choices, default=Simulation.Policy.RUNTIME
+    )
+    seed = rest_field(options.OPTIONS["seed"])
+
+
+class SimulationSerializer(serializers.ModelSerializer[Simulation]):
+    """`forecast` is null until it has ended; its times are in seconds, its shares 0 to 1."""
+
+    forecast = serializers.JSONField(read_only=True)
+    created_by = serializers.CharField(
+        source="created_by.username", default=None, read_only=True, allow_null=True
+    )
+
+    class Meta:
+        model = Simulation
+        fields = [
+            "id", "plan", "status", "progress", "error", "workload", "share", "burst_size",
+            "policy", "seed", "requests_per_s", "forecast", "created_by", "created_at",
+            "started_at", "finished_at",
+        ]  # fmt: skip
         read_only_fields = fields

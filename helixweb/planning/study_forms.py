@@ -10,8 +10,8 @@ from helixweb.common.number_field import NumberField, PlainNumberInput
 from helixweb.common.options import form_field
 from helixweb.planning import options
 from helixweb.planning.models import Simulation
-from helixweb.planning.pickers import NodesField
-from helixweb.planning.rule_rows import added_field, links_field, upgraded_field
+from helixweb.planning.pickers import NodesField, RowsField
+from helixweb.planning.rule_rows import AddedRow, LinkRow, UpgradedRow
 from helixweb.planning.services.simulating import MAX_BURST_SIZE, MAX_SHARE, MIN_SHARE
 from helixweb.planning.what_if import Edits
 from planner.domain.cluster import COORDINATOR
@@ -36,9 +36,25 @@ class WhatIfForm(forms.Form):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.fields["removed"] = NodesField(label=gettext_lazy("Nodes that go"), names=nodes)
-        self.fields["added"] = added_field(profiles=profiles, regions=regions)
-        self.fields["upgraded"] = upgraded_field(nodes=nodes, profiles=profiles)
-        self.fields["links"] = links_field((COORDINATOR, *regions, *nodes))
+        self.fields["added"] = RowsField(
+            AddedRow,
+            label=gettext_lazy("Nodes that come"),
+            choices={"profile": profiles, "region": regions},
+        )
+        self.fields["upgraded"] = RowsField(
+            UpgradedRow,
+            label=gettext_lazy("Nodes of another kind"),
+            choices={"node": nodes, "becomes": profiles},
+        )
+        ends = (COORDINATOR, *regions, *nodes)
+        self.fields["links"] = RowsField(
+            LinkRow,
+            label=gettext_lazy("Other links"),
+            help_text=gettext_lazy(
+                "One direction each. Between two regions: all links that have no row of their own."
+            ),
+            choices={"source": ends, "target": ends},
+        )
 
     def edits(self) -> Edits:
         """Call after `is_valid`."""
@@ -55,6 +71,7 @@ class ExplanationForm(forms.Form):
     """How long to replan for every kind of node that one more is added of."""
 
     search_s = NumberField(
+        label=gettext_lazy("Seconds for each kind"),
         min_value=0,
         max_value=options.MAX_EXPLANATION_SEARCH_S,
         initial=2,

@@ -2,16 +2,7 @@
 
 from django.urls import path
 
-from helixweb.planning.views import (
-    comparisons,
-    explanations,
-    forecasts,
-    incumbents,
-    mixes,
-    replanning,
-    runs,
-    site,
-)
+from helixweb.planning.views import mixes, replanning, runs, site, studies
 
 urlpatterns = [
     path("plans/", runs.plan_runs, name="plan-runs"),
@@ -22,20 +13,18 @@ urlpatterns = [
     path("plans/<int:pk>/", runs.plan_run, name="plan-run"),
     path("settings/jobs/", site.jobs_page, name="jobs"),
     path("settings/about/", site.about, name="about"),
-    path("plans/<int:pk>/incumbents/<int:incumbent_pk>/", incumbents.incumbent, name="incumbent"),
+    path("plans/<int:pk>/incumbents/<int:incumbent_pk>/", runs.incumbent, name="incumbent"),
     path("plans/<int:pk>/cancel", runs.plan_run_cancel, name="plan-run-cancel"),
     path("plans/<int:pk>/accept", runs.plan_run_accept, name="plan-run-accept"),
     path("plans/<int:pk>/extend", runs.plan_run_extend, name="plan-run-extend"),
     path("plans/<int:pk>/again", runs.plan_run_again, name="plan-run-again"),
     path("plans/<int:pk>/adopt", replanning.replan_adopt, name="replan-adopt"),
     path("plans/by-id/<int:pk>/replan", replanning.replan_plan, name="replan"),
-    path("plans/by-id/<int:pk>/explanation", explanations.explanation, name="plan-explanation"),
-    path("plans/by-id/<int:pk>/simulations", forecasts.simulations, name="plan-simulations"),
-    path(
-        "plans/simulations/<int:pk>/cancel", forecasts.simulation_cancel, name="simulation-cancel"
-    ),
-    path("plans/compare", comparisons.compare_plans, name="plans-compare"),
-    path("plans/by-id/<int:pk>/what-if", comparisons.what_if, name="what-if"),
+    path("plans/by-id/<int:pk>/explanation", studies.explanation, name="plan-explanation"),
+    path("plans/by-id/<int:pk>/simulations", studies.simulations, name="plan-simulations"),
+    path("plans/simulations/<int:pk>/cancel", studies.simulation_cancel, name="simulation-cancel"),
+    path("plans/compare", studies.compare_plans, name="plans-compare"),
+    path("plans/by-id/<int:pk>/what-if", studies.what_if, name="what-if"),
     path("plans/mixes/new/<int:cluster_pk>", mixes.mix_new, name="model-mix-new"),
     path("plans/mixes/<int:pk>/", mixes.mix, name="model-mix"),
     path("plans/mixes/<int:pk>/cancel", mixes.mix_cancel, name="model-mix-cancel"),

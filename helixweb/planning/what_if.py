@@ -1,4 +1,4 @@
-"""A changed copy of a problem, and what a plan's placement is worth on it. Pure; no search.
+"""A changed copy of a problem, and what a plan's placement is worth on it. Reads only; no search.
 
 Nodes that are gone drop out, new nodes take the layers that are served least, as a server that
 joins Petals does. All others keep what they hold, as far as it fits.
@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from django.utils.translation import gettext as _
 
+from helixweb.planning.models import Plan
+from helixweb.planning.stored import stored_plan, stored_problem
 from planner.bounds import upper_bound_tokens_per_s
 from planner.capacity import longest_ranges, throughput_tokens_per_s
 from planner.domain.cluster import COORDINATOR, Cluster, Link, Node
@@ -82,6 +84,15 @@ class Worth:
         return (
             self.decode_tokens_per_s * SECONDS_PER_HOUR / TOKENS_PER_MILLION / self.price_per_hour
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfAnswer:
+    """The changed problem, and what the plan is worth on it and was before."""
+
+    problem: Problem
+    before: Worth
+    after: Worth
 
 
 def edited(problem: Problem, edits: Edits) -> Problem:
@@ -239,3 +250,24 @@ def _with_link(cluster: Cluster, link: Link) -> Cluster:
 
 def _others(links: tuple[Link, ...], ends: tuple[str, str]) -> tuple[Link, ...]:
     return tuple(link for link in links if (link.source, link.target) != ends)
+
+
+def answer_what_if(plan: Plan, edits: Edits) -> WhatIfAnswer:
+    """Milliseconds: no search. Raises InvalidProblem and whatever the changed problem lacks."""
+    problem, stored = stored_problem(plan), stored_plan(plan)
+    changed = edited(problem, edits)
+    carried = carried_over(problem, stored.placement, changed)
+
+    def worth_of(where: Problem, placement: Placement) -> Worth:
+        return worth(
+            where,
+            placement,
+            partial_inference=stored.partial_inference,
+            max_hops=stored.max_hops,
+        )
+
+    return WhatIfAnswer(
+        problem=changed,
+        before=worth_of(problem, stored.placement),
+        after=worth_of(changed, carried),
+    )

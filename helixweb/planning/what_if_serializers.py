@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.planning.serializers import PlanOptionsSerializer
-from helixweb.planning.what_if import MAX_ADDED, AddedNodes, Edits
+from helixweb.planning.what_if import MAX_ADDED, AddedNodes
 from planner.domain.cluster import Link
 
 MAX_BANDWIDTH_BYTES_PER_S, MAX_LATENCY_S = 1e15, 3600.0
@@ -40,15 +40,12 @@ class WhatIfSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     links = ChangedLinkSerializer(many=True, default=list)
     options = PlanOptionsSerializer(allow_null=True, default=None)
 
-    def edits(self) -> Edits:
-        """Call after `is_valid`."""
-        values = self.validated_data
-        return Edits(
-            removed=frozenset(values["removed"]),
-            added=tuple(AddedNodes(**some) for some in values["added"]),
-            upgraded=values["upgraded"],
-            links=tuple(Link(**link) for link in values["links"]),
-        )
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        return attrs | {
+            "removed": frozenset(attrs["removed"]),
+            "added": tuple(AddedNodes(**some) for some in attrs["added"]),
+            "links": tuple(Link(**link) for link in attrs["links"]),
+        }
 
 
 class WorthSerializer(serializers.Serializer[Any]):

@@ -9,7 +9,7 @@ from rest_framework.test import APIClient
 
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning.models import Plan, PlanRun
-from helixweb.planning.searches import search_for
+from helixweb.planning.services.searches import search_for
 from planner.placers.base import NeverCancelled
 from tests.helixweb.instance_doubles import Instances, refused
 from tests.helixweb.recorded import recorded

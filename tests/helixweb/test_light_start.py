@@ -28,8 +28,8 @@ PREPARE = (
 )
 REST = {"rest_framework.views", "drf_spectacular.openapi", "django.test"}
 PLANNER = {"planner.compute_plan", "planner.placers.choice", "highspy"}
-# What only the tasks of plan runs, explanations, simulations and mixes of models need.
-PLAN_TASKS = {f"helixweb.planning.{name}" for name in ("explaining", "mixing", "solving")}
+# What plan runs, explanations, simulations and mixes of models are worked on by.
+PLAN_TASKS = {f"helixweb.planning.services.{name}" for name in ("explaining", "mixing", "solving")}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ PLAN_TASKS = {f"helixweb.planning.{name}" for name in ("explaining", "mixing", "
     [
         (SETUP, REST | PLANNER | PLAN_TASKS | {"httpx", "numpy", "plotly", "pydantic"}),
         (WORKER, REST | PLAN_TASKS | {"plotly", "helixweb.urls"}),
-        (WEB, PLAN_TASKS),
+        (WEB, {"gurobipy", "torch"}),
         (LOGIN_LINK, REST | PLANNER | PLAN_TASKS | {"helixweb.urls", "plotly"}),
         (PREPARE, REST | PLANNER | PLAN_TASKS | {"helixweb.urls", "plotly"}),
         (AGENT, PLANNER | {"django", "numpy", "torch"}),

@@ -11,7 +11,7 @@ from helixweb.command_line import exit_codes
 from helixweb.common import jobs
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Link, Node, Profile
 from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
-from helixweb.planning.simulating import forecast_to_json
+from helixweb.planning.services.simulating import forecast_to_json
 from planner.replan import ReplanPoint
 from planner.serialization import plan_from_dict
 from tests.helixweb.searching import claimed, end_with

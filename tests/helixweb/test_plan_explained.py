@@ -87,7 +87,7 @@ def test_a_search_for_each_kind_finds_at_least_what_kept_layers_give(
 
 def test_one_explanation_at_a_time(plan: Plan) -> None:
     with pytest.raises(Conflict, match="being explained already"):
-        explaining.explain_anew(plan, search_s=1)
+        explaining.explain_again(plan, search_s=1)
 
 
 def test_an_explanation_that_kills_every_worker_is_given_up(plan: Plan) -> None:

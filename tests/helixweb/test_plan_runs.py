@@ -20,11 +20,11 @@ from helixweb.common.models import Event
 from helixweb.common.refusals import Conflict
 from helixweb.inventory.models import Cluster, LanguageModel, Profile
 from helixweb.inventory.services import problems
-from helixweb.planning import incumbents, searches
+from helixweb.planning import incumbents
 from helixweb.planning.models import Incumbent, Plan, PlanRun
 from helixweb.planning.presentation import run_curve
-from helixweb.planning.services import ending, starting
-from helixweb.planning.solving import Recorder
+from helixweb.planning.services import searches, solving, starting
+from helixweb.planning.services.solving import Recorder
 from planner.capacity import ModelDoesNotFit
 from planner.domain import plan as domain
 from planner.domain.placement import LayerRange, Placement
@@ -189,7 +189,7 @@ def test_an_accepted_run_succeeds_with_the_best_it_has(
         cancel = options["cancel"]
         plan = plan_by_method(*arguments, **{**options, "cancel": NeverCancelled()})
         assert written.wait(timeout=60)
-        assert ending.accept_best_so_far(run)
+        assert solving.accept_best_so_far(run)
         assert told_to_stop(cancel)
         return replace(plan, stop_reason="cancelled")
 
@@ -199,7 +199,7 @@ def test_an_accepted_run_succeeds_with_the_best_it_has(
     run.refresh_from_db()
     assert run.status == Status.SUCCEEDED
     assert plan_from_dict(run.plan.document).stop_reason == "accepted"
-    assert not ending.accept_best_so_far(run)
+    assert not solving.accept_best_so_far(run)
 
 
 @pytest.mark.django_db(transaction=True)

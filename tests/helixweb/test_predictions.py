@@ -29,7 +29,7 @@ from helixweb.monitoring.models import LivePrediction, MetricSample, TracedReque
 from helixweb.monitoring.predicting import predict_live
 from helixweb.monitoring.predictions import agreement_of
 from helixweb.monitoring.refining import refine_profiles
-from helixweb.planning.simulating import forecast_from_json
+from helixweb.planning.services.simulating import forecast_from_json
 from planner.domain.instance import InstanceTimes, PlannedInstance
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.timing import layer_times_of

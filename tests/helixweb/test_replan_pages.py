@@ -12,8 +12,8 @@ from helixweb.common import jobs
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.inventory.services import problems
 from helixweb.planning.models import Plan, PlanRun
-from helixweb.planning.searches import plan_of
 from helixweb.planning.services import replanning, starting
+from helixweb.planning.services.searches import plan_of
 from planner.domain.placement import LayerRange, Placement
 from planner.plan_options import PlanOptions
 from planner.replan import zero_moves

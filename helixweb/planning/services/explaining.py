@@ -1,13 +1,21 @@
-"""Asks for what explains a plan."""
+"""Explains a plan: what limits it, what survives a loss, what more of each resource would bring."""
+
+from dataclasses import asdict
 
 from django.db import transaction
 
 from helixweb.common import jobs
+from helixweb.common.leases import Lease
 from helixweb.common.refusals import Conflict
 from helixweb.planning.models import Explanation, Plan
+from helixweb.planning.options import DEFAULTS, options_from_json
+from planner.explain import explain_min_cut, marginal_values
+from planner.replan import zero_moves
+from planner.robust import survival
+from planner.serialization import plan_from_dict, problem_from_dict
 
 
-def explain_anew(plan: Plan, *, search_s: float) -> Explanation:
+def explain_again(plan: Plan, *, search_s: float) -> Explanation:
     """Queue an explanation with `search_s` seconds of replanning for each kind of node.
 
     What is known is shown until it has ended. It is a new row: a worker that lost the old one can
@@ -27,3 +35,23 @@ def explain_anew(plan: Plan, *, search_s: float) -> Explanation:
         asked = Explanation.objects.create(plan=plan, search_s=search_s, **kept)
         jobs.wake(asked)
     return asked
+
+
+def explain(row: Explanation, lease: Lease) -> jobs.Outcome:
+    """The job: work out what explains the row's plan."""
+    problem, plan = problem_from_dict(row.plan.problem), plan_from_dict(row.plan.document)
+    options = options_from_json(row.plan.run.options) if row.plan.run else DEFAULTS
+    options = options.for_running(plan)
+    standing = zero_moves(problem, plan.placement, options=options)
+    worst = survival(problem, plan.placement, options=options)
+    values = marginal_values(
+        problem, plan.placement, options=options, search_s=row.search_s, cancel=lease
+    )
+    return jobs.Outcome(
+        columns={
+            "limits": list(explain_min_cut(problem, standing.placement, standing.flow)),
+            "survival_tokens_per_s": worst.flow_tokens_per_s,
+            "worst_node": worst.worst_node,
+            "values": [{**asdict(value), "gain": value.gain} for value in values],
+        }
+    )

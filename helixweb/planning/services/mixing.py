@@ -1,24 +1,29 @@
-"""Starts the planning of several models on one cluster."""
+"""Plans several models on one cluster at once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from helixweb.common import events, jobs
+from helixweb.common.leases import Lease
 from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services.problems import build_problem
-from helixweb.planning.models import MixShare, ModelMix
-from helixweb.planning.options import options_to_json
+from helixweb.planning import incumbents
+from helixweb.planning.models import MixShare, ModelMix, PlanRun
+from helixweb.planning.options import options_from_json, options_to_json
+from planner.domain import plan as domain
 from planner.domain.errors import InvalidProblem
 from planner.domain.rules import InvalidRules
 from planner.feasibility import check_rules
-from planner.multi_model import ModelShare
+from planner.multi_model import ModelShare, plan_models
 from planner.plan_options import PlanOptions
-from planner.serialization import problem_to_dict
+from planner.serialization import problem_from_dict, problem_to_dict
 
 LEAST_MODELS = 2
 
@@ -63,3 +68,47 @@ def start_model_mix(
         events.emit(f"cluster:{cluster.pk}", "event", said)
         jobs.wake(mix)
     return mix
+
+
+def plan_mix(mix: ModelMix, lease: Lease) -> jobs.Outcome:
+    """The job: plan the mix's models at once; a finished run is stored for each."""
+    shares = list(mix.shares.order_by("pk"))
+    found = plan_models(
+        tuple(
+            ModelShare(problem=problem_from_dict(share.problem), weight=share.weight)
+            for share in shares
+        ),
+        options=options_from_json(mix.options),
+        cancel=lease,
+    )
+
+    def store() -> dict[str, Any]:
+        for share, plan in zip(shares, found.plans, strict=True):
+            run = PlanRun(
+                cluster_id=mix.cluster_id,
+                model_id=share.model_id,
+                problem=share.problem,
+                options=_options_beside(mix, plan, found.plans),
+                created_by_id=mix.created_by_id,
+                mix=mix,
+            )
+            incumbents.record_finished_run(run, plan, now=timezone.now())
+        return {}
+
+    return jobs.Outcome(
+        columns={
+            "level_tokens_per_s": found.level_tokens_per_s,
+            "level_bound_tokens_per_s": found.level_bound_tokens_per_s,
+        },
+        store=store,
+    )
+
+
+def _options_beside(
+    mix: ModelMix, plan: domain.Plan, plans: Sequence[domain.Plan]
+) -> dict[str, Any]:
+    """The mix's options, with the other models' nodes left to them."""
+    options = options_from_json(mix.options)
+    others = {name for other in plans if other is not plan for name in other.placement.layers}
+    rules = replace(options.rules, excluded_nodes=options.rules.excluded_nodes | others)
+    return options_to_json(replace(options, rules=rules))

@@ -15,9 +15,9 @@ from helixweb.inventory.node_list import in_state
 from helixweb.inventory.services.problems import build_problem
 from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun, Replan
-from helixweb.planning.options import options_from_json, options_to_json
-from helixweb.planning.searches import plan_of
-from helixweb.planning.services.starting import announce_start
+from helixweb.planning.options import options_from_json
+from helixweb.planning.services.searches import plan_of
+from helixweb.planning.services.starting import queue_run
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules
@@ -35,7 +35,7 @@ class Changes:
     gone: tuple[str, ...]
     added: tuple[str, ...]
     silent: tuple[str, ...]
-    sentences: tuple[str, ...]
+    changes: tuple[str, ...]
 
 
 def start_replan(
@@ -51,16 +51,10 @@ def start_replan(
     problem = _problem_now(plan)
     _check_same_layers(plan, problem)
     check_rules(problem, options.rules)
+    columns = {"cluster": plan.cluster, "model": plan.model, "created_by": user}
     with transaction.atomic():
-        run = PlanRun.objects.create(
-            cluster_id=plan.cluster_id,
-            model_id=plan.model_id,
-            problem=problem_to_dict(problem),
-            options=options_to_json(options),
-            created_by=user,
-        )
+        run = queue_run(problem_to_dict(problem), options, **columns)
         Replan.objects.create(run=run, running_plan=plan, budget_bytes=budget_bytes)
-        announce_start(run)
     return run
 
 
@@ -94,7 +88,7 @@ def changes_since(plan: Plan, *, now: datetime) -> Changes:
         gone=tuple(gone),
         added=tuple(added),
         silent=tuple(silent),
-        sentences=tuple(_sentences(before, after, gone=gone, added=added, silent=silent)),
+        changes=tuple(_sentences(before, after, gone=gone, added=added, silent=silent)),
     )
 
 

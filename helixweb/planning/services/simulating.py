@@ -1,16 +1,54 @@
-"""Asks the simulator what a plan delivers under another workload, policy or seed."""
+"""Simulates what a plan delivers under a workload, a policy and a seed."""
 
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
 from django.utils.translation import gettext as _
+from pydantic import TypeAdapter
 
-from helixweb.common import jobs
+from helixweb.common import events, jobs
+from helixweb.common.leases import Lease
 from helixweb.planning.models import Plan, Simulation
-from planner.workload.request import InvalidWorkload
+from helixweb.planning.watched_engine import watched
+from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY, ServingPolicy
+from planner.serialization import plan_from_dict, problem_from_dict
+from planner.simulator.compiled.compiled_engine import new_engine
+from planner.simulator.engine import Engine, EngineSetup
+from planner.simulator.forecast import Forecast
+from planner.simulator.simulate import SimulationOptions, simulate
+from planner.workload.arrivals import bursts, poisson, rate_at_share_of_peak, requests
+from planner.workload.demand import Arrivals, Backlog, Demand
+from planner.workload.lengths import scaled_lengths
+from planner.workload.request import InvalidWorkload, Lengths
 
+Workload = Simulation.Workload
 MIN_SHARE, MAX_SHARE = 0.01, 2.0
 MAX_BURST_SIZE = 1000
+WARM_UP_S, WINDOW_S = 300.0, 600.0
+POLICIES: dict[str, ServingPolicy] = {
+    Simulation.Policy.RUNTIME: RUNTIME_POLICY,
+    Simulation.Policy.PUBLISHED: PUBLISHED_POLICY,
+}
+_LOOKS = 200
+_PROGRESS_INTERVAL_S = 0.5
+_FORECAST = TypeAdapter(Forecast)
+
+
+def forecast_to_json(forecast: Forecast) -> dict[str, Any]:
+    """Plain JSON values; of the links only those that carried something."""
+    used = tuple(link for link in forecast.links if link.bytes_per_s > 0)
+    values: dict[str, Any] = _FORECAST.dump_python(
+        replace(forecast, links=used, pipelines=()), mode="json"
+    )
+    return values
+
+
+def forecast_from_json(values: dict[str, Any]) -> Forecast:
+    """What `forecast_to_json` wrote."""
+    return _FORECAST.validate_python(values)
 
 
 def start_simulation(
@@ -57,3 +95,77 @@ def start_simulation(
         )
         jobs.wake(asked)
     return asked
+
+
+def run(row: Simulation, lease: Lease) -> jobs.Outcome:
+    """The job: serve the row's plan its workload."""
+    is_online = row.workload != Workload.BACKLOG
+    progress = _Progress(row, lease, runs=2 if is_online else 1)
+    lease.write = progress.write
+    problem, plan = problem_from_dict(row.plan.problem), plan_from_dict(row.plan.document)
+    means = problem.workload.mean_prompt_tokens, problem.workload.mean_output_tokens
+
+    def lengths() -> Iterator[Lengths]:
+        return scaled_lengths(row.seed, mean_prompt_tokens=means[0], mean_output_tokens=means[1])
+
+    def served(demand: Demand) -> Forecast:
+        return simulate(
+            problem,
+            placement=plan.placement,
+            routing_weights=plan.routing_weights,
+            demand=demand,
+            policy=POLICIES[row.policy],
+            partial_inference=plan.partial_inference,
+            options=SimulationOptions(warm_up_s=WARM_UP_S, window_s=WINDOW_S, seed=row.seed),
+            engine_maker=progress.engine_of,
+        )
+
+    backlog = served(Backlog(lengths=lengths()))
+    if not is_online:
+        return jobs.Outcome(columns={"forecast": forecast_to_json(backlog)})
+    rate = rate_at_share_of_peak(
+        backlog.decode_tokens_per_s + backlog.prompt_tokens_per_s,
+        share=row.share or 0.0,
+        mean_tokens_per_request=sum(means),
+    )
+    times = (
+        bursts(rate_per_s=rate, size=row.burst_size or 1, seed=row.seed)
+        if row.workload == Workload.BURSTS
+        else poisson(rate_per_s=rate, seed=row.seed)
+    )
+    online = served(Arrivals(requests=requests(times, lengths())))
+    return jobs.Outcome(columns={"forecast": forecast_to_json(online), "requests_per_s": rate})
+
+
+class _Progress:
+    """Writes how far the `runs` of the simulator are; the lease's thread calls `write`."""
+
+    def __init__(self, row: Simulation, lease: Lease, *, runs: int) -> None:
+        self._row, self._lease, self._runs = row, lease, runs
+        self._begun = 0
+        self._written, self._written_s = row.progress, 0.0
+        self._progress = 0.0
+
+    def engine_of(self, setup: EngineSetup) -> Engine:
+        """The engine of the next run. It raises jobs.Cancelled once it is to end."""
+        before, whole_s = self._begun, WARM_UP_S + WINDOW_S
+        self._begun += 1
+
+        def look(engine: Engine) -> None:
+            self._progress = (before + min(1.0, engine.now / whole_s)) / self._runs
+            if self._lease.is_cancelled():
+                raise jobs.Cancelled
+
+        return watched(new_engine(setup), tick_s=whole_s / _LOOKS, on_tick=look)
+
+    def write(self, ended: bool) -> None:
+        now_s = time.monotonic()
+        if ended or self._progress == self._written:
+            return
+        if now_s - self._written_s < _PROGRESS_INTERVAL_S:
+            return
+        self._written, self._written_s = self._progress, now_s
+        with transaction.atomic():
+            self._lease.update(progress=self._written)
+            content = {"simulation": self._row.pk, "progress": self._written}
+            events.emit(self._row.topic, "simulation-progress", content)

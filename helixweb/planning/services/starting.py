@@ -16,10 +16,7 @@ from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services.problems import build_problem
 from helixweb.inventory.signals import profiles_missing
 from helixweb.planning.models import Plan, PlanRun
-from helixweb.planning.options import (
-    options_from_json,
-    options_to_json,
-)
+from helixweb.planning.options import options_from_json, options_to_json
 from planner.domain.errors import InvalidProblem
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules, restricted_problem
@@ -72,18 +69,15 @@ def start_plan_run(
         tpot_limit_s=options.tpot_limit_s,
         demand_tokens_per_s=options.demand_tokens_per_s,
     )
-    with transaction.atomic():
-        run = PlanRun.objects.create(
-            cluster=cluster,
-            model=model,
-            problem=problem_to_dict(problem),
-            options=options_to_json(options),
-            survive_one_loss=survive_one_loss,
-            start_plan=start_plan,
-            created_by=user,
-        )
-        announce_start(run)
-    return run
+    return queue_run(
+        problem_to_dict(problem),
+        options,
+        cluster=cluster,
+        model=model,
+        survive_one_loss=survive_one_loss,
+        start_plan=start_plan,
+        created_by=user,
+    )
 
 
 def compute_again(run: PlanRun, *, user: Any) -> PlanRun:
@@ -140,18 +134,15 @@ def start_what_if(
     anything is written.
     """
     check_rules(problem, options.rules)
-    with transaction.atomic():
-        run = PlanRun.objects.create(
-            cluster_id=plan.cluster_id,
-            model_id=plan.model_id,
-            problem=problem_to_dict(problem),
-            options=options_to_json(options),
-            what_if=changes,
-            start_plan=plan,
-            created_by=user,
-        )
-        announce_start(run)
-    return run
+    return queue_run(
+        problem_to_dict(problem),
+        options,
+        cluster=plan.cluster,
+        model=plan.model,
+        what_if=changes,
+        start_plan=plan,
+        created_by=user,
+    )
 
 
 def extend_plan_run(run: PlanRun, *, seconds: float, user: Any) -> PlanRun:
@@ -191,34 +182,28 @@ def extend_plan_run(run: PlanRun, *, seconds: float, user: Any) -> PlanRun:
         )
     options = options_from_json(run.options)
     options = replace(options, time_limit_s=seconds, seed=(options.seed + 1) % (MAX_SEED + 1))
+    return queue_run(
+        run.problem,
+        options,
+        cluster=run.cluster,
+        model=run.model,
+        survive_one_loss=run.survive_one_loss,
+        what_if=run.what_if,
+        continues=run,
+        created_by=user,
+    )
+
+
+def queue_run(problem: dict[str, Any], options: PlanOptions, **columns: Any) -> PlanRun:
+    """Store a run with an event for the cluster's page, and wake a worker after commit."""
     with transaction.atomic():
-        longer = PlanRun.objects.create(
-            cluster_id=run.cluster_id,
-            model_id=run.model_id,
-            problem=run.problem,
-            options=options_to_json(options),
-            survive_one_loss=run.survive_one_loss,
-            what_if=run.what_if,
-            continues=run,
-            created_by=user,
-        )
-        announce_start(longer)
-    return longer
-
-
-def announce_start(run: PlanRun) -> None:
-    """Tell the cluster's page, and have a worker look after commit.
-
-    The row is the truth: if the broker is away, the reaper sends the message later.
-    """
-    events.emit(
-        f"cluster:{run.cluster_id}",
-        "event",
-        sentence(
+        run = PlanRun.objects.create(problem=problem, options=options_to_json(options), **columns)
+        said = sentence(
             gettext_noop("%(user)s started plan run %(id)s for %(model)s."),
             user=str(run.created_by or "HelixWeb"),
             id=run.pk,
             model=run.model.name,
-        ),
-    )
-    jobs.wake(run)
+        )
+        events.emit(f"cluster:{run.cluster_id}", "event", said)
+        jobs.wake(run)
+    return run

@@ -7,11 +7,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import events, jobs
+from helixweb.common.page_refusals import refusals_shown
 from helixweb.inventory.models import Cluster
 from helixweb.planning.forms import MixForm
 from helixweb.planning.models import ModelMix
 from helixweb.planning.services import mixing
-from planner.domain.errors import PlannerError
 
 
 @require_http_methods(["GET", "POST"])
@@ -20,16 +20,13 @@ def mix_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
     cluster = get_object_or_404(Cluster, pk=cluster_pk)
     form = MixForm(request.POST if request.method == "POST" else None, cluster=cluster)
     if form.is_valid():
-        try:
+        with refusals_shown(request, form):
             mix = mixing.start_model_mix(
                 cluster=cluster,
                 weights=form.weights(),
                 options=form.plan_options(),
                 user=request.user,
             )
-        except PlannerError as error:
-            form.add_error(None, str(error))
-        else:
             return redirect("model-mix", mix.pk)
     status = 422 if form.is_bound else 200
     context = {"cluster": cluster, "form": form, "weights": form.weight_fields()}

@@ -3,15 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
 from helixweb.common.own_turns import page_in_own_turn
+from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.queries import parsed_id
-from helixweb.common.refusals import Conflict
 from helixweb.planning.forms import ReplanForm, initial_from, node_names
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import DEFAULTS, options_from_json
@@ -35,16 +34,13 @@ def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
     nodes = node_names(plan.cluster)
     form = ReplanForm(request.POST, nodes=nodes) if request.method == "POST" else None
     if form is not None and form.is_valid():
-        try:
+        with refusals_shown(request, form):
             run = replanning.start_replan(
                 plan,
                 options=form.plan_options(),
                 budget_bytes=form.budget_bytes,
                 user=request.user,
             )
-        except PlannerError as error:
-            form.add_error(None, str(error))
-        else:
             return redirect("plan-run", run.pk)
     context = {"plan": plan, **_standing(plan)}
     context["form"] = form or ReplanForm(initial=_initial(context["search"]), nodes=nodes)
@@ -57,12 +53,10 @@ def replan_adopt(request: HttpRequest, pk: int) -> HttpResponse:
     """Make a plan of another of a replanning's answers, and show it."""
     run = get_object_or_404(PlanRun.objects.select_related("replan"), pk=pk)
     number = parsed_id(request.POST.get("point", ""))
-    try:
+    with refusals_shown(request):
         adopted = replanning.adopt_point(run, -1 if number is None else number, user=request.user)
-    except Conflict as error:
-        messages.error(request, str(error))
-        return redirect("plan-run", pk)
-    return redirect("plan-run", adopted.pk)
+        return redirect("plan-run", adopted.pk)
+    return redirect("plan-run", pk)
 
 
 def _standing(plan: Plan) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """Pages of plan runs and of the plans they end in."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
-from django.core.paginator import Paginator
+from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -14,23 +15,28 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from helixweb.common import events, jobs
 from helixweb.common.own_turns import page_in_own_turn
+from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.queries import parsed_id, query_id
-from helixweb.common.refusals import Conflict
 from helixweb.inventory.engines import left_out
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.inventory.services.problems import models_of
 from helixweb.inventory.stale_profiles import StaleProfile, stale_profiles
 from helixweb.planning.forms import ExtensionForm, PlanRunForm, initial_from, node_names
-from helixweb.planning.incumbent_view import better_incumbents
-from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.models import Incumbent, Plan, PlanRun
 from helixweb.planning.newer_measurements import newer_measurements
-from helixweb.planning.objectives import AXIS_UNITS
 from helixweb.planning.options import DEFAULTS, options_from_json
-from helixweb.planning.presentation import PlanView, age_s, answers_of, plan_view, run_curve
-from helixweb.planning.services import ending, starting
+from helixweb.planning.presentation import (
+    PlacedNode,
+    PlanView,
+    answers_of,
+    better_incumbents,
+    incumbent_context,
+    plan_view,
+    run_curve,
+)
 from helixweb.planning.services import fit as planning_fit
-from helixweb.planning.views.explanations import explanation_context
-from helixweb.planning.views.forecasts import forecast_context
+from helixweb.planning.services import solving, starting
+from helixweb.planning.views.studies import studies_context
 from planner.domain.errors import PlannerError
 
 RUNS_PER_PAGE = 30
@@ -43,22 +49,16 @@ def plan_runs(request: HttpRequest) -> HttpResponse:
     runs = PlanRun.objects.select_related("cluster", "model", "created_by", "plan").defer(
         "problem", "plan__problem", "plan__document"
     )
-    cluster, model = query_id(request, "cluster"), query_id(request, "model")
+    chosen: dict[str, Any] = {name: query_id(request, name) for name in ("cluster", "model")}
     status = request.GET.get("status", "")
-    if cluster:
-        runs = runs.filter(cluster=cluster)
-    if model:
-        runs = runs.filter(model=model)
-    if status in PlanRun.Status.values:
-        runs = runs.filter(status=status)
+    chosen["status"] = status if status in PlanRun.Status.values else ""
+    runs = runs.filter(**{name: value for name, value in chosen.items() if value})
     context = {
         "page": Paginator(runs, RUNS_PER_PAGE).get_page(request.GET.get("page")),
         "clusters": Cluster.objects.only("name"),
         "models": LanguageModel.objects.only("name"),
         "statuses": PlanRun.Status.values,
-        "cluster": cluster,
-        "model": model,
-        "status": status,
+        **chosen,
     }
     return render(request, "planning/plan_runs.html", context)
 
@@ -71,18 +71,13 @@ def plan_run_new(request: HttpRequest) -> HttpResponse:
         form = PlanRunForm(request.POST, nodes=node_names(cluster))
         form.offer_plans_of(cluster, chosen=_typed_id(request, "start_plan"))
         if form.is_valid():
-            try:
+            with refusals_shown(request, form):
+                named = ("cluster", "model", "survive_one_loss", "start_plan")
                 run = starting.start_plan_run(
-                    cluster=form.cleaned_data["cluster"],
-                    model=form.cleaned_data["model"],
+                    **{name: form.cleaned_data[name] for name in named},
                     options=form.plan_options(),
                     user=request.user,
-                    survive_one_loss=form.cleaned_data["survive_one_loss"],
-                    start_plan=form.cleaned_data["start_plan"],
                 )
-            except PlannerError as error:
-                form.add_error(None, str(error))
-            else:
                 return redirect("plan-run", run.pk)
     else:
         chosen = _choices(request)
@@ -183,20 +178,16 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         "run": run,
         "curve": run_curve(run, now=now),
         "incumbents": better_incumbents(run),
-        "objective_unit": AXIS_UNITS[run.goal],
-        "elapsed_s": age_s(run, now=now),
+        "elapsed_s": run.age_s(now=now),
         "plan": plan,
         "view": view,
         "stale_profiles": _stale_profiles(run, view),
         "newer": newer_measurements(plan) if plan else None,
         "left_out": {} if view is None else _left_out(run, view),
-        "page": Paginator(view.nodes, NODES_PER_PAGE).get_page(request.GET.get("page"))
-        if view
-        else None,
+        "page": _page(request, view.nodes) if view else None,
         "extension": ExtensionForm(),
         "answers": answers_of(run.replan, plan) if hasattr(run, "replan") else None,
-        **(explanation_context(plan) if plan else {}),
-        **(forecast_context(request, plan, view.plan.forecast) if plan and view else {}),
+        **(studies_context(request, plan) if plan else {}),
         "last_event_id": last_event_id,
     }
     is_swap = request.headers.get("HX-Request") == "true"
@@ -234,7 +225,7 @@ def plan_run_cancel(request: HttpRequest, pk: int) -> HttpResponse:
 def plan_run_accept(request: HttpRequest, pk: int) -> HttpResponse:
     """The best so far is good enough: end the search with it."""
     run = get_object_or_404(PlanRun.objects.defer("problem"), pk=pk)
-    if not ending.accept_best_so_far(run):
+    if not solving.accept_best_so_far(run):
         messages.info(request, _("The search had ended already, or has found nothing yet."))
     return redirect("plan-run", pk)
 
@@ -244,30 +235,39 @@ def plan_run_extend(request: HttpRequest, pk: int) -> HttpResponse:
     """Search on from where the run ended; shows the run that does."""
     run = get_object_or_404(PlanRun, pk=pk)
     form = ExtensionForm(request.POST)
-    if not form.is_valid():
-        for text in form.errors.get("seconds", []):
-            messages.error(request, _("Seconds to search on: %(text)s") % {"text": text})
-        return redirect("plan-run", pk)
-    try:
-        longer = starting.extend_plan_run(
-            run, seconds=form.cleaned_data["seconds"], user=request.user
-        )
-    except Conflict as error:
-        messages.error(request, str(error))
-        return redirect("plan-run", pk)
-    return redirect("plan-run", longer.pk)
+    for text in form.errors.get("seconds", []):
+        messages.error(request, _("Seconds to search on: %(text)s") % {"text": text})
+    if form.is_valid():
+        with refusals_shown(request):
+            longer = starting.extend_plan_run(run, **form.cleaned_data, user=request.user)
+            return redirect("plan-run", longer.pk)
+    return redirect("plan-run", pk)
 
 
 @require_POST
 def plan_run_again(request: HttpRequest, pk: int) -> HttpResponse:
     """Search with the same options on the cluster as it is now; shows the run that does."""
     run = get_object_or_404(PlanRun.objects.select_related("cluster", "model"), pk=pk)
-    try:
-        again = starting.compute_again(run, user=request.user)
-    except Conflict as error:
-        messages.error(request, str(error))
-    except PlannerError as error:
-        messages.error(request, str(error))
-    else:
-        return redirect("plan-run", again.pk)
+    with refusals_shown(request):
+        return redirect("plan-run", starting.compute_again(run, user=request.user).pk)
     return redirect("plan-run", pk)
+
+
+@require_GET
+def incumbent(request: HttpRequest, pk: int, incumbent_pk: int) -> HttpResponse:
+    """The placement a search had at a moment: its layers, its flow, and what differs from before.
+
+    `?page=` of its nodes.
+    """
+    row = get_object_or_404(
+        Incumbent.objects.select_related("run__cluster", "run__model").defer("run__problem"),
+        pk=incumbent_pk,
+        run=pk,
+    )
+    context = incumbent_context(row)
+    context["page"] = _page(request, context["nodes"])
+    return render(request, "planning/incumbent.html", context)
+
+
+def _page(request: HttpRequest, nodes: Sequence[PlacedNode]) -> Page[PlacedNode]:
+    return Paginator(nodes, NODES_PER_PAGE).get_page(request.GET.get("page"))

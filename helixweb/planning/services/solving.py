@@ -3,8 +3,8 @@
 import queue
 import time
 from dataclasses import replace
-from datetime import datetime
 
+from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
@@ -13,8 +13,7 @@ from helixweb.common.leases import Lease
 from helixweb.common.sentences import sentence
 from helixweb.planning import incumbents
 from helixweb.planning.models import PlanRun
-from helixweb.planning.searches import search_for
-from planner.compute_plan import NoPlacementFound
+from helixweb.planning.services.searches import search_for
 from planner.domain.plan import Incumbent
 
 Status = PlanRun.Status
@@ -32,17 +31,26 @@ def solve(run: PlanRun, lease: Lease) -> jobs.Outcome:
     """Search as the run asks; better placements are written as they are found."""
     recorder = Recorder(run, lease)
     lease.write = recorder.write
-    try:
-        found = search_for(run, progress=recorder.report, cancel=lease)
-    except NoPlacementFound as error:
-        if lease.is_cancelled():
-            raise jobs.Cancelled(str(error)) from error
-        raise
+    found = search_for(run, progress=recorder.report, cancel=lease)
     run.refresh_from_db(fields=["accept_requested"])
     plan = found.plan
     if plan.stop_reason == "cancelled" and run.accept_requested:
         plan = replace(plan, stop_reason=ACCEPTED)
     return incumbents.outcome_of(run, plan, points=found.points)
+
+
+def accept_best_so_far(run: PlanRun) -> bool:
+    """End the search as a success with the best it has; False if it has none or does not run."""
+    with transaction.atomic():
+        accepted = bool(
+            PlanRun.objects.filter(
+                pk=run.pk, status=Status.RUNNING, flow_tokens_per_s__isnull=False
+            ).update(cancel_requested=True, accept_requested=True)
+        )
+        if accepted:
+            run.refresh_from_db(fields=["status", "cancel_requested", "accept_requested"])
+            jobs.announce(run, run.status, cancel_requested=True)
+    return accepted
 
 
 def tell_cluster(run: PlanRun, status: jobs.Status) -> None:
@@ -55,7 +63,7 @@ class Recorder:
 
     def __init__(self, run: PlanRun, lease: Lease) -> None:
         self._run_id, self._lease = run.pk, lease
-        self._elapsed_before_s = _age_s(run, now=timezone.now())
+        self._elapsed_before_s = run.age_s(now=timezone.now())
         self._reported: queue.SimpleQueue[Incumbent] = queue.SimpleQueue()
         self._to_write: list[Incumbent] = []
         self._better_bound: Incumbent | None = None
@@ -90,8 +98,3 @@ class Recorder:
             )
             self._to_write = []
             self._written_s = now_s
-
-
-def _age_s(run: PlanRun, *, now: datetime) -> float:
-    """Seconds since the first attempt began."""
-    return (now - run.started_at).total_seconds() if run.started_at else 0.0

@@ -45,13 +45,7 @@ def search_for(run: PlanRun, *, progress: Progress, cancel: CancelToken) -> Foun
     if best_known is None and run.continues_id is not None:
         best_known = incumbents.best_incumbent(run.continues_id)
     start = _start_of(run)
-    if run.survive_one_loss:
-        if best_known is not None:
-            start = best_known.placement
-        plan = _surviving_plan(
-            problem, options=options, start=start, progress=progress, cancel=cancel
-        )
-    else:
+    if not run.survive_one_loss:
         plan = plan_by_method(
             problem,
             options=options,
@@ -60,6 +54,24 @@ def search_for(run: PlanRun, *, progress: Progress, cancel: CancelToken) -> Foun
             best_known=best_known,
             start=start,
         )
+        return Found(plan=plan)
+    started_s = time.monotonic()
+    robust = compute_robust_plan(
+        problem,
+        options=options,
+        start=best_known.placement if best_known else start,
+        progress=progress,
+        cancel=cancel,
+    )
+    plan = plan_of(
+        problem,
+        robust.placement,
+        options=options,
+        upper_bound_tokens_per_s=upper_bound_tokens_per_s(problem),
+        placer=SURVIVING,
+        is_cancelled=cancel.is_cancelled(),
+        elapsed_s=time.monotonic() - started_s,
+    )
     return Found(plan=plan)
 
 
@@ -68,30 +80,6 @@ def _start_of(run: PlanRun) -> Placement | None:
         return None
     document = Plan.objects.values_list("document", flat=True).get(pk=run.start_plan_id)
     return plan_from_dict(document).placement
-
-
-def _surviving_plan(
-    problem: Problem,
-    *,
-    options: PlanOptions,
-    start: Placement | None,
-    progress: Progress,
-    cancel: CancelToken,
-) -> domain.Plan:
-    started_s = time.monotonic()
-    bound = upper_bound_tokens_per_s(problem)
-    robust = compute_robust_plan(
-        problem, options=options, start=start, progress=progress, cancel=cancel
-    )
-    return plan_of(
-        problem,
-        robust.placement,
-        options=options,
-        upper_bound_tokens_per_s=bound,
-        placer=SURVIVING,
-        is_cancelled=cancel.is_cancelled(),
-        elapsed_s=time.monotonic() - started_s,
-    )
 
 
 def _replanned(

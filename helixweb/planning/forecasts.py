@@ -1,0 +1,106 @@
+"""What pages show of a plan's forecasts and simulations: numbers and charts."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from helixweb.charts.share_bars import NodeShare, link_bars, node_bars
+from helixweb.planning.expected import output_forecasts
+from helixweb.planning.models import Plan, Simulation
+from helixweb.planning.objectives import ObjectiveFigure, objective_figure
+from helixweb.planning.services.simulating import forecast_from_json
+from helixweb.planning.stored import stored_plan, stored_problem
+from planner.domain.instance import instance_nodes
+from planner.domain.plan_forecast import PlanForecast
+from planner.simulator.forecast import Forecast
+from planner.timing import timing_source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationRow:
+    """One line of the table of simulations; `forecast` is None while there is none."""
+
+    simulation: Simulation
+    forecast: Forecast | None
+
+
+def forecast_context(plan: Plan, *, asked: int) -> dict[str, Any]:
+    """What the card shows; the simulation with the id `asked` in detail, else the newest."""
+    forecast = stored_plan(plan).forecast
+    rows = [
+        SimulationRow(
+            simulation=row, forecast=forecast_from_json(row.forecast) if row.forecast else None
+        )
+        for row in plan.simulations.select_related("created_by")
+    ]
+    done = [row for row in rows if row.forecast is not None]
+    chosen = next((row for row in done if row.simulation.pk == asked), done[-1] if done else None)
+    return {
+        "headline": _headline(plan),
+        "forecast": forecast,
+        "forecast_figure": objective_words(forecast),
+        "simulations": rows,
+        "is_simulating": any(not row.simulation.is_finished for row in rows),
+        "simulated": _in_detail(plan, chosen) if chosen else None,
+        "simulation_asked": bool(asked),
+    }
+
+
+def _headline(row: Plan) -> dict[str, Any] | None:
+    """The best forecast of the output, and from which to which all go; None: there is none."""
+    found = output_forecasts(row, stored_plan(row))
+    if not found:
+        return None
+    rates = [one.decode_tokens_per_s for one in found]
+    return {
+        "output": found[0], "lowest": min(rates), "highest": max(rates), "forecasts": len(rates),
+    }  # fmt: skip
+
+
+def _in_detail(plan: Plan, row: SimulationRow) -> dict[str, Any]:
+    """`timing` is "measured" or "derived". `as_stages`: nodes whose whole-model instances were
+    simulated as stages of all layers. `link_queue_peak`: most messages that waited for one link."""
+    forecast = row.forecast
+    if forecast is None:
+        raise ValueError(f"simulation {row.simulation.pk} has no forecast to show")
+    nodes = sorted(forecast.nodes.items(), key=lambda item: (-item[1].utilisation, item[0]))
+    return {
+        "row": row,
+        "timing": timing_source(stored_problem(plan)),
+        "as_stages": sorted(instance_nodes(stored_plan(plan).instances)),
+        "link_queue_peak": max((link.queued_peak for link in forecast.links), default=0),
+        "busy": node_bars(
+            [
+                NodeShare(
+                    name,
+                    node.utilisation,
+                    _("%(utilisation)s, batch %(batch_decodes)s")
+                    % {
+                        "utilisation": f"{node.utilisation:.0%}",
+                        "batch_decodes": f"{node.batch_decodes:.0f}",
+                    },
+                )
+                for name, node in nodes
+            ],
+            what=_("time computing"),
+        ),
+        "kv": node_bars(
+            [
+                NodeShare(
+                    name,
+                    node.kv_mean,
+                    _("%(kv_mean)s, at most %(kv_peak)s")
+                    % {"kv_mean": f"{node.kv_mean:.0%}", "kv_peak": f"{node.kv_peak:.0%}"},
+                )
+                for name, node in nodes
+            ],
+            what=_("KV cache in use"),
+        ),
+        "links": link_bars(forecast.links),
+    }
+
+
+def objective_words(forecast: PlanForecast | None) -> ObjectiveFigure | None:
+    """What the plan was searched for, and how much of it is forecast; None for the flow."""
+    return None if forecast is None else objective_figure(forecast.objective, forecast.value)
