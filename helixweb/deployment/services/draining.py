@@ -14,14 +14,12 @@ from django.utils.translation import gettext_noop
 from pydantic import TypeAdapter
 
 from helixweb.common.refusals import Conflict
-from helixweb.common.sentences import sentence
 from helixweb.deployment.announcing import nudge_page
 from helixweb.deployment.coordinators import online_coordinators
 from helixweb.deployment.models import Deployment, Drain, LatestReport
 from helixweb.deployment.pushing import wake, wake_coordinators
-from helixweb.inventory.models import Change, Node
-from helixweb.inventory.services.change_log import record
-from helixweb.inventory.services.joining import announce
+from helixweb.inventory.models import Node
+from helixweb.inventory.services.joining import note
 from runtime.protocol.control import DrainProgress, ObservedState
 from runtime.protocol.phases import Phase
 
@@ -46,8 +44,8 @@ def drain(node: Node, *, user: Any, now: datetime) -> Drain:
                 _("Node %(name)s is being drained already; take it in again to undo that.")
                 % {"name": node.name}
             )
-        _tell(node, gettext_noop("%(user)s drains node %(name)s."), now=now, user=str(user))
-        record(node, Change.Action.NOTED, text="drained")
+        said = gettext_noop("%(user)s drains node %(name)s.")
+        note(node, said, now=now, text="drained", user=str(user))
         wake_coordinators(node.cluster_id)
     return row
 
@@ -59,8 +57,7 @@ def take_in(row: Drain, *, user: Any, now: datetime) -> None:
         if not Drain.objects.filter(pk=row.pk).delete()[0]:
             return
         said = gettext_noop("%(user)s takes node %(name)s in again.")
-        _tell(node, said, now=now, user=str(user))
-        record(node, Change.Action.NOTED, text="taken in again")
+        note(node, said, now=now, text="taken in again", user=str(user))
         wake_coordinators(node.cluster_id)
         wake(node)
 
@@ -81,7 +78,7 @@ def note_empty(node: Node, observed: ObservedState, *, now: datetime) -> None:
     with transaction.atomic():
         let_go = Drain.objects.filter(node=node, let_go_at__isnull=False, drained_at__isnull=True)
         if let_go.update(drained_at=now):
-            _tell(node, gettext_noop("Node %(name)s is drained: it holds nothing."), now=now)
+            note(node, gettext_noop("Node %(name)s is drained: it holds nothing."), now=now)
 
 
 def draining_names(cluster_id: int) -> tuple[str, ...]:
@@ -118,10 +115,7 @@ def _follow(row: Drain, *, now: datetime) -> None:
         if is_free:
             if same.update(let_go_at=now, requests=0, needed=False):
                 wake(node)
-                said = gettext_noop(
-                    "No request is left on node %(name)s; it lets go of its layers."
-                )
-                _tell(node, said, now=now)
+                note(node, _LETS_GO, now=now)
         elif (row.requests, row.needed) != (requests, needed):
             same.update(requests=requests, needed=needed)
             if deployment is not None:
@@ -139,7 +133,3 @@ def _told(row: Drain, deployment: Deployment, *, now: datetime) -> list[DrainPro
             return None
         found.append(progress)
     return found if online and len(found) == len(online) else None
-
-
-def _tell(node: Node, message: str, *, now: datetime, **values: str) -> None:
-    announce(node, now=now, said=sentence(message, name=node.name, **values))

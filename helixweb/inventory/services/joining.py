@@ -197,10 +197,13 @@ def announce(row: Node | Coordinator, *, now: datetime, said: Mapping[str, Any])
     )
 
 
-def note(row: Node | Coordinator, message: str, *, now: datetime, text: str) -> None:
+def note(
+    row: Node | Coordinator, message: str, *, now: datetime, text: str = "", **values: str
+) -> None:
     """Tell open pages the `message`, marked by gettext_noop, and the change log the `text`."""
-    announce(row, now=now, said=sentence(message, name=row.name))
-    record(row, Change.Action.NOTED, text=text)
+    announce(row, now=now, said=sentence(message, name=row.name, **values))
+    if text:
+        record(row, Change.Action.NOTED, text=text)
 
 
 def check_fields(row: Node | Coordinator) -> None:
