@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.serializers import BaseSerializer
 
+from helixweb.common.options import options_from
 from helixweb.common.rest.views import RestView
 from helixweb.common.rest.viewsets import DeleteViewSet, ReadViewSet
 from helixweb.deployment.instances import instances_view
@@ -19,6 +20,7 @@ from helixweb.deployment.link_weights import hold_weights
 from helixweb.deployment.links import keep_slow_rates, weights_of, working_links
 from helixweb.deployment.models import SERVING, Deployment, Drain, NodeAssignment, Profiling, Repair
 from helixweb.deployment.node_log import log_tail
+from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.profiling import cancel_profiling, measure_cluster, order_profiling
 from helixweb.deployment.serializers import (
     DeploymentSerializer,
@@ -60,7 +62,7 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
         deployment = deploying.deploy(
             asked.validated_data["plan"],
             user=request.user,
-            options=asked.deploy_options(),
+            options=options_from(DeployOptions, asked.validated_data),
             now=timezone.now(),
         )
         return _accepted(deployment, request)

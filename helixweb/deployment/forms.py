@@ -7,7 +7,7 @@ from django import forms
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from helixweb.common.options import form_field, options_from
+from helixweb.common.options import form_field
 from helixweb.common.queries import parsed_id
 from helixweb.deployment.backends import trouble_of_backend
 from helixweb.deployment.options import ENGINES, MAX_RANKS, DeployOptions
@@ -90,7 +90,3 @@ class DeployForm(forms.Form):
                 )
             else:
                 self.fields[name] = form_field(option, required=False)
-
-    def deploy_options(self) -> DeployOptions:
-        """Call after `is_valid`."""
-        return options_from(DeployOptions, self.cleaned_data)

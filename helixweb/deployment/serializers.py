@@ -167,10 +167,6 @@ class DeployRequestSerializer(OptionsSerializer):
         "transformers, or the URL of a server that is there.",
     )
 
-    def deploy_options(self) -> DeployOptions:
-        """Call after `is_valid`."""
-        return DeployOptions(**{name: self.validated_data[name] for name in OPTION_NAMES})
-
 
 class ProfilingSerializer(StrictFieldsMixin, serializers.ModelSerializer[Profiling]):
     """An order to measure a node for a model, how far it is, and about how long it still takes."""

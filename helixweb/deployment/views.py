@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.common import events
-from helixweb.common.options import initial_of
+from helixweb.common.options import initial_of, options_from
 from helixweb.common.queries import query_id
 from helixweb.common.refusal_messages import RefusalsShown
 from helixweb.deployment.coordinators import (
@@ -24,6 +24,7 @@ from helixweb.deployment.forms import DeployForm
 from helixweb.deployment.instances import instances_view
 from helixweb.deployment.link_weights import hold_weights
 from helixweb.deployment.models import SERVING, Deployment, Drain, Repair
+from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying, desired, losses, pinning, repairing
 from helixweb.deployment.settling import refusals_of
 from helixweb.deployment.stages import node_rows, placed_names, timeline_of
@@ -65,7 +66,7 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
             deployment = deploying.deploy(
                 plan,
                 user=request.user,
-                options=form.deploy_options(),
+                options=options_from(DeployOptions, form.cleaned_data),
                 now=timezone.now(),
                 seen_generation=form.cleaned_data["seen_generation"],
             )
