@@ -1,6 +1,6 @@
 """The HTTP side of event streams."""
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 
 from django.http import HttpRequest, StreamingHttpResponse
@@ -23,13 +23,13 @@ def event_stream(
     frames = broadcaster.stream(
         topics, place=Place.parse(text), ending=ending, longest_s=LONGEST_STREAM_S
     )
-    response = StreamingHttpResponse(
-        counted(frames, OPEN_STREAMS.begin(int(request.user.pk or 0))),
-        content_type="text/event-stream",
-    )
-    response["Cache-Control"] = "no-cache"
-    response["X-Accel-Buffering"] = "no"
-    return response
+    return stream_response(counted(frames, OPEN_STREAMS.begin(int(request.user.pk or 0))))
+
+
+def stream_response(frames: AsyncIterator[bytes]) -> StreamingHttpResponse:
+    """Frames as text/event-stream, which no proxy keeps back."""
+    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    return StreamingHttpResponse(frames, content_type="text/event-stream", headers=headers)
 
 
 async def counted(

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from helixweb.common.broadcaster import BROADCASTER, KEEP_ALIVE_S, Subscription
 from helixweb.common.connections import returns_connection
+from helixweb.common.sse import stream_response
 from runtime.protocol.control import DesiredState, HeartbeatReply, StageAssignment
 from runtime.protocol.profiling import ProfileOrder
 
@@ -30,12 +31,7 @@ ReadState = Callable[[], BaseModel | None]
 
 def desired_stream(topic: str, read_state: ReadState) -> StreamingHttpResponse:
     """`event: desired`, `data: {"state": …}` as text/event-stream."""
-    response = StreamingHttpResponse(
-        desired_frames(topic, read_state), content_type="text/event-stream"
-    )
-    response["Cache-Control"] = "no-cache"
-    response["X-Accel-Buffering"] = "no"
-    return response
+    return stream_response(desired_frames(topic, read_state))
 
 
 async def desired_frames(
