@@ -1,3 +1,3 @@
-"""Plans at work: deployments, what every node shall run and does run, and the doors by which agents
-and the coordinator dial in. `monitoring` may import it; it imports planning and inventory.
+"""Plans at work: deployments, what every node must run and does run, and the REST API of agents
+and coordinators. `monitoring` may import it; it imports planning and inventory.
 """

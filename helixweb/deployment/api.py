@@ -77,7 +77,7 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
     @extend_schema(request=None, responses={202: DeploymentSerializer})
     @action(detail=True, methods=["post"], url_path="roll-back", url_name="roll-back")
     def roll_back(self, request: Request, pk: str) -> Response:
-        """Deploy anew what served on the cluster before it, with its options."""
+        """Deploy again what served on the cluster before it, with its options."""
         deployed = deploying.roll_back(self.get_object(), user=request.user, now=timezone.now())
         return _accepted(deployed, request)
 
@@ -113,7 +113,7 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
 
 
 class DrainViewSet(mixins.CreateModelMixin, DeleteViewSet[Drain]):
-    """Nodes that shall take no requests and hold nothing; DELETE takes one in again."""
+    """Nodes that must take no requests and hold nothing; DELETE takes one in again."""
 
     queryset = Drain.objects.select_related("node", "created_by")
     serializer_class = DrainSerializer

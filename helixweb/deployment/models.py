@@ -32,7 +32,7 @@ class Status(models.TextChoices):
     SUPERSEDED = "superseded"
 
 
-# The nodes shall run it.
+# The nodes must run it.
 SERVING = frozenset({Status.DEPLOYING, Status.READY, Status.DEGRADED, Status.FAILED})
 # The cluster is busy with it.
 LIVE = SERVING | {Status.STOPPING}
@@ -41,7 +41,7 @@ LIVE = SERVING | {Status.STOPPING}
 class Deployment(InCluster):
     """A plan at work in its cluster.
 
-    `generation` grows within the cluster with every change of what the nodes shall run, also when
+    `generation` grows within the cluster with every change of what the nodes must run, also when
     the deployment is stopped; what a generation says never changes. `serving_plan` is the
     coordinator's ServingPlan; the columns before it are `options.DeployOptions`. What is taken from
     the model's row is a copy: who edits a model does not mean what serves.
@@ -147,7 +147,7 @@ class Deployment(InCluster):
 
 
 class NodeAssignment(InCluster):
-    """What one node shall run in a deployment, and how far it is.
+    """What one node must run in a deployment, and how far it is.
 
     `desired` is the StageAssignment of the deployment's generation, without its peers. What the
     agent reports of an older generation is not written here, so `phase` is idle until it answers
@@ -313,7 +313,7 @@ OPEN = frozenset({Repair.State.WAITING, Repair.State.COMPUTING, Repair.State.OFF
 
 
 class Drain(InCluster):
-    """A node shall take no requests and hold nothing, until a person takes it in again.
+    """A node must take no requests and hold nothing, until a user takes it in again.
 
     So many `requests` still ran through it, and it was `needed`, no way leading around it, as
     coordinators told last; null: none has told of it yet. It was told to hold nothing at

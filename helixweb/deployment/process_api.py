@@ -113,7 +113,7 @@ class IdentityView(ProcessView):
 
 
 class AgentDesiredView(AgentView):
-    """What this node shall run."""
+    """What this node must run."""
 
     @for_processes(parameters=[_LOOKS], responses=DesiredState)
     def get(self, request: Request) -> Response:
@@ -168,7 +168,7 @@ class AgentStreamView(AgentView):
 
 
 class CoordinatorDesiredView(CoordinatorView):
-    """What the coordinator shall serve, and to whom."""
+    """What the coordinator must serve, and to whom."""
 
     @for_processes(responses=CoordinatorDesired)
     def get(self, request: Request) -> Response:

@@ -100,7 +100,7 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
 
 
 class DrainSerializer(StrictFieldsMixin, serializers.ModelSerializer[Drain]):
-    """A node that shall take no requests and hold nothing.
+    """A node that must take no requests and hold nothing.
 
     So many `requests` still run through it (null: no coordinator has told yet); `needed`: no way
     leads around it, so that new ones do, too, until layers are elsewhere.
@@ -156,7 +156,7 @@ class BackendField(serializers.CharField):
 
 
 class DeployRequestSerializer(OptionsSerializer):
-    """Which plan, and how its stages shall run; what is left out takes its default."""
+    """Which plan, and how its stages must run; what is left out takes its default."""
 
     of = DeployOptions
     plan = serializers.PrimaryKeyRelatedField(queryset=Plan.objects.all())

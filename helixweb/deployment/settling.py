@@ -227,7 +227,7 @@ def _elsewhere(deployment: Deployment, *, now: datetime) -> Elsewhere:
 
 
 def is_elsewhere(row: NodeAssignment) -> bool:
-    """Whether somebody else's server is all that the node is for; coordinators tell how that is."""
+    """True if the node only stands for a server elsewhere; coordinators report how that is."""
     return bool(row.instances) and all(one["backend"] == "url" for one in row.instances)
 
 

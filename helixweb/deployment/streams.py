@@ -25,7 +25,7 @@ _NEWER: dict[type[BaseModel], tuple[str, ...]] = {
     HeartbeatReply: ("to_reach", "to_measure"),
     ProfileOrder: ("engine",),
 }
-# The state as the process shall see it; None once the process was removed.
+# The state as the process must see it; None once the process was removed.
 ReadState = Callable[[], BaseModel | None]
 
 

@@ -21,7 +21,7 @@ def tend_deployments() -> None:
     """Beat: settle what waits for nodes that report no more, let routing
     weights follow the links, keep what was measured of unused ones, repair what lost a node, see
     how far drains are. Raises what went wrong once all that could be done is: what keeps one
-    deployment from it shall not keep the others."""
+    deployment from it must not keep the others."""
     now = timezone.now()
     draining.follow_drains(now=now)
     wrong: list[Exception] = []

@@ -42,7 +42,7 @@ def deploy(
     seen_generation: int | None = None,
     pinned_checkpoint: str = "",
 ) -> Deployment:
-    """Make `plan` what its cluster shall run; whatever ran there before is superseded.
+    """Make `plan` what its cluster must run; what ran there before is superseded.
 
     If both can run side by side, that one serves on until this one is up; paused, this one is, too.
     `pinned_checkpoint`: the model's commit, if it is known; otherwise it is looked up.
@@ -217,7 +217,7 @@ def _tell_all(deployment: Deployment, message: str, *, before: Values | None, **
 
 
 def _hold(cluster_id: int) -> None:
-    """Let nobody else deploy, stop or follow in this cluster until the transaction ends.
+    """Let no other transaction deploy, stop or follow in this cluster until this one ends.
 
     Without it, a process that moves while a plan is being deployed would keep its old address in
     orders that its transaction does not see yet. (SQLite has one writer at a time anyway.)
@@ -313,7 +313,7 @@ def _orders(deployment: Deployment) -> Orders | None:
 
 
 def _write_orders(deployment: Deployment, orders: Orders | None, *, now: datetime) -> None:
-    """Store what the deployment's generation tells everybody; nothing is observed of it yet."""
+    """Store the orders of the deployment's generation; nothing is observed of it yet."""
     if orders is None:
         raise DeployRefused(_("The coordinator was removed just now; let one join, then deploy."))
     for name, value in orders.columns.items():

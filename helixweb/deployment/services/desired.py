@@ -1,4 +1,4 @@
-"""What every process shall do, as the rows say it now."""
+"""What every process must do, as the rows say it now."""
 
 from datetime import datetime
 from typing import Any
@@ -28,7 +28,7 @@ from runtime.protocol.weight_access import MOST_PEERS, WeightPeers
 
 
 def current_generation(cluster_id: int) -> int:
-    """The generation the cluster's processes shall be at; 0 before the first deployment."""
+    """The generation the cluster's processes must be at; 0 before the first deployment."""
     newest = Deployment.objects.filter(cluster=cluster_id).aggregate(Max("generation"))
     return newest["generation__max"] or 0
 

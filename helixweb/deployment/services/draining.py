@@ -88,12 +88,12 @@ def draining_names(cluster_id: int) -> tuple[str, ...]:
 
 
 def is_let_go(node: Node) -> bool:
-    """Whether it shall hold nothing, whatever the deployment gives it."""
+    """True if it must hold nothing, whatever the deployment gives it."""
     return Drain.objects.filter(node=node, let_go_at__isnull=False).exists()
 
 
 def is_held_up(cluster_id: int, names: Iterable[str]) -> bool:
-    """Whether one of these shall be drained and no way leads around it."""
+    """True if one of these is to be drained and no way leads around it."""
     held_up = Drain.objects.filter(node__cluster=cluster_id, needed=True, let_go_at__isnull=True)
     return held_up.filter(node__name__in=list(names)).exists()
 

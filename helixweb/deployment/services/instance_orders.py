@@ -1,6 +1,6 @@
 """What a generation tells of whole-model instances, and what of it processes are told now.
 
-A row keeps an instance as `order_of` writes it, without its key, which is derived anew each time.
+A row keeps an instance as `_order` writes it, without its key, which is derived each time.
 """
 
 import hashlib
@@ -45,8 +45,8 @@ def instance_orders(deployment: Deployment, plan: Plan) -> dict[str, list[dict[s
 
 
 def instance_trouble(one: PlannedInstance) -> str:
-    """What messages about it could not say, as of a plan of an older version, or that somebody
-    wrote; empty if nothing."""
+    """What messages about it could not say, as of a plan of an older version, or one
+    written by hand; empty if nothing."""
     if one.name == PIPELINES:
         return f"name: {PIPELINES!r} is what pipelines are called"
     try:
@@ -81,7 +81,7 @@ def _order(deployment: Deployment, one: PlannedInstance, *, backend: str) -> dic
 
 
 def assigned(orders: Iterable[dict[str, Any]], node: Node) -> tuple[AssignedInstance, ...]:
-    """What the node's agent shall run: all but servers of somebody else."""
+    """What the node's agent must run: all but servers elsewhere."""
     key = instance_key(node)
     return tuple(
         AssignedInstance(
@@ -105,8 +105,8 @@ def served(row: NodeAssignment) -> list[ServedInstance]:
             certificate = one.get("certificate", "")
             host = urlsplit(row.node.data_endpoint).hostname or ""
             url = instance_url(host, one["port"], certificate=certificate)
-            door = _served(order, row.node_name, url=url, api_key=instance_key(row.node))
-            found.append(door.model_copy(update={"certificate": certificate}))
+            known = _served(order, row.node_name, url=url, api_key=instance_key(row.node))
+            found.append(known.model_copy(update={"certificate": certificate}))
     return found
 
 

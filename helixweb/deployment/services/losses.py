@@ -39,8 +39,8 @@ def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
     """What is lost and what is there besides, as agents and the coordinator tell; a node that is
     being drained is as good as lost.
 
-    While stages load, the coordinator hears of none, and nobody looks for more nodes. An instance
-    that fails is started again where it is.
+    While stages load, the coordinator hears of none, and no search for more nodes begins. An
+    instance that fails is started again where it is.
     """
     placed = frozenset(stored_plan(deployment.plan).placement.layers)
     counted = {node.name for node in stored_problem(deployment.plan).cluster.nodes}

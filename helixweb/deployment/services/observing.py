@@ -45,7 +45,7 @@ _STANDING = (
 
 
 def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
-    """Keep what the agent sees of itself; returns the generation it shall be at.
+    """Keep what the agent sees of itself; returns the generation it must be at.
 
     What it says of another generation than the present one is old news, and ignored.
     """
@@ -72,7 +72,7 @@ def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
 
 
 def _assignment(node: Node) -> tuple[int, NodeAssignment | None]:
-    """The generation that the cluster's processes shall be at, and what the node has of it."""
+    """The generation that the cluster's processes must be at, and what the node has of it."""
     newest = Deployment.objects.filter(cluster=OuterRef("deployment__cluster"))
     rows = NodeAssignment.objects.select_related("deployment").defer(
         "desired", "stats", "deployment__serving_plan"
