@@ -105,19 +105,18 @@ def served(row: NodeAssignment) -> list[ServedInstance]:
             certificate = one.get("certificate", "")
             host = urlsplit(row.node.data_endpoint).hostname or ""
             url = instance_url(host, one["port"], certificate=certificate)
-            known = _served(order, row.node_name, url=url, api_key=instance_key(row.node))
-            found.append(known.model_copy(update={"certificate": certificate}))
+            reached = {"url": url, "api_key": instance_key(row.node), "certificate": certificate}
+            found.append(_served(order, row.node_name, **reached))
     return found
 
 
-def _served(order: dict[str, Any], node: str, *, url: str, api_key: str = "") -> ServedInstance:
+def _served(order: dict[str, Any], node: str, **reached: Any) -> ServedInstance:
+    """`reached`: its URL, key and certificate."""
     is_transformers = order["backend"] == "transformers"
     return ServedInstance(
         name=order["name"],
         node=node,
-        url=url,
         model=order["checkpoint"] if is_transformers else order["model_name"],
-        api_key=api_key,
         kv_room_tokens=order["kv_room_tokens"],
         most_requests=most_requests(
             tuple(order.get("vllm_flags", ())) if order["backend"] == "vllm" else (),
@@ -129,6 +128,7 @@ def _served(order: dict[str, Any], node: str, *, url: str, api_key: str = "") ->
         has_metrics=not is_transformers,
         tells_usage=order["backend"] in ("helix", "vllm"),
         takes_cache_salt=order["backend"] in ("helix", "vllm"),
+        **reached,
     )
 
 
