@@ -9,12 +9,12 @@ pipelines as their plan's forecast says.
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from planner.bounds import upper_bound_tokens_per_s
 from planner.capacity import ModelDoesNotFit
 from planner.checked_plan import checked_plan
-from planner.compute_plan import NoPlacementFound, Run, compute_plan
+from planner.compute_plan import NoPlacementFound, compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.domain.instance import MethodChoice, MethodForecast, PlanMethod
 from planner.domain.placement import LayerRange, Placement
@@ -24,6 +24,7 @@ from planner.domain.rules import InvalidRules, PlacementRules
 from planner.feasibility import restricted_problem
 from planner.placers.base import CancelToken, Progress
 from planner.placers.instances import NoDegree
+from planner.placers.stop import Stop
 from planner.placers.whole_machines import PlacedInstances, place_instances
 from planner.plan_options import PlanOptions
 
@@ -59,10 +60,8 @@ def plan_by_method(
             start=start,
             clock=clock,
         )
-    run = Run(
-        problem=problem, options=options, progress=progress, cancel=cancel, clock=clock,
-        started_s=clock(),
-    )  # fmt: skip
+    stop = Stop(time_limit_s=options.time_limit_s, cancel=cancel, clock=clock)
+    run = _Run(problem=problem, options=options, progress=progress, stop=stop)
     restricted = restricted_problem(problem, options.rules)
     try:
         placed = _place(restricted, options)
@@ -70,7 +69,7 @@ def plan_by_method(
         if options.method == INSTANCES:
             raise
         return _without_instances(run, str(error), start=start)
-    only = _instances_plan(restricted, options, placed, elapsed_s=run.elapsed_s)
+    only = _instances_plan(restricted, options, placed, elapsed_s=run.stop.elapsed_s)
     progress(_incumbent(only, placed.output_tokens_per_s))
     if options.method == INSTANCES:
         remark = _left_out(placed.smaller, options.rules)
@@ -84,6 +83,25 @@ def plan_by_method(
             ),
         )
     return _best_of_all(run, placed, only, start=start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """One computation."""
+
+    problem: Problem
+    options: PlanOptions
+    progress: Progress
+    stop: Stop
+
+    def progress_from_now(self) -> Progress:
+        """Reports the incumbents of a search that begins now, at their seconds of this run."""
+        begun_s = self.stop.elapsed_s
+
+        def report(incumbent: Incumbent, /) -> None:
+            self.progress(replace(incumbent, elapsed_s=begun_s + incumbent.elapsed_s))
+
+        return report
 
 
 def _place(problem: Problem, options: PlanOptions) -> PlacedInstances:
@@ -105,7 +123,9 @@ def _place(problem: Problem, options: PlanOptions) -> PlacedInstances:
     return replace(placed, smaller=tuple(sorted((*placed.smaller, *pinned))))
 
 
-def _best_of_all(run: Run, placed: PlacedInstances, only: Plan, *, start: Placement | None) -> Plan:
+def _best_of_all(
+    run: _Run, placed: PlacedInstances, only: Plan, *, start: Placement | None
+) -> Plan:
     """Half of the time goes to pipelines over all nodes, half to those beside the instances."""
     options = run.options
     half = replace(options, method=PIPELINES, time_limit_s=options.time_limit_s / 2)
@@ -133,7 +153,7 @@ def _best_of_all(run: Run, placed: PlacedInstances, only: Plan, *, start: Placem
             candidates.append(MethodForecast(method=method, output_tokens_per_s=plans[method][0]))
     chosen = max(plans, key=lambda method: plans[method][0])
     value, plan = plans[chosen]
-    plan = replace(plan, elapsed_s=run.elapsed_s)
+    plan = replace(plan, elapsed_s=run.stop.elapsed_s)
     run.progress(_incumbent(plan, value))
     candidates.sort(key=lambda one: -(one.output_tokens_per_s or 0.0))
     return replace(
@@ -144,12 +164,12 @@ def _best_of_all(run: Run, placed: PlacedInstances, only: Plan, *, start: Placem
     )
 
 
-def _without_instances(run: Run, reason: str, *, start: Placement | None) -> Plan:
+def _without_instances(run: _Run, reason: str, *, start: Placement | None) -> Plan:
     """Mixed was asked for, and no machine can run an instance."""
     value, plan = _pipelines(run, replace(run.options, method=PIPELINES), start=start)
     return replace(
         plan,
-        elapsed_s=run.elapsed_s,
+        elapsed_s=run.stop.elapsed_s,
         method_choice=MethodChoice(
             chosen=PIPELINES,
             candidates=(
@@ -161,20 +181,20 @@ def _without_instances(run: Run, reason: str, *, start: Placement | None) -> Pla
     )
 
 
-def _pipelines(run: Run, options: PlanOptions, *, start: Placement | None) -> tuple[float, Plan]:
+def _pipelines(run: _Run, options: PlanOptions, *, start: Placement | None) -> tuple[float, Plan]:
     plan = compute_plan(
         run.problem,
         options=options,
         progress=run.progress_from_now(),
-        cancel=run.cancel,
+        cancel=run.stop,
         start=start,
-        clock=run.clock,
+        clock=run.stop.clock,
     )
     return _forecast_of(plan), plan
 
 
 def _beside(
-    run: Run, options: PlanOptions, placed: PlacedInstances, only: Plan
+    run: _Run, options: PlanOptions, placed: PlacedInstances, only: Plan
 ) -> tuple[float, Plan]:
     """Instances where they fit, and pipelines over the nodes that are left."""
     taken = frozenset(only.placement.layers)
@@ -206,8 +226,8 @@ def _beside(
         problem,
         options=replace(options, rules=rules),
         progress=report,
-        cancel=run.cancel,
-        clock=run.clock,
+        cancel=run.stop,
+        clock=run.stop.clock,
     )
     plan = _checked(
         restricted_problem(problem, options.rules),
@@ -216,7 +236,7 @@ def _beside(
         placer=f"{rest.placer} beside instances",
         stop_reason=rest.stop_reason,
         solver=rest.solver,
-        elapsed_s=run.elapsed_s,
+        elapsed_s=run.stop.elapsed_s,
     )
     value = placed.output_tokens_per_s + _forecast_of(rest)
     return value, replace(plan, instances=placed.instances)

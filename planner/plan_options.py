@@ -13,7 +13,7 @@ from planner.domain.plan_forecast import LimitPercentile, Objective
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import RUNTIME_POLICY, ServingPolicy
-from planner.placers.base import InvalidOptions, PlacerName, PlacerOptions, SearchOptions
+from planner.placers.base import InvalidOptions, PlacerName, SearchOptions
 from planner.placers.petals import place_petals
 from planner.placers.separate_pipelines import place_separate_pipelines
 from planner.placers.solvers.base import SolverName
@@ -190,8 +190,16 @@ class PlanOptions:
                 f"{', '.join(('best', 'none', *self.baselines))}"
             )
         self._check_goal()
-        self.search_options(time_limit_s=self.time_limit_s)
-        self.placer_options(known_upper_bound_tokens_per_s=math.inf)
+        if self.placer not in get_args(PlacerName):
+            names = ", ".join(get_args(PlacerName))
+            raise InvalidOptions(f"placer is {self.placer!r}; use one of: {names}")
+        if not 0 < self.time_limit_s < math.inf:
+            raise InvalidOptions(
+                f"time_limit_s is {self.time_limit_s}; it must be a finite number above 0"
+            )
+        if self.seed < 0:
+            raise InvalidOptions(f"seed is {self.seed}; it must be 0 or more")
+        _ = self.search_options  # checks the rest
 
     def _check_method(self) -> None:
         if self.method not in PLAN_METHODS:
@@ -273,19 +281,13 @@ class PlanOptions:
             rules=replace(self.rules, max_hops=max_hops),
         )
 
-    def placer_options(self, *, known_upper_bound_tokens_per_s: float) -> PlacerOptions:
-        return PlacerOptions(
-            placer=self.placer,
+    @property
+    def search_options(self) -> SearchOptions:
+        """What every method must honour."""
+        return SearchOptions(
+            partial_inference=self.partial_inference,
+            rules=self.rules,
             solver=self.solver,
             prune_degree=self.prune_degree,
             relative_gap=self.relative_gap,
-            known_upper_bound_tokens_per_s=known_upper_bound_tokens_per_s,
-        )
-
-    def search_options(self, *, time_limit_s: float) -> SearchOptions:
-        return SearchOptions(
-            time_limit_s=time_limit_s,
-            partial_inference=self.partial_inference,
-            seed=self.seed,
-            rules=self.rules,
         )

@@ -11,7 +11,6 @@ placement is measured by exact flows, one for each loss.
 4. Annealing from the best so far towards flows between it and the bound, each round longer.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -23,21 +22,20 @@ from planner.capacity import allowed_layers
 from planner.compute_plan import NoPlacementFound, compute_plan
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
-from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.feasibility import check_reach, check_rules, conform, restricted_problem
 from planner.flow_check import check_flow
 from planner.max_flow import max_flow
-from planner.placers.annealing import TimeLeft, Try
-from planner.placers.base import CancelToken, InvalidOptions, Progress, StopReason
+from planner.placers.annealing import Try
+from planner.placers.base import START, CancelToken, InvalidOptions, Progress, StopReason
+from planner.placers.board import Board, Score
 from planner.placers.flow_meter import FlowMeter
 from planner.placers.flow_tables import flow_tables
 from planner.placers.interval_annealing import IntervalAnnealer
-from planner.placers.pattern_placing import NO_SOLVER
 from planner.placers.pattern_search import PatternLimits
-from planner.placers.solvers.base import SolverName
 from planner.placers.stage_patterns import AlignedStages
+from planner.placers.stop import Stop
 from planner.plan_options import BASELINES, PlanOptions
 
 _SPARES = 1
@@ -89,7 +87,7 @@ def survival(problem: Problem, placement: Placement, *, options: PlanOptions) ->
         for name in placement.layers
     }
     worst = Survival(flow_tokens_per_s=whole.value_tokens_per_s, worst_node="")
-    meter = FlowMeter(problem, options.search_options(time_limit_s=options.time_limit_s))
+    meter = FlowMeter(problem, options.search_options)
     of_class = _like_nodes(problem, placement)
     lost_before: set[tuple[object, ...]] = set()
     for name in sorted(at_least, key=lambda lost: (at_least[lost], lost)):
@@ -170,198 +168,129 @@ def compute_robust_plan(
             f"the objective is {options.objective!r}, but what survives a loss is known of the "
             "flow only: choose the objective 'flow', or do not ask to survive a loss"
         )
-    started_s = clock()
+    stop = Stop(time_limit_s=options.time_limit_s, cancel=cancel, clock=clock)
     check_rules(problem, options.rules)
     problem = restricted_problem(problem, options.rules)
     check_reach(problem)
     options = replace(options, rules=options.rules.once_restricted)
-    search = _RobustSearch(
-        problem, options, progress=progress, cancel=cancel, clock=clock, started_s=started_s
+    board = Board(
+        problem,
+        options.search_options,
+        stop=stop,
+        progress=progress,
+        objective=_LargestSurvival(problem, options),
+        flow_bound_tokens_per_s=knapsack_bound_tokens_per_s(problem),
     )
-    return search.run(start)
+    placed = {name: place(problem) for name, place in BASELINES.items()} | {START: start}
+    for name, placement in placed.items():
+        if placement is not None:
+            _offer(board, placement, by=name)
+    for bound in survival_bounds_tokens_per_s(problem, rules=options.rules):
+        board.merit_bound = bound
+        if stop.is_over():
+            break
+    _place_patterns(board, options)
+    _place_for_plain_flow(board, options)
+    _anneal(board, options)
+    if board.placement is None or board.tokens_per_s <= 0:
+        raise NoPlacementFound("no placement that carries any flow was found; give it more time")
+    flow = _flow(problem, board.placement, options=options)
+    check_flow(flow, problem=problem)
+    return RobustPlan(
+        placement=board.placement,
+        flow=flow,
+        survival=survival(problem, board.placement, options=options),
+        survival_bound_tokens_per_s=max(board.merit_bound or 0.0, board.merit),
+        method=board.placer,
+        solver=board.solver,
+        stop_reason=board.stop_reason(),
+    )
 
 
-class _RobustSearch:
-    """The best placement by N-1 flow so far, and the steps that look for better ones."""
+class _LargestSurvival:
+    """The objective: the N-1 flow, among equals the plain flow."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        options: PlanOptions,
-        *,
-        progress: Progress,
-        cancel: CancelToken,
-        clock: Callable[[], float],
-        started_s: float,
-    ) -> None:
+    def __init__(self, problem: Problem, options: PlanOptions) -> None:
         self._problem = problem
         self._options = options
-        self._progress = progress
-        self._cancel = cancel
-        self._clock = clock
-        self._started_s = started_s
-        self._plain_bound = knapsack_bound_tokens_per_s(problem)
-        self._bound = math.inf
-        self._best: tuple[Placement, Flow, Survival] | None = None
-        self._method = ""
-        self._solver = NO_SOLVER
 
-    def run(self, start: Placement | None) -> RobustPlan:
-        for name, place in BASELINES.items():
-            placed = place(self._problem)
-            if placed is not None:
-                self._offer(placed, method=name)
-        if start is not None:
-            self._offer(start, method="start")
-        for bound in survival_bounds_tokens_per_s(self._problem, rules=self._options.rules):
-            self._bound = bound
-            if self._is_over():
-                break
-        self._place_patterns()
-        self._place_for_plain_flow()
-        self._anneal()
-        if self._best is None or self._best[1].value_tokens_per_s <= 0:
-            raise NoPlacementFound(
-                "no placement that carries any flow was found; give it more time"
-            )
-        placement, flow, survives = self._best
-        check_flow(flow, problem=self._problem)
-        return RobustPlan(
-            placement=placement,
-            flow=flow,
-            survival=survives,
-            survival_bound_tokens_per_s=max(self._bound, survives.flow_tokens_per_s),
-            method=self._method,
-            solver=self._solver,
-            stop_reason=self._reason(),
+    def score(self, placement: Placement) -> Score:
+        flow = _flow(self._problem, placement, options=self._options).value_tokens_per_s
+        left = survival(self._problem, placement, options=self._options).flow_tokens_per_s
+        return Score(flow_tokens_per_s=flow, merit=(left, flow), objective_value=left)
+
+
+def _offer(board: Board, placement: Placement, *, by: str) -> None:
+    board.offer(conform(board.problem, placement, board.options.rules), by=by)
+
+
+def _place_patterns(board: Board, options: PlanOptions) -> None:
+    """Stages of which each carries the flow without its fastest node too."""
+    num_layers = options.rules.open_layers(board.problem.model.num_layers)
+    if board.is_done() or num_layers == 0:
+        return
+    program = AlignedStages(board.problem, board.options, num_layers=num_layers, spares=_SPARES)
+    limits = PatternLimits(
+        seed=options.seed,
+        solver=board.options.pattern_solver,
+        stop=board.stop.within(options.time_limit_s * _PATTERN_SHARE),
+    )
+    bound = board.merit_bound or 0.0
+    for found in program.improving(above=board.merit, below=bound, limits=limits):
+        board.used(found.solver)
+        for placement in program.placements(found):
+            _offer(board, placement, by="stage-patterns")
+
+
+def _place_for_plain_flow(board: Board, options: PlanOptions) -> None:
+    """In a share of the time; in all that is left where nothing can survive every loss."""
+    can_survive = board.merit_bound != 0
+    if board.stop.is_over() or (can_survive and board.is_at_bound()):
+        return
+    share = _PLAIN_SHARE if can_survive else 1.0
+    limit_s = min(options.time_limit_s * share, board.stop.left_s)
+    try:
+        plain = compute_plan(
+            board.problem,
+            options=replace(options, time_limit_s=limit_s),
+            progress=lambda _: None,
+            cancel=board.stop,
+            clock=board.stop.clock,
         )
+    except NoPlacementFound:
+        return
+    _offer(board, plain.placement, by=plain.placer)
 
-    @property
-    def _reached(self) -> float:
-        return 0.0 if self._best is None else self._best[2].flow_tokens_per_s
 
-    @property
-    def _elapsed_s(self) -> float:
-        return self._clock() - self._started_s
-
-    def _is_at_bound(self) -> bool:
-        return self._reached >= self._bound * (1 - self._options.relative_gap)
-
-    def _is_over(self) -> bool:
-        late = self._elapsed_s >= self._options.time_limit_s
-        return late or self._cancel.is_cancelled()
-
-    def _reason(self) -> StopReason:
-        if self._is_at_bound():
-            return "bound reached"
-        if self._cancel.is_cancelled():
-            return "cancelled"
-        return "time limit" if self._is_over() else "heuristic"
-
-    def _offer(self, placement: Placement, *, method: str) -> None:
-        """Take the placement if it is better, and tell."""
-        placement = conform(self._problem, placement, self._options.rules)
-        flow = _flow(self._problem, placement, options=self._options)
-        survives = survival(self._problem, placement, options=self._options)
-        merit = (survives.flow_tokens_per_s, flow.value_tokens_per_s)
-        if self._best is not None and merit <= (
-            self._best[2].flow_tokens_per_s,
-            self._best[1].value_tokens_per_s,
-        ):
-            return
-        self._best, self._method = (placement, flow, survives), method
-        self._progress(
-            Incumbent(
-                elapsed_s=self._elapsed_s,
-                flow_tokens_per_s=flow.value_tokens_per_s,
-                upper_bound_tokens_per_s=max(self._plain_bound, flow.value_tokens_per_s),
-                placer=method,
-                placement=placement,
-                objective_value=survives.flow_tokens_per_s,
-            )
+def _anneal(board: Board, options: PlanOptions) -> None:
+    """Rounds of annealing on ranges, towards flows that survive."""
+    plain_bound, bound = board.proven_bound_tokens_per_s, board.merit_bound or 0.0
+    if plain_bound <= 0 or board.placement is None:
+        return
+    tables = flow_tables(board.problem, options.rules, bound_tokens_per_s=plain_bound)
+    annealer = IntervalAnnealer(spares=_SPARES)
+    failed = 0
+    for number in range(_ROUNDS if tables.names else 0):
+        if board.is_done() or failed >= _MOST_FAILURES:
+            break
+        reached = board.merit
+        effort = 2 ** (failed // len(_SHARES))
+        found = annealer.attempt(
+            tables,
+            Try(
+                target_tokens_per_s=reached + _SHARES[failed % len(_SHARES)] * (bound - reached),
+                max_stages=len(tables.names),
+                number=number,
+                beside_pins=False,
+                seed=options.seed * 1009 + number,
+                moves=min(_MOST_MOVES, effort * _FIRST_MOVES_PER_NODE * len(tables.names)),
+                best=board.placement,
+            ),
+            chunk_moves=_CHUNK_MOVES,
+            stop=board.stop,
         )
-
-    def _place_patterns(self) -> None:
-        """Stages of which each carries the flow without its fastest node too."""
-        options = self._options
-        solver: SolverName = "gurobi" if options.solver == "gurobi" else "highs"
-        num_layers = options.rules.open_layers(self._problem.model.num_layers)
-        if self._is_over() or self._is_at_bound() or num_layers == 0:
-            return
-        program = AlignedStages(
-            self._problem,
-            options.search_options(time_limit_s=options.time_limit_s),
-            num_layers=num_layers,
-            spares=_SPARES,
-        )
-        limits = PatternLimits(
-            time_limit_s=options.time_limit_s * _PATTERN_SHARE,
-            seed=options.seed,
-            solver=solver,
-            should_stop=self._cancel.is_cancelled,
-            clock=self._clock,
-        )
-        for found in program.improving(above=self._reached, below=self._bound, limits=limits):
-            self._solver = found.solver
-            for placement in program.placements(found):
-                self._offer(placement, method="stage-patterns")
-
-    def _place_for_plain_flow(self) -> None:
-        """In a share of the time; in all that is left where nothing can survive every loss."""
-        options = self._options
-        can_survive = self._bound > 0
-        if self._is_over() or (can_survive and self._is_at_bound()):
-            return
-        limit_s = options.time_limit_s * _PLAIN_SHARE if can_survive else options.time_limit_s
-        try:
-            plain = compute_plan(
-                self._problem,
-                options=replace(
-                    options, time_limit_s=min(limit_s, options.time_limit_s - self._elapsed_s)
-                ),
-                progress=lambda _: None,
-                cancel=self._cancel,
-                clock=self._clock,
-            )
-        except NoPlacementFound:
-            return
-        self._offer(plain.placement, method=plain.placer)
-
-    def _anneal(self) -> None:
-        """Rounds of annealing on ranges, towards flows that shall survive."""
-        options = self._options
-        if self._plain_bound <= 0 or self._best is None:
-            return
-        tables = flow_tables(self._problem, options.rules, bound_tokens_per_s=self._plain_bound)
-        annealer = IntervalAnnealer(spares=_SPARES)
-        time_left = TimeLeft(
-            ends_s=self._started_s + options.time_limit_s,
-            is_cancelled=self._cancel.is_cancelled,
-            clock=self._clock,
-        )
-        failed = 0
-        for number in range(_ROUNDS if tables.names else 0):
-            if self._is_over() or self._is_at_bound() or failed >= _MOST_FAILURES:
-                break
-            reached = self._reached
-            effort = 2 ** (failed // len(_SHARES))
-            aim = reached + _SHARES[failed % len(_SHARES)] * (self._bound - reached)
-            found = annealer.attempt(
-                tables,
-                Try(
-                    target_tokens_per_s=aim,
-                    max_stages=len(tables.names),
-                    number=number,
-                    beside_pins=False,
-                    seed=options.seed * 1009 + number,
-                    moves=min(_MOST_MOVES, effort * _FIRST_MOVES_PER_NODE * len(tables.names)),
-                    best=self._best[0],
-                ),
-                chunk_moves=_CHUNK_MOVES,
-                time_left=time_left,
-            )
-            self._offer(found, method="interval-annealing")
-            failed = 0 if self._reached > reached else failed + 1
+        _offer(board, found, by="interval-annealing")
+        failed = 0 if board.merit > reached else failed + 1
 
 
 def _flow(problem: Problem, placement: Placement, *, options: PlanOptions) -> Flow:

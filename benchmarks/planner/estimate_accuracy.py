@@ -32,8 +32,10 @@ from planner.objectives.goal import Goal
 from planner.objectives.partitions import partitions
 from planner.objectives.trial import Span, Trials
 from planner.placers.base import NeverCancelled, SearchOptions
+from planner.placers.board import Board
 from planner.placers.decode_search import StageSearch
-from planner.placers.stage_patterns import StagePatternPlacer
+from planner.placers.stage_patterns import search_stage_patterns
+from planner.placers.stop import Stop
 from planner.plan_options import BASELINES
 from planner.timing import attach_layer_times, timing_source
 
@@ -154,13 +156,12 @@ def _placements(
     starts: list[Stages] = []
     for share in _HOP_SHARES:
         hops = max(1, round(share * len(names)))
-        found = StagePatternPlacer(clock=time.process_time).search(
+        found = Board(
             problem,
-            options=SearchOptions(time_limit_s=_PATTERNS_S, rules=PlacementRules(max_hops=hops)),
-            start=None,
-            progress=lambda _: None,
-            cancel=NeverCancelled(),
+            SearchOptions(rules=PlacementRules(max_hops=hops)),
+            stop=Stop(time_limit_s=_PATTERNS_S, cancel=NeverCancelled(), clock=time.process_time),
         )
+        search_stage_patterns(found, 0)
         stages = found.placement and search.stages_of(found.placement)
         if stages and stages not in starts:
             starts.append(stages)

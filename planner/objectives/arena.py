@@ -1,6 +1,6 @@
 """One set of nodes on which stages are searched, and the best stages known there."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from planner.domain.placement import Placement
@@ -9,9 +9,11 @@ from planner.domain.rules import PlacementRules
 from planner.estimate.compiled.stage_search import Stages
 from planner.estimate.estimate import Estimator
 from planner.objectives.goal import Goal
-from planner.placers.base import CancelToken, SearchOptions
+from planner.placers.base import SearchOptions
+from planner.placers.board import Board
 from planner.placers.decode_search import StageSearch
-from planner.placers.stage_patterns import StagePatternPlacer
+from planner.placers.stage_patterns import search_stage_patterns
+from planner.placers.stop import Stop
 
 _KEPT = 12
 _WALK_MOVES = (10, 30, 100)
@@ -69,9 +71,7 @@ class Arena:
         if stages is not None:
             self._keep(stages, self._search.score(stages))
 
-    def seed_by_patterns(
-        self, *, time_limit_s: float, cancel: CancelToken, clock: Callable[[], float]
-    ) -> None:
+    def seed_by_patterns(self, stop: Stop) -> None:
         """The most flow at a sweep of hop limits: the front of few hops against much flow."""
         nodes = [node for node in self._problem.cluster.nodes if node.name in self.names]
         if not nodes:
@@ -83,22 +83,15 @@ class Arena:
         fewest = self._fewest_stages(apart)
         most = min(len(nodes), self._problem.model.num_layers, self._rules.max_hops or len(nodes))
         limits = sorted({min(most, max(fewest, round(fewest * share))) for share in _HOP_LIMITS})
-        ends_s = clock() + time_limit_s
         for limit in [*limits, most] if most not in limits else limits:
-            left_s = ends_s - clock()
-            if left_s <= 0 or cancel.is_cancelled():
+            if stop.is_over():
                 return
-            found = StagePatternPlacer(clock=clock).search(
+            found = Board(
                 apart,
-                options=SearchOptions(
-                    time_limit_s=max(left_s * _PATTERNS_SHARE_OF_TIME, 1e-3),
-                    seed=self._seed,
-                    rules=PlacementRules(max_hops=limit),
-                ),
-                start=None,
-                progress=lambda _: None,
-                cancel=cancel,
+                SearchOptions(rules=PlacementRules(max_hops=limit)),
+                stop=stop.within(stop.left_s * _PATTERNS_SHARE_OF_TIME),
             )
+            search_stage_patterns(found, self._seed)
             if found.placement is not None:
                 self.offer(found.placement)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from planner.domain.plan_forecast import SimulatedFigures
 from planner.objectives.trial import Span, Trial, Trials
-from planner.placers.base import CancelToken
+from planner.placers.stop import Stop
 
 _HEAT = Span(warm_up=0.8, window=0.6)
 _FINAL = Span(warm_up=1.2, window=1.3)
@@ -36,15 +36,11 @@ class Outcome:
 
 
 class Contest:
-    """One decision, to be made by `ends_s` of the clock."""
+    """One decision, to be made in time."""
 
-    def __init__(
-        self, trials: Trials, *, seed: int, cancel: CancelToken, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, trials: Trials, *, seed: int) -> None:
         self._trials = trials
         self._seed = seed
-        self._cancel = cancel
-        self._clock = clock
         self._slowness = 1.0  # seconds taken per second expected
 
     def expected_s(self, best: Trial, guards: Sequence[Trial]) -> float:
@@ -57,10 +53,10 @@ class Contest:
         guards: Sequence[Trial],
         *,
         neighbours: Callable[[Trial], Iterable[Trial]],
-        ends_s: float,
+        stop: Stop,
     ) -> Outcome:
         """`ranked` by estimate, best first; `neighbours` of the leader join while there is time."""
-        left_s = ends_s - self._clock()
+        left_s = stop.left_s
         due = [ranked[0], *(guard for guard in guards if guard is not ranked[0])]
         share = left_s / (self._heat_s(due, _HEAT) + self._finals_s(ranked[0], _FINAL))
         if share * _HEAT.lifetimes < _LEAST_LIFETIMES:
@@ -73,12 +69,13 @@ class Contest:
             return Outcome(trial=ranked[0], figures=None)
         heat, final = (span.scaled(min(1.0, share)) for span in (_HEAT, _FINAL))
         final_s = self._finals_s(ranked[0], final) if has_final else 0.0
-        standings = self._run_heat(due, heat, must_end_s=ends_s)
+        standings = self._run_heat(due, heat, stop)
         if not standings:
             return Outcome(trial=ranked[0], figures=None)
         others = [trial for trial in ranked[1:] if trial not in due]
-        standings += self._run_heat(others, heat, must_end_s=ends_s - final_s)
-        standings = self._climb(standings, neighbours, heat, must_end_s=ends_s - final_s)
+        before_final = stop.earlier(final_s)
+        standings += self._run_heat(others, heat, before_final)
+        standings = self._climb(standings, neighbours, heat, before_final)
         standings.sort(key=lambda standing: -self._value(standing))
         if not has_final or len(standings) < len(due):
             return standings[0]
@@ -89,15 +86,15 @@ class Contest:
             for standing in standings[_FINALISTS:]
             if standing.trial in guards and self._value(standing) >= _NEAR * leader
         ]
-        return self._run_final(finalists, final, ends_s=ends_s)
+        return self._run_final(finalists, final, stop)
 
-    def _run_heat(self, trials: Iterable[Trial], span: Span, *, must_end_s: float) -> list[Outcome]:
+    def _run_heat(self, trials: Iterable[Trial], span: Span, stop: Stop) -> list[Outcome]:
         """Those that were done in time and served anything."""
         standings = []
         for trial in trials:
-            if self._is_late(trial, span, seeds=1, must_end_s=must_end_s):
+            if self._is_late(trial, span, stop, seeds=1):
                 break
-            figures = self._simulated(trial, seeds=(self._seed,), span=span)
+            figures = self._simulated(trial, seeds=(self._seed,), span=span, stop=stop)
             if figures is not None:
                 standings.append(Outcome(trial=trial, figures=figures))
         return standings
@@ -107,8 +104,7 @@ class Contest:
         standings: list[Outcome],
         neighbours: Callable[[Trial], Iterable[Trial]],
         span: Span,
-        *,
-        must_end_s: float,
+        stop: Stop,
     ) -> list[Outcome]:
         """The standings and those neighbours of leaders that took the lead."""
         leader = max(standings, key=self._value)
@@ -116,8 +112,8 @@ class Contest:
         while is_better:
             is_better = False
             for trial in neighbours(leader.trial):
-                found = self._run_heat([trial], span, must_end_s=must_end_s)
-                if self._is_late(trial, span, seeds=1, must_end_s=must_end_s):
+                found = self._run_heat([trial], span, stop)
+                if self._is_late(trial, span, stop, seeds=1):
                     return [*standings, *(found if self._leads(found, leader) else [])]
                 if self._leads(found, leader):
                     leader, is_better = found[0], True
@@ -128,14 +124,14 @@ class Contest:
     def _leads(self, found: Sequence[Outcome], leader: Outcome) -> bool:
         return bool(found) and self._value(found[0]) > self._value(leader)
 
-    def _run_final(self, finalists: Sequence[Outcome], span: Span, *, ends_s: float) -> Outcome:
+    def _run_final(self, finalists: Sequence[Outcome], span: Span, stop: Stop) -> Outcome:
         """The best of the finalists, the leader of the heat where time ends before all ran."""
         seeds = tuple(self._seed + number for number in range(1, 1 + _FINAL_SEEDS))
         done: list[Outcome] = []
         for finalist in finalists:
-            if self._is_late(finalist.trial, span, seeds=_FINAL_SEEDS, must_end_s=ends_s):
+            if self._is_late(finalist.trial, span, stop, seeds=_FINAL_SEEDS):
                 break
-            figures = self._simulated(finalist.trial, seeds=seeds, span=span)
+            figures = self._simulated(finalist.trial, seeds=seeds, span=span, stop=stop)
             if figures is not None:
                 done.append(Outcome(trial=finalist.trial, figures=figures))
         if len(done) == len(finalists):
@@ -143,18 +139,18 @@ class Contest:
         return done[0] if done else finalists[0]
 
     def _simulated(
-        self, trial: Trial, *, seeds: Sequence[int], span: Span
+        self, trial: Trial, *, seeds: Sequence[int], span: Span, stop: Stop
     ) -> SimulatedFigures | None:
-        begun_s = self._clock()
+        begun_s = stop.elapsed_s
         figures = self._trials.simulated(trial, seeds=seeds, span=span)
         expected_s = len(seeds) * self._trials.simulation_s(trial, span)
-        taken_s = self._clock() - begun_s
+        taken_s = stop.elapsed_s - begun_s
         self._slowness = max(0.8 * self._slowness, taken_s / expected_s)
         return figures
 
-    def _is_late(self, trial: Trial, span: Span, *, seeds: int, must_end_s: float) -> bool:
+    def _is_late(self, trial: Trial, span: Span, stop: Stop, *, seeds: int) -> bool:
         needed_s = seeds * self._slowness * self._trials.simulation_s(trial, span)
-        return self._cancel.is_cancelled() or self._clock() + needed_s > must_end_s
+        return stop.is_cancelled() or needed_s > stop.left_s
 
     def _heat_s(self, trials: Sequence[Trial], span: Span) -> float:
         return sum(self._trials.simulation_s(trial, span) for trial in trials)

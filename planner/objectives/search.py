@@ -15,7 +15,7 @@ Rounds count moves, not seconds: the clock only cuts them off.
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -24,14 +24,15 @@ from planner.domain.errors import PlannerError
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan_forecast import PlanForecast
 from planner.domain.problem import Problem
-from planner.domain.rules import PlacementRules
 from planner.max_flow import mean_hops
 from planner.objectives.arena import Arena
 from planner.objectives.contest import Contest
 from planner.objectives.partitions import partitions
 from planner.objectives.trial import Trial, Trials
 from planner.placers.around_pins import AroundPins
-from planner.placers.base import CancelToken
+from planner.placers.base import StopReason
+from planner.placers.board import Board, Score
+from planner.placers.stop import Stop
 
 PLACER = "stages by estimate"
 COMPONENTS = "components by estimate"
@@ -71,35 +72,31 @@ class Decision:
 
     trial: Trial
     forecast: PlanForecast
-    stop_reason: str
 
 
 class ServingSearch:
     """Collects candidates for `Trials.goal`, then decides."""
 
-    def __init__(
-        self,
-        trials: Trials,
-        *,
-        rules: PlacementRules,
-        seed: int,
-        cancel: CancelToken,
-        clock: Callable[[], float],
-        on_better: Callable[[Trial], None],
-    ) -> None:
+    def __init__(self, board: Board, trials: Trials, *, seed: int) -> None:
+        """What is better by its estimate goes to the board."""
+        self._board = board
         self._trials = trials
-        self._rules = rules
+        self._rules = board.options.rules
         self._seed = seed
-        self._cancel = cancel
-        self._clock = clock
-        self._on_better = on_better
         self._tried: dict[_Key, Trial] = {}
         self._guards: list[Trial] = []
         self.best: Trial | None = None
         self._whole: Arena | None = None
-        self._contest = Contest(trials, seed=seed, cancel=cancel, clock=clock)
+        self._contest = Contest(trials, seed=seed)
 
-    def offer(self, placement: Placement, *, placer: str, is_guard: bool = False) -> Trial:
+    def offer(
+        self,
+        placement: Placement,
+        *,
+        placer: str,
+        is_guard: bool = False,
+        bound_tokens_per_s: float = math.inf,
+    ) -> Trial:
         """Estimate it; a guard is simulated whatever its estimate, and goes by its own name."""
         ranges = ((name, held.first, held.end) for name, held in placement.layers.items())
         key = (tuple(sorted(ranges)), frozenset(placement.components))
@@ -112,37 +109,37 @@ class ServingSearch:
             self._guards.append(trial)
         if trial.value > 0 and (self.best is None or trial.value > self.best.value):
             self.best = trial
-            self._on_better(trial)
+            score = Score(
+                flow_tokens_per_s=trial.flow.value_tokens_per_s,
+                merit=(trial.value,),
+                objective_value=trial.value if trial.keeps_limits else 0.0,
+            )
+            self._board.take(placement, score, by=placer, bound_tokens_per_s=bound_tokens_per_s)
         return trial
 
-    def run(self, *, time_limit_s: float) -> str:
+    def run(self, stop: Stop) -> StopReason:
         """Search; returns why it ended."""
-        started_s = self._clock()
-        ends_s = started_s + time_limit_s
+        limit_s = stop.left_s
         divisions = self._divisions()
         self._whole = divisions[0][0]
         if self._rules.pinned:
-            self._search_around_pins(ends_s=started_s + _PINS_SHARE_OF_TIME * time_limit_s)
+            self._search_around_pins(stop.within(_PINS_SHARE_OF_TIME * limit_s))
         for division in divisions:
             for arena in division:
-                if self._is_over(ends_s):
+                if stop.is_over():
                     break
-                arena.seed_by_patterns(
-                    time_limit_s=time_limit_s * _PATTERNS_SHARE_OF_TIME,
-                    cancel=self._cancel,
-                    clock=self._clock,
-                )
-            self._offer_division(division, ends_s=ends_s)
+                arena.seed_by_patterns(stop.within(limit_s * _PATTERNS_SHARE_OF_TIME))
+            self._offer_division(division, stop)
         idle = 0
         for number in range(_MOST_ROUNDS):
-            if self._is_over(ends_s) or idle >= _IDLE_ROUNDS or not divisions:
+            if stop.is_over() or idle >= _IDLE_ROUNDS or not divisions:
                 break
             before = self.best.value if self.best else 0.0
             reached = []
             for division in divisions:
                 for arena in division:
-                    self._anneal(arena, number, ends_s=ends_s)
-                reached.append(self._offer_division(division, ends_s=ends_s))
+                    self._anneal(arena, number, stop)
+                reached.append(self._offer_division(division, stop))
             after = self.best.value if self.best else 0.0
             idle = 0 if after > before * (1 + 1e-3) else idle + 1
             if number + 1 >= _DIVIDED_AFTER_ROUNDS:
@@ -151,16 +148,15 @@ class ServingSearch:
                     for division, value in zip(divisions, reached, strict=True)
                     if len(division) == 1 or value >= _HOPELESS * after
                 ]
-        if self._cancel.is_cancelled():
+        if stop.is_cancelled():
             return "cancelled"
-        return "time limit" if self._clock() >= ends_s else "heuristic"
+        return "time limit" if stop.left_s <= 0 else "heuristic"
 
-    def decide(self, *, time_limit_s: float) -> Decision | None:
+    def decide(self, stop: Stop) -> Decision | None:
         """Simulate the most promising; None where no candidate serves anything.
 
         Raises LimitsNotKept.
         """
-        ends_s = self._clock() + time_limit_s
         ranked = sorted(self._tried.values(), key=lambda trial: trial.value, reverse=True)
         ranked = [trial for trial in ranked[:_COMPARED] if trial.value > 0]
         ranked.sort(key=lambda trial: -trial.value * (1 - _PER_HOP * mean_hops(trial.flow)))
@@ -169,14 +165,13 @@ class ServingSearch:
             return None
         guards = [guard for guard in self._guards if guard.value > 0]
         outcome = self._contest.decide(
-            ranked[:_SIMULATED], guards, neighbours=self._neighbours, ends_s=ends_s
+            ranked[:_SIMULATED], guards, neighbours=self._neighbours, stop=stop
         )
         if self._trials.goal.objective == "latency" and outcome.figures is None:
             self._check_limits(outcome.trial)
         return Decision(
             trial=outcome.trial,
             forecast=self._trials.forecast(outcome.trial, outcome.figures),
-            stop_reason="cancelled" if self._cancel.is_cancelled() else "heuristic",
         )
 
     def _check_limits(self, best: Trial) -> None:
@@ -261,7 +256,7 @@ class ServingSearch:
                     arena.offer(trial.placement)
         return divisions
 
-    def _offer_division(self, division: list[Arena], *, ends_s: float) -> float:
+    def _offer_division(self, division: list[Arena], stop: Stop) -> float:
         """The best of every arena together; of the whole cluster's, the others it keeps too.
 
         Returns the best value of these, 0 if there are none.
@@ -271,7 +266,7 @@ class ServingSearch:
             for placement in division[0].placements():
                 offered = self.offer(self._with_pins(placement), placer=PLACER)
                 value = max(value, offered.value)
-                if self._is_over(ends_s):
+                if stop.is_over():
                     break
             return value
         parts = [arena.best for arena in division]
@@ -284,7 +279,7 @@ class ServingSearch:
         )
         return self.offer(together, placer=COMPONENTS).value
 
-    def _search_around_pins(self, *, ends_s: float) -> None:
+    def _search_around_pins(self, stop: Stop) -> None:
         """Stages laid around the pins at several hop limits, then free nodes moved and exchanged.
 
         A free node moves to the layers of another one, pinned or not.
@@ -296,7 +291,7 @@ class ServingSearch:
             around = AroundPins(problem, replace(self._rules, max_hops=hops))
             for order in around.first_orders():
                 placement = around.laid(order, above_tokens_per_s=0.0)
-                if placement is not None and not self._is_over(ends_s):
+                if placement is not None and not stop.is_over():
                     self.offer(placement, placer=PLACER)
         chance = random.Random(self._seed)  # noqa: S311 - a search, no secret
         most_of = {
@@ -305,7 +300,7 @@ class ServingSearch:
             if node.name not in self._rules.pinned
         }
         idle = 0
-        while self.best and most_of and idle < _IDLE_MOVES * nodes and not self._is_over(ends_s):
+        while self.best and most_of and idle < _IDLE_MOVES * nodes and not stop.is_over():
             before = self.best
             layers = dict(before.placement.layers)
             name, other = chance.choice(list(most_of)), chance.choice(list(layers))
@@ -318,16 +313,13 @@ class ServingSearch:
                 self.offer(Placement(layers={**layers, **moved}), placer=PLACER)
             idle = 0 if self.best is not before else idle + 1
 
-    def _anneal(self, arena: Arena, number: int, *, ends_s: float) -> None:
+    def _anneal(self, arena: Arena, number: int, stop: Stop) -> None:
         """A round in slices, so that the clock and a cancel are heard."""
         left = _MOVES_PER_NODE * 2**number * len(arena.names)
-        while left > 0 and not self._is_over(ends_s):
+        while left > 0 and not stop.is_over():
             moves = min(left, _MOVES_AT_ONCE)
             arena.anneal(moves=moves, hot=_HOTNESS[number % len(_HOTNESS)])
             left -= moves
-
-    def _is_over(self, ends_s: float) -> bool:
-        return self._cancel.is_cancelled() or self._clock() >= ends_s
 
 
 def _distinct(problem: Problem, trials: Iterable[Trial]) -> list[Trial]:

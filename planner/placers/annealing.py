@@ -1,4 +1,4 @@
-"""What the annealing placers share: the search, the flow to aim at next, how long a try may take.
+"""What the annealing methods share: the search, the flow to aim at next, how long a try may take.
 
 A try anneals towards one target flow. What it does depends on nothing but the problem, the seed and
 the effort, never on the clock: the same seed finds the same placements in the same order, and the
@@ -7,20 +7,17 @@ clock only says where that order ends.
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from planner.bounds import upper_bound_tokens_per_s
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
-from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult, StopReason
-from planner.placers.best_so_far import BestSoFar
+from planner.placers.base import SearchOptions, StopReason
+from planner.placers.board import Board
 from planner.placers.compiled.tasks import Annealed, Schedule
 from planner.placers.flow_tables import FlowTables, flow_tables
-
-NO_SOLVER = "none"
+from planner.placers.stop import Stop
 
 # Where between the best flow and the bound a try aims, at last at anything better; a success begins
 # anew.
@@ -36,35 +33,19 @@ State = TypeVar("State")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnnealingOptions:
-    """How hard to try, and when it is enough.
+class Effort:
+    """How hard to try.
 
     A try takes `moves_per_node` moves for every node, or as many as take `most_s_per_try` on a
-    machine of ordinary speed if these are fewer; a search ends when a few in turn have failed. It
-    also ends within `relative_gap` of the bound: `planner.bounds`' quick one, or a tighter
-    `known_upper_bound_tokens_per_s`.
+    machine of ordinary speed if these are fewer; a search ends when a few in turn have failed.
     """
 
-    moves_per_node: int = 4000
+    moves_per_node: int
     most_s_per_try: float = math.inf
-    known_upper_bound_tokens_per_s: float = math.inf
-    relative_gap: float = 1e-4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeLeft:
-    """Whether a search must stop, and its seconds until then."""
-
-    ends_s: float
-    is_cancelled: Callable[[], bool]
-    clock: Callable[[], float] = time.monotonic
-
-    @property
-    def seconds(self) -> float:
-        return self.ends_s - self.clock()
-
-    def is_over(self) -> bool:
-        return self.is_cancelled() or self.seconds <= 0
+# Where annealing is all that was asked for.
+ALONE = Effort(moves_per_node=20_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,115 +65,54 @@ class Try:
 
 
 class Annealer(Protocol):
-    """One placer's way to anneal."""
+    """One method's way to anneal."""
 
     def moves_per_s(self, tables: FlowTables) -> float:
         """About what a machine of ordinary speed makes, by the size of the problem alone."""
         ...
 
     def attempt(
-        self, tables: FlowTables, aim: Try, *, chunk_moves: int, time_left: TimeLeft
+        self, tables: FlowTables, aim: Try, *, chunk_moves: int, stop: Stop
     ) -> Placement | None:
         """One try; the flow of what it finds need not be what the annealing believes."""
         ...
 
 
-class AnnealingPlacer:
-    """Places by tries of one annealer."""
-
-    def __init__(
-        self,
-        annealer: Annealer,
-        *,
-        name: str,
-        annealing: AnnealingOptions | None,
-        clock: Callable[[], float],
-    ) -> None:
-        self._annealer = annealer
-        self._name = name
-        self._annealing = annealing or AnnealingOptions()
-        self._clock = clock
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def search(
-        self,
-        problem: Problem,
-        *,
-        options: SearchOptions,
-        start: Placement | None,
-        progress: Progress,
-        cancel: CancelToken,
-    ) -> SearchResult:
-        """The best placement found; never worse than `start`.
-
-        Tries until nothing helps, the bound is reached, or the time is over, and measures what is
-        found.
-        """
-        started_s = self._clock()
-        bound = min(
-            self._annealing.known_upper_bound_tokens_per_s, upper_bound_tokens_per_s(problem)
+def search_by_annealing(
+    board: Board, annealer: Annealer, *, seed: int, by: str, effort: Effort
+) -> StopReason:
+    """Try until nothing helps, the bound is reached, or the time is over; measure what is found."""
+    options, bound = board.options, board.upper_bound_tokens_per_s
+    views = _views(board.problem, options, bound_tokens_per_s=bound) if bound > 0 else []
+    if not views or not views[0].names:
+        return "heuristic"
+    tables = views[0]
+    moves_per_s = annealer.moves_per_s(tables)
+    moves = effort.moves_per_node * len(tables.names)
+    if effort.most_s_per_try < math.inf:
+        moves = min(moves, int(moves_per_s * effort.most_s_per_try))
+    most_failures = len(_SHARES) * len(views)
+    for number, share in _shares(lambda: board.tokens_per_s, most_failures=most_failures):
+        if board.is_done():
+            break
+        placement = annealer.attempt(
+            views[number // 2 % len(views)],
+            Try(
+                target_tokens_per_s=board.tokens_per_s + share * (bound - board.tokens_per_s),
+                max_stages=options.rules.max_hops or len(tables.names),
+                number=number,
+                # Every view is tried twice with one answer before it is with the other.
+                beside_pins=number // (2 * len(views)) % 2 == 1,
+                seed=seed * 1009 + number,
+                moves=max(1, moves),
+                best=board.placement,
+            ),
+            chunk_moves=max(1, min(_MOST_CHUNK_MOVES, int(moves_per_s * _CHUNK_S))),
+            stop=board.stop,
         )
-        best = BestSoFar(
-            problem,
-            options,
-            placer=self._name,
-            upper_bound_tokens_per_s=bound,
-            progress=progress,
-            elapsed_s=lambda: self._clock() - started_s,
-        )
-        if start is not None:
-            best.start_from(start)
-        time_left = TimeLeft(
-            ends_s=started_s + options.time_limit_s,
-            is_cancelled=cancel.is_cancelled,
-            clock=self._clock,
-        )
-        sufficient = bound * (1 - self._annealing.relative_gap)
-        views = _views(problem, options, bound_tokens_per_s=bound) if bound > 0 else []
-        if views and views[0].names:
-            tables = views[0]
-            moves_per_s = self._annealer.moves_per_s(tables)
-            moves = self._annealing.moves_per_node * len(tables.names)
-            if self._annealing.most_s_per_try < math.inf:
-                moves = min(moves, int(moves_per_s * self._annealing.most_s_per_try))
-            most_failures = len(_SHARES) * len(views)
-            for number, share in _shares(lambda: best.tokens_per_s, most_failures=most_failures):
-                if best.tokens_per_s >= sufficient or time_left.is_over():
-                    break
-                aim = Try(
-                    target_tokens_per_s=best.tokens_per_s + share * (bound - best.tokens_per_s),
-                    max_stages=options.rules.max_hops or len(tables.names),
-                    number=number,
-                    # Every view is tried twice with one answer before it is with the other.
-                    beside_pins=number // (2 * len(views)) % 2 == 1,
-                    seed=options.seed * 1009 + number,
-                    moves=max(1, moves),
-                    best=best.placement,
-                )
-                placement = self._annealer.attempt(
-                    views[number // 2 % len(views)],
-                    aim,
-                    chunk_moves=max(1, min(_MOST_CHUNK_MOVES, int(moves_per_s * _CHUNK_S))),
-                    time_left=time_left,
-                )
-                if placement is not None:
-                    best.offer(placement)
-        reason: StopReason = "heuristic"
-        if cancel.is_cancelled():
-            reason = "cancelled"
-        elif best.tokens_per_s >= sufficient:
-            reason = "bound reached"
-        elif time_left.is_over():
-            reason = "time limit"
-        return SearchResult(
-            placement=best.placement,
-            upper_bound_tokens_per_s=bound,
-            stop_reason=reason,
-            solver=NO_SOLVER,
-        )
+        if placement is not None:
+            board.offer_free(placement, by=by)
+    return "heuristic"
 
 
 def _views(
@@ -229,12 +149,12 @@ def anneal_in_chunks(
     start: State,
     schedule: Schedule,
     chunk_moves: int,
-    time_left: TimeLeft,
+    stop: Stop,
 ) -> Annealed[Energy, State]:
     """Run a loop by chunks of its schedule, so that the clock and a cancel are heard."""
     annealed = best = loop(start, _chunk(schedule, done=0, chunk_moves=chunk_moves))
     for done in range(chunk_moves, schedule.moves, chunk_moves):
-        if best.energy <= 0 or time_left.is_over():
+        if best.energy <= 0 or stop.is_over():
             break
         annealed = loop(annealed.last, _chunk(schedule, done=done, chunk_moves=chunk_moves))
         if annealed.energy < best.energy:

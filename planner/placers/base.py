@@ -1,4 +1,4 @@
-"""What every placement search has in common: options, result, progress, cancel."""
+"""What every placement search has in common: options, progress, cancel."""
 
 import math
 from dataclasses import dataclass, field
@@ -6,9 +6,8 @@ from itertools import pairwise
 from typing import Literal, Protocol, get_args
 
 from planner.domain.errors import PlannerError
-from planner.domain.placement import LayerRange, Placement
+from planner.domain.placement import LayerRange
 from planner.domain.plan import Incumbent
-from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.placers.solvers.base import SolverName
 
@@ -44,42 +43,24 @@ class NeverCancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """What a search may spend and must honour; `partial_inference` is Helix §4.4, constraint 4."""
+    """What every method of a search must honour.
 
-    time_limit_s: float
-    partial_inference: bool = True
-    seed: int = 0
-    rules: PlacementRules = field(default_factory=PlacementRules)
-
-    def __post_init__(self) -> None:
-        if not 0 < self.time_limit_s < math.inf:
-            raise InvalidOptions(
-                f"time_limit_s is {self.time_limit_s}; it must be a finite number above 0"
-            )
-        if self.seed < 0:
-            raise InvalidOptions(f"seed is {self.seed}; it must be 0 or more")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacerOptions:
-    """Which placer, and what the MILP and the portfolio need to know.
-
-    `solver` is for the MILP and, where Gurobi is demanded, for pattern programs. `prune_degree` is
-    the average number of outgoing links between nodes that each keeps in the MILP (None: no
-    pruning). The search ends when the flow is within `relative_gap` (0 to 1) of a proven bound: the
-    solver's, that of `planner.bounds`, or a tighter `known_upper_bound_tokens_per_s`.
+    `partial_inference` is Helix §4.4, constraint 4. `solver` is for the MILP and, where Gurobi is
+    demanded, for pattern programs. `prune_degree` is the average number of outgoing links between
+    nodes that each keeps in the MILP (None: no pruning). A search ends when the flow is within
+    `relative_gap` (0 to 1) of a proven bound.
     """
 
-    placer: PlacerName = "auto"
+    partial_inference: bool = True
+    rules: PlacementRules = field(default_factory=PlacementRules)
     solver: SolverName = "auto"
     prune_degree: float | None = None
     relative_gap: float = 1e-4
-    known_upper_bound_tokens_per_s: float = math.inf
 
     def __post_init__(self) -> None:
-        for key, names in (("placer", get_args(PlacerName)), ("solver", get_args(SolverName))):
-            if (value := getattr(self, key)) not in names:
-                raise InvalidOptions(f"{key} is {value!r}; use one of: {', '.join(names)}")
+        if self.solver not in get_args(SolverName):
+            names = ", ".join(get_args(SolverName))
+            raise InvalidOptions(f"solver is {self.solver!r}; use one of: {names}")
         if self.prune_degree is not None and not 0 < self.prune_degree < math.inf:
             raise InvalidOptions(
                 f"prune_degree is {self.prune_degree}; it must be above 0, or None for no pruning"
@@ -88,38 +69,11 @@ class PlacerOptions:
             raise InvalidOptions(
                 f"relative_gap is {self.relative_gap}; it must be 0 or more and below 1"
             )
-        if not self.known_upper_bound_tokens_per_s > 0:
-            raise InvalidOptions(
-                f"known_upper_bound_tokens_per_s is {self.known_upper_bound_tokens_per_s}; "
-                "it must be above 0, infinite if nothing is known"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResult:
-    """The best placement found (None: none found) and the bound that this search proved."""
-
-    placement: Placement | None
-    upper_bound_tokens_per_s: float = math.inf
-    stop_reason: StopReason
-    solver: str
-
-
-class Placer(Protocol):
-    """One way to search for a placement."""
 
     @property
-    def name(self) -> str: ...
-
-    def search(
-        self,
-        problem: Problem,
-        *,
-        options: SearchOptions,
-        start: Placement | None,
-        progress: Progress,
-        cancel: CancelToken,
-    ) -> SearchResult: ...
+    def pattern_solver(self) -> SolverName:
+        """Pattern programs take Gurobi only when it is demanded."""
+        return "gurobi" if self.solver == "gurobi" else "highs"
 
 
 def equal_split(num_layers: int, num_stages: int) -> list[LayerRange]:

@@ -5,22 +5,16 @@ every layer with the target flow carry it; elsewhere the exact max flow of what 
 less. Pinned nodes cover their layers from the start and never move.
 """
 
-import time
-from collections.abc import Callable
-
 import numpy as np
 
 from planner.domain.placement import LayerRange, Placement
-from planner.placers.annealing import (
-    AnnealingOptions,
-    AnnealingPlacer,
-    TimeLeft,
-    Try,
-    anneal_in_chunks,
-)
+from planner.placers.annealing import ALONE, Effort, Try, anneal_in_chunks, search_by_annealing
+from planner.placers.base import StopReason
+from planner.placers.board import Board
 from planner.placers.compiled.loops import anneal_intervals
 from planner.placers.compiled.tasks import Annealed, IntegerArray, IntervalTask, Range, Schedule
 from planner.placers.flow_tables import FlowTables
+from planner.placers.stop import Stop
 
 NAME = "interval-annealing"
 # In flows on one layer. Measured on the published 42-node cluster and on 100 generated nodes.
@@ -28,16 +22,9 @@ _HOT, _COLD = 1.0, 0.001
 _MOVES_PER_S = 3e6
 
 
-class IntervalAnnealingPlacer(AnnealingPlacer):
-    """Places ranges that overlap as they like; every try begins at the best so far."""
-
-    def __init__(
-        self,
-        *,
-        annealing: AnnealingOptions | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(IntervalAnnealer(), name=NAME, annealing=annealing, clock=clock)
+def search_interval_annealing(board: Board, seed: int, *, effort: Effort = ALONE) -> StopReason:
+    """Place ranges that overlap as they like; every try begins at the best so far."""
+    return search_by_annealing(board, IntervalAnnealer(), seed=seed, by=NAME, effort=effort)
 
 
 class IntervalAnnealer:
@@ -54,9 +41,7 @@ class IntervalAnnealer:
         slower = 1 + self._spares * len(tables.names) // 8
         return _MOVES_PER_S / max(1, int(tables.limits_NE.max(initial=1)) // 8) / slower
 
-    def attempt(
-        self, tables: FlowTables, aim: Try, *, chunk_moves: int, time_left: TimeLeft
-    ) -> Placement:
+    def attempt(self, tables: FlowTables, aim: Try, *, chunk_moves: int, stop: Stop) -> Placement:
         """From the ranges of the best so far."""
         task = IntervalTask(
             num_layers=tables.num_layers,
@@ -74,7 +59,7 @@ class IntervalAnnealer:
             start=_ranges_of(tables, aim.best),
             schedule=Schedule(moves=aim.moves, hot=_HOT, cold=_COLD, seed=aim.seed),
             chunk_moves=chunk_moves,
-            time_left=time_left,
+            stop=stop,
         )
         return _placement_of(tables, annealed.best)
 

@@ -1,243 +1,196 @@
-"""The MILP placer: Helix §4.4 searched with pruning, warm start, bound and early stop (§4.5).
+"""The MILP: Helix §4.4 searched with pruning, warm start, bound and early stop (§4.5).
 
-It searches in stages, each from the best so far, as the paper's evaluation does with and without
+It searches in phases, each from the best so far, as the paper's evaluation does with and without
 partial inference and pruning (§6.1): first a few small models without partial inference and with
 links pruned by chance, in which solvers find good placements soon, then the model as asked. What
 needs no partial inference and few links may be used with both.
 """
 
-import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from planner.bounds import upper_bound_tokens_per_s
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
-from planner.domain.problem import Problem
-from planner.domain.rules import PlacementRules
-from planner.feasibility import check_rules, restricted_problem
 from planner.max_flow import max_flow
-from planner.placers.base import (
-    CancelToken,
-    PlacerOptions,
-    Progress,
-    SearchOptions,
-    SearchResult,
-    StopReason,
-)
+from planner.placers.base import StopReason
+from planner.placers.board import Board
 from planner.placers.milp_model import build_placement_model
-from planner.placers.milp_search import MilpSearch, StageWatch
-from planner.placers.milp_variables import Edge
+from planner.placers.milp_variables import Edge, PlacementModel
 from planner.placers.pruning import node_links, prune_links
 from planner.placers.solvers.base import SolveLimits, StopCause
 from planner.placers.solvers.choice import solve
+from planner.placers.stop import Stop
 
 NAME = "milp"
-NO_SOLVER = "none"
-_SMALL_STAGES = 3
-_SMALL_STAGES_SHARE = 0.5
+_SMALL_PHASES = 3
+_SMALL_PHASES_SHARE = 0.5
 # Measured on the published clusters: with 8 a 42-node model fits Gurobi's free licence; 5 and 12
 # found less in the same time.
-_SMALL_STAGE_DEGREE = 8.0
+_SMALL_PHASE_DEGREE = 8.0
+
+
+# A bound is reported when it is tighter by this share.
+_BOUND_STEP_RELATIVE = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stage:
-    """One model to solve; it ends when `ends_with_s` of the search's time are left."""
+class _Phase:
+    """One model to solve, and until when."""
 
     partial_inference: bool
     prune_degree: float | None
     seed: int
-    ends_with_s: float
+    stop: Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scope:
-    """The connections a model allows; two stages may come to the same."""
+    """The connections a model allows; two phases may come to the same."""
 
     partial_inference: bool
     links: tuple[Edge, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StageEnd:
-    """What a solver did with a scope."""
+def search_milp(board: Board, seed: int) -> StopReason:
+    """Search all placements; proves a bound when it may use all links.
 
-    scope: _Scope
-    cause: StopCause
-    solver: str
+    A bound over fewer links is no bound: with pruned links an exhausted search ends as "heuristic",
+    and the bound is the known one. The rules that `restricted_problem` applies are not read here.
+    """
+    known_bound = board.upper_bound_tokens_per_s
+    whole = _Scope(
+        partial_inference=board.options.partial_inference, links=node_links(board.problem)
+    )
+    causes: dict[_Scope, StopCause] = {}
+    cause: StopCause = "stopped"
+    for phase in _phases(board, seed=seed):
+        if causes.get(whole) == "optimal" or board.is_done():
+            break
+        start_flow = _flow_of_best(board, phase)
+        scope = _scope(board, whole.links, phase=phase, start_flow=start_flow)
+        if causes.get(scope) == "optimal":
+            continue
+        cause = causes[scope] = _solved(
+            board,
+            scope,
+            phase=phase,
+            start_flow=start_flow,
+            known_bound=known_bound,
+            proves_bounds=scope == whole,
+        )
+    sufficient = known_bound * (1 - board.options.relative_gap)
+    if causes.get(whole) == "optimal" or (board.is_at_bound() and board.tokens_per_s < sufficient):
+        return "optimal"
+    return "time limit" if cause in ("time limit", "stopped") else "heuristic"
 
 
-class MilpPlacer:
-    """Searches all placements; proves a bound when it may use all links."""
+class _PhaseWatch:
+    """Hears a solver for the board: the placements of its model, its bounds if they are proofs.
+
+    Nothing that a solver says about flow is believed: the board measures each placement by max flow
+    on all links, and only what that improves counts.
+    """
 
     def __init__(
-        self, *, options: PlacerOptions, clock: Callable[[], float] = time.monotonic
+        self, board: Board, *, built: PlacementModel, proves_bounds: bool, stop: Stop
     ) -> None:
-        self._options = options
-        self._clock = clock
+        self._board = board
+        self._built = built
+        self._proves_bounds = proves_bounds
+        self._stop = stop
+        self._last_measured: Placement | None = None
 
-    @property
-    def name(self) -> str:
-        return NAME
+    def on_solution(self, values: Sequence[float]) -> None:
+        placement = self._built.placement_of(values)
+        if placement != self._last_measured:
+            self._last_measured = placement
+            self._board.offer(placement, by=NAME)
 
-    def search(
-        self,
-        problem: Problem,
-        *,
-        options: SearchOptions,
-        start: Placement | None,
-        progress: Progress,
-        cancel: CancelToken,
-    ) -> SearchResult:
-        """The best placement found, never worse than `start`; None if none carries any flow.
+    def on_bound(self, upper_bound: float) -> None:
+        proven = upper_bound * self._built.flow_unit_tokens_per_s
+        known = self._board.upper_bound_tokens_per_s
+        if self._proves_bounds and proven < known * (1 - _BOUND_STEP_RELATIVE):
+            self._board.tighten(proven)
 
-        A bound over fewer links is no bound: with pruned links an exhausted search ends as
-        "heuristic", and the bound is the known one. Raises InvalidPlacement for a start that does
-        not fit the problem under the rules, ModelDoesNotFit and InvalidRules.
-        """
-        check_rules(problem, options.rules)
-        problem = restricted_problem(problem, options.rules)
-        known_bound = min(
-            self._options.known_upper_bound_tokens_per_s, upper_bound_tokens_per_s(problem)
-        )
-        search = MilpSearch(
-            problem=problem,
-            options=options,
-            known_bound_tokens_per_s=known_bound,
-            relative_gap=self._options.relative_gap,
-            placer_name=self.name,
-            progress=progress,
-            cancel=cancel,
-            clock=self._clock,
-        )
-        if start is not None:
-            search.begin_at(start)
-        whole = _Scope(partial_inference=options.partial_inference, links=node_links(problem))
-        ends: list[_StageEnd] = []
-        for stage in _stages(options, prune_degree=self._options.prune_degree):
-            exhausted = {end.scope for end in ends if end.cause == "optimal"}
-            if whole in exhausted or search.should_stop():
-                break
-            start_flow = _flow_of_best(problem, search, stage=stage, rules=options.rules)
-            scope = _scope(problem, whole.links, stage=stage, start_flow=start_flow)
-            if scope in exhausted:
-                continue
-            ends.append(
-                self._solve_scope(
-                    problem,
-                    scope,
-                    stage=stage,
-                    search=search,
-                    start_flow=start_flow,
-                    known_bound=known_bound,
-                    proves_bounds=scope == whole,
-                    rules=options.rules,
-                )
-            )
-        return search.result(
-            reason_if_not_stopped=_reason(ends, whole=whole), solver=_solver_names(ends)
-        )
-
-    def _solve_scope(
-        self,
-        problem: Problem,
-        scope: _Scope,
-        *,
-        stage: _Stage,
-        search: MilpSearch,
-        start_flow: Flow | None,
-        known_bound: float,
-        proves_bounds: bool,
-        rules: PlacementRules,
-    ) -> _StageEnd:
-        built = build_placement_model(
-            problem,
-            node_links=scope.links,
-            partial_inference=scope.partial_inference,
-            upper_bound_tokens_per_s=known_bound,
-            rules=rules,
-        )
-        start = None
-        if search.best is not None and start_flow is not None:
-            start = built.values_of(search.best, start_flow)
-        solved = solve(
-            self._options.solver,
-            built.model,
-            start=start,
-            limits=SolveLimits(
-                time_limit_s=search.left_s - stage.ends_with_s,
-                relative_gap=self._options.relative_gap,
-                seed=stage.seed,
-            ),
-            watcher=StageWatch(
-                search,
-                built=built,
-                proves_bounds=proves_bounds,
-                ends_with_s=stage.ends_with_s,
-            ),
-        )
-        return _StageEnd(scope=scope, cause=solved.outcome.cause, solver=solved.solver)
+    def should_stop(self) -> bool:
+        return self._board.is_done() or self._stop.left_s <= 0
 
 
-def _stages(options: SearchOptions, *, prune_degree: float | None) -> list[_Stage]:
-    small = [
-        _Stage(
-            partial_inference=False,
-            prune_degree=prune_degree or _SMALL_STAGE_DEGREE,
-            seed=options.seed + number,
-            ends_with_s=options.time_limit_s
-            * (1 - _SMALL_STAGES_SHARE * (number + 1) / _SMALL_STAGES),
-        )
-        for number in range(_SMALL_STAGES)
-    ]
-    as_asked = _Stage(
-        partial_inference=options.partial_inference,
-        prune_degree=prune_degree,
-        seed=options.seed,
-        ends_with_s=0.0,
+def _solved(
+    board: Board,
+    scope: _Scope,
+    *,
+    phase: _Phase,
+    start_flow: Flow | None,
+    known_bound: float,
+    proves_bounds: bool,
+) -> StopCause:
+    built = build_placement_model(
+        board.problem,
+        node_links=scope.links,
+        partial_inference=scope.partial_inference,
+        upper_bound_tokens_per_s=known_bound,
+        rules=board.options.rules,
     )
-    return [*small, as_asked]
+    start = None
+    if board.placement is not None and start_flow is not None:
+        start = built.values_of(board.placement, start_flow)
+    solved = solve(
+        board.options.solver,
+        built.model,
+        start=start,
+        limits=SolveLimits(
+            time_limit_s=phase.stop.left_s,
+            relative_gap=board.options.relative_gap,
+            seed=phase.seed,
+        ),
+        watcher=_PhaseWatch(board, built=built, proves_bounds=proves_bounds, stop=phase.stop),
+    )
+    board.used(solved.solver)
+    return solved.outcome.cause
 
 
-def _flow_of_best(
-    problem: Problem, search: MilpSearch, *, stage: _Stage, rules: PlacementRules
-) -> Flow | None:
-    if search.best is None:
+def _phases(board: Board, *, seed: int) -> Iterator[_Phase]:
+    """A few small models in half of the time, then the one that was asked for."""
+    prune_degree, left_s = board.options.prune_degree, board.stop.left_s
+    for number in range(_SMALL_PHASES):
+        share = _SMALL_PHASES_SHARE * (number + 1) / _SMALL_PHASES
+        yield _Phase(
+            partial_inference=False,
+            prune_degree=prune_degree or _SMALL_PHASE_DEGREE,
+            seed=seed + number,
+            stop=board.stop.until(board.stop.time_limit_s - left_s * (1 - share)),
+        )
+    yield _Phase(
+        partial_inference=board.options.partial_inference,
+        prune_degree=prune_degree,
+        seed=seed,
+        stop=board.stop,
+    )
+
+
+def _flow_of_best(board: Board, phase: _Phase) -> Flow | None:
+    if board.placement is None:
         return None
     return max_flow(
-        problem,
-        search.best,
-        partial_inference=stage.partial_inference,
-        max_hops=rules.max_hops,
+        board.problem,
+        board.placement,
+        partial_inference=phase.partial_inference,
+        max_hops=board.options.rules.max_hops,
     )
 
 
 def _scope(
-    problem: Problem, links: tuple[Edge, ...], *, stage: _Stage, start_flow: Flow | None
+    board: Board, links: tuple[Edge, ...], *, phase: _Phase, start_flow: Flow | None
 ) -> _Scope:
-    """The stage's links; those that carry the start's flow are kept, or pruning would void it."""
-    if stage.prune_degree is not None:
+    """The phase's links; those that carry the start's flow are kept, or pruning would void it."""
+    if phase.prune_degree is not None:
         used = {
             (edge.source, edge.target)
             for edge in (start_flow.edges if start_flow is not None else ())
             if edge.flow_tokens_per_s > 0
         }
         links = prune_links(
-            problem, links, average_degree=stage.prune_degree, keep=used, seed=stage.seed
+            board.problem, links, average_degree=phase.prune_degree, keep=used, seed=phase.seed
         )
-    return _Scope(partial_inference=stage.partial_inference, links=links)
-
-
-def _reason(ends: list[_StageEnd], *, whole: _Scope) -> StopReason:
-    """Why a search ended whose solvers ended by themselves."""
-    if any(end.cause == "optimal" and end.scope == whole for end in ends):
-        return "optimal"
-    ran_out = not ends or ends[-1].cause in ("time limit", "stopped")
-    return "time limit" if ran_out else "heuristic"
-
-
-def _solver_names(ends: list[_StageEnd]) -> str:
-    """Each solver once, in the order of the stages."""
-    names = list(dict.fromkeys(end.solver for end in ends))
-    return ", then ".join(names) if names else NO_SOLVER
+    return _Scope(partial_inference=phase.partial_inference, links=links)

@@ -1,6 +1,5 @@
 """The highest flow for which stages can be chosen: bisection, first fractional, then whole."""
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -8,6 +7,7 @@ from planner.placers.pattern_choice import ChoiceLimits, choose_stages
 from planner.placers.patterns import PatternPool, StageNodes
 from planner.placers.solvers.base import SolverName
 from planner.placers.stages import filled_stages
+from planner.placers.stop import Stop
 
 _RELATIVE_STEP = 5e-4
 _FIRST_STEP_DOWN = 0.0025
@@ -32,13 +32,11 @@ class FoundStages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternLimits:
-    """What a search may spend; `should_stop` is asked at least every 50 ms."""
+    """How to solve a search's programs; `stop` is asked at least every 50 ms."""
 
-    time_limit_s: float
     seed: int
     solver: SolverName
-    should_stop: Callable[[], bool]
-    clock: Callable[[], float] = time.monotonic
+    stop: Stop
 
 
 def improving_stages(
@@ -52,13 +50,9 @@ def improving_stages(
     """Ever better stages between the two flows, until no better ones can be chosen or time ends."""
     if below_tokens_per_s <= above_tokens_per_s or not pool.kinds:
         return
-    started_s = limits.clock()
-
-    def left_s() -> float:
-        return limits.time_limit_s - (limits.clock() - started_s)
 
     def should_stop() -> bool:
-        return limits.should_stop() or left_s() <= 0 or pool.num_priced >= _MOST_PRICED
+        return limits.stop.is_over() or pool.num_priced >= _MOST_PRICED
 
     low = above_tokens_per_s
     high = _fractional_limit(
@@ -78,7 +72,7 @@ def improving_stages(
                 num_layers=num_layers,
                 limits=ChoiceLimits(
                     solver=limits.solver,
-                    time_limit_s=left_s(),
+                    time_limit_s=limits.stop.left_s,
                     node_limit=_NODES_PER_CHOICE,
                     seed=limits.seed,
                     should_stop=should_stop,

@@ -10,8 +10,7 @@ nodes (regions) are slow.
 """
 
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -19,7 +18,8 @@ import numpy as np
 from planner.bounds.link_groups import LinkTable, link_groups
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
-from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult
+from planner.placers.base import SearchOptions, StopReason
+from planner.placers.board import Board
 from planner.placers.pattern_placing import PatternProgram, search_by_patterns
 from planner.placers.pattern_search import FoundStages, PatternLimits, improving_stages
 from planner.placers.patterns import (
@@ -29,7 +29,6 @@ from planner.placers.patterns import (
     Rows,
     StageNodes,
 )
-from planner.placers.solvers.base import SolverName
 from planner.placers.stage_patterns import free_kinds
 from planner.placers.stages import placement_of_stages
 from planner.placers.wide_stages import WideStages
@@ -41,43 +40,11 @@ _MOST_PERMUTED = 6
 _LINK_QUANTILE = 0.1
 
 
-class RegionChainPlacer:
-    """Places wide stages, then chains of regions, and keeps the better."""
-
-    def __init__(
-        self, *, solver: SolverName = "highs", clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._solver: SolverName = solver
-        self._clock = clock
-
-    @property
-    def name(self) -> str:
-        return NAME
-
-    def search(
-        self,
-        problem: Problem,
-        *,
-        options: SearchOptions,
-        start: Placement | None,
-        progress: Progress,
-        cancel: CancelToken,
-    ) -> SearchResult:
-        """The best placement found, or `start` where that carries more.
-
-        Finds nothing where all links are alike.
-        """
-        return search_by_patterns(
-            problem,
-            lambda: _programs(problem, options),
-            placer=NAME,
-            solver=self._solver,
-            options=options,
-            start=start,
-            progress=progress,
-            cancel=cancel,
-            clock=self._clock,
-        )
+def search_region_chains(board: Board, seed: int) -> StopReason:
+    """Place wide stages, then chains of regions. Finds nothing where all links are alike."""
+    return search_by_patterns(
+        board, lambda: _programs(board.problem, board.options), seed=seed, by=NAME
+    )
 
 
 def _programs(problem: Problem, options: SearchOptions) -> Iterator[PatternProgram]:

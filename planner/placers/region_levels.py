@@ -10,7 +10,6 @@ over j layers; the best few orders of levels get stages, group by group, from th
 import itertools
 import math
 import random
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -23,11 +22,9 @@ from planner.bounds.node_kinds import NodeKind
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.link_matrix import Floats
-from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult, StopReason
-from planner.placers.best_so_far import BestSoFar
-from planner.placers.pattern_placing import NO_SOLVER
+from planner.placers.base import SearchOptions, StopReason
+from planner.placers.board import Board
 from planner.placers.pattern_search import PatternLimits, improving_stages
-from planner.placers.solvers.base import SolverName
 from planner.placers.stage_patterns import free_kinds, stage_pool
 from planner.placers.stages import placement_of_stages
 
@@ -45,81 +42,30 @@ Levels = tuple[int, ...]
 """The level of every group, counted from 0 without gaps."""
 
 
-class RegionLevelsPlacer:
-    """Places each level's groups as if they were large nodes."""
+def search_region_levels(board: Board, seed: int) -> StopReason:
+    """Place each level's groups as if they were large nodes.
 
-    def __init__(
-        self, *, solver: SolverName = "highs", clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._solver: SolverName = solver
-        self._clock = clock
-
-    @property
-    def name(self) -> str:
-        return NAME
-
-    def search(
-        self,
-        problem: Problem,
-        *,
-        options: SearchOptions,
-        start: Placement | None,
-        progress: Progress,
-        cancel: CancelToken,
-    ) -> SearchResult:
-        """The best placement found, or `start` where that carries more.
-
-        Finds nothing where there is one group only, or no group shares its way out or in.
-        """
-        started_s = self._clock()
-        upper = knapsack_bound_tokens_per_s(problem)
-        best = BestSoFar(
-            problem,
-            options,
-            placer=NAME,
-            upper_bound_tokens_per_s=upper,
-            progress=progress,
-            elapsed_s=lambda: self._clock() - started_s,
-        )
-        if start is not None:
-            best.start_from(start)
-
-        def is_over() -> bool:
-            return cancel.is_cancelled() or self._clock() - started_s >= options.time_limit_s
-
-        members = names_by_group(link_groups(problem, LinkTable(problem)))
-        solver = NO_SOLVER
-        bandwidths = group_bandwidths(problem, members)
-        if len(members) > 1 and upper > 0 and any(map(_is_finite, bandwidths.values())):
-            groups = _groups(problem, options, members, bandwidths, bound_tokens_per_s=upper)
-            stages = _StagesOfGroups(
-                groups,
-                limits=PatternLimits(
-                    time_limit_s=options.time_limit_s,
-                    seed=options.seed,
-                    solver=self._solver,
-                    should_stop=is_over,
-                    clock=self._clock,
-                ),
-            )
-            tables = np.array([group.tokens_per_s for group in groups])
-            for levels in _best_orders(groups, tables, seed=options.seed, is_over=is_over):
-                for placement in _placements(groups, tables, levels, stages):
-                    best.offer(placement)
-                    if is_over():
-                        break
-            solver = stages.solver
-        reason: StopReason = "heuristic"
-        if cancel.is_cancelled():
-            reason = "cancelled"
-        elif is_over():
-            reason = "time limit"
-        return SearchResult(
-            placement=best.placement,
-            upper_bound_tokens_per_s=upper,
-            stop_reason=reason,
-            solver=solver,
-        )
+    Finds nothing where there is one group only, or no group shares its way out or in.
+    """
+    problem, stop = board.problem, board.stop
+    upper = knapsack_bound_tokens_per_s(problem)
+    members = names_by_group(link_groups(problem, LinkTable(problem)))
+    bandwidths = group_bandwidths(problem, members)
+    if len(members) < 2 or upper <= 0 or not any(map(_is_finite, bandwidths.values())):
+        return "heuristic"
+    groups = _groups(problem, board.options, members, bandwidths, bound_tokens_per_s=upper)
+    stages = _StagesOfGroups(
+        groups,
+        limits=PatternLimits(seed=seed, solver=board.options.pattern_solver, stop=stop),
+        used=board.used,
+    )
+    tables = np.array([group.tokens_per_s for group in groups])
+    for levels in _best_orders(groups, tables, seed=seed, is_over=stop.is_over):
+        for placement in _placements(groups, tables, levels, stages):
+            board.offer_free(placement, by=NAME)
+            if stop.is_over():
+                break
+    return "heuristic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,11 +234,13 @@ def _flow_and_lengths(
 class _StagesOfGroups:
     """Stages for a group's part of the model, by the pattern program; remembers what it found."""
 
-    def __init__(self, groups: list[_Group], *, limits: PatternLimits) -> None:
+    def __init__(
+        self, groups: list[_Group], *, limits: PatternLimits, used: Callable[[str], None]
+    ) -> None:
         self._groups = groups
+        self._used = used
         self._limits = limits
         self._found: dict[tuple[int, int, float], tuple[float, Placement | None]] = {}
-        self.solver = NO_SOLVER
 
     def carry(self, group: int, *, layers: int, enough: float) -> tuple[float, Placement | None]:
         """Flow (cut at what is enough) and placement, counted from the part's first layer."""
@@ -311,7 +259,7 @@ class _StagesOfGroups:
             below_tokens_per_s=enough * _AMPLE,
             limits=self._limits,
         ):
-            self.solver = found.solver
+            self._used(found.solver)
             flow, placement = found.tokens_per_s, placement_of_stages(kinds, found.stages)
             if flow >= enough:
                 break

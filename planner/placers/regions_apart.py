@@ -4,95 +4,43 @@ Each group of nodes that can hold the model gets the stages that the pattern pro
 the others stay idle. Flow may still go from one group to another where their stages meet.
 """
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 
-from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.bounds.link_groups import LinkTable, link_groups, names_by_group
 from planner.capacity import ModelDoesNotFit, check_cluster_can_hold_model
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
-from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult, StopReason
-from planner.placers.best_so_far import BestSoFar
-from planner.placers.pattern_placing import NO_SOLVER
-from planner.placers.solvers.base import SolverName
-from planner.placers.stage_patterns import StagePatternPlacer
+from planner.placers.base import StopReason
+from planner.placers.board import Board
+from planner.placers.stage_patterns import search_stage_patterns
 
 NAME = "regions-apart"
 
 
-class RegionsApartPlacer:
-    """Places each group's nodes as if the others were not there."""
+def search_regions_apart(board: Board, seed: int) -> StopReason:
+    """Place each group's nodes as if the others were not there, all groups' placements together.
 
-    def __init__(
-        self, *, solver: SolverName = "highs", clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._solver: SolverName = solver
-        self._clock = clock
-
-    @property
-    def name(self) -> str:
-        return NAME
-
-    def search(
-        self,
-        problem: Problem,
-        *,
-        options: SearchOptions,
-        start: Placement | None,
-        progress: Progress,
-        cancel: CancelToken,
-    ) -> SearchResult:
-        """All groups' placements together, or `start` where that carries more.
-
-        Finds nothing where no group, or only the whole cluster, can hold the model.
-        """
-        started_s = self._clock()
-        upper = knapsack_bound_tokens_per_s(problem)
-        best = BestSoFar(
-            problem,
-            options,
-            placer=NAME,
-            upper_bound_tokens_per_s=upper,
-            progress=progress,
-            elapsed_s=lambda: self._clock() - started_s,
+    Finds nothing where no group, or only the whole cluster, can hold the model.
+    """
+    layers: dict[str, LayerRange] = {}
+    for alone in _groups_that_hold_the_model(board.problem):
+        if board.stop.is_over():
+            break
+        names = {node.name for node in alone.cluster.nodes}
+        rules = board.options.rules
+        pinned = {name: held for name, held in rules.pinned.items() if name in names}
+        own = Board(
+            alone,
+            replace(board.options, rules=replace(rules, pinned=pinned)),
+            stop=board.stop,
         )
-        if start is not None:
-            best.start_from(start)
-        layers: dict[str, LayerRange] = {}
-        solver = NO_SOLVER
-        for alone in _groups_that_hold_the_model(problem):
-            left_s = options.time_limit_s - (self._clock() - started_s)
-            if left_s <= 0 or cancel.is_cancelled():
-                break
-            names = {node.name for node in alone.cluster.nodes}
-            pinned = {name: held for name, held in options.rules.pinned.items() if name in names}
-            found = StagePatternPlacer(solver=self._solver, clock=self._clock).search(
-                alone,
-                options=replace(
-                    options, time_limit_s=left_s, rules=replace(options.rules, pinned=pinned)
-                ),
-                start=None,
-                progress=lambda _: None,
-                cancel=cancel,
-            )
-            if found.placement is not None:
-                solver = found.solver
-                layers |= found.placement.layers
-        if layers:
-            best.offer(Placement(layers=layers))
-        reason: StopReason = "heuristic"
-        if cancel.is_cancelled():
-            reason = "cancelled"
-        elif self._clock() - started_s >= options.time_limit_s:
-            reason = "time limit"
-        return SearchResult(
-            placement=best.placement,
-            upper_bound_tokens_per_s=upper,
-            stop_reason=reason,
-            solver=solver,
-        )
+        search_stage_patterns(own, seed)
+        if own.placement is not None:
+            board.used(own.solver)
+            layers |= own.placement.layers
+    if layers:
+        board.offer_free(Placement(layers=layers), by=NAME)
+    return "heuristic"
 
 
 def _groups_that_hold_the_model(problem: Problem) -> list[Problem]:

@@ -6,24 +6,19 @@ inference. Pinned nodes take no part, but stages are laid around them.
 """
 
 import random
-import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from planner.domain.placement import Placement
-from planner.placers.annealing import (
-    AnnealingOptions,
-    AnnealingPlacer,
-    TimeLeft,
-    Try,
-    anneal_in_chunks,
-)
+from planner.placers.annealing import ALONE, Effort, Try, anneal_in_chunks, search_by_annealing
+from planner.placers.base import StopReason
+from planner.placers.board import Board
 from planner.placers.compiled.loops import anneal_stages
 from planner.placers.compiled.tasks import Annealed, IntegerArray, Schedule, StageTask
 from planner.placers.flow_tables import FlowTables
 from planner.placers.stage_chain import placement_of_chain, ranks_of
+from planner.placers.stop import Stop
 
 NAME = "stage-annealing"
 # In missing layers, and temperatures in the same. Measured on 100 generated nodes in 10 regions: an
@@ -37,19 +32,12 @@ _LAYERS_PER_STAGE = 2.7
 _LINKS_OF_A_CROSSING = 16
 
 
-class StageAnnealingPlacer(AnnealingPlacer):
-    """Places aligned stages so that every crossing between them passes the flow.
+def search_stage_annealing(board: Board, seed: int, *, effort: Effort = ALONE) -> StopReason:
+    """Place aligned stages so that every crossing between them passes the flow.
 
     Half of the tries begin at the best so far.
     """
-
-    def __init__(
-        self,
-        *,
-        annealing: AnnealingOptions | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(_StageAnnealer(), name=NAME, annealing=annealing, clock=clock)
+    return search_by_annealing(board, _StageAnnealer(), seed=seed, by=NAME, effort=effort)
 
 
 class _StageAnnealer:
@@ -58,7 +46,7 @@ class _StageAnnealer:
         return 1.0 / (_S_PER_MOVE + _S_PER_PAIR * width * width)
 
     def attempt(
-        self, tables: FlowTables, aim: Try, *, chunk_moves: int, time_left: TimeLeft
+        self, tables: FlowTables, aim: Try, *, chunk_moves: int, stop: Stop
     ) -> Placement | None:
         """From the best stages so far, or on every other try from stages drawn by chance.
 
@@ -89,7 +77,7 @@ class _StageAnnealer:
                 moves=aim.moves, hot=_WARM if goes_on else _HOT, cold=_COLD, seed=aim.seed
             ),
             chunk_moves=chunk_moves,
-            time_left=time_left,
+            stop=stop,
         )
         return placement_of_chain(tables, annealed.best)
 

@@ -5,57 +5,27 @@ for clusters of any size. It needs no partial inference. It sees no links; what 
 in the exact max flow that every placement is reported with.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from planner.bounds.node_kinds import NodeKind, node_kinds
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
-from planner.placers.base import CancelToken, Progress, SearchOptions, SearchResult
+from planner.placers.base import SearchOptions, StopReason
+from planner.placers.board import Board
 from planner.placers.pattern_placing import search_by_patterns
 from planner.placers.pattern_search import FoundStages, PatternLimits, improving_stages
 from planner.placers.patterns import PatternFamily, PatternPool, Rows
-from planner.placers.solvers.base import SolverName
 from planner.placers.stages import placement_of_stages
 
 NAME = "stage-patterns"
 
 
-class StagePatternPlacer:
-    """Places aligned stages, every node of a stage holding the same layers."""
-
-    def __init__(
-        self, *, solver: SolverName = "highs", clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._solver: SolverName = solver
-        self._clock = clock
-
-    @property
-    def name(self) -> str:
-        return NAME
-
-    def search(
-        self,
-        problem: Problem,
-        *,
-        options: SearchOptions,
-        start: Placement | None,
-        progress: Progress,
-        cancel: CancelToken,
-    ) -> SearchResult:
-        """The best placement of aligned stages, or `start` where that carries more."""
-        return search_by_patterns(
-            problem,
-            lambda: _programs(problem, options),
-            placer=NAME,
-            solver=self._solver,
-            options=options,
-            start=start,
-            progress=progress,
-            cancel=cancel,
-            clock=self._clock,
-        )
+def search_stage_patterns(board: Board, seed: int) -> StopReason:
+    """Place aligned stages, every node of a stage holding the same layers."""
+    return search_by_patterns(
+        board, lambda: _programs(board.problem, board.options), seed=seed, by=NAME
+    )
 
 
 class AlignedStages:

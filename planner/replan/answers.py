@@ -66,7 +66,7 @@ class Front:
         self._options = options
         self._elapsed = elapsed
         self._hear = hear
-        self._meter = FlowMeter(problem, options.search_options(time_limit_s=options.time_limit_s))
+        self._meter = FlowMeter(problem, options.search_options)
         self._points: list[ReplanPoint] = []
 
     def flow_of(self, placement: Placement) -> float:

@@ -1,6 +1,5 @@
 """The search around a running placement: more flow within few bytes, fewer bytes for much flow."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
@@ -12,6 +11,7 @@ from planner.placers.range_annealing import (
     coverage_tokens_per_s,
     links_that_may_bind,
 )
+from planner.placers.stop import Stop
 from planner.replan.answers import Front, ReplanPoint
 from planner.replan.options import ReplanOptions
 
@@ -101,7 +101,7 @@ class Around:
         for end in ends:
             self._front.offer(end, method=ANNEALED)
 
-    def search(self, fresh: ReplanPoint | None, *, should_stop: Callable[[], bool]) -> None:
+    def search(self, fresh: ReplanPoint | None, stop: Stop) -> None:
         """By turns raise the flow within a budget and lower the bytes of a flow, until both rest.
 
         The second finds most: from a good placement that moves too much, the way down is short.
@@ -110,10 +110,10 @@ class Around:
         goals = [_GoalSearch(share=share) for share in _GOAL_SHARES]
         for number in range(self._options.attempts):
             for search in budgets:
-                if not search.is_done and not should_stop():
+                if not search.is_done and not stop.is_over():
                     self._raise_flow(search, number=number, fresh=fresh)
             for goal_search in goals:
-                if not goal_search.is_done and not should_stop():
+                if not goal_search.is_done and not stop.is_over():
                     self._load_less(goal_search, number=number)
 
     def _load_less(self, search: "_GoalSearch", *, number: int) -> None:

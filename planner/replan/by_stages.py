@@ -1,12 +1,10 @@
 """Answers by the integer program over stages: the fewest layers to load for almost all the flow."""
 
 import math
-import time
-from collections.abc import Callable
 
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
-from planner.placers.solvers.base import SolverName
+from planner.placers.stop import Stop
 from planner.replan.answers import Front, ReplanPoint
 from planner.replan.options import ReplanOptions
 from planner.replan.stay_groups import StayColumn
@@ -45,35 +43,21 @@ class ByStages:
         # All that any program found: most carry the next one's target too.
         self._columns: dict[StayColumn, None] = {}
 
-    def search(
-        self,
-        *,
-        budget_layers: int,
-        time_limit_s: float,
-        should_stop: Callable[[], bool],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def search(self, stop: Stop, *, budget_layers: int) -> None:
         """Offer what the programs find, until no more is worth asking or the time ends.
 
-        A target is not where a cheap answer carries it, or less flow took more than the budget.
+        Skips a target that a cheap answer already meets, or when a lower one already exceeded the
+        budget.
         """
-        started_s = clock()
-
-        def left_s() -> float:
-            return time_limit_s - (clock() - started_s)
-
-        def is_over() -> bool:
-            return should_stop() or left_s() <= 0
-
         too_much = self._upper_bound
         for way in _WAYS:
             most = self._front.most_flow_tokens_per_s
             target = _SHARE * (most + way * (self._upper_bound - most))
             if target >= too_much or self._is_met(target, way=way, budget_layers=budget_layers):
                 continue
-            if is_over():
+            if stop.is_over():
                 return
-            answer = self._solved(target, self._limits(is_over))
+            answer = self._solved(target, self._limits(stop))
             if answer is None:
                 too_much = target
             elif answer.flow_tokens_per_s < target * (1 - _MISLED_SHARE):
@@ -81,8 +65,8 @@ class ByStages:
             elif self._front.layers_to_load(answer.placement) > budget_layers:
                 too_much = target
         target = _SHARE * self._front.most_flow_tokens_per_s
-        if self._layers_for(target) > budget_layers and not is_over():
-            self._solved(target * (1 - _STEP_DOWN), self._limits(is_over))
+        if self._layers_for(target) > budget_layers and not stop.is_over():
+            self._solved(target * (1 - _STEP_DOWN), self._limits(stop))
 
     def _is_met(self, target: float, *, way: float, budget_layers: int) -> bool:
         """Whether a known answer carries the target and is cheap, or cheap enough for so much."""
@@ -93,9 +77,10 @@ class ByStages:
         cheapest = self._front.cheapest_from(target)
         return math.inf if cheapest is None else self._front.layers_to_load(cheapest.placement)
 
-    def _limits(self, should_stop: Callable[[], bool]) -> StayLimits:
+    def _limits(self, stop: Stop) -> StayLimits:
+        plan = self._options.plan
         return StayLimits(
-            solver=self._solver(), seed=self._options.plan.seed, should_stop=should_stop
+            solver=plan.search_options.pattern_solver, seed=plan.seed, should_stop=stop.is_over
         )
 
     def _solved(self, target_tokens_per_s: float, limits: StayLimits) -> ReplanPoint | None:
@@ -118,6 +103,3 @@ class ByStages:
             return None
         placement = Placement(layers=dict(solution.placement.layers) | dict(plan.rules.pinned))
         return self._front.offer(placement, method=STAGES_CHOSEN)
-
-    def _solver(self) -> SolverName:
-        return "gurobi" if self._options.plan.solver == "gurobi" else "highs"

@@ -27,6 +27,7 @@ from planner.flow_check import check_flow
 from planner.placers.alignment import aligned_to
 from planner.placers.base import CancelToken
 from planner.placers.flow_meter import FlowMeter
+from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
 from planner.replan.answers import Front, Replan, ReplanPoint, ReplanProgress
 from planner.replan.around import Around
@@ -59,7 +60,7 @@ def unmoved_tokens_per_s(problem: Problem, running: Placement, *, options: PlanO
     """
     check_rules(problem, options.rules)
     restricted = restricted_problem(problem, options.rules)
-    meter = FlowMeter(restricted, options.search_options(time_limit_s=options.time_limit_s))
+    meter = FlowMeter(restricted, options.search_options)
     return meter.tokens_per_s(conform(restricted, running, options.rules))
 
 
@@ -76,11 +77,7 @@ def replan(
 
     Raises InvalidRules, ModelDoesNotFit, FlowCheckFailed.
     """
-    started_s = clock()
-
-    def left_s() -> float:
-        return options.time_limit_s - (clock() - started_s)
-
+    stop = Stop(time_limit_s=options.time_limit_s, cancel=cancel, clock=clock)
     check_rules(problem, options.plan.rules)
     problem = restricted_problem(problem, options.plan.rules)
     plan_options = replace(options.plan, rules=options.plan.rules.once_restricted)
@@ -88,7 +85,7 @@ def replan(
         problem,
         running,
         options=plan_options,
-        elapsed=lambda: clock() - started_s,
+        elapsed=lambda: stop.elapsed_s,
         hear=progress,
     )
     kept = conform(problem, running, plan_options.rules)
@@ -97,23 +94,17 @@ def replan(
     around = Around(problem, kept, options=own_options, front=front)
     around.repair()
 
-    def should_stop() -> bool:
-        return cancel.is_cancelled() or left_s() <= 0
-
     fresh, bound = None, upper_bound_tokens_per_s(problem)
-    if not should_stop():
-        limit_s = min(plan_options.time_limit_s, left_s() * _SCRATCH_SHARE)
+    if not stop.is_over():
+        limit_s = min(plan_options.time_limit_s, stop.left_s * _SCRATCH_SHARE)
         scratch = replace(plan_options, time_limit_s=limit_s)
-        fresh, proven = _from_scratch(problem, front, options=scratch, cancel=cancel, clock=clock)
+        fresh, proven = _from_scratch(problem, front, options=scratch, stop=stop)
         bound = min(bound, proven)
-    if not should_stop():
+    if not stop.is_over():
         ByStages(problem, options=own_options, front=front, upper_bound_tokens_per_s=bound).search(
-            budget_layers=min(around.budgets(fresh)),
-            time_limit_s=left_s() * _STAGES_SHARE,
-            should_stop=should_stop,
-            clock=clock,
+            stop.within(stop.left_s * _STAGES_SHARE), budget_layers=min(around.budgets(fresh))
         )
-    around.search(fresh, should_stop=should_stop)
+    around.search(fresh, stop)
     pareto = front.pareto()
     for point in pareto:
         check_flow(point.flow, problem=problem)
@@ -133,8 +124,7 @@ def _from_scratch(
     front: Front,
     *,
     options: PlanOptions,
-    cancel: CancelToken,
-    clock: Callable[[], float],
+    stop: Stop,
 ) -> tuple[ReplanPoint | None, float]:
     """The best answer found without regard to what runs, and the bound that was proven."""
     bound = math.inf
@@ -145,7 +135,7 @@ def _from_scratch(
 
     try:
         plan = compute_plan(
-            problem, options=options.for_flow, progress=hear, cancel=cancel, clock=clock
+            problem, options=options.for_flow, progress=hear, cancel=stop, clock=stop.clock
         )
     except NoPlacementFound:
         return None, bound

@@ -4,6 +4,7 @@ import itertools
 import random
 
 import pytest
+from searched import searched
 from tiny_problems import all_placements, tiny_problem
 
 from planner.compute_plan import compute_plan
@@ -11,24 +12,16 @@ from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster
 from planner.max_flow import max_flow
-from planner.placers.annealing import AnnealingOptions
 from planner.placers.around_pins import AroundPins
-from planner.placers.base import NeverCancelled, SearchOptions
-from planner.placers.stage_annealing import StageAnnealingPlacer
-from planner.placers.stage_patterns import StagePatternPlacer
+from planner.placers.base import NeverCancelled
+from planner.placers.stage_annealing import search_stage_annealing
+from planner.placers.stage_patterns import search_stage_patterns
 from planner.plan_options import PlanOptions
 
 QUIET = {"progress": lambda incumbent: None, "cancel": NeverCancelled()}
 PINNED = {"n1": LayerRange(first=2, end=4)}
 # The others hold five of the six layers: without the pinned node nothing is complete.
 NEEDY = tiny_problem([[9.0, 8.0], [9.0, 8.0], [9.0, 8.0], [7.0]], num_layers=6)
-
-
-def placers():
-    return [
-        StagePatternPlacer(),
-        StageAnnealingPlacer(annealing=AnnealingOptions(moves_per_node=500)),
-    ]
 
 
 def flow_of(problem, placed, *, max_hops=None):
@@ -102,12 +95,10 @@ def test_nothing_is_laid_that_is_not_better():
     assert around.laid(order, above_tokens_per_s=100.0) is None
 
 
-@pytest.mark.parametrize("placer", placers(), ids=lambda placer: placer.name)
-def test_stages_use_a_pinned_node_where_the_others_cannot_hold_the_model(placer):
-    options = SearchOptions(
-        time_limit_s=20.0, partial_inference=False, rules=PlacementRules(pinned=PINNED)
-    )
-    found = placer.search(NEEDY, options=options, start=None, **QUIET).placement
+@pytest.mark.parametrize("method", [search_stage_patterns, search_stage_annealing])
+def test_stages_use_a_pinned_node_where_the_others_cannot_hold_the_model(method):
+    rules = PlacementRules(pinned=PINNED)
+    found = searched(method, NEEDY, partial_inference=False, rules=rules).placement
     best = max(
         flow_of(NEEDY, placed)
         for placed in all_placements(NEEDY)

@@ -36,7 +36,7 @@ def test_flow_stays_within_a_component():
 
 
 def test_the_meter_of_searches_keeps_components_apart():
-    meter = FlowMeter(PROBLEM, SearchOptions(time_limit_s=1.0))
+    meter = FlowMeter(PROBLEM, SearchOptions())
     assert meter.tokens_per_s(APART) == pytest.approx(5 + 2)
 
 

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from tiny_problems import all_placements, problems, tiny_problem
 
 from planner.capacity import ModelDoesNotFit
-from planner.compute_plan import NO_SOLVER, NoPlacementFound, compute_plan
+from planner.compute_plan import NoPlacementFound, compute_plan
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.feasibility import ModelOutOfReach
 from planner.flow_check import check_flow
 from planner.max_flow import max_flow
 from planner.placers.base import InvalidOptions, NeverCancelled, PlacerName
+from planner.placers.board import NO_SOLVER
 from planner.placers.petals import place_petals
 from planner.placers.separate_pipelines import place_separate_pipelines
 from planner.placers.swarm import place_swarm

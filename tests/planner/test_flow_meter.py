@@ -17,7 +17,7 @@ from tests.examples import examples
 @given(placed=placed_problems(max_nodes=6), partial_inference=st.booleans())
 def test_it_finds_exactly_the_max_flow_of_any_placement(placed, partial_inference):
     problem, placement = placed
-    meter = FlowMeter(problem, SearchOptions(time_limit_s=1.0, partial_inference=partial_inference))
+    meter = FlowMeter(problem, SearchOptions(partial_inference=partial_inference))
     flow = max_flow(problem, placement, partial_inference=partial_inference)
     assert meter.tokens_per_s(placement) == flow.value_tokens_per_s
 
@@ -27,6 +27,6 @@ def test_it_finds_exactly_the_max_flow_on_a_cluster_of_many_nodes(num_regions):
     problem = generated_cluster(num_nodes=80, num_regions=num_regions, seed=3)
     placement = place_swarm(problem)
     flow = max_flow(problem, placement, partial_inference=True).value_tokens_per_s
-    meter = FlowMeter(problem, SearchOptions(time_limit_s=1.0))
+    meter = FlowMeter(problem, SearchOptions())
     assert flow > 0
     assert meter.tokens_per_s(placement) == flow

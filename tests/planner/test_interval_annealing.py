@@ -1,15 +1,17 @@
 """Annealing on ranges, against every placement of tiny clusters."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
+from searched import searched
 from tiny_problems import all_placements, problems, tiny_problem
 
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
-from planner.placers.annealing import AnnealingOptions
-from planner.placers.base import NeverCancelled, SearchOptions
-from planner.placers.interval_annealing import IntervalAnnealingPlacer
+from planner.placers.annealing import Effort
+from planner.placers.interval_annealing import search_interval_annealing
 from planner.placers.petals import place_petals
 from tests.examples import examples
 
@@ -20,12 +22,12 @@ class Cancelled:
 
 
 def search(problem, *, start=None, rules=None, cancel=None):
-    return IntervalAnnealingPlacer(annealing=AnnealingOptions(moves_per_node=1000)).search(
+    return searched(
+        partial(search_interval_annealing, effort=Effort(moves_per_node=1000)),
         problem,
-        options=SearchOptions(time_limit_s=60.0, rules=rules or PlacementRules()),
+        rules=rules or PlacementRules(),
         start=start,
-        progress=lambda _: None,
-        cancel=cancel or NeverCancelled(),
+        cancel=cancel,
     )
 
 

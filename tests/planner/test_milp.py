@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import searched
 from tiny_problems import all_placements, placed_problems, placement, problems, tiny_problem
 
-from planner.capacity import ModelDoesNotFit
 from planner.domain.errors import InvalidPlacement
 from planner.max_flow import max_flow
-from planner.placers.base import InvalidOptions, NeverCancelled, PlacerOptions, SearchOptions
-from planner.placers.milp import MilpPlacer
+from planner.placers.base import InvalidOptions, SearchOptions
+from planner.placers.milp import search_milp
 from tests.examples import examples
 
 both_solvers = pytest.mark.parametrize("solver", ["gurobi", "highs"])
@@ -31,12 +31,16 @@ def search(
     **milp_options,
 ):
     milp_options.setdefault("relative_gap", 1e-6)
-    return MilpPlacer(options=PlacerOptions(solver=solver, **milp_options)).search(
+    return searched(
+        search_milp,
         problem,
-        options=SearchOptions(time_limit_s=time_limit_s, partial_inference=partial_inference),
+        solver=solver,
+        time_limit_s=time_limit_s,
+        partial_inference=partial_inference,
         start=start,
         progress=progress,
-        cancel=cancel or NeverCancelled(),
+        cancel=cancel,
+        **milp_options,
     )
 
 
@@ -168,14 +172,14 @@ def test_a_cancelled_search_returns_its_best_so_far(solver):
 def test_the_time_limit_ends_a_search_by_the_clock_it_is_given():
     """Ten seconds pass at every look at this clock, so the second look is past the limit."""
     times = iter(range(0, 10_000, 10))
-    placer = MilpPlacer(options=PlacerOptions(solver="highs"), clock=lambda: float(next(times)))
     problem = large_problem()
-    result = placer.search(
+    result = searched(
+        search_milp,
         problem,
-        options=SearchOptions(time_limit_s=15.0),
+        solver="highs",
+        time_limit_s=15.0,
         start=chain_through(problem),
-        progress=lambda incumbent: None,
-        cancel=NeverCancelled(),
+        clock=lambda: float(next(times)),
     )
     assert result.stop_reason == "time limit"
 
@@ -243,11 +247,6 @@ def test_a_start_that_does_not_fit_the_problem_is_refused():
         search(problem, start=placement(n0=(0, 2)))
 
 
-def test_a_model_that_does_not_fit_is_refused():
-    with pytest.raises(ModelDoesNotFit):
-        search(tiny_problem([[8.0]], num_layers=2))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -256,9 +255,8 @@ def test_a_model_that_does_not_fit_is_refused():
         ({"prune_degree": math.nan}, "prune_degree is nan"),
         ({"relative_gap": 1.0}, "relative_gap is 1.0"),
         ({"relative_gap": -0.1}, "relative_gap is -0.1"),
-        ({"known_upper_bound_tokens_per_s": math.nan}, "known_upper_bound_tokens_per_s is nan"),
     ],
 )
 def test_an_option_out_of_range_is_named(options, message):
     with pytest.raises(InvalidOptions, match=message):
-        PlacerOptions(**options)
+        SearchOptions(**options)

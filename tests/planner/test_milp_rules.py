@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import searched
 from shared_networks import egress, sharing
 from tiny_problems import all_placements, problems, tiny_problem
 
@@ -10,22 +11,23 @@ from planner.capacity import ModelDoesNotFit, allowed_layers
 from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import LayerRange
 from planner.domain.rules import InvalidRules, PlacementRules
-from planner.feasibility import check_rules, conform
+from planner.feasibility import check_rules, conform, restricted_problem
 from planner.max_flow import max_flow
-from planner.placers.base import NeverCancelled, PlacerOptions, SearchOptions
-from planner.placers.milp import MilpPlacer
+from planner.placers.milp import search_milp
 from tests.examples import examples
 
 MIXED = tiny_problem([[90.0, 40.0], [60.0, 28.0], [60.0, 28.0], [30.0, 14.0]], num_layers=4)
 
 
 def search(problem, rules, *, start=None):
-    return MilpPlacer(options=PlacerOptions(solver="highs", relative_gap=1e-6)).search(
-        problem,
-        options=SearchOptions(time_limit_s=60.0, rules=rules),
+    check_rules(problem, rules)
+    return searched(
+        search_milp,
+        restricted_problem(problem, rules),
+        solver="highs",
+        relative_gap=1e-6,
+        rules=rules.once_restricted,
         start=start,
-        progress=lambda incumbent: None,
-        cancel=NeverCancelled(),
     )
 
 

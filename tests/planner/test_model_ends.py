@@ -2,10 +2,12 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import searched
 from tiny_problems import all_placements, coverage, placement, problems, tiny_problem
 
 from planner.bounds import proven_bounds
@@ -18,13 +20,13 @@ from planner.domain.rules import InvalidRules, PlacementRules
 from planner.feasibility import check_rules, conform, restricted_problem
 from planner.flow_graph import check_placement
 from planner.max_flow import max_flow
-from planner.placers.annealing import AnnealingOptions
-from planner.placers.base import NeverCancelled, PlacerOptions, SearchOptions
-from planner.placers.interval_annealing import IntervalAnnealingPlacer
-from planner.placers.milp import MilpPlacer
-from planner.placers.region_chain import RegionChainPlacer
-from planner.placers.stage_annealing import StageAnnealingPlacer
-from planner.placers.stage_patterns import StagePatternPlacer
+from planner.placers.annealing import Effort
+from planner.placers.base import NeverCancelled
+from planner.placers.interval_annealing import search_interval_annealing
+from planner.placers.milp import search_milp
+from planner.placers.region_chain import search_region_chains
+from planner.placers.stage_annealing import search_stage_annealing
+from planner.placers.stage_patterns import search_stage_patterns
 from planner.plan_options import BASELINES, PlanOptions
 from planner.replan import ReplanOptions, replan
 from planner.serialization import problem_from_dict, problem_to_dict
@@ -90,14 +92,8 @@ def is_chain(placed, num_layers):
     return [first for first, _ in stages] == ends[:-1] and ends[-1] == num_layers
 
 
-def search(placer, problem, *, partial_inference):
-    return placer.search(
-        problem,
-        options=SearchOptions(time_limit_s=60.0, partial_inference=partial_inference),
-        start=None,
-        progress=lambda _: None,
-        cancel=NeverCancelled(),
-    )
+def search(method, problem, *, partial_inference):
+    return searched(method, problem, partial_inference=partial_inference)
 
 
 def found_flow(problem, placed, *, partial_inference):
@@ -120,9 +116,7 @@ def test_the_integer_program_finds_the_best_of_all_placements_that_fit(problem, 
     best = best_flow(problem, partial_inference=partial_inference)
     if best == 0:
         return
-    result = search(
-        MilpPlacer(options=PlacerOptions()), problem, partial_inference=partial_inference
-    )
+    result = search(search_milp, problem, partial_inference=partial_inference)
     flow = found_flow(problem, result.placement, partial_inference=partial_inference)
     assert flow == pytest.approx(best, rel=1e-3, abs=1e-3)
     assert result.upper_bound_tokens_per_s >= best * (1 - 1e-6)
@@ -134,8 +128,8 @@ def test_annealed_ranges_are_the_best_that_fit_where_links_are_ample(problem):
     best = max(
         (coverage(problem, placed) for placed in placements(problem) if placed.layers), default=0.0
     )
-    placer = IntervalAnnealingPlacer(annealing=AnnealingOptions(moves_per_node=1000))
-    placed = search(placer, problem, partial_inference=True).placement
+    method = partial(search_interval_annealing, effort=Effort(moves_per_node=1000))
+    placed = search(method, problem, partial_inference=True).placement
     assert found_flow(problem, placed, partial_inference=True) == pytest.approx(best, rel=0.01)
 
 
@@ -147,8 +141,8 @@ def test_annealed_stages_are_the_best_chain_that_fits_where_links_are_ample(prob
         partial_inference=False,
         such_that=lambda placed: is_chain(placed, problem.model.num_layers),
     )
-    placer = StageAnnealingPlacer(annealing=AnnealingOptions(moves_per_node=1000))
-    placed = search(placer, problem, partial_inference=False).placement
+    method = partial(search_stage_annealing, effort=Effort(moves_per_node=1000))
+    placed = search(method, problem, partial_inference=False).placement
     assert found_flow(problem, placed, partial_inference=False) == pytest.approx(best, rel=0.01)
 
 
@@ -157,16 +151,16 @@ def test_a_stage_in_the_middle_stays_there_when_a_layer_comes_off():
     problem = with_memory(
         tiny_problem([[1.0, 1.0], [1.0], [1.0]], num_layers=3), [memory(0, 0, 0), None]
     )
-    placer = StageAnnealingPlacer(annealing=AnnealingOptions(moves_per_node=1000))
-    placed = search(placer, problem, partial_inference=False).placement
+    method = partial(search_stage_annealing, effort=Effort(moves_per_node=1000))
+    placed = search(method, problem, partial_inference=False).placement
     assert found_flow(problem, placed, partial_inference=False) == 1.0
 
 
 @settings(max_examples=15, deadline=None)
 @given(problem=problems_with_ends(), rules=st.sampled_from([None, 2]))
 def test_what_patterns_and_baselines_place_fits(problem, rules):
-    for placer in (StagePatternPlacer(), RegionChainPlacer()):
-        placed = search(placer, problem, partial_inference=False).placement
+    for method in (search_stage_patterns, search_region_chains):
+        placed = search(method, problem, partial_inference=False).placement
         found_flow(problem, placed, partial_inference=False)
     for place in BASELINES.values():
         placed = place(problem)

@@ -25,9 +25,11 @@ from planner.objectives.goal import Goal
 from planner.objectives.partitions import partitions
 from planner.objectives.search import LimitsNotKept, ServingSearch
 from planner.objectives.trial import Span, Trials
-from planner.placers.base import InvalidOptions, NeverCancelled
+from planner.placers.base import InvalidOptions, NeverCancelled, SearchOptions
+from planner.placers.board import Board
 from planner.placers.replicas import place_replicas
 from planner.placers.separate_pipelines import place_separate_pipelines
+from planner.placers.stop import Stop
 from planner.plan_options import BASELINES, PlanOptions
 from planner.serialization.plan_file import plan_from_dict, plan_to_dict
 from planner.serialization.problem_file import problem_from_dict, problem_to_dict
@@ -147,24 +149,23 @@ def test_the_plan_serves_no_less_than_any_baseline_under_the_same_policy(policy,
             assert ours >= figures.decode_tokens_per_s
 
 
+def serving_search(problem):
+    """A clock that stands still: as much work on any machine."""
+    stop = Stop(time_limit_s=math.inf, cancel=NeverCancelled(), clock=lambda: 0.0)
+    return ServingSearch(Board(problem, SearchOptions(), stop=stop), trials(problem), seed=0), stop
+
+
 def test_plans_of_equal_estimate_but_unlike_shape_are_both_simulated(monkeypatch):
     monkeypatch.setattr(trial_module, "_LEAST_REQUESTS", 80.0)
     monkeypatch.setattr(trial_module, "_LEAST_WARM_UP_REQUESTS", 20.0)
     problem = tiny_problem([[400.0, 200.0], [60.0, 30.0], [60.0, 30.0], [20.0, 10.0]], num_layers=2)
-    search = ServingSearch(
-        trials(problem),
-        rules=PlacementRules(),
-        seed=0,
-        cancel=NeverCancelled(),
-        clock=lambda: 0.0,  # as much work on any machine
-        on_better=lambda _: None,
-    )
+    search, stop = serving_search(problem)
     joined = search.offer(place_separate_pipelines(problem), placer="joined", is_guard=True)
     apart = search.offer(place_replicas(problem), placer="apart")
     assert apart.value == pytest.approx(joined.value)
     assert apart.flow.value_tokens_per_s == pytest.approx(joined.flow.value_tokens_per_s)
     assert len(joined.placement.components) == 3
-    assert search.decide(time_limit_s=math.inf).trial.placement == apart.placement
+    assert search.decide(stop).trial.placement == apart.placement
 
 
 def test_the_same_plan_with_like_machines_exchanged_is_not_simulated_twice(monkeypatch):
@@ -172,17 +173,10 @@ def test_the_same_plan_with_like_machines_exchanged_is_not_simulated_twice(monke
     monkeypatch.setattr(
         Trials, "simulated", lambda self, trial, **_: simulated.append(trial.placement)
     )
-    search = ServingSearch(
-        trials(two_sites()),
-        rules=PlacementRules(),
-        seed=0,
-        cancel=NeverCancelled(),
-        clock=lambda: 0.0,
-        on_better=lambda _: None,
-    )
+    search, stop = serving_search(two_sites())
     for first, second in (("n0", "n2"), ("n2", "n0")):
         search.offer(placement(**{first: (0, 2), second: (2, 4)}), placer="either way")
-    search.decide(time_limit_s=math.inf)
+    search.decide(stop)
     assert simulated == [placement(n0=(0, 2), n2=(2, 4))]
 
 

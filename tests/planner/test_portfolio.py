@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import searched
 from tiny_problems import all_placements, problems
 
 from planner.bounds import knapsack_bound_tokens_per_s, upper_bound_tokens_per_s
 from planner.generate import generated_cluster
 from planner.max_flow import max_flow
-from planner.placers.base import NeverCancelled, PlacerOptions, SearchOptions
-from planner.placers.portfolio import PortfolioPlacer
+from planner.placers.portfolio import search_by_all
 from planner.placers.swarm import place_swarm
 from tests.examples import examples
 
@@ -30,12 +30,15 @@ class CancelledAfter:
 
 
 def search(problem, *, start=None, seed=0, progress=lambda _: None, cancel=None, **options):
-    return PortfolioPlacer(options=PlacerOptions(solver="highs")).search(
+    return searched(
+        search_by_all,
         problem,
-        options=SearchOptions(**{"time_limit_s": 60.0, "seed": seed, **options}),
+        solver="highs",
+        seed=seed,
         start=start,
         progress=progress,
-        cancel=cancel or NeverCancelled(),
+        cancel=cancel,
+        **options,
     )
 
 
@@ -125,12 +128,11 @@ def test_a_seed_finds_the_same_placements_in_the_same_order_however_fast_the_clo
     orders = []
     for pace in (1.0, 0.1):
         seen = []
-        PortfolioPlacer(
-            options=PlacerOptions(solver="highs"),
-            clock=lambda pace=pace: pace * time.monotonic(),
-        ).search(
+        search(
             problem,
-            options=SearchOptions(time_limit_s=300.0, seed=3),
+            clock=lambda pace=pace: pace * time.monotonic(),
+            time_limit_s=300.0,
+            seed=3,
             start=place_swarm(problem),
             progress=seen.append,
             cancel=CancelledAfter(seen, count),

@@ -5,6 +5,7 @@ import math
 import random
 
 import pytest
+from searched import searched
 from tiny_problems import tiny_problem
 
 from planner.bounds import proven_bounds
@@ -12,22 +13,15 @@ from planner.bounds.link_groups import LinkTable, link_groups
 from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster
 from planner.max_flow import max_flow
-from planner.placers.base import NeverCancelled, SearchOptions
 from planner.placers.patterns import PatternFamily
-from planner.placers.region_chain import RegionChainPlacer
-from planner.placers.stage_patterns import StagePatternPlacer
+from planner.placers.region_chain import search_region_chains
+from planner.placers.stage_patterns import search_stage_patterns
 
 A, B = ("n0", "n1", "n2"), ("n3", "n4", "n5")
 
 
-def search(placer, problem, **rules):
-    return placer.search(
-        problem,
-        options=SearchOptions(time_limit_s=20.0, rules=PlacementRules(**rules)),
-        start=None,
-        progress=lambda incumbent: None,
-        cancel=NeverCancelled(),
-    )
+def search(method, problem, **rules):
+    return searched(method, problem, rules=PlacementRules(**rules))
 
 
 def flow_of(problem, placed):
@@ -87,8 +81,8 @@ def test_a_chain_pays_for_its_crossing_and_no_more():
     flow is found by a wide stage on each side or by fewer nodes, never by a chain of single nodes.
     """
     problem = two_groups(4.0)
-    chain = search(RegionChainPlacer(), problem)
-    blind = search(StagePatternPlacer(), problem)
+    chain = search(search_region_chains, problem)
+    blind = search(search_stage_patterns, problem)
     found, ignoring_links = flow_of(problem, chain.placement), flow_of(problem, blind.placement)
     assert found >= ignoring_links
     assert found <= min(bound.tokens_per_s for bound in proven_bounds(problem)) * (1 + 1e-9)
@@ -98,23 +92,23 @@ def test_three_regions_lose_little_against_one():
     """The chain's few wide stages are all that slow links cost: a study reached 0.80."""
     problem = generated_cluster(num_nodes=100, num_regions=3, seed=0)
     bound = min(bound.tokens_per_s for bound in itertools.islice(proven_bounds(problem), 1))
-    found = search(RegionChainPlacer(), problem)
+    found = search(search_region_chains, problem)
     assert flow_of(problem, found.placement) >= 0.8 * bound
 
 
 def test_many_small_regions_are_served_by_wide_stages():
     problem = generated_cluster(num_nodes=60, num_regions=12, seed=1)
-    wide = search(RegionChainPlacer(), problem)
-    blind = search(StagePatternPlacer(), problem)
+    wide = search(search_region_chains, problem)
+    blind = search(search_stage_patterns, problem)
     assert flow_of(problem, wide.placement) > flow_of(problem, blind.placement)
 
 
 def test_a_hop_limit_holds_for_chains_too():
     problem = generated_cluster(num_nodes=40, num_regions=2, seed=2)
-    placed = search(RegionChainPlacer(), problem, max_hops=12).placement
+    placed = search(search_region_chains, problem, max_hops=12).placement
     assert len(set(placed.layers.values())) <= 12
 
 
 def test_nothing_is_searched_where_all_links_are_alike():
     problem = tiny_problem([[20.0, 10.0]] * 4, num_layers=4)
-    assert search(RegionChainPlacer(), problem).placement is None
+    assert search(search_region_chains, problem).placement is None

@@ -7,7 +7,9 @@ from tiny_problems import all_placements, placement, tiny_problem
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
+from planner.placers.base import NeverCancelled
 from planner.placers.budgeted_moves import moved_layers
+from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
 from planner.replan import ReplanOptions
 from planner.replan.answers import Front
@@ -204,7 +206,7 @@ def test_an_answer_that_loads_too_much_is_followed_by_one_of_less_flow():
             problem, running, options=options.plan, elapsed=lambda: 0.0, hear=heard.append
         )
         ByStages(problem, options=options, front=front, upper_bound_tokens_per_s=200.0).search(
-            budget_layers=budget_layers, time_limit_s=60.0, should_stop=lambda: False
+            Stop(time_limit_s=60.0, cancel=NeverCancelled()), budget_layers=budget_layers
         )
         return [
             (front.layers_to_load(point.placement), round(point.flow_tokens_per_s))

@@ -1,11 +1,11 @@
 """Searches that know that links share bandwidth."""
 
 import itertools
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from searched import searched
 from shared_networks import egress, in_regions, sharing
 from tiny_problems import tiny_problem
 
@@ -16,11 +16,10 @@ from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster
 from planner.link_matrix import shared_tokens_per_s
 from planner.max_flow import max_flow
-from planner.placers.annealing import AnnealingOptions, AnnealingPlacer
-from planner.placers.base import NeverCancelled, SearchOptions
-from planner.placers.region_chain import RegionChainPlacer
-from planner.placers.region_levels import RegionLevelsPlacer, anneal_levels
-from planner.placers.regions_apart import RegionsApartPlacer
+from planner.placers.annealing import Effort, search_by_annealing
+from planner.placers.region_chain import search_region_chains
+from planner.placers.region_levels import anneal_levels, search_region_levels
+from planner.placers.regions_apart import search_regions_apart
 
 PROBLEM = generated_cluster(num_nodes=60, num_regions=2, seed=1)
 EVERY_REGION = tuple(
@@ -37,14 +36,8 @@ EVERY_REGION = tuple(
 SHARING = replace(PROBLEM, cluster=replace(PROBLEM.cluster, shared=EVERY_REGION))
 
 
-def search(placer, problem, **rules):
-    return placer.search(
-        problem,
-        options=SearchOptions(time_limit_s=60.0, rules=PlacementRules(**rules)),
-        start=None,
-        progress=lambda _: None,
-        cancel=NeverCancelled(),
-    ).placement
+def search(method, problem, **rules):
+    return searched(method, problem, rules=PlacementRules(**rules)).placement
 
 
 def flow_of(placement):
@@ -52,13 +45,13 @@ def flow_of(placement):
 
 
 def test_regions_apart_carry_more_over_a_shared_way_out_than_a_search_that_ignores_it():
-    ignoring = search(RegionChainPlacer(), PROBLEM)
-    assert flow_of(search(RegionsApartPlacer(), SHARING)) > 2 * flow_of(ignoring)
+    ignoring = search(search_region_chains, PROBLEM)
+    assert flow_of(search(search_regions_apart, SHARING)) > 2 * flow_of(ignoring)
 
 
 def test_regions_apart_keep_pins():
     pin = LayerRange(first=3, end=4)
-    found = search(RegionsApartPlacer(), SHARING, pinned={"node-5": pin})
+    found = search(search_regions_apart, SHARING, pinned={"node-5": pin})
     assert found.layers["node-5"] == pin
     assert flow_of(found) > 0
 
@@ -69,7 +62,7 @@ def test_regions_in_levels_use_every_way_out():
         tiny_problem([[90.0, 60.0]] * 9, num_layers=9), [r for r in "abc" for _ in range(3)]
     )
     problem = sharing(three, *(egress(f"out of {r}", r, tokens_per_s=10.0) for r in "abc"))
-    found = search(RegionLevelsPlacer(), problem)
+    found = search(search_region_levels, problem)
     flow = max_flow(problem, found, partial_inference=True).value_tokens_per_s
     assert flow == pytest.approx(20.0)
     assert flow == pytest.approx(shared_bound_tokens_per_s(problem))
@@ -89,22 +82,22 @@ def test_many_regions_with_a_narrow_way_out_are_put_in_levels():
     ]
     problem = sharing(problem, *ways_out)
     each = 5e6 / problem.model.activation_bytes_per_token
-    found = search(RegionLevelsPlacer(), problem)
+    found = search(search_region_levels, problem)
     assert max_flow(problem, found, partial_inference=True).value_tokens_per_s > 1.9 * each
 
 
 def test_regions_in_levels_find_nothing_in_one_region():
-    assert search(RegionLevelsPlacer(), tiny_problem([[9.0]] * 3, num_layers=2)) is None
+    assert search(search_region_levels, tiny_problem([[9.0]] * 3, num_layers=2)) is None
 
 
 def test_regions_in_levels_find_nothing_where_only_cards_are_shared():
     card = egress("card", "node-0", tokens_per_s=10.0, scope="nic")
-    assert search(RegionLevelsPlacer(), sharing(PROBLEM, card)) is None
+    assert search(search_region_levels, sharing(PROBLEM, card)) is None
 
 
 def test_regions_in_levels_keep_pins():
     pin = LayerRange(first=3, end=4)
-    found = search(RegionLevelsPlacer(), SHARING, pinned={"node-5": pin})
+    found = search(search_region_levels, SHARING, pinned={"node-5": pin})
     assert found.layers["node-5"] == pin
 
 
@@ -143,16 +136,19 @@ class Recorded:
     def moves_per_s(self, tables):
         return 1e6
 
-    def attempt(self, tables, aim, *, chunk_moves, time_left):
+    def attempt(self, tables, aim, *, chunk_moves, stop):
         self.tries.add((tables.links_sharing, aim.beside_pins, aim.number % 2))
 
 
 def test_every_view_of_shared_bandwidth_is_tried_for_all_layers_and_beside_pins():
     annealer = Recorded()
-    placer = AnnealingPlacer(
-        annealer, name="recorded", annealing=AnnealingOptions(), clock=time.monotonic
-    )
-    assert search(placer, SHARING) is None
+
+    def recorded(board, seed):
+        return search_by_annealing(
+            board, annealer, seed=seed, by="recorded", effort=Effort(moves_per_node=4000)
+        )
+
+    assert search(recorded, SHARING) is None
     views = {sharing for sharing, _, _ in annealer.tries}
     assert len(views) > 1
     assert annealer.tries == set(itertools.product(views, (False, True), (0, 1)))

@@ -1,8 +1,11 @@
 """Annealing on stages, against every aligned placement of tiny clusters and across slow links."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searched import searched
 from tiny_problems import all_placements, problems, tiny_problem
 
 from planner.bounds import knapsack_bound_tokens_per_s
@@ -10,21 +13,20 @@ from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster
 from planner.max_flow import max_flow
-from planner.placers.annealing import AnnealingOptions
-from planner.placers.base import NeverCancelled, SearchOptions
+from planner.placers.annealing import Effort
 from planner.placers.flow_tables import flow_tables
-from planner.placers.stage_annealing import StageAnnealingPlacer
+from planner.placers.stage_annealing import search_stage_annealing
 from planner.placers.stage_chain import placement_of_chain, ranks_of
 from tests.examples import examples
 
 
 def search(problem, *, moves_per_node=500, start=None, seed=0, rules=None):
-    return StageAnnealingPlacer(annealing=AnnealingOptions(moves_per_node=moves_per_node)).search(
+    return searched(
+        partial(search_stage_annealing, effort=Effort(moves_per_node=moves_per_node)),
         problem,
-        options=SearchOptions(time_limit_s=60.0, seed=seed, rules=rules or PlacementRules()),
+        seed=seed,
+        rules=rules or PlacementRules(),
         start=start,
-        progress=lambda _: None,
-        cancel=NeverCancelled(),
     )
 
 

@@ -4,6 +4,7 @@ import itertools
 import random
 
 import pytest
+from searched import searched
 from tiny_problems import tiny_problem
 
 from planner.bounds import knapsack_bound_tokens_per_s
@@ -11,15 +12,17 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster
 from planner.max_flow import max_flow
-from planner.placers.base import NeverCancelled, SearchOptions
-from planner.placers.stage_patterns import StagePatternPlacer
-
-QUIET = {"progress": lambda incumbent: None, "cancel": NeverCancelled()}
+from planner.placers.stage_patterns import search_stage_patterns
 
 
 def search(problem, *, start=None, time_limit_s=20.0, **rules):
-    options = SearchOptions(time_limit_s=time_limit_s, rules=PlacementRules(**rules))
-    return StagePatternPlacer().search(problem, options=options, start=start, **QUIET)
+    return searched(
+        search_stage_patterns,
+        problem,
+        start=start,
+        time_limit_s=time_limit_s,
+        rules=PlacementRules(**rules),
+    )
 
 
 def flow_of(problem, placed, *, partial_inference=False):
@@ -89,13 +92,7 @@ def test_a_start_that_carries_more_is_kept():
 def test_every_incumbent_is_better_than_the_one_before_and_told_with_its_exact_flow():
     problem = generated_cluster(num_nodes=60, num_regions=1, seed=5)
     told = []
-    StagePatternPlacer().search(
-        problem,
-        options=SearchOptions(time_limit_s=20.0),
-        start=None,
-        progress=told.append,
-        cancel=NeverCancelled(),
-    )
+    searched(search_stage_patterns, problem, progress=told.append)
     flows = [incumbent.flow_tokens_per_s for incumbent in told]
     assert flows == sorted(set(flows))
     assert flows[-1] == pytest.approx(flow_of(problem, told[-1].placement, partial_inference=True))
@@ -123,11 +120,5 @@ def test_a_cancelled_search_returns_what_it_has():
             return True
 
     problem = generated_cluster(num_nodes=30, num_regions=1, seed=0)
-    result = StagePatternPlacer().search(
-        problem,
-        options=SearchOptions(time_limit_s=5.0),
-        start=None,
-        progress=lambda incumbent: None,
-        cancel=Cancelled(),
-    )
+    result = searched(search_stage_patterns, problem, cancel=Cancelled())
     assert result.stop_reason == "cancelled"

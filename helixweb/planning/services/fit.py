@@ -124,7 +124,7 @@ def _fit_of_all(problem: Problem) -> Fit:
 
 
 def _baselines(problem: Problem, *, upper_bound_tokens_per_s: float) -> Iterator[BaselineFit]:
-    meter = FlowMeter(problem, DEFAULTS.search_options(time_limit_s=DEFAULTS.time_limit_s))
+    meter = FlowMeter(problem, DEFAULTS.search_options)
     for name, place in BASELINES.items():
         placement = place(problem)
         yield BaselineFit(
