@@ -1,13 +1,11 @@
-"""Finds the compiled loops and hands them arrays."""
+"""Finds the compiled loops."""
 
 import ctypes
 import functools
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-_LIBRARY_NAME = "_estimate"
-_EDITION = 10  # of module.c
-_I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+from planner import native
+from planner.native import I64, POINTER, REAL
 
 
 def is_compiled() -> bool:
@@ -17,31 +15,23 @@ def is_compiled() -> bool:
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled loops, or None where they were not built, or built from other sources."""
-    for suffix in EXTENSION_SUFFIXES:
-        path = Path(__file__).with_name(_LIBRARY_NAME + suffix)
-        if path.exists():
-            found = ctypes.CDLL(str(path))
-            break
-    else:
-        return None
-    try:
-        edition = ctypes.c_int64.in_dll(found, "estimate_edition").value
-    except ValueError:
-        return None
-    if edition != _EDITION:
-        return None
-    found.sustained_load.restype = None
-    found.sustained_load.argtypes = [
-        *(_POINTER, _I64, _I64, _I64),
-        *[_POINTER] * 15,
-        *(_REAL, _POINTER, _POINTER),
-    ]
-    found.anneal_estimate.restype = _REAL
-    found.anneal_estimate.argtypes = [
-        *(_POINTER, _I64, _I64, _I64, _I64, _I64, _I64, _REAL),
-        *[_POINTER] * 19,
-        *(_I64, _I64, _I64, _REAL, _REAL, _I64),
-        *[_POINTER] * 6,
-    ]
-    return found
+    return native.library(
+        Path(__file__).parent,
+        "_estimate",
+        edition=("estimate_edition", 10),
+        functions={
+            "sustained_load": (
+                None,
+                [POINTER, I64, I64, I64, *[POINTER] * 15, REAL, POINTER, POINTER],
+            ),
+            "anneal_estimate": (
+                REAL,
+                [
+                    *(POINTER, I64, I64, I64, I64, I64, I64, REAL),
+                    *[POINTER] * 19,
+                    *(I64, I64, I64, REAL, REAL, I64),
+                    *[POINTER] * 6,
+                ],
+            ),
+        },
+    )

@@ -5,12 +5,12 @@ import functools
 import weakref
 from array import array
 from collections.abc import Sequence
-from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
+from planner.native import I64, POINTER, REAL, library
 from planner.simulator.engine import (
     NUM_BUCKETS,
     Engine,
@@ -24,10 +24,6 @@ from planner.simulator.engine import (
 )
 from planner.simulator.python_engine import PythonEngine
 
-_LIBRARY_NAME = "_engine"
-_EDITION = 13  # of module.c
-_I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
-
 
 def is_compiled() -> bool:
     """Whether the engine runs as machine code here."""
@@ -36,8 +32,8 @@ def is_compiled() -> bool:
 
 def new_engine(setup: EngineSetup) -> Engine:
     """An engine at time 0 with nothing running."""
-    library = _library()
-    return PythonEngine(setup) if library is None else CompiledEngine(setup, library)
+    compiled = _library()
+    return PythonEngine(setup) if compiled is None else CompiledEngine(setup, compiled)
 
 
 # Fields of EngineSetup, in the order of the C structure.
@@ -64,42 +60,42 @@ _POLICY_KEYS = (*_WHOLE_KEYS, *_REAL_KEYS)
 
 
 class _Policy(ctypes.Structure):
-    _fields_ = [*((key, _I64) for key in _WHOLE_KEYS), *((key, _REAL) for key in _REAL_KEYS)]
+    _fields_ = [*((key, I64) for key in _WHOLE_KEYS), *((key, REAL) for key in _REAL_KEYS)]
 
 
 class _NodeSetup(ctypes.Structure):
     _fields_ = [
-        ("num_segments", _I64),
-        ("prompt_limit", _I64),
-        ("decode_limit", _I64),
-        ("pages", _I64),
-        ("prompt_last", _I64),
-        ("decode_last", _I64),
-        ("prompt_s", _POINTER),
-        ("decode_s", _POINTER),
-        ("prompt_slope_s", _REAL),
-        ("decode_slope_s", _REAL),
-        ("refusal_s", _REAL),
-        ("least_decodes", _I64),
-        ("shared_s", _REAL),
+        ("num_segments", I64),
+        ("prompt_limit", I64),
+        ("decode_limit", I64),
+        ("pages", I64),
+        ("prompt_last", I64),
+        ("decode_last", I64),
+        ("prompt_s", POINTER),
+        ("decode_s", POINTER),
+        ("prompt_slope_s", REAL),
+        ("decode_slope_s", REAL),
+        ("refusal_s", REAL),
+        ("least_decodes", I64),
+        ("shared_s", REAL),
     ]
 
 
 class _Occurrence(ctypes.Structure):
     _fields_ = [
-        ("kind", _I64),
-        ("request", _I64),
-        ("tokens", _I64),
-        ("time_s", _REAL),
-        ("first_token_s", _REAL),
+        ("kind", I64),
+        ("request", I64),
+        ("tokens", I64),
+        ("time_s", REAL),
+        ("first_token_s", REAL),
     ]
 
 
 class CompiledEngine:
     """See `planner.simulator.engine.Engine`."""
 
-    def __init__(self, setup: EngineSetup, library: ctypes.CDLL) -> None:
-        self._library = library
+    def __init__(self, setup: EngineSetup, compiled: ctypes.CDLL) -> None:
+        self._library = compiled
         self._num_nodes, self._num_links = len(setup.nodes), 0
         self._occurrence = _Occurrence()
         # The library reads the tables where they are, so they must live as long as it does.
@@ -130,17 +126,17 @@ class CompiledEngine:
                 least_decodes=node.least_decodes,
                 shared_s=node.shared_s,
             )
-        self._engine = library.simulator_new(
+        self._engine = compiled.simulator_new(
             ctypes.byref(policy),
             self._num_nodes,
             ctypes.byref(nodes),
             layers.ctypes.data,
             len(setup.shared_bytes_per_s),
-            (_REAL * len(setup.shared_bytes_per_s))(*setup.shared_bytes_per_s),
+            (REAL * len(setup.shared_bytes_per_s))(*setup.shared_bytes_per_s),
         )
         if not self._engine:
             raise MemoryError("no memory for a simulation")
-        weakref.finalize(self, library.simulator_free, self._engine)
+        weakref.finalize(self, compiled.simulator_free, self._engine)
 
     @property
     def now(self) -> float:
@@ -162,7 +158,7 @@ class CompiledEngine:
             bandwidth_bytes_per_s,
             latency_s,
             len(shares),
-            (_I64 * len(shares))(*shares),
+            (I64 * len(shares))(*shares),
         )
         if number < 0:
             raise MemoryError("no memory for a link of a simulation")
@@ -239,7 +235,7 @@ class CompiledEngine:
         )
 
     def stage_waits_s(self, request: int, *, num_stages: int) -> list[float]:
-        waited_s = (_REAL * num_stages)()
+        waited_s = (REAL * num_stages)()
         self._library.simulator_waits(self._engine, request, waited_s)
         return list(waited_s)
 
@@ -250,7 +246,7 @@ class CompiledEngine:
         self._library.simulator_reset_statistics(self._engine)
 
     def statistics(self) -> EngineStatistics:
-        seconds, running = _REAL(), _REAL()
+        seconds, running = REAL(), REAL()
         whole, gaps = np.zeros(6, dtype=np.int64), np.zeros(NUM_BUCKETS, dtype=np.int64)
         node_sums = np.zeros((self._num_nodes, 4))
         node_counts = np.zeros((self._num_nodes, 7), dtype=np.int64)
@@ -298,39 +294,24 @@ class CompiledEngine:
 
 @functools.cache
 def _library() -> ctypes.CDLL | None:
-    """The compiled engine, or None where it was not built, or built from other sources."""
-    for suffix in EXTENSION_SUFFIXES:
-        path = Path(__file__).with_name(_LIBRARY_NAME + suffix)
-        if path.exists():
-            library = ctypes.CDLL(str(path))
-            break
-    else:
-        return None
-    if _edition(library) != _EDITION:
-        return None
     signatures: dict[str, tuple[type | None, tuple[type, ...]]] = {
-        "new": (_POINTER, (_POINTER, _I64, _POINTER, _POINTER, _I64, _POINTER)),
-        "free": (None, (_POINTER,)),
-        "add_link": (_I64, (_POINTER, _I64, _I64, _REAL, _REAL, _I64, _POINTER)),
-        "admit": (_I64, (_POINTER, _I64, _I64, _I64, _I64, _POINTER, _I64, _I64)),
-        "begin_anew": (_I64, (_POINTER, _I64, _I64, _I64, _POINTER, _I64, _I64)),
-        "give_up": (None, (_POINTER, _I64)),
-        "set_grow_at": (None, (_POINTER, _I64, _I64)),
-        "advance": (_I64, (_POINTER, _REAL, _POINTER)),
-        "now": (_REAL, (_POINTER,)),
-        "waits": (None, (_POINTER, _I64, _POINTER)),
-        "waiting": (_I64, (_POINTER, _I64)),
-        "reset_statistics": (None, (_POINTER,)),
-        "statistics": (None, (_POINTER,) * 9),
+        "new": (POINTER, (POINTER, I64, POINTER, POINTER, I64, POINTER)),
+        "free": (None, (POINTER,)),
+        "add_link": (I64, (POINTER, I64, I64, REAL, REAL, I64, POINTER)),
+        "admit": (I64, (POINTER, I64, I64, I64, I64, POINTER, I64, I64)),
+        "begin_anew": (I64, (POINTER, I64, I64, I64, POINTER, I64, I64)),
+        "give_up": (None, (POINTER, I64)),
+        "set_grow_at": (None, (POINTER, I64, I64)),
+        "advance": (I64, (POINTER, REAL, POINTER)),
+        "now": (REAL, (POINTER,)),
+        "waits": (None, (POINTER, I64, POINTER)),
+        "waiting": (I64, (POINTER, I64)),
+        "reset_statistics": (None, (POINTER,)),
+        "statistics": (None, (POINTER,) * 9),
     }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(library, f"simulator_{name}")
-        function.restype, function.argtypes = result, arguments
-    return library
-
-
-def _edition(library: ctypes.CDLL) -> int:
-    try:
-        return ctypes.c_int64.in_dll(library, "simulator_edition").value
-    except ValueError:
-        return 0
+    return library(
+        Path(__file__).parent,
+        "_engine",
+        edition=("simulator_edition", 13),
+        functions={f"simulator_{name}": signature for name, signature in signatures.items()},
+    )
