@@ -30,6 +30,7 @@ from planner.max_flow import max_flow
 from planner.placers.annealing import Try
 from planner.placers.base import START, CancelToken, InvalidOptions, Progress, StopReason
 from planner.placers.board import Board, Score
+from planner.placers.compiled.loops import is_compiled
 from planner.placers.flow_meter import FlowMeter
 from planner.placers.flow_tables import flow_tables
 from planner.placers.interval_annealing import IntervalAnnealer
@@ -265,7 +266,7 @@ def _place_for_plain_flow(board: Board, options: PlanOptions) -> None:
 def _anneal(board: Board, options: PlanOptions) -> None:
     """Rounds of annealing on ranges, towards flows that survive."""
     plain_bound, bound = board.proven_bound_tokens_per_s, board.merit_bound or 0.0
-    if plain_bound <= 0 or board.placement is None:
+    if plain_bound <= 0 or board.placement is None or not is_compiled():
         return
     tables = flow_tables(board.problem, options.rules, bound_tokens_per_s=plain_bound)
     annealer = IntervalAnnealer(spares=_SPARES)

@@ -9,13 +9,14 @@ import numpy as np
 
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.capacity import LayerLimits, allowed_limits, throughput_tokens_per_s
+from planner.chance import first_random
 from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.link_matrix import link_capacities_tokens_per_s
 from planner.placers.compiled.loops import anneal_moves, is_compiled
-from planner.placers.compiled.tasks import IntegerArray, MoveTask, first_random
+from planner.placers.compiled.tasks import IntegerArray, MoveTask
 
 _UNITS_PER_TOKEN = 1000
 _PENALTY_SHARE = 0.2

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from planner.chance import MINUS_LOGARITHMS, first_random, next_random
 from planner.estimate.compiled.library import library
 from planner.estimate.fixed_point import sustained
 from planner.estimate.load import OUTSIDE, Load, Tables
@@ -19,11 +20,6 @@ from planner.estimate.model import Model
 from planner.estimate.shared import Numbers, Reals, SharedLinks
 
 IDLE = -1
-_MODULUS = 2147483647
-_MULTIPLIER = 48271
-# Acceptance draws its logarithm from a table: the C library's may differ from Python's in a bit.
-_LOGARITHMS_SIZE = 4096
-MINUS_LOGARITHMS = -np.log((np.arange(_LOGARITHMS_SIZE) + 0.5) / _LOGARITHMS_SIZE)
 
 
 class Aim(IntEnum):
@@ -150,7 +146,7 @@ def anneal_in_python(task: SearchTask, start: Stages, cooling: Cooling) -> Searc
         if not tried_score > 0:
             continue
         if tried_score < score:
-            patience *= float(MINUS_LOGARITHMS[randoms.draw(_LOGARITHMS_SIZE)])
+            patience *= float(MINUS_LOGARITHMS[randoms.draw(len(MINUS_LOGARITHMS))])
             if score - tried_score > patience * score:
                 continue
         current, score = tried, tried_score
@@ -160,20 +156,12 @@ def anneal_in_python(task: SearchTask, start: Stages, cooling: Cooling) -> Searc
 
 
 class _Randoms:
-    """Park and Miller's generator; never leaves 1 .. 2**31 - 2."""
-
     def __init__(self, seed: int) -> None:
         self._state = first_random(seed)
 
     def draw(self, choices: int) -> int:
-        self._state = self._state * _MULTIPLIER % _MODULUS
+        self._state = next_random(self._state)
         return self._state % choices
-
-
-def first_random(seed: int) -> int:
-    """The generator's start for any seed of 0 or more."""
-    state = seed % (_MODULUS - 1) + 1
-    return state * _MULTIPLIER % _MODULUS * _MULTIPLIER % _MODULUS
 
 
 def _load(

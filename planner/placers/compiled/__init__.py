@@ -1,3 +1,4 @@
-"""The inner loops of the annealing placers: in C where the package was built with a compiler, and
-the same loops in Python elsewhere, to the same answer. Only `planner.placers` imports them.
+"""The inner loops of the annealing methods, in C where the package was built with a compiler.
+
+The loop that replanning needs is in Python too. Only `planner.placers` imports them.
 """

@@ -1,5 +1,9 @@
-/* The loop of interval annealing; interval_loop.py beside it is the same in Python, explains it, and
-   gives the same answer to the last bit. Change both together. */
+/* Interval annealing: ranges that cover every layer with a target flow.
+
+   By the coverage theorem the max flow of ranges, where links do not bind and partial inference is
+   allowed, is the least over layers of sum T_i(held_i) over the nodes that hold it. The energy is
+   what all layers together lack to the target; the least covered layer alone would say too little.
+   With `spares` the fastest node of every layer does not count: what is left when a node fails. */
 
 #include <stdint.h>
 #include <stdlib.h>

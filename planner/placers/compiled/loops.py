@@ -1,16 +1,20 @@
-"""Runs an annealing loop: compiled where the package was built with a C compiler, or in Python."""
+"""Calls the annealing loops, which are in C.
+
+That of moves is in Python too, for replanning without a C compiler; the other two gain a few per
+cent of flow and are left out there, where they would make 6 000 moves/s instead of 1.7 M.
+"""
 
 import ctypes
 import functools
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import numpy as np
 
-from planner.placers.compiled import interval_loop, move_loop, stage_loop
+from planner.chance import MINUS_LOGARITHMS
+from planner.native import I64, POINTER, REAL, library
+from planner.placers.compiled import move_loop
 from planner.placers.compiled.move_loop import Ends
 from planner.placers.compiled.tasks import (
-    MINUS_LOGARITHMS,
     Annealed,
     IntegerArray,
     IntervalTask,
@@ -19,10 +23,6 @@ from planner.placers.compiled.tasks import (
     Schedule,
     StageTask,
 )
-
-_LIBRARY_NAME = "_loops"
-_EDITION = 9  # of module.c
-_I64, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
 def is_compiled() -> bool:
@@ -34,14 +34,11 @@ def anneal_stages(
     task: StageTask, *, ranks: list[int], schedule: Schedule
 ) -> Annealed[float, list[int]]:
     """Anneal from the stage numbers `ranks` of every node, -1 for nodes in no stage."""
-    library = _library()
-    if library is None:
-        return stage_loop.anneal_stages(task, ranks=ranks, schedule=schedule)
     speeds, links = _contiguous(task.speeds_NJ), _contiguous(task.links)
     limits = None if task.limits_NE is None else _contiguous(task.limits_NE)
     neighbours, best = _contiguous(task.neighbours_NK), np.array(ranks, dtype=np.int64)
     last = best.copy()
-    energy: float = library.anneal_stages(
+    energy: float = _compiled().anneal_stages(
         len(speeds),
         task.num_layers,
         task.target,
@@ -71,14 +68,11 @@ def anneal_intervals(
     task: IntervalTask, *, ranges: list[Range], schedule: Schedule
 ) -> Annealed[int, list[Range]]:
     """Anneal from `ranges`, one for every node."""
-    library = _library()
-    if library is None:
-        return interval_loop.anneal_intervals(task, ranges=ranges, schedule=schedule)
     speeds, limits = _contiguous(task.speeds_NJ), _contiguous(task.limits_NE)
     firsts = np.array([first for first, _ in ranges], dtype=np.int64)
     helds = np.array([held for _, held in ranges], dtype=np.int64)
     best_firsts, best_helds = firsts.copy(), helds.copy()
-    missing: int = library.anneal_intervals(
+    missing: int = _compiled().anneal_intervals(
         len(speeds),
         task.num_layers,
         task.target,
@@ -110,8 +104,8 @@ def anneal_moves(
     task: MoveTask, *, ranges: list[Ends], threshold: int, moves: int, seed: int
 ) -> tuple[int, list[Ends]]:
     """The energy reached, and the ranges then; starts from `ranges`."""
-    library = _library()
-    if library is None:
+    compiled = _library()
+    if compiled is None:
         return move_loop.anneal_moves(
             task, ranges=ranges, threshold=threshold, moves=moves, seed=seed
         )
@@ -121,7 +115,7 @@ def anneal_moves(
     )
     firsts, ends = (np.array([ends[side] for ends in ranges], dtype=np.int64) for side in (0, 1))
     links = None if task.links is None else _contiguous(task.links)
-    energy: int = library.anneal_moves(
+    energy: int = compiled.anneal_moves(
         len(speeds),
         task.num_layers,
         task.target,
@@ -145,41 +139,43 @@ def anneal_moves(
     return energy, list(zip(firsts.tolist(), ends.tolist(), strict=True))
 
 
+def _compiled() -> ctypes.CDLL:
+    found = _library()
+    if found is None:
+        raise RuntimeError("the loops are not compiled here; ask is_compiled() first")
+    return found
+
+
 @functools.cache
 def _library() -> ctypes.CDLL | None:
-    """The compiled loops, or None where they were not built, or built from other sources."""
-    for suffix in EXTENSION_SUFFIXES:
-        path = Path(__file__).with_name(_LIBRARY_NAME + suffix)
-        if path.exists():
-            library = ctypes.CDLL(str(path))
-            break
-    else:
-        return None
-    if _edition(library) != _EDITION:
-        return None
-    library.anneal_stages.restype = _REAL
-    library.anneal_stages.argtypes = [
-        *(_I64, _I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _POINTER, _I64, _POINTER),
-        *(_I64, _I64, _REAL, _REAL, _REAL, _I64, _POINTER, _POINTER),
-    ]
-    library.anneal_intervals.restype = _I64
-    library.anneal_intervals.argtypes = [
-        *(_I64, _I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _I64),
-        *(_I64, _REAL, _REAL, _I64, _POINTER, _POINTER, _POINTER, _POINTER),
-    ]
-    library.anneal_moves.restype = _I64
-    library.anneal_moves.argtypes = [
-        *(_I64, _I64, _I64, _I64, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
-        *(_I64, _I64, _I64, _I64, _I64, _I64, _POINTER, _POINTER),
-    ]
-    return library
-
-
-def _edition(library: ctypes.CDLL) -> int:
-    try:
-        return ctypes.c_int64.in_dll(library, "loops_edition").value
-    except ValueError:
-        return 0
+    return library(
+        Path(__file__).parent,
+        "_loops",
+        edition=("loops_edition", 9),
+        functions={
+            "anneal_stages": (
+                REAL,
+                [
+                    *(I64, I64, I64, I64, I64, POINTER, POINTER, POINTER, POINTER, I64, POINTER),
+                    *(I64, I64, REAL, REAL, REAL, I64, POINTER, POINTER),
+                ],
+            ),
+            "anneal_intervals": (
+                I64,
+                [
+                    *(I64, I64, I64, I64, I64, POINTER, POINTER, POINTER, I64),
+                    *(I64, REAL, REAL, I64, POINTER, POINTER, POINTER, POINTER),
+                ],
+            ),
+            "anneal_moves": (
+                I64,
+                [
+                    *(I64, I64, I64, I64, POINTER, POINTER, POINTER, POINTER, POINTER),
+                    *(I64, I64, I64, I64, I64, I64, POINTER, POINTER),
+                ],
+            ),
+        },
+    )
 
 
 def _contiguous(values: IntegerArray) -> IntegerArray:

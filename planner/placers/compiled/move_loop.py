@@ -12,7 +12,8 @@ inference were not allowed: what gains by it here rarely passes the links.
 Change both together.
 """
 
-from planner.placers.compiled.tasks import MoveTask, next_random
+from planner.chance import next_random
+from planner.placers.compiled.tasks import MoveTask
 
 Ends = tuple[int, int]
 """(first layer, end); equal when nothing is held"""

@@ -1,5 +1,19 @@
-/* The loop of stage-sequence annealing; stage_loop.py beside it is the same in Python, explains it,
-   and gives the same answer to the last bit. Change both together. */
+/* Annealing on the sequence of stages: a chain of stages that carries a target flow.
+
+   Every node is in one slot (a stage) or in none (-1). The slots form a ring in pipeline order that
+   begins and ends at the coordinator, slot n of n nodes. A stage is as long as its nodes together
+   carry the target: the largest j with sum T_i(j) >= target.
+
+   Lack = missing layers + excess stages + weight * (sum of what crossings cannot carry) / target.
+   The sum over all crossings, not the worst one: every crossing that gets better is rewarded. Lack 0
+   is a chain that carries the target: every node's share of it is fixed by its stage alone, so what
+   enters a stage over one crossing is what leaves it over the next.
+
+   What is annealed rewards speed towards a stage's next layer as well (CREDIT, in layers): a stage
+   of 80 % of what one more layer needs is nearer to it than one of 10 %. Once all layers are held
+   they stay so (ALL_HELD), and the rest is about crossings. Measured on 100 generated nodes in 10
+   regions: chains that 1e6 moves did not find without credit are found in most tries with 0.3 to 0.5
+   of a layer, in few with a whole one. */
 
 #include <stdint.h>
 #include <stdlib.h>

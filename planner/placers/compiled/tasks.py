@@ -8,18 +8,14 @@ from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
+from planner.chance import first_random
+
 IntegerArray: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 Energy = TypeVar("Energy", int, float)
 State = TypeVar("State")
 Range: TypeAlias = tuple[int, int]
 """(first layer, layers held)"""
-
-_MODULUS = 2147483647
-_MULTIPLIER = 48271
-# Acceptance draws its logarithm from a table: the C library's may differ from Python's in a bit.
-_LOGARITHMS_SIZE = 4096
-MINUS_LOGARITHMS = -np.log((np.arange(_LOGARITHMS_SIZE) + 0.5) / _LOGARITHMS_SIZE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +103,3 @@ class MoveTask:
     penalty: int
     charge: int
     links: IntegerArray | None
-
-
-def first_random(seed: int) -> int:
-    """The generator's start for any seed of 0 or more."""
-    return next_random(next_random(seed % (_MODULUS - 1) + 1))
-
-
-def next_random(state: int) -> int:
-    """Park and Miller's generator; never leaves 1 .. 2**31 - 2."""
-    return state * _MULTIPLIER % _MODULUS
