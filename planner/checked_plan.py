@@ -9,7 +9,7 @@ from planner.domain.problem import Problem
 from planner.flow_check import (
     FlowCheckFailed,
     check_flow,
-    flow_value_by_linear_program,
+    flow_value_by_second_method,
     nearly_equal,
 )
 from planner.max_flow import max_flow, mean_hops, routing_weights
@@ -42,13 +42,13 @@ def checked_plan(
     flow_of = balanced_flow if routing == "balanced" else max_flow
     flow = flow_of(problem, placement, partial_inference=partial_inference, max_hops=max_hops)
     check_flow(flow, problem=problem)
-    second = flow_value_by_linear_program(
+    second = flow_value_by_second_method(
         problem, placement, partial_inference=partial_inference, max_hops=max_hops
     )
     value = flow.value_tokens_per_s
     if not nearly_equal(value, second):
         raise FlowCheckFailed(
-            f"augmenting paths find {value} tokens/s but the linear program {second} for the same "
+            f"augmenting paths find {value} tokens/s but a second method {second} for the same "
             "placement; they must be equal, so please report this problem"
         )
     if value > upper_bound_tokens_per_s * (1 + _BOUND_RELATIVE_TOLERANCE):

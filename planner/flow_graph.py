@@ -14,7 +14,7 @@ A graph is arrays, one entry per edge: a cluster of 1000 nodes has 100 000 conne
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,10 @@ Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Integers: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Bools: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
+if TYPE_CHECKING:
+    from networkx import DiGraph
+
+Vertex: TypeAlias = str | tuple[str, str]
 SOURCE_VERTEX, SINK_VERTEX = 0, 1
 _FIRST_ENTRY = 2
 _UNREACHED = -1
@@ -57,6 +61,26 @@ class FlowGraph:
                 self.tails[start:].tolist(), self.heads[start:].tolist(), strict=True
             )
         ]
+
+    def to_networkx(self) -> "DiGraph[Vertex]":
+        """The graph for networkx's flow algorithms: SOURCE, SINK, and (name, "in" or "out").
+
+        The `capacity` of an edge is in tokens/s.
+        """
+        from networkx import DiGraph  # takes a while to load
+
+        vertices: list[Vertex] = [SOURCE, SINK]
+        vertices += [(name, side) for name in self.names for side in ("in", "out")]
+        graph: DiGraph[Vertex] = DiGraph()
+        graph.add_nodes_from(vertices)
+        for tail, head, capacity in zip(
+            self.tails.tolist(),
+            self.heads.tolist(),
+            self.capacities_tokens_per_s.tolist(),
+            strict=True,
+        ):
+            graph.add_edge(vertices[tail], vertices[head], capacity=capacity)
+        return graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ def solve_linear_flow(
     """The optimum of the program above; `graph` is the placement's. Raises LinearFlowFailed."""
     # In units that no flow can exceed: a coordinator link of 5e8 tokens/s beside nodes of 1e3 would
     # defeat HiGHS' absolute tolerances. A link above the unit is no limit.
-    unit_tokens_per_s = _compute_through_source(graph)
+    unit_tokens_per_s = compute_through_source(graph)
     num_edges = len(graph.tails)
     if unit_tokens_per_s <= 0:
         return LinearFlow(
@@ -145,7 +145,24 @@ def _merged(graph: FlowGraph, classes: Integers) -> _Merged:
     )
 
 
-def _compute_through_source(graph: FlowGraph) -> float:
+def merged_graph(problem: Problem, placement: Placement, graph: FlowGraph) -> FlowGraph:
+    """The same max flow on fewer vertices: like nodes as one, under the name of one of them."""
+    classes = _classes(problem, placement, graph)
+    merged = _merged(graph, classes)
+    is_own = (merged.tails % 2 == 0) & (merged.heads == merged.tails + 1) & (merged.tails >= 2)
+    own_first = np.argsort(~is_own, kind="stable")
+    _, first_of_class = np.unique(classes, return_index=True)
+    return FlowGraph(
+        names=tuple(graph.names[index] for index in first_of_class.tolist()),
+        tails=merged.tails[own_first],
+        heads=merged.heads[own_first],
+        capacities_tokens_per_s=(graph.capacities_tokens_per_s[merged.examples] * merged.sizes)[
+            own_first
+        ],
+    )
+
+
+def compute_through_source(graph: FlowGraph) -> float:
     """The speed of all nodes that the source feeds: an upper bound on the flow."""
     fed = np.isin(graph.tails, graph.heads[graph.tails == SOURCE_VERTEX])
     return float(graph.capacities_tokens_per_s[fed].sum())

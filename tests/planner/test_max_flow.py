@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,12 @@ from tiny_problems import (
 
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.domain.errors import InvalidPlacement
-from planner.flow_check import check_flow, flow_value_by_linear_program
+from planner.flow_check import (
+    check_flow,
+    flow_value_by_linear_program,
+    flow_value_by_second_method,
+)
+from planner.flow_graph import build_flow_graph
 from planner.max_flow import max_flow, mean_hops, routing_weights
 from tests.examples import examples
 
@@ -35,12 +41,24 @@ def test_the_flow_equals_the_lightest_of_all_cuts(placed, partial_inference):
 
 @quick
 @given(placed=placed_problems(), partial_inference=st.booleans())
-def test_the_flow_passes_its_check_and_the_simplex_method_agrees(placed, partial_inference):
+def test_the_flow_passes_its_check_and_two_other_methods_agree(placed, partial_inference):
     problem, layers = placed
     flow = max_flow(problem, layers, partial_inference=partial_inference)
     check_flow(flow)
-    second = flow_value_by_linear_program(problem, layers, partial_inference=partial_inference)
-    assert second == pytest.approx(flow.value_tokens_per_s, rel=1e-6, abs=1e-6)
+    for value_by in (flow_value_by_linear_program, flow_value_by_second_method):
+        second = value_by(problem, layers, partial_inference=partial_inference)
+        assert second == pytest.approx(flow.value_tokens_per_s, rel=1e-6, abs=1e-6)
+
+
+@quick
+@given(placed=placed_problems(), partial_inference=st.booleans())
+def test_networkx_finds_the_same_flow_on_the_public_graph(placed, partial_inference):
+    problem, layers = placed
+    graph = build_flow_graph(problem, layers, partial_inference=partial_inference).to_networkx()
+    flow = max_flow(problem, layers, partial_inference=partial_inference).value_tokens_per_s
+    assert nx.maximum_flow_value(
+        graph, SOURCE, SINK, flow_func=nx.algorithms.flow.edmonds_karp
+    ) == pytest.approx(flow, rel=1e-6, abs=1e-6)
 
 
 @quick
