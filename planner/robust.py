@@ -34,6 +34,7 @@ from planner.placers.compiled.loops import is_compiled
 from planner.placers.flow_meter import FlowMeter
 from planner.placers.flow_tables import flow_tables
 from planner.placers.interval_annealing import IntervalAnnealer
+from planner.placers.pattern_placing import improving
 from planner.placers.pattern_search import PatternLimits
 from planner.placers.stage_patterns import AlignedStages
 from planner.placers.stop import Stop
@@ -237,7 +238,7 @@ def _place_patterns(board: Board, options: PlanOptions) -> None:
         stop=board.stop.within(options.time_limit_s * _PATTERN_SHARE),
     )
     bound = board.merit_bound or 0.0
-    for found in program.improving(above=board.merit, below=bound, limits=limits):
+    for found in improving(program, above=board.merit, below=bound, limits=limits):
         board.used(found.solver)
         for placement in program.placements(found):
             _offer(board, placement, by="stage-patterns")

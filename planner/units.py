@@ -13,11 +13,6 @@ def bytes_per_s_from_gbit_per_s(gbit_per_s: float) -> float:
     return gbit_per_s * 1e9 / BITS_PER_BYTE
 
 
-def gbit_per_s_from_bytes_per_s(bytes_per_s: float) -> float:
-    """1.25e9 (bytes/s) -> 10 (Gbit/s)."""
-    return bytes_per_s * BITS_PER_BYTE / 1e9
-
-
 def mbit_per_s_from_bytes_per_s(bytes_per_s: float) -> float:
     """12.5e6 (bytes/s) -> 100 (Mbit/s)."""
     return bytes_per_s * BITS_PER_BYTE / 1e6
@@ -26,11 +21,6 @@ def mbit_per_s_from_bytes_per_s(bytes_per_s: float) -> float:
 def bytes_per_s_from_mbit_per_s(mbit_per_s: float) -> float:
     """100 (Mbit/s) -> 12.5e6 (bytes/s)."""
     return mbit_per_s * 1e6 / BITS_PER_BYTE
-
-
-def gib_from_bytes(count_bytes: float) -> float:
-    """2**30 (bytes) -> 1 (GiB)."""
-    return count_bytes / 2**30
 
 
 def bytes_text(count_bytes: float) -> str:

@@ -12,7 +12,7 @@ from planner.capacity import allowed_layers, throughput_tokens_per_s
 from planner.domain.rules import PlacementRules
 from planner.multi_model.shares import ModelShare, NoDealFound
 from planner.placers.base import CancelToken, NeverCancelled
-from planner.placers.solvers.base import MixedIntegerModel, SolveLimits, SolveOutcome
+from planner.placers.solvers.base import LastSolution, MixedIntegerModel, SolveLimits, SolveOutcome
 from planner.placers.solvers.highs import HighsSolver
 
 _BISECTION_RELATIVE_WIDTH = 2e-3
@@ -143,22 +143,6 @@ def _work(share: ModelShare, kinds: Sequence[Kind], *, flow: float, counts: Sequ
     )
 
 
-class _LastSolution:
-    """Keeps the last solution that a solver reports."""
-
-    def __init__(self) -> None:
-        self.values: list[float] = []
-
-    def on_solution(self, values: Sequence[float]) -> None:
-        self.values = list(values)
-
-    def on_bound(self, upper_bound: float) -> None:
-        """Bounds are read at the end."""
-
-    def should_stop(self) -> bool:
-        return False
-
-
 def _counts_for(
     shares: tuple[ModelShare, ...],
     kinds: Sequence[Kind],
@@ -201,8 +185,8 @@ def _works_per_needed(share: ModelShare, kinds: Sequence[Kind], *, flow: float) 
     return [work_per_node(share, kind.names[0], flow=flow) / needed for kind in kinds]
 
 
-def _solve(model: MixedIntegerModel) -> tuple[_LastSolution, SolveOutcome]:
-    watcher = _LastSolution()
+def _solve(model: MixedIntegerModel) -> tuple[LastSolution, SolveOutcome]:
+    watcher = LastSolution()
     outcome = HighsSolver().solve(
         model,
         start=None,

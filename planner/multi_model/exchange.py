@@ -5,7 +5,7 @@ The worst model gets a node of another, for nothing or for one of its own. What 
 they have. Where the worse of the two is better than before, the exchange stays.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.capacity import ModelDoesNotFit
@@ -15,6 +15,7 @@ from planner.multi_model.deal import Kind, work_per_node
 from planner.multi_model.dealt import Dealt, levels_of, plan_on
 from planner.multi_model.shares import ModelShare
 from planner.placers.base import CancelToken
+from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
 
 _TRY_SHARE_OF_TIME = 0.02
@@ -47,8 +48,7 @@ def exchange_nodes(
     dealt: Dealt,
     *,
     options: PlanOptions,
-    cancel: CancelToken,
-    left_s: Callable[[], float],
+    stop: Stop,
     enough_tokens_per_s: float,
 ) -> Dealt:
     """The mix after every exchange that raised its worst level; ends when none of them does."""
@@ -58,11 +58,11 @@ def exchange_nodes(
     while has_gained and best.level_tokens_per_s < enough_tokens_per_s:
         has_gained = False
         for exchange in promising_exchanges(shares, kinds, best):
-            if tries >= _MOST_TRIES or left_s() <= 0 or cancel.is_cancelled():
+            if tries >= _MOST_TRIES or stop.is_over():
                 return best
             tries += 1
-            seconds = min(left_s(), _TRY_SHARE_OF_TIME * options.time_limit_s)
-            changed = _changed(shares, best, exchange, options, seconds, cancel)
+            seconds = min(stop.left_s, _TRY_SHARE_OF_TIME * options.time_limit_s)
+            changed = _changed(shares, best, exchange, options, seconds, stop)
             if changed is not None and _is_better(changed, best):
                 best, has_gained = changed, True
                 break

@@ -20,6 +20,7 @@ from planner.multi_model.dealt import Dealt, nodes_of_models, planned
 from planner.multi_model.exchange import exchange_nodes
 from planner.multi_model.shares import ModelMix, ModelShare, NoDealFound, check_shares
 from planner.placers.base import CancelToken
+from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
 
 _DEALS_SHARE_OF_TIME = 0.6
@@ -43,21 +44,16 @@ def plan_models(
     hold for every model. Raises InvalidProblem, NoDealFound, ModelDoesNotFit, NoPlacementFound.
     """
     check_shares(shares, options.rules)
-    started_s = clock()
-
-    def left_s(share_of_time: float) -> float:
-        return share_of_time * options.time_limit_s - (clock() - started_s)
-
+    stop = Stop(time_limit_s=options.time_limit_s, cancel=cancel, clock=clock)
+    dealing = stop.until(_DEALS_SHARE_OF_TIME * options.time_limit_s)
     shares = tuple(
         replace(share, problem=restricted_problem(share.problem, options.rules)) for share in shares
     )
     flow_options = replace(options.for_flow, rules=options.rules.once_restricted)
     kinds = kinds_of(shares)
-    highest = highest_deal(shares, kinds, weights=[share.weight for share in shares], cancel=cancel)
+    highest = highest_deal(shares, kinds, weights=[share.weight for share in shares], cancel=stop)
     bound = highest.bound_tokens_per_s
-    best = _best_of_deals(
-        shares, kinds, highest, options=flow_options, cancel=cancel, left_s=left_s
-    )
+    best = _best_of_deals(shares, kinds, highest, options=flow_options, stop=dealing)
     enough = bound * (1 - options.relative_gap)
     if best.level_tokens_per_s < enough:
         best = exchange_nodes(
@@ -65,8 +61,7 @@ def plan_models(
             kinds,
             best,
             options=flow_options,
-            cancel=cancel,
-            left_s=lambda: left_s(1.0),
+            stop=stop,
             enough_tokens_per_s=enough,
         )
     return ModelMix(
@@ -82,26 +77,22 @@ def _best_of_deals(
     highest: Deal,
     *,
     options: PlanOptions,
-    cancel: CancelToken,
-    left_s: Callable[[float], float],
+    stop: Stop,
 ) -> Dealt:
     """Each round's deal follows from how the models did in the rounds before."""
     weights = [share.weight for share in shares]
     best: Dealt | None = None
     failure: NoPlacementFound | ModelDoesNotFit | None = None
-    for number, deal in _deals(
-        shares, kinds, highest, weights=weights, left_s=left_s, cancel=cancel
-    ):
-        seconds = left_s(_DEALS_SHARE_OF_TIME)
+    for number, deal in _deals(shares, kinds, highest, weights=weights, stop=stop):
         try:
             dealt = planned(
                 shares,
                 nodes_of_models(kinds, deal, num_models=len(shares)),
                 options=options,
-                seconds=max(seconds, _LEAST_SHARE_OF_TIME * options.time_limit_s)
+                seconds=max(stop.left_s, _LEAST_SHARE_OF_TIME * options.time_limit_s)
                 / (len(_REGIONS_MAY_COST) - number)
                 / len(shares),
-                cancel=cancel,
+                cancel=stop,
             )
         except (NoPlacementFound, ModelDoesNotFit) as error:
             failure = error
@@ -125,8 +116,7 @@ def _deals(
     highest: Deal,
     *,
     weights: list[float],
-    left_s: Callable[[float], float],
-    cancel: CancelToken,
+    stop: Stop,
 ) -> Iterator[tuple[int, Deal]]:
     """Numbered deals by the weights as they are then; none where no deal is found any more.
 
@@ -134,13 +124,13 @@ def _deals(
     """
     has_regions = len({kind.region for kind in kinds}) > 1
     for number, regions_may_cost in enumerate(_REGIONS_MAY_COST):
-        if number > 0 and (left_s(_DEALS_SHARE_OF_TIME) <= 0 or cancel.is_cancelled()):
+        if number > 0 and stop.is_over():
             return
         try:
             deal = (
                 highest
                 if number == 0
-                else highest_deal(shares, kinds, weights=weights, cancel=cancel)
+                else highest_deal(shares, kinds, weights=weights, cancel=stop)
             )
         except NoDealFound:
             return

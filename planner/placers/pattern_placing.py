@@ -7,21 +7,35 @@ from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.domain.placement import Placement
 from planner.placers.base import StopReason
 from planner.placers.board import Board
-from planner.placers.pattern_search import FoundStages, PatternLimits
+from planner.placers.pattern_search import FoundStages, PatternLimits, improving_stages
+from planner.placers.patterns import PatternPool
 
 
 class PatternProgram(Protocol):
-    """A way to choose stages from patterns."""
+    """A way to choose stages of `num_layers` layers together from a pool of patterns."""
 
-    def improving(
-        self, *, above: float, below: float, limits: PatternLimits
-    ) -> Iterator[FoundStages]:
-        """Ever better stages that carry a flow between the two, links as the program sees them."""
-        ...
+    @property
+    def pool(self) -> PatternPool: ...
+
+    @property
+    def num_layers(self) -> int: ...
 
     def placements(self, found: FoundStages) -> Iterator[Placement]:
         """Ways to order the stages and to give them nodes."""
         ...
+
+
+def improving(
+    program: PatternProgram, *, above: float, below: float, limits: PatternLimits
+) -> Iterator[FoundStages]:
+    """Ever better stages that carry a flow between the two, links as the program sees them."""
+    return improving_stages(
+        program.pool,
+        num_layers=program.num_layers,
+        above_tokens_per_s=above,
+        below_tokens_per_s=below,
+        limits=limits,
+    )
 
 
 def search_by_patterns(
@@ -36,7 +50,7 @@ def search_by_patterns(
     board.begin_around_pins(by=by)
     for program in programs():
         limits = PatternLimits(seed=seed, solver=board.options.pattern_solver, stop=board.stop)
-        for found in program.improving(above=board.tokens_per_s, below=below, limits=limits):
+        for found in improving(program, above=board.tokens_per_s, below=below, limits=limits):
             board.used(found.solver)
             for placement in program.placements(found):
                 board.offer_free(placement, by=by)

@@ -21,7 +21,7 @@ from planner.domain.problem import Problem
 from planner.placers.base import SearchOptions, StopReason
 from planner.placers.board import Board
 from planner.placers.pattern_placing import PatternProgram, search_by_patterns
-from planner.placers.pattern_search import FoundStages, PatternLimits, improving_stages
+from planner.placers.pattern_search import FoundStages
 from planner.placers.patterns import (
     ExtraColumn,
     PatternFamily,
@@ -73,7 +73,7 @@ class _RegionChain:
         self, problem: Problem, options: SearchOptions, slow: float, groups: Mapping[str, str]
     ) -> None:
         self._kinds = free_kinds(problem, options, groups=groups)
-        self._num_layers = problem.model.num_layers
+        self.num_layers = problem.model.num_layers
         names = sorted({kind.group for kind in self._kinds})
         limits: list[float] = []
 
@@ -85,7 +85,7 @@ class _RegionChain:
         hops: dict[int, float] = {}
         if options.rules.max_hops is not None:
             hops = {row(float(options.rules.max_hops)): 1.0}
-        most = float(self._num_layers)
+        most = float(self.num_layers)
         columns = [
             ExtraColumn(
                 use_of_rows={crossings: -1.0, halves: 2.0, paths: 1.0, begun: 1.0},
@@ -113,18 +113,7 @@ class _RegionChain:
                     )
                 )
         rows = Rows(extra_limits=tuple(limits), extra_columns=tuple(columns))
-        self._pool = PatternPool(self._kinds, families, rows)
-
-    def improving(
-        self, *, above: float, below: float, limits: PatternLimits
-    ) -> Iterator[FoundStages]:
-        return improving_stages(
-            self._pool,
-            num_layers=self._num_layers,
-            above_tokens_per_s=above,
-            below_tokens_per_s=below,
-            limits=limits,
-        )
+        self.pool = PatternPool(self._kinds, families, rows)
 
     def placements(self, found: FoundStages) -> Iterator[Placement]:
         """Groups one after the other, in an order whose crossings the wide stages can pass on."""
@@ -135,7 +124,7 @@ class _RegionChain:
         yield placement_of_stages(self._kinds, [stage for stages in chain for stage in stages])
 
     def _exponent(self, stage: StageNodes) -> float:
-        return self._pool.families[stage.family].width_exponent
+        return self.pool.families[stage.family].width_exponent
 
     def _ordered(self, of_group: Mapping[str, list[StageNodes]]) -> list[list[StageNodes]]:
         """The groups' stages, wide ones at their ends; the first order found with fewest faults."""

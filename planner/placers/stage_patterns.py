@@ -14,7 +14,7 @@ from planner.domain.problem import Problem
 from planner.placers.base import SearchOptions, StopReason
 from planner.placers.board import Board
 from planner.placers.pattern_placing import search_by_patterns
-from planner.placers.pattern_search import FoundStages, PatternLimits, improving_stages
+from planner.placers.pattern_search import FoundStages
 from planner.placers.patterns import PatternFamily, PatternPool, Rows
 from planner.placers.stages import placement_of_stages
 
@@ -38,19 +38,8 @@ class AlignedStages:
         self, problem: Problem, options: SearchOptions, *, num_layers: int, spares: int = 0
     ) -> None:
         self._kinds = free_kinds(problem, options)
-        self._pool = stage_pool(self._kinds, max_stages=options.rules.max_hops, spares=spares)
-        self._num_layers = num_layers
-
-    def improving(
-        self, *, above: float, below: float, limits: PatternLimits
-    ) -> Iterator[FoundStages]:
-        return improving_stages(
-            self._pool,
-            num_layers=self._num_layers,
-            above_tokens_per_s=above,
-            below_tokens_per_s=below,
-            limits=limits,
-        )
+        self.pool = stage_pool(self._kinds, max_stages=options.rules.max_hops, spares=spares)
+        self.num_layers = num_layers
 
     def placements(self, found: FoundStages) -> Iterator[Placement]:
         yield placement_of_stages(self._kinds, found.stages)

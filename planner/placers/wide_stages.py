@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.placers.base import SearchOptions
-from planner.placers.pattern_search import FoundStages, PatternLimits, improving_stages
+from planner.placers.pattern_search import FoundStages
 from planner.placers.patterns import PatternFamily, PatternPool, Rows, StageNodes
 from planner.placers.stage_patterns import free_kinds
 from planner.placers.stages import placement_near, placement_of_stages
@@ -25,7 +25,7 @@ class WideStages:
 
     def __init__(self, problem: Problem, options: SearchOptions, slow: float) -> None:
         self._kinds = free_kinds(problem, options)
-        self._num_layers = problem.model.num_layers
+        self.num_layers = problem.model.num_layers
         self._region_of = {node.name: node.region for node in problem.cluster.nodes}
         first_row = len(self._kinds)
         limits = [0.0] * len(_NARROWER)
@@ -49,18 +49,7 @@ class WideStages:
                     use_of_rows=use,
                 )
             )
-        self._pool = PatternPool(self._kinds, families, Rows(extra_limits=tuple(limits)))
-
-    def improving(
-        self, *, above: float, below: float, limits: PatternLimits
-    ) -> Iterator[FoundStages]:
-        return improving_stages(
-            self._pool,
-            num_layers=self._num_layers,
-            above_tokens_per_s=above,
-            below_tokens_per_s=below,
-            limits=limits,
-        )
+        self.pool = PatternPool(self._kinds, families, Rows(extra_limits=tuple(limits)))
 
     def placements(self, found: FoundStages) -> Iterator[Placement]:
         by_width = sorted(found.stages, key=self._exponent)
@@ -72,4 +61,4 @@ class WideStages:
         yield placement_near(self._kinds, stages, region_of=self._region_of)
 
     def _exponent(self, stage: StageNodes) -> float:
-        return self._pool.families[stage.family].width_exponent
+        return self.pool.families[stage.family].width_exponent

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from planner.bounds.packing_program import PackingProgram
 from planner.domain.placement import LayerRange, Placement
-from planner.placers.solvers.base import MixedIntegerModel, SolveLimits, SolverName
+from planner.placers.solvers.base import LastSolution, MixedIntegerModel, SolveLimits, SolverName
 from planner.placers.solvers.choice import solve
 from planner.replan.stay_groups import StayColumn
 from planner.replan.stay_patterns import StayPatterns
@@ -144,7 +144,7 @@ class StayProgram:
                 terms[row].append((use, variable))
         for row, limit in enumerate(self._limits):
             model.add_at_most(terms[row], limit)
-        watcher = _Last(limits.should_stop)
+        watcher = LastSolution(limits.should_stop)
         solve(
             limits.solver,
             model,
@@ -191,20 +191,3 @@ class StayProgram:
         if self._stage_row is not None:
             use[self._stage_row] = 1.0
         return use
-
-
-class _Last:
-    """Keeps the solver's best solution."""
-
-    def __init__(self, should_stop: Callable[[], bool]) -> None:
-        self._should_stop = should_stop
-        self.values: list[float] | None = None
-
-    def on_solution(self, values: Sequence[float]) -> None:
-        self.values = list(values)
-
-    def on_bound(self, upper_bound: float) -> None:
-        """Solved to the end or to a limit: nothing depends on the bound."""
-
-    def should_stop(self) -> bool:
-        return self._should_stop()

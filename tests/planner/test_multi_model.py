@@ -15,6 +15,7 @@ from planner.multi_model.deal import gathered_deal, highest_deal, kinds_of
 from planner.multi_model.dealt import planned
 from planner.multi_model.exchange import exchange_nodes
 from planner.placers.base import NeverCancelled
+from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
 
 OPTIONS = PlanOptions(objective="flow", solver="highs", time_limit_s=20.0)
@@ -184,8 +185,7 @@ def test_exchanges_mend_a_deal_that_gave_one_model_all_the_fast_nodes():
         kinds_of(shares),
         dealt,
         options=OPTIONS,
-        cancel=NeverCancelled(),
-        left_s=lambda: 20.0,
+        stop=Stop(time_limit_s=20.0, cancel=NeverCancelled(), clock=lambda: 0.0),
         enough_tokens_per_s=float("inf"),
     )
     assert mended.level_tokens_per_s > dealt.level_tokens_per_s

@@ -5,7 +5,7 @@ one compressed row matrix, which both solvers take without a copy per row.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, Protocol
@@ -120,6 +120,23 @@ class SolveWatcher(Protocol):
 
     def should_stop(self) -> bool:
         """Asked every 50 ms; True ends the solve."""
+
+
+class LastSolution:
+    """A watcher that keeps the best solution; the bound is the outcome's."""
+
+    def __init__(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        self._should_stop = should_stop
+        self.values: list[float] | None = None
+
+    def on_solution(self, values: Sequence[float]) -> None:
+        self.values = list(values)
+
+    def on_bound(self, upper_bound: float) -> None:
+        pass
+
+    def should_stop(self) -> bool:
+        return self._should_stop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
