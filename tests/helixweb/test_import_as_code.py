@@ -320,8 +320,6 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
      ("tower -> laptop", "lacks bandwidth_bytes_per_s, latency_s")),
     (f"{TINY}  links:\n  - {{source: tower, target: attic, bandwidth_bytes_per_s: 1, "
      "latency_s: 0}\n", ("'attic'", "not a node of cluster 'tiny'")),
-    (f"{TINY}  links:\n  - {{source: mini, target: mini, bandwidth_bytes_per_s: 1, "
-     "latency_s: 0}\n", ("joins a node to itself",)),
     (f"{TINY}  shared_bandwidths:\n  - {{name: s, members: [x], direction: egress, "
      "scope: nic, bandwidth_bytes_per_s: 1}\n", ("member 'x'", "neither a node nor a region")),
     (f"{TINY}  shared_bandwidths:\n  - {{name: s, members: [], direction: up, "

@@ -231,14 +231,8 @@ def test_many_links_are_paged_and_narrowed_to_a_node(browser: Client, cluster: C
     names = [f"n{number}" for number in range(60)]
     for name in names:
         records.create(Node, cluster=cluster, name=name)
-        records.create(
-            Link,
-            cluster=cluster,
-            source="tower",
-            target=name,
-            bandwidth_bytes_per_s=1e6,
-            latency_s=0,
-        )
+        numbers = {"bandwidth_bytes_per_s": 1e6, "latency_s": 0}
+        records.create(Link, cluster=cluster, source="tower", target=name, **numbers)
     url = reverse("network", args=[cluster.pk])
     assert len(browser.get(url).context["page"].object_list) == 50
     assert "1 to 50 of 61" in browser.get(url).content.decode()

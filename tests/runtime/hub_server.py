@@ -30,6 +30,7 @@ class HubServer:
         self.commit = COMMIT  # of the default branch
         self.branch = "main"  # the default one
         self.older_commits: set[str] = set()  # that are still there
+        self.requests = 0
         self.sent_bytes = 0
         self.weights_sent: Counter[str] = Counter()  # bytes of safetensors by client address
         self.asked: list[tuple[str, str]] = []  # file, range
@@ -62,6 +63,7 @@ class HubServer:
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """One request."""
+        self.requests += 1
         self.answering.wait()
         parts = urlsplit(request.path)
         if parts.path.startswith("/stored/"):
