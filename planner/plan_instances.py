@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from planner.bounds import upper_bound_tokens_per_s
 from planner.capacity import ModelDoesNotFit
 from planner.checked_plan import checked_plan
-from planner.compute_plan import NoPlacementFound, compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.domain.instance import MethodChoice, MethodForecast, PlanMethod
 from planner.domain.placement import LayerRange, Placement
@@ -27,6 +26,7 @@ from planner.placers.instances import NoDegree
 from planner.placers.stop import Stop
 from planner.placers.whole_machines import PlacedInstances, place_instances
 from planner.plan_options import PlanOptions
+from planner.planning import NoPlacementFound, compute_plan
 
 PIPELINES: PlanMethod = "pipelines"
 INSTANCES: PlanMethod = "instances"

@@ -19,7 +19,6 @@ from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.bounds.node_kinds import NO_RULES, node_kinds
 from planner.bounds.pattern import pattern_bounds_tokens_per_s
 from planner.capacity import allowed_layers
-from planner.compute_plan import NoPlacementFound, compute_plan
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
@@ -39,6 +38,7 @@ from planner.placers.pattern_search import PatternLimits
 from planner.placers.stage_patterns import AlignedStages
 from planner.placers.stop import Stop
 from planner.plan_options import BASELINES, PlanOptions
+from planner.planning import NoPlacementFound, compute_plan
 
 _SPARES = 1
 _PATTERN_SHARE, _PLAIN_SHARE = 0.3, 0.2  # of the time

@@ -46,7 +46,7 @@ LOADED = [
     "helixweb.operations.commands.restore", "helixweb.operations.commands.doctor",
     "helixweb.operations.commands.wheels", "helixweb.operations.web_server",
     "helixweb.operations.backup.restoring", "helixweb.operations.doctor.examination",
-    "helixweb.command_line.main", "planner.__main__", "planner.compute_plan",
+    "helixweb.command_line.main", "planner.__main__", "planner.planning",
     "runtime.__main__", "runtime.coordinator.main", "runtime.agent.main", "runtime.front.main",
 ]  # fmt: skip
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from planner.commands.files import read_plan, write_document
 from planner.commands.options import POLICIES
-from planner.compute_plan import compute_plan
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from planner.serialization import plan_to_dict
 
 

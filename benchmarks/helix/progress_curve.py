@@ -8,11 +8,11 @@ from pathlib import Path
 
 from planner.bounds import upper_bound_tokens_per_s
 from planner.commands.files import read_text
-from planner.compute_plan import NoPlacementFound, compute_plan
 from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
 from planner.placers.base import NeverCancelled
 from planner.plan_options import BASELINES, PlanOptions
+from planner.planning import NoPlacementFound, compute_plan
 
 _ALIKE = 1e-6
 

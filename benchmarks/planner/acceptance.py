@@ -25,13 +25,13 @@ import networkx as nx
 from networkx.algorithms.flow import preflow_push
 
 from planner.bounds import knapsack_bound_tokens_per_s
-from planner.compute_plan import compute_plan
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.flow_check import flow_value_by_linear_program, nearly_equal
 from planner.generate import generated_cluster
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from planner.serialization import plan_from_text, plan_to_dict, problem_from_text, problem_to_dict
 
 PARAMETERS = Path(__file__).with_name("acceptance.toml")

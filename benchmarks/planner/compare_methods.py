@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
-from planner.compute_plan import NoPlacementFound, compute_plan
 from planner.domain.errors import PlannerError
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
@@ -24,6 +23,7 @@ from planner.generate import generated_cluster
 from planner.max_flow import max_flow, mean_hops
 from planner.placers.base import NeverCancelled
 from planner.plan_options import BASELINES, PlanOptions
+from planner.planning import NoPlacementFound, compute_plan
 from planner.serialization import problem_from_text
 
 HERE = Path(__file__).parent

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from planner.commands.files import read_text
-from planner.compute_plan import GUARDS, compute_plan
 from planner.domain.model_spec import ModelSpec
 from planner.domain.problem import Problem
 from planner.domain.profile import ComputeProfile
@@ -30,6 +29,7 @@ from planner.objectives.goal import Goal
 from planner.objectives.trial import Span, Trials
 from planner.placers.base import NeverCancelled
 from planner.plan_options import BASELINES, PlanOptions
+from planner.planning import GUARDS, compute_plan
 
 PARAMETERS = Path(__file__).with_name("compare_objectives.json")
 MODELS = {

@@ -32,7 +32,6 @@ from typing import Any
 from benchmarks.simulator.published_flow import published_weights, with_shared_cards
 from planner.balanced_flow import balanced_weights
 from planner.commands.files import read_problem, read_text
-from planner.compute_plan import compute_plan
 from planner.domain.placement import Placement
 from planner.domain.plan_forecast import Objective
 from planner.domain.problem import Problem
@@ -40,6 +39,7 @@ from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY, ServingPolicy
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from planner.serialization import published_placements_from_text
 from planner.simulator.forecast import Forecast
 from planner.simulator.simulate import SimulationOptions, simulate

@@ -14,17 +14,17 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from planner.compute_plan import compute_plan
 from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
-from planner.explain import with_one_more_node
+from planner.explanation import with_one_more_node
 from planner.placers.alignment import aligned_to
 from planner.placers.base import NeverCancelled
 from planner.placers.budgeted_moves import moved_layers
 from planner.plan_options import PlanOptions
-from planner.replan import ReplanOptions, ReplanPoint, replan
+from planner.planning import compute_plan
+from planner.replanning import ReplanOptions, ReplanPoint, replan
 from planner.serialization import problem_from_text
 
 HEADER = (

@@ -11,10 +11,10 @@ import sys
 import time
 from pathlib import Path
 
-from planner.compute_plan import compute_plan
 from planner.domain.cluster import SINK, SOURCE
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from planner.reweigh import reweigh
 from planner.serialization import problem_from_text
 

@@ -24,10 +24,10 @@ from helixweb.monitoring.traces import record_traces
 from helixweb.planning import incumbents
 from helixweb.planning.models import Incumbent, Plan, PlanRun
 from helixweb.planning.options import options_to_json
-from planner.compute_plan import compute_plan
 from planner.generate import generated_cluster
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from planner.serialization import problem_to_dict
 from runtime.protocol.control import StageStats
 from runtime.protocol.phases import Phase

@@ -14,7 +14,7 @@ from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Repl
 from helixweb.planning.objectives import objective_figure
 from planner.domain import plan as domain
 from planner.domain.placement import LayerRange, Placement
-from planner.replan import ReplanPoint
+from planner.replanning import ReplanPoint
 from planner.serialization import plan_to_dict
 
 Status = PlanRun.Status

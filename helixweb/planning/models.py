@@ -186,7 +186,7 @@ class Explanation(JobOfPlan):
     """Why a plan is no faster, what survives a loss, what one more of each resource would bring.
 
     `search_s` seconds of replanning go to every kind of node; 0: the others keep their layers.
-    `values` are planner.explain.MarginalValue, the most valuable first.
+    `values` are planner.explanation.MarginalValue, the most valuable first.
     """
 
     plan = models.OneToOneField(Plan, on_delete=models.CASCADE, related_name="explanation")

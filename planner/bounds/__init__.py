@@ -1,6 +1,6 @@
 """Proven upper bounds on the flow of every placement: knapsack, pattern, crossing, best of all.
 
-`planner.placers` and `planner.compute_plan` import it; most need only what is named below.
+`planner.placers` and `planner.planning` import it; most need only what is named below.
 """
 
 from planner.bounds.best import (

@@ -15,7 +15,6 @@ from planner.commands.options import (
     timed_problem,
 )
 from planner.commands.progress import Interrupt, LogProgress
-from planner.compute_plan import compute_plan, serving_trials
 from planner.domain.errors import InvalidPlacement
 from planner.domain.flow import Flow
 from planner.domain.problem import Problem
@@ -23,6 +22,7 @@ from planner.feasibility import check_rules, conform, restricted_problem
 from planner.max_flow import max_flow, mean_hops
 from planner.objectives.trial import Span
 from planner.plan_options import BASELINES, PlanOptions
+from planner.planning import compute_plan, serving_trials
 from planner.serialization import published_placements_from_text
 
 _LABEL_WIDTH = 38

@@ -6,8 +6,8 @@ from pathlib import Path
 from planner.commands.files import read_plan_of, read_problem
 from planner.commands.options import add_plan_options, plan_options
 from planner.commands.progress import Interrupt
-from planner.explain import MarginalValue, explain_min_cut, marginal_values
-from planner.replan import zero_moves
+from planner.explanation import MarginalValue, explain_min_cut, marginal_values
+from planner.replanning import zero_moves
 from planner.robust import survival
 
 _LABEL_WIDTH = 44

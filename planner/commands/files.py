@@ -7,7 +7,7 @@ from pathlib import Path
 from planner.domain.errors import InvalidProblem
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
-from planner.serialization import plan_from_text, problem_from_text
+from planner.serialization import plan_from_text, plan_to_dict, problem_from_text
 
 
 def read_problem(path: Path) -> Problem:
@@ -51,6 +51,10 @@ def check_writable(output: Path) -> None:
         raise FileNotFoundError(f"{output.parent} is not a directory; create it first")
     if not os.access(output.parent, os.W_OK):
         raise PermissionError(f"{output.parent} is not writable; name a file elsewhere")
+
+
+def write_plan(output: Path, plan: Plan) -> None:
+    write_document(output, plan_to_dict(plan))
 
 
 def write_document(output: Path, document: dict[str, object]) -> None:

@@ -3,12 +3,11 @@
 import argparse
 from pathlib import Path
 
-from planner.commands.files import check_writable, read_problem, write_document
+from planner.commands.files import check_writable, read_problem, write_plan
 from planner.commands.options import add_search_options, plan_options
 from planner.commands.progress import Interrupt
 from planner.domain.errors import InvalidProblem
 from planner.multi_model import ModelShare, plan_models
-from planner.serialization import plan_to_dict
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -50,7 +49,7 @@ def run(parsed: argparse.Namespace) -> None:
     with interrupt.listening():
         mix = plan_models(shares, options=options, cancel=interrupt)
     for output, plan in zip(outputs, mix.plans, strict=True):
-        write_document(output, plan_to_dict(plan))
+        write_plan(output, plan)
         print(
             f"{output}: {plan.flow.value_tokens_per_s:.1f} tokens/s on "
             f"{len(plan.placement.layers)} nodes"

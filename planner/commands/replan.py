@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner.checked_plan import checked_plan
-from planner.commands.files import check_writable, read_plan_of, read_problem, write_document
+from planner.commands.files import check_writable, read_plan_of, read_problem, write_plan
 from planner.commands.options import add_plan_options, plan_options
 from planner.commands.progress import Interrupt
-from planner.replan import Replan, ReplanOptions, ReplanPoint, replan
-from planner.serialization import plan_to_dict
+from planner.replanning import Replan, ReplanOptions, ReplanPoint, replan
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -50,7 +49,7 @@ def run(parsed: argparse.Namespace) -> None:
         stop_reason="cancelled" if interrupt.is_cancelled() else "heuristic",
         elapsed_s=chosen.elapsed_s,
     )
-    write_document(output, plan_to_dict(plan))
+    write_plan(output, plan)
     _print_front(found)
 
 

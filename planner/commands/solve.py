@@ -8,7 +8,7 @@ from pathlib import Path
 
 from planner.bounds import upper_bound_tokens_per_s
 from planner.checked_plan import checked_plan
-from planner.commands.files import check_writable, read_plan, write_document
+from planner.commands.files import check_writable, read_plan, write_plan
 from planner.commands.forecasts import forecast_lines
 from planner.commands.options import (
     add_method_options,
@@ -26,7 +26,6 @@ from planner.placers.base import Progress
 from planner.plan_instances import plan_by_method
 from planner.plan_options import PlanOptions
 from planner.robust import compute_robust_plan
-from planner.serialization import plan_to_dict
 from planner.serialization.forecasts import forecast_to_dict
 
 ROBUST = "robust"
@@ -71,7 +70,7 @@ def run(parsed: argparse.Namespace) -> None:
             plan = plan_by_method(
                 problem, options=options, progress=progress, cancel=interrupt, start=start
             )
-    write_document(output, plan_to_dict(plan))
+    write_plan(output, plan)
     if parsed.progress and not sys.stdout.isatty():
         print(
             json.dumps(

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from planner.compute_plan import compute_plan
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
 from planner.multi_model.deal import Deal, Kind
 from planner.multi_model.shares import ModelShare
 from planner.placers.base import CancelToken
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

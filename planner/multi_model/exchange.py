@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.capacity import ModelDoesNotFit
-from planner.compute_plan import NoPlacementFound
 from planner.domain.plan import Plan
 from planner.multi_model.deal import Kind, work_per_node
 from planner.multi_model.dealt import Dealt, levels_of, plan_on
@@ -17,6 +16,7 @@ from planner.multi_model.shares import ModelShare
 from planner.placers.base import CancelToken
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
+from planner.planning import NoPlacementFound
 
 _TRY_SHARE_OF_TIME = 0.02
 _MOST_TRIES = 100

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.capacity import ModelDoesNotFit
-from planner.compute_plan import NoPlacementFound
 from planner.feasibility import restricted_problem
 from planner.multi_model.deal import Deal, Kind, gathered_deal, highest_deal, kinds_of
 from planner.multi_model.dealt import Dealt, nodes_of_models, planned
@@ -22,6 +21,7 @@ from planner.multi_model.shares import ModelMix, ModelShare, NoDealFound, check_
 from planner.placers.base import CancelToken
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
+from planner.planning import NoPlacementFound
 
 _DEALS_SHARE_OF_TIME = 0.6
 _LEAST_SHARE_OF_TIME = 0.1

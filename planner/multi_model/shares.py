@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from planner.compute_plan import NoPlacementFound
 from planner.domain.errors import InvalidProblem
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
+from planner.planning import NoPlacementFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

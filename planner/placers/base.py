@@ -35,10 +35,13 @@ class Progress(Protocol):
 
 
 class NeverCancelled:
-    """The token of a search that nobody can cancel."""
+    """The token of a search that ends by itself."""
 
     def is_cancelled(self) -> bool:
         return False
+
+
+NEVER = NeverCancelled()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

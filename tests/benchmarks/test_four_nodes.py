@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from benchmarks.predictions.four_nodes import forecast_of, main
-from planner.compute_plan import compute_plan
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from planner.serialization import plan_to_dict, problem_from_dict
 from tests.helixweb.conftest import TINY_PROBLEM
 

@@ -7,10 +7,10 @@ from helixweb.common.leases import Lease
 from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_from_json
-from planner.compute_plan import compute_plan
 from planner.domain import plan as domain
 from planner.placers.base import NeverCancelled
-from planner.replan import ReplanPoint
+from planner.planning import compute_plan
+from planner.replanning import ReplanPoint
 from planner.serialization import problem_from_dict
 
 

@@ -17,11 +17,11 @@ from helixweb.charts.share_bars import FlowShare, flow_share
 from helixweb.charts.time_lines import latency
 from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.common.plotly_finder import FOLDER, NAME, map_style_id
-from planner.compute_plan import compute_plan
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from planner.serialization import problem_from_dict
 
 

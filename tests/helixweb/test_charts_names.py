@@ -14,9 +14,9 @@ from helixweb.charts.network_matrix import MatrixCell, network_matrix
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
 from helixweb.charts.share_bars import FlowShare, NodeShare, flow_share, node_bars
 from helixweb.charts.utilisation import utilisation
-from planner.compute_plan import compute_plan
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from planner.serialization import problem_from_dict
 
 LINK = '<a href="//evil.example">tower</a>'

@@ -29,11 +29,11 @@ from helixweb.charts.speed_curves import SpeedCurve, speed_curves
 from helixweb.charts.time_lines import Marker, between, latency, small, time_lines
 from helixweb.charts.utilisation import utilisation
 from helixweb.common.templatetags.bulk import plain_json_script, table_rows
-from planner.compute_plan import compute_plan
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from planner.serialization import problem_from_dict
 from planner.simulator.forecast import LinkForecast
 from tests.helixweb.request_traces import made_up_trace

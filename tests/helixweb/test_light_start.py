@@ -27,7 +27,7 @@ PREPARE = (
     "prepare.main(['--migrate', '--login', '', '--coordinator-of', ''])"
 )
 REST = {"rest_framework.views", "drf_spectacular.openapi", "django.test"}
-PLANNER = {"planner.compute_plan", "planner.placers.choice", "highspy"}
+PLANNER = {"planner.planning", "planner.placers.choice", "highspy"}
 # What plan runs, explanations, simulations and mixes of models are worked on by.
 PLAN_TASKS = {f"helixweb.planning.services.{name}" for name in ("explaining", "mixing", "solving")}
 

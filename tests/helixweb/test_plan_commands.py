@@ -12,7 +12,7 @@ from helixweb.common import jobs
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Link, Node, Profile
 from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
 from helixweb.planning.services.simulating import forecast_to_json
-from planner.replan import ReplanPoint
+from planner.replanning import ReplanPoint
 from planner.serialization import plan_from_dict
 from tests.helixweb.searching import claimed, end_with
 from tests.helixweb.simulated_forecast import FORECAST

@@ -12,7 +12,7 @@ from helixweb.common.refusals import Conflict
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning.models import Explanation, Plan
 from helixweb.planning.services import explaining, starting
-from planner.explain import marginal_values
+from planner.explanation import marginal_values
 from planner.plan_options import PlanOptions
 from planner.robust import survival
 from planner.serialization import plan_from_dict, problem_from_dict

@@ -16,7 +16,7 @@ from helixweb.planning.services import replanning, starting
 from helixweb.planning.services.searches import plan_of
 from planner.domain.placement import LayerRange, Placement
 from planner.plan_options import PlanOptions
-from planner.replan import zero_moves
+from planner.replanning import zero_moves
 from planner.serialization import plan_from_dict, plan_to_dict, problem_from_dict
 
 OPTIONS = PlanOptions(time_limit_s=0.5)

@@ -13,10 +13,10 @@ from rest_framework.test import APIClient
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node, SharedBandwidth
 from helixweb.inventory.services import bulk, problems, records
 from helixweb.planning.services.starting import start_plan_run
-from planner.compute_plan import compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from planner.serialization import problem_from_dict
 
 Document = dict[str, Any]

@@ -7,7 +7,6 @@ import pytest
 from searched import searched
 from tiny_problems import all_placements, tiny_problem
 
-from planner.compute_plan import compute_plan
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster
@@ -17,6 +16,7 @@ from planner.placers.base import NeverCancelled
 from planner.placers.stage_annealing import search_stage_annealing
 from planner.placers.stage_patterns import search_stage_patterns
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 
 QUIET = {"progress": lambda incumbent: None, "cancel": NeverCancelled()}
 PINNED = {"n1": LayerRange(first=2, end=4)}

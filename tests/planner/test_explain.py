@@ -10,7 +10,7 @@ from planner.capacity import max_layers
 from planner.domain.cluster import Link
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.rules import PlacementRules
-from planner.explain import explain_min_cut, marginal_values, with_one_more_node
+from planner.explanation import explain_min_cut, marginal_values, with_one_more_node
 from planner.max_flow import max_flow
 from planner.plan_options import PlanOptions
 from tests.examples import examples

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tiny_problems import tiny_problem
 
-from planner.compute_plan import compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from planner.serialization import problem_from_dict, problem_from_text, problem_to_dict
 
 DOUBLED = 200

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from planner.compute_plan import compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.domain.layer_times import BatchLimits, LayerTimes
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from planner.simulator.translation import step_times
 from tests.planner.tiny_problems import tiny_problem
 

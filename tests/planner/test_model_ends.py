@@ -12,7 +12,6 @@ from tiny_problems import all_placements, coverage, placement, problems, tiny_pr
 
 from planner.bounds import proven_bounds
 from planner.capacity import ModelDoesNotFit, check_cluster_can_hold_model, fits
-from planner.compute_plan import NoPlacementFound, compute_plan
 from planner.domain.errors import InvalidPlacement, InvalidProblem
 from planner.domain.node_memory import EndRoom, KvMinimum, NodeMemory
 from planner.domain.placement import LayerRange
@@ -28,7 +27,8 @@ from planner.placers.region_chain import search_region_chains
 from planner.placers.stage_annealing import search_stage_annealing
 from planner.placers.stage_patterns import search_stage_patterns
 from planner.plan_options import BASELINES, PlanOptions
-from planner.replan import ReplanOptions, replan
+from planner.planning import NoPlacementFound, compute_plan
+from planner.replanning import ReplanOptions, replan
 from planner.serialization import problem_from_dict, problem_to_dict
 from planner.simulator.translation import kv_pages
 

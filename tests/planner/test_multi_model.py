@@ -4,7 +4,6 @@ from dataclasses import replace
 import pytest
 from tiny_problems import all_placements, tiny_problem
 
-from planner.compute_plan import NoPlacementFound
 from planner.domain.cluster import Link
 from planner.domain.errors import InvalidProblem
 from planner.domain.placement import LayerRange
@@ -17,6 +16,7 @@ from planner.multi_model.exchange import exchange_nodes
 from planner.placers.base import NeverCancelled
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
+from planner.planning import NoPlacementFound
 
 OPTIONS = PlanOptions(objective="flow", solver="highs", time_limit_s=20.0)
 BIG = tiny_problem([[90.0, 50.0], [90.0, 50.0], [40.0, 20.0], [40.0, 20.0]], num_layers=3)

@@ -10,7 +10,6 @@ from tiny_problems import placement, tiny_problem
 
 from planner.bounds import upper_bound_tokens_per_s
 from planner.commands.forecasts import forecast_lines
-from planner.compute_plan import FOR_FLOW, compute_plan
 from planner.domain.cluster import Cluster, Link, Node
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Incumbent
@@ -31,6 +30,7 @@ from planner.placers.replicas import place_replicas
 from planner.placers.separate_pipelines import place_separate_pipelines
 from planner.placers.stop import Stop
 from planner.plan_options import BASELINES, PlanOptions
+from planner.planning import FOR_FLOW, compute_plan
 from planner.serialization.plan_file import plan_from_dict, plan_to_dict
 from planner.serialization.problem_file import problem_from_dict, problem_to_dict
 from planner.simulator.simulate import SimulationOptions, simulate

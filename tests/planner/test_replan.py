@@ -6,7 +6,6 @@ import pytest
 from tiny_problems import all_placements, placement, tiny_problem
 
 from planner.bounds import knapsack_bound_tokens_per_s
-from planner.compute_plan import compute_plan
 from planner.domain.cluster import Link
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
@@ -14,8 +13,9 @@ from planner.max_flow import max_flow
 from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.placers.budgeted_moves import moved_layers
 from planner.plan_options import PlanOptions
-from planner.replan import ReplanOptions, replan, unmoved_tokens_per_s, zero_moves
-from planner.replan.around import Way, way_of
+from planner.planning import compute_plan
+from planner.replanning import ReplanOptions, replan, unmoved_tokens_per_s, zero_moves
+from planner.replanning.around import Way, way_of
 
 BYTES_PER_LAYER = 1e6
 CLUSTER = tiny_problem([[90.0, 50.0, 30.0], [40.0, 20.0], [40.0, 20.0], [40.0, 20.0]], num_layers=4)

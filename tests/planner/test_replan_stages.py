@@ -11,12 +11,12 @@ from planner.placers.base import NeverCancelled
 from planner.placers.budgeted_moves import moved_layers
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
-from planner.replan import ReplanOptions
-from planner.replan.answers import Front
-from planner.replan.by_stages import ByStages
-from planner.replan.stay_covers import least_covers
-from planner.replan.stay_patterns import StayPatterns
-from planner.replan.stay_program import StayLimits, StayProgram
+from planner.replanning import ReplanOptions
+from planner.replanning.answers import Front
+from planner.replanning.by_stages import ByStages
+from planner.replanning.stay_covers import least_covers
+from planner.replanning.stay_patterns import StayPatterns
+from planner.replanning.stay_program import StayLimits, StayProgram
 
 FAST = [120.0, 70.0, 45.0]
 SLOW = [60.0, 30.0]

@@ -10,13 +10,13 @@ import pytest
 
 from planner.__main__ import main
 from planner.capacity import kv_room_token_layers
-from planner.compute_plan import compute_plan
 from planner.domain.cluster import Cluster, Link, Node
 from planner.domain.model_spec import ModelSpec
 from planner.domain.node_memory import KvMinimum
 from planner.domain.problem import Problem, Workload
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from planner.roofline import (
     BYTES_SHARE,
     DATA_SHEETS,

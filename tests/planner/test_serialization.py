@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from shared_networks import egress, sharing
 from tiny_problems import problems, tiny_problem
 
-from planner.compute_plan import compute_plan
 from planner.domain.errors import InvalidProblem
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from planner.serialization import (
     plan_from_dict,
     plan_from_text,

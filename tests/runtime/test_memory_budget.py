@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.compute_plan import compute_plan
 from planner.domain.cluster import SOURCE, Cluster, Link, Node
 from planner.domain.model_spec import ModelSpec
 from planner.domain.placement import LayerRange
@@ -22,6 +21,7 @@ from planner.domain.profile import ComputeProfile
 from planner.memory import kv_minimum
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import compute_plan
 from runtime.engine.backend import Backend
 from runtime.engine.limits import EngineLimits
 from runtime.engine.loading import open_model

@@ -20,7 +20,7 @@ from planner.domain.errors import PlannerError
 from planner.domain.instance import PlanMethod, instance_nodes
 from planner.placers.budgeted_moves import moved_layers
 from planner.plan_options import PlanOptions
-from planner.replan import unmoved_tokens_per_s
+from planner.replanning import unmoved_tokens_per_s
 
 
 def has_instances(plan: Plan) -> bool:

@@ -23,7 +23,7 @@ from planner.domain.problem import Problem
 from planner.feasibility import check_rules
 from planner.placers.base import InvalidOptions
 from planner.plan_options import PlanOptions
-from planner.replan import ReplanOptions, unmoved_tokens_per_s
+from planner.replanning import ReplanOptions, unmoved_tokens_per_s
 from planner.serialization import problem_from_dict, problem_to_dict
 
 

@@ -10,14 +10,14 @@ from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.options import options_from_json
 from planner.bounds import upper_bound_tokens_per_s
 from planner.checked_plan import checked_plan
-from planner.compute_plan import NoPlacementFound
 from planner.domain import plan as domain
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.placers.base import CancelToken, Progress
 from planner.plan_instances import plan_by_method
 from planner.plan_options import PlanOptions
-from planner.replan import ReplanOptions, ReplanPoint, replan
+from planner.planning import NoPlacementFound
+from planner.replanning import ReplanOptions, ReplanPoint, replan
 from planner.robust import compute_robust_plan
 from planner.serialization import plan_from_dict, problem_from_dict
 

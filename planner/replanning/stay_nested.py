@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from planner.replan.stay_covers import Integers
-from planner.replan.stay_groups import Holder
-from planner.replan.stay_prices import Floats, PricedLength
+from planner.replanning.stay_covers import Integers
+from planner.replanning.stay_groups import Holder
+from planner.replanning.stay_prices import Floats, PricedLength
 
 # Of nested stages of one length at one place: no more are tried.
 _MOST_TRIED = 8

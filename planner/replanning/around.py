@@ -12,8 +12,8 @@ from planner.placers.range_annealing import (
     links_that_may_bind,
 )
 from planner.placers.stop import Stop
-from planner.replan.answers import Front, ReplanPoint
-from planner.replan.options import ReplanOptions
+from planner.replanning.answers import Front, ReplanPoint
+from planner.replanning.options import ReplanOptions
 
 ANNEALED = "annealed"
 CLIMBED = "climbed"

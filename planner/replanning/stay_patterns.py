@@ -17,10 +17,10 @@ from planner.bounds.node_kinds import node_kinds
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
-from planner.replan.stay_covers import CoverTable, few_nodes
-from planner.replan.stay_groups import Holder, StayColumn, stay_groups
-from planner.replan.stay_nested import Nested, PricedNested
-from planner.replan.stay_prices import PAYS_OFF, Loads, PricedLength, Prices
+from planner.replanning.stay_covers import CoverTable, few_nodes
+from planner.replanning.stay_groups import Holder, StayColumn, stay_groups
+from planner.replanning.stay_nested import Nested, PricedNested
+from planner.replanning.stay_prices import PAYS_OFF, Loads, PricedLength, Prices
 
 _REACHES = 1 - 1e-12
 # A node that carries less of the flow beside shorter stages is not worth a nested stage.

@@ -3,9 +3,9 @@
 The use case is `compute_replan.py`; shell commands, explanations and the web import from here.
 """
 
-from planner.replan.answers import Replan, ReplanPoint, ReplanProgress
-from planner.replan.compute_replan import replan, unmoved_tokens_per_s, zero_moves
-from planner.replan.options import ReplanOptions
+from planner.replanning.answers import Replan, ReplanPoint, ReplanProgress
+from planner.replanning.compute_replan import replan, unmoved_tokens_per_s, zero_moves
+from planner.replanning.options import ReplanOptions
 
 __all__ = [
     "Replan",

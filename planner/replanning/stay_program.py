@@ -17,9 +17,9 @@ from planner.bounds.packing_program import PackingProgram
 from planner.domain.placement import LayerRange, Placement
 from planner.placers.solvers.base import LastSolution, MixedIntegerModel, SolveLimits, SolverName
 from planner.placers.solvers.choice import solve
-from planner.replan.stay_groups import StayColumn
-from planner.replan.stay_patterns import StayPatterns
-from planner.replan.stay_prices import Floats, Prices
+from planner.replanning.stay_groups import StayColumn
+from planner.replanning.stay_patterns import StayPatterns
+from planner.replanning.stay_prices import Floats, Prices
 
 _MOST_ROUNDS = 60
 _MOST_COLUMNS = 10_000

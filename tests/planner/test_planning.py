@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from tiny_problems import all_placements, problems, tiny_problem
 
 from planner.capacity import ModelDoesNotFit
-from planner.compute_plan import NoPlacementFound, compute_plan
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.feasibility import ModelOutOfReach
 from planner.flow_check import check_flow
@@ -20,6 +19,7 @@ from planner.placers.petals import place_petals
 from planner.placers.separate_pipelines import place_separate_pipelines
 from planner.placers.swarm import place_swarm
 from planner.plan_options import PlanOptions
+from planner.planning import NoPlacementFound, compute_plan
 from tests.examples import examples
 
 # The best of all placements splits unevenly, overlaps, and none of the baselines finds it.

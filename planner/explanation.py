@@ -15,12 +15,13 @@ from planner.capacity import fits, max_layers, throughput_tokens_per_s
 from planner.domain.cluster import SOURCE, Cluster, Link, Node, free_name
 from planner.domain.flow import Flow, Price
 from planner.domain.placement import LayerRange, Placement
+from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.feasibility import restricted_problem
 from planner.max_flow import max_flow
 from planner.placers.base import CancelToken, NeverCancelled
 from planner.plan_options import PlanOptions
-from planner.replan import ReplanOptions, replan
+from planner.replanning import ReplanOptions, replan
 
 ADDED_NODE = "added-node"
 _MORE_BANDWIDTH = 1.1
@@ -48,6 +49,11 @@ class MarginalValue:
             return 0.0
         best = max(self.kept_tokens_per_s, self.replanned_tokens_per_s or 0.0)
         return best / self.before_tokens_per_s - 1.0
+
+
+def explain(problem: Problem, plan: Plan) -> tuple[str, ...]:
+    """Sentences that name what limits the plan's flow."""
+    return explain_min_cut(problem, plan.placement, plan.flow)
 
 
 def explain_min_cut(problem: Problem, placement: Placement, flow: Flow) -> tuple[str, ...]:

@@ -18,21 +18,21 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from planner.bounds import upper_bound_tokens_per_s
-from planner.compute_plan import NoPlacementFound, compute_plan
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules, conform, restricted_problem
 from planner.flow_check import check_flow
 from planner.placers.alignment import aligned_to
-from planner.placers.base import CancelToken
+from planner.placers.base import NEVER, CancelToken
 from planner.placers.flow_meter import FlowMeter
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
-from planner.replan.answers import Front, Replan, ReplanPoint, ReplanProgress
-from planner.replan.around import Around
-from planner.replan.by_stages import ByStages
-from planner.replan.options import ReplanOptions
+from planner.planning import NoPlacementFound, compute_plan
+from planner.replanning.answers import Front, Replan, ReplanPoint, ReplanProgress
+from planner.replanning.around import Around
+from planner.replanning.by_stages import ByStages
+from planner.replanning.options import ReplanOptions
 
 ZERO_MOVES = "zero moves"
 FROM_SCRATCH = "from scratch"
@@ -69,8 +69,8 @@ def replan(
     running: Placement,
     *,
     options: ReplanOptions,
-    progress: ReplanProgress,
-    cancel: CancelToken,
+    progress: ReplanProgress = lambda _: None,
+    cancel: CancelToken = NEVER,
     clock: Callable[[], float] = time.monotonic,
 ) -> Replan:
     """The best answers found in time or until `cancel`, the zero-move answer among them.

@@ -27,7 +27,7 @@ from planner.feasibility import check_reach, check_rules, conform, restricted_pr
 from planner.objectives.goal import goal_for
 from planner.objectives.search import ServingSearch
 from planner.objectives.trial import Trials
-from planner.placers.base import START, CancelToken, InvalidOptions, Progress, StopReason
+from planner.placers.base import NEVER, START, CancelToken, InvalidOptions, Progress, StopReason
 from planner.placers.board import Board
 from planner.placers.choice import METHODS
 from planner.placers.replicas import place_replicas
@@ -61,8 +61,8 @@ def compute_plan(
     problem: Problem,
     *,
     options: PlanOptions,
-    progress: Progress,
-    cancel: CancelToken,
+    progress: Progress = lambda _: None,
+    cancel: CancelToken = NEVER,
     best_known: Incumbent | None = None,
     start: Placement | None = None,
     clock: Callable[[], float] = time.monotonic,

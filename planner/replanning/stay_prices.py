@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from planner.bounds.node_kinds import NodeKind
 from planner.domain.placement import LayerRange
-from planner.replan.stay_covers import Integers
-from planner.replan.stay_groups import Holder, StayGroup
+from planner.replanning.stay_covers import Integers
+from planner.replanning.stay_groups import Holder, StayGroup
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

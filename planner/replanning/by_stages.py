@@ -5,11 +5,11 @@ import math
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.placers.stop import Stop
-from planner.replan.answers import Front, ReplanPoint
-from planner.replan.options import ReplanOptions
-from planner.replan.stay_groups import StayColumn
-from planner.replan.stay_patterns import StayPatterns
-from planner.replan.stay_program import StayLimits, StayProgram
+from planner.replanning.answers import Front, ReplanPoint
+from planner.replanning.options import ReplanOptions
+from planner.replanning.stay_groups import StayColumn
+from planner.replanning.stay_patterns import StayPatterns
+from planner.replanning.stay_program import StayLimits, StayProgram
 
 STAGES_CHOSEN = "stages chosen"
 # What may be lost of the flow that a long search from scratch would find. That flow lies between
