@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE, SharedBandwidth
 from planner.domain.errors import PlannerError
-from planner.domain.placement import LayerRange
+from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.units import bytes_text
@@ -222,3 +222,13 @@ def check_cluster_can_hold_model(problem: Problem) -> None:
         f"(layers [{holdable}, {needed}) cannot be held: {bytes_text(missing_bytes)} of memory "
         "for weights are missing)"
     )
+
+
+def coverage_tokens_per_s(problem: Problem, placement: Placement) -> list[float]:
+    """What the nodes of every layer compute together: no flow exceeds any of it."""
+    coverage = [0.0] * problem.model.num_layers
+    for name, held in placement.layers.items():
+        speed = throughput_tokens_per_s(problem, name, len(held))
+        for layer in range(held.first, held.end):
+            coverage[layer] += speed
+    return coverage

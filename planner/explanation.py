@@ -11,7 +11,7 @@ much is possible. For bandwidth nobody moves, and the flow is solved again.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from planner.capacity import fits, max_layers, throughput_tokens_per_s
+from planner.capacity import coverage_tokens_per_s, fits, max_layers, throughput_tokens_per_s
 from planner.domain.cluster import SOURCE, Cluster, Link, Node, free_name
 from planner.domain.flow import Flow, Price
 from planner.domain.placement import LayerRange, Placement
@@ -248,7 +248,7 @@ def _best_with_added_node(
     """
     name = problem.cluster.nodes[-1].name
     num_layers = problem.model.num_layers
-    coverages = [_coverage(problem, part) for part in placement.parts]
+    coverages = [coverage_tokens_per_s(problem, part) for part in placement.parts]
     total = sum(min(coverage) for coverage in coverages)
     candidates = []
     for component, coverage in enumerate(coverages):
@@ -314,23 +314,13 @@ def _with_fewest_more_nodes(
         yield min(values, key=lambda pair: (pair[0], -pair[1].gain))[1]
 
 
-def _coverage(problem: Problem, placement: Placement) -> list[float]:
-    """What the nodes of every layer compute together: no flow exceeds any of it."""
-    coverage = [0.0] * problem.model.num_layers
-    for name, held in placement.layers.items():
-        speed = throughput_tokens_per_s(problem, name, len(held))
-        for layer in range(held.first, held.end):
-            coverage[layer] += speed
-    return coverage
-
-
 def _tight_layers(problem: Problem, placement: Placement, flow: Flow) -> list[list[int]]:
     """Of every component the layers whose nodes compute no more than the component's flow."""
     enters = {edge.target: edge.flow_tokens_per_s for edge in flow.edges if edge.source == SOURCE}
     tight = []
     for part in placement.parts:
         most = sum(enters.get(name, 0.0) for name in part.layers) * _TIGHT
-        coverage = _coverage(problem, part)
+        coverage = coverage_tokens_per_s(problem, part)
         tight.append([layer for layer, speed in enumerate(coverage) if speed <= most])
     return tight
 

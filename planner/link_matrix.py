@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from planner.domain.cluster import COORDINATOR
+from planner.domain.cluster import COORDINATOR, Cluster
 from planner.domain.problem import Problem
 
 Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -14,22 +14,31 @@ Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 def link_capacities_tokens_per_s(problem: Problem, ends: Sequence[str]) -> Floats:
     """capacities[i, k] from ends[i] to ends[k], as `capacity.link_capacity_tokens_per_s` has them.
 
-    Pairs of regions first, then links given by name; 0 from an end to itself.
+    0 from an end to itself.
     """
-    cluster = problem.cluster
+    bandwidth, _ = links_between(problem.cluster, ends)
+    return bandwidth / _bytes_per_token(problem, ends)
+
+
+def links_between(cluster: Cluster, ends: Sequence[str]) -> tuple[Floats, Floats]:
+    """Bandwidths in bytes/s, 0 without a link and from an end to itself, and latencies in seconds.
+
+    Pairs of regions first, then links given by name.
+    """
     number_of = {name: number for number, name in enumerate(ends)}
     in_region: dict[str, list[int]] = {}
     for number, name in enumerate(ends):
         in_region.setdefault(cluster.region_of(name), []).append(number)
-    bandwidth = np.zeros((len(ends), len(ends)))
+    bandwidth, latency = (np.zeros((len(ends), len(ends))) for _ in range(2))
     for link in cluster.region_links:
-        rows, columns = in_region.get(link.source, []), in_region.get(link.target, [])
-        bandwidth[np.ix_(rows, columns)] = link.bandwidth_bytes_per_s
+        pairs = np.ix_(in_region.get(link.source, []), in_region.get(link.target, []))
+        bandwidth[pairs], latency[pairs] = link.bandwidth_bytes_per_s, link.latency_s
     for link in cluster.links:
         if link.source in number_of and link.target in number_of:
-            bandwidth[number_of[link.source], number_of[link.target]] = link.bandwidth_bytes_per_s
+            pair = number_of[link.source], number_of[link.target]
+            bandwidth[pair], latency[pair] = link.bandwidth_bytes_per_s, link.latency_s
     np.fill_diagonal(bandwidth, 0.0)
-    return bandwidth / _bytes_per_token(problem, ends)
+    return bandwidth, latency
 
 
 def shared_tokens_per_s(problem: Problem, ends: Sequence[str]) -> Floats:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from planner.bounds.group_bandwidth import group_bandwidths
 from planner.capacity import link_capacity_tokens_per_s
 from planner.domain.problem import Problem
+from planner.link_matrix import links_between
 
 Floats = npt.NDArray[np.float64]
 _LEAST_JUMP = 4.0
@@ -20,24 +21,8 @@ class LinkTable:
         nodes = problem.cluster.nodes
         self.names = [node.name for node in nodes]
         self.number_of = {name: number for number, name in enumerate(self.names)}
-        per_byte = 1.0 / problem.model.activation_bytes_per_token
-        regions = {node.region for node in nodes}
-        members = {
-            region: np.array([n for n, node in enumerate(nodes) if node.region == region])
-            for region in regions
-        }
-        table = np.zeros((len(nodes), len(nodes)))
-        for link in problem.cluster.region_links:
-            if link.source in regions and link.target in regions:
-                block = np.ix_(members[link.source], members[link.target])
-                table[block] = link.bandwidth_bytes_per_s * per_byte
-        for link in problem.cluster.links:
-            if link.source in self.number_of and link.target in self.number_of:
-                table[self.number_of[link.source], self.number_of[link.target]] = (
-                    link.bandwidth_bytes_per_s * per_byte
-                )
-        np.fill_diagonal(table, 0.0)
-        self.tokens_per_s: Floats = table
+        bandwidth, _ = links_between(problem.cluster, self.names)
+        self.tokens_per_s: Floats = bandwidth * (1.0 / problem.model.activation_bytes_per_token)
 
     def usable_tokens_per_s(self, problem: Problem) -> dict[str, float]:
         """What reaches and leaves each node over all its links: no node's flow exceeds it."""

@@ -23,6 +23,7 @@ from planner.estimate.compiled.stage_search import (
 )
 from planner.estimate.estimate import Estimator
 from planner.estimate.shared import Reals, SharedLinks
+from planner.link_matrix import links_between
 from planner.timing import hop_s
 
 
@@ -121,28 +122,9 @@ def _links(problem: Problem, names: Sequence[str]) -> tuple[Reals, Reals]:
 
     Latencies are those of `planner.timing.latency_s`.
     """
-    cluster = problem.cluster
-    ends = [*names, COORDINATOR]
-    regions = {region: number for number, region in enumerate(map(cluster.region_of, ends))}
-    between: tuple[Reals, Reals] = (
-        np.zeros((len(ends), len(ends))),
-        np.zeros((len(ends), len(ends))),
-    )
-    region_of = np.array([regions[cluster.region_of(end)] for end in ends])
-    for link in cluster.region_links:
-        if link.source in regions and link.target in regions:
-            rows = np.flatnonzero(region_of == regions[link.source])
-            columns = np.flatnonzero(region_of == regions[link.target])
-            between[0][np.ix_(rows, columns)] = link.bandwidth_bytes_per_s
-            between[1][np.ix_(rows, columns)] = link.latency_s
-    place = {end: number for number, end in enumerate(ends)}
-    for link in cluster.links:
-        if link.source in place and link.target in place:
-            between[0][place[link.source], place[link.target]] = link.bandwidth_bytes_per_s
-            between[1][place[link.source], place[link.target]] = link.latency_s
-    np.fill_diagonal(between[0], 0.0)
+    bandwidth, latency = links_between(problem.cluster, [*names, COORDINATOR])
     hops = np.array([hop_s(problem, name) for name in names])
-    between[1][:-1, :-1] += (hops[:, None] + hops) / 2
-    between[1][:-1, -1] += hops
-    between[1][-1, :-1] += hops
-    return between
+    latency[:-1, :-1] += (hops[:, None] + hops) / 2
+    latency[:-1, -1] += hops
+    latency[-1, :-1] += hops
+    return bandwidth, latency

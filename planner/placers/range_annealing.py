@@ -27,16 +27,6 @@ _LOOKS_PER_MOVE = 4
 _COMPILED_SPEEDUP = 100
 
 
-def coverage_tokens_per_s(problem: Problem, placement: Placement) -> float:
-    """The speed of the slowest layer's nodes together: no flow of the placement exceeds it."""
-    coverage = [0.0] * problem.model.num_layers
-    for name, held in placement.layers.items():
-        speed = throughput_tokens_per_s(problem, name, len(held))
-        for layer in range(held.first, held.end):
-            coverage[layer] += speed
-    return min(coverage)
-
-
 def links_that_may_bind(problem: Problem, *, partial_inference: bool) -> IntegerArray | None:
     """Capacities from node to node, the coordinator last, in the loop's units.
 

@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
+from planner.capacity import coverage_tokens_per_s
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.placers.budgeted_moves import climb
-from planner.placers.range_annealing import (
-    RangeAnnealing,
-    coverage_tokens_per_s,
-    links_that_may_bind,
-)
+from planner.placers.range_annealing import RangeAnnealing, links_that_may_bind
 from planner.placers.stop import Stop
 from planner.replanning.answers import Front, ReplanPoint
 from planner.replanning.options import ReplanOptions
@@ -133,7 +130,7 @@ class Around:
             seed=self._options.plan.seed + number,
         )
         is_cheaper = self._front.layers_to_load(end) < layers
-        if is_cheaper and coverage_tokens_per_s(self._problem, end) >= goal:
+        if is_cheaper and min(coverage_tokens_per_s(self._problem, end)) >= goal:
             self._front.offer(end, method=ANNEALED)
         search.learn(cheapest, self._front.cheapest_from(goal))
 
@@ -159,7 +156,7 @@ class Around:
             effort=1.0 if way.is_short or is_close else self._long_effort,
             seed=self._options.plan.seed + number,
         )
-        coverage = coverage_tokens_per_s(self._problem, end)
+        coverage = min(coverage_tokens_per_s(self._problem, end))
         if before is None or coverage > before.flow_tokens_per_s:
             flow = self._front.offer(end, method=ANNEALED).flow_tokens_per_s
             self._coverage_misleads |= flow < coverage * (1 - _MISLED_SHARE)
