@@ -34,9 +34,8 @@ from planner.placers.flow_meter import FlowMeter
 from planner.placers.flow_tables import flow_tables
 from planner.placers.interval_annealing import IntervalAnnealer
 from planner.placers.pattern_placing import improving
-from planner.placers.pattern_search import PatternLimits
 from planner.placers.stage_patterns import AlignedStages
-from planner.placers.stop import Stop
+from planner.placers.stop import ProgramLimits, Stop
 from planner.plan_options import BASELINES, PlanOptions
 from planner.planning import NoPlacementFound, compute_plan
 
@@ -232,7 +231,7 @@ def _place_patterns(board: Board, options: PlanOptions) -> None:
     if board.is_done() or num_layers == 0:
         return
     program = AlignedStages(board.problem, board.options, num_layers=num_layers, spares=_SPARES)
-    limits = PatternLimits(
+    limits = ProgramLimits(
         seed=options.seed,
         solver=board.options.pattern_solver,
         stop=board.stop.within(options.time_limit_s * _PATTERN_SHARE),

@@ -4,21 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.placers.patterns import PatternPool, StagePattern
-from planner.placers.solvers.base import MixedIntegerModel, SolveLimits, SolverName
+from planner.placers.solvers.base import MixedIntegerModel, SolveLimits
 from planner.placers.solvers.choice import solve
+from planner.placers.stop import ProgramLimits
 
 _ENOUGH = 1e-6  # layers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChoiceLimits:
-    """What one integer program may spend, and who solves it."""
-
-    solver: SolverName
-    time_limit_s: float
-    node_limit: int
-    seed: int
-    should_stop: Callable[[], bool]
+# Of one integer program. Nodes, not seconds: the same stages are found on any machine.
+_NODES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +28,12 @@ class Choice:
 class _FirstThatHolds:
     """Stops the solver at the first choice that holds every layer, or when none can."""
 
-    def __init__(self, num_layers: int, layers_of: Sequence[float], limits: ChoiceLimits) -> None:
+    def __init__(
+        self, num_layers: int, layers_of: Sequence[float], should_stop: Callable[[], bool]
+    ) -> None:
         self._num_layers = num_layers
         self._layers_of = layers_of
-        self._limits = limits
+        self._should_stop = should_stop
         self._bound = float("inf")
         self.found: list[int] | None = None
 
@@ -57,11 +51,16 @@ class _FirstThatHolds:
         return self._bound < self._num_layers - _ENOUGH
 
     def should_stop(self) -> bool:
-        return self.found is not None or self.is_impossible or self._limits.should_stop()
+        return self.found is not None or self.is_impossible or self._should_stop()
 
 
 def choose_stages(
-    pool: PatternPool, *, flow: float, num_layers: int, limits: ChoiceLimits
+    pool: PatternPool,
+    *,
+    flow: float,
+    num_layers: int,
+    limits: ProgramLimits,
+    should_stop: Callable[[], bool],
 ) -> Choice:
     """maximise held layers over whole numbers of the pool's patterns that carry the flow.
 
@@ -88,16 +87,16 @@ def choose_stages(
             terms[row].append((amount, variable))
     for row, limit in enumerate(row_limits):
         model.add_at_most(terms[row], limit)
-    watcher = _FirstThatHolds(num_layers, model.objective, limits)
+    watcher = _FirstThatHolds(num_layers, model.objective, should_stop)
     solved = solve(
         limits.solver,
         model,
         start=None,
         limits=SolveLimits(
-            time_limit_s=limits.time_limit_s,
+            time_limit_s=limits.stop.left_s,
             relative_gap=1e-6,
             seed=limits.seed,
-            node_limit=limits.node_limit,
+            node_limit=_NODES,
         ),
         watcher=watcher,
     )

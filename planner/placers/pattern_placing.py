@@ -7,8 +7,9 @@ from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.domain.placement import Placement
 from planner.placers.base import StopReason
 from planner.placers.board import Board
-from planner.placers.pattern_search import FoundStages, PatternLimits, improving_stages
+from planner.placers.pattern_search import FoundStages, improving_stages
 from planner.placers.patterns import PatternPool
+from planner.placers.stop import ProgramLimits
 
 
 class PatternProgram(Protocol):
@@ -26,7 +27,7 @@ class PatternProgram(Protocol):
 
 
 def improving(
-    program: PatternProgram, *, above: float, below: float, limits: PatternLimits
+    program: PatternProgram, *, above: float, below: float, limits: ProgramLimits
 ) -> Iterator[FoundStages]:
     """Ever better stages that carry a flow between the two, links as the program sees them."""
     return improving_stages(
@@ -49,7 +50,7 @@ def search_by_patterns(
     below = knapsack_bound_tokens_per_s(board.problem)
     board.begin_around_pins(by=by)
     for program in programs():
-        limits = PatternLimits(seed=seed, solver=board.options.pattern_solver, stop=board.stop)
+        limits = ProgramLimits(seed=seed, solver=board.options.pattern_solver, stop=board.stop)
         for found in improving(program, above=board.tokens_per_s, below=below, limits=limits):
             board.used(found.solver)
             for placement in program.placements(found):

@@ -3,18 +3,15 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from planner.placers.pattern_choice import ChoiceLimits, choose_stages
+from planner.placers.pattern_choice import choose_stages
 from planner.placers.patterns import PatternPool, StageNodes
-from planner.placers.solvers.base import SolverName
 from planner.placers.stages import filled_stages
-from planner.placers.stop import Stop
+from planner.placers.stop import ProgramLimits
 
 _RELATIVE_STEP = 5e-4
 _FIRST_STEP_DOWN = 0.0025
 _MOST_STEP_DOWN = 0.3
 _LEAST_SHARE = 1e-3  # of the highest flow in question; stages that carry less are not looked for
-# Of one integer program. Nodes, not seconds: the same stages are found on any machine.
-_NODES_PER_CHOICE = 1000
 # Of one search. The published clusters take less than 1000; of chains of regions, those that find
 # anything on 100 to 1000 generated nodes do so within 8000.
 _MOST_PRICED = 8000
@@ -30,22 +27,13 @@ class FoundStages:
     solver: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PatternLimits:
-    """How to solve a search's programs; `stop` is asked at least every 50 ms."""
-
-    seed: int
-    solver: SolverName
-    stop: Stop
-
-
 def improving_stages(
     pool: PatternPool,
     *,
     num_layers: int,
     above_tokens_per_s: float,
     below_tokens_per_s: float,
-    limits: PatternLimits,
+    limits: ProgramLimits,
 ) -> Iterator[FoundStages]:
     """Ever better stages between the two flows, until no better ones can be chosen or time ends."""
     if below_tokens_per_s <= above_tokens_per_s or not pool.kinds:
@@ -70,13 +58,8 @@ def improving_stages(
                 pool,
                 flow=target,
                 num_layers=num_layers,
-                limits=ChoiceLimits(
-                    solver=limits.solver,
-                    time_limit_s=limits.stop.left_s,
-                    node_limit=_NODES_PER_CHOICE,
-                    seed=limits.seed,
-                    should_stop=should_stop,
-                ),
+                limits=limits,
+                should_stop=should_stop,
             )
             if choice.stages is not None:
                 stages = filled_stages(pool.kinds, choice.stages, num_layers=num_layers)

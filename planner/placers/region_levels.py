@@ -24,9 +24,10 @@ from planner.domain.problem import Problem
 from planner.link_matrix import Floats
 from planner.placers.base import SearchOptions, StopReason
 from planner.placers.board import Board
-from planner.placers.pattern_search import PatternLimits, improving_stages
+from planner.placers.pattern_search import improving_stages
 from planner.placers.stage_patterns import free_kinds, stage_pool
 from planner.placers.stages import placement_of_stages
+from planner.placers.stop import ProgramLimits
 
 NAME = "region-levels"
 _FLOWS_TABLED = 96
@@ -56,7 +57,7 @@ def search_region_levels(board: Board, seed: int) -> StopReason:
     groups = _groups(problem, board.options, members, bandwidths, bound_tokens_per_s=upper)
     stages = _StagesOfGroups(
         groups,
-        limits=PatternLimits(seed=seed, solver=board.options.pattern_solver, stop=stop),
+        limits=ProgramLimits(seed=seed, solver=board.options.pattern_solver, stop=stop),
         used=board.used,
     )
     tables = np.array([group.tokens_per_s for group in groups])
@@ -235,7 +236,7 @@ class _StagesOfGroups:
     """Stages for a group's part of the model, by the pattern program; remembers what it found."""
 
     def __init__(
-        self, groups: list[_Group], *, limits: PatternLimits, used: Callable[[str], None]
+        self, groups: list[_Group], *, limits: ProgramLimits, used: Callable[[str], None]
     ) -> None:
         self._groups = groups
         self._used = used

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from planner.placers.base import CancelToken
+from planner.placers.solvers.base import SolverName
 
 
 class Stop:
@@ -58,3 +60,12 @@ class Stop:
     def within(self, seconds: float) -> "Stop":
         """The same, but that it ends so many seconds from now at the latest."""
         return self.until(self.elapsed_s + seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramLimits:
+    """Who solves the integer programs of a search; `stop` is asked at least every 50 ms."""
+
+    seed: int
+    solver: SolverName
+    stop: Stop

@@ -4,12 +4,12 @@ import math
 
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
-from planner.placers.stop import Stop
+from planner.placers.stop import ProgramLimits, Stop
 from planner.replanning.answers import Front, ReplanPoint
 from planner.replanning.options import ReplanOptions
 from planner.replanning.stay_groups import StayColumn
 from planner.replanning.stay_patterns import StayPatterns
-from planner.replanning.stay_program import StayLimits, StayProgram
+from planner.replanning.stay_program import StayProgram
 
 STAGES_CHOSEN = "stages chosen"
 # What may be lost of the flow that a long search from scratch would find. That flow lies between
@@ -77,13 +77,11 @@ class ByStages:
         cheapest = self._front.cheapest_from(target)
         return math.inf if cheapest is None else self._front.layers_to_load(cheapest.placement)
 
-    def _limits(self, stop: Stop) -> StayLimits:
+    def _limits(self, stop: Stop) -> ProgramLimits:
         plan = self._options.plan
-        return StayLimits(
-            solver=plan.search_options.pattern_solver, seed=plan.seed, should_stop=stop.is_over
-        )
+        return ProgramLimits(seed=plan.seed, solver=plan.search_options.pattern_solver, stop=stop)
 
-    def _solved(self, target_tokens_per_s: float, limits: StayLimits) -> ReplanPoint | None:
+    def _solved(self, target_tokens_per_s: float, limits: ProgramLimits) -> ReplanPoint | None:
         """The program's answer, which is offered; None: some layers stay unheld."""
         plan = self._options.plan
         program = StayProgram(

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from planner.bounds.packing_program import PackingProgram
 from planner.domain.placement import LayerRange, Placement
-from planner.placers.solvers.base import LastSolution, MixedIntegerModel, SolveLimits, SolverName
+from planner.placers.solvers.base import LastSolution, MixedIntegerModel, SolveLimits
 from planner.placers.solvers.choice import solve
+from planner.placers.stop import ProgramLimits
 from planner.replanning.stay_groups import StayColumn
 from planner.replanning.stay_patterns import StayPatterns
 from planner.replanning.stay_prices import Floats, Prices
@@ -38,18 +39,6 @@ class StaySolution:
     placement: Placement
     layers_held: int
     layers_to_load: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StayLimits:
-    """Who solves, and when to stop before the program's own limits in rounds and branches.
-
-    `should_stop` is asked at least every 50 ms while branching.
-    """
-
-    solver: SolverName
-    seed: int
-    should_stop: Callable[[], bool]
 
 
 class StayProgram:
@@ -84,9 +73,9 @@ class StayProgram:
         """All that were found, or known, and carry the target."""
         return self._columns
 
-    def solve(self, limits: StayLimits) -> StaySolution | None:
+    def solve(self, limits: ProgramLimits) -> StaySolution | None:
         """The best choice found; None if no stage carries the flow, or there was no time."""
-        prices = self._generate(limits.should_stop)
+        prices = self._generate(limits.stop.is_over)
         if prices is None:
             return None
         answer = None
@@ -134,7 +123,9 @@ class StayProgram:
             of_stage=0.0 if self._stage_row is None else float(of_rows[self._stage_row]),
         )
 
-    def _choose(self, columns: Sequence[StayColumn], limits: StayLimits) -> list[StayColumn] | None:
+    def _choose(
+        self, columns: Sequence[StayColumn], limits: ProgramLimits
+    ) -> list[StayColumn] | None:
         model = MixedIntegerModel()
         terms: list[list[tuple[float, int]]] = [[] for _ in self._limits]
         for column in columns:
@@ -144,7 +135,7 @@ class StayProgram:
                 terms[row].append((use, variable))
         for row, limit in enumerate(self._limits):
             model.add_at_most(terms[row], limit)
-        watcher = LastSolution(limits.should_stop)
+        watcher = LastSolution(limits.stop.is_over)
         solve(
             limits.solver,
             model,

@@ -9,19 +9,22 @@ from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.placers.base import NeverCancelled
 from planner.placers.budgeted_moves import moved_layers
-from planner.placers.stop import Stop
+from planner.placers.stop import ProgramLimits, Stop
 from planner.plan_options import PlanOptions
 from planner.replanning import ReplanOptions
 from planner.replanning.answers import Front
 from planner.replanning.by_stages import ByStages
 from planner.replanning.stay_covers import least_covers
 from planner.replanning.stay_patterns import StayPatterns
-from planner.replanning.stay_program import StayLimits, StayProgram
+from planner.replanning.stay_program import StayProgram
 
 FAST = [120.0, 70.0, 45.0]
 SLOW = [60.0, 30.0]
 CLUSTER = tiny_problem([FAST, FAST, SLOW, SLOW], num_layers=4)
 RUNNING = placement(n0=(0, 2), n1=(2, 3), n2=(3, 4), n3=(3, 4))
+LIMITS = ProgramLimits(
+    solver="highs", seed=0, stop=Stop(time_limit_s=60.0, cancel=NeverCancelled())
+)
 
 
 def solved(problem, running, target, *, rules=None, partial_inference=True):
@@ -34,7 +37,7 @@ def solved(problem, running, target, *, rules=None, partial_inference=True):
         target_tokens_per_s=target,
     )
     program = StayProgram(patterns, max_stages=rules.max_hops)
-    return program.solve(StayLimits(solver="highs", seed=0, should_stop=lambda: False))
+    return program.solve(LIMITS)
 
 
 def flow_of(problem, placed, *, partial_inference=True):
@@ -137,11 +140,11 @@ def test_columns_of_another_target_are_taken_over_where_they_carry_enough():
         return StayProgram(patterns, max_stages=None, known=known)
 
     higher = program(60.0)
-    higher.solve(StayLimits(solver="highs", seed=0, should_stop=lambda: False))
+    higher.solve(LIMITS)
     assert {column.tokens_per_s for column in higher.columns} == {60.0}
     lower = program(30.0, known=higher.columns)
     assert list(lower.columns) == list(higher.columns)
-    answer = lower.solve(StayLimits(solver="highs", seed=0, should_stop=lambda: False))
+    answer = lower.solve(LIMITS)
     assert answer.layers_to_load == 0
     assert 30.0 in {column.tokens_per_s for column in lower.columns}
     assert not program(90.0, known=lower.columns).columns
