@@ -26,7 +26,7 @@ from planner.placers.base import Progress
 from planner.plan_instances import plan_by_method
 from planner.plan_options import PlanOptions
 from planner.robust import compute_robust_plan
-from planner.serialization.forecasts import forecast_to_dict
+from planner.serialization.records import record_to_dict
 
 ROBUST = "robust"
 _NONE_CAN = "no placement can do better: that takes every layer on two nodes; add memory"
@@ -84,7 +84,7 @@ def run(parsed: argparse.Namespace) -> None:
                     "placer": plan.placer,
                     "solver": plan.solver,
                     "stop_reason": plan.stop_reason,
-                    **({"forecast": forecast_to_dict(plan.forecast)} if plan.forecast else {}),
+                    **({"forecast": record_to_dict(plan.forecast)} if plan.forecast else {}),
                 }
             )
         )

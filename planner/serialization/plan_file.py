@@ -1,7 +1,6 @@
 """Plan files: `helixweb.plan/1`."""
 
 from dataclasses import asdict, replace
-from typing import cast
 
 from planner.document import Section, parse_document, wrong_type
 from planner.domain.errors import InvalidPlacement, InvalidProblem
@@ -11,19 +10,14 @@ from planner.domain.flow import (
     MinCut,
     NodeFlow,
     Price,
-    PriceKind,
     SharedFlow,
 )
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
-from planner.serialization.forecasts import forecast_from, forecast_to_dict
-from planner.serialization.placements import check_format, one_of, placement_from
-from planner.serialization.planned_instances import (
-    choice_from,
-    choice_to_dict,
-    instances_from,
-    instances_to_dict,
-)
+from planner.serialization.forecasts import forecast_from
+from planner.serialization.placements import check_format, placement_from
+from planner.serialization.planned_instances import choice_from, instances_from
+from planner.serialization.records import record_from, record_to_dict
 
 PLAN_FORMAT = "helixweb.plan/1"
 
@@ -137,9 +131,11 @@ def plan_to_dict(plan: Plan) -> dict[str, object]:
             "min_cut": _min_cut_to_dict(plan.flow.min_cut),
             **({"shared": [asdict(s) for s in plan.flow.shared]} if plan.flow.shared else {}),
         },
-        **({"forecast": forecast_to_dict(plan.forecast)} if plan.forecast else {}),
-        **({"instances": instances_to_dict(plan.instances)} if plan.instances else {}),
-        **({"method_choice": choice_to_dict(plan.method_choice)} if plan.method_choice else {}),
+        **({"forecast": record_to_dict(plan.forecast)} if plan.forecast else {}),
+        **(
+            {"instances": [record_to_dict(one) for one in plan.instances]} if plan.instances else {}
+        ),
+        **({"method_choice": record_to_dict(plan.method_choice)} if plan.method_choice else {}),
     }
 
 
@@ -174,9 +170,7 @@ def _min_cut_to_dict(min_cut: MinCut) -> dict[str, object]:
     }
     if min_cut.prices:
         document["shared"] = list(min_cut.shared)
-        document["prices"] = [
-            asdict(price) | {"name": list(price.name)} for price in min_cut.prices
-        ]
+        document["prices"] = [record_to_dict(price) for price in min_cut.prices]
     return document
 
 
@@ -248,17 +242,8 @@ def _min_cut(section: Section) -> MinCut:
         capacity_tokens_per_s=section.number_from_zero("capacity_tokens_per_s"),
         shared=section.texts("shared") if section.has("shared") else (),
         prices=(
-            tuple(_price(price) for price in section.sections("prices"))
+            tuple(record_from(price, Price) for price in section.sections("prices"))
             if section.has("prices")
             else ()
         ),
-    )
-
-
-def _price(section: Section) -> Price:
-    section.allow_only("kind", "name", "price")
-    return Price(
-        kind=cast(PriceKind, one_of(section, "kind", PriceKind)),
-        name=section.texts("name"),
-        price=section.number_from_zero("price"),
     )

@@ -22,7 +22,7 @@ from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
 from planner.serialization.node_memory import memory_from, memory_to_dict
 from planner.serialization.placements import check_format, one_of
-from planner.serialization.planned_instances import times_from, times_to_dict
+from planner.serialization.records import record_from, record_to_dict
 
 PROBLEM_FORMAT = "helixweb.problem/1"
 
@@ -102,7 +102,7 @@ def profile_to_dict(profile: ComputeProfile) -> dict[str, object]:
         } | {key: seconds for key in FIXED_KEYS if (seconds := getattr(profile.layer_times, key))}
     if profile.instance_times:
         section["instance_times"] = {
-            str(degree): times_to_dict(times) for degree, times in profile.instance_times.items()
+            str(degree): record_to_dict(times) for degree, times in profile.instance_times.items()
         }
     if profile.memory is not None:
         section["memory"] = memory_to_dict(profile.memory)
@@ -218,7 +218,7 @@ def _instance_times(profile: Section) -> dict[int, InstanceTimes]:
             raise InvalidProblem(
                 f"{section.path_of(key)} is no tensor-parallel degree; use 1, 2, 4 …, in quotes"
             )
-        found[degree] = times_from(section.section(key))
+        found[degree] = record_from(section.section(key), InstanceTimes)
     return found
 
 
