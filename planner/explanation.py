@@ -18,8 +18,8 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.feasibility import restricted_problem
-from planner.max_flow import max_flow
 from planner.placers.base import CancelToken, NeverCancelled
+from planner.placers.flow_meter import flow_under
 from planner.plan_options import PlanOptions
 from planner.replanning import ReplanOptions, replan
 
@@ -97,7 +97,7 @@ def marginal_values(
     problem = restricted_problem(problem, options.rules)
     options = replace(options, rules=options.rules.once_restricted)
     values = []
-    before = _flow(problem, placement, options=options)
+    before = flow_under(options.search_options, problem, placement)
     for resource, larger in with_one_more_node(problem):
         replanned = None
         if search_s > 0:
@@ -127,7 +127,9 @@ def marginal_values(
             MarginalValue(
                 resource=resource,
                 before_tokens_per_s=before.value_tokens_per_s,
-                kept_tokens_per_s=_flow(wider, placement, options=options).value_tokens_per_s,
+                kept_tokens_per_s=flow_under(
+                    options.search_options, wider, placement
+                ).value_tokens_per_s,
                 replanned_tokens_per_s=None,
             )
         )
@@ -268,7 +270,7 @@ def _best_with_added_node(
         if most <= best * (1 + 1e-9):
             break
         tried = placement.with_node(name, held, component=component)
-        best = max(best, _flow(problem, tried, options=options).value_tokens_per_s)
+        best = max(best, flow_under(options.search_options, problem, tried).value_tokens_per_s)
     return best
 
 
@@ -301,7 +303,7 @@ def _with_fewest_more_nodes(
             if number > 0:
                 cluster = _with_a_twin(cluster, added)
             with_all = with_all.with_node(cluster.nodes[-1].name, held, component=component)
-        kept = _flow(replace(larger, cluster=cluster), with_all, options=options)
+        kept = flow_under(options.search_options, replace(larger, cluster=cluster), with_all)
         value = MarginalValue(
             resource=f"+{len(ranges)} {added.compute_profile} in {added.region}, together",
             before_tokens_per_s=before.value_tokens_per_s,
@@ -364,15 +366,6 @@ def _runs(placement: Placement, layers: list[int]) -> list[LayerRange]:
         else:
             runs.append((LayerRange(first=layer, end=layer + 1), holders))
     return [held for held, _ in runs]
-
-
-def _flow(problem: Problem, placement: Placement, *, options: PlanOptions) -> Flow:
-    return max_flow(
-        problem,
-        placement,
-        partial_inference=options.partial_inference,
-        max_hops=options.rules.max_hops,
-    )
 
 
 def _node_sentences(problem: Problem, placement: Placement, flow: Flow) -> Iterator[str]:

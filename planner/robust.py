@@ -25,12 +25,11 @@ from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.feasibility import check_reach, check_rules, conform, restricted_problem
 from planner.flow_check import check_flow
-from planner.max_flow import max_flow
 from planner.placers.annealing import Try
 from planner.placers.base import START, CancelToken, InvalidOptions, Progress, StopReason
 from planner.placers.board import Board, Score
 from planner.placers.compiled.loops import is_compiled
-from planner.placers.flow_meter import FlowMeter
+from planner.placers.flow_meter import FlowMeter, flow_under
 from planner.placers.flow_tables import flow_tables
 from planner.placers.interval_annealing import IntervalAnnealer
 from planner.placers.pattern_placing import improving
@@ -80,7 +79,7 @@ def survival(problem: Problem, placement: Placement, *, options: PlanOptions) ->
     what they threaten until the rest cannot be worse. (Not with a hop limit: there a loss may let
     other connections in, and all are tried.)
     """
-    whole = _flow(problem, placement, options=options)
+    whole = flow_under(options.search_options, problem, placement)
     at_least = {
         name: whole.value_tokens_per_s - whole.nodes[name].flow_tokens_per_s
         if options.rules.max_hops is None
@@ -195,7 +194,7 @@ def compute_robust_plan(
     _anneal(board, options)
     if board.placement is None or board.tokens_per_s <= 0:
         raise NoPlacementFound("no placement that carries any flow was found; give it more time")
-    flow = _flow(problem, board.placement, options=options)
+    flow = flow_under(options.search_options, problem, board.placement)
     check_flow(flow, problem=problem)
     return RobustPlan(
         placement=board.placement,
@@ -216,7 +215,7 @@ class _LargestSurvival:
         self._options = options
 
     def score(self, placement: Placement) -> Score:
-        flow = _flow(self._problem, placement, options=self._options).value_tokens_per_s
+        flow = flow_under(self._options.search_options, self._problem, placement).value_tokens_per_s
         left = survival(self._problem, placement, options=self._options).flow_tokens_per_s
         return Score(flow_tokens_per_s=flow, merit=(left, flow), objective_value=left)
 
@@ -292,12 +291,3 @@ def _anneal(board: Board, options: PlanOptions) -> None:
         )
         _offer(board, found, by="interval-annealing")
         failed = 0 if board.merit > reached else failed + 1
-
-
-def _flow(problem: Problem, placement: Placement, *, options: PlanOptions) -> Flow:
-    return max_flow(
-        problem,
-        placement,
-        partial_inference=options.partial_inference,
-        max_hops=options.rules.max_hops,
-    )

@@ -29,6 +29,10 @@ class Goal:
     price_of: Mapping[str, float] = field(default_factory=dict)
 
     @property
+    def has_limits(self) -> bool:
+        return min(self.ttft_limit_s, self.tpot_limit_s) < math.inf
+
+    @property
     def aim(self) -> Aim:
         if self.objective == "cost":
             return Aim.PER_PRICE

@@ -167,7 +167,7 @@ class ServingSearch:
         outcome = self._contest.decide(
             ranked[:_SIMULATED], guards, neighbours=self._neighbours, stop=stop
         )
-        if self._trials.goal.objective == "latency" and outcome.figures is None:
+        if self._trials.goal.has_limits and outcome.figures is None:
             self._check_limits(outcome.trial)
         return Decision(
             trial=outcome.trial,

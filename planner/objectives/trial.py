@@ -116,7 +116,7 @@ class Trials:
         self.nearest_miss: Miss | None = None
         self._unlimited = Estimator(problem, policy=policy)
         self.estimator = self._unlimited
-        if goal.objective == "latency":
+        if goal.has_limits:
             self.estimator = Estimator(
                 problem,
                 policy=policy,
@@ -135,7 +135,7 @@ class Trials:
         estimate = self.estimator.of(placement, flow)
         rate = estimate.decode_tokens_per_s
         keeps_limits = rate > 0
-        if not keeps_limits and self.goal.objective == "latency":
+        if not keeps_limits and self.goal.has_limits:
             estimate = self._unlimited.of(placement, flow)
             rate = _UNLIKELY * estimate.decode_tokens_per_s
         return Trial(
@@ -176,7 +176,7 @@ class Trials:
             warm_up_s=enough.warm_up * lifetime_s, window_s=enough.window * lifetime_s
         )
         try:
-            if self.goal.objective == "latency":
+            if self.goal.has_limits:
                 found = self._within_limits(trial, options, seeds=seeds)
             else:
                 found = self._runs(trial, options, seeds=seeds, requests_per_s=None)

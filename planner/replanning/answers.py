@@ -7,9 +7,8 @@ from typing import Protocol
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
-from planner.max_flow import max_flow
 from planner.placers.budgeted_moves import moved_layers
-from planner.placers.flow_meter import FlowMeter
+from planner.placers.flow_meter import FlowMeter, flow_under
 from planner.plan_options import PlanOptions
 
 
@@ -79,12 +78,7 @@ class Front:
     def point(self, placement: Placement, *, method: str) -> ReplanPoint:
         return ReplanPoint(
             placement=placement,
-            flow=max_flow(
-                self._problem,
-                placement,
-                partial_inference=self._options.partial_inference,
-                max_hops=self._options.rules.max_hops,
-            ),
+            flow=flow_under(self._options.search_options, self._problem, placement),
             moved_bytes=self.layers_to_load(placement) * self._problem.model.bytes_per_layer,
             method=method,
             elapsed_s=self._elapsed(),
