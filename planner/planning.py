@@ -3,10 +3,11 @@
 1. Apply the rules; refuse what cannot hold the model; prove an upper bound on any placement's flow.
 2. Place by the baselines (separate pipelines, Swarm, Petals) and guards (SP+, replicas).
    Milliseconds; never do worse.
-3. Unless a baseline is at the bound already, search by the chosen placer, warm-started.
+3. Unless a baseline is at the bound already, search by the chosen method from the best so far.
+   All of them offer what they find to one `Board`, which reports what is better.
 4. Unless flow is the objective, that took a tenth of the time, and what it found on the way was
-   estimated and shown: its answer, the baselines and much else now compete by what they are
-   forecast to serve (`planner.objectives`).
+   estimated and shown. Now its answer, the baselines and more candidates are ranked by what they
+   are forecast to serve (`planner.objectives`).
 5. Recompute the winner's flow by a second method. A plan that fails its check is an error.
 
 Every flow in here is an exact max flow of a placement, never a search's own bookkeeping.

@@ -1,4 +1,7 @@
 """Placement searches: the baselines (Helix §6.2), the MILP (§4.4), patterns, annealing, and all.
 
-Placers do not know each other, but for the portfolio; `planner.planning` chooses by name.
+A method is a function of a `Board`, to which it offers what it finds, and a seed. A new one takes
+three changes: its module, its name in `base.PlacerName`, and its line in `choice.METHODS` (the
+label that people choose it by is in `planner.plan_options`). Methods do not know each other, but
+for the portfolio.
 """
