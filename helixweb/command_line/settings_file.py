@@ -2,7 +2,6 @@
 
 import json
 import os
-import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -59,7 +58,4 @@ def write(path: Path, settings: Settings) -> None:
 
 def is_open_to_others(path: Path) -> bool:
     """Whether others on this machine can read it."""
-    try:
-        return os.name == "posix" and bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
-    except OSError:
-        return False
+    return os.name == "posix" and bool(path.stat().st_mode & 0o077)

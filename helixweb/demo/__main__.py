@@ -31,7 +31,7 @@ def main() -> int:
 def run(arguments: argparse.Namespace) -> int:
     """What `main` and `helixweb demo` do."""
     for number in (signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal was closed
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)
     model = TINY if arguments.tiny else CHAT
     try:
         if arguments.check:
@@ -202,10 +202,6 @@ def _print_answers(model: DemoModel, answers: list[dict[str, Any]], plan: dict[s
         "  Layers held     "
         + ", ".join(f"{node} [{first}, {end})" for node, (first, end) in sorted(held.items()))
     )
-
-
-def _interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

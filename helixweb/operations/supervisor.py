@@ -9,7 +9,7 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -130,15 +130,6 @@ class Signals:
     def _take(self, number: int, frame: FrameType | None) -> None:
         if number in _ENDING:
             self.taken.append(number)
-
-
-@contextlib.contextmanager
-def ending_with(supervisor: Supervisor) -> Iterator[None]:
-    """However it is left, nothing that was started goes on."""
-    try:
-        yield
-    finally:
-        supervisor.stop()
 
 
 def _shorten(log: Path | None) -> None:

@@ -6,7 +6,6 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from types import FrameType
 
 from helixweb.client import Row, ServerFailed, TooManyRequests, Unreachable
 from helixweb.command_line.command import argument, command
@@ -31,6 +30,7 @@ _ENTER = "\x1b[?1049h\x1b[?25l"  # another screen, no cursor
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
 _SIZE = (80, 24)
+_BAR, _MOST_LINKS = 10, 6
 
 
 @command(
@@ -52,24 +52,16 @@ def top(site: Session, arguments: Namespace) -> None:
             site.around.sleep(arguments.interval)
 
 
-class _Ended(BaseException):
-    """By SIGTERM, or because the terminal is gone."""
-
-
 @contextmanager
 def _other_screen(site: Session) -> Iterator[None]:
     """Within, the terminal shows nothing else; Ctrl-C and SIGTERM leave, and give it back."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise _Ended
-
     names = ("SIGTERM", "SIGHUP")  # Windows has one of them
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    before = {number: signal.signal(number, end) for number in numbers}
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
     try:
         site.around.out.write(_ENTER)
         yield
-    except (KeyboardInterrupt, _Ended):
+    except KeyboardInterrupt:
         pass
     finally:
         for number, handler in before.items():
@@ -101,10 +93,6 @@ def _redraw(site: Session, cluster: int) -> None:
         drawn = f"{_TO_LINE_END}\r\n".join(told)
         site.around.out.write(f"{_HOME}{drawn}{_TO_LINE_END}{_TO_SCREEN_END}")
     site.around.out.flush()
-
-
-_BAR = 10
-_MOST_LINKS = 6
 
 
 def frame(reading: Reading, *, columns: int, lines: int) -> list[str]:

@@ -31,7 +31,7 @@ from helixweb.operations.roles import (
     Wanted,
     wanted_of,
 )
-from helixweb.operations.supervisor import Signals, Stopped, Supervisor, ending_with
+from helixweb.operations.supervisor import Signals, Stopped, Supervisor
 from helixweb.operations.versions import product_version
 from runtime.protocol.addresses import ADVERTISE_HELP
 from runtime.protocol.join_tokens import TOKEN_HELP
@@ -119,7 +119,8 @@ def _run(
     if WEB in wanted.roles:
         wanted.addresses.keep(folder.path)
     supervisor = Supervisor(say=around.warn)
-    with Signals() as signals, ending_with(supervisor):
+    with Signals() as signals, contextlib.ExitStack() as ending:
+        ending.callback(supervisor.stop)
         prepared = _prepared(wanted, signals) if wanted.needs_site else {}
         for child in site_processes.children_of(wanted, folder, sockets, prepared):
             supervisor.start(child)
