@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from helixweb.command_line import exit_codes, reporting
 from helixweb.command_line.registry import COMMANDS, load
 from helixweb.command_line.surroundings import Surroundings
-from helixweb.operations.versions import product_version
+from helixweb.versions import product_version
 
 
 def main(argv: Sequence[str] | None = None, *, surroundings: Surroundings | None = None) -> int:

@@ -14,7 +14,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 
 import helixweb
-from helixweb.operations.versions import product_version
+from helixweb.versions import product_version
 
 OLDEST_PYTHON = (3, 11)
 _PACKAGES_FOLDER = Path(helixweb.__file__).resolve().parent.parent

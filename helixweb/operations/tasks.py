@@ -9,7 +9,7 @@ from celery import shared_task, signals
 from django.utils import timezone
 
 from helixweb.operations.models import Pulse
-from helixweb.operations.versions import product_version
+from helixweb.versions import product_version
 
 READY_FILE = "HELIX_READY_FILE"
 

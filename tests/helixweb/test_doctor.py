@@ -21,7 +21,7 @@ from helixweb.operations.data_folder import DataFolder
 from helixweb.operations.doctor import machine, members, reach, services
 from helixweb.operations.doctor.findings import Finding, State
 from helixweb.operations.models import Pulse
-from helixweb.operations.versions import product_version
+from helixweb.versions import product_version
 from tests.helixweb.process_doubles import FakeCluster
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

@@ -11,7 +11,7 @@ from django.test import Client
 from helixweb.operations import health
 from helixweb.operations.models import Pulse
 from helixweb.operations.tasks import READY_FILE, beat_pulse, say_ready
-from helixweb.operations.versions import product_version
+from helixweb.versions import product_version
 
 
 @pytest.mark.django_db

@@ -22,7 +22,7 @@ from helixweb.operations.backup.archive import (
 from helixweb.operations.backup.folder import kept_files
 from helixweb.operations.backup.sealing import Seal
 from helixweb.operations.schema_version import check_known
-from helixweb.operations.versions import product_version
+from helixweb.versions import product_version
 
 
 def save(

@@ -32,7 +32,7 @@ from helixweb.operations.roles import (
     wanted_of,
 )
 from helixweb.operations.supervisor import Signals, Stopped, Supervisor
-from helixweb.operations.versions import product_version
+from helixweb.versions import product_version
 from runtime.protocol.addresses import ADVERTISE_HELP
 from runtime.protocol.join_tokens import TOKEN_HELP
 from runtime.protocol.trust import CA_HELP, ca_file

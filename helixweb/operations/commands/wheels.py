@@ -16,7 +16,7 @@ from helixweb.command_line.command import Verbs, argument
 from helixweb.command_line.failures import CommandFailed
 from helixweb.command_line.numbers import port
 from helixweb.operations.listening import check_free
-from helixweb.operations.versions import product_version
+from helixweb.versions import product_version
 
 _WHEEL = re.compile(r"(?P<name>[^-]+)-[^-]+(-\d[^-]*)?-[^-]+-[^-]+-[^-]+\.whl")
 wheels = Verbs(

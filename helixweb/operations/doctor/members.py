@@ -14,7 +14,7 @@ from helixweb.inventory.services.reachability import cut_pairs, parties, weights
 from helixweb.operations.doctor.findings import Finding, failed, note, ok, warning
 from helixweb.operations.doctor.reach import clock_of
 from helixweb.operations.doctor.services import skew
-from helixweb.operations.versions import product_version
+from helixweb.versions import product_version
 
 
 def coordinators(now: datetime) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from helixweb.operations.doctor.findings import Finding, failed, note, ok, warni
 from helixweb.operations.migrating import is_empty, pending
 from helixweb.operations.models import Pulse
 from helixweb.operations.schema_version import NewerDatabase
-from helixweb.operations.versions import product_version
+from helixweb.versions import product_version
 
 SKEW_S = 2.0
 STARTS_WITHIN_S = 60.0  # on a busy machine, with the backup before an upgrade
