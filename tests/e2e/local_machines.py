@@ -37,7 +37,8 @@ class LocalMachines:
             "--data", str(self.data), "--port", self.url.rpartition(":")[2],
             "--coordinator-port", str(free_port()),
         ]  # fmt: skip
-        log = self._processes.start("up", command).log
+        log = self._processes.start("up", command).child.log
+        assert log is not None
         wait_until(
             "the site is up",
             lambda: '"login_link"' in log.read_text(),

@@ -81,7 +81,8 @@ def made_up(dice: random.Random) -> Document:
         bandwidth, latency = numbers(2)
         return {
             "source": source, "target": target, "bandwidth_bytes_per_s": bandwidth + 1,
-            "latency_s": latency % 3600, "origin": dice.choice(["measured", "imported", "estimated"]),
+            "latency_s": latency % 3600,
+            "origin": dice.choice(["measured", "imported", "estimated"]),
         }  # fmt: skip
 
     def cluster(name: str, models: list[str]) -> Document:
