@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+UNPACKED := $(VENV)/.unpacked
+LARGE := ^(torch|litellm|transformers|sympy|networkx|gurobipy|openai)==
+UNPACK := $(BIN)/pip install --quiet --no-compile --no-deps --requirement
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Tests start hundreds of Python processes, which read bytecode only where it may be written.
@@ -29,12 +32,19 @@ help:
 	@echo "make clean         removes .venv and what was built; never var/, the data of a site run from here"
 	@echo "make distclean     the same, and var/: database, secret key, queue"
 
-$(STAMP): pyproject.toml setup.py constraints.txt $(shell find planner runtime -name "*.[ch]")
+# Most of the time goes into unpacking, so two processes do it. A package of constraints.txt may not exist
+# for this system or Python: $(STAMP) then installs what is missing, or fails with the reason.
+$(UNPACKED): constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "HelixWeb needs Python 3.11 or newer; $(PYTHON) is older. Try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 2; }
 	@echo "Setting up $(VENV) (once; torch is the large part) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet 'pip>=26' # older ones take twice as long to choose versions
+	@grep -E '$(LARGE)' constraints.txt >$(VENV)/large.txt; grep -vE '$(LARGE)' constraints.txt >$(VENV)/small.txt
+	@-$(UNPACK) $(VENV)/large.txt & large=$$!; $(UNPACK) $(VENV)/small.txt; wait $$large || true
+	@touch $@
+
+$(STAMP): $(UNPACKED) pyproject.toml setup.py $(shell find planner runtime -name "*.[ch]")
 	@$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[agent,postgres,dev,docs]'
 	@touch $@
 
