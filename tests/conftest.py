@@ -17,6 +17,9 @@ settings.register_profile(
 settings.register_profile("quick", settings.get_profile("helixweb"), max_examples=25)
 settings.load_profile("helixweb")
 
+# Modules and tests that are collected stay: no use in looking through them again and again.
+gc.disable()
+
 # On every CPU, so that what one stage computes equals what several do, to the bit.
 os.environ.setdefault("HELIX_CPU_PRODUCTS", "reproducible")
 
@@ -73,9 +76,10 @@ def pytest_collection_modifyitems(
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests and all modules stay to the end: no use in looking for cycles in them."""
+    """Look for cycles in what tests make from here on."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
