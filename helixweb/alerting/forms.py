@@ -63,10 +63,6 @@ class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
         if self.instance.pk:
             del self.fields["kind"]
 
-    def row_fields(self) -> dict[str, Any]:
-        """For the service."""
-        return {**self.cleaned_data, "channels": list(self.cleaned_data["channels"])}
-
 
 class AddressesField(forms.CharField):
     """E-mail addresses, separated by commas."""

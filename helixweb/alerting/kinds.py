@@ -4,9 +4,8 @@ A reading is worse the further it is past the rule's threshold, above it or, for
 below it.
 """
 
-from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import models
 from django.utils.translation import gettext_lazy
@@ -40,8 +39,7 @@ class Bad(StrEnum):
     BELOW = "below"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Defaults:
+class Defaults(NamedTuple):
     """A rule as a cluster begins with it. `unit` is of the threshold and of readings.
 
     It fires when readings were bad for `for_s`; it is over when they were good, by `clears_at`, for
@@ -53,52 +51,28 @@ class Defaults:
     clears_at: float
     for_s: float
     resolve_s: float
-    severity: Severity
+    severity: Severity = Severity.WARNING
     bad: Bad = Bad.ABOVE
 
     @property
     def columns(self) -> dict[str, Any]:
         """Of the rule's row."""
-        return {key: value for key, value in asdict(self).items() if key not in ("unit", "bad")}
+        values = self._asdict()
+        return {name: values[name] for name in values if name not in ("unit", "bad")}
 
 
+_DAY_S = 86_400
 DEFAULTS: dict[Kind, Defaults] = {
-    Kind.NODE_LOST: Defaults(
-        unit="s", threshold=15, clears_at=10, for_s=0, resolve_s=20, severity=Severity.CRITICAL
-    ),
-    Kind.COORDINATOR_LOST: Defaults(
-        unit="s", threshold=15, clears_at=10, for_s=0, resolve_s=20, severity=Severity.CRITICAL
-    ),
-    Kind.DEPLOYMENT_FAILED: Defaults(
-        unit="", threshold=0.5, clears_at=0.5, for_s=10, resolve_s=10, severity=Severity.CRITICAL
-    ),
-    Kind.PLAN_STALE: Defaults(
-        unit="s", threshold=3600, clears_at=3600, for_s=0, resolve_s=0, severity=Severity.WARNING
-    ),
-    Kind.TTFT: Defaults(
-        unit="s", threshold=5, clears_at=4, for_s=120, resolve_s=120, severity=Severity.WARNING
-    ),
-    Kind.ITL: Defaults(
-        unit="s", threshold=0.5, clears_at=0.4, for_s=120, resolve_s=120, severity=Severity.WARNING
-    ),
-    Kind.WAITING: Defaults(
-        unit="requests", threshold=0, clears_at=0, for_s=300, resolve_s=60,
-        severity=Severity.WARNING,
-    ),
-    Kind.KV_PROMISED: Defaults(
-        unit="ratio", threshold=0.95, clears_at=0.9, for_s=60, resolve_s=60,
-        severity=Severity.WARNING,
-    ),
-    Kind.LINK_SLOW: Defaults(
-        unit="ratio", threshold=0.2, clears_at=0.1, for_s=60, resolve_s=60,
-        severity=Severity.WARNING,
-    ),
-    Kind.KEY_EXPIRES: Defaults(
-        unit="s", threshold=7 * 86_400, clears_at=7 * 86_400, for_s=0, resolve_s=0,
-        severity=Severity.WARNING, bad=Bad.BELOW,
-    ),
-    Kind.CERTIFICATE_EXPIRES: Defaults(
-        unit="s", threshold=14 * 86_400, clears_at=14 * 86_400, for_s=0, resolve_s=0,
-        severity=Severity.WARNING, bad=Bad.BELOW,
-    ),
-}  # fmt: skip
+    # unit, threshold, clears at, fires after s, is over after s
+    Kind.NODE_LOST: Defaults("s", 15, 10, 0, 20, Severity.CRITICAL),
+    Kind.COORDINATOR_LOST: Defaults("s", 15, 10, 0, 20, Severity.CRITICAL),
+    Kind.DEPLOYMENT_FAILED: Defaults("", 0.5, 0.5, 10, 10, Severity.CRITICAL),
+    Kind.PLAN_STALE: Defaults("s", 3600, 3600, 0, 0),
+    Kind.TTFT: Defaults("s", 5, 4, 120, 120),
+    Kind.ITL: Defaults("s", 0.5, 0.4, 120, 120),
+    Kind.WAITING: Defaults("requests", 0, 0, 300, 60),
+    Kind.KV_PROMISED: Defaults("ratio", 0.95, 0.9, 60, 60),
+    Kind.LINK_SLOW: Defaults("ratio", 0.2, 0.1, 60, 60),
+    Kind.KEY_EXPIRES: Defaults("s", 7 * _DAY_S, 7 * _DAY_S, 0, 0, bad=Bad.BELOW),
+    Kind.CERTIFICATE_EXPIRES: Defaults("s", 14 * _DAY_S, 14 * _DAY_S, 0, 0, bad=Bad.BELOW),
+}

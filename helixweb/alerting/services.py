@@ -1,6 +1,6 @@
 """What people do: channels with their secrets, silences, acknowledging."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ def unattended() -> QuerySet[Alert]:
     return Alert.objects.filter(state=State.FIRING.value, acknowledged_at=None, silenced=False)
 
 
-def create(model: type[Row], *, channels: Sequence[Channel] | None = None, **fields: Any) -> Row:
+def create(model: type[Row], *, channels: Iterable[Channel] | None = None, **fields: Any) -> Row:
     """A rule, which may name `channels`, a channel or a silence. The secret of a webhook's
     signatures is its `shown_secret`, this once. Raises AlertingError, NameTaken."""
     row: Any = model(**fields)
@@ -46,7 +46,7 @@ def create(model: type[Row], *, channels: Sequence[Channel] | None = None, **fie
     return made
 
 
-def update(row: Row, *, channels: Sequence[Channel] | None = None, **changes: Any) -> Row:
+def update(row: Row, *, channels: Iterable[Channel] | None = None, **changes: Any) -> Row:
     """A channel that is enabled again has no failures yet; `channels` of a rule stay if they are
     None. Raises AlertingError, NameTaken."""
     for name, value in changes.items():
@@ -61,7 +61,7 @@ def update(row: Row, *, channels: Sequence[Channel] | None = None, **changes: An
     return row
 
 
-def _set_channels(row: Any, channels: Sequence[Channel]) -> None:
+def _set_channels(row: Any, channels: Iterable[Channel]) -> None:
     before = sorted(channel.name for channel in row.channels.all())
     row.channels.set(channels)
     after = sorted(channel.name for channel in channels)
@@ -96,7 +96,7 @@ def acknowledge(alert: Alert, *, by: str, comment: str, now: datetime) -> Alert:
     return alert
 
 
-def check(row: models.Model, channels: Sequence[Channel] | None = None) -> None:
+def check(row: models.Model, channels: Iterable[Channel] | None = None) -> None:
     """What one field alone cannot tell. Raises AlertingError."""
     if isinstance(row, Channel):
         if row.way == Channel.Way.WEBHOOK and not row.url:
@@ -112,7 +112,7 @@ def check(row: models.Model, channels: Sequence[Channel] | None = None) -> None:
             raise AlertingError(_("Rule %(rule)s is of another cluster.") % {"rule": row.rule})
 
 
-def _check_rule(row: AlertRule, channels: Sequence[Channel]) -> None:
+def _check_rule(row: AlertRule, channels: Iterable[Channel]) -> None:
     if row.limits.is_bad(row.clears_at):
         raise AlertingError(
             _("It is over at %(clears_at)s, which is past its threshold of %(threshold)s.")

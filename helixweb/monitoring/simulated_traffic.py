@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -24,7 +25,6 @@ from helixweb.planning.models import Plan
 from helixweb.planning.watched_engine import watched
 from planner.capacity import kv_room_token_layers
 from planner.domain.errors import PlannerError
-from planner.domain.plan import Plan as DomainPlan
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import RUNTIME_POLICY
 from planner.serialization import plan_from_dict, problem_from_dict
@@ -39,7 +39,7 @@ from planner.simulator.engine import (
 from planner.simulator.forecast import Forecast, Spread, Tally, spread_of
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.arrivals import poisson, rate_at_share_of_peak, requests
-from planner.workload.demand import Arrivals, Backlog, Demand
+from planner.workload.demand import Arrivals, Backlog
 from planner.workload.lengths import scaled_lengths
 from planner.workload.request import Lengths, Request
 
@@ -47,6 +47,8 @@ PAGE_TOKENS = 16
 SAMPLE_S = 1.0
 SAMPLES_IN_A_REPORT = 10
 _PEAK_WARM_UP_S, _PEAK_WINDOW_S = 120.0, 240.0
+
+Simulate = Callable[..., Forecast]
 
 
 class TrafficRefused(PlannerError):
@@ -90,7 +92,15 @@ def simulate_traffic(
     if latest is not None and not latest.simulated:
         raise TrafficRefused(f"the coordinator of cluster {plan.cluster} is reporting; stop it")
     problem, stored = problem_from_dict(plan.problem), plan_from_dict(plan.document)
-    rate = _rate(problem, stored, options)
+    simulated = partial(
+        simulate,
+        problem,
+        placement=stored.placement,
+        routing_weights=stored.routing_weights,
+        policy=RUNTIME_POLICY,
+        partial_inference=stored.partial_inference,
+    )
+    rate = _rate(problem, simulated, options)
     noted = _Watched()
     pages = {
         name: int(kv_room_token_layers(problem, name, held) // PAGE_TOKENS)
@@ -113,10 +123,8 @@ def simulate_traffic(
     arrivals = requests(
         poisson(rate_per_s=rate, seed=options.seed), _lengths(problem, options.seed)
     )
-    _simulated(
-        problem,
-        stored,
-        Arrivals(requests=noted.noted(arrivals)),
+    simulated(
+        demand=Arrivals(requests=noted.noted(arrivals)),
         options=SimulationOptions(
             # One tick more than is counted: the last one ends the run.
             warm_up_s=0.0,
@@ -253,42 +261,19 @@ class _Report:
         )
 
 
-def _rate(problem: Problem, plan: DomainPlan, options: TrafficOptions) -> float:
+def _rate(problem: Problem, simulated: Simulate, options: TrafficOptions) -> float:
     """Requests/s at the share of what a backlog reaches."""
-    peak = _simulated(
-        problem,
-        plan,
-        Backlog(lengths=_lengths(problem, options.seed)),
+    peak = simulated(
+        demand=Backlog(lengths=_lengths(problem, options.seed)),
         options=SimulationOptions(
             warm_up_s=_PEAK_WARM_UP_S, window_s=_PEAK_WINDOW_S, seed=options.seed
         ),
-        engine_maker=new_engine,
     )
     workload = problem.workload
     return rate_at_share_of_peak(
         peak.decode_tokens_per_s + peak.prompt_tokens_per_s,
         share=options.share,
         mean_tokens_per_request=workload.mean_prompt_tokens + workload.mean_output_tokens,
-    )
-
-
-def _simulated(
-    problem: Problem,
-    plan: DomainPlan,
-    demand: Demand,
-    *,
-    options: SimulationOptions,
-    engine_maker: Callable[[EngineSetup], Engine],
-) -> Forecast:
-    return simulate(
-        problem,
-        placement=plan.placement,
-        routing_weights=plan.routing_weights,
-        demand=demand,
-        policy=RUNTIME_POLICY,
-        partial_inference=plan.partial_inference,
-        options=options,
-        engine_maker=engine_maker,
     )
 
 
