@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils.translation import gettext as _
 
+from helixweb.common.deferred import deferred
 from helixweb.inventory.cluster_names import ClusterNames
 from helixweb.inventory.columns import TAG_LENGTH, columns_of
 from helixweb.inventory.models import (
@@ -21,12 +22,15 @@ from helixweb.inventory.models import (
     RegionLink,
     SharedBandwidth,
 )
-from helixweb.inventory.services.checks import check_row
 from helixweb.inventory.validators import validate_tag
 from planner.document import shown
 from planner.domain.errors import InvalidProblem
 
 FORMAT = "helixweb.inventory/1"
+
+
+# Every process registers kinds, and few read a file of them.
+_check_row = deferred("helixweb.inventory.services.checks.check_row")
 
 
 def _nothing(_: Any) -> None:
@@ -49,7 +53,7 @@ class Kind:
     key: tuple[str, ...] = ("name",)
     keys: tuple[str, ...]
     renamed: Mapping[str, str] = field(default_factory=dict)
-    check: Callable[[Any, ClusterNames], None] = check_row
+    check: Callable[[Any, ClusterNames], None] = _check_row
     added: Callable[[Sequence[Any]], None] = _nothing
     clusters: Callable[[], "models.QuerySet[Any]"] = Cluster.objects.all
 
