@@ -14,7 +14,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
 # doctor` runs them.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
-app = Celery("helixweb", task_cls="helixweb.common.site_task:SiteTask")
+app = Celery("helixweb")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 

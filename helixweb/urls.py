@@ -3,6 +3,7 @@
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
+from helixweb.access.needs import OWN, VIEWER, needs
 from helixweb.common.api import UnknownAddressView
 from helixweb.common.rest.docs import api_docs
 
@@ -14,7 +15,7 @@ urlpatterns = [
     path("", include("helixweb.operations.urls")),
     *(path("", include(f"helixweb.{app}.urls")) for app in API_APPS),
     *(path("api/v1/", include(f"helixweb.{app}.api_urls")) for app in API_APPS),
-    re_path(r"^api/v1/", UnknownAddressView.as_view(), name="api-unknown"),
-    path("api/docs/", api_docs, name="api-docs"),
-    path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
+    re_path(r"^api/v1/", needs(VIEWER, VIEWER)(UnknownAddressView).as_view(), name="api-unknown"),
+    path("api/docs/", needs(OWN)(api_docs), name="api-docs"),
+    path("api/schema/", needs(OWN)(SpectacularAPIView.as_view()), name="schema"),
 ]

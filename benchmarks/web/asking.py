@@ -47,27 +47,27 @@ def addresses() -> Iterator[str]:
 
 def ids_of_rows() -> dict[str, int | str]:
     """What the addresses of pages name."""
-    plan = Plan.objects.filter(deployments__isnull=False).defer("problem", "document").get()
-    cluster = Cluster.objects.get(name=LARGE)
-    run = PlanRun.objects.defer("problem").get(pk=plan.run_id)
+    plan = Plan.unscoped.filter(deployments__isnull=False).defer("problem", "document").get()
+    cluster = Cluster.unscoped.get(name=LARGE)
+    run = PlanRun.unscoped.defer("problem").get(pk=plan.run_id)
     return {
         "cluster": cluster.pk,
-        "small": Cluster.objects.filter(name__startswith="small").earliest("pk").pk,
-        "node": Node.objects.filter(assignments__isnull=False).earliest("pk").pk,
+        "small": Cluster.unscoped.filter(name__startswith="small").earliest("pk").pk,
+        "node": Node.unscoped.filter(assignments__isnull=False).earliest("pk").pk,
         "model": LanguageModel.objects.earliest("pk").pk,
-        "profile": Profile.objects.filter(cluster=cluster).earliest("pk").pk,
+        "profile": Profile.unscoped.filter(cluster=cluster).earliest("pk").pk,
         "run": run.pk,
-        "incumbent": Incumbent.objects.filter(run=run).latest("pk").pk,
+        "incumbent": Incumbent.unscoped.filter(run=run).latest("pk").pk,
         "plan": plan.pk,
-        "other": Plan.objects.filter(cluster=cluster).defer("problem", "document").first().pk,
+        "other": Plan.unscoped.filter(cluster=cluster).defer("problem", "document").first().pk,
         "deployment": plan.deployments.get().pk,
-        "request": TracedRequest.objects.earliest("pk").request,
+        "request": TracedRequest.unscoped.earliest("pk").request,
     }
 
 
 def newest_moment() -> datetime:
     """When the newest sample of the large cluster was taken: `now` for the pages."""
-    return MetricSample.objects.filter(cluster__name=LARGE).values_list("at", flat=True).last()
+    return MetricSample.unscoped.filter(cluster__name=LARGE).values_list("at", flat=True).last()
 
 
 class Browser:

@@ -2,11 +2,9 @@
 
 import os
 from argparse import ArgumentParser, Namespace
-from contextlib import ExitStack
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_OPEN = ExitStack()  # until the end of the program
 
 
 def site_arguments(parser: ArgumentParser) -> None:
@@ -34,6 +32,3 @@ def open_site(arguments: Namespace) -> None:
     os.environ.update(site_environment(arguments))
     django.setup()
     call_command("migrate", verbosity=0)
-    from helixweb.common.actor import acting_for_site  # needs the models
-
-    _OPEN.enter_context(acting_for_site())

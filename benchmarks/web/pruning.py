@@ -32,7 +32,7 @@ def main() -> int:
     from helixweb.inventory.models import Cluster
     from helixweb.monitoring.models import MetricRollup, MetricSample
 
-    cluster = Cluster.objects.get(name=LARGE).pk
+    cluster = Cluster.unscoped.get(name=LARGE).pk
     waits: list[float] = []
 
     def timed(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
@@ -53,7 +53,7 @@ def main() -> int:
             time.sleep(max(0.0, PACE_S - took[-1]))
         return took
 
-    print(f"{MetricSample.objects.count()} samples, {MetricRollup.objects.count()} roll-ups")
+    print(f"{MetricSample.unscoped.count()} samples, {MetricRollup.unscoped.count()} roll-ups")
     pruning = multiprocessing.get_context("spawn").Process(target=_prune, args=(arguments,))
     with connection.execute_wrapper(timed):
         until = time.monotonic() + BEFORE_S
@@ -63,7 +63,7 @@ def main() -> int:
         meanwhile = reports(pruning.is_alive)
     pruning.join()
     print(
-        f"{MetricSample.objects.count()} samples and {MetricRollup.objects.count()} roll-ups are "
+        f"{MetricSample.unscoped.count()} samples and {MetricRollup.unscoped.count()} roll-ups are "
         f"left\nwaiting for the database: {1e3 * max(waits, default=0.0):.0f} ms at most (wanted: "
         f"{1e3 * WANTED_S:.0f})\na whole report: {_spread(before)} before, "
         f"{_spread(meanwhile)} meanwhile"

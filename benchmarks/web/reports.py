@@ -46,7 +46,7 @@ def store_report(cluster_id: int, number: int) -> None:
 @cache
 def _served(cluster_id: int) -> tuple[int, list[str], list[str]]:
     """Generation, nodes and used edges of what is deployed; a coordinator knows them by heart."""
-    deployment = Deployment.objects.select_related("plan").get(cluster=cluster_id)
+    deployment = Deployment.unscoped.select_related("plan").get(cluster=cluster_id)
     plan = deployment.plan.document
     edges = [
         f"{edge['source']}->{edge['target']}"

@@ -64,7 +64,7 @@ def large_cluster(*, nodes: int, regions: int) -> Cluster:
         serving_plan={}, created_by=user(), created_at=now, ready_at=now, changed_at=now,
         pushed_at=now,
     )  # fmt: skip
-    ids = dict(Node.objects.filter(cluster=cluster).values_list("name", "pk"))
+    ids = dict(Node.unscoped.filter(cluster=cluster).values_list("name", "pk"))
     NodeAssignment.objects.bulk_create(
         [
             NodeAssignment(
@@ -93,7 +93,7 @@ def _join_all(cluster: Cluster, now: datetime) -> None:
             "gpus": [{"name": row.profile_name, "memory_bytes": 40 * 10**9}],
         }  # fmt: skip
     fields = ("uuid", "joined_at", "last_seen_at", "data_endpoint", "data_public_key", "hardware")
-    Node.objects.bulk_update(rows, fields, batch_size=200)
+    Node.unscoped.bulk_update(rows, fields, batch_size=200)
     NodeTag.objects.bulk_create(
         [NodeTag(node=row, name=f"rack-{index % 40}") for index, row in enumerate(rows)],
         batch_size=500,
@@ -130,12 +130,12 @@ def _planned(cluster: Cluster, document: dict[str, Any]) -> Plan:
             for number in range(1, 21)
         ]
     )  # fmt: skip
-    return Plan.objects.get(run=run)
+    return Plan.unscoped.get(run=run)
 
 
 def plan_runs(count: int) -> None:
     """Of the large cluster and of small ones, finished long ago; each with its plan."""
-    large = Plan.objects.select_related("run").get(cluster__name=LARGE)
+    large = Plan.unscoped.select_related("run").get(cluster__name=LARGE)
     small_problem = problem_to_dict(generated_cluster(num_nodes=24, num_regions=2, seed=2))
     small = [
         problems.import_problem_document(small_problem, user=user(), cluster_name=f"small-{number}")
@@ -174,7 +174,7 @@ def plan_runs(count: int) -> None:
 
 def old_samples(count: int) -> None:
     """Of small clusters, a sample a second up to now: those of one, copied for the others."""
-    clusters = list(Cluster.objects.filter(name__startswith="small-").order_by("pk"))
+    clusters = list(Cluster.unscoped.filter(name__startswith="small-").order_by("pk"))
     chance, now = random.Random(3), int(timezone.now().timestamp())
     names = [f"node-{number}" for number in range(2)]
     ages = range(-(-count // len(clusters)), 0, -1)
@@ -202,9 +202,9 @@ def recent_samples(*, ahead: timedelta = timedelta()) -> None:
     What nodes did is there as often as the site keeps it. A site whose newest sample lies ahead
     shows its nodes as heard of until then.
     """
-    cluster = Cluster.objects.get(name=LARGE)
-    MetricSample.objects.filter(cluster=cluster).delete()
-    names = sorted(Deployment.objects.get(cluster=cluster).plan.document["placement"])
+    cluster = Cluster.unscoped.get(name=LARGE)
+    MetricSample.unscoped.filter(cluster=cluster).delete()
+    names = sorted(Deployment.unscoped.get(cluster=cluster).plan.document["placement"])
     chance, end = random.Random(4), int((timezone.now() + ahead).timestamp())
     length = int((RECENT + ahead).total_seconds())
     _store(
@@ -263,8 +263,8 @@ def stage_stats(counted: int) -> StageStats:
 
 def traces(count: int) -> None:
     """Requests of the large cluster in the last day, through three of its nodes each."""
-    cluster = Cluster.objects.get(name=LARGE)
-    names = sorted(Deployment.objects.get(cluster=cluster).plan.document["placement"])
+    cluster = Cluster.unscoped.get(name=LARGE)
+    names = sorted(Deployment.unscoped.get(cluster=cluster).plan.document["placement"])
     now = timezone.now().timestamp()
     for begin in range(0, count, 500):
         numbers = range(begin, min(count, begin + 500))

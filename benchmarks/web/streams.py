@@ -37,7 +37,7 @@ def main() -> int:
     from benchmarks.web.rows import LARGE
     from helixweb.inventory.models import Cluster
 
-    cluster = Cluster.objects.get(name=LARGE).pk
+    cluster = Cluster.unscoped.get(name=LARGE).pk
     port = free_port()
     environment = {**os.environ, **site_environment(arguments), "OMP_NUM_THREADS": "1"}
     environment["HELIX_STREAMS_PER_USER"] = str(arguments.streams)  # all of one log-in

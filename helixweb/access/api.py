@@ -18,6 +18,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from helixweb.access import keys, people, roles_of_holders, sessions
 from helixweb.access.models import Grant
+from helixweb.access.needs import ADMIN, OWN, SITE_ADMIN, SITE_VIEWER, needs
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
 from helixweb.access.serializers import (
@@ -38,6 +39,7 @@ from helixweb.common.rest.views import RestMixin, RestView
 from helixweb.common.rest.viewsets import DeleteViewSet, VersionedViewSet
 
 
+@needs(SITE_VIEWER, SITE_ADMIN)
 class UserViewSet(VersionedViewSet[Any]):
     """People; POST lets somebody in, PATCH keeps them out or lets them in again."""
 
@@ -99,6 +101,7 @@ def _link(token: str) -> str:
     return f"{settings.HELIX_URL}{people.login_path(token)}"
 
 
+@needs(SITE_VIEWER, SITE_ADMIN)
 class GroupViewSet(mixins.CreateModelMixin, DeleteViewSet[Group]):
     """Whoever is in a group has its roles; PATCH says who is."""
 
@@ -135,6 +138,7 @@ class GroupViewSet(mixins.CreateModelMixin, DeleteViewSet[Group]):
         roles_of_holders.delete_group(instance)
 
 
+@needs(ADMIN, ADMIN)
 class GrantViewSet(mixins.CreateModelMixin, DeleteViewSet[Grant]):
     """Who has which role where: all of the site, or of the clusters that one administers."""
 
@@ -144,7 +148,7 @@ class GrantViewSet(mixins.CreateModelMixin, DeleteViewSet[Grant]):
     filterset_fields = ["cluster", "role", "user__username", "group__name"]
     http_method_names = ["get", "post", "delete", "head", "options"]
 
-    def get_queryset(self) -> QuerySet[Grant]:
+    def get_queryset(self) -> Any:
         rows = super().get_queryset()
         clusters = rights_of_request(self.request).where(Role.ADMIN)
         return rows if clusters is None else rows.filter(cluster__in=clusters)
@@ -165,6 +169,7 @@ class GrantViewSet(mixins.CreateModelMixin, DeleteViewSet[Grant]):
         roles_of_holders.withdraw(instance)
 
 
+@needs(OWN, OWN)
 class ApiKeyViewSet(mixins.CreateModelMixin, DeleteViewSet[ApiKey]):
     """One's own keys, an administrator's list has everybody's; DELETE revokes one."""
 
@@ -175,7 +180,7 @@ class ApiKeyViewSet(mixins.CreateModelMixin, DeleteViewSet[ApiKey]):
     changing_by_itself = ("last_used_at", "used", "used_today")
     http_method_names = ["get", "post", "delete", "head", "options"]
 
-    def get_queryset(self) -> QuerySet[ApiKey]:
+    def get_queryset(self) -> Any:
         rows = super().get_queryset()
         if rights_of_request(self.request).site >= Role.ADMIN.rank:
             return rows
@@ -214,6 +219,7 @@ class ApiKeyViewSet(mixins.CreateModelMixin, DeleteViewSet[ApiKey]):
         keys.end(instance)
 
 
+@needs(OWN, OWN)
 class SessionViewSet(
     RestMixin, mixins.ListModelMixin, mixins.DestroyModelMixin, GenericViewSet[SessionOfUser]
 ):
@@ -241,6 +247,7 @@ class SessionViewSet(
         return Response({"ended": sessions.end_all(request.user, but=None if by_key else here)})
 
 
+@needs(OWN)
 class MeView(RestView):
     @extend_schema(responses=MeSerializer)
     def get(self, request: Request) -> Response:

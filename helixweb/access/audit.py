@@ -51,7 +51,7 @@ def note(
     if before is not None and after is not None:
         keys = [key for key in after if before.get(key) != after[key]]
         before, after = {key: before.get(key) for key in keys}, {key: after[key] for key in keys}
-    clusters = apps.get_model("inventory.Cluster").objects.unscoped()
+    clusters = apps.get_model("inventory.Cluster").unscoped
     if cluster_id is not None and not clusters.filter(pk=cluster_id).exists():
         cluster_id = None  # named by an answer that was given again after its cluster had gone
     apps.get_model("inventory.Change").objects.create(

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 
+from helixweb.access.needs import OWN, needs
 from helixweb.access.roles_of_holders import topic_of
 from helixweb.access.topics import unheard
 from helixweb.common.rest.events import EventsView
 
 
+@needs(OWN)
 class EventsOfRows(EventsView):
     """Ends when the roles of whoever reads it change; asked for anew it knows the new ones."""
 

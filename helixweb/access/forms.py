@@ -19,16 +19,17 @@ from helixweb.access.roles import Role
 from helixweb.common import auth
 from helixweb.common.addresses import parsed_network
 from helixweb.common.api_keys import MOST_NETWORKS, Limits
+from helixweb.common.forms import ScopedForm
 
 
 class ClusterField(forms.ModelChoiceField):  # type: ignore[type-arg]
-    """One of the clusters within reach, or none."""
+    """One of the clusters in scope, or none."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(None, required=False, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ClusterField":
-        """Of one form, with what its reader sees; whoever was first to load this saw less."""
+        """Of one form: the model is above this app."""
         made: ClusterField = super().__deepcopy__(memo)
         made.queryset = apps.get_model("inventory.Cluster").objects.order_by("name")
         return made
@@ -49,7 +50,7 @@ class InviteForm(forms.Form):
     )
 
 
-class GrantForm(forms.Form):
+class GrantForm(ScopedForm):
     """A role for whoever the page is about."""
 
     role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices)
@@ -110,7 +111,7 @@ def _users(names: Any) -> Any:
     return get_user_model().objects.filter(username__in=names)
 
 
-class ApiKeyForm(forms.Form):
+class ApiKeyForm(ScopedForm):
     """`serve` is what most programs need: the OpenAI endpoint."""
 
     name = forms.CharField(

@@ -1,31 +1,26 @@
-"""The one place where pages and the REST API ask whether somebody may do something.
+"""The one place where pages and the REST API ask whether a user may do something.
 
 What belongs to a cluster that one may not see is not found; what one may see but not do is refused.
-Whoever passes has `helix_role` on the request: rows of clusters where they lack it are out of reach
-from then on (see `scope.py`), so that nothing can be named by a form or a body either.
+A request that passes has `helix_role`, the role that it needs: `scope.py` leaves out rows of
+clusters where its user lacks that role, so that no form or body can name them either.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from django.apps import apps
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest
 from django.urls import ResolverMatch
 from django.utils.translation import gettext as _
 
-from helixweb.access.needs import NAMED_IN_BODIES, SAFE, Need, need_of, row_of
+from helixweb.access.needs import Need, declared_by, need_of, needs_of, view_named
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import NO_ROLE, Rights, Role
 from helixweb.access.scope import cluster_of
 
-# Ids in one body that are looked up one by one; a list of more is left to the rows in reach.
-MOST_NAMED = 50
-BIGGEST_ID = 2**63 - 1
-
 
 class Refused(PermissionDenied):
-    """Whoever asks may not do this; the text says what it needs."""
+    """The user may not do this; the text says what it needs."""
 
 
 def admit(
@@ -33,23 +28,20 @@ def admit(
 ) -> Rights:
     """Let the request pass to its view. Raises Refused, Http404.
 
-    `model`, `lookup`, `argument`: what the view looks up by which argument of the URL, where
-    `needs.py` does not know.
+    `model`, `lookup`, `argument`: what a view of the REST API looks up by which argument of the
+    URL, unless its `@needs` names a row.
     """
     match = request.resolver_match
     assert match is not None  # noqa: S101 - asked within a view
-    need = need_of(str(match.url_name), str(request.method))
-    rights = rights_of_request(request)
-    if need.role is None:
-        return rights
-    if _enough_on_site(rights, need):
+    need, rights = need_of(match.func, str(request.method)), rights_of_request(request)
+    if need.role is None or _enough_on_site(rights, need):
         return rights
     request.helix_role = need.role  # type: ignore[attr-defined]
     if need.of_site:
         raise Refused(_says(need, _("the whole site")))
-    row = row_of(match.route)
-    if row is not None:
-        model, lookup, argument = apps.get_model(row.model), "pk", row.argument
+    declared = needs_of(match.func)
+    if declared.of is not None:
+        model, lookup, argument = declared.model, "pk", declared.by
     if model is not None and hasattr(model, "cluster_path") and argument in match.kwargs:
         _check_row(model, {lookup: match.kwargs[argument]}, rights=rights, need=need)
     elif rights.highest < need.role.rank:
@@ -57,9 +49,13 @@ def admit(
     return rights
 
 
-def would_admit(request: HttpRequest, name: str, *, method: str, cluster: int | None) -> bool:
-    """Whether the operation is for whoever asks, on a cluster or, without one, on any."""
-    need, rights = need_of(name, method), rights_of_request(request)
+def would_admit(request: HttpRequest, view: Any, *, method: str, cluster: int | None) -> bool:
+    """True if the user may send the method to the view, on a cluster or, without one, on any.
+
+    `view`: as Django's resolver finds it, or the name of its URL.
+    """
+    need = need_of(view_named(view) if isinstance(view, str) else view, method)
+    rights = rights_of_request(request)
     if need.role is None or _enough_on_site(rights, need):
         return True
     if need.of_site:
@@ -68,50 +64,18 @@ def would_admit(request: HttpRequest, name: str, *, method: str, cluster: int | 
     return rank >= need.role.rank
 
 
-def cluster_named_by(match: ResolverMatch) -> int | None:
-    """The id of the cluster that an address names, if it names one."""
-    row = row_of(match.route)
-    if row is None or row.model != "inventory.Cluster":
-        return None
-    return int(match.kwargs[row.argument])
+def cluster_of_row(match: ResolverMatch, *, is_cluster: bool = False) -> int | None:
+    """The id of the cluster whose row an address names, if it names one that is still there.
 
-
-def cluster_of_row(match: ResolverMatch) -> int | None:
-    """The id of the cluster whose row an address names, if it names one that is still there."""
-    row = row_of(match.route)
-    if row is None or row.argument not in match.kwargs:
-        return None
-    return cluster_of(apps.get_model(row.model), pk=match.kwargs[row.argument])
-
-
-def check_named(read_body: Callable[[], Any], *, request: HttpRequest) -> None:
-    """Rows that a body names must be of clusters where one may do what is asked. Raises Refused.
-
-    What one may not even see is left for the view not to find. The body is only read of those whose
-    roles differ from cluster to cluster.
+    `is_cluster`: only if that row is the cluster itself.
     """
-    rights = rights_of_request(request)
-    need = need_of(str(getattr(request.resolver_match, "url_name", "")), str(request.method))
-    if need.role is None or request.method in SAFE or _enough_on_site(rights, need):
-        return
-    body = read_body()
-    for item in body if isinstance(body, list) else [body]:
-        for model, pk in _named(item):
-            cluster = cluster_of(apps.get_model(model), pk=pk)
-            if cluster is not None and NO_ROLE < rights.on(cluster) < need.role.rank:
-                raise Refused(_says(need, _("the cluster of what is named")))
-
-
-def _named(body: Any) -> Iterable[tuple[str, int]]:
-    if not isinstance(body, Mapping):
-        return
-    for key, model in NAMED_IN_BODIES.items():
-        value = body.get(key)
-        for pk in value[:MOST_NAMED] if isinstance(value, list) else [value]:
-            if isinstance(pk, str) and pk.isascii() and pk.isdigit() and len(pk) < 19:
-                pk = int(pk)
-            if isinstance(pk, int) and not isinstance(pk, bool) and 0 < pk <= BIGGEST_ID:
-                yield model, pk
+    declared = declared_by(match.func)
+    if declared is None or declared.of is None or declared.by not in match.kwargs:
+        return None
+    path, pk = getattr(declared.model, "cluster_path", ""), match.kwargs[declared.by]
+    if path == "pk":
+        return int(pk)
+    return None if is_cluster or not path else cluster_of(declared.model, pk=pk)
 
 
 def _enough_on_site(rights: Rights, need: Need) -> bool:

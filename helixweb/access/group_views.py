@@ -8,18 +8,18 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST
 
 from helixweb.access import roles_of_holders
 from helixweb.access.forms import ClusterGrantForm, GrantForm, GroupForm
 from helixweb.access.models import Grant
+from helixweb.access.needs import ADMIN, SITE_ADMIN, SITE_VIEWER, VIEWER, needs
 from helixweb.access.people_views import governs_site
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
 
 
 @never_cache
-@require_http_methods(["GET", "POST"])
+@needs(SITE_VIEWER, SITE_ADMIN)
 def groups(request: HttpRequest) -> HttpResponse:
     """All of them; an administrator's POST makes one."""
     form = GroupForm(request.POST if request.method == "POST" else None)
@@ -37,13 +37,13 @@ def groups(request: HttpRequest) -> HttpResponse:
 
 
 @never_cache
-@require_http_methods(["GET", "POST"])
+@needs(SITE_VIEWER, SITE_ADMIN)
 def group(request: HttpRequest, pk: int) -> HttpResponse:
     """Its roles and members; a POST gives a role, or says who is in it."""
     row = get_object_or_404(Group, pk=pk)
     sent = request.POST if request.method == "POST" else None
     is_role = sent is not None and "role" in sent
-    grant_form = GrantForm(sent if is_role else None)
+    grant_form = GrantForm(sent if is_role else None, scope=request)
     names = "\n".join(sorted(user.get_username() for user in row.user_set.all()))
     members_form = GroupForm(None if is_role else sent, group=row, initial={"members": names})
     if grant_form.is_valid():
@@ -67,7 +67,7 @@ def group(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "access/group.html", context, status=status)
 
 
-@require_POST
+@needs(change=SITE_ADMIN)
 def group_delete(request: HttpRequest, pk: int) -> HttpResponse:
     """With the roles it gave."""
     row = get_object_or_404(Group, pk=pk)
@@ -77,10 +77,10 @@ def group_delete(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @never_cache
-@require_http_methods(["GET", "POST"])
+@needs(VIEWER, ADMIN, of="inventory.Cluster")
 def cluster_access(request: HttpRequest, pk: int) -> HttpResponse:
     """Who has a role on the cluster; a POST of one of its administrators gives one."""
-    cluster = get_object_or_404(apps.get_model("inventory.Cluster"), pk=pk)
+    cluster = get_object_or_404(apps.get_model("inventory.Cluster").objects.within(request), pk=pk)
     form = ClusterGrantForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         given = form.cleaned_data

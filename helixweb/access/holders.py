@@ -12,8 +12,8 @@ from django.contrib.auth.models import Group
 from django.utils.translation import gettext as _
 
 from helixweb.access import guessing
-from helixweb.access.needs import need_of
 from helixweb.access.rights import rights_of_request
+from helixweb.access.roles import Role
 from helixweb.common.actor import current_request
 
 
@@ -25,7 +25,11 @@ def holder_named(name: str, *, kinds: tuple[str, ...] = ("user", "group")) -> An
     """The only user or group with that name. Raises NoHolder."""
     request = current_request()
     user = getattr(request, "user", None)
-    is_outsider = request is not None and user is not None and not _may_look_at_users(request)
+    is_outsider = (
+        request is not None
+        and user is not None
+        and rights_of_request(request).site < Role.VIEWER.rank
+    )
     if is_outsider and guessing.must_stop_naming(user):
         raise NoHolder(
             _("You named several people who are not on this site; ask a site administrator.")
@@ -48,8 +52,3 @@ def holder_named(name: str, *, kinds: tuple[str, ...] = ("user", "group")) -> An
             % {"name": name}
         )
     raise NoHolder(_("There is no user and no group %(name)s; let them in first.") % {"name": name})
-
-
-def _may_look_at_users(request: Any) -> bool:
-    need = need_of("user", "GET")
-    return need.role is None or rights_of_request(request).site >= need.role.rank

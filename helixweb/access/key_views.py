@@ -6,18 +6,18 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from helixweb.access import keys, sessions
 from helixweb.access.forms import ApiKeyForm
+from helixweb.access.needs import OWN, needs
 from helixweb.common.models import ApiKey, SessionOfUser
 
 
 @never_cache
-@require_http_methods(["GET", "POST"])
+@needs(OWN, OWN)
 def api_keys(request: HttpRequest) -> HttpResponse:
     """List one's keys; POST creates one and shows its secret this once."""
-    form, secret = ApiKeyForm(request.POST if request.method == "POST" else None), None
+    form, secret = ApiKeyForm(request.POST or None, scope=request), None
     if form.is_valid():
         given = form.cleaned_data
         secret = keys.make(
@@ -27,7 +27,7 @@ def api_keys(request: HttpRequest) -> HttpResponse:
             cluster=given["cluster"],
             limits=form.limits,
         ).secret
-        form = ApiKeyForm()
+        form = ApiKeyForm(scope=request)
     rows = ApiKey.objects.filter(user=request.user)  # type: ignore[misc]
     context = {
         "form": form,
@@ -39,7 +39,7 @@ def api_keys(request: HttpRequest) -> HttpResponse:
     return render(request, "access/api_keys.html", context, status=status)
 
 
-@require_POST
+@needs(change=OWN)
 def revoke_api_key(request: HttpRequest, pk: int) -> HttpResponse:
     """End one of one's own keys."""
     key = get_object_or_404(ApiKey, pk=pk, user=request.user)
@@ -49,7 +49,7 @@ def revoke_api_key(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @never_cache
-@require_GET
+@needs(OWN)
 def log_ins(request: HttpRequest) -> HttpResponse:
     """Where one is logged in."""
     context = {
@@ -59,7 +59,7 @@ def log_ins(request: HttpRequest) -> HttpResponse:
     return render(request, "access/sessions.html", context)
 
 
-@require_POST
+@needs(change=OWN)
 def log_in_end(request: HttpRequest, pk: int) -> HttpResponse:
     """End one of one's own."""
     sessions.end(get_object_or_404(SessionOfUser, pk=pk, user=request.user))
@@ -67,7 +67,7 @@ def log_in_end(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("sessions")
 
 
-@require_POST
+@needs(change=OWN)
 def log_ins_end(request: HttpRequest) -> HttpResponse:
     """End all but this one."""
     sessions.end_all(request.user, but=request.session.session_key)

@@ -6,14 +6,13 @@ from typing import Any, Self, TypeVar
 
 from django.db.models import Model, Q, QuerySet
 
-from helixweb.access.needs import need_of
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import NOTHING, Rights, Role
+from helixweb.access.scope import Scope
 
 LineT = TypeVar("LineT", bound=Model)
-# Kinds of lines -> the operation that reads what they are about, where that needs more than to see
-# the cluster.
-_READ_BY = {"channel": "api-alert-channel-list", "grant": "api-grant-list"}
+# Kinds of lines about what needs more than to see the cluster.
+_READ_BY = {"channel": Role.OPERATOR, "grant": Role.ADMIN}
 # Of one user each; administrators of the site see those of others.
 _PERSONAL = ("apikey", "session")
 _PEOPLE = ("person", "key")
@@ -33,10 +32,15 @@ class LogReader:
             return cls(rights=NOTHING)
         return cls(rights=rights_of_request(request), username=request.user.get_username())
 
+    @property
+    def scope(self) -> Scope:
+        """The clusters that the user may see."""
+        return Scope(self.rights.where(Role.VIEWER))
+
     def lines(self, rows: QuerySet[LineT]) -> QuerySet[LineT]:
         """Those that the user may read."""
-        for kind, operation in _READ_BY.items():
-            clusters = self.rights.where(need_of(operation, "GET").role or Role.VIEWER)
+        for kind, role in _READ_BY.items():
+            clusters = self.rights.where(role)
             if clusters is not None:
                 rows = rows.filter(~Q(kind=kind) | Q(cluster__in=clusters))
         if self.rights.site < Role.ADMIN.rank:

@@ -11,11 +11,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST
 
 from helixweb.access import people, roles_of_holders, sessions
 from helixweb.access.forms import GrantForm, InviteForm
 from helixweb.access.models import Grant
+from helixweb.access.needs import ADMIN, SITE_ADMIN, SITE_VIEWER, needs
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
 
@@ -23,7 +23,7 @@ USERS_PER_PAGE = 50
 
 
 @never_cache
-@require_http_methods(["GET", "POST"])
+@needs(SITE_VIEWER, SITE_ADMIN)
 def users(request: HttpRequest) -> HttpResponse:
     """Who looks at the whole site sees the list; an administrator's POST lets somebody in and shows
     the link once."""
@@ -42,11 +42,11 @@ def users(request: HttpRequest) -> HttpResponse:
 
 
 @never_cache
-@require_http_methods(["GET", "POST"])
+@needs(SITE_VIEWER, SITE_ADMIN)
 def user(request: HttpRequest, pk: int) -> HttpResponse:
     """One user's roles; a POST gives one more, or another one in place of it."""
     row = get_object_or_404(get_user_model(), pk=pk)
-    form = GrantForm(request.POST if request.method == "POST" else None)
+    form = GrantForm(request.POST or None, scope=request)
     if form.is_valid():
         cluster = form.cleaned_data["cluster"]
         roles_of_holders.give(row, Role(form.cleaned_data["role"]), cluster=cluster)
@@ -63,7 +63,7 @@ def user(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "access/user.html", context, status=422 if form.is_bound else 200)
 
 
-@require_POST
+@needs(change=SITE_ADMIN)
 def keep_out(request: HttpRequest, pk: int) -> HttpResponse:
     """End the user's sessions and API keys."""
     row = get_object_or_404(get_user_model(), pk=pk)
@@ -78,7 +78,7 @@ def keep_out(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("users")
 
 
-@require_POST
+@needs(change=SITE_ADMIN)
 def let_in(request: HttpRequest, pk: int) -> HttpResponse:
     """Let the user log in again."""
     row = get_object_or_404(get_user_model(), pk=pk)
@@ -87,7 +87,7 @@ def let_in(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("users")
 
 
-@require_POST
+@needs(change=SITE_ADMIN)
 def log_out_everywhere(request: HttpRequest, pk: int) -> HttpResponse:
     """End the user's sessions; they may log in again."""
     row = get_object_or_404(get_user_model(), pk=pk)
@@ -96,7 +96,7 @@ def log_out_everywhere(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("user", pk=pk)
 
 
-@require_POST
+@needs(change=ADMIN, of=Grant)
 def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
     """Take a role back; of one on a cluster an administrator of the cluster may."""
     grant = get_object_or_404(Grant.objects.select_related("user", "group", "cluster"), pk=pk)

@@ -18,16 +18,20 @@ from helixweb.common import auth
 from helixweb.common.addresses import parsed_network
 from helixweb.common.api_keys import MOST_NETWORKS, Limits
 from helixweb.common.models import ApiKey, SessionOfUser
-from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.common.serializers import RowKey, StrictFieldsMixin
 
 MOST_MEMBERS = 1000
 
 
-class ClusterKey(serializers.PrimaryKeyRelatedField):  # type: ignore[type-arg]
-    """One of the clusters within reach; null: the whole site."""
+class ClusterKey(RowKey):
+    """One of the clusters in scope; null: the whole site."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(queryset=Grant.objects.none(), allow_null=True, default=None, **options)
 
     def get_queryset(self) -> Any:
-        return apps.get_model("inventory.Cluster").objects.order_by("pk")
+        clusters: Any = apps.get_model("inventory.Cluster").objects.order_by("pk")
+        return clusters.within(self.context["request"])
 
 
 class GrantSerializer(StrictFieldsMixin, serializers.ModelSerializer[Grant]):
@@ -35,7 +39,7 @@ class GrantSerializer(StrictFieldsMixin, serializers.ModelSerializer[Grant]):
 
     user = serializers.CharField(source="user.username", allow_null=True, default=None)
     group = serializers.CharField(source="group.name", allow_null=True, default=None)
-    cluster = ClusterKey(queryset=Grant.objects.none(), allow_null=True, default=None)
+    cluster = ClusterKey()
     role = serializers.ChoiceField(choices=Role.choices)
 
     class Meta:
@@ -147,7 +151,7 @@ class ApiKeySerializer(StrictFieldsMixin, serializers.ModelSerializer[ApiKey]):
 
     owner = serializers.CharField(source="user.username", read_only=True)
     scopes = serializers.MultipleChoiceField(choices=auth.SCOPES, allow_empty=False)
-    cluster = ClusterKey(queryset=Grant.objects.none(), allow_null=True, default=None)
+    cluster = ClusterKey()
     networks = serializers.ListField(
         child=serializers.CharField(max_length=60), max_length=MOST_NETWORKS, default=list
     )

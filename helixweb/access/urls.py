@@ -1,14 +1,20 @@
 """Pages of who may do what."""
 
+from django.contrib.auth.views import LogoutView
 from django.urls import path
 
 from helixweb.access import group_views, key_views, people_views, sso_views, views
 from helixweb.access.login import PasswordLogin
+from helixweb.access.needs import OWN, needs
+from helixweb.common.views import preferences, texts
 
 urlpatterns = [
     path("login/", PasswordLogin.as_view(), name="login"),
     path("login/sso/", sso_views.begin, name="sso-begin"),
     path("login/sso/callback/", sso_views.callback, name="sso-callback"),
+    path("logout/", needs(change=OWN)(LogoutView.as_view()), name="logout"),
+    path("settings/", needs(OWN, OWN)(preferences), name="settings"),
+    path("texts.js", needs(OWN)(texts), name="texts"),
     path("events", views.events, name="events"),
     path("settings/users/", people_views.users, name="users"),
     path("settings/users/<int:pk>/", people_views.user, name="user"),

@@ -1,8 +1,8 @@
 """The event stream of pages."""
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.views.decorators.http import require_GET
 
+from helixweb.access.needs import OWN, needs
 from helixweb.access.roles_of_holders import topic_of
 from helixweb.access.topics import unheard
 from helixweb.common.broadcaster import Ending, latest_place
@@ -10,7 +10,7 @@ from helixweb.common.open_streams import OPEN_STREAMS, TooManyStreams
 from helixweb.common.sse import event_stream
 
 
-@require_GET
+@needs(OWN)
 def events(request: HttpRequest) -> HttpResponseBase:
     """`?topics=a,b`: one stream a page; it ends when one's roles change, and is asked for anew."""
     user_id = int(request.user.pk or 0)

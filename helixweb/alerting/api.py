@@ -7,6 +7,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.alerting import deliveries, services
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, Silence
 from helixweb.alerting.serializers import (
@@ -23,6 +24,7 @@ from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.inventory.api import RowViewSet
 
 
+@needs(VIEWER, OPERATOR)
 class AlertViewSet(ReadViewSet[Alert]):
     """What fires, what may soon, and what was over within a month; the newest first."""
 
@@ -50,6 +52,7 @@ class AlertViewSet(ReadViewSet[Alert]):
         return Response(AlertSerializer(row).data)
 
 
+@needs(VIEWER, OPERATOR)
 class RuleViewSet(RowViewSet):
     queryset = AlertRule.objects.prefetch_related("channels").order_by("pk")
     serializer_class = RuleSerializer
@@ -57,6 +60,7 @@ class RuleViewSet(RowViewSet):
     filterset_fields = ["cluster", "kind", "severity", "enabled"]
 
 
+@needs(OPERATOR, OPERATOR)
 class ChannelViewSet(RowViewSet):
     queryset = Channel.objects.order_by("pk")
     serializer_class = ChannelSerializer
@@ -78,6 +82,7 @@ class ChannelViewSet(RowViewSet):
         return Response({"secret": services.new_secret(self.get_object())})
 
 
+@needs(VIEWER, OPERATOR)
 class SilenceViewSet(RowViewSet):
     queryset = Silence.objects.order_by("-pk")
     serializer_class = SilenceSerializer
@@ -85,6 +90,7 @@ class SilenceViewSet(RowViewSet):
     filterset_fields = ["cluster", "rule", "subject"]
 
 
+@needs(VIEWER, OPERATOR)
 class DeliveryViewSet(ReadViewSet[Delivery]):
     """What was told and what is to be, the newest first; with every try."""
 

@@ -33,7 +33,7 @@ def _check(row: AlertRule, _names: ClusterNames) -> None:
 def _added(rows: Sequence[AlertRule]) -> None:
     """A cluster whose rules somebody declares gets no usual ones beside them."""
     for cluster in {row.cluster_id for row in rows}:
-        Evaluation.objects.get_or_create(cluster_id=cluster, defaults={"at": timezone.now()})
+        Evaluation.unscoped.get_or_create(cluster_id=cluster, defaults={"at": timezone.now()})
 
 
 ALERT_RULES = Kind(
@@ -44,5 +44,5 @@ ALERT_RULES = Kind(
     check=_check,
     added=_added,
     # Before a cluster was first looked at it has no rules, and is about to get the usual ones.
-    clusters=lambda: Cluster.objects.filter(alert_evaluation__isnull=False),
+    clusters=lambda: Cluster.unscoped.filter(alert_evaluation__isnull=False),
 )

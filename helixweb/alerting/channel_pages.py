@@ -11,8 +11,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from helixweb.access.needs import OPERATOR, needs
 from helixweb.alerting import deliveries, services
 from helixweb.alerting.forms import ChannelForm
 from helixweb.alerting.models import Channel, Delivery
@@ -24,7 +24,7 @@ from helixweb.inventory.views.editing import Page, edit_page
 PER_PAGE = 50
 
 
-@require_GET
+@needs(OPERATOR)
 @never_cache
 def channels(request: HttpRequest) -> HttpResponse:
     """Of every cluster."""
@@ -32,10 +32,12 @@ def channels(request: HttpRequest) -> HttpResponse:
 
 
 def _list(request: HttpRequest, *, secret: str = "", of: Channel | None = None) -> HttpResponse:
-    rows = Channel.objects.select_related("cluster").order_by("cluster__name", "name")
+    rows = (
+        Channel.objects.within(request).select_related("cluster").order_by("cluster__name", "name")
+    )
     context = {
         "section": "alerts",
-        "clusters": Cluster.objects.all(),
+        "clusters": Cluster.objects.within(request),
         "channels": rows,
         "secret": secret,
         "of": of,
@@ -43,10 +45,10 @@ def _list(request: HttpRequest, *, secret: str = "", of: Channel | None = None) 
     return render(request, "alerting/channels.html", context)
 
 
-@require_http_methods(["GET", "POST"])
+@needs(OPERATOR, OPERATOR, of=Cluster, by="cluster_pk")
 def channel_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
     """The secret of a webhook is shown this once."""
-    cluster = get_object_or_404(Cluster, pk=cluster_pk)
+    cluster = get_object_or_404(Cluster.objects.within(request), pk=cluster_pk)
     form = ChannelForm(request.POST or None)
     page = Page(
         title=_("New channel of %(cluster)s") % {"cluster": cluster},
@@ -80,19 +82,19 @@ class ChannelPages(AlertingPages):
         return {"disabled_why": row.disabled_why}
 
 
-@require_POST
+@needs(change=OPERATOR, of=Channel)
 def channel_test(request: HttpRequest, pk: int) -> HttpResponse:
     """Leads to the log, where what became of it shows."""
-    row = get_object_or_404(Channel, pk=pk)
+    row = get_object_or_404(Channel.objects.within(request), pk=pk)
     deliveries.test_channel(row, now=timezone.now())
     messages.success(request, _("A test is on its way to %(row)s.") % {"row": row})
     return redirect(f"{reverse('alert-deliveries')}?channel={row.pk}")
 
 
-@require_POST
+@needs(change=OPERATOR, of=Channel)
 def channel_secret(request: HttpRequest, pk: int) -> HttpResponse:
     """Another one, shown this once."""
-    row = get_object_or_404(Channel, pk=pk)
+    row = get_object_or_404(Channel.objects.within(request), pk=pk)
     try:
         return _list(request, secret=services.new_secret(row), of=row)
     except services.AlertingError as error:
@@ -100,28 +102,32 @@ def channel_secret(request: HttpRequest, pk: int) -> HttpResponse:
         return redirect("alert-channels")
 
 
-@require_GET
+@needs(OPERATOR)
 @never_cache
 def delivery_log(request: HttpRequest) -> HttpResponse:
     """`?channel=`: the newest first, with every try."""
-    rows = Delivery.objects.select_related("channel__cluster").prefetch_related("attempts")
+    rows = (
+        Delivery.objects.within(request)
+        .select_related("channel__cluster")
+        .prefetch_related("attempts")
+    )
     chosen = query_id(request, "channel")
     rows = rows.order_by("-pk")
     if chosen:
         rows = rows.filter(channel=chosen)
     context: dict[str, Any] = {
         "section": "alerts",
-        "channels": Channel.objects.select_related("cluster"),
+        "channels": Channel.objects.within(request).select_related("cluster"),
         "chosen": chosen,
         "page": Paginator(rows, PER_PAGE).get_page(request.GET.get("page")),
     }
     return render(request, "alerting/deliveries.html", context)
 
 
-@require_POST
+@needs(change=OPERATOR, of=Delivery)
 def delivery_again(request: HttpRequest, pk: int) -> HttpResponse:
     """One that failed."""
-    row = get_object_or_404(Delivery, pk=pk)
+    row = get_object_or_404(Delivery.objects.within(request), pk=pk)
     if deliveries.again(row, now=timezone.now()):
         messages.success(request, _("It is sent again."))
     else:

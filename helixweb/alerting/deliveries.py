@@ -38,7 +38,7 @@ def tell(cluster: Cluster, alerts: Sequence[Alert], *, now: datetime) -> None:
     """Write down who is told of these turns; in their transaction."""
     if not alerts:
         return
-    channels = list(Channel.objects.filter(cluster=cluster, enabled=True).order_by("pk"))
+    channels = list(Channel.unscoped.filter(cluster=cluster, enabled=True).order_by("pk"))
     chosen = {
         alert.rule_id: set(alert.rule.channels.values_list("pk", flat=True)) for alert in alerts
     }
@@ -52,7 +52,7 @@ def tell(cluster: Cluster, alerts: Sequence[Alert], *, now: datetime) -> None:
 
 def tell_of_life(cluster: Cluster, *, now: datetime) -> None:
     """What channels with `alive_every_s` hear even if nothing fires."""
-    wanted = Channel.objects.filter(cluster=cluster, enabled=True, alive_every_s__gt=0)
+    wanted = Channel.unscoped.filter(cluster=cluster, enabled=True, alive_every_s__gt=0)
     for channel in wanted:
         last = channel.deliveries.filter(occasion=Delivery.Occasion.ALIVE).first()
         every = timedelta(seconds=channel.alive_every_s or 0)
@@ -67,7 +67,7 @@ def test_channel(channel: Channel, *, now: datetime) -> Delivery:
 
 def again(delivery: Delivery, *, now: datetime) -> bool:
     """Try one that failed anew, under its old number; False if it did not fail."""
-    changed = Delivery.objects.filter(pk=delivery.pk, status=Status.FAILED).update(
+    changed = Delivery.unscoped.filter(pk=delivery.pk, status=Status.FAILED).update(
         status=Status.QUEUED, next_try_at=now, finished_at=None, error=""
     )
     return bool(changed)
@@ -80,7 +80,7 @@ def due_ids(now: datetime) -> list[int]:
 
 def _due(now: datetime) -> QuerySet[Delivery]:
     queued = Q(status=Status.QUEUED, next_try_at__lte=now)
-    return Delivery.objects.filter(queued | Q(status=Status.RUNNING, lease_expires_at__lt=now))
+    return Delivery.unscoped.filter(queued | Q(status=Status.RUNNING, lease_expires_at__lt=now))
 
 
 def claim(delivery_id: int, *, now: datetime) -> int | None:
@@ -126,7 +126,7 @@ def record(
         else:
             wait = timedelta(seconds=wait_s(attempt))
             fields |= {"status": Status.QUEUED, "next_try_at": now + wait}
-        owned = Delivery.objects.filter(pk=delivery.pk, attempt=attempt, status=Status.RUNNING)
+        owned = Delivery.unscoped.filter(pk=delivery.pk, attempt=attempt, status=Status.RUNNING)
         if not owned.update(**fields):
             raise LostLease(f"delivery {delivery.pk}: attempt {attempt} lost its lease")
         DeliveryAttempt.objects.create(
@@ -148,7 +148,7 @@ def wait_s(attempt: int) -> float:
 
 def prune(before: datetime) -> None:
     """Forget deliveries that ended before."""
-    Delivery.objects.filter(finished_at__lt=before).delete()
+    Delivery.unscoped.filter(finished_at__lt=before).delete()
 
 
 def _is_for(channel: Channel, alert: Alert, chosen: set[int]) -> bool:
@@ -162,7 +162,7 @@ def _is_for(channel: Channel, alert: Alert, chosen: set[int]) -> bool:
 def _add(channel: Channel, told: list[dict[str, Any]], now: datetime) -> None:
     """To what waits to be told for the first time, if something does."""
     waiting = (
-        Delivery.objects.select_for_update()
+        Delivery.unscoped.select_for_update()
         .filter(
             channel=channel,
             occasion=Delivery.Occasion.ALERTS,
@@ -213,7 +213,7 @@ def _document(alert: Alert) -> dict[str, Any]:
 
 def _judge(channel_id: int, *, worked: bool, gone: bool, error: str) -> None:
     """Switch off a channel that does not work."""
-    channel = Channel.objects.select_for_update().get(pk=channel_id)
+    channel = Channel.unscoped.select_for_update().get(pk=channel_id)
     channel.failures = 0 if worked else channel.failures + 1
     if not worked and channel.enabled and (gone or channel.failures >= MOST_FAILURES):
         channel.enabled = False

@@ -35,13 +35,13 @@ def evaluate(cluster: Cluster, *, now: datetime) -> int:
     """
     _begin_with_defaults(cluster, now)
     moment = Moment(cluster, now)
-    rules = AlertRule.objects.filter(cluster=cluster).order_by("pk")
+    rules = AlertRule.unscoped.filter(cluster=cluster).order_by("pk")
     read_of = [(rule, _read(rule, moment)) for rule in rules]
     with transaction.atomic():
-        row = Evaluation.objects.select_for_update().get(cluster=cluster)
+        row = Evaluation.unscoped.select_for_update().get(cluster=cluster)
         if row.at > now:
             return 0  # somebody else has looked since
-        Evaluation.objects.filter(pk=row.pk).update(at=now)
+        Evaluation.unscoped.filter(pk=row.pk).update(at=now)
         open_of = _open_alerts(cluster)
         turned = [
             alert
@@ -59,27 +59,27 @@ def ids_to_look_at(now: datetime) -> list[int]:
     """Clusters where a rule may have something to say, or somebody is to be told that it has not;
     and those that were never looked at, which have no rules yet."""
     own = Q(cluster=OuterRef("pk"))
-    found = Cluster.objects.filter(
+    found = Cluster.unscoped.filter(
         Q(pk__in=with_readings(now).values("pk"))
-        | Exists(Alert.objects.filter(own, state__in=OPEN))
-        | Exists(Channel.objects.filter(own, enabled=True, alive_every_s__gt=0))
-        | ~Exists(Evaluation.objects.filter(own))
+        | Exists(Alert.unscoped.filter(own, state__in=OPEN))
+        | Exists(Channel.unscoped.filter(own, enabled=True, alive_every_s__gt=0))
+        | ~Exists(Evaluation.unscoped.filter(own))
     )
     return list(found.order_by("pk").values_list("pk", flat=True))
 
 
 def prune(now: datetime) -> None:
     """Forget what was over a month ago."""
-    Alert.objects.filter(state=State.RESOLVED, resolved_at__lt=now - KEPT).delete()
+    Alert.unscoped.filter(state=State.RESOLVED, resolved_at__lt=now - KEPT).delete()
     deliveries.prune(now - KEPT)
 
 
 def _begin_with_defaults(cluster: Cluster, now: datetime) -> None:
     """A cluster that was never looked at gets the usual rules; who deletes one is left without."""
-    if Evaluation.objects.filter(cluster=cluster).exists():
+    if Evaluation.unscoped.filter(cluster=cluster).exists():
         return
     with transaction.atomic():
-        _, is_new = Evaluation.objects.get_or_create(cluster=cluster, defaults={"at": now})
+        _, is_new = Evaluation.unscoped.get_or_create(cluster=cluster, defaults={"at": now})
         if not is_new:
             return
         AlertRule.objects.bulk_create(
@@ -107,14 +107,14 @@ def _read(rule: AlertRule, moment: Moment) -> dict[str, Reading] | None:
 def _open_alerts(cluster: Cluster) -> dict[int, dict[str, Alert]]:
     """By rule and subject."""
     found: dict[int, dict[str, Alert]] = {}
-    for alert in Alert.objects.filter(cluster=cluster, state__in=OPEN):
+    for alert in Alert.unscoped.filter(cluster=cluster, state__in=OPEN):
         found.setdefault(alert.rule_id, {})[alert.subject] = alert
     return found
 
 
 def _tell(cluster: Cluster, turned: Iterable[Alert], now: datetime) -> None:
     """Open pages of what turned, and channels of what is not silenced."""
-    silences = list(Silence.objects.filter(cluster=cluster, starts_at__lte=now, ends_at__gt=now))
+    silences = list(Silence.unscoped.filter(cluster=cluster, starts_at__lte=now, ends_at__gt=now))
     told = [alert for alert in turned if not _is_silenced(alert, silences)]
     for alert in turned:
         _announce(alert)
@@ -140,7 +140,7 @@ def _evaluate_rule(
 
 def _begin(rule: AlertRule, reading: Reading, now: datetime) -> Alert | None:
     last = (
-        Alert.objects.filter(rule=rule, subject=reading.subject, state=State.RESOLVED)
+        Alert.unscoped.filter(rule=rule, subject=reading.subject, state=State.RESOLVED)
         .order_by("-pk")
         .first()
     )
@@ -203,7 +203,7 @@ def _is_silenced(alert: Alert, silences: Iterable[Silence]) -> bool:
         for silence in silences
     )
     if is_silenced:
-        Alert.objects.filter(pk=alert.pk).update(silenced=True)
+        Alert.unscoped.filter(pk=alert.pk).update(silenced=True)
         alert.silenced = True
     return is_silenced
 

@@ -59,7 +59,7 @@ class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
         super().__init__(*args, **kwargs)
         field = self.fields["channels"]
         assert isinstance(field, forms.ModelMultipleChoiceField)  # noqa: S101 - declared above
-        field.queryset = Channel.objects.filter(cluster=cluster)
+        field.queryset = Channel.unscoped.filter(cluster=cluster)
         if self.instance.pk:
             del self.fields["kind"]
 
@@ -148,7 +148,7 @@ class SilenceForm(forms.Form):
         super().__init__(*args, **kwargs)
         field = self.fields["rule"]
         assert isinstance(field, forms.ModelChoiceField)  # noqa: S101 - declared above
-        field.queryset = AlertRule.objects.filter(cluster=cluster)
+        field.queryset = AlertRule.unscoped.filter(cluster=cluster)
 
     def row_fields(self) -> dict[str, Any]:
         """For the service."""
@@ -162,7 +162,7 @@ class AlertFilter(django_filters.FilterSet):  # type: ignore[misc]
     """Of the list of alerts; what cannot be read filters nothing."""
 
     cluster = django_filters.ModelChoiceFilter(
-        queryset=Cluster.objects.all(),
+        queryset=Cluster.objects.within,
         label=gettext_lazy("Cluster"),
         empty_label=gettext_lazy("all"),
     )

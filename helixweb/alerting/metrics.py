@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 from django.db.models import Count
 from prometheus_client import Metric
@@ -12,9 +13,9 @@ from helixweb.inventory.models import Cluster
 from runtime.protocol.exposition import gauge
 
 
-def collect(now: datetime) -> Iterator[Metric]:
+def collect(now: datetime, scope: Any) -> Iterator[Metric]:
     """Open alerts by cluster, deliveries of the last month by what became of them."""
-    found = Alert.objects.filter(state__in=OPEN).order_by()
+    found = Alert.objects.within(scope).filter(state__in=OPEN).order_by()
     counts = {
         (cluster, state, severity): count
         for cluster, state, severity, count in found.values_list(
@@ -29,14 +30,15 @@ def collect(now: datetime) -> Iterator[Metric]:
                 {"cluster": name, "state": state, "severity": severity},
                 counts.get((name, state, severity), 0),
             )
-            for name in Cluster.objects.values_list("name", flat=True)
+            for name in Cluster.objects.within(scope).values_list("name", flat=True)
             for state in OPEN
             for severity in Severity.values
         ],
     )
     told = {
         (way, status): count
-        for way, status, count in Delivery.objects.order_by()
+        for way, status, count in Delivery.objects.within(scope)
+        .order_by()
         .values_list("channel__way", "status")
         .annotate(Count("pk"))
     }

@@ -69,15 +69,15 @@ def with_readings(now: datetime) -> QuerySet[Cluster]:
     them run nothing most of the time, and to read one by itself takes many queries."""
     expire = ApiKey.objects.filter(revoked_at=None, expires_at__gt=now)
     if settings.HELIX_TLS_CERTIFICATE or expire.filter(cluster=None).exists():
-        return Cluster.objects.all()
+        return Cluster.unscoped.all()
     heard_of = Q(cluster=OuterRef("pk"), last_seen_at__isnull=False)
     told_since = int(now.timestamp() - SILENT_AFTER_S)
-    tokens = JoinToken.objects.filter(used_at=None, expires_at__gt=now)
-    samples = MetricSample.objects.filter(second__gte=told_since)
-    return Cluster.objects.filter(
-        Exists(Node.objects.filter(heard_of))
-        | Exists(Coordinator.objects.filter(heard_of))
-        | Exists(Deployment.objects.filter(cluster=OuterRef("pk"), status__in=SERVING))
+    tokens = JoinToken.unscoped.filter(used_at=None, expires_at__gt=now)
+    samples = MetricSample.unscoped.filter(second__gte=told_since)
+    return Cluster.unscoped.filter(
+        Exists(Node.unscoped.filter(heard_of))
+        | Exists(Coordinator.unscoped.filter(heard_of))
+        | Exists(Deployment.unscoped.filter(cluster=OuterRef("pk"), status__in=SERVING))
         | Exists(samples.filter(cluster=OuterRef("pk")))
         | Exists(expire.filter(cluster=OuterRef("pk")))
         | Exists(tokens.filter(cluster=OuterRef("pk")))
@@ -179,7 +179,7 @@ def _expiring_keys(moment: Moment) -> Iterator[Reading]:
     )
     for key in keys.order_by("pk"):
         yield _runs_out(f"API key {key.name} (hlx_{key.key})", key.expires_at, now)
-    tokens = JoinToken.objects.filter(cluster=cluster, used_at=None, expires_at__gt=now)
+    tokens = JoinToken.unscoped.filter(cluster=cluster, used_at=None, expires_at__gt=now)
     for token in tokens.order_by("pk"):
         if (token.expires_at - token.created_at).days >= 2:  # others are meant to be used at once
             yield _runs_out(f"join token {token.pk}", token.expires_at, now)

@@ -9,8 +9,8 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
 
+from helixweb.access.needs import VIEWER, needs
 from helixweb.alerting.forms import RuleForm
 from helixweb.alerting.kinds import DEFAULTS, Kind
 from helixweb.alerting.models import AlertRule
@@ -21,18 +21,18 @@ from helixweb.inventory.models import Cluster
 PER_PAGE = 50
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def rules(request: HttpRequest) -> HttpResponse:
     """`?cluster=`: of one; a new cluster gets the usual ones when it is first looked at."""
-    rows = AlertRule.objects.select_related("cluster").prefetch_related("channels")
+    rows = AlertRule.objects.within(request).select_related("cluster").prefetch_related("channels")
     rows = rows.order_by("cluster__name", "name")
     chosen = query_id(request, "cluster")
     if chosen:
         rows = rows.filter(cluster=chosen)
     context = {
         "section": "alerts",
-        "clusters": Cluster.objects.all(),
+        "clusters": Cluster.objects.within(request),
         "chosen": chosen,
         "page": Paginator(rows, PER_PAGE).get_page(request.GET.get("page")),
     }

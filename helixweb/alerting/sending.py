@@ -28,7 +28,7 @@ def send(delivery_id: int) -> None:
     attempt = deliveries.claim(delivery_id, now=began_at)
     if attempt is None:
         return
-    delivery = Delivery.objects.select_related("channel__cluster").get(pk=delivery_id)
+    delivery = Delivery.unscoped.select_related("channel__cluster").get(pk=delivery_id)
     code, error, final = None, "", False
     try:
         code = _try(delivery, attempt, began_at)

@@ -24,9 +24,9 @@ class AlertingError(PlannerError):
     """What was asked for cannot be; the message says why."""
 
 
-def unattended() -> QuerySet[Alert]:
-    """Alerts that fire, not silenced and not acknowledged."""
-    return Alert.objects.filter(state=State.FIRING.value, acknowledged_at=None, silenced=False)
+def unattended(rows: QuerySet[Alert]) -> QuerySet[Alert]:
+    """Those that fire, not silenced and not acknowledged."""
+    return rows.filter(state=State.FIRING.value, acknowledged_at=None, silenced=False)
 
 
 def create(model: type[Row], *, channels: Iterable[Channel] | None = None, **fields: Any) -> Row:
@@ -74,14 +74,14 @@ def new_secret(row: Channel) -> str:
         raise AlertingError(_("Only what is posted is signed; this channel sends mails."))
     secret = signing.new_secret()
     with transaction.atomic():
-        Channel.objects.filter(pk=row.pk).update(sealed_secret=signing.seal(secret))
+        Channel.unscoped.filter(pk=row.pk).update(sealed_secret=signing.seal(secret))
         record(row, Change.Action.NOTED, text="made a new secret")
     return secret
 
 
 def acknowledge(alert: Alert, *, by: str, comment: str, now: datetime) -> Alert:
     """Somebody looks after it. Raises AlertingError for one that is over."""
-    changed = Alert.objects.filter(pk=alert.pk, state__in=OPEN).update(
+    changed = Alert.unscoped.filter(pk=alert.pk, state__in=OPEN).update(
         acknowledged_at=now, acknowledged_by=by[:150], comment=comment
     )
     if not changed:

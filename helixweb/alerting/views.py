@@ -10,8 +10,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.alerting import services
 from helixweb.alerting.forms import AlertFilter, SilenceForm
 from helixweb.alerting.models import Alert, Silence
@@ -32,14 +32,14 @@ class AlertingPages(ResourcePages):
         services.update(row, **values)
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def alerts(request: HttpRequest) -> HttpResponse:
     """`?cluster=&state=`: what is open; by state what else there was."""
     last_event_id = events.latest_id()
-    rows = Alert.objects.select_related("rule", "cluster").order_by("-pk")
-    chosen = AlertFilter(request.GET, queryset=rows)
-    clusters = Cluster.objects.all()
+    rows = Alert.objects.within(request).select_related("rule", "cluster").order_by("-pk")
+    chosen = AlertFilter(request.GET, queryset=rows, request=request)
+    clusters = Cluster.objects.within(request)
     context = {
         "section": "alerts",
         "form": chosen.form,
@@ -51,17 +51,21 @@ def alerts(request: HttpRequest) -> HttpResponse:
     return render(request, "alerting/alerts.html", context)
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def bell(request: HttpRequest) -> HttpResponse:
     """How many fire that nobody looks after."""
-    return render(request, "alerting/_bell.html", {"firing": services.unattended().count()})
+    return render(
+        request,
+        "alerting/_bell.html",
+        {"firing": services.unattended(Alert.objects.within(request)).count()},
+    )
 
 
-@require_POST
+@needs(change=OPERATOR, of=Alert)
 def acknowledge(request: HttpRequest, pk: int) -> HttpResponse:
     """Somebody looks after it."""
-    alert = get_object_or_404(Alert, pk=pk)
+    alert = get_object_or_404(Alert.objects.within(request), pk=pk)
     comment = request.POST.get("comment", "")[:500]
     try:
         services.acknowledge(
@@ -74,25 +78,25 @@ def acknowledge(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("alerts")
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def silences(request: HttpRequest) -> HttpResponse:
     """Those that hold, and those of before."""
     now = timezone.now()
-    rows = Silence.objects.select_related("cluster", "rule", "created_by")
+    rows = Silence.objects.within(request).select_related("cluster", "rule", "created_by")
     context = {
         "section": "alerts",
-        "clusters": Cluster.objects.all(),
+        "clusters": Cluster.objects.within(request),
         "page": Paginator(rows, PER_PAGE).get_page(request.GET.get("page")),
         "now": now,
     }
     return render(request, "alerting/silences.html", context)
 
 
-@require_http_methods(["GET", "POST"])
+@needs(OPERATOR, OPERATOR, of=Cluster, by="cluster_pk")
 def silence_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
     """`?rule=&subject=` fill the form."""
-    cluster = get_object_or_404(Cluster, pk=cluster_pk)
+    cluster = get_object_or_404(Cluster.objects.within(request), pk=cluster_pk)
     initial = {name: request.GET.get(name, "") for name in ("rule", "subject")}
     form = SilenceForm(request.POST or None, cluster=cluster, initial=initial)
     page = Page(
@@ -110,10 +114,10 @@ def silence_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
     return edit_page(request, form, page=page, save=save)
 
 
-@require_POST
+@needs(change=OPERATOR, of=Silence)
 def silence_end(request: HttpRequest, pk: int) -> HttpResponse:
     """From now on alerts are told again."""
-    row = get_object_or_404(Silence, pk=pk)
+    row = get_object_or_404(Silence.objects.within(request), pk=pk)
     now = timezone.now()
     if row.starts_at < now < row.ends_at:
         services.update(row, ends_at=now)

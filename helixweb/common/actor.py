@@ -25,7 +25,6 @@ COMMENT_HEADER = "X-Change-Comment"
 COMMENT_LENGTH = 200
 
 _REQUEST: ContextVar[HttpRequest | None] = ContextVar("helixweb_request", default=None)
-_FOR_SITE: ContextVar[bool] = ContextVar("helixweb_for_site", default=False)
 _COMMAND: ContextVar[str] = ContextVar("helixweb_command", default="")
 _BATCH: ContextVar[uuid.UUID | None] = ContextVar("helixweb_batch", default=None)
 
@@ -45,26 +44,11 @@ class Actor:
 @contextmanager
 def acting(request: HttpRequest) -> Iterator[None]:
     """Within, `current_user` is the sender of `request`."""
-    token, for_site = _REQUEST.set(request), _FOR_SITE.set(False)
+    token = _REQUEST.set(request)
     try:
         yield
     finally:
-        _FOR_SITE.reset(for_site)
         _REQUEST.reset(token)
-
-
-@contextmanager
-def acting_for_site() -> Iterator[None]:
-    """Within, rows of every cluster may be read: no user sees them as such.
-
-    For tasks, commands, and requests of agents and coordinators; also a decorator. A request that
-    is answered within starts without it.
-    """
-    token = _FOR_SITE.set(True)
-    try:
-        yield
-    finally:
-        _FOR_SITE.reset(token)
 
 
 @contextmanager
@@ -72,8 +56,7 @@ def commanding(command: str) -> Iterator[None]:
     """Within, changes are logged as made by the server user who runs `command`."""
     token = _COMMAND.set(command)
     try:
-        with acting_for_site():
-            yield
+        yield
     finally:
         _COMMAND.reset(token)
 
@@ -91,11 +74,6 @@ def together() -> Iterator[None]:
 def current_batch() -> uuid.UUID | None:
     """Of the action that changes several rows; None: whatever is changed is changed alone."""
     return _BATCH.get()
-
-
-def acts_for_site() -> bool:
-    """True within `acting_for_site` or `commanding`, unless a request is answered within."""
-    return _FOR_SITE.get()
 
 
 def current_request() -> HttpRequest | None:

@@ -34,7 +34,7 @@ def in_batches(
     size, left = FEWEST, rows
     while batch := list(left.order_by(key).values_list("pk", key)[:size]):
         began_s = clock()
-        change(rows.model._default_manager.filter(pk__in=[pk for pk, _ in batch]))
+        change(rows.model._base_manager.filter(pk__in=[pk for pk, _ in batch]))
         took_s = clock() - began_s
         if len(batch) < size:
             return

@@ -1,11 +1,22 @@
-"""How pages look to a reader."""
+"""How pages look to a reader, and forms that offer rows of clusters."""
 
 from typing import Any
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from helixweb.common.queries import within
 from helixweb.common.zones import zone_names
+
+
+class ScopedForm(forms.Form):
+    """A form that offers the rows in `scope`, which may be a request."""
+
+    def __init__(self, *args: Any, scope: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():
+            if isinstance(field, forms.ModelChoiceField):
+                field.queryset = within(field.queryset, scope)
 
 
 class PreferencesForm(forms.Form):

@@ -137,14 +137,14 @@ def wake(row: Job) -> None:
 def work(*, kind: str, job_id: int) -> None:
     """Attempt the job if it is free and its turn has come; then wake the jobs that waited."""
     chosen = KINDS[kind]
-    row = chosen.model._default_manager.filter(pk=job_id).first()
+    row = chosen.model._base_manager.filter(pk=job_id).first()
     if row is not None:
         attempt_job(row)
     room = chosen.most - len(
         leases.live([each.model for each in chosen.beside], now=timezone.now())
     )
     for each in chosen.beside if room > 0 else ():
-        queued = each.model._default_manager.filter(status=Status.QUEUED).order_by("pk")
+        queued = each.model._base_manager.filter(status=Status.QUEUED).order_by("pk")
         for waiting in queued.values_list("pk", flat=True)[:room]:
             _send(each, waiting)
 

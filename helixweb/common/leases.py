@@ -17,7 +17,6 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from helixweb.common.actor import acting_for_site
 from helixweb.common.models import FINISHED, Job
 
 logger = logging.getLogger(__name__)
@@ -34,15 +33,15 @@ class LostLease(Exception):
 def claim(model: type[Task], *, task_id: int, now: datetime) -> int | None:
     """Take the task for a new attempt and return its number; None if it is owned or finished."""
     free = Q(status=Status.QUEUED) | Q(status=Status.RUNNING, lease_expires_at__lt=now)
-    changed = model._default_manager.filter(free, pk=task_id).update(
+    changed = model._base_manager.filter(free, pk=task_id).update(
         status=Status.RUNNING,
         attempt=F("attempt") + 1,
         lease_expires_at=now + timedelta(seconds=settings.HELIX_LEASE_S),
     )
     if not changed:
         return None
-    model._default_manager.filter(pk=task_id, started_at__isnull=True).update(started_at=now)
-    attempt: int = model._default_manager.values_list("attempt", flat=True).get(pk=task_id)
+    model._base_manager.filter(pk=task_id, started_at__isnull=True).update(started_at=now)
+    attempt: int = model._base_manager.values_list("attempt", flat=True).get(pk=task_id)
     return attempt
 
 
@@ -79,12 +78,12 @@ def live(models: Sequence[type[Job]], *, now: datetime) -> list[tuple[type[Job],
 
 
 def _unfinished(model: type[Task]) -> QuerySet[Task]:
-    return model._default_manager.exclude(status__in=FINISHED).order_by("pk")
+    return model._base_manager.exclude(status__in=FINISHED).order_by("pk")
 
 
 def renew(model: type[Task], *, task_id: int, attempt: int, now: datetime) -> bool:
     """Extend the lease; returns whether cancel was requested. Raises LostLease."""
-    owned = model._default_manager.filter(pk=task_id, attempt=attempt, status=Status.RUNNING)
+    owned = model._base_manager.filter(pk=task_id, attempt=attempt, status=Status.RUNNING)
     if not owned.update(lease_expires_at=now + timedelta(seconds=settings.HELIX_LEASE_S)):
         raise LostLease(f"{model.__name__} {task_id}: attempt {attempt} lost its lease")
     return bool(owned.values_list("cancel_requested", flat=True).first())
@@ -94,19 +93,19 @@ def finish(
     model: type[Task], *, task_id: int, attempt: int, status: Status, now: datetime, **fields: Any
 ) -> None:
     """End the task under this attempt. Raises LostLease and writes nothing if it is not ours."""
-    changed = model._default_manager.filter(
-        pk=task_id, attempt=attempt, status=Status.RUNNING
-    ).update(status=status, finished_at=now, lease_expires_at=None, **fields)
+    changed = model._base_manager.filter(pk=task_id, attempt=attempt, status=Status.RUNNING).update(
+        status=status, finished_at=now, lease_expires_at=None, **fields
+    )
     if not changed:
         raise LostLease(f"{model.__name__} {task_id}: attempt {attempt} lost its lease")
 
 
 def request_cancel(model: type[Task], *, task_id: int, now: datetime) -> bool:
     """Flag a running task, end a queued one; False if it was finished already."""
-    waiting = model._default_manager.filter(pk=task_id, status=Status.QUEUED)
+    waiting = model._base_manager.filter(pk=task_id, status=Status.QUEUED)
     if waiting.update(status=Status.CANCELLED, finished_at=now, cancel_requested=True):
         return True
-    running = model._default_manager.filter(pk=task_id).exclude(status__in=FINISHED)
+    running = model._base_manager.filter(pk=task_id).exclude(status__in=FINISHED)
     return bool(running.update(cancel_requested=True))
 
 
@@ -115,7 +114,7 @@ def ids_to_wake(model: type[Task], *, now: datetime, queued_for_s: float) -> lis
     lost = Q(status=Status.RUNNING, lease_expires_at__lt=now)
     stuck = Q(status=Status.QUEUED, created_at__lt=now - timedelta(seconds=queued_for_s))
     return list(
-        model._default_manager.filter(lost | stuck).order_by("pk").values_list("pk", flat=True)
+        model._base_manager.filter(lost | stuck).order_by("pk").values_list("pk", flat=True)
     )
 
 
@@ -142,7 +141,7 @@ class Lease:
 
     def owned(self) -> QuerySet[Any]:
         """The row while this attempt owns it; empty afterwards."""
-        return self._model._default_manager.filter(
+        return self._model._base_manager.filter(
             pk=self._task_id, attempt=self.attempt, status=Status.RUNNING
         )
 
@@ -164,7 +163,6 @@ class Lease:
         self._ended.set()
         self._thread.join()
 
-    @acting_for_site()
     def _run(self) -> None:
         renewed_s = time.monotonic()
         try:
@@ -193,6 +191,6 @@ class Lease:
             connection.close()
 
     def _look_for_cancel(self) -> None:
-        rows = self._model._default_manager
+        rows = self._model._base_manager
         if rows.filter(pk=self._task_id, cancel_requested=True).exists():
             self._stop.set()

@@ -6,6 +6,7 @@ client sends. Of a family with more lines than `MOST_LINES` the rest is left out
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from typing import Any
 
 from django.db.models import Count, Max, Min
 from prometheus_client import Metric
@@ -16,29 +17,29 @@ from helixweb.common.models import Event
 from runtime.protocol.exposition import counter, gauge, page
 
 MOST_LINES = 5000
-Collect = Callable[[datetime], Iterable[Metric]]
+Collect = Callable[[datetime, Any], Iterable[Metric]]
 # Filled by each app's `apps.ready`.
 _COLLECT: list[Collect] = []
 
 
 def register_metrics(collect: Collect) -> None:
-    """Have `collect` asked at every scrape; it reads rows within the reach of whoever asks."""
+    """Have `collect(now, scope)` asked at every scrape."""
     _COLLECT.append(collect)
 
 
-def metrics_page(now: datetime) -> bytes:
-    """In Prometheus' text format."""
-    families = [family for collect in (_of_site, *_COLLECT) for family in collect(now)]
+def metrics_page(now: datetime, scope: Any) -> bytes:
+    """Of rows in `scope`, in Prometheus' text format."""
+    families = [family for collect in (_of_site, *_COLLECT) for family in collect(now, scope)]
     return page([*families, *_shortened(families)])
 
 
-def _of_site(now: datetime) -> Iterator[Metric]:
+def _of_site(now: datetime, scope: Any) -> Iterator[Metric]:
     yield from ProcessCollector(registry=None).collect()
     yield from web_requests.collect()
     tasks, oldest = [], []
     for model in [kind.model for kind in jobs.KINDS.values()]:
         kind = {"kind": str(model._meta.model_name)}
-        unfinished = model._default_manager.filter(status__in=_UNFINISHED)
+        unfinished = model._default_manager.within(scope).filter(status__in=_UNFINISHED)  # type: ignore[attr-defined]
         counts = dict(unfinished.values_list("status").annotate(Count("pk")).order_by())
         tasks += [({**kind, "status": status}, counts.get(status, 0)) for status in _UNFINISHED]
         first = unfinished.aggregate(first=Min("created_at"))["first"]

@@ -1,15 +1,51 @@
-"""A serializer that refuses what it does not know."""
+"""A serializer that refuses what it does not know, and names rows that its reader may change."""
 
 from typing import Any
 
-from rest_framework import serializers
+from rest_framework import exceptions, serializers
+
+from helixweb.common.queries import parsed_id, within
 
 # Of a body with more unknown keys these are told.
 MOST_TOLD = 100
 
 
+class RowKey(serializers.PrimaryKeyRelatedField):  # type: ignore[type-arg]
+    """The id of a row in the scope of the request that is in the serializer's context."""
+
+    def get_queryset(self) -> Any:
+        return within(super().get_queryset(), self.context["request"])
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Raises PermissionDenied for a row that the user may see but not change."""
+        try:
+            return super().to_internal_value(data)
+        except exceptions.ValidationError:
+            rows: Any = super().get_queryset()
+            if isinstance(data, int | str) and hasattr(rows, "within"):
+                seen = rows.within(self.context["request"], "viewer")
+                if parsed_id(str(data)) and seen.filter(pk=data).exists():
+                    raise exceptions.PermissionDenied(
+                        f"You may see row {data}, but not do this on its cluster; ask an "
+                        "administrator for a role there."
+                    ) from None
+            raise
+
+
 class StrictFieldsMixin:
     """Unknown keys are an error that names them, never silently ignored."""
+
+    serializer_related_field: Any = RowKey
+
+    def build_standard_field(self, field_name: str, model_field: Any) -> Any:
+        made, options = super().build_standard_field(field_name, model_field)  # type: ignore[misc]
+        _compare_with_all(options.get("validators", ()))
+        return made, options
+
+    def get_validators(self) -> Any:
+        found = super().get_validators()  # type: ignore[misc]
+        _compare_with_all(found)
+        return found
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, dict):
@@ -27,3 +63,10 @@ class StrictFieldsMixin:
                 ):
                     raise serializers.ValidationError({name: ["Give a list, not an object."]})
         return super().to_internal_value(data)  # type: ignore[misc]
+
+
+def _compare_with_all(validators: Any) -> None:
+    """What must be unique is so among rows of all clusters."""
+    for one in validators:
+        if hasattr(one, "queryset"):
+            one.queryset = one.queryset.model._base_manager

@@ -45,7 +45,6 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
 
 
 @never_cache
-@require_http_methods(["GET", "POST"])
 def preferences(request: HttpRequest) -> HttpResponse:
     """How pages look in this browser; kept in cookies, so that pages come right at once."""
     initial = {name: request.COOKIES.get(name, "") for name in PREFERENCES}

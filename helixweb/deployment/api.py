@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.serializers import BaseSerializer
 
+from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common.options import options_from
 from helixweb.common.rest.views import RestView
 from helixweb.common.rest.viewsets import DeleteViewSet, ReadViewSet
@@ -41,13 +42,14 @@ from helixweb.inventory.models import Cluster, Node
 from runtime.protocol.log_levels import LogLevel
 
 
+@needs(VIEWER, OPERATOR)
 class DeploymentViewSet(ReadViewSet[Deployment]):
     queryset = (
         Deployment.objects.select_related("model", "created_by")
         .defer("serving_plan")
         .prefetch_related(
             # Of deployments that are within reach.
-            Prefetch("assignments", NodeAssignment.objects.unscoped().select_related("node"))
+            Prefetch("assignments", NodeAssignment.objects.select_related("node"))
         )
     )
     serializer_class = DeploymentSerializer
@@ -57,7 +59,7 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
     @extend_schema(request=DeployRequestSerializer, responses={202: DeploymentSerializer})
     def create(self, request: Request) -> Response:
         """Make a plan what its cluster runs; what ran there before is superseded."""
-        asked = DeployRequestSerializer(data=request.data)
+        asked = DeployRequestSerializer(data=request.data, context={"request": request})
         asked.is_valid(raise_exception=True)
         deployment = deploying.deploy(
             asked.validated_data["plan"],
@@ -112,6 +114,7 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
         )
 
 
+@needs(VIEWER, OPERATOR)
 class DrainViewSet(mixins.CreateModelMixin, DeleteViewSet[Drain]):
     """Nodes that must take no requests and hold nothing; DELETE takes one in again."""
 
@@ -129,6 +132,7 @@ class DrainViewSet(mixins.CreateModelMixin, DeleteViewSet[Drain]):
         draining.take_in(instance, user=self.request.user, now=timezone.now())
 
 
+@needs(VIEWER, OPERATOR)
 class ProfilingViewSet(mixins.CreateModelMixin, DeleteViewSet[Profiling]):
     """Nodes measured beside what they serve; DELETE cancels one that has not ended."""
 
@@ -148,6 +152,7 @@ class ProfilingViewSet(mixins.CreateModelMixin, DeleteViewSet[Profiling]):
         cancel_profiling(instance, now=timezone.now())
 
 
+@needs(change=OPERATOR, of=Cluster)
 class MeasureView(RestView):
     @extend_schema(request=MeasureSerializer, responses={202: ProfilingSerializer(many=True)})
     def post(self, request: Request, pk: int) -> Response:
@@ -156,7 +161,7 @@ class MeasureView(RestView):
         asked = MeasureSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         rows = measure_cluster(
-            get_object_or_404(Cluster, pk=pk),
+            get_object_or_404(Cluster.objects.within(request), pk=pk),
             asked.validated_data["model"],
             user=request.user,
             now=timezone.now(),
@@ -165,6 +170,7 @@ class MeasureView(RestView):
         return Response(ProfilingSerializer(rows, many=True).data, status=status.HTTP_202_ACCEPTED)
 
 
+@needs(VIEWER, OPERATOR)
 class RepairViewSet(ReadViewSet[Repair]):
     queryset = Repair.objects.select_related("deployment__cluster", "run__plan__model")
     serializer_class = RepairSerializer
@@ -186,6 +192,7 @@ class RepairViewSet(ReadViewSet[Repair]):
         return Response(RepairSerializer(self.get_object()).data)
 
 
+@needs(VIEWER, of=Node)
 class NodeLogView(RestView):
     """The last lines that a node's agent and stage logged, the newest last."""
 
@@ -194,7 +201,7 @@ class NodeLogView(RestView):
 
     @extend_schema(parameters=[LogQuerySerializer], responses=NodeLogLineSerializer(many=True))
     def get(self, request: Request, pk: int) -> Response:
-        node = get_object_or_404(Node, pk=pk)
+        node = get_object_or_404(Node.objects.within(request), pk=pk)
         asked = LogQuerySerializer(data=request.query_params.dict())
         asked.is_valid(raise_exception=True)
         level, limit = LogLevel(asked.validated_data["level"]), asked.validated_data["limit"]
@@ -202,30 +209,34 @@ class NodeLogView(RestView):
         return Response(NodeLogLineSerializer(lines, many=True).data)
 
 
+@needs(VIEWER, of=Deployment)
 class LinksAtWorkView(RestView):
     @extend_schema(responses=LinksAtWorkSerializer)
     def get(self, request: Request, pk: int) -> Response:
         """What the links of a deployment do, and by which weights its requests are routed."""
-        return _links_of(get_object_or_404(Deployment.light(), pk=pk))
+        return _links_of(get_object_or_404(Deployment.light(request), pk=pk))
 
 
+@needs(change=OPERATOR, of=Deployment)
 class WeightsView(RestView):
     @extend_schema(request=HoldingSerializer, responses=LinksAtWorkSerializer)
     def post(self, request: Request, pk: int) -> Response:
         """Route by the plan's weights whatever links do, or let weights follow links again."""
         asked = HoldingSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        row = get_object_or_404(Deployment.light(), pk=pk, status__in=SERVING)
+        row = get_object_or_404(Deployment.light(request), pk=pk, status__in=SERVING)
         held = asked.validated_data["held"]
         hold_weights(row, held=held, user=request.user, now=timezone.now())
         return _links_of(row)
 
 
+@needs(change=OPERATOR, of=Cluster)
 class KeepMeasuredView(RestView):
     @extend_schema(request=None, responses=KeptSerializer)
     def post(self, request: Request, pk: int) -> Response:
         """Have the next plan count on what slow links of a cluster were measured to carry."""
-        kept = keep_slow_rates(get_object_or_404(Cluster, pk=pk), now=timezone.now())
+        cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
+        kept = keep_slow_rates(cluster, now=timezone.now())
         return Response(KeptSerializer({"kept": kept}).data)
 
 

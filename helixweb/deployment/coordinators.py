@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 def coordinators_of(cluster_id: int, *, now: datetime) -> list[Coordinator]:
     """All that have joined; those that can be heard first."""
-    rows = Coordinator.objects.filter(cluster=cluster_id)
+    rows = Coordinator.unscoped.filter(cluster=cluster_id)
     return sorted(rows, key=lambda row: (not is_online(row, now=now), row.pk))
 
 
@@ -31,19 +31,19 @@ def is_online(coordinator: Coordinator, *, now: datetime) -> bool:
 
 def online_coordinators(cluster_id: int, *, now: datetime) -> QuerySet[Coordinator]:
     """Those that can be heard."""
-    return Coordinator.objects.filter(in_state(NodeState.ONLINE, now=now), cluster=cluster_id)
+    return Coordinator.unscoped.filter(in_state(NodeState.ONLINE, now=now), cluster=cluster_id)
 
 
 def heard_reports(cluster_id: int, *, now: datetime) -> QuerySet[LatestReport]:
     """By coordinators that can be heard, or by all if none can."""
-    told = LatestReport.objects.filter(coordinator__cluster=cluster_id)
+    told = LatestReport.unscoped.filter(coordinator__cluster=cluster_id)
     online = online_coordinators(cluster_id, now=now)
     return told.filter(Q(coordinator__in=online) | ~Exists(online))
 
 
 def reports_on(deployment: Deployment) -> QuerySet[LatestReport]:
     """The last reports that are about its present generation."""
-    return LatestReport.objects.filter(
+    return LatestReport.unscoped.filter(
         coordinator__cluster=deployment.cluster_id, report__generation=deployment.generation
     )
 
@@ -66,7 +66,7 @@ def with_others(
 
     `traces` are those of this report alone: the others' have been read.
     """
-    rows = LatestReport.objects.filter(coordinator__cluster=coordinator.cluster_id)
+    rows = LatestReport.unscoped.filter(coordinator__cluster=coordinator.cluster_id)
     heard: list[CoordinatorReport] = [report]
     silent: list[CoordinatorReport] = []
     for row in rows.exclude(coordinator=coordinator).select_related("coordinator"):
@@ -88,7 +88,7 @@ def coordinator_says(deployment: Deployment) -> str:
     if deployment.status not in LIVE:
         return ""
     # A report also has what nodes did: not all of it is read.
-    told = LatestReport.objects.filter(coordinator__cluster=deployment.cluster_id)
+    told = LatestReport.unscoped.filter(coordinator__cluster=deployment.cluster_id)
     fields = ("coordinator__name", "report__generation", "report__message")
     rows = list(told.order_by("coordinator").values_list(*fields))
     says = "; ".join(
@@ -123,7 +123,7 @@ def requests_waiting(deployment: Deployment) -> int | None:
     not heard so yet."""
     if deployment.paused_at is None:
         return None
-    told = LatestReport.objects.filter(
+    told = LatestReport.unscoped.filter(
         coordinator__cluster=deployment.cluster_id, report__paused=True
     )
     waiting = list(told.values_list("report__requests_waiting", flat=True))

@@ -7,6 +7,7 @@ from typing import Any
 from django.db import transaction
 from django.utils.translation import gettext_noop
 
+from helixweb.access.scope import WHOLE_SITE
 from helixweb.deployment.announcing import announce
 from helixweb.deployment.links import (
     CHANGED,
@@ -67,10 +68,10 @@ def follow_links(of: Deployment, links: Sequence[LiveLink], *, now: datetime) ->
     """Compute weights again if one of its `live_links` does something else than the present weights
     assume. Emulated nodes report no links, so their weights stay."""
     links = [link for link in links if link.is_at_work and link.stats.bandwidth_bytes_per_s]
-    if not links and not LinkWeights.objects.filter(deployment=of).exists():
+    if not links and not LinkWeights.unscoped.filter(deployment=of).exists():
         return
     with transaction.atomic():
-        rows = Deployment.light().select_for_update(of=("self",), no_key=True)
+        rows = Deployment.light(WHOLE_SITE).select_for_update(of=("self",), no_key=True)
         serving = rows.filter(status__in=SERVING, emulated=False)
         deployment = serving.filter(pk=of.pk, generation=of.generation).first()
         if deployment is None:
@@ -87,7 +88,7 @@ def hold_weights(deployment: Deployment, *, held: bool, user: Any, now: datetime
     with transaction.atomic():
         columns = {"held": held, "changed_at": now, "generation": deployment.generation}
         planned = {"flow_tokens_per_s": deployment.plan.flow_tokens_per_s}
-        LinkWeights.objects.update_or_create(
+        LinkWeights.unscoped.update_or_create(
             deployment=deployment, defaults=columns, create_defaults=columns | planned
         )
         said = (
@@ -110,7 +111,7 @@ def _write(deployment: Deployment, counted: Mapping[Ends, float], *, now: dateti
     found = reweigh(stored_problem(deployment.plan), plan, counted)
     if found.flow_tokens_per_s <= 0:
         return
-    row, _is_new = LinkWeights.objects.update_or_create(
+    row, _is_new = LinkWeights.unscoped.update_or_create(
         deployment=deployment,
         defaults={
             "generation": deployment.generation,

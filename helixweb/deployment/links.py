@@ -9,6 +9,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from pydantic import TypeAdapter
 
+from helixweb.access.scope import WHOLE_SITE
 from helixweb.charts.quantities import bit_rate_text
 from helixweb.common.json_fields import member
 from helixweb.deployment.coordinators import heard_reports
@@ -116,7 +117,7 @@ def live_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
     Plans know one coordinator: of the links of several that can be heard, the one that most was
     sent over.
     """
-    rows = NodeAssignment.objects.filter(
+    rows = NodeAssignment.unscoped.filter(
         deployment=deployment,
         observed_generation=deployment.generation,
         phase=Phase.READY.value,
@@ -164,7 +165,7 @@ def working_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
 
 def weights_of(deployment: Deployment) -> LinkWeights | None:
     """Routing weights of its present generation; None while every link does as planned."""
-    rows = LinkWeights.objects.filter(deployment=deployment, generation=deployment.generation)
+    rows = LinkWeights.unscoped.filter(deployment=deployment, generation=deployment.generation)
     return rows.first()
 
 
@@ -186,7 +187,7 @@ def links_at_work(*, cluster_id: int, now: datetime, **_signal: Any) -> dict[str
 
 def links_in_use(*, cluster_id: int, **_signal: Any) -> Iterable[Ends]:
     """Answers `inventory.signals.links_asked`: (source, target) of every link that carries flow."""
-    live = Deployment.light().filter(cluster=cluster_id, status__in=LIVE).first()
+    live = Deployment.light(WHOLE_SITE).filter(cluster=cluster_id, status__in=LIVE).first()
     return () if live is None else planned_flows(live.plan)
 
 
@@ -217,7 +218,7 @@ def keep_slow_rates(cluster: Cluster, *, now: datetime) -> int:
                 "bandwidth_bytes_per_s": row.stats.bandwidth_bytes_per_s,
                 "origin": Origin.MEASURED,
             }
-            if own := Link.objects.filter(**where).first():
+            if own := Link.unscoped.filter(**where).first():
                 records.update(own, **measured)
             elif known := network.link(*row.ends):
                 records.create(Link, **where, latency_s=known.latency_s, **measured)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 from operator import attrgetter
+from typing import Any
 
 from prometheus_client import Metric
 
@@ -21,9 +22,9 @@ _OF_LINKS = (
 )
 
 
-def collect(now: datetime) -> Iterator[Metric]:
+def collect(now: datetime, scope: Any) -> Iterator[Metric]:
     """Of what each cluster is busy with."""
-    for deployment in Deployment.light().filter(status__in=LIVE).order_by("cluster__name"):
+    for deployment in Deployment.light(scope).filter(status__in=LIVE).order_by("cluster__name"):
         labels = {"cluster": deployment.cluster.name}
         yield states(
             "helix_deployment_status",
@@ -42,7 +43,7 @@ def collect(now: datetime) -> Iterator[Metric]:
             "1 while new requests are kept waiting",
             [(labels, float(deployment.paused_at is not None))],
         )
-        open_repairs = Repair.objects.filter(deployment=deployment, state__in=OPEN).count()
+        open_repairs = Repair.unscoped.filter(deployment=deployment, state__in=OPEN).count()
         yield gauge(
             "helix_deployment_open_repairs",
             "Losses or arrivals of nodes that are not dealt with yet",

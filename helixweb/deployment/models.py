@@ -1,12 +1,13 @@
 """Rows of deployments. `services/` is the only writer."""
 
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.db.models import Q, Value
 
-from helixweb.access.scope import InCluster
+from helixweb.access.scope import WHOLE_SITE, InCluster
 from helixweb.deployment.options import OPTION_NAMES, DeployOptions
 from planner.routers.load_aware import DEFAULT_THETA
 from runtime.protocol.engine_names import Engine
@@ -111,15 +112,15 @@ class Deployment(InCluster):
         return f"deployment {self.pk} of {self.model_name}"
 
     @classmethod
-    def light(cls) -> "models.QuerySet[Deployment]":
-        """All, with what they are of, without their long documents."""
-        rows = cls.objects.select_related("cluster", "model", "plan")
+    def light(cls, scope: Any) -> "models.QuerySet[Deployment]":
+        """Those in scope, with what they are of, without their long documents."""
+        rows = cls.objects.within(scope).select_related("cluster", "model", "plan")
         return rows.defer("serving_plan", "plan__document", "plan__problem")
 
     @classmethod
     def serving(cls, cluster_id: int) -> "Deployment | None":
         """What the nodes of the cluster must run."""
-        return cls.light().filter(cluster=cluster_id, status__in=SERVING).first()
+        return cls.light(WHOLE_SITE).filter(cluster=cluster_id, status__in=SERVING).first()
 
     @property
     def options(self) -> DeployOptions:

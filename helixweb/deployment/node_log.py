@@ -22,7 +22,7 @@ LINE_COUNTS = (50, 200, KEPT_LINES)
 
 def record_log(node: Node, batch: LogBatch) -> None:
     """Keep what the agent tells; of all lines of the node the last `KEPT_LINES` stay."""
-    own = NodeLogLine.objects.filter(node=node)
+    own = NodeLogLine.unscoped.filter(node=node)
     with transaction.atomic():
         NodeLogLine.objects.bulk_create(
             NodeLogLine(
@@ -43,7 +43,7 @@ def record_log(node: Node, batch: LogBatch) -> None:
 
 def log_tail(node: Node, *, level: LogLevel, count: int) -> list[NodeLogLine]:
     """The last `count` lines of at least `level`, the newest last."""
-    rows = NodeLogLine.objects.filter(node=node, level__gte=LOG_LEVELS.index(level))
+    rows = NodeLogLine.unscoped.filter(node=node, level__gte=LOG_LEVELS.index(level))
     return list(rows.order_by("-pk")[:count])[::-1]
 
 
@@ -65,4 +65,4 @@ def log_view(node: Node, asked: QueryDict) -> dict[str, Any]:
 
 def prune_log(*, now: datetime) -> None:
     """Forget what is older than `KEPT`."""
-    NodeLogLine.objects.filter(at__lt=now - KEPT).delete()
+    NodeLogLine.unscoped.filter(at__lt=now - KEPT).delete()

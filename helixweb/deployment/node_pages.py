@@ -8,8 +8,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
 
+from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common.queries import parsed_id
 from helixweb.common.refusal_messages import RefusalsShown
 from helixweb.common.refusals import Conflict
@@ -21,46 +21,46 @@ from helixweb.deployment.services import draining
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 
 
-@require_POST
+@needs(change=OPERATOR, of=Cluster)
 def node_drain(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     """Have requests leave it, then its layers."""
-    node = _node(pk, node_pk)
+    node = _node(request, pk, node_pk)
     with RefusalsShown(request):
         draining.drain(node, user=request.user, now=timezone.now())
     return _back(request, node)
 
 
-@require_POST
+@needs(change=OPERATOR, of=Cluster)
 def node_take_in(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     """Undo a drain; pressed twice, nothing more happens."""
-    node = _node(pk, node_pk)
-    for row in Drain.objects.filter(node=node).select_related("node"):
+    node = _node(request, pk, node_pk)
+    for row in Drain.unscoped.filter(node=node).select_related("node"):
         draining.take_in(row, user=request.user, now=timezone.now())
     return _back(request, node)
 
 
-@require_POST
+@needs(change=OPERATOR, of=Cluster)
 def node_measure(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     """Beside what it serves, for the model that the form names."""
-    node = _node(pk, node_pk)
+    node = _node(request, pk, node_pk)
     with RefusalsShown(request):
         order_profiling(node, _model(request), user=request.user, now=timezone.now())
     return redirect("node", pk, node_pk)
 
 
-@require_POST
+@needs(change=OPERATOR, of=Cluster)
 def node_measure_cancel(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     """Pressed twice, or too late, nothing more happens."""
-    for row in Profiling.objects.filter(node=_node(pk, node_pk), state__in=STANDING):
+    for row in Profiling.unscoped.filter(node=_node(request, pk, node_pk), state__in=STANDING):
         with RefusalsShown(request):
             cancel_profiling(row, now=timezone.now())
     return redirect("node", pk, node_pk)
 
 
-@require_POST
+@needs(change=OPERATOR, of=Cluster)
 def cluster_measure(request: HttpRequest, pk: int) -> HttpResponse:
     """All nodes that lack a fresh measurement for the model that the form names; `again=1`: all."""
-    cluster = get_object_or_404(Cluster, pk=pk)
+    cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
     again = request.POST.get("again") == "1"
     with RefusalsShown(request):
         measure_cluster(
@@ -71,18 +71,19 @@ def cluster_measure(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect(f"{reverse('cluster', args=[pk])}#measuring")
 
 
-@require_GET
+@needs(VIEWER, of=Cluster)
 @never_cache
 def node_log(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     """The lines alone, for a page that follows; `?level=` and `?lines=`."""
-    node = get_object_or_404(Node, pk=node_pk, cluster_id=pk)
+    node = get_object_or_404(Node.objects.within(request), pk=node_pk, cluster_id=pk)
     return render(request, "deployment/_log_lines.html", {"log": log_view(node, request.GET)})
 
 
-@require_POST
+@needs(change=OPERATOR, of=Cluster)
 def links_keep_measured(request: HttpRequest, pk: int) -> HttpResponse:
     """For the next plan."""
-    kept = keep_slow_rates(get_object_or_404(Cluster, pk=pk), now=timezone.now())
+    cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
+    kept = keep_slow_rates(cluster, now=timezone.now())
     if kept:
         said = ngettext(
             "%(rates)s measured rate counts in the next plan; the history has what was there "
@@ -105,8 +106,9 @@ def _model(request: HttpRequest) -> LanguageModel:
     return model
 
 
-def _node(pk: int, node_pk: int) -> Node:
-    return get_object_or_404(Node.objects.select_related("cluster"), pk=node_pk, cluster_id=pk)
+def _node(request: HttpRequest, pk: int, node_pk: int) -> Node:
+    rows = Node.objects.within(request).select_related("cluster")
+    return get_object_or_404(rows, pk=node_pk, cluster_id=pk)
 
 
 def _back(request: HttpRequest, node: Node) -> HttpResponse:

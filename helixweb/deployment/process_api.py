@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from django.db import transaction
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -19,7 +19,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import AnonRateThrottle, SimpleRateThrottle
 
-from helixweb.common.actor import acting_for_site
 from helixweb.common.rest.events import EventStreamRenderer
 from helixweb.common.rest.views import RestView
 from helixweb.deployment.node_log import record_log
@@ -85,10 +84,6 @@ class RegisterView(RestView):
     authentication_classes = []
     permission_classes = [AllowAny]
     throttle_classes = [JoinThrottle]
-
-    @acting_for_site()
-    def dispatch(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponseBase:
-        return super().dispatch(request, *args, **named)
 
     @for_processes(request=RegisterRequest, responses={201: RegisterReply})
     def post(self, request: Request) -> Response:
@@ -209,9 +204,8 @@ def _takes_looks(request: Request) -> bool:
 def follow(process: ProcessT, decide: Callable[[ProcessT], BaseModel]) -> ReadState:
     """Reads the state of `process` again; None once its credential is no longer its own."""
 
-    @acting_for_site()
     def read() -> BaseModel | None:
-        rows = type(process)._default_manager.select_related("cluster")
+        rows = type(process)._base_manager.select_related("cluster")
         row = rows.filter(pk=process.pk, credential_hash=process.credential_hash).first()
         return None if row is None else decide(row)
 

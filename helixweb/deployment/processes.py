@@ -6,7 +6,6 @@ import re
 from typing import Any, TypeVar
 
 from django.contrib.auth.models import AnonymousUser
-from django.http import HttpRequest, HttpResponseBase
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from pydantic import BaseModel, ValidationError
 from rest_framework import authentication, exceptions, permissions
@@ -14,7 +13,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from helixweb.common.actor import acting_for_site
 from helixweb.common.auth import bearer
 from helixweb.common.problems import TooLarge
 from helixweb.deployment.streams import unset_of
@@ -64,7 +62,6 @@ def answer(message: BaseModel, status: int = 200) -> Response:
 class ProcessAuthentication(authentication.BaseAuthentication):
     """`request.auth` is the Node or Coordinator row."""
 
-    @acting_for_site()
     def knows(self, request: Any) -> bool:
         """True if the request has the credential of a process."""
         token = bearer(request)
@@ -117,10 +114,6 @@ class ProcessView(APIView):
 
     authentication_classes = [ProcessAuthentication]
     permission_classes: Any = [IsNode | IsCoordinator]
-
-    @acting_for_site()
-    def dispatch(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponseBase:
-        return super().dispatch(request, *args, **named)
 
     @property
     def process(self) -> Any:

@@ -78,7 +78,7 @@ def order_profiling(
 
 def nodes_without_profile(cluster: Cluster, model: LanguageModel) -> QuerySet[Node]:
     """Those that no plan for the model can use yet."""
-    profiles = Profile.objects.filter(cluster=cluster, model=model)
+    profiles = Profile.unscoped.filter(cluster=cluster, model=model)
     return cluster.nodes.exclude(profile_name__in=profiles.values("name"))
 
 
@@ -86,14 +86,14 @@ def nodes_to_measure(cluster: Cluster, model: LanguageModel) -> list[Node]:
     """Those of `nodes_without_profile` that can be ordered to be measured now."""
     if not model.checkpoint:
         return []
-    ordered = Profiling.objects.filter(state__in=STANDING).values("node")
+    ordered = Profiling.unscoped.filter(state__in=STANDING).values("node")
     nodes = nodes_without_profile(cluster, model).exclude(joined_at=None).exclude(pk__in=ordered)
     return [node for node in nodes.order_by("name") if not node.is_emulated]
 
 
 def measurable(cluster: Cluster, *, now: datetime) -> list[Node]:
     """Nodes that are online and whose times can be measured."""
-    rows = Node.objects.filter(in_state(NodeState.ONLINE, now=now), cluster=cluster)
+    rows = Node.unscoped.filter(in_state(NodeState.ONLINE, now=now), cluster=cluster)
     return [node for node in rows.order_by("pk") if not node.is_emulated]
 
 
@@ -115,7 +115,7 @@ def measure_cluster(
             % {"cluster": cluster.name}
         )
     standing = {
-        row.node_id: row for row in Profiling.objects.filter(node__in=wanted, state__in=STANDING)
+        row.node_id: row for row in Profiling.unscoped.filter(node__in=wanted, state__in=STANDING)
     }
     return [
         standing.get(node.pk)
@@ -127,7 +127,7 @@ def measure_cluster(
 def lacking_measurement(nodes: Sequence[Node], model: LanguageModel) -> list[Node]:
     """Those whose profile for the model is missing, an estimate, or measured under other
     conditions."""
-    found = Profile.objects.filter(cluster__in={node.cluster_id for node in nodes}, model=model)
+    found = Profile.unscoped.filter(cluster__in={node.cluster_id for node in nodes}, model=model)
     fresh = set(found.exclude(origin=Origin.ESTIMATED).values_list("cluster", "name"))
     stale = stale_profiles(nodes, model=model)
     return [
@@ -169,7 +169,7 @@ def waits_for(row: Profiling, standing: Iterable[Profiling], *, now: datetime) -
 
 def standing_in(cluster_id: int) -> list[Profiling]:
     """Orders of the cluster's nodes that have not ended, oldest first."""
-    rows = Profiling.objects.filter(node__cluster=cluster_id, state__in=STANDING)
+    rows = Profiling.unscoped.filter(node__cluster=cluster_id, state__in=STANDING)
     return list(rows.select_related("node", "model", "like").order_by("pk"))
 
 
@@ -181,7 +181,7 @@ def measuring_of(cluster: Cluster, *, now: datetime) -> dict[str, Any]:
     nodes, models = measurable(cluster, now=now), models_to_measure()
     rows = _rows(standing_in(cluster.pk), now=now)
     newest: dict[int, Profiling] = {}
-    for order in Profiling.objects.filter(node__cluster=cluster).select_related("node", "model"):
+    for order in Profiling.unscoped.filter(node__cluster=cluster).select_related("node", "model"):
         newest.setdefault(order.node_id, order)
     return {
         "rows": rows,
@@ -221,7 +221,7 @@ def follow_profiling(
     node: Node, progress: ProfilingProgress | None, *, now: datetime
 ) -> ProfileOrder | None:
     """Note what a heartbeat says, and give the order that stands, if any."""
-    rows = Profiling.objects.filter(node=node, state__in=STANDING)
+    rows = Profiling.unscoped.filter(node=node, state__in=STANDING)
     row = rows.select_related("node__cluster", "model", "like").first()
     if row is None:
         return None
@@ -267,7 +267,7 @@ def _steps_to_check(version: ProfileVersion) -> tuple[MeasuredPoint, ...]:
 
 def _chosen_kv_minimum(node: Node, model: LanguageModel) -> KvMinimum | None:
     """That of the profile that the node goes by, unless a measurement without a choice set it."""
-    rows = Profile.objects.filter(cluster=node.cluster_id, model=model, name=node.profile_name)
+    rows = Profile.unscoped.filter(cluster=node.cluster_id, model=model, name=node.profile_name)
     profile = rows.only("memory", "measured_under").first()
     if profile is None:
         return None
@@ -278,7 +278,7 @@ def _chosen_kv_minimum(node: Node, model: LanguageModel) -> KvMinimum | None:
 
 def profiling_of(node: Node) -> Profiling | None:
     """The newest order for it."""
-    rows = Profiling.objects.filter(node=node).select_related("model", "version__profile")
+    rows = Profiling.unscoped.filter(node=node).select_related("model", "version__profile")
     return rows.order_by("-pk").first()
 
 
@@ -370,7 +370,7 @@ def _change(row: Profiling, **changes: Any) -> bool:
     """Write and announce what differs, of one that has not ended; False if it has."""
     changed = {name: value for name, value in changes.items() if getattr(row, name) != value}
     with transaction.atomic():
-        standing = Profiling.objects.filter(pk=row.pk, state__in=STANDING)
+        standing = Profiling.unscoped.filter(pk=row.pk, state__in=STANDING)
         if not (standing.update(**changed) if changed else row.is_open):
             row.state = State.CANCELLED  # a moment ago
             return False

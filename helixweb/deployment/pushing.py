@@ -11,18 +11,18 @@ from helixweb.inventory.models import Coordinator, Node
 
 def wake_cluster(cluster_id: int) -> None:
     """Every process that has joined."""
-    wake(*Node.objects.filter(cluster=cluster_id, joined_at__isnull=False))
+    wake(*Node.unscoped.filter(cluster=cluster_id, joined_at__isnull=False))
     wake_coordinators(cluster_id)
 
 
 def announce_keys(**signal: Any) -> None:
     """An API key was made, revoked or deleted: every coordinator reads its list again."""
-    wake(*Coordinator.objects.unscoped())
+    wake(*Coordinator.unscoped.all())
 
 
 def wake_coordinators(cluster_id: int) -> None:
     """What they must serve has changed, though not what nodes must run."""
-    wake(*Coordinator.objects.filter(cluster=cluster_id))
+    wake(*Coordinator.unscoped.filter(cluster=cluster_id))
 
 
 def wake(*processes: Node | Coordinator) -> None:

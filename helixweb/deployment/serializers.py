@@ -6,7 +6,7 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from helixweb.common.options import OptionsSerializer
-from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.common.serializers import RowKey, StrictFieldsMixin
 from helixweb.deployment.backends import trouble_of_backend
 from helixweb.deployment.models import (
     Deployment,
@@ -106,7 +106,7 @@ class DrainSerializer(StrictFieldsMixin, serializers.ModelSerializer[Drain]):
     leads around it, so that new ones do, too, until layers are elsewhere.
     """
 
-    node = serializers.PrimaryKeyRelatedField(
+    node = RowKey(
         queryset=Node.objects.select_related("cluster"),
         # that there is one already is told with what to do about it
         validators=[],
@@ -159,7 +159,7 @@ class DeployRequestSerializer(OptionsSerializer):
     """Which plan, and how its stages must run; what is left out takes its default."""
 
     of = DeployOptions
-    plan = serializers.PrimaryKeyRelatedField(queryset=Plan.objects.all())
+    plan = RowKey(queryset=Plan.objects.all())
     backend_by_node = serializers.DictField(
         child=BackendField(),
         default=dict,

@@ -126,7 +126,7 @@ def settle(deployment_id: int, *, now: datetime) -> None:
     """Bring a live deployment's status up to date with its nodes."""
     with transaction.atomic():
         deployment = (
-            Deployment.objects.select_for_update(no_key=True)
+            Deployment.unscoped.select_for_update(no_key=True)
             .defer("serving_plan")
             .filter(pk=deployment_id, status__in=LIVE)
             .first()
@@ -176,7 +176,7 @@ def why_unanswered(deployment: Deployment, *, now: datetime) -> str:
     )
     reports = {pk: (serving, coming, missing, why) for pk, serving, coming, missing, why in told}
     whys: dict[str, str] = {}
-    for row in Coordinator.objects.filter(cluster=deployment.cluster_id):
+    for row in Coordinator.unscoped.filter(cluster=deployment.cluster_id):
         serving, coming, missing, why = reports.get(row.pk, (False, None, None, None))
         if not is_online(row, now=now):
             whys[row.name] = f"coordinator {row.name} is not heard any more; start it again"
@@ -256,11 +256,11 @@ def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
 def _record_losses(deployment: Deployment, lost: AbstractSet[str], now: datetime) -> None:
     """Add to the timeline the nodes that are lost since it was looked at last, and those that are
     back."""
-    changes = PhaseChange.objects.filter(assignment__deployment=deployment, phase=LOST)
+    changes = PhaseChange.unscoped.filter(assignment__deployment=deployment, phase=LOST)
     names = lost | set(changes.values_list("assignment__node_name", flat=True))
     if not names:
         return
-    newest = PhaseChange.objects.filter(assignment=OuterRef("pk")).order_by("-at", "-pk")
+    newest = PhaseChange.unscoped.filter(assignment=OuterRef("pk")).order_by("-at", "-pk")
     rows = deployment.assignments.filter(node_name__in=names, node__isnull=False)
     for row in rows.only("node_name", "phase", "deployment_id").annotate(
         shown=newest.values("phase")[:1]

@@ -60,8 +60,8 @@ class SiteWeightsView(ProcessView):
 
 def _is_ordered(process: Node | Coordinator, folder: Path) -> bool:
     """True if a deployment or a measurement of the cluster of `process` needs this model."""
-    deployed = Deployment.objects.filter(cluster=process.cluster_id, status__in=LIVE)
-    measured = Profiling.objects.filter(node__cluster=process.cluster_id, state__in=STANDING)
+    deployed = Deployment.unscoped.filter(cluster=process.cluster_id, status__in=LIVE)
+    measured = Profiling.unscoped.filter(node__cluster=process.cluster_id, state__in=STANDING)
     for checkpoint in {
         *deployed.values_list("checkpoint", flat=True),
         *measured.values_list("model__checkpoint", flat=True),

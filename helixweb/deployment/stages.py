@@ -83,7 +83,7 @@ class NodeStage:
 
 def stages_of(nodes: Iterable[Node], *, now: datetime) -> dict[int, NodeStage]:
     """In the deployments at work, by the node's id; nodes that hold no layers are left out."""
-    rows = NodeAssignment.objects.filter(
+    rows = NodeAssignment.unscoped.filter(
         node__in=[node.pk for node in nodes], deployment__status__in=LIVE
     )
     found = _stages(rows, now=now)
@@ -180,7 +180,7 @@ def timeline_of(deployment: Deployment, *, now: datetime) -> Chart:
 
     Of more than `MOST_ROWS` nodes those that entered a phase last.
     """
-    rows = PhaseChange.objects.filter(assignment__deployment=deployment)
+    rows = PhaseChange.unscoped.filter(assignment__deployment=deployment)
     changes = list(rows.select_related("assignment").only("phase", "message", "at", _NAME))
     changes_of: dict[str, list[PhaseChange]] = defaultdict(list)
     for change in changes:
@@ -241,7 +241,7 @@ def memory_chart(node: Node, stats: StageStats) -> Chart:
 
 def phases_of(node: Node) -> list[PhaseChange]:
     """The last phases it entered, in any deployment; the newest first."""
-    changes = PhaseChange.objects.filter(assignment__node=node).select_related(
+    changes = PhaseChange.unscoped.filter(assignment__node=node).select_related(
         "assignment__deployment"
     )
     return list(

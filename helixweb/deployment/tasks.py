@@ -5,6 +5,7 @@ from datetime import datetime
 from celery import shared_task
 from django.utils import timezone
 
+from helixweb.access.scope import WHOLE_SITE
 from helixweb.deployment import settling
 from helixweb.deployment.link_weights import follow_links
 from helixweb.deployment.links import keep_measured, live_links
@@ -37,12 +38,12 @@ def tend_deployments() -> None:
 
 def live_ids() -> list[int]:
     """Deployments whose status may depend on nodes that report no more."""
-    return list(Deployment.objects.filter(status__in=LIVE).values_list("pk", flat=True))
+    return list(Deployment.unscoped.filter(status__in=LIVE).values_list("pk", flat=True))
 
 
 def _tend(deployment_id: int, *, now: datetime) -> None:
     settling.settle(deployment_id, now=now)
-    rows = Deployment.light().filter(status__in=SERVING, emulated=False)
+    rows = Deployment.light(WHOLE_SITE).filter(status__in=SERVING, emulated=False)
     deployment = rows.filter(pk=deployment_id).first()
     if deployment is not None:
         links = live_links(deployment, now=now)

@@ -7,8 +7,8 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events
 from helixweb.common.options import initial_of, options_from
 from helixweb.common.queries import query_id
@@ -34,15 +34,15 @@ DEPLOYMENTS_PER_PAGE = 30
 NODES_PER_PAGE = 100
 
 
-@require_GET
+@needs(VIEWER)
 def deployments(request: HttpRequest) -> HttpResponse:
     """All deployments, newest first."""
-    rows = Deployment.light().select_related("created_by")
+    rows = Deployment.light(request).select_related("created_by")
     page = Paginator(rows, DEPLOYMENTS_PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "deployment/deployments.html", {"page": page})
 
 
-@require_http_methods(["GET", "POST"])
+@needs(OPERATOR, OPERATOR)
 def deployment_new(request: HttpRequest) -> HttpResponse:
     """`?plan=`: choose options; POST deploys and shows the deployment.
 
@@ -50,9 +50,9 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
     what runs, where the plan can be served beside that.
     """
     plan = get_object_or_404(
-        Plan.objects.select_related("cluster", "model", "run").defer(
-            "problem", "document", "run__problem"
-        ),
+        Plan.objects.within(request)
+        .select_related("cluster", "model", "run")
+        .defer("problem", "document", "run__problem"),
         pk=query_id(request, "plan"),
     )
     seen = {"seen_generation": desired.current_generation(plan.cluster_id)}
@@ -82,18 +82,18 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
     return render(request, "deployment/deployment_new.html", context, status=status)
 
 
-@require_GET
+@needs(VIEWER, of=Deployment)
 def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     """Every node's way to the desired state, live; the endpoint; what to do about errors.
 
     `?page=` of the nodes.
     """
     last_event_id = events.latest_id()
-    row = get_object_or_404(Deployment.light().select_related("created_by"), pk=pk)
+    row = get_object_or_404(Deployment.light(request).select_related("created_by"), pk=pk)
     now = timezone.now()
     base_url, *more_urls = endpoint_urls(row, now=now) or [""]
     drains = list(
-        Drain.objects.filter(node__cluster=row.cluster_id)
+        Drain.unscoped.filter(node__cluster=row.cluster_id)
         .select_related("node")
         .defer("node__hardware")
         if row.status in SERVING
@@ -138,10 +138,11 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
 def _button(act: Callable[..., Any]) -> Callable[..., HttpResponse]:
     """A view that does this to a deployment, then shows it."""
 
-    @require_POST
+    @needs(change=OPERATOR, of=Deployment)
     def view(request: HttpRequest, pk: int) -> HttpResponse:
         with RefusalsShown(request):
-            act(get_object_or_404(Deployment, pk=pk), user=request.user, now=timezone.now())
+            row = get_object_or_404(Deployment.objects.within(request), pk=pk)
+            act(row, user=request.user, now=timezone.now())
         return redirect("deployment", pk)
 
     return view
@@ -152,43 +153,43 @@ deployment_pause = _button(deploying.pause)
 deployment_resume = _button(lambda row, user, now: deploying.resume(row, user=user))
 
 
-@require_POST
+@needs(change=OPERATOR, of=Deployment)
 def deployment_roll_back(request: HttpRequest, pk: int) -> HttpResponse:
     """Deploy again what the cluster ran before."""
-    row = get_object_or_404(Deployment, pk=pk)
+    row = get_object_or_404(Deployment.objects.within(request), pk=pk)
     with RefusalsShown(request):
         row = deploying.roll_back(row, user=request.user, now=timezone.now())
     return redirect("deployment", row.pk)
 
 
-@require_POST
+@needs(change=OPERATOR, of=Deployment)
 def deployment_weights(request: HttpRequest, pk: int) -> HttpResponse:
     """`held=1`: route by the plan's weights whatever links do; else follow them again."""
-    row = get_object_or_404(Deployment.light(), pk=pk, status__in=SERVING)
+    row = get_object_or_404(Deployment.light(request), pk=pk, status__in=SERVING)
     held = request.POST.get("held") == "1"
     hold_weights(row, held=held, user=request.user, now=timezone.now())
     return redirect("network", row.cluster_id)
 
 
-@require_POST
+@needs(change=OPERATOR, of=Repair)
 def repair_deploy(request: HttpRequest, pk: int) -> HttpResponse:
     """Deploy the placement that is offered."""
-    row = _repair(pk)
+    row = _repair(request, pk)
     shown = row.deployment
     with RefusalsShown(request):
         shown = repairing.accept(row, user=request.user, now=timezone.now())
     return redirect("deployment", shown.pk)
 
 
-@require_POST
+@needs(change=OPERATOR, of=Repair)
 def repair_dismiss(request: HttpRequest, pk: int) -> HttpResponse:
     """Leave the layers where they are."""
-    row = _repair(pk)
+    row = _repair(request, pk)
     with RefusalsShown(request):
         repairing.dismiss(row, user=request.user)
     return redirect("deployment", row.deployment_id)
 
 
-def _repair(pk: int) -> Repair:
-    rows = Repair.objects.select_related("deployment__cluster", "run__plan__model")
+def _repair(request: HttpRequest, pk: int) -> Repair:
+    rows = Repair.objects.within(request).select_related("deployment__cluster", "run__plan__model")
     return get_object_or_404(rows, pk=pk)

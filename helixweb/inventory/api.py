@@ -8,10 +8,12 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import mixins, serializers, status
 from rest_framework.decorators import action
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from helixweb.access.log_readers import LogReader
+from helixweb.access.needs import DELETE_CLUSTER, OPERATOR, SITE_OPERATOR, VIEWER, needs
 from helixweb.common.parsers import DocumentParser
 from helixweb.common.queries import parsed_id
 from helixweb.common.refusals import Conflict
@@ -77,6 +79,7 @@ class RowViewSet(_RecordMixin, EditViewSet[Any]):
     """Lists, creates, changes and deletes through the services."""
 
 
+@needs(VIEWER, SITE_OPERATOR, partial_update=OPERATOR, destroy=DELETE_CLUSTER)
 class ClusterViewSet(RowViewSet):
     queryset = Cluster.objects.order_by("pk")
     serializer_class = ClusterSerializer
@@ -168,6 +171,7 @@ class _RevokeMixin(DeleteViewSet[Any]):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
+@needs(VIEWER, OPERATOR)
 class NodeViewSet(_RevokeMixin, RowViewSet):
     queryset = Node.objects.prefetch_related("tags").order_by("pk")
     serializer_class = NodeSerializer
@@ -181,22 +185,24 @@ class NodeViewSet(_RevokeMixin, RowViewSet):
         asked = BulkSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         wanted = set(asked.validated_data["nodes"])
-        missing = sorted(
-            wanted - {*Node.objects.filter(pk__in=wanted).values_list("pk", flat=True)}
-        )
+        nodes = Node.objects.within(request).filter(pk__in=wanted)
+        missing = sorted(wanted - {*nodes.values_list("pk", flat=True)})
         if missing:
+            if Node.objects.within(request, "viewer").filter(pk__in=missing).exists():
+                raise PermissionDenied("You may see some of these nodes, but not change them.")
             named = ", ".join(str(pk) for pk in missing[:20])
             raise serializers.ValidationError(
                 {"nodes": [f"There is no node {named}, so nothing was changed."]}
             )
         changes = asked.changes()
         if changes.profile_name and not asked.validated_data.get("confirm_profile"):
-            others = Node.objects.filter(pk__in=wanted).exclude(profile_name=changes.profile_name)
+            others = nodes.exclude(profile_name=changes.profile_name)
             refuse_measured_elsewhere(others, changes.profile_name)
-        changed = inventory_bulk.change_nodes(sorted(wanted), changes)
+        changed = inventory_bulk.change_nodes(nodes, sorted(wanted), changes)
         return Response(ChangedSerializer({"changed": changed}).data)
 
 
+@needs(VIEWER)
 class ChangeViewSet(ReadViewSet[Change]):
     """Who did what to which row, the newest first."""
 
@@ -216,6 +222,7 @@ class ChangeViewSet(ReadViewSet[Change]):
         return reader.lines(rows)
 
 
+@needs(VIEWER, OPERATOR)
 class CoordinatorViewSet(_RevokeMixin, _RecordMixin):
     """Coordinators come by registering; a person can only remove one."""
 
@@ -225,6 +232,7 @@ class CoordinatorViewSet(_RevokeMixin, _RecordMixin):
     search_fields = ("name", "http_url")
 
 
+@needs(VIEWER, OPERATOR)
 class LinkViewSet(RowViewSet):
     queryset = Link.objects.order_by("pk")
     serializer_class = LinkSerializer
@@ -232,6 +240,7 @@ class LinkViewSet(RowViewSet):
     search_fields = ("source", "target")
 
 
+@needs(VIEWER, OPERATOR)
 class RegionLinkViewSet(RowViewSet):
     queryset = RegionLink.objects.order_by("pk")
     serializer_class = RegionLinkSerializer
@@ -239,6 +248,7 @@ class RegionLinkViewSet(RowViewSet):
     search_fields = ("source", "target")
 
 
+@needs(VIEWER, OPERATOR)
 class SharedBandwidthViewSet(RowViewSet):
     """What several links have together, beside the bandwidth of each."""
 
@@ -248,6 +258,7 @@ class SharedBandwidthViewSet(RowViewSet):
     search_fields = ("name",)
 
 
+@needs(VIEWER, SITE_OPERATOR)
 class LanguageModelViewSet(RowViewSet):
     queryset = LanguageModel.objects.order_by("pk")
     serializer_class = LanguageModelSerializer
@@ -266,6 +277,7 @@ class LanguageModelViewSet(RowViewSet):
         return {**super().get_serializer_context(), "read": self._read}
 
 
+@needs(VIEWER, OPERATOR)
 class ProfileViewSet(RowViewSet):
     queryset = Profile.objects.order_by("pk")
     serializer_class = ProfileSerializer
@@ -282,7 +294,7 @@ class ProfileViewSet(RowViewSet):
     @action(detail=False, methods=["post"], filter_backends=[])
     def estimate(self, request: Request) -> Response:
         """A profile from the data sheet of a GPU that nobody has measured; marked so."""
-        asked = EstimateSerializer(data=request.data)
+        asked = EstimateSerializer(data=request.data, context={"request": request})
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
         row = profile_versions.estimate_profile(
@@ -297,7 +309,7 @@ class ProfileViewSet(RowViewSet):
     )  # fmt: skip
     def import_profile(self, request: Request) -> Response:
         """Store such a document as a profile, or as the next version of the one of that name."""
-        asked = ProfileImportSerializer(data=request.data)
+        asked = ProfileImportSerializer(data=request.data, context={"request": request})
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
         version = profile_versions.import_profile(
@@ -306,6 +318,7 @@ class ProfileViewSet(RowViewSet):
         return Response(ProfileVersionSerializer(version).data, status=status.HTTP_201_CREATED)
 
 
+@needs(VIEWER, OPERATOR)
 class ProfileVersionViewSet(DeleteViewSet[ProfileVersion]):
     """What profiles were found to be, the newest first."""
 
@@ -324,6 +337,7 @@ class ProfileVersionViewSet(DeleteViewSet[ProfileVersion]):
         profile_versions.delete_version(instance)
 
 
+@needs(VIEWER, OPERATOR)
 class JoinTokenViewSet(mixins.CreateModelMixin, DeleteViewSet[JoinToken]):
     """POST answers with the secret and the command that uses it; they are shown this once.
 

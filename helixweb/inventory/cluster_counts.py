@@ -21,12 +21,12 @@ def cluster_counts(clusters: Iterable[Cluster], *, now: datetime) -> dict[int, d
     keys = [cluster.pk for cluster in clusters]
     profiles = {
         (profile.cluster_id, profile.name): profile
-        for profile in Profile.objects.filter(cluster__in=keys).only(
+        for profile in Profile.unscoped.filter(cluster__in=keys).only(
             "cluster", "name", "gpu", "vram_bytes"
         )
     }
     rows: Iterable[Any] = (
-        Node.objects.filter(cluster__in=keys)
+        Node.unscoped.filter(cluster__in=keys)
         .order_by()
         .values(
             "cluster", "region", "profile_name", "hardware__gpus", "hardware__memory_budget_bytes"

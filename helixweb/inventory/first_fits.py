@@ -27,15 +27,17 @@ _STEP_TOKENS = 16  # tokens of a page, and of the smallest step
 
 
 def fits_of_facts(facts: ModelFacts) -> list[Fit]:
-    """Every cluster with nodes that have joined. As many layers as a measurement will find, unless
-    a GPU's allocator needs much."""
+    """Of every cluster of the site with nodes that have joined.
+
+    As many layers as a measurement will find, unless a GPU's allocator needs much.
+    """
     nodes: dict[Cluster, list[Node]] = defaultdict(list)
-    rows = Node.objects.filter(joined_at__isnull=False).select_related("cluster")
+    rows = Node.unscoped.filter(joined_at__isnull=False).select_related("cluster")
     for node in rows.order_by("cluster__name"):
         nodes[node.cluster].append(node)
     profiles = {
         (row.cluster_id, row.name): row
-        for row in Profile.objects.filter(cluster__in=nodes)
+        for row in Profile.unscoped.filter(cluster__in=nodes)
         .select_related("model")
         .order_by("recorded_at")
     }

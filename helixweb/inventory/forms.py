@@ -9,6 +9,7 @@ from django.db import models
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from helixweb.common.forms import ScopedForm
 from helixweb.common.long_select import LongSelect
 from helixweb.common.number_field import (
     GigabytesField,
@@ -71,7 +72,7 @@ class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
         }
 
 
-class ImportForm(forms.Form):
+class ImportForm(ScopedForm):
     """A file or pasted text; the text of a refused file comes back for correction."""
 
     name = forms.CharField(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 from prometheus_client import Metric
 
@@ -9,12 +10,14 @@ from helixweb.inventory.models import Cluster, Coordinator, Node, NodeState
 from runtime.protocol.exposition import gauge
 
 
-def collect(now: datetime) -> Iterator[Metric]:
+def collect(now: datetime, scope: Any) -> Iterator[Metric]:
     """Ages and states of whoever has joined; how many nodes there are in each state."""
-    nodes = list(Node.objects.select_related("cluster").defer("hardware").order_by("pk"))
+    nodes = list(
+        Node.objects.within(scope).select_related("cluster").defer("hardware").order_by("pk")
+    )
     counts: dict[tuple[str, str], int] = {
         (cluster, state.value): 0
-        for cluster in Cluster.objects.values_list("name", flat=True)
+        for cluster in Cluster.objects.within(scope).values_list("name", flat=True)
         for state in NodeState
     }
     for node in nodes:
@@ -24,7 +27,7 @@ def collect(now: datetime) -> Iterator[Metric]:
         "Nodes of a cluster by what is known of the machine",
         [({"cluster": name, "state": state}, count) for (name, state), count in counts.items()],
     )
-    coordinators = list(Coordinator.objects.select_related("cluster").order_by("pk"))
+    coordinators = list(Coordinator.objects.within(scope).select_related("cluster").order_by("pk"))
     yield from _signs_of_life("node", "node", nodes, now)
     yield from _signs_of_life("front", "coordinator", coordinators, now)
 

@@ -42,9 +42,9 @@ def asked_of(query: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in asked.items() if value}
 
 
-def nodes_matching(asked: Mapping[str, Any], *, now: datetime) -> QuerySet[Node]:
+def nodes_matching(scope: Any, asked: Mapping[str, Any], *, now: datetime) -> QuerySet[Node]:
     """In the order asked for."""
-    nodes = Node.objects.select_related("cluster").order_by(*SORTS[asked["sort"]])
+    nodes = Node.objects.within(scope).select_related("cluster").order_by(*SORTS[asked["sort"]])
     if "state" in asked:
         nodes = nodes.filter(in_state(NodeState(asked["state"]), now=now))
     return nodes.filter(
@@ -66,7 +66,7 @@ def node_rows(nodes: Sequence[Node], *, now: datetime) -> list[NodeRow]:
     """With what their profiles say, in one query for all."""
     profiles = {
         (profile.cluster_id, profile.name): profile
-        for profile in Profile.objects.filter(
+        for profile in Profile.unscoped.filter(
             cluster__in={node.cluster_id for node in nodes},
             name__in={node.profile_name for node in nodes},
         ).defer("layer_times", "batch_limits", "tokens_per_s", "kv_capacity_token_layers", "memory")
@@ -81,17 +81,18 @@ def node_rows(nodes: Sequence[Node], *, now: datetime) -> list[NodeRow]:
     ]
 
 
-def choices() -> dict[str, Iterable[Any]]:
-    """What the filters and the bulk actions offer: every word that some node has."""
+def choices(scope: Any) -> dict[str, Iterable[Any]]:
+    """What the filters and the bulk actions offer: every word that some node in
+    scope has."""
 
     def distinct(rows: QuerySet[Any], field: str) -> Iterable[Any]:
         return rows.order_by(field).values_list(field, flat=True).distinct()
 
     return {
-        "clusters": Cluster.objects.only("name"),
-        "regions": distinct(Node.objects.all(), "region"),
-        "profiles": distinct(Profile.objects.all(), "name"),
-        "tags": distinct(NodeTag.objects.all(), "name"),
+        "clusters": Cluster.objects.within(scope).only("name"),
+        "regions": distinct(Node.objects.within(scope), "region"),
+        "profiles": distinct(Profile.objects.within(scope), "name"),
+        "tags": distinct(NodeTag.objects.within(scope), "name"),
     }
 
 
@@ -103,7 +104,7 @@ def state_counts(nodes: QuerySet[Node], *, now: datetime) -> dict[str, int]:
 
 def state_counts_by_cluster(*, now: datetime) -> dict[int, dict[str, int]]:
     """The same by the cluster's id, of clusters that have nodes; one query for all."""
-    rows: Iterable[Any] = Node.objects.order_by().values("cluster").annotate(**_counts(now))
+    rows: Iterable[Any] = Node.unscoped.order_by().values("cluster").annotate(**_counts(now))
     return {row["cluster"]: {state.value: row[state.value] for state in NodeState} for row in rows}
 
 

@@ -95,10 +95,11 @@ def cluster_network(cluster: Cluster) -> Network:
     )
 
 
-def fits_of_models(models: Sequence[LanguageModel]) -> dict[int, list[Fit]]:
-    """By the model's id: every cluster that has profiles for it. Three queries for all of them."""
+def fits_of_models(scope: Any, models: Sequence[LanguageModel]) -> dict[int, list[Fit]]:
+    """By the model's id: every cluster in scope that has profiles for it. Three queries for all."""
     profiles = (
-        Profile.objects.filter(model__in=models)
+        Profile.objects.within(scope)
+        .filter(model__in=models)
         .select_related("cluster")
         .only("cluster", "cluster__name", "model", "name", "gpu", "max_layers", "memory")
     )
@@ -108,7 +109,7 @@ def fits_of_models(models: Sequence[LanguageModel]) -> dict[int, list[Fit]]:
         of_pair[profile.model_id, profile.cluster_id][profile.name] = profile
         clusters[profile.cluster_id] = profile.cluster
     counts: dict[int, Counter[str]] = defaultdict(Counter)
-    rows = Node.objects.filter(cluster__in=clusters).order_by()
+    rows = Node.unscoped.filter(cluster__in=clusters).order_by()
     for row in rows.values("cluster", "profile_name").annotate(count=Count("pk")):
         counts[row["cluster"]][row["profile_name"]] = row["count"]
     fits: dict[int, list[Fit]] = {model.pk: [] for model in models}

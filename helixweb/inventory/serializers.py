@@ -9,8 +9,7 @@ from django.utils.translation import gettext as _
 from rest_framework import serializers
 
 from helixweb.access.log_readers import LogReader
-from helixweb.common.actor import current_request
-from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.common.serializers import RowKey, StrictFieldsMixin
 from helixweb.inventory.columns import MAX_MACHINES, NAME_LENGTH, PROFILE_NAME_LENGTH, columns_of
 from helixweb.inventory.models import (
     Change,
@@ -227,7 +226,7 @@ class ProfileVersionSerializer(serializers.ModelSerializer[ProfileVersion]):
 class ProfileImportSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """A `helixweb.profile/1` document for a cluster, called `name` or as it says itself."""
 
-    cluster = serializers.PrimaryKeyRelatedField(queryset=Cluster.objects.all())
+    cluster = RowKey(queryset=Cluster.objects.all())
     name = serializers.CharField(required=False, max_length=PROFILE_NAME_LENGTH)
     document = serializers.DictField()
 
@@ -235,7 +234,7 @@ class ProfileImportSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 class EstimateSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """A GPU that nobody has measured; `name` as the GPU's if left out."""
 
-    cluster = serializers.PrimaryKeyRelatedField(queryset=Cluster.objects.all())
+    cluster = RowKey(queryset=Cluster.objects.all())
     model = serializers.PrimaryKeyRelatedField(queryset=LanguageModel.objects.all())
     gpu = serializers.ChoiceField(choices=sorted(DATA_SHEETS))
     name = serializers.CharField(
@@ -341,10 +340,10 @@ class ChangeSerializer(serializers.ModelSerializer[Change]):
     )
 
     def get_api_key(self, line: Change) -> str:
-        return LogReader.of(current_request()).api_key(line)
+        return LogReader.of(self.context["request"]).api_key(line)
 
     def get_address(self, line: Change) -> str:
-        return LogReader.of(current_request()).address(line)
+        return LogReader.of(self.context["request"]).address(line)
 
     class Meta:
         model = Change

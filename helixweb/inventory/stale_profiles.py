@@ -27,7 +27,7 @@ def stale_profiles(
 ) -> dict[int, tuple[StaleProfile, ...]]:
     """By the node's id, those with at least one reason; of one model or of all."""
     wanted = [node for node in nodes if node.profile_name and node.hardware]
-    rows = Profile.objects.filter(
+    rows = Profile.unscoped.filter(
         cluster__in={node.cluster_id for node in wanted},
         name__in={node.profile_name for node in wanted},
         origin__in=(Origin.MEASURED, Origin.REFINED),
@@ -102,7 +102,7 @@ def stale_reasons(profile: Profile, node: Node, *, newest_dtype: str) -> tuple[s
 
 def _newest_dtypes(profiles: Iterable[Profile]) -> dict[tuple[int, int], str]:
     """Type of the weights in the newest measurement, by cluster and model."""
-    versions = ProfileVersion.objects.filter(
+    versions = ProfileVersion.unscoped.filter(
         profile__cluster__in={profile.cluster_id for profile in profiles},
         profile__model__in={profile.model_id for profile in profiles},
         origin=Origin.MEASURED,
@@ -128,14 +128,14 @@ def _elsewhere_text(profile_name: str, source: str) -> str:
 def measured_elsewhere(nodes: Iterable[Node], profile_name: str) -> tuple[Node, str] | None:
     """The first node that differs in hardware from the one on which the profile was measured, and
     why a person should look twice; None if the profile may be assigned at once."""
-    rows = Profile.objects.filter(
+    rows = Profile.unscoped.filter(
         name=profile_name, origin__in=(Origin.MEASURED, Origin.REFINED)
     ).select_related("model")
     measured = []
     dtypes = _newest_dtypes(rows)
     for row in rows:
         name = (row.measured_under or {}).get("node", "")
-        source = Node.objects.filter(cluster=row.cluster_id, name=name).first() if name else None
+        source = Node.unscoped.filter(cluster=row.cluster_id, name=name).first() if name else None
         measured.append((row, name, source))
     for node in nodes:
         for row, name, source in measured:
@@ -152,7 +152,7 @@ def measured_alike(node: Node, model: LanguageModel) -> ProfileVersion | None:
     cores, speed and memory budget, under conditions that hold for it still; None: there is none."""
     if not node.hardware:
         return None
-    others = Node.objects.filter(cluster=node.cluster_id, hardware__isnull=False)
+    others = Node.unscoped.filter(cluster=node.cluster_id, hardware__isnull=False)
     alike = [
         other
         for other in others.exclude(pk=node.pk).exclude(profile_name="")
@@ -161,7 +161,7 @@ def measured_alike(node: Node, model: LanguageModel) -> ProfileVersion | None:
         and _engine(other, model) == _engine(node, model)
     ]
     stale = stale_profiles(alike, model=model)
-    versions = ProfileVersion.objects.filter(
+    versions = ProfileVersion.unscoped.filter(
         profile__cluster=node.cluster_id,
         profile__model=model,
         profile__origin=Origin.MEASURED,

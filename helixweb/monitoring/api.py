@@ -9,6 +9,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from helixweb.access.needs import VIEWER, needs
 from helixweb.common.rest.views import RestView
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.history import (
@@ -32,6 +33,7 @@ from helixweb.monitoring.serializers import (
 DEFAULT_LENGTH = timedelta(minutes=5)
 
 
+@needs(VIEWER, of=Cluster)
 class SeriesView(RestView):
     def query_parameters(self) -> tuple[str, ...]:
         return ("since", "step")
@@ -42,7 +44,7 @@ class SeriesView(RestView):
 
         A step without a report has no point.
         """
-        cluster = get_object_or_404(Cluster, pk=pk)
+        cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
         asked = SeriesQuerySerializer(data=request.query_params)
         asked.is_valid(raise_exception=True)
         now = timezone.now()
@@ -63,6 +65,7 @@ class SeriesView(RestView):
         return Response(SeriesSerializer(series).data)
 
 
+@needs(VIEWER)
 class LatestView(RestView):
     def query_parameters(self) -> tuple[str, ...]:
         return ("cluster",)
@@ -72,7 +75,9 @@ class LatestView(RestView):
         """The newest sample of a cluster, with every node; its `at` says how old it is."""
         asked = LatestQuerySerializer(data=request.query_params)
         asked.is_valid(raise_exception=True)
-        cluster = get_object_or_404(Cluster, pk=asked.validated_data["cluster"])
+        cluster = get_object_or_404(
+            Cluster.objects.within(request), pk=asked.validated_data["cluster"]
+        )
         sample = latest_sample(cluster)
         if sample is None:
             raise Http404(
@@ -82,11 +87,12 @@ class LatestView(RestView):
         return Response(SampleSerializer(sample).data)
 
 
+@needs(VIEWER, of=Cluster)
 class BottleneckView(RestView):
     @extend_schema(responses=FindingSerializer)
     def get(self, request: Request, pk: int) -> Response:
         """What limits a cluster now, in words."""
-        cluster = get_object_or_404(Cluster, pk=pk)
+        cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
         now = timezone.now()
         sample = current_sample(cluster, now=now)
         finding = finding_of(cluster, serving_of(cluster, sample), sample, now=now)

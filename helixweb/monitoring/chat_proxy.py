@@ -41,11 +41,11 @@ class ChatRefused(Exception):
         self.error = {"error": {"message": message, "type": type_, "param": param, "code": code}}
 
 
-async def answer_chat(text: bytes, *, traceparent: str | None) -> HttpResponseBase:
+async def answer_chat(text: bytes, *, scope: Any, traceparent: str | None) -> HttpResponseBase:
     """A coordinator's answer to an OpenAI chat request with `deployment` in place of `model`: a
     stream of events, or its refusal. `traceparent` is passed on. Raises ChatRefused."""
     body = _read(text)
-    endpoint = await sync_to_async(_endpoint)(body.pop("deployment"))
+    endpoint = await sync_to_async(_endpoint)(scope, body.pop("deployment"))
     try:
         return await _ask(endpoint, body, traceparent=traceparent)
     except httpx.HTTPError as error:
@@ -82,8 +82,8 @@ def _read(text: bytes) -> dict[str, Any]:
 
 
 @returns_connection  # an answer is streamed for minutes
-def _endpoint(pk: int) -> Endpoint:
-    rows = deployments().filter(pk=pk)
+def _endpoint(scope: Any, pk: int) -> Endpoint:
+    rows = deployments(scope).filter(pk=pk)
     for endpoint in endpoints_of(rows):
         return endpoint
     deployment = rows.first()

@@ -53,9 +53,9 @@ def has_served(cluster: Cluster) -> bool:
 def checklist(cluster: Cluster | None, *, user: Any, now: datetime) -> tuple[Step, ...]:
     """Model, machines, measurements, plan, deployment, first answer, and an API key of `user`."""
     live = live_deployment(cluster) if cluster else None
-    plans = Plan.objects.filter(cluster=cluster).select_related("model")
+    plans = Plan.unscoped.filter(cluster=cluster).select_related("model")
     plan = plans.defer("document", "problem").first()
-    run = PlanRun.objects.filter(cluster=cluster).select_related("model").defer("problem").first()
+    run = PlanRun.unscoped.filter(cluster=cluster).select_related("model").defer("problem").first()
     model = _model(live, plan, run)
     return (
         _model_step(model),
@@ -154,7 +154,7 @@ def _speeds(cluster: Cluster | None, model: LanguageModel | None) -> Step:
         "nodes": nodes,
         "model": model.name,
     }
-    orders = Profiling.objects.filter(node__cluster=cluster, model=model).select_related("node")
+    orders = Profiling.unscoped.filter(node__cluster=cluster, model=model).select_related("node")
     standing = list(orders.filter(state__in=STANDING).order_by("node__name"))
     failed = orders.filter(state=Profiling.State.FAILED, node__in=unmeasured)
     last_failed = failed.exclude(node__in=[row.node_id for row in standing]).first()
@@ -297,9 +297,9 @@ def _deploy(live: Deployment | None, plan: Plan | None, now: datetime) -> Step:
 
 
 def _asked(cluster: Cluster | None, live: Deployment | None) -> Step:
-    told = LatestReport.objects.filter(coordinator__cluster=cluster)
+    told = LatestReport.unscoped.filter(coordinator__cluster=cluster)
     tokens = sum(told.values_list("report__output_tokens_total", flat=True))
-    served = TracedRequest.objects.filter(cluster=cluster, output_tokens__gt=0)
+    served = TracedRequest.unscoped.filter(cluster=cluster, output_tokens__gt=0)
     if tokens:
         text = _("%(tokens)s tokens put out since the coordinator started.") % {
             "tokens": f"{tokens:,}"

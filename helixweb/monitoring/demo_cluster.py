@@ -20,7 +20,7 @@ def demo_plan() -> Plan:
 
     Raises PlannerError.
     """
-    known = Plan.objects.filter(cluster__name=DEMO_NAME).select_related("cluster").first()
+    known = Plan.unscoped.filter(cluster__name=DEMO_NAME).select_related("cluster").first()
     return known or _planned()
 
 
@@ -42,4 +42,4 @@ def _planned() -> Plan:
         found,
         now=timezone.now(),
     )
-    return Plan.objects.select_related("cluster").get(run=run)
+    return Plan.unscoped.select_related("cluster").get(run=run)

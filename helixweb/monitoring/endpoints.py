@@ -1,6 +1,7 @@
 """Deployments that the playground can talk to. Reads only."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -37,15 +38,16 @@ class Endpoint:
         return service_key(self.coordinator)
 
 
-def deployments() -> QuerySet[Deployment]:
-    return Deployment.objects.select_related("cluster", "model").defer("serving_plan")
+def deployments(scope: Any) -> QuerySet[Deployment]:
+    rows = Deployment.objects.within(scope).select_related("cluster", "model")
+    return rows.defer("serving_plan")
 
 
 def endpoints_of(rows: QuerySet[Deployment]) -> list[Endpoint]:
     """Those in service whose coordinator has said where it is reached, newest first; by one that
     can be heard, if there is any."""
     now = timezone.now()
-    known = Coordinator.objects.exclude(http_url="")
+    known = Coordinator.unscoped.exclude(http_url="")
     by_cluster = {
         row.cluster_id: row for row in sorted(known, key=lambda row: is_online(row, now=now))
     }

@@ -32,7 +32,7 @@ def measured_rates(
     """
     if sample is None or not sample.edge_tokens_total:
         return None
-    earlier = MetricSample.objects.filter(
+    earlier = MetricSample.unscoped.filter(
         cluster=cluster,
         second__gte=sample.second - SHARE_WINDOW_S,
         second__lt=sample.second,

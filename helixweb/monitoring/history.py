@@ -41,7 +41,7 @@ class Point:
 
 def latest_sample(cluster: Cluster) -> MetricSample | None:
     """The last one kept, however old."""
-    return MetricSample.objects.filter(cluster=cluster).order_by("-second").first()
+    return MetricSample.unscoped.filter(cluster=cluster).order_by("-second").first()
 
 
 def age_s(sample: MetricSample, *, now: datetime) -> float:
@@ -63,7 +63,7 @@ def with_newest(clusters: QuerySet[Cluster], *, now: datetime) -> Iterable[Any]:
     """Each with `newest_output` and `newest_plan`, tokens/s and simulated plan of its current
     sample, None where there is none; one query for all."""
     since = now - timedelta(seconds=SILENT_AFTER_S)
-    current = MetricSample.objects.filter(
+    current = MetricSample.unscoped.filter(
         cluster=OuterRef("pk"), second__gte=int(since.timestamp()), at__gte=since
     ).order_by("-second")
     return clusters.annotate(
@@ -75,10 +75,10 @@ def with_newest(clusters: QuerySet[Cluster], *, now: datetime) -> Iterable[Any]:
 def has_simulated(cluster: Cluster, *, since: datetime) -> bool:
     """Whether any sample since then is of simulated traffic."""
     second = int(since.timestamp())
-    samples = MetricSample.objects.filter(
+    samples = MetricSample.unscoped.filter(
         cluster=cluster, second__gte=second, simulated_plan__isnull=False
     )
-    rolled_up = MetricRollup.objects.filter(cluster=cluster, second__gte=second, simulated=True)
+    rolled_up = MetricRollup.unscoped.filter(cluster=cluster, second__gte=second, simulated=True)
     return samples.exists() or rolled_up.exists()
 
 
@@ -140,14 +140,14 @@ def _sampled(
     cluster: Cluster, since: int, until: datetime, step_s: int
 ) -> list[tuple[int, _Values]]:
     """(second its step begins, values), from samples."""
-    samples = MetricSample.objects.filter(
+    samples = MetricSample.unscoped.filter(
         cluster=cluster, second__gte=since, second__lte=int(until.timestamp())
     )
     return [(row["step"], row["values"]) for row in by_step(samples, step_s)]
 
 
 def _rolled_up(cluster: Cluster, since: datetime, until: datetime) -> list[MetricRollup]:
-    rows = MetricRollup.objects.filter(
+    rows = MetricRollup.unscoped.filter(
         cluster=cluster, second__gte=int(since.timestamp()), second__lte=int(until.timestamp())
     )
     return list(rows.order_by("second"))

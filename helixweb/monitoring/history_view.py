@@ -112,6 +112,6 @@ def heat(cluster: Cluster, kind: str, range_: Range, *, now: datetime) -> Chart:
 
 def _deployed(cluster: Cluster, *, since: datetime) -> tuple[Marker, ...]:
     """The newest deployments since then."""
-    rows = Deployment.objects.filter(cluster=cluster, created_at__gte=since).order_by("-pk")
+    rows = Deployment.unscoped.filter(cluster=cluster, created_at__gte=since).order_by("-pk")
     newest = rows.values_list("pk", "created_at")[:MARKERS]
     return tuple(Marker(at=at, label=f"#{pk}") for pk, at in reversed(newest))

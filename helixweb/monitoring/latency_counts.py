@@ -31,7 +31,7 @@ def latency_columns(
     if long_ago:
         step_s = -(-step_s // ROLLUP_STEP_S) * ROLLUP_STEP_S
     totals = (_rolled_up if long_ago else _sampled)(cluster, kind, since, until, step_s)
-    is_alone = Coordinator.objects.filter(cluster=cluster).count() < 2
+    is_alone = Coordinator.unscoped.filter(cluster=cluster).count() < 2
     columns: list[Column] = []
     before: tuple[int, Sequence[int]] | None = None
     for second, counted in totals:
@@ -63,7 +63,7 @@ def _sampled(
     cluster: Cluster, kind: str, since: datetime, until: datetime, step_s: int
 ) -> Iterable[tuple[int, Sequence[int]]]:
     """The last sample of each step, and one before the first."""
-    samples = MetricSample.objects.filter(
+    samples = MetricSample.unscoped.filter(
         cluster=cluster,
         second__gte=int(since.timestamp()) - step_s,
         second__lte=int(until.timestamp()),
@@ -85,7 +85,7 @@ def _sampled(
 def _rolled_up(
     cluster: Cluster, kind: str, since: datetime, until: datetime, step_s: int
 ) -> Iterable[tuple[int, Sequence[int]]]:
-    rows = MetricRollup.objects.filter(
+    rows = MetricRollup.unscoped.filter(
         cluster=cluster,
         second__gte=int(since.timestamp()) - step_s,
         second__lte=int(until.timestamp()),

@@ -97,7 +97,7 @@ def _step_times(problem: Problem, _plan: Plan) -> StepTimes:
 def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[str, Work]:
     """By node, between the counters of some seconds ago and now; without nodes started since."""
     before = detailed(
-        MetricSample.objects.filter(
+        MetricSample.unscoped.filter(
             cluster=cluster,
             second__lte=sample.second - LATELY_S,
             second__gte=sample.second - 2 * LATELY_S,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 from prometheus_client import Metric
 
@@ -15,9 +16,9 @@ _LATENCIES = ("ttft", "itl", "tpot", "e2e")
 _QUANTILES = {"0.5": "p50", "0.95": "p95"}
 
 
-def collect(now: datetime) -> Iterator[Metric]:
+def collect(now: datetime, scope: Any) -> Iterator[Metric]:
     """Of every cluster that is deployed or reports."""
-    for cluster in Cluster.objects.order_by("name"):
+    for cluster in Cluster.objects.within(scope).order_by("name"):
         sample = current_sample(cluster, now=now)
         serving = serving_of(cluster, sample)
         if sample is not None:

@@ -31,10 +31,10 @@ class NodeHistory:
 
 def node_history(node: Node, *, now: datetime) -> NodeHistory:
     """A point every few seconds; nothing where the coordinator or the stage said nothing."""
-    nodes = Node.objects.filter(cluster=node.cluster_id).count()
+    nodes = Node.unscoped.filter(cluster=node.cluster_id).count()
     step_s = next(step_s for least, step_s in STEPS_S if nodes >= least)
     rows: Any = (
-        MetricSample.objects.filter(
+        MetricSample.unscoped.filter(
             cluster=node.cluster_id, second__gte=int((now - SHOWN).timestamp())
         )
         .annotate(offset=F("second") % step_s)

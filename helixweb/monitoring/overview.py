@@ -50,20 +50,23 @@ class Overview:
         return numbers(self.sample)
 
 
-def focus() -> Cluster | None:
+def focus(scope: Any) -> Cluster | None:
     """The cluster that pages show unless one is asked for: what serves, else the newest."""
     live = (
-        Deployment.objects.filter(status__in=LIVE)
+        Deployment.objects.within(scope)
+        .filter(status__in=LIVE)
         .select_related("cluster")
         .defer("serving_plan")
         .first()
     )
-    return live.cluster if live else Cluster.objects.order_by("-pk").first()
+    return live.cluster if live else Cluster.objects.within(scope).order_by("-pk").first()
 
 
-def overview_of(cluster: Cluster | None, *, user: Any, is_refresh: bool, now: datetime) -> Overview:
+def overview_of(
+    scope: Any, cluster: Cluster | None, *, user: Any, is_refresh: bool, now: datetime
+) -> Overview:
     """Everything at once, for `user`; a refresh leaves out the steps once all have been taken."""
-    lines = _lines(now)
+    lines = _lines(scope, now)
     sample = current_sample(cluster, now=now) if cluster else None
     serving = serving_of(cluster, sample) if cluster else None
     live = serving.deployment if serving else None
@@ -78,20 +81,21 @@ def overview_of(cluster: Cluster | None, *, user: Any, is_refresh: bool, now: da
         newer=_newer(cluster, live),
         sample=sample,
         lines=lines,
-        news=_news(),
+        news=_news(scope),
     )
 
 
 def _newer(cluster: Cluster | None, live: Deployment | None) -> NewerMeasurements | None:
-    plans = Plan.objects.filter(cluster=cluster).defer("document", "problem")
+    plans = Plan.unscoped.filter(cluster=cluster).defer("document", "problem")
     plan = live.plan if live else plans.exclude(run__what_if__gt="").first()
     return newer_measurements(plan) if plan else None
 
 
-def _lines(now: datetime) -> list[dict[str, Any]]:
+def _lines(scope: Any, now: datetime) -> list[dict[str, Any]]:
     live = {
         deployment.cluster_id: deployment
-        for deployment in Deployment.objects.filter(status__in=LIVE)
+        for deployment in Deployment.objects.within(scope)
+        .filter(status__in=LIVE)
         .select_related("model")
         .defer("serving_plan")
     }
@@ -105,12 +109,12 @@ def _lines(now: datetime) -> list[dict[str, Any]]:
             "output_tokens_per_s": cluster.newest_output,
             "simulated": cluster.newest_plan is not None,
         }
-        for cluster in with_newest(Cluster.objects.all(), now=now)
+        for cluster in with_newest(Cluster.objects.within(scope), now=now)
     ]
 
 
-def _news() -> list[dict[str, Any]]:
-    names = {f"cluster:{cluster.pk}": cluster.name for cluster in Cluster.objects.all()}
+def _news(scope: Any) -> list[dict[str, Any]]:
+    names = {f"cluster:{cluster.pk}": cluster.name for cluster in Cluster.objects.within(scope)}
     rows = Event.objects.filter(topic__in=list(names), data__text__isnull=False).order_by("-pk")
     return [
         {"at": row.created_at, "cluster": names[row.topic], "text": in_words(row.data)}

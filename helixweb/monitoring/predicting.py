@@ -46,7 +46,7 @@ class PresentLoad:
 
 def predict_live(now: datetime) -> None:
     """Of all that serves and has requests."""
-    serving = Deployment.objects.filter(status__in=(Status.READY, Status.DEGRADED))
+    serving = Deployment.unscoped.filter(status__in=(Status.READY, Status.DEGRADED))
     for deployment in serving.select_related("plan").defer("serving_plan"):
         load = present_load(deployment, now=now)
         if load is None or prediction_at(deployment, load, now=now) is not None:
@@ -57,7 +57,7 @@ def predict_live(now: datetime) -> None:
             logger.warning("%s cannot be predicted: %s", deployment, error)
             continue
         if forecast is not None:
-            LivePrediction.objects.update_or_create(
+            LivePrediction.unscoped.update_or_create(
                 deployment=deployment,
                 defaults={
                     "generation": deployment.generation,
@@ -72,7 +72,7 @@ def predict_live(now: datetime) -> None:
 
 def recent_samples(deployment: Deployment, *, now: datetime) -> QuerySet[MetricSample]:
     """Of the present generation, over the time that load and figures are means of."""
-    return MetricSample.objects.filter(
+    return MetricSample.unscoped.filter(
         cluster=deployment.cluster_id,
         generation=deployment.generation,
         second__gte=int((now - LOOKED_BACK).timestamp()),
@@ -88,7 +88,7 @@ def present_load(deployment: Deployment, *, now: datetime) -> PresentLoad | None
     )
     if found["mean"] is None or found["mean"] < LEAST_RUNNING:
         return None
-    ended = TracedRequest.objects.filter(
+    ended = TracedRequest.unscoped.filter(
         cluster=deployment.cluster_id, generation=deployment.generation, tpot_s__isnull=False
     ).order_by("-arrived_at", "-pk")
     lengths = list(ended.values_list("prompt_tokens", "output_tokens")[:LENGTHS_OF])
@@ -134,7 +134,7 @@ def prediction_at(
     deployment: Deployment, load: PresentLoad, *, now: datetime
 ) -> LivePrediction | None:
     """What is predicted of this very load; None: nothing, or of another one."""
-    row = LivePrediction.objects.filter(
+    row = LivePrediction.unscoped.filter(
         deployment=deployment, generation=deployment.generation, at__gt=now - KEPT_FOR
     ).first()
     is_of_load = row is not None and all(

@@ -136,7 +136,7 @@ def _standard_error(seen: Sequence[Observed]) -> float:
 
 def _measured_profiles(deployment: Deployment) -> set[str]:
     """Names of those that are not mere estimates."""
-    rows = Profile.objects.filter(cluster=deployment.cluster_id, model=deployment.model_id)
+    rows = Profile.unscoped.filter(cluster=deployment.cluster_id, model=deployment.model_id)
     return set(rows.exclude(origin=Origin.ESTIMATED).values_list("name", flat=True))
 
 

@@ -75,7 +75,7 @@ class Serving:
 def live_deployment(cluster: Cluster) -> Deployment | None:
     """What the cluster is busy with."""
     return (
-        Deployment.objects.filter(cluster=cluster, status__in=LIVE)
+        Deployment.unscoped.filter(cluster=cluster, status__in=LIVE)
         .select_related("model", "plan")
         .defer("serving_plan", "plan__problem", "plan__document")
         .first()

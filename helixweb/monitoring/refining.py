@@ -22,7 +22,7 @@ CHANGED = 0.02
 
 def refine_profiles(now: datetime) -> None:
     """Of the nodes of all that serves."""
-    serving = Deployment.objects.filter(status__in=(Status.READY, Status.DEGRADED))
+    serving = Deployment.unscoped.filter(status__in=(Status.READY, Status.DEGRADED))
     for deployment in serving.select_related("plan").defer("serving_plan"):
         observed = observed_steps(deployment, now=now)
         problem = stored_problem(deployment.plan)
@@ -47,7 +47,7 @@ def _refine(
     found = refine(list(busy))
     if found is None or found.busy_s < LEAST_BUSY_S or found.observations < LEAST_OBSERVATIONS:
         return
-    row = Profile.objects.filter(
+    row = Profile.unscoped.filter(
         cluster=deployment.cluster_id, model=deployment.model_id, name=profile
     ).first()
     if row is None or not _is_news(row, found):

@@ -4,6 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from helixweb.access.needs import VIEWER, needs
 from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.monitoring.models import TracedRequest
 from helixweb.monitoring.request_filters import RequestFilter
@@ -45,10 +46,11 @@ class RequestApiFilter(RequestFilter):
     order = None
 
 
+@needs(VIEWER)
 class TracedRequestViewSet(ReadViewSet[TracedRequest]):
     """Requests of the last day that their coordinators traced, newest first."""
 
-    queryset = traced_requests()
+    queryset = TracedRequest.objects.all()
     serializer_class = TracedRequestSerializer
     filterset_class = RequestApiFilter
     search_fields = ("request", "model_name", "outcome")
@@ -58,8 +60,9 @@ class TracedRequestViewSet(ReadViewSet[TracedRequest]):
 
     def get_queryset(self) -> Any:
         if self.action == "retrieve":
-            return TracedRequest.objects.all()
-        return traced_requests().select_related(None).defer("detail", "transfers_s")
+            return TracedRequest.objects.within(self.request)
+        rows = traced_requests(self.request).select_related(None)
+        return rows.defer("detail", "transfers_s")
 
     def get_serializer_class(self) -> type[serializers.BaseSerializer[TracedRequest]]:
         if self.action == "retrieve":

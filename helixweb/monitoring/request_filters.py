@@ -24,7 +24,7 @@ class RequestFilter(django_filters.FilterSet):  # type: ignore[misc]
     """Every field may be left out."""
 
     cluster = django_filters.ModelChoiceFilter(
-        queryset=Cluster.objects.all(), label=_("Cluster"), empty_label=_("all")
+        queryset=Cluster.objects.within, label=_("Cluster"), empty_label=_("all")
     )
     node = django_filters.CharFilter(
         method="filter_node", label=_("Node"), help_text=_("whole name of a node on its path")

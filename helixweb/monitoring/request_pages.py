@@ -9,8 +9,8 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
 
+from helixweb.access.needs import VIEWER, needs
 from helixweb.charts.gantt import gantt
 from helixweb.deployment.models import LatestReport
 from helixweb.inventory.models import NodeState
@@ -24,17 +24,17 @@ from runtime.protocol.request_trace import PartPhase, RequestTrace
 REQUESTS_PER_PAGE = 50
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def requests(request: HttpRequest) -> HttpResponse:
     """Filters, order and page are in the address; what cannot be read filters nothing.
 
     Requests that wait or run stand above the list; htmx fetches them alone.
     """
-    live = _live(now=timezone.now())
+    live = _live(request, now=timezone.now())
     if "HX-Request" in request.headers:
         return render(request, "monitoring/_live_requests.html", {"live": live})
-    chosen = RequestFilter(request.GET, queryset=traced_requests())
+    chosen = RequestFilter(request.GET, queryset=traced_requests(request), request=request)
     page = Paginator(chosen.qs, REQUESTS_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "section": "requests",
@@ -46,12 +46,12 @@ def requests(request: HttpRequest) -> HttpResponse:
     return render(request, "monitoring/requests.html", context)
 
 
-def _live(*, now: datetime) -> dict[str, Any]:
-    """How many requests wait and run in every cluster that the reader may see, by coordinators
+def _live(scope: Any, *, now: datetime) -> dict[str, Any]:
+    """How many requests wait and run in every cluster in scope, by coordinators
     that can be heard; `rows` are the oldest, at most as many as each report lists."""
     waiting = running = 0
     rows: list[dict[str, Any]] = []
-    for told in LatestReport.objects.select_related("coordinator__cluster"):
+    for told in LatestReport.objects.within(scope).select_related("coordinator__cluster"):
         if told.coordinator.state_at(now) is not NodeState.ONLINE:
             continue
         waiting += told.report["requests_waiting"]
@@ -68,11 +68,16 @@ def _live(*, now: datetime) -> dict[str, Any]:
     }
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def traced_request(request: HttpRequest, number: str) -> HttpResponse:
     """One request by its 16 hex digits."""
-    row = TracedRequest.objects.select_related("cluster").filter(request=number).first()
+    row = (
+        TracedRequest.objects.within(request)
+        .select_related("cluster")
+        .filter(request=number)
+        .first()
+    )
     if row is None:
         raise Http404(
             _(

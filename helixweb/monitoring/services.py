@@ -43,7 +43,7 @@ def record_sample(
     """
     second = int(at.timestamp())
     with transaction.atomic():
-        samples = MetricSample.objects.filter(cluster=cluster_id)
+        samples = MetricSample.unscoped.filter(cluster=cluster_id)
         latest = samples.order_by("-second").first()
         if latest is not None and latest.second >= second:
             return None
@@ -66,7 +66,7 @@ def record_sample(
             silent_after_s=settings.HELIX_NODE_LOST_AFTER_S,
         )
         # Another coordinator may store this second's sample between the look above and this insert.
-        sample, is_new = MetricSample.objects.get_or_create(
+        sample, is_new = MetricSample.unscoped.get_or_create(
             cluster_id=cluster_id,
             second=second,
             defaults={
@@ -107,8 +107,8 @@ def prune_samples(now: datetime, *, rest: Callable[[float], None] = time.sleep) 
 
     What single nodes did is dropped after `KEEP_DETAIL`. Reports are stored meanwhile.
     """
-    for cluster_id in list(Cluster.objects.values_list("pk", flat=True)):
-        samples = MetricSample.objects.filter(cluster=cluster_id)
+    for cluster_id in list(Cluster.unscoped.values_list("pk", flat=True)):
+        samples = MetricSample.unscoped.filter(cluster=cluster_id)
         forgotten = samples.filter(second__lt=int((now - KEEP).timestamp()))
         old = samples.filter(second__lt=int((now - KEEP_ALL).timestamp()))
         thinned = old.annotate(offset=F("second") % THINNED_STEP_S).filter(offset__gt=0)

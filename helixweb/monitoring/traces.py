@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.db.models import QuerySet
 
@@ -28,16 +29,16 @@ def record_traces(cluster_id: int, traces: Sequence[RequestTrace]) -> None:
 
 def prune_traces(now: datetime) -> None:
     """Drop those older than a day, and all but the newest of each cluster."""
-    delete_in_batches(TracedRequest.objects.filter(arrived_at__lt=now - KEEP), key="pk")
-    for cluster in Cluster.objects.all():
-        kept = TracedRequest.objects.filter(cluster=cluster).order_by("-arrived_at", "-pk")
+    delete_in_batches(TracedRequest.unscoped.filter(arrived_at__lt=now - KEEP), key="pk")
+    for cluster in Cluster.unscoped.all():
+        kept = TracedRequest.unscoped.filter(cluster=cluster).order_by("-arrived_at", "-pk")
         for oldest in kept.values_list("arrived_at", flat=True)[MOST_OF_A_CLUSTER - 1 :][:1]:
             delete_in_batches(kept.filter(arrived_at__lt=oldest), key="pk")
 
 
 def transfer_ratios(cluster: Cluster, *, now: datetime) -> dict[str, float]:
     """Share of the time of the newest requests of the last minute that each link took."""
-    newest = TracedRequest.objects.filter(cluster=cluster, arrived_at__gte=now - LATELY)
+    newest = TracedRequest.unscoped.filter(cluster=cluster, arrived_at__gte=now - LATELY)
     rows = newest.values_list("e2e_s", "transfers_s")[:MOST_LATELY]
     total_s = sum(e2e_s for e2e_s, _ in rows)
     seconds: dict[str, float] = {}
@@ -47,9 +48,9 @@ def transfer_ratios(cluster: Cluster, *, now: datetime) -> dict[str, float]:
     return {link: link_s / total_s for link, link_s in seconds.items()} if total_s > 0 else {}
 
 
-def traced_requests() -> QuerySet[TracedRequest]:
-    """All, newest first, without what only one page needs of each."""
-    return TracedRequest.objects.defer("detail").select_related("cluster")
+def traced_requests(scope: Any) -> QuerySet[TracedRequest]:
+    """Those in scope, newest first, without what only one page needs of each."""
+    return TracedRequest.objects.within(scope).defer("detail").select_related("cluster")
 
 
 def trace_of(row: TracedRequest) -> RequestTrace:

@@ -17,8 +17,8 @@ from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
 
+from helixweb.access.needs import VIEWER, needs
 from helixweb.common import events
 from helixweb.common.queries import query_id
 from helixweb.deployment.instances import instances_view
@@ -53,14 +53,14 @@ CHART_KEPT_S = 10
 OVERVIEW_RANGE = next(one for one in RANGES if one.name == "15m")
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def overview(request: HttpRequest) -> HttpResponse:
     """How far the set-up is; once something serves, how it does."""
     last_event_id = events.latest_id()
     is_refresh = "HX-Request" in request.headers
     now = timezone.now()
-    view = overview_of(_chosen(request), user=request.user, is_refresh=is_refresh, now=now)
+    view = overview_of(request, _chosen(request), user=request.user, is_refresh=is_refresh, now=now)
     template = "monitoring/_overview.html" if is_refresh else "monitoring/overview.html"
     topics = [f"metrics:{view.cluster.pk}"] if view.cluster else []
     topics += [f"cluster:{line['cluster'].pk}" for line in view.lines]
@@ -98,13 +98,13 @@ def _heard(cluster: Cluster, latest: MetricSample | None, *, now: datetime) -> d
     }
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def monitor(request: HttpRequest) -> HttpResponse:
     """`?cluster=&range=`: a cluster's numbers, now and over time; `?page=` of its nodes."""
     last_event_id = events.latest_id()
     cluster = _chosen(request)
-    clusters = Cluster.objects.all()
+    clusters = Cluster.objects.within(request)
     if cluster is None:
         return render(request, "monitoring/monitor.html", {"clusters": clusters})
     now = timezone.now()
@@ -138,7 +138,7 @@ def monitor(request: HttpRequest) -> HttpResponse:
     return render(request, "monitoring/monitor.html", context)
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def monitor_chart(request: HttpRequest, name: str) -> JsonResponse:
     """`?cluster=&range=&kind=`: what monitor.js draws anew: "heat", "flow-measured", "flow-load".
@@ -146,14 +146,13 @@ def monitor_chart(request: HttpRequest, name: str) -> JsonResponse:
     Worked out once for all who ask within `CHART_KEPT_S`.
     """
     pk, kind, range_ = query_id(request, "cluster"), _kind(request), _range(request)
-    get_object_or_404(Cluster, pk=pk)  # the cache knows nobody's roles
+    cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
     key = f"monitor-chart:{pk}:{name}:{kind}:{range_.name}:{get_language()}"
-    content = cache.get_or_set(key, lambda: _chart(pk, name, kind, range_), CHART_KEPT_S)
+    content = cache.get_or_set(key, lambda: _chart(cluster, name, kind, range_), CHART_KEPT_S)
     return JsonResponse(content)
 
 
-def _chart(pk: int, name: str, kind: str, range_: Range) -> dict[str, Any]:
-    cluster = get_object_or_404(Cluster, pk=pk)
+def _chart(cluster: Cluster, name: str, kind: str, range_: Range) -> dict[str, Any]:
     now = timezone.now()
     if name == "heat":
         chart = heat(cluster, kind, range_, now=now)
@@ -167,23 +166,25 @@ def _chart(pk: int, name: str, kind: str, range_: Range) -> dict[str, Any]:
     return {"figure": chart.figure, "summary": chart.summary, "rows": chart.rows}
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def playground(request: HttpRequest) -> HttpResponse:
     """`?deployment=`: chat with what is deployed."""
     context = {
-        "endpoints": endpoints_of(deployments()),
+        "endpoints": endpoints_of(deployments(request)),
         "chosen": query_id(request, "deployment"),
     }
     return render(request, "monitoring/playground.html", context)
 
 
-@require_POST
+@needs(change=VIEWER)
 async def playground_chat(request: HttpRequest) -> HttpResponseBase:
     """An OpenAI chat request with `deployment` in place of `model`; answers as a coordinator."""
     parent = context_of(request.headers.get(HEADER), is_told=False, operation=CHAT)
     try:
-        return await answer_chat(request.body, traceparent=parent.came if parent else None)
+        return await answer_chat(
+            request.body, scope=request, traceparent=parent.came if parent else None
+        )
     except ChatRefused as refusal:
         return JsonResponse(refusal.error, status=refusal.status)
 
@@ -202,5 +203,5 @@ def _kind(request: HttpRequest) -> str:
 def _chosen(request: HttpRequest) -> Cluster | None:
     """The cluster asked for, else the one in focus; 404 for one that is not there."""
     if not request.GET.get("cluster"):
-        return focus()
-    return get_object_or_404(Cluster, pk=query_id(request, "cluster"))
+        return focus(request)
+    return get_object_or_404(Cluster.objects.within(request), pk=query_id(request, "cluster"))

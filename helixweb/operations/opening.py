@@ -22,10 +22,7 @@ def opened(data: Path | None = None) -> Iterator[None]:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
     with _said_plainly():
         django.setup()
-        from helixweb.common.actor import acting_for_site  # needs the models
-
-        with acting_for_site():
-            yield
+        yield
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 from django.urls import path
 
-from helixweb.common.metrics_view import MetricsView
 from helixweb.operations import views
+from helixweb.operations.metrics_view import MetricsView
 
 urlpatterns = [
     path("metrics", MetricsView.as_view(), name="metrics"),

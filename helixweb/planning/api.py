@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.serializers import BaseSerializer
 
+from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import jobs
 from helixweb.common.models import Job
 from helixweb.common.own_turns import in_own_turn
@@ -55,7 +56,7 @@ COLUMNS_OF_LIST = (
 
 def asked_of(serializer: type[BaseSerializer[Any]], request: Request) -> Any:
     """The body of the request, checked."""
-    given = serializer(data=request.data)
+    given = serializer(data=request.data, context={"request": request})
     given.is_valid(raise_exception=True)
     return given.validated_data
 
@@ -86,6 +87,7 @@ class JobViewSet(ReadViewSet[Row]):
         return Response(self.get_serializer(row).data, status=status.HTTP_202_ACCEPTED)
 
 
+@needs(VIEWER, OPERATOR)
 class PlanRunViewSet(JobViewSet[PlanRun]):
     queryset = PlanRun.objects.select_related("plan", "created_by").defer(
         "problem", "plan__problem", "plan__document"
@@ -139,7 +141,7 @@ class PlanRunViewSet(JobViewSet[PlanRun]):
     @action(detail=True)
     def replan(self, request: Request, pk: str) -> Response:
         """The answers of a run that searched around a running plan."""
-        asked = Replan.objects.filter(run=self.get_object()).first()
+        asked = Replan.unscoped.filter(run=self.get_object()).first()
         if asked is None:
             raise Http404(f"Plan run {pk} did not search around a running plan.")
         return Response(serializers.ReplanSerializer(asked).data)
@@ -162,6 +164,7 @@ class PlanRunViewSet(JobViewSet[PlanRun]):
         return pages.get_paginated_response(serializers.IncumbentSerializer(page, many=True).data)
 
 
+@needs(VIEWER, OPERATOR)
 class PlanViewSet(ReadViewSet[Plan]):
     queryset = Plan.objects.order_by("-pk")
     filterset_fields = ["cluster", "model", "run", "created_at", "flow_tokens_per_s"]
@@ -230,7 +233,7 @@ class PlanViewSet(ReadViewSet[Plan]):
     def compare(self, request: Request) -> Response:
         """Two to four plans side by side: forecast, flow, hops, and which layers lie elsewhere."""
         try:
-            rows = plans_to_compare(request.query_params.getlist("plan"))
+            rows = plans_to_compare(request, request.query_params.getlist("plan"))
         except NothingToCompare as error:
             raise ValidationError({"plan": [str(error)]}) from error
         return Response(ComparisonSerializer(compare(rows)).data)
@@ -280,9 +283,10 @@ class PlanViewSet(ReadViewSet[Plan]):
         return queued(shown, request, "api-plan-explanation", pk)
 
 
+@needs(VIEWER, OPERATOR)
 class ModelMixViewSet(JobViewSet[ModelMix]):
     queryset = ModelMix.objects.select_related("created_by").prefetch_related(
-        "shares", Prefetch("runs", PlanRun.objects.unscoped().defer("problem").order_by("pk"))
+        "shares", Prefetch("runs", PlanRun.objects.defer("problem").order_by("pk"))
     )
     serializer_class = serializers.ModelMixSerializer
     filterset_fields = ["cluster", "status", "created_at"]
@@ -310,6 +314,7 @@ class ModelMixViewSet(JobViewSet[ModelMix]):
         return self.cancelled()
 
 
+@needs(VIEWER, OPERATOR)
 class SimulationViewSet(JobViewSet[Simulation]):
     queryset = Simulation.objects.select_related("created_by", "plan").defer(
         "plan__problem", "plan__document"

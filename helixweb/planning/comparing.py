@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.utils.translation import gettext as _
 
@@ -71,24 +72,24 @@ class Comparison:
         return len(self.nodes) - len(self.shown)
 
 
-def plans_to_choose(chosen: Sequence[int]) -> list[Plan]:
-    """The newest plans and those `chosen`, newest first, as choices of a list."""
-    newest = list(Plan.objects.order_by("-pk").values_list("pk", flat=True)[:PLANS_OFFERED])
-    rows = Plan.objects.select_related("cluster", "model").defer("problem", "document")
+def plans_to_choose(scope: Any, chosen: Sequence[int]) -> list[Plan]:
+    """The newest plans in scope and those `chosen`, newest first, as choices of a list."""
+    plans = Plan.objects.within(scope)
+    newest = list(plans.order_by("-pk").values_list("pk", flat=True)[:PLANS_OFFERED])
+    rows = plans.select_related("cluster", "model").defer("problem", "document")
     return list(rows.filter(pk__in=[*newest, *chosen]).order_by("-pk"))
 
 
-def plans_to_compare(ids: Sequence[str]) -> list[Plan]:
-    """The plans in that order. Raises NothingToCompare."""
+def plans_to_compare(scope: Any, ids: Sequence[str]) -> list[Plan]:
+    """The plans in scope, in that order. Raises NothingToCompare."""
     wanted = list(dict.fromkeys(parsed_id(text) for text in ids))
     if not 2 <= len(wanted) <= MOST_PLANS:
         raise NothingToCompare(
             _("the plans chosen are %(count)s; choose 2 to %(most_plans)s")
             % {"count": len(wanted), "most_plans": MOST_PLANS}
         )
-    rows = Plan.objects.select_related("cluster", "model", "run").defer(
-        "problem", "document", "run__problem"
-    )
+    rows = Plan.objects.within(scope).select_related("cluster", "model", "run")
+    rows = rows.defer("problem", "document", "run__problem")
     found = {row.pk: row for row in rows.filter(pk__in=[pk for pk in wanted if pk is not None])}
     missing = [text for text, pk in zip(ids, wanted, strict=False) if pk not in found]
     if missing:

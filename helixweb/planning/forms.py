@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from helixweb.charts.chart import tokens_per_s
+from helixweb.common.forms import ScopedForm
 from helixweb.common.number_field import NumberField, PlainNumberInput
 from helixweb.common.options import form_field, initial_of, options_from
 from helixweb.inventory.models import Cluster, LanguageModel
@@ -92,7 +93,7 @@ class StartPlanField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not g
         }
 
 
-class PlanRunForm(SearchForm):
+class PlanRunForm(ScopedForm, SearchForm):
     """A search for a plan of a cluster, for any objective; limits of others are not read."""
 
     names = (
@@ -160,7 +161,7 @@ class PlanRunForm(SearchForm):
     def offer_plans_of(self, cluster: Cluster | None, *, chosen: int = 0) -> None:
         """Let only that cluster's newest plans be chosen to begin with, and the one `chosen`."""
         field = self.fields["start_plan"]
-        plans = Plan.objects.filter(cluster=cluster)
+        plans = Plan.unscoped.filter(cluster=cluster)
         newest = list(plans.order_by("-pk").values_list("pk", flat=True)[:START_PLANS])
         field.queryset = field.queryset.filter(  # type: ignore[attr-defined]
             cluster=cluster, pk__in=[*newest, chosen]

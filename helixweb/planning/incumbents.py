@@ -27,13 +27,13 @@ _IN_EVENTS = (
 def best_incumbent(run_id: int) -> domain.Incumbent | None:
     """What earlier attempts reached: the best placement with the tightest bound."""
     best = (
-        Incumbent.objects.filter(run_id=run_id)
+        Incumbent.unscoped.filter(run_id=run_id)
         .order_by(F("objective_value").desc(nulls_last=True), "-flow_tokens_per_s", "-pk")
         .first()
     )
     if best is None:
         return None
-    bounds = Incumbent.objects.filter(run_id=run_id, upper_bound_tokens_per_s__isnull=False)
+    bounds = Incumbent.unscoped.filter(run_id=run_id, upper_bound_tokens_per_s__isnull=False)
     bound = bounds.order_by("upper_bound_tokens_per_s").values_list(
         "upper_bound_tokens_per_s", flat=True
     )
@@ -63,7 +63,7 @@ def record_incumbents(
             upper_bound_tokens_per_s=_finite(last.upper_bound_tokens_per_s),
             objective_value=last.objective_value,
         )
-        goal = PlanRun.objects.only("options", "survive_one_loss").get(pk=run_id).goal
+        goal = PlanRun.unscoped.only("options", "survive_one_loss").get(pk=run_id).goal
         for incumbent in incumbents:
             row = Incumbent.objects.create(
                 run_id=run_id,
@@ -95,7 +95,9 @@ def outcome_of(
 
     def store() -> dict[str, Any]:
         if points:
-            Replan.objects.filter(run=run).update(points=[point_to_json(point) for point in points])
+            Replan.unscoped.filter(run=run).update(
+                points=[point_to_json(point) for point in points]
+            )
         return {"plan_id": store_plan(run, plan).pk}
 
     return jobs.Outcome(

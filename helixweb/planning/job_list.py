@@ -29,23 +29,23 @@ class Queue:
     oldest_s: float | None
 
 
-def jobs(*, kind: str = "", status: str = "") -> QuerySet[Any, dict[str, Any]]:
+def jobs(scope: Any, *, kind: str = "", status: str = "") -> QuerySet[Any, dict[str, Any]]:
     """The newest first, as dictionaries of COLUMNS."""
     wanted = [kind] if kind in KINDS else list(KINDS)
-    parts = [_part(name, status) for name in wanted]
+    parts = [_part(scope, name, status) for name in wanted]
     first, *others = parts
     union = first.union(*others, all=True) if others else first
     return union.order_by("-created_at", "-id")
 
 
-def queues(*, now: datetime) -> list[Queue]:
+def queues(scope: Any, *, now: datetime) -> list[Queue]:
     """One a kind."""
-    return [_queue(kind, now) for kind in KINDS]
+    return [_queue(scope, kind, now) for kind in KINDS]
 
 
-def _part(kind: str, status: str) -> QuerySet[Any, dict[str, Any]]:
+def _part(scope: Any, kind: str, status: str) -> QuerySet[Any, dict[str, Any]]:
     shown_by = KINDS[kind].shown_by
-    found = KINDS[kind].model._default_manager.order_by()
+    found = _rows(scope, kind).order_by()
     if status in Job.Status.values:
         found = found.filter(status=status)
     told: QuerySet[Any, dict[str, Any]] = found.annotate(
@@ -55,14 +55,15 @@ def _part(kind: str, status: str) -> QuerySet[Any, dict[str, Any]]:
     return told
 
 
-def _queue(kind: str, now: datetime) -> Queue:
-    counted = (
-        KINDS[kind]
-        .model._default_manager.order_by()
-        .aggregate(
-            **{f"num_{status}": _count(status) for status in ("queued", "running", "failed")},
-            oldest=Min("created_at", filter=Q(status="queued")),
-        )
+def _rows(scope: Any, kind: str) -> QuerySet[Any]:
+    rows: QuerySet[Any] = KINDS[kind].model._default_manager.within(scope)  # type: ignore[attr-defined]
+    return rows
+
+
+def _queue(scope: Any, kind: str, now: datetime) -> Queue:
+    counted = _rows(scope, kind).aggregate(
+        **{f"num_{status}": _count(status) for status in ("queued", "running", "failed")},
+        oldest=Min("created_at", filter=Q(status="queued")),
     )
     oldest = counted["oldest"]
     return Queue(

@@ -51,20 +51,20 @@ def newer_measurements(plan: Plan) -> NewerMeasurements | None:
     if run is not None and run.what_if:
         return None
     edits = edits_after(plan, kinds=("profile", "link"))
-    profiles = Profile.objects.filter(
+    profiles = Profile.unscoped.filter(
         pk__in=edits.filter(kind="profile").values("row_id"),
         model=plan.model_id,
         origin__in=_MEASURED,
-        name__in=Node.objects.filter(cluster=plan.cluster_id).values("profile_name"),
+        name__in=Node.unscoped.filter(cluster=plan.cluster_id).values("profile_name"),
     )
-    links = Link.objects.filter(
+    links = Link.unscoped.filter(
         pk__in=edits.filter(kind="link").values("row_id"), origin__in=_MEASURED
     )
     names, count = tuple(profiles.values_list("name", flat=True)), links.count()
     if not names and not count:
         return None
     last_at = edits.aggregate(last_at=Max("at"))["last_at"]
-    later = PlanRun.objects.filter(
+    later = PlanRun.unscoped.filter(
         cluster=plan.cluster_id, model=plan.model_id, created_at__gt=last_at, what_if="",
         continues=None, mix=None,
     ).exclude(status=PlanRun.Status.FAILED)  # fmt: skip
@@ -80,14 +80,14 @@ def edits_after(plan: Plan, *, kinds: Collection[str] = INPUTS) -> QuerySet[Chan
         built_at = plan.created_at
     else:
         built_at = run.created_at if run.mix is None else run.mix.created_at
-    return Change.objects.filter(
+    return Change.unscoped.filter(
         cluster=plan.cluster_id, kind__in=kinds, action__in=_EDITS, at__gt=built_at
     ).exclude(text=_PROCESS_NEWS)
 
 
 def _first_run(plan: Plan) -> PlanRun | None:
     """The run that the plan's problem was built for: runs that go on from another share it."""
-    runs = PlanRun.objects.select_related("mix").only(
+    runs = PlanRun.unscoped.select_related("mix").only(
         "created_at", "what_if", "continues_id", "mix__created_at"
     )
     run, pk = None, plan.run_id

@@ -118,7 +118,7 @@ def incumbent_context(row: Incumbent) -> dict[str, Any]:
     placement = placement_of(row.placement, row.components)
     graphs = _flow_graphs(row.run_id, row.run.created_at)
     flow = flow_through_nodes(problem, placement, graphs.graph_of(placement))
-    others = Incumbent.objects.filter(run=row.run_id)
+    others = Incumbent.unscoped.filter(run=row.run_id)
     earlier = others.filter(pk__lt=row.pk).order_by("-pk").first()
     before = placement_of(earlier.placement, earlier.components).layers if earlier else {}
     nodes = placed_nodes(problem, placement, flow.nodes, limiting=flow.in_cut, before=before)
@@ -139,7 +139,7 @@ def incumbent_context(row: Incumbent) -> dict[str, Any]:
 # People look at one incumbent of a run after the other.
 @lru_cache(maxsize=2)
 def _flow_graphs(run_id: int, created_at: datetime) -> FlowGraphs:
-    run = PlanRun.objects.defer("problem").get(pk=run_id, created_at=created_at)
+    run = PlanRun.unscoped.defer("problem").get(pk=run_id, created_at=created_at)
     options = options_from_json(run.options)
     return FlowGraphs(
         run_problem(run),
@@ -187,7 +187,7 @@ def answers_of(asked: Replan, plan: Plan | None) -> Chart:
 
 def explanation_of(plan: Plan) -> Explanation | None:
     """What explains the plan, if it was asked for; the page of an older plan offers to ask."""
-    return Explanation.objects.filter(plan=plan).first()
+    return Explanation.unscoped.filter(plan=plan).first()
 
 
 def num_node_kinds(plan: Plan) -> int:

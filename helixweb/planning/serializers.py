@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from helixweb.common.options import OptionsSerializer, rest_field
-from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.common.serializers import RowKey, StrictFieldsMixin
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import options
 from helixweb.planning.models import (
@@ -62,12 +62,10 @@ class FlowOptionsSerializer(PlanOptionsSerializer):
 class PlanRunRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """What to plan, and how to search."""
 
-    cluster = serializers.PrimaryKeyRelatedField(queryset=Cluster.objects.all())
+    cluster = RowKey(queryset=Cluster.objects.all())
     model = serializers.PrimaryKeyRelatedField(queryset=LanguageModel.objects.all())
     options = PlanOptionsSerializer(default=dict)
-    start_plan = serializers.PrimaryKeyRelatedField(
-        queryset=Plan.objects.defer("problem"), allow_null=True, default=None
-    )
+    start_plan = RowKey(queryset=Plan.objects.defer("problem"), allow_null=True, default=None)
     survive_one_loss = serializers.BooleanField(
         default=False,
         help_text="Make the flow large that is left when the worst node fails; only with the "
@@ -247,7 +245,7 @@ class WeightSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 class ModelMixRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """Which models to plan on which cluster, and how to search."""
 
-    cluster = serializers.PrimaryKeyRelatedField(queryset=Cluster.objects.all())
+    cluster = RowKey(queryset=Cluster.objects.all())
     models = WeightSerializer(many=True)
     options = FlowOptionsSerializer(default=dict)
 
@@ -291,7 +289,7 @@ class ModelMixSerializer(serializers.ModelSerializer[ModelMix]):
 class SimulationRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """Which plan to serve what. `share` is of the plan's peak, when requests always wait."""
 
-    plan = serializers.PrimaryKeyRelatedField(queryset=Plan.objects.all())
+    plan = RowKey(queryset=Plan.objects.all())
     workload = serializers.ChoiceField(
         choices=Simulation.Workload.choices, default=Simulation.Workload.BACKLOG
     )

@@ -54,7 +54,7 @@ def kept(make: Callable[[Problem, DomainPlan], Made]) -> Callable[[Plan], Made]:
 
 @lru_cache(maxsize=KEPT)
 def _plan(pk: int, created_at: datetime) -> DomainPlan:
-    document, options = Plan.objects.values_list("document", "run__options").get(
+    document, options = Plan.unscoped.values_list("document", "run__options").get(
         pk=pk, created_at=created_at
     )
     plan = plan_from_dict(document)
@@ -65,11 +65,11 @@ def _plan(pk: int, created_at: datetime) -> DomainPlan:
 
 @lru_cache(maxsize=KEPT)
 def _problem(pk: int, created_at: datetime) -> Problem:
-    problem = Plan.objects.values_list("problem", flat=True).get(pk=pk, created_at=created_at)
+    problem = Plan.unscoped.values_list("problem", flat=True).get(pk=pk, created_at=created_at)
     return problem_from_dict(problem)
 
 
 @lru_cache(maxsize=KEPT)
 def _run_problem(pk: int, created_at: datetime) -> Problem:
-    problem = PlanRun.objects.values_list("problem", flat=True).get(pk=pk, created_at=created_at)
+    problem = PlanRun.unscoped.values_list("problem", flat=True).get(pk=pk, created_at=created_at)
     return problem_from_dict(problem)

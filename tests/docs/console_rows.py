@@ -13,24 +13,22 @@ def main(chat_url: str) -> None:
     django.setup()
     from django.contrib.auth import get_user_model
 
-    from helixweb.common.actor import acting_for_site
     from helixweb.common.api_keys import create_api_key
     from helixweb.inventory.models import Cluster
 
-    with acting_for_site():
-        world = make_world("docs", chat_url=chat_url)
-        user = get_user_model().objects.get(username=world["user"])
-        key = create_api_key(name="docs", user=user, scopes=["read", "write", "serve"])
-        told = {
-            "KEY": key.secret,
-            "USERNAME": user.username,
-            "CLUSTER": world["cluster"],
-            "CLUSTER_NAME": Cluster.objects.get(pk=world["cluster"]).name,
-            "NODE": world["node"],
-            "PLAN": world["plan"],
-            "DEPLOYMENT": world["deployment"],
-            "MODEL": world["model_name"],
-        }
+    world = make_world("docs", chat_url=chat_url)
+    user = get_user_model().objects.get(username=world["user"])
+    key = create_api_key(name="docs", user=user, scopes=["read", "write", "serve"])
+    told = {
+        "KEY": key.secret,
+        "USERNAME": user.username,
+        "CLUSTER": world["cluster"],
+        "CLUSTER_NAME": Cluster.unscoped.get(pk=world["cluster"]).name,
+        "NODE": world["node"],
+        "PLAN": world["plan"],
+        "DEPLOYMENT": world["deployment"],
+        "MODEL": world["model_name"],
+    }
     for name, value in told.items():
         print(f"{name}={value}")
 

@@ -15,12 +15,10 @@ def main(diary_text: str) -> None:
     import django
 
     django.setup()
-    from helixweb.common.actor import acting_for_site
     from helixweb.common.models import Event
 
     diary = json.loads(diary_text)
-    with acting_for_site():
-        faults = [*_database(), *_tasks(), *_deployments(), *_change_log(diary)]
+    faults = [*_database(), *_tasks(), *_deployments(), *_change_log(diary)]
     events = Event.objects.filter(topic__in=diary["topics"]).order_by("pk")
     print(json.dumps({"faults": faults, "events": list(events.values_list("pk", flat=True))}))
 
@@ -45,7 +43,7 @@ def _tasks() -> Iterator[str]:
     from planner.serialization import plan_from_dict, problem_from_dict
 
     for kind in (PlanRun, Explanation, Simulation):
-        for row in kind.objects.all():
+        for row in kind.unscoped.all():
             name = f"{kind.__name__} {row.pk}"
             if row.status not in FINISHED or row.finished_at is None:
                 yield f"{name} is {row.status}"
@@ -53,20 +51,20 @@ def _tasks() -> Iterator[str]:
                 yield f"{name} has ended and holds a lease"
             if row.status == PlanRun.Status.FAILED and row.attempt < MAX_ATTEMPTS:
                 yield f"{name} failed at attempt {row.attempt}: {row.error}"
-    for run in PlanRun.objects.all():
-        plans = Plan.objects.filter(run=run).count()
+    for run in PlanRun.unscoped.all():
+        plans = Plan.unscoped.filter(run=run).count()
         wanted = 1 if run.status == PlanRun.Status.SUCCEEDED else 0
         if plans != wanted:
             yield f"run {run.pk} is {run.status} and has {plans} plans"
         late = run.incumbents.filter(attempt__gt=run.attempt).count()
         if late:
             yield f"run {run.pk} has {late} incumbents of attempts that never were"
-    for plan in Plan.objects.all():
+    for plan in Plan.unscoped.all():
         document, problem = plan_from_dict(plan.document), problem_from_dict(plan.problem)
         if not set(document.placement.layers) <= {node.name for node in problem.cluster.nodes}:
             yield f"plan {plan.pk} places layers on nodes that its problem has not"
         for kind in (Explanation, Simulation):
-            count = kind.objects.filter(plan=plan).count()
+            count = kind.unscoped.filter(plan=plan).count()
             if count != 1:
                 yield f"plan {plan.pk} has {count} of {kind.__name__}"
 
@@ -76,8 +74,8 @@ def _deployments() -> Iterator[str]:
     from helixweb.inventory.models import Cluster
     from runtime.protocol.control import ServingPlan, StageAssignment
 
-    for cluster in Cluster.objects.all():
-        rows = list(Deployment.objects.filter(cluster=cluster).order_by("pk"))
+    for cluster in Cluster.unscoped.all():
+        rows = list(Deployment.unscoped.filter(cluster=cluster).order_by("pk"))
         live = [row for row in rows if row.status in LIVE]
         if len(live) > 1:
             yield f"cluster {cluster} has {len(live)} deployments"
@@ -101,21 +99,21 @@ def _change_log(diary: dict[str, Any]) -> Iterator[str]:
     from helixweb.inventory.models import Change
 
     for kind, row, field, value in diary["edits"]:
-        lines = Change.objects.filter(kind=kind, row_id=row, action=Change.Action.CHANGED)
+        lines = Change.unscoped.filter(kind=kind, row_id=row, action=Change.Action.CHANGED)
         count = sum(str(line.after.get(field)) == value for line in lines)
         if count != 1:
             yield f"{field} = {value} of {kind} {row} is {count} times in the change log"
     for action, done in (("added", diary["added"]), ("removed", diary["removed"])):
         for kind, name in done:
-            count = Change.objects.filter(kind=kind, name=name, action=action).count()
+            count = Change.unscoped.filter(kind=kind, name=name, action=action).count()
             if count != 1:
                 yield f"{kind} {name} was {action} {count} times by the change log"
-    changed = Change.objects.filter(action=Change.Action.CHANGED)
+    changed = Change.unscoped.filter(action=Change.Action.CHANGED)
     edited = changed.filter(actor="ada").exclude(kind="deployment").count()
     if edited != len(diary["edits"]):
         yield f"the change log has {edited} edits, the diary {len(diary['edits'])}"
-    for row in Deployment.objects.all():
-        lines = Change.objects.filter(kind="deployment", row_id=row.pk)
+    for row in Deployment.unscoped.all():
+        lines = Change.unscoped.filter(kind="deployment", row_id=row.pk)
         made = lines.filter(action=Change.Action.ADDED).count()
         superseded = sum(line.after.get("status") == Status.SUPERSEDED for line in lines)
         if made != 1 or superseded != (row.status == Status.SUPERSEDED):

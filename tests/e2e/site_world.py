@@ -29,10 +29,8 @@ def main(name: str, chat_url: str, size: str = "") -> None:
     import django
 
     django.setup()
-    from helixweb.common.actor import acting_for_site
 
-    with acting_for_site():
-        print(json.dumps(make_world(name, chat_url=chat_url, with_large=size == "large")))
+    print(json.dumps(make_world(name, chat_url=chat_url, with_large=size == "large")))
 
 
 def make_world(name: str, *, chat_url: str, with_large: bool = False) -> dict[str, Any]:
@@ -75,7 +73,7 @@ def make_world(name: str, *, chat_url: str, with_large: bool = False) -> dict[st
     deployment = deploy(plan, user=user, options=DeployOptions(), now=now)
     ids["slow_link"] = _all_ready(doubles, plan, generation=deployment.generation)
     _some_log(doubles.agents["tower"], now=now)
-    doubles.coordinator.row.__class__.objects.update(http_url=chat_url)
+    doubles.coordinator.row.__class__.unscoped.update(http_url=chat_url)
     ids["request"] = _history(serving, plan, generation=deployment.generation, now=now)
     broken = FakeCluster(trouble, user)
     failing = deploy(broken.plan, user=user, options=DeployOptions(), now=now)
@@ -354,7 +352,7 @@ def _lose(name: str, *deployments: Any, now: datetime) -> None:
     """As if the agents of that name had said nothing for an hour."""
     from helixweb.inventory.models import Node
 
-    Node.objects.filter(
+    Node.unscoped.filter(
         name=name, cluster__in=[deployment.cluster_id for deployment in deployments]
     ).update(last_seen_at=now - timedelta(hours=1))
 
@@ -414,8 +412,8 @@ def _heard_for_an_hour(now: datetime) -> None:
     from helixweb.inventory.models import Coordinator, Node
 
     for kind in (Node, Coordinator):
-        kind.objects.filter(joined_at__isnull=False).update(last_seen_at=now + timedelta(hours=1))
-    telling = NodeAssignment.objects.filter(stats__isnull=False)
+        kind.unscoped.filter(joined_at__isnull=False).update(last_seen_at=now + timedelta(hours=1))
+    telling = NodeAssignment.unscoped.filter(stats__isnull=False)
     telling.update(updated_at=now + timedelta(hours=1))
 
 

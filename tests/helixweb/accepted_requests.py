@@ -40,11 +40,11 @@ class Accepted:
         self.other = users.create_user(f"{world['name']}-other")
         for _ in range(2):
             Client().force_login(self.admin)
-        spare = Cluster.objects.get(pk=world["spare"])
+        spare = Cluster.unscoped.get(pk=world["spare"])
         self.with_heads = self._model_with_heads(spare)
-        serves = Deployment.objects.get(pk=world["deployment"])
+        serves = Deployment.unscoped.get(pk=world["deployment"])
         again = deploy(serves.plan, user=self.admin, options=DeployOptions(), now=timezone.now())
-        pause(Deployment.objects.get(pk=world["instances"]), user=self.admin, now=timezone.now())
+        pause(Deployment.unscoped.get(pk=world["instances"]), user=self.admin, now=timezone.now())
         token = joining.create_join_token(spare, "node", self.admin)
         self.bodies = self._bodies(world, documents) | {
             "POST agent/register": {
@@ -93,7 +93,7 @@ class Accepted:
         for _ in range(2):
             document["profile"]["vram_bytes"] *= 2
             profile_versions.import_profile(cluster, document)
-        return int(ProfileVersion.objects.filter(profile=profile).earliest("number").pk)
+        return int(ProfileVersion.unscoped.filter(profile=profile).earliest("number").pk)
 
     def _bodies(self, world: Mapping[str, Any], documents: Mapping[str, Any]) -> dict[str, Any]:
         cluster, model = {"cluster": world["spare"]}, {"model": world["model"]}

@@ -3,29 +3,21 @@
 import copy
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
 from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.core import management
 from django.core.cache import cache
-from django.core.management import BaseCommand
 from django.db import connections, transaction
 from django.test import Client, TransactionTestCase, override_settings
-from django.test.client import ClientHandler
 from django.utils import timezone
 from rest_framework.test import APIClient
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from helixweb.access.models import Grant
 from helixweb.access.roles import Role
-from helixweb.common import actor
-from helixweb.common.actor import acting_for_site
-from helixweb.common.rest.handler import Application
-from helixweb.common.site_task import SiteTask
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import problems
 from helixweb.planning.models import Plan
@@ -174,64 +166,6 @@ def _passwords_are_hashed_at_once() -> Iterator[None]:
     """The site's own hash takes half a second on purpose."""
     with override_settings(PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"]):
         yield
-
-
-@pytest.fixture(autouse=True)
-def _tests_act_for_the_site() -> Iterator[None]:
-    """What a test itself does. Requests, tasks and commands of the product start without it, so
-    that one that does not declare whose rows it reads fails as it would in production."""
-    with acting_for_site():
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _the_product_declares_whose_rows_it_reads() -> Iterator[None]:
-    load = management.load_command_class
-
-    def load_command(app_name: str, name: str) -> BaseCommand:
-        command = load(app_name, name)
-        command.execute = undeclared(command.execute)
-        return command
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(management, "load_command_class", load_command)
-        patch.setattr(SiteTask, "__call__", undeclared(SiteTask.__call__))
-        for handler in (ClientHandler,):
-            patch.setattr(handler, "get_response", streamed_undeclared(handler.get_response))
-        patch.setattr(Application, "_respond", streamed_undeclared(Application._respond))
-        yield
-
-
-def undeclared(work: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, outside `acting_for_site`."""
-
-    @wraps(work)
-    def done(*args: Any, **options: Any) -> Any:
-        token = actor._FOR_SITE.set(False)
-        try:
-            return work(*args, **options)
-        finally:
-            actor._FOR_SITE.reset(token)
-
-    return done
-
-
-def streamed_undeclared(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, outside `acting_for_site`, as are the pieces of a response that comes in pieces."""
-
-    @wraps(answer)
-    def answered(*args: Any, **options: Any) -> Any:
-        response = undeclared(answer)(*args, **options)
-        if response.streaming and not response.is_async:
-            response.streaming_content = pieces(iter(response.streaming_content))
-        return response
-
-    def pieces(made: Iterator[bytes]) -> Iterator[bytes]:
-        following = undeclared(next)
-        while (piece := following(made, None)) is not None:
-            yield piece
-
-    return answered
 
 
 @pytest.fixture(autouse=True)

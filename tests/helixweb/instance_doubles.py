@@ -26,7 +26,7 @@ class Instances(FakeCluster):
     def deploy(self, api: APIClient, **options: Any) -> Deployment:
         answer = api.post("/api/v1/deployments/", {"plan": self.plan.pk, **options}, format="json")
         assert answer.status_code == 202, answer.content
-        return Deployment.objects.get(pk=answer.json()["id"])
+        return Deployment.unscoped.get(pk=answer.json()["id"])
 
 
 def make_whole(cluster: Cluster, model: LanguageModel, names: list[str]) -> None:
@@ -47,7 +47,7 @@ def make_whole(cluster: Cluster, model: LanguageModel, names: list[str]) -> None
         # an engine that is much faster than a stage of all layers
         instance_times={"1": {"prefill": [1e-6, 0, 0, 1e-3], "decode": [0, 1e-5, 0, 1e-3]}},
     )
-    Node.objects.filter(cluster=cluster, name__in=names).update(profile_name="whole")
+    Node.unscoped.filter(cluster=cluster, name__in=names).update(profile_name="whole")
 
 
 def plan_by(cluster: Cluster, model: LanguageModel, method: PlanMethod) -> Plan:

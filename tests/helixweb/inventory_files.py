@@ -45,11 +45,11 @@ def steps(answer: Any) -> list[tuple[str, str, str]]:
 
 def told_rows() -> int:
     """Lines of the change log about rows; the rest tells that something was asked."""
-    return Change.objects.filter(action__in=("added", "changed", "removed")).count()
+    return Change.unscoped.filter(action__in=("added", "changed", "removed")).count()
 
 
 def wipe() -> None:
-    Cluster.objects.all().delete()
+    Cluster.unscoped.all().delete()
     LanguageModel.objects.all().delete()
 
 

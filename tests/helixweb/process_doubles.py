@@ -97,7 +97,7 @@ class FakeAgent(FakeProcess):
 
     @property
     def row(self) -> Node:
-        return Node.objects.get(uuid=self.uuid)
+        return Node.unscoped.get(uuid=self.uuid)
 
     def desired(self) -> DesiredState:
         answer = self.http.get("/api/v1/agent/desired")
@@ -132,7 +132,7 @@ class FakeCoordinator(FakeProcess):
 
     @property
     def row(self) -> Coordinator:
-        return Coordinator.objects.get(uuid=self.uuid)
+        return Coordinator.unscoped.get(uuid=self.uuid)
 
     def desired(self) -> CoordinatorDesired:
         answer = self.http.get("/api/v1/coordinator/desired")
@@ -156,7 +156,7 @@ class FakeCoordinator(FakeProcess):
             requests_total=0,
             output_tokens_total=0,
         )
-        MetricSample.objects.filter(cluster=cluster).delete()
+        MetricSample.unscoped.filter(cluster=cluster).delete()
 
     def report(self, **changes: Any) -> int:
         report = CoordinatorReport(
@@ -216,7 +216,7 @@ class FakeCluster:
     def silence(self, name: str) -> None:
         """As if the agent had said nothing for a minute."""
         long_ago = timezone.now() - timedelta(minutes=1)
-        Node.objects.filter(cluster=self.cluster, name=name).update(last_seen_at=long_ago)
+        Node.unscoped.filter(cluster=self.cluster, name=name).update(last_seen_at=long_ago)
 
 
 def make_plan(cluster: Cluster, *, without: str = "") -> Plan:

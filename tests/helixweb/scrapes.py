@@ -8,6 +8,7 @@ from process_doubles import STATS, FakeCluster
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from helixweb.access.scope import WHOLE_SITE
 from helixweb.common.metrics import metrics_page
 from helixweb.deployment import tasks
 from helixweb.deployment.models import Deployment
@@ -81,16 +82,16 @@ def serve(cluster: Any, user: Any) -> tuple[FakeCluster, Deployment]:
         nodes=dict.fromkeys(joined.used_agents, NODE),
         ttft_p95_s=0.4,
     )
-    sample = MetricSample.objects.get(cluster=cluster)
+    sample = MetricSample.unscoped.get(cluster=cluster)
     for node in sample.nodes.values():  # as if there had been a heartbeat before
         node |= {"busy_ratio": 0.5, "tokens_per_s": 90.0, "flow_share": 0.5}
     sample.save()
-    return joined, Deployment.objects.get(pk=deployment.pk)
+    return joined, Deployment.unscoped.get(pk=deployment.pk)
 
 
 def site_page() -> bytes:
     """Of all clusters."""
-    return metrics_page(timezone.now())
+    return metrics_page(timezone.now(), WHOLE_SITE)
 
 
 def coordinator_page() -> bytes:

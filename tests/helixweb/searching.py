@@ -41,7 +41,7 @@ def end_with(
     """End the attempt with this plan."""
     jobs.end(run, lease.attempt, incumbents.outcome_of(run, plan, points=points))
     run.refresh_from_db()
-    return Plan.objects.get(run=run)
+    return Plan.unscoped.get(run=run)
 
 
 def searched(run: PlanRun) -> Plan:

@@ -78,7 +78,7 @@ def test_a_join_token_that_is_not_ours_is_refused(cluster: Cluster, secret: str)
     assert answer.status_code == (403 if secret else 400)
     assert answer["Content-Type"] == "application/problem+json"
     assert "join" in answer.json()["detail"]
-    assert not Node.objects.filter(uuid=body["node_uuid"]).exists()
+    assert not Node.unscoped.filter(uuid=body["node_uuid"]).exists()
 
 
 def test_a_join_token_admits_once(cluster: Cluster, user: Any) -> None:
@@ -119,7 +119,7 @@ def test_a_restarted_agent_keeps_its_credential_and_is_no_ghost(
     agent = FakeAgent(cluster, "tower", user, port=7001)
     agent.move("tcp://127.0.0.1:7005")
     assert agent.row.data_endpoint == "tcp://127.0.0.1:7005"
-    assert Node.objects.filter(cluster=cluster, name="tower").count() == 1
+    assert Node.unscoped.filter(cluster=cluster, name="tower").count() == 1
     assert agent.desired().assignment is None
 
 
@@ -198,7 +198,7 @@ def test_a_stream_notices_a_change_that_nobody_announced_and_ends_with_its_proce
             agent.topic, follow(agent, desired.desired_state), look_again_s=0.05
         )
         await next_state(frames)
-        await in_thread(Node.objects.all().delete)
+        await in_thread(Node.unscoped.all().delete)
         return len([frame async for frame in frames if b"event: desired" in frame])
 
     assert asyncio.run(listen()) == 0

@@ -24,10 +24,10 @@ def alert(cluster: Cluster) -> Alert:
     """TTFT is above its mark."""
     now = timezone.now()
     evaluating.evaluate(cluster, now=now)
-    AlertRule.objects.filter(kind=Kind.TTFT).update(for_s=0)
+    AlertRule.unscoped.filter(kind=Kind.TTFT).update(for_s=0)
     bare_sample(cluster, now, output=1.0, ttft_p95_s=9.0).save()
     evaluating.evaluate(cluster, now=now)
-    return Alert.objects.get()
+    return Alert.unscoped.get()
 
 
 def test_the_page_shows_what_fires_and_the_bell_counts_it_until_somebody_looks_after_it(
@@ -40,7 +40,7 @@ def test_the_page_shows_what_fires_and_the_bell_counts_it_until_somebody_looks_a
     answer = browser.post(f"/alerts/{alert.pk}/acknowledge", {"comment": "on it"}, follow=True)
     assert f"{user.username} looks after it." in answer.content.decode()
     assert "No alert fires" in browser.get("/alerts/bell").content.decode()
-    assert Change.objects.filter(kind="alert", text="acknowledged").exists()
+    assert Change.unscoped.filter(kind="alert", text="acknowledged").exists()
 
 
 def test_a_part_that_is_fetched_anew_leaves_notes_to_the_page(
@@ -54,7 +54,7 @@ def test_a_part_that_is_fetched_anew_leaves_notes_to_the_page(
 def test_what_is_over_is_shown_when_it_is_asked_for_and_cannot_be_looked_after(
     alert: Alert, browser: Client, api: APIClient
 ) -> None:
-    Alert.objects.update(state="resolved", resolved_at=timezone.now())
+    Alert.unscoped.update(state="resolved", resolved_at=timezone.now())
     assert "No alert fires." in browser.get("/alerts/").content.decode()
     page = browser.get("/alerts/", {"state": "resolved", "cluster": alert.cluster_id})
     assert "TTFT" in page.content.decode()
@@ -75,7 +75,7 @@ def test_a_rule_is_made_changed_and_deleted_in_the_browser(
     assert refused.status_code == 422
     assert "It is over at 3, which is past its threshold of 2." in refused.content.decode()
     browser.post(f"/alerts/rules/new/{cluster.pk}", {**form, "clears_at": "1"})
-    rule = AlertRule.objects.get()
+    rule = AlertRule.unscoped.get()
     assert (rule.kind, rule.threshold, rule.severity) == ("ttft_p95", 2, "critical")
     browser.post(f"/alerts/rules/{rule.pk}/", {**form, "clears_at": "1", "threshold": "4"})
     rule.refresh_from_db()
@@ -83,8 +83,8 @@ def test_a_rule_is_made_changed_and_deleted_in_the_browser(
     assert "slow" in browser.get("/alerts/rules/", {"cluster": cluster.pk}).content.decode()
     assert "slow" not in browser.get("/alerts/rules/?cluster=999").content.decode()
     browser.post(f"/alerts/rules/{rule.pk}/delete")
-    assert not AlertRule.objects.exists()
-    told = Change.objects.filter(kind="alertrule").order_by("pk")
+    assert not AlertRule.unscoped.exists()
+    told = Change.unscoped.filter(kind="alertrule").order_by("pk")
     assert [change.action for change in told] == ["added", "changed", "removed"]
 
 
@@ -112,21 +112,21 @@ def test_a_channel_shows_its_secret_once_and_never_in_the_change_log(
     form = {"name": "ops", **HOOK, "least_severity": "warning", "enabled": "on"}
     shown = browser.post(f"/alerts/channels/new/{cluster.pk}", form).content.decode()
     assert "whsec_" in shown
-    channel = Channel.objects.get()
+    channel = Channel.unscoped.get()
     assert "whsec_" not in browser.get("/alerts/channels/").content.decode()
     assert "whsec_" in browser.post(f"/alerts/channels/{channel.pk}/secret").content.decode()
-    told = str(list(Change.objects.values("before", "after", "text")))
+    told = str(list(Change.unscoped.values("before", "after", "text")))
     assert channel.sealed_secret not in told
     assert "hooks.example" not in told  # such URLs often hold a key themselves
     browser.post(f"/alerts/channels/{channel.pk}/", {**form, "name": "night"})
     log = browser.post(f"/alerts/channels/{channel.pk}/test", follow=True).content.decode()
     assert "A test is on its way to night." in log
-    Delivery.objects.update(status="failed", error="nobody there")
+    Delivery.unscoped.update(status="failed", error="nobody there")
     assert "nobody there" in browser.get("/alerts/deliveries/").content.decode()
-    browser.post(f"/alerts/deliveries/{Delivery.objects.get().pk}/again")
-    assert Delivery.objects.get().status == "queued"
+    browser.post(f"/alerts/deliveries/{Delivery.unscoped.get().pk}/again")
+    assert Delivery.unscoped.get().status == "queued"
     browser.post(f"/alerts/channels/{channel.pk}/delete")
-    assert not Channel.objects.exists()
+    assert not Channel.unscoped.exists()
 
 
 def test_where_alerts_go_is_told_in_the_change_log_without_what_is_secret(
@@ -137,7 +137,7 @@ def test_where_alerts_go_is_told_in_the_change_log_without_what_is_secret(
     channel = made.json()["id"]
     where = f"/api/v1/alert-channels/{channel}/"
     assert api.patch(where, {"url": "https://hooks.example/key-2"}).status_code == 200
-    line = Change.objects.filter(kind="channel", row_id=channel).first()
+    line = Change.unscoped.filter(kind="channel", row_id=channel).first()
     assert line is not None
     assert line.before.keys() == line.after.keys() == {"url"}
     assert line.before != line.after
@@ -146,13 +146,13 @@ def test_where_alerts_go_is_told_in_the_change_log_without_what_is_secret(
     assert rules.status_code == 201, rules.content
     where = f"/api/v1/alert-rules/{rules.json()['id']}/"
     assert api.patch(where, {"channels": [channel]}).status_code == 200
-    line = Change.objects.filter(kind="alertrule").first()
+    line = Change.unscoped.filter(kind="alertrule").first()
     assert line is not None
     assert (line.before, line.after) == ({"channels": []}, {"channels": ["ops"]})
-    count = Change.objects.count()
+    count = Change.unscoped.count()
     assert api.patch(where, {"channels": [channel]}).status_code == 200
-    assert Change.objects.exclude(kind="request").count() == count
-    assert "hooks.example" not in str(list(Change.objects.values("before", "after", "text")))
+    assert Change.unscoped.exclude(kind="request").count() == count
+    assert "hooks.example" not in str(list(Change.unscoped.values("before", "after", "text")))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_channel_that_could_tell_nobody_is_refused(
     answer = api.post("/api/v1/alert-channels/", body)
     assert answer.status_code == 400
     assert words in str(answer.json())
-    assert not Channel.objects.exists()
+    assert not Channel.unscoped.exists()
 
 
 def test_silences_are_made_and_ended(alert: Alert, browser: Client) -> None:
@@ -185,7 +185,7 @@ def test_silences_are_made_and_ended(alert: Alert, browser: Client) -> None:
     filled = browser.get(f"/alerts/silences/new/{pk}?rule={alert.rule_id}&subject=TTFT")
     assert 'value="TTFT"' in filled.content.decode()
     browser.post(f"/alerts/silences/new/{pk}", {"subject": "TTFT", "hours": "8", "comment": "w"})
-    row = Silence.objects.get()
+    row = Silence.unscoped.get()
     assert row.ends_at - row.starts_at == timedelta(hours=8)
     assert "TTFT" in browser.get("/alerts/silences/").content.decode()
     browser.post(f"/alerts/silences/{row.pk}/end")
@@ -280,6 +280,6 @@ def test_a_viewer_sees_alerts_of_their_cluster_and_neither_channels_nor_others(
     assert client.get(f"/api/v1/alert-channels/{channel.pk}/").status_code == 403
     assert client.post(f"/alerts/{alert.pk}/acknowledge").status_code == 403
     assert client.post(f"/alerts/channels/{channel.pk}/test").status_code == 403
-    theirs = AlertRule.objects.filter(cluster=other).values_list("pk", flat=True)[0]
+    theirs = AlertRule.unscoped.filter(cluster=other).values_list("pk", flat=True)[0]
     assert client.get(f"/alerts/rules/{theirs}/").status_code == 404
     assert client.get(f"/alerts/silences/new/{other.pk}").status_code == 404

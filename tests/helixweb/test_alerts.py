@@ -42,12 +42,12 @@ class Site:
     def rule(self, kind: Kind, **changes: Any) -> AlertRule:
         """The only one; the others are switched off."""
         self.look()
-        AlertRule.objects.filter(cluster=self.cluster).exclude(kind=kind).update(enabled=False)
-        AlertRule.objects.filter(cluster=self.cluster, kind=kind).update(**changes)
-        return AlertRule.objects.get(cluster=self.cluster, kind=kind)
+        AlertRule.unscoped.filter(cluster=self.cluster).exclude(kind=kind).update(enabled=False)
+        AlertRule.unscoped.filter(cluster=self.cluster, kind=kind).update(**changes)
+        return AlertRule.unscoped.get(cluster=self.cluster, kind=kind)
 
     def sample(self, **numbers: Any) -> MetricSample:
-        MetricSample.objects.filter(cluster=self.cluster).delete()
+        MetricSample.unscoped.filter(cluster=self.cluster).delete()
         made = bare_sample(self.cluster, self.now, output=1.0, **numbers)
         made.save()
         return made
@@ -61,7 +61,7 @@ class Site:
         due = deliveries.due_ids(self.now)
         for delivery_id in due:
             sending.send(delivery_id)
-        return list(Delivery.objects.filter(pk__in=due))
+        return list(Delivery.unscoped.filter(pk__in=due))
 
 
 @pytest.fixture
@@ -90,10 +90,10 @@ def test_a_cluster_begins_with_one_rule_of_every_kind_and_keeps_what_was_deleted
     site: Site,
 ) -> None:
     site.look()
-    assert AlertRule.objects.filter(cluster=site.cluster).count() == len(DEFAULTS)
-    AlertRule.objects.filter(kind=Kind.ITL).delete()
+    assert AlertRule.unscoped.filter(cluster=site.cluster).count() == len(DEFAULTS)
+    AlertRule.unscoped.filter(kind=Kind.ITL).delete()
     site.later(5).look()
-    assert not AlertRule.objects.filter(kind=Kind.ITL).exists()
+    assert not AlertRule.unscoped.filter(kind=Kind.ITL).exists()
 
 
 def test_what_a_calm_cluster_costs_does_not_grow_with_its_rules(
@@ -103,7 +103,7 @@ def test_what_a_calm_cluster_costs_does_not_grow_with_its_rules(
     site.look()
     with CaptureQueriesContext(connection) as before:
         site.later(5).look()
-    usual = AlertRule.objects.get(cluster=site.cluster, kind=Kind.TTFT)
+    usual = AlertRule.unscoped.get(cluster=site.cluster, kind=Kind.TTFT)
     for number in range(10):
         usual.pk, usual.name = None, f"another {number}"
         usual.save()
@@ -117,20 +117,20 @@ def test_a_node_that_falls_silent_is_told_of_and_told_of_again_when_it_is_back(
     joined, _ = scrapes.serve(site.cluster, user)
     site.rule(Kind.NODE_LOST)
     assert site.look() == 0
-    Node.objects.filter(cluster=site.cluster).update(last_seen_at=site.now + timedelta(hours=1))
+    Node.unscoped.filter(cluster=site.cluster).update(last_seen_at=site.now + timedelta(hours=1))
     joined.silence("tower")
     assert site.later(1).look() == 1
-    alert = Alert.objects.get()
+    alert = Alert.unscoped.get()
     assert (alert.state, alert.subject, alert.severity) == ("firing", "tower", "critical")
     assert "has not been heard of for 1 min." in alert.said["text"]
     assert site.later(60).look() == 0
-    Node.objects.filter(name="tower").update(last_seen_at=site.now)
+    Node.unscoped.filter(name="tower").update(last_seen_at=site.now)
     assert site.look() == 0  # it must stay for a while
     alert.refresh_from_db()
     assert alert.state == "firing"
     assert "has not been heard of for 2 min." in alert.said["text"], "not for 0 s"
     assert alert.value > DEFAULTS[Kind.NODE_LOST].threshold
-    Node.objects.filter(name="tower").update(last_seen_at=site.now + timedelta(minutes=9))
+    Node.unscoped.filter(name="tower").update(last_seen_at=site.now + timedelta(minutes=9))
     assert site.later(21).look() == 1
     alert.refresh_from_db()
     assert alert.state == "resolved"
@@ -155,7 +155,7 @@ def test_numbers_of_the_monitor_past_their_mark_fire(
     assert site.look() == 0
     site.later(10).sample(**numbers)
     assert site.look() == 1
-    assert Alert.objects.get().subject == subject
+    assert Alert.unscoped.get().subject == subject
 
 
 def test_simulated_and_old_numbers_fire_nothing(site: Site, plan: Any) -> None:
@@ -170,20 +170,20 @@ def test_a_slow_link_a_bad_deployment_and_a_stale_plan_fire(site: Site, user: An
     _, deployment = scrapes.serve(site.cluster, user)
     site.rule(Kind.LINK_SLOW, for_s=0)
     assert site.look() >= 1
-    link = Alert.objects.first()
+    link = Alert.unscoped.first()
     assert link is not None
     assert "→" in link.subject
     assert link.value is not None
     assert link.value > 0.9
-    AlertRule.objects.update(enabled=True, for_s=0)
-    type(deployment).objects.update(status="degraded", message="tower is lost")
+    AlertRule.unscoped.update(enabled=True, for_s=0)
+    type(deployment).unscoped.update(status="degraded", message="tower is lost")
     node = site.cluster.nodes.get(name="mini")
     from helixweb.inventory.services import records
 
     site.later(1)
     records.update(node, region="elsewhere")
     site.later(4000).look()
-    found = {alert.rule.kind: alert for alert in Alert.objects.filter(state="firing")}
+    found = {alert.rule.kind: alert for alert in Alert.unscoped.filter(state="firing")}
     assert "tower is lost" in found[Kind.DEPLOYMENT_FAILED].said["text"]
     assert "was made before 1 changes" in found[Kind.PLAN_STALE].said["text"]
 
@@ -197,16 +197,16 @@ def test_keys_and_certificates_that_run_out_fire(
     create_api_key(name="chat", user=user, scopes=["serve"], limits=Limits(expires_at=soon))
     site.rule(Kind.KEY_EXPIRES)
     site.look()
-    assert "runs out in 3.0 days" in Alert.objects.get().said["text"]
+    assert "runs out in 3.0 days" in Alert.unscoped.get().said["text"]
     certificate = tmp_path / "site.pem"
     certificate.write_bytes(self_signed(until=soon))
     settings.HELIX_TLS_CERTIFICATE = str(certificate)
     site.rule(Kind.CERTIFICATE_EXPIRES, enabled=True)
     site.look()
-    assert Alert.objects.filter(subject="certificate of the site", state="firing").exists()
+    assert Alert.unscoped.filter(subject="certificate of the site", state="firing").exists()
     certificate.write_text("no certificate")
     site.later(5).look()  # said in the log; what was known stays
-    assert Alert.objects.filter(subject="certificate of the site", state="firing").exists()
+    assert Alert.unscoped.filter(subject="certificate of the site", state="firing").exists()
 
 
 def self_signed(*, until: datetime) -> bytes:
@@ -232,7 +232,7 @@ def firing(site: Site) -> Alert:
     site.rule(Kind.TTFT, for_s=0, resolve_s=0)
     site.sample(ttft_p95_s=9.0)
     site.look()
-    return Alert.objects.get(state="firing")
+    return Alert.unscoped.get(state="firing")
 
 
 def calm(site: Site) -> None:
@@ -258,7 +258,7 @@ def test_a_turn_is_posted_signed_after_it_was_grouped(site: Site, hook: Receiver
     assert told["delivery"] == headers["X-Helix-Delivery"] == str(sent.number)
     secret, number = channel.shown_secret, str(sent.number)
     assert came_from_the_site(secret, headers["X-Helix-Signature"], number, body)
-    assert secret not in Channel.objects.get(pk=channel.pk).sealed_secret
+    assert secret not in Channel.unscoped.get(pk=channel.pk).sealed_secret
 
 
 def test_what_fails_is_tried_again_ever_later_under_one_number_and_the_channel_is_switched_off(
@@ -268,11 +268,11 @@ def test_what_fails_is_tried_again_ever_later_under_one_number_and_the_channel_i
     hook.answer = (500, {}, b"")
     for _ in range(deliveries.MOST_FAILURES):
         deliveries.test_channel(channel, now=site.now)
-        while due := Delivery.objects.filter(status="queued").first():
+        while due := Delivery.unscoped.filter(status="queued").first():
             site.now = due.next_try_at
             site.deliver()
         site.later(1)
-    failed = list(Delivery.objects.all())
+    failed = list(Delivery.unscoped.all())
     assert {each.status for each in failed} == {"failed"}
     assert {each.attempt for each in failed} == {deliveries.MOST_ATTEMPTS}
     waits = [deliveries.wait_s(attempt) for attempt in range(1, 12)]
@@ -286,7 +286,7 @@ def test_what_fails_is_tried_again_ever_later_under_one_number_and_the_channel_i
         channel.disabled_why
     )
     firing(site)
-    assert not Delivery.objects.filter(occasion="alerts").exists()
+    assert not Delivery.unscoped.filter(occasion="alerts").exists()
 
 
 def test_a_receiver_that_is_gone_is_believed_at_once(site: Site, hook: Receiver) -> None:
@@ -295,8 +295,8 @@ def test_a_receiver_that_is_gone_is_believed_at_once(site: Site, hook: Receiver)
     deliveries.test_channel(channel, now=site.now)
     site.deliver()
     channel.refresh_from_db()
-    assert (channel.enabled, Delivery.objects.get().attempt) == (False, 1)
-    line = Change.objects.filter(kind="channel", row_id=channel.pk).first()
+    assert (channel.enabled, Delivery.unscoped.get().attempt) == (False, 1)
+    line = Change.unscoped.filter(kind="channel", row_id=channel.pk).first()
     assert line is not None
     assert (line.actor_kind, line.before, line.after) == (
         "site",
@@ -341,8 +341,8 @@ def test_two_workers_that_look_at_once_tell_of_a_turn_once(site: Site, hook: Rec
     before = site.now
     assert site.look() == 0
     assert evaluating.evaluate(site.cluster, now=before - timedelta(seconds=1)) == 0
-    assert Delivery.objects.count() == 1
-    assert len(Delivery.objects.get().told) == 1
+    assert Delivery.unscoped.count() == 1
+    assert len(Delivery.unscoped.get().told) == 1
 
 
 def test_a_kill_between_a_turn_and_what_is_told_of_it_leaves_neither(
@@ -359,9 +359,9 @@ def test_a_kill_between_a_turn_and_what_is_told_of_it_leaves_neither(
         dying.setattr(deliveries, "tell", killed)
         with pytest.raises(KeyboardInterrupt):
             site.look()
-    assert not Alert.objects.exists()
+    assert not Alert.unscoped.exists()
     site.look()
-    assert Delivery.objects.get().told[0]["state"] == "firing"
+    assert Delivery.unscoped.get().told[0]["state"] == "firing"
 
 
 def test_a_silence_keeps_an_alert_from_being_told_and_its_end_too(site: Site) -> None:
@@ -375,11 +375,11 @@ def test_a_silence_keeps_an_alert_from_being_told_and_its_end_too(site: Site) ->
     assert firing(site).silenced
     site.later(120)
     calm(site)
-    assert Alert.objects.get().state == "resolved"
-    assert not Delivery.objects.exists()
+    assert Alert.unscoped.get().state == "resolved"
+    assert not Delivery.unscoped.exists()
     site.later(1)
     firing(site)
-    assert Delivery.objects.count() == 1
+    assert Delivery.unscoped.count() == 1
 
 
 def test_channels_get_what_is_grave_enough_and_what_their_rules_say(site: Site) -> None:
@@ -393,14 +393,14 @@ def test_channels_get_what_is_grave_enough_and_what_their_rules_say(site: Site) 
     firing(site)
     calm(site)
     turns = {
-        each.channel.name: [one["turn"] for one in each.told] for each in Delivery.objects.all()
+        each.channel.name: [one["turn"] for one in each.told] for each in Delivery.unscoped.all()
     }
     assert turns == {"all": [1, 2], "ends": [1]}
-    AlertRule.objects.get(kind=Kind.TTFT).channels.add(Channel.objects.get(name="all"))
-    Delivery.objects.all().delete()
+    AlertRule.unscoped.get(kind=Kind.TTFT).channels.add(Channel.unscoped.get(name="all"))
+    Delivery.unscoped.all().delete()
     site.later(1)
     firing(site)
-    assert [each.channel.name for each in Delivery.objects.all()] == ["all"]
+    assert [each.channel.name for each in Delivery.unscoped.all()] == ["all"]
 
 
 def test_a_channel_hears_that_somebody_looks_even_if_nothing_fires(site: Site) -> None:
@@ -408,7 +408,7 @@ def test_a_channel_hears_that_somebody_looks_even_if_nothing_fires(site: Site) -
     for _ in range(13):
         site.look()
         site.later(10)
-    assert Delivery.objects.filter(occasion="alive").count() == 3
+    assert Delivery.unscoped.filter(occasion="alive").count() == 3
 
 
 def test_a_mail_says_what_fires(site: Site, settings: Any) -> None:
@@ -456,10 +456,10 @@ def test_beat_looks_delivers_and_forgets(site: Site, monkeypatch: pytest.MonkeyP
     made = deliveries.test_channel(channel, now=site.now)
     tasks.tend_alerts()
     assert sent == [made.pk]
-    assert AlertRule.objects.filter(cluster=site.cluster).exists()
+    assert AlertRule.unscoped.filter(cluster=site.cluster).exists()
     tasks.evaluate_cluster(cluster_id=0)  # deleted meanwhile
     firing(site)
     calm(site)
     site.later(31 * 86_400)
     tasks.prune_alerts()
-    assert not Alert.objects.exists()
+    assert not Alert.unscoped.exists()

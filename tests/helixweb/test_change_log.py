@@ -20,10 +20,10 @@ from planner.domain.errors import InvalidProblem
 def test_a_change_in_the_browser_is_told_with_its_author_and_both_values(
     browser: Client, cluster: Cluster
 ) -> None:
-    mini = Node.objects.get(name="mini")
+    mini = Node.unscoped.get(name="mini")
     sent = {"name": "mini", "region": "moon", "profile_name": "small"}
     browser.post(reverse("node-edit", args=[cluster.pk, mini.pk]), sent)
-    line = Change.objects.filter(kind="node", row_id=mini.pk).get()
+    line = Change.unscoped.filter(kind="node", row_id=mini.pk).get()
     assert (line.actor, line.action, line.cluster) == ("ada", "changed", cluster)
     assert (line.before, line.after) == ({"region": "away"}, {"region": "moon"})
 
@@ -32,7 +32,7 @@ def test_of_a_node_that_announces_itself_anew_the_change_is_shown(
     browser: Client, cluster: Cluster
 ) -> None:
     hardware = {"hostname": "rack-4-machine-17", "cpu_count": 32, "memory_bytes": 270_000_000_000}
-    node = Node.objects.get(name="tower")
+    node = Node.unscoped.get(name="tower")
     node.hardware = {**hardware, "memory_budget_bytes": 12_000_000}
     before = values_of(node)
     node.hardware = {**hardware, "memory_budget_bytes": 11_000_000}
@@ -46,67 +46,71 @@ def test_of_a_node_that_announces_itself_anew_the_change_is_shown(
 def test_what_was_saved_without_a_difference_is_no_change(
     browser: Client, cluster: Cluster
 ) -> None:
-    mini = Node.objects.get(name="mini")
+    mini = Node.unscoped.get(name="mini")
     same = {"name": "mini", "region": "away", "profile_name": "small"}
     browser.post(reverse("node-edit", args=[cluster.pk, mini.pk]), same)
-    assert not Change.objects.filter(kind="node").exists()
+    assert not Change.unscoped.filter(kind="node").exists()
 
 
 def test_the_owner_of_an_api_key_is_the_author_of_what_it_changes(
     user: object, cluster: Cluster
 ) -> None:
     key = api_keys.create_api_key(name="script", user=user, scopes=["write"]).secret
-    mini = Node.objects.get(name="mini")
+    mini = Node.unscoped.get(name="mini")
     client = APIClient(headers={"Authorization": f"Bearer {key}"})
     assert client.patch(f"/api/v1/nodes/{mini.pk}/", {"region": "moon"}).status_code == 200
-    assert Change.objects.get(kind="node").actor == "ada"
+    assert Change.unscoped.get(kind="node").actor == "ada"
 
 
 def test_what_no_person_did_has_no_author(cluster: Cluster) -> None:
-    records.update(Node.objects.get(name="mini"), region="moon")
-    assert Change.objects.get(kind="node").actor == ""
+    records.update(Node.unscoped.get(name="mini"), region="moon")
+    assert Change.unscoped.get(kind="node").actor == ""
 
 
 def test_a_deleted_row_stays_in_the_log_with_its_last_values(cluster: Cluster) -> None:
-    records.delete(Link.objects.get())
-    line = Change.objects.get(kind="link")
+    records.delete(Link.unscoped.get())
+    line = Change.unscoped.get(kind="link")
     assert (line.action, line.name, line.after) == ("removed", "tower -> mini", None)
     assert line.before is not None
     assert line.before["latency_s"] == 0.02
     records.delete(cluster)
-    newest = Change.objects.all()[0]
+    newest = Change.unscoped.all()[0]
     assert (newest.kind, newest.action, newest.cluster_name) == ("cluster", "removed", "tiny")
     line.refresh_from_db()
     assert (line.cluster, line.cluster_name) == (None, "tiny"), "the log outlives its cluster"
 
 
 def test_no_secret_gets_into_the_log(cluster: Cluster) -> None:
-    mini = Node.objects.get(name="mini")
+    mini = Node.unscoped.get(name="mini")
     mini.credential_hash = "f" * 64
     records.delete(mini)
-    line = Change.objects.get(kind="node")
+    line = Change.unscoped.get(kind="node")
     assert "f" * 64 not in str(line.before)
 
 
 def test_nodes_changed_together_share_one_batch(cluster: Cluster) -> None:
-    nodes = {node.name: node for node in Node.objects.all()}
+    nodes = {node.name: node for node in Node.unscoped.all()}
     changes = bulk.NodeChanges(region="moon", add_tags=("rack-7",))
-    assert bulk.change_nodes([node.pk for node in nodes.values()], changes) == 3
-    lines = Change.objects.filter(kind="node")
+    assert (
+        bulk.change_nodes(Node.unscoped.all(), [node.pk for node in nodes.values()], changes) == 3
+    )
+    lines = Change.unscoped.filter(kind="node")
     assert len({line.batch for line in lines}) == 1
     told = {line.name: line.after for line in lines}
     assert told["mini"] == {"region": "moon", "tags": ["rack-7"]}
     again = bulk.NodeChanges(remove_tags=("rack-7",), region="moon")
-    assert bulk.change_nodes([nodes["mini"].pk], again) == 1
-    assert bulk.change_nodes([nodes["mini"].pk], again) == 0
+    assert bulk.change_nodes(Node.unscoped.all(), [nodes["mini"].pk], again) == 1
+    assert bulk.change_nodes(Node.unscoped.all(), [nodes["mini"].pk], again) == 0
 
 
 def test_a_profile_that_one_of_the_clusters_lacks_changes_no_node(cluster: Cluster) -> None:
     other = records.create(Cluster, name="other")
     stranger = records.create(Node, cluster=other, name="stranger")
-    mini = Node.objects.get(name="mini")
+    mini = Node.unscoped.get(name="mini")
     with pytest.raises(InvalidProblem, match="cluster other has no compute profile 'big'"):
-        bulk.change_nodes([mini.pk, stranger.pk], bulk.NodeChanges(profile_name="big"))
+        bulk.change_nodes(
+            Node.unscoped.all(), [mini.pk, stranger.pk], bulk.NodeChanges(profile_name="big")
+        )
     mini.refresh_from_db()
     assert mini.profile_name == "small"
 
@@ -118,26 +122,26 @@ def test_a_tag_is_one_word(tag: str) -> None:
 
 
 def test_nodes_deleted_together_take_their_links_along(cluster: Cluster) -> None:
-    mini, tower = (Node.objects.get(name=name) for name in ("mini", "tower"))
-    assert bulk.delete_nodes([mini.pk, tower.pk]) == 2
-    assert list(Node.objects.values_list("name", flat=True)) == ["laptop"]
-    assert not Link.objects.exists()
-    assert Change.objects.filter(kind="node", action="removed").count() == 2
+    mini, tower = (Node.unscoped.get(name=name) for name in ("mini", "tower"))
+    assert bulk.delete_nodes(Node.unscoped.all(), [mini.pk, tower.pk]) == 2
+    assert list(Node.unscoped.values_list("name", flat=True)) == ["laptop"]
+    assert not Link.unscoped.exists()
+    assert Change.unscoped.filter(kind="node", action="removed").count() == 2
 
 
 def test_lines_of_more_than_a_year_ago_are_forgotten(cluster: Cluster) -> None:
     now = timezone.now()
-    records.update(Node.objects.get(name="mini"), region="moon")
+    records.update(Node.unscoped.get(name="mini"), region="moon")
     change_log.prune_changes(now + timedelta(days=300))
-    assert Change.objects.filter(kind="node").exists()
+    assert Change.unscoped.filter(kind="node").exists()
     change_log.prune_changes(now + timedelta(days=400))
-    assert not Change.objects.exists()
+    assert not Change.unscoped.exists()
 
 
 def test_programs_read_the_log_and_change_many_nodes_at_once(
     api: APIClient, cluster: Cluster
 ) -> None:
-    ids = [Node.objects.get(name=name).pk for name in ("mini", "tower")]
+    ids = [Node.unscoped.get(name=name).pk for name in ("mini", "tower")]
     sent = {"nodes": ids, "region": "moon", "add_tags": ["rack-7"]}
     assert api.post("/api/v1/nodes/bulk/", sent).json() == {"changed": 2}
     assert api.get(f"/api/v1/nodes/{ids[0]}/").json()["tags"] == ["rack-7"]
@@ -152,7 +156,7 @@ def test_programs_read_the_log_and_change_many_nodes_at_once(
 
 
 def test_many_nodes_are_changed_all_or_none(api: APIClient, cluster: Cluster) -> None:
-    mini = Node.objects.get(name="mini")
+    mini = Node.unscoped.get(name="mini")
     refused = api.post("/api/v1/nodes/bulk/", {"nodes": [mini.pk, 998, 999], "region": "moon"})
     assert refused.status_code == 400
     assert "There is no node 998, 999" in refused.json()["detail"]
@@ -162,7 +166,7 @@ def test_many_nodes_are_changed_all_or_none(api: APIClient, cluster: Cluster) ->
 
 def test_what_is_done_about_alerts_is_shown_alone(browser: Client, cluster: Cluster) -> None:
     alerting.create(Channel, cluster=cluster, name="on-call", way="email", addresses=["a@b.de"])
-    records.update(Node.objects.get(name="mini"), region="moon")
+    records.update(Node.unscoped.get(name="mini"), region="moon")
     page = browser.get("/changes/", {"kind": "channel"}).content.decode()
     assert "on-call" in page
     assert "moon" not in page
@@ -179,12 +183,12 @@ def test_lines_of_one_batch_over_rest_share_it_and_are_found_by_it(
     }
     headers = {"X-Request-ID": "move-7"}
     assert api.post("/api/v1/nodes/batch/", sent, headers=headers).status_code == 200
-    records.update(Node.objects.get(name="laptop"), region="moon")
+    records.update(Node.unscoped.get(name="laptop"), region="moon")
     by_request = api.get("/api/v1/changes/", {"request_id": "move-7"}).json()["results"]
     assert {line["name"] for line in by_request} == {"mini", "tower", "new"}
     (batch,) = {line["batch"] for line in by_request}
     assert api.get("/api/v1/changes/", {"batch": batch}).json()["results"] == by_request
-    assert Change.objects.get(name="laptop").batch is None
+    assert Change.unscoped.get(name="laptop").batch is None
     page = browser.get("/changes/").content.decode()
     assert page.count(f'href="?batch={batch}"') == 3
     found = browser.get("/changes/", {"batch": batch}).context["page"]

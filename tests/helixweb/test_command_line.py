@@ -45,16 +45,16 @@ def test_nodes_are_declared_changed_listed_and_removed(shell: Shell, cluster: Cl
     assert shell("node", "add", "shed", "--region", "away", "--price", "1.5", "--json") == 0
     assert shell.json()["price_per_hour"] == 1.5
     assert shell("node", "edit", "shed", "--profile", "small", "--tag", "loud") == 0
-    row = Node.objects.get(name="shed")
+    row = Node.unscoped.get(name="shed")
     assert (row.profile_name, [tag.name for tag in row.tags.all()]) == ("small", ["loud"])
     assert shell("node", "list") == 0
     assert re.search(r"shed +tiny +declared +away +small +- +- +loud", shell.out)
     assert shell("node", "list", "--state", "online", "--json") == 0
     assert shell.json() == []
-    assert shell("node", "show", Node.objects.get(name="mini").pk, "--json") == 0
+    assert shell("node", "show", Node.unscoped.get(name="mini").pk, "--json") == 0
     assert shell.json()["name"] == "mini"
     assert shell("node", "remove", "shed", "mini") == 0
-    assert set(Node.objects.values_list("name", flat=True)) == {"tower", "laptop"}
+    assert set(Node.unscoped.values_list("name", flat=True)) == {"tower", "laptop"}
 
 
 def test_a_name_in_two_clusters_needs_the_cluster(
@@ -71,14 +71,14 @@ def test_a_name_in_two_clusters_needs_the_cluster(
 
 def test_a_join_command_is_made(shell: Shell, cluster: Cluster) -> None:
     assert shell("node", "token") == 0
-    assert JoinToken.objects.get().role == "node"
+    assert JoinToken.unscoped.get().role == "node"
     assert f"helix-agent join {URL} --token hlxj_" in shell.out
 
 
 def test_clusters_and_models_are_made_changed_and_removed(shell: Shell, user: Any) -> None:
     assert shell("cluster", "add", "lab", "--replanning", "never", "--prompt-tokens", "100") == 0
     assert shell("cluster", "edit", "lab", "--output-tokens", "9", "--name", "shop") == 0
-    row = Cluster.objects.get()
+    row = Cluster.unscoped.get()
     assert (row.name, row.replanning, row.mean_output_tokens) == ("shop", "never", 9)
     assert shell("cluster", "list", "--json") == 0
     assert [one["name"] for one in shell.json()] == ["shop"]

@@ -43,7 +43,7 @@ def serving(joined: FakeCluster, shell: Shell) -> Deployment:
 
 
 def bring_up(joined: FakeCluster) -> Deployment:
-    deployment = Deployment.objects.latest("pk")
+    deployment = Deployment.unscoped.latest("pk")
     joined.ready(generation=deployment.generation)
     deployment.refresh_from_db()
     assert deployment.status == Status.READY
@@ -59,14 +59,14 @@ def fetch_some(joined: FakeCluster, *, generation: int) -> None:
 
 def solve(seconds: float) -> None:
     """What a worker does while the command waits."""
-    run = PlanRun.objects.get(status=PlanRun.Status.QUEUED)
+    run = PlanRun.unscoped.get(status=PlanRun.Status.QUEUED)
     searched(run)
 
 
 def test_a_plan_is_computed_and_its_progress_told(shell: Shell, cluster: Cluster) -> None:
     shell.sleep = solve
     assert shell("plan", "compute", "--objective", "flow", "--time-limit", 1) == 0
-    plan = Plan.objects.get()
+    plan = Plan.unscoped.get()
     assert re.search(rf"plan +{plan.pk}\n", shell.out)
     assert "tower" in shell.out
     assert "tokens/s, bound" in shell.err
@@ -79,7 +79,7 @@ def test_a_plan_is_computed_and_its_progress_told(shell: Shell, cluster: Cluster
 
 def test_a_plan_is_computed_without_some_nodes(shell: Shell, cluster: Cluster) -> None:
     assert shell("plan", "compute", "--without", "mini", "--no-wait") == 0, shell.err
-    assert PlanRun.objects.get().options["rules"]["excluded_nodes"] == ["mini"]
+    assert PlanRun.unscoped.get().options["rules"]["excluded_nodes"] == ["mini"]
 
 
 def test_on_a_terminal_progress_is_one_line(shell: Shell, cluster: Cluster) -> None:
@@ -92,7 +92,7 @@ def test_on_a_terminal_progress_is_one_line(shell: Shell, cluster: Cluster) -> N
 
 def test_ctrl_c_ends_a_search_and_keeps_the_best_plan(shell: Shell, cluster: Cluster) -> None:
     def interrupt(seconds: float) -> None:
-        if not PlanRun.objects.get().cancel_requested:
+        if not PlanRun.unscoped.get().cancel_requested:
             raise KeyboardInterrupt
         solve(seconds)
 
@@ -106,7 +106,7 @@ def test_a_search_that_fails_is_told_by_the_exit_code(
     shell: Shell, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(seconds: float) -> None:
-        PlanRun.objects.update(status="failed", error="no path to mini")
+        PlanRun.unscoped.update(status="failed", error="no path to mini")
 
     shell.sleep = fail
     assert shell("plan", "compute") == exit_codes.FAILED
@@ -124,12 +124,12 @@ def test_a_search_may_be_left_alone_and_cancelled(shell: Shell, cluster: Cluster
 
 def test_a_plan_is_explained_and_compared(shell: Shell, plan: Plan) -> None:
     def explain(seconds: float) -> None:
-        jobs.attempt_job(Explanation.objects.get(plan=plan))
+        jobs.attempt_job(Explanation.unscoped.get(plan=plan))
 
     shell.sleep = explain
     assert shell("plan", "explain", plan.pk) == 0
     assert "ONE MORE" in shell.out
-    other = Plan.objects.get(pk=plan.pk)
+    other = Plan.unscoped.get(pk=plan.pk)
     other.pk, other.run = None, None
     other.save()
     assert shell("plan", "compare", plan.pk, other.pk) == 0
@@ -144,7 +144,7 @@ def test_a_plan_is_deployed_paused_resumed_and_let_go(shell: Shell, joined: Fake
     assert "deploying: " in shell.err
     assert "; fetched 38% of 4 GB" in shell.err
     assert re.search(r"status +ready", shell.out)
-    deployment = Deployment.objects.get()
+    deployment = Deployment.unscoped.get()
     assert deployment.max_queued_requests == 3
     assert shell("pause") == 0
     assert shell("resume", deployment.pk) == 0
@@ -196,7 +196,7 @@ def test_a_node_is_drained_and_taken_in_again(
     assert shell("drain") == 0
     assert "no node is drained" in shell.out
     assert shell("drain", name) == 0
-    assert Drain.objects.get().node.name == name
+    assert Drain.unscoped.get().node.name == name
     assert shell("drain") == 0
     assert name in shell.out
     assert shell("drain", name, "--end") == 0
@@ -319,7 +319,7 @@ def test_events_are_followed_until_there_were_enough(tmp_path: Path) -> None:
 def coordinator(joined: FakeCluster, serving: Deployment) -> Iterator[ChatDouble]:
     """Where the cluster's coordinator says it is, somebody answers chats."""
     with ChatDouble("Hel", "lo\x1b[2J") as double:
-        Coordinator.objects.update(http_url=double.url)
+        Coordinator.unscoped.update(http_url=double.url)
         yield double
 
 
@@ -459,9 +459,9 @@ def test_a_file_is_compared_agreed_to_and_brought_in(
     assert shell("import", file) == exit_codes.USAGE
     assert "--yes" in shell.err
     assert shell("import", file, typed="n\n", terminal=True) == exit_codes.FAILED
-    assert Node.objects.get(name="mini").region == "away"
+    assert Node.unscoped.get(name="mini").region == "away"
     assert shell("import", file, typed="y\n", terminal=True) == 0
-    assert Node.objects.get(name="mini").region == "home"
+    assert Node.unscoped.get(name="mini").region == "home"
     assert shell("import", "-", "--yes", "--json", typed=text) == 0
     assert shell.json()["applied"] is True
     assert shell("import", file, "--yes") == 0

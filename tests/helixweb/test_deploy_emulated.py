@@ -17,7 +17,7 @@ def deploy(joined: FakeCluster, api: APIClient) -> Deployment:
     answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk})
     assert answer.status_code == 202, answer.content
     joined.ready()
-    return Deployment.objects.get(pk=answer.json()["id"])
+    return Deployment.unscoped.get(pk=answer.json()["id"])
 
 
 def emulate(joined: FakeCluster) -> str:

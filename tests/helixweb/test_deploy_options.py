@@ -36,7 +36,7 @@ def announced(*, vllm: EngineOffer | None = ON_CPU, engine: Engine = Engine.AUTO
 
 @pytest.fixture
 def joined(joined: FakeCluster) -> FakeCluster:
-    Node.objects.update(hardware=announced())
+    Node.unscoped.update(hardware=announced())
     return joined
 
 
@@ -83,7 +83,7 @@ def test_a_nodes_own_option_counts_before_the_deployments_and_that_before_the_mo
     assert {key: shown[key] for key in asked} == asked
     ranks = {row["node_name"]: row["tensor_parallel"] for row in shown["assignments"]}
     assert ranks == told(joined, "tensor_parallel")
-    newest = Change.objects.filter(kind="deployment").latest("pk")
+    newest = Change.unscoped.filter(kind="deployment").latest("pk")
     assert newest.after["engine"] == "vllm"
 
 
@@ -135,7 +135,7 @@ def test_what_is_no_option_of_a_node_is_refused_beside_its_field(
     answer = browser.post(f"/deployments/new?plan={joined.plan.pk}", {field: typed})
     assert answer.status_code == 422
     assert why in answer.content.decode()
-    assert not Deployment.objects.exists()
+    assert not Deployment.unscoped.exists()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_what_a_node_or_the_model_does_not_allow_is_an_obstacle(
     why: str,
 ) -> None:
     first = min(joined.used_agents)
-    Node.objects.update(hardware=hardware)
+    Node.unscoped.update(hardware=hardware)
     set_up(joined, **model)
     body = {"plan": joined.plan.pk, **options}
     if "FIRST" in options.get("tensor_parallel_by_node", ()):
@@ -187,13 +187,13 @@ def test_what_a_node_or_the_model_does_not_allow_is_an_obstacle(
     answer = api.post("/api/v1/deployments/", body)
     assert answer.status_code in (400, 409), answer.content
     assert why.replace("FIRST", first) in answer.content.decode()
-    assert not Deployment.objects.exists()
+    assert not Deployment.unscoped.exists()
 
 
 def test_an_agent_of_an_earlier_release_may_compute_by_the_engine_it_has(
     joined: FakeCluster, api: APIClient
 ) -> None:
-    Node.objects.update(hardware=HARDWARE)
+    Node.unscoped.update(hardware=HARDWARE)
     deploy(joined, api)
 
 
@@ -202,7 +202,7 @@ def test_nodes_that_cannot_run_the_model_are_left_out_of_plans(
 ) -> None:
     set_up(joined, dtype="awq-4bit")
     first, second = list(joined.agents)[:2]
-    Node.objects.filter(name=first).update(hardware=announced(vllm=None))
+    Node.unscoped.filter(name=first).update(hardware=announced(vllm=None))
     problem = build_problem(joined.cluster, joined.model)
     assert {node.name for node in problem.cluster.nodes} == joined.agents.keys() - {first}
     asked = f"cluster={joined.cluster.pk}&model={joined.model.pk}"
@@ -213,7 +213,7 @@ def test_nodes_that_cannot_run_the_model_are_left_out_of_plans(
     assert "cannot run it" in page
     assert "needs vLLM on this node; run `helix-agent install-engine vllm`" in page
     for name, shown in ((first, "vLLM is not installed"), (second, "quantised: awq-4bit")):
-        node = Node.objects.get(name=name)
+        node = Node.unscoped.get(name=name)
         assert (
             shown in browser.get(f"/clusters/{node.cluster_id}/nodes/{node.pk}/").content.decode()
         )

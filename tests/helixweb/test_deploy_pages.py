@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 def press_deploy(browser: Client, joined: FakeCluster, **fields: Any) -> Deployment:
     answer = browser.post(f"/deployments/new?plan={joined.plan.pk}", fields)
     assert answer.status_code == 302, answer.content
-    deployment = Deployment.objects.latest("pk")
+    deployment = Deployment.unscoped.latest("pk")
     assert answer["Location"] == f"/deployments/{deployment.pk}/"
     return deployment
 
@@ -53,7 +53,7 @@ def test_a_bad_option_is_shown_beside_its_field_and_what_was_typed_is_kept(
     assert answer.status_code == 422
     assert "less than or equal to 1" in page
     assert 'value="32"' in page
-    assert not Deployment.objects.exists()
+    assert not Deployment.unscoped.exists()
 
 
 def test_a_plan_says_why_it_cannot_be_deployed_yet(
@@ -116,7 +116,7 @@ def test_pressing_twice_or_after_somebody_else_deploys_once(
     assert f"deployment {first.pk} of tiny-llama is deploying" in shown
     assert 'value="32"' in shown
     assert 'name="seen_generation" value="1"' in shown, "pressed again, it means this one"
-    assert Deployment.objects.get() == first
+    assert Deployment.unscoped.get() == first
 
 
 def test_the_page_shows_phase_message_and_progress_of_every_node(
@@ -198,7 +198,7 @@ def test_deploying_and_stopping_need_a_csrf_token_and_a_login(
     url = f"/deployments/new?plan={joined.plan.pk}"
     assert strict.post(url).status_code == 403
     assert Client().post(url)["Location"].startswith("/login/")
-    assert not Deployment.objects.exists()
+    assert not Deployment.unscoped.exists()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def deploy(joined: FakeCluster, api: APIClient, **options: Any) -> Deployment:
     answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk, **options})
     assert answer.status_code == 202, answer.content
     assert answer["Location"].endswith(f"/api/v1/deployments/{answer.json()['id']}/")
-    return Deployment.objects.get(pk=answer.json()["id"])
+    return Deployment.unscoped.get(pk=answer.json()["id"])
 
 
 def test_what_was_deployed_paused_and_stopped_is_in_the_change_log_of_its_cluster(
@@ -42,7 +42,7 @@ def test_what_was_deployed_paused_and_stopped_is_in_the_change_log_of_its_cluste
     for what in ("pause", "resume", "stop"):
         answer = api.post(f"{where}/{what}/", headers={"X-Change-Comment": what})
         assert answer.status_code in (200, 202), answer.content
-    lines = Change.objects.filter(kind="deployment", row_id=deployment.pk).order_by("pk")
+    lines = Change.unscoped.filter(kind="deployment", row_id=deployment.pk).order_by("pk")
     assert [(line.action, line.comment) for line in lines] == [
         ("added", ""), ("changed", "pause"), ("changed", "resume"), ("changed", "stop"),
     ]  # fmt: skip
@@ -364,13 +364,13 @@ def test_deploying_names_every_obstacle_with_its_remedy(
     assert "Model tiny-llama has no checkpoint; set the path" in detail
     assert "Node tower has not joined; run the join command" in detail
     assert "No coordinator has joined" in detail
-    assert not Deployment.objects.exists()
+    assert not Deployment.unscoped.exists()
 
     joined = FakeCluster(cluster, user)
     joined.silence("tower")
     answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk})
     assert answer.json()["detail"] == "Node tower is silent; start its agent again."
-    Node.objects.filter(name="tower").delete()
+    Node.unscoped.filter(name="tower").delete()
     answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk})
     assert "Node tower is not in the cluster any more" in answer.json()["detail"]
 

@@ -215,10 +215,10 @@ def test_the_clock_of_a_coordinator_is_read_from_its_answer() -> None:
 
 def test_members_that_are_lost_or_of_another_version_are_told(joined: FakeCluster) -> None:
     now = timezone.now()
-    Node.objects.update(joined_at=now, last_seen_at=now, version=product_version())
+    Node.unscoped.update(joined_at=now, last_seen_at=now, version=product_version())
     assert {found.state for found in members.agents(now)} == {State.OK}
-    Node.objects.filter(name="mini").update(version="0.0.1")
-    Node.objects.filter(name="laptop").update(last_seen_at=now - timedelta(minutes=9))
+    Node.unscoped.filter(name="mini").update(version="0.0.1")
+    Node.unscoped.filter(name="laptop").update(last_seen_at=now - timedelta(minutes=9))
     found = list(members.agents(now))
     assert [finding.state for finding in found] == [State.WARNING, State.WARNING]
     assert "laptop" in found[0].said

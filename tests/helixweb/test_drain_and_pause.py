@@ -44,11 +44,11 @@ class Served:
 
     @property
     def drain(self) -> Drain:
-        return Drain.objects.get(node__name=NODE)
+        return Drain.unscoped.get(node__name=NODE)
 
     @property
     def status(self) -> str:
-        return Deployment.objects.get(pk=self.deployment.pk).status
+        return Deployment.unscoped.get(pk=self.deployment.pk).status
 
     def begin(self) -> Drain:
         return draining.drain(self.agent.row, user=self.user, now=timezone.now())
@@ -133,7 +133,7 @@ def test_a_node_that_holds_nothing_is_drained_without_the_coordinators_word(
     draining.drain(idle.agents[NODE].row, user=user, now=timezone.now())
     draining.follow_drains(now=timezone.now())
     idle.agents[NODE].beat(Phase.IDLE, generation=0)
-    assert Drain.objects.get().state is Drain.State.DRAINED
+    assert Drain.unscoped.get().state is Drain.State.DRAINED
 
 
 def test_a_node_that_is_taken_in_again_gets_its_layers_back(served: Served) -> None:
@@ -165,7 +165,7 @@ def test_who_drained_what_and_when_is_in_the_change_log_and_the_events(
     assert "being drained already" in again.json()["detail"]
     assert [row["node_name"] for row in api.get("/api/v1/drains/").json()["results"]] == [NODE]
     assert api.delete(f"/api/v1/drains/{answer.json()['id']}/").status_code == 204
-    texts = Change.objects.filter(row_id=served.agent.row.pk, kind="node").values_list(
+    texts = Change.unscoped.filter(row_id=served.agent.row.pk, kind="node").values_list(
         "text", flat=True
     )
     assert {"drained", "taken in again"} <= set(texts)
@@ -177,7 +177,7 @@ def test_who_drained_what_and_when_is_in_the_change_log_and_the_events(
 def test_a_node_that_never_joined_cannot_be_drained(
     cluster: Cluster, user: Any, api: APIClient
 ) -> None:
-    node = Node.objects.filter(cluster=cluster).first()
+    node = Node.unscoped.filter(cluster=cluster).first()
     assert node is not None
     answer = api.post("/api/v1/drains/", {"node": node.pk})
     assert answer.status_code == 409
@@ -194,7 +194,7 @@ def test_the_buttons_of_the_pages_drain_and_take_in(served: Served, browser: Cli
     assert "being drained already" in browser.post(f"{place}drain", follow=True).content.decode()
     answer = browser.post(f"{place}take-in", follow=True)
     assert answer.redirect_chain[-1][0] == place
-    assert not Drain.objects.exists()
+    assert not Drain.unscoped.exists()
     assert "Drain the node" in browser.post(f"{place}take-in", follow=True).content.decode()
 
 
@@ -279,11 +279,11 @@ def test_a_placement_without_a_node_to_be_drained_is_deployed_where_it_is_needed
     assert "tower" not in serving.plan.document["placement"]
     for name in serving.plan.document["placement"]:
         repaired.cluster.agents[name].beat(Phase.READY, generation=serving.generation)
-    assert Drain.objects.get().state is Drain.State.DRAINING, "the generation before still serves"
+    assert Drain.unscoped.get().state is Drain.State.DRAINING, "the generation before still serves"
     repaired.cluster.coordinator.report(generation=serving.generation)
-    assert Drain.objects.get().state is Drain.State.LETTING_GO
+    assert Drain.unscoped.get().state is Drain.State.LETTING_GO
     tower.beat(Phase.IDLE, generation=serving.generation)
-    assert Drain.objects.get().state is Drain.State.DRAINED
+    assert Drain.unscoped.get().state is Drain.State.DRAINED
     assert repaired.beat(after_s=60.0) == [Repair.State.DEPLOYED], "it counts as no new node"
 
 

@@ -65,7 +65,7 @@ def test_an_endpoint_that_is_none_is_refused_at_both_doors(
     )  # fmt: skip
     assert answer.status_code == 400
     assert "data_endpoint" in str(answer.json())
-    assert not Node.objects.filter(name="new").exists()
+    assert not Node.unscoped.filter(name="new").exists()
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:7001", "tcp://localhost:7001"])
@@ -75,13 +75,13 @@ def test_a_node_cannot_claim_the_endpoint_of_another_as_long_as_that_is_there(
     status, detail = announced(mini, data_endpoint=endpoint)
     assert status == 403
     assert "is that of 'victim'" in detail
-    Node.objects.filter(name="victim").update(last_seen_at="2020-01-01T00:00:00Z")
+    Node.unscoped.filter(name="victim").update(last_seen_at="2020-01-01T00:00:00Z")
     assert announced(mini, data_endpoint=endpoint) == (204, "")
 
 
 def test_a_node_cannot_claim_the_key_of_another(mini: FakeAgent, victim: FakeAgent) -> None:
     """Peers would take what that one sends for this one's."""
-    Node.objects.filter(name="victim").update(last_seen_at="2020-01-01T00:00:00Z")
+    Node.unscoped.filter(name="victim").update(last_seen_at="2020-01-01T00:00:00Z")
     status, detail = announced(mini, data_public_key=victim.identity["data_public_key"])
     assert status == 403
     assert "key of 'mini' is that of 'victim'" in detail
@@ -92,7 +92,7 @@ def test_a_node_cannot_claim_where_the_site_or_a_coordinator_answers(
 ) -> None:
     settings.HELIX_URL = "http://127.0.0.1:8000"
     FakeCoordinator(cluster, user, port=7003)
-    Coordinator.objects.update(http_url="http://10.0.0.9:8100")
+    Coordinator.unscoped.update(http_url="http://10.0.0.9:8100")
     for endpoint in ("tcp://127.0.0.1:8000", "tcp://10.0.0.9:8100", "tcp://127.0.0.1:7003"):
         status, detail = announced(mini, data_endpoint=endpoint)
         assert status == 403

@@ -63,7 +63,7 @@ def test_a_list_that_is_known_already_is_not_sent_again(api: APIClient, node: No
 def test_an_edit_of_what_somebody_else_changed_is_refused(api: APIClient, node: Node) -> None:
     read = tag_of(api, node)
     records.update(node, region="away")
-    done = Change.objects.exclude(action=Change.Action.REFUSED)
+    done = Change.unscoped.exclude(action=Change.Action.REFUSED)
     changes = done.count()
     refused = api.patch(address(node), {"region": "home"}, headers={"If-Match": read})
     assert refused.status_code == 412
@@ -150,7 +150,7 @@ def test_if_match_is_refused_where_nothing_is_compared(api: APIClient, node: Nod
         assert [error["field"] for error in refused.json()["errors"]] == ["If-Match"]
     node.refresh_from_db()
     assert node.region == "home"
-    assert not Node.objects.filter(name="new").exists()
+    assert not Node.unscoped.filter(name="new").exists()
 
 
 def test_the_answer_to_an_edit_has_the_tag_for_the_next(api: APIClient, node: Node) -> None:
@@ -170,9 +170,9 @@ def test_what_a_node_says_of_itself_is_no_edit_but_another_content(
     api: APIClient, node: Node
 ) -> None:
     now = timezone.now()
-    Node.objects.filter(pk=node.pk).update(joined_at=now, last_seen_at=now - timedelta(hours=1))
+    Node.unscoped.filter(pk=node.pk).update(joined_at=now, last_seen_at=now - timedelta(hours=1))
     read = tag_of(api, node)
-    Node.objects.filter(pk=node.pk).update(last_seen_at=now)
+    Node.unscoped.filter(pk=node.pk).update(last_seen_at=now)
     assert api.get(address(node), headers={"If-None-Match": read}).status_code == 200
     edit = api.patch(address(node), {"region": "away"}, headers={"If-Match": read})
     assert edit.status_code == 200
@@ -213,7 +213,7 @@ def test_of_two_edits_at_once_one_wins_and_the_other_is_told(user: Any, cluster:
     assert sorted(found.values()) == [200, 412]
     node.refresh_from_db()
     assert found[node.region] == 200
-    assert Change.objects.filter(kind="node", row_id=node.pk, action="changed").count() == 1
+    assert Change.unscoped.filter(kind="node", row_id=node.pk, action="changed").count() == 1
 
 
 @pytest.mark.django_db(transaction=True)
@@ -232,7 +232,7 @@ def test_edits_of_different_fields_at_once_both_stay(user: Any, cluster: Cluster
             connection.close()
 
     with transaction.atomic():  # nobody else writes meanwhile
-        Node.objects.select_for_update().get(pk=node.pk)
+        Node.unscoped.select_for_update().get(pk=node.pk)
         both = [threading.Thread(target=edit, args=(body,)) for body in edits]
         for one in both:
             one.start()

@@ -168,12 +168,12 @@ def test_measured_rates_are_kept_over_rest(
 ) -> None:
     answer = api.post(f"/api/v1/clusters/{cluster.pk}/keep-measured-links/")
     assert answer.json() == {"kept": 1}, answer.content
-    assert Link.objects.filter(cluster=cluster, origin="measured", bandwidth_bytes_per_s=12.5e6)
+    assert Link.unscoped.filter(cluster=cluster, origin="measured", bandwidth_bytes_per_s=12.5e6)
     assert api.post("/api/v1/clusters/999999/keep-measured-links/").status_code == 404
 
 
 def test_weights_are_held_over_rest(api: APIClient, slow: FakeCluster) -> None:
-    deployment = Deployment.objects.get()
+    deployment = Deployment.unscoped.get()
     LinkWeights.objects.create(
         deployment=deployment, generation=deployment.generation, rates={}, routing_weights={},
         flow_tokens_per_s=1.0, changed_at=timezone.now(),
@@ -182,7 +182,7 @@ def test_weights_are_held_over_rest(api: APIClient, slow: FakeCluster) -> None:
     for held in (True, False):
         answer = api.post(address, {"held": held})
         assert answer.status_code == 200, answer.content
-        assert LinkWeights.objects.get().held is held
+        assert LinkWeights.unscoped.get().held is held
     assert api.post(address, {}).status_code == 400
 
 
@@ -190,4 +190,4 @@ def test_the_demo_cluster_is_loaded_once(api: APIClient) -> None:
     first, again = (api.post("/api/v1/clusters/demo/") for _ in range(2))
     assert first.status_code == 200, first.content
     assert again.json() == first.json()
-    assert Cluster.objects.count() == 1
+    assert Cluster.unscoped.count() == 1

@@ -52,8 +52,8 @@ def test_the_coordinator_joins_the_first_cluster_and_makes_one_if_there_is_none(
     assert first_start.coordinator_token("", former="other")["cluster"] == "other"
     gone = first_start.coordinator_token("", former="gone")
     assert gone["cluster"] == first_start.FIRST_CLUSTER
-    assert set(JoinToken.objects.values_list("role", flat=True)) == {"coordinator"}
-    assert Cluster.objects.count() == 2
+    assert set(JoinToken.unscoped.values_list("role", flat=True)) == {"coordinator"}
+    assert Cluster.unscoped.count() == 2
 
 
 @pytest.mark.django_db

@@ -158,7 +158,7 @@ def test_one_that_fails_degrades_the_deployment_and_its_page_says_why(
     assert "failed; starts again" in page
     assert "exited with status 1" in page
     assert "CUDA oom" in page
-    node = Node.objects.get(cluster=two.cluster, name=name)
+    node = Node.unscoped.get(cluster=two.cluster, name=name)
     page = browser.get(f"/clusters/{two.cluster.pk}/nodes/{node.pk}/").content.decode()
     assert "CUDA oom" in page
 
@@ -375,7 +375,7 @@ def test_the_form_takes_backends_as_words(browser: Client, two: Instances) -> No
     assert "is no backend" in answer.content.decode()
     answer = browser.post(address, {"backend_by_node": f"{first}=vllm", "theta": "1.5"})
     assert answer.status_code == 302
-    deployment = Deployment.objects.latest("pk")
+    deployment = Deployment.unscoped.latest("pk")
     assert (deployment.backend_by_node, deployment.theta) == ({first: "vllm"}, 1.5)
     page = browser.get(f"{address}&again={deployment.pk}").content.decode()
     assert f"{first}=vllm" in page
@@ -412,7 +412,7 @@ def test_pipelines_beside_instances_have_a_row_of_their_own(
 
 def test_an_emulated_node_runs_no_instance(api: APIClient, two: Instances) -> None:
     first = min(two.plan.document["placement"])
-    node = Node.objects.get(cluster=two.cluster, name=first)
+    node = Node.unscoped.get(cluster=two.cluster, name=first)
     node.hardware = {**(node.hardware or {}), "emulated": True}
     node.save()
     body = {"plan": two.plan.pk}
@@ -426,7 +426,7 @@ def test_a_roll_back_deploys_with_the_backends_that_were(api: APIClient, two: In
     now = two.deploy(api)
     answer = api.post(f"/api/v1/deployments/{now.pk}/roll-back/")
     assert answer.status_code == 202, answer.content
-    again = Deployment.objects.get(pk=answer.json()["id"])
+    again = Deployment.unscoped.get(pk=answer.json()["id"])
     assert (again.backend_by_node, again.theta) == ({first: "vllm"}, 5.0)
     (order,) = two.agents[first].desired().instances
     assert order.backend == "vllm"
@@ -436,7 +436,7 @@ def test_what_serves_goes_on_while_the_next_plan_comes_up(api: APIClient, two: I
     first, second = sorted(two.plan.document["placement"])
     before = two.deploy(api)
     beat_all(two, before)
-    Node.objects.filter(cluster=two.cluster, name=first).update(profile_name="small")
+    Node.unscoped.filter(cluster=two.cluster, name=first).update(profile_name="small")
     two.plan = plan_by(two.cluster, two.model, "instances")
     assert list(two.plan.document["placement"]) == [second]
     two.deploy(api)

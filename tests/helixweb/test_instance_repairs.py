@@ -45,37 +45,37 @@ class Repaired:
 
     @property
     def serving(self) -> Deployment:
-        return Deployment.objects.exclude(status=Status.SUPERSEDED).get()
+        return Deployment.unscoped.exclude(status=Status.SUPERSEDED).get()
 
     def beat(self, *, after_s: float = 0.0) -> list[str]:
         self.now += timedelta(seconds=after_s)
         deployment_repairing.repair(self.serving.pk, now=self._heard_now(self.now))
-        return [row.state for row in Repair.objects.order_by("pk")]
+        return [row.state for row in Repair.unscoped.order_by("pk")]
 
     def until_done(self) -> list[str]:
         self.beat()
         self.beat(after_s=WAITS_S)
-        run = Repair.objects.get().run
+        run = Repair.unscoped.get().run
         assert run is not None
         jobs.attempt_job(run)
         return self.beat()
 
     def _heard_now(self, now: datetime) -> datetime:
         """Agents that are not silent were heard of just now, however far the clock was moved."""
-        fresh = Node.objects.filter(last_seen_at__gt=timezone.now() - timedelta(seconds=30))
+        fresh = Node.unscoped.filter(last_seen_at__gt=timezone.now() - timedelta(seconds=30))
         fresh.update(last_seen_at=now)
         return now
 
 
 def make(cluster: Cluster, user: Any, policy: Replanning) -> Instances:
-    Cluster.objects.filter(pk=cluster.pk).update(replanning=policy)
+    Cluster.unscoped.filter(pk=cluster.pk).update(replanning=policy)
     return recorded(lambda: Instances(cluster, user, whole=2, method="instances"))
 
 
 def spare_machine(there: Instances) -> str:
     """One more that could hold the model, which the plan does not use."""
     (spare,) = set(there.agents) - set(there.plan.document["placement"])
-    Node.objects.filter(cluster=there.cluster, name=spare).update(profile_name="whole")
+    Node.unscoped.filter(cluster=there.cluster, name=spare).update(profile_name="whole")
     return spare
 
 
@@ -90,7 +90,7 @@ def test_an_instance_takes_the_place_of_a_lost_one_where_another_machine_holds_t
     assert here.until_done() == [State.DEPLOYED]
     assert set(here.serving.plan.document["placement"]) == {stays, spare}
     assert here.there.agents[stays].desired().instances == before, "it goes on"
-    row = Repair.objects.get()
+    row = Repair.unscoped.get()
     assert row.unmoved_tokens_per_s is not None
     assert row.flow_tokens_per_s == pytest.approx(2 * row.unmoved_tokens_per_s, rel=0.01)
     assert row.moved_bytes
@@ -153,21 +153,21 @@ def test_backends_of_lost_nodes_do_not_stand_in_the_way(
     here = Repaired(there, api, backend_by_node={lost: "vllm", stays: "vllm"})
     spare_machine(there)
     there.silence(lost)
-    assert here.until_done() == [State.DEPLOYED], Repair.objects.get().why
+    assert here.until_done() == [State.DEPLOYED], Repair.unscoped.get().why
     assert here.serving.backend_by_node == {stays: "vllm"}
 
 
 def test_pipelines_beside_instances_are_planned_anew_when_one_of_their_nodes_is_lost(
     cluster: Cluster, user: Any, api: APIClient
 ) -> None:
-    Cluster.objects.filter(pk=cluster.pk).update(replanning=Replanning.AUTOMATIC)
+    Cluster.unscoped.filter(pk=cluster.pk).update(replanning=Replanning.AUTOMATIC)
     there = Instances(cluster, user, whole=1, method="mixed")
     (whole,) = {one["node"] for one in there.plan.document["instances"]}
     stages = set(there.plan.document["placement"]) - {whole}
     assert stages, "the small nodes have the model together"
     here = Repaired(there, api)
     lost = min(stages)
-    Node.objects.filter(cluster=cluster, name=max(stages)).update(profile_name="whole")
+    Node.unscoped.filter(cluster=cluster, name=max(stages)).update(profile_name="whole")
     there.silence(lost)
-    assert here.until_done() == [State.DEPLOYED], Repair.objects.get().why
+    assert here.until_done() == [State.DEPLOYED], Repair.unscoped.get().why
     assert lost not in here.serving.plan.document["placement"]

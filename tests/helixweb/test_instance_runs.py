@@ -25,7 +25,7 @@ def two(cluster: Cluster, user: Any) -> Instances:
 
 def searched() -> Plan:
     """The newest run's plan, by its own search."""
-    run = PlanRun.objects.latest("pk")
+    run = PlanRun.unscoped.latest("pk")
     lease = claimed(run)
     found = search_for(run, progress=lambda _: None, cancel=NeverCancelled())
     return end_with(run, lease, found.plan)
@@ -75,7 +75,7 @@ def test_gpus_of_instances_are_refused_where_pipelines_are_asked_for(
     body: dict[str, Any] = {"options": {"tensor_parallel": 2}}
     if "{plan}" not in path:
         body |= {"cluster": two.cluster.pk, "model": two.model.pk}
-    before = PlanRun.objects.count()
+    before = PlanRun.unscoped.count()
     answer = api.post(path.format(plan=two.plan.pk), body, format="json")
     assert answer.status_code == 400, answer.content
     (error,) = answer.json()["errors"]
@@ -83,7 +83,7 @@ def test_gpus_of_instances_are_refused_where_pipelines_are_asked_for(
     said = error["message"]
     assert "2 GPUs" in said
     assert "'instances' or 'mixed'" in said
-    assert PlanRun.objects.count() == before
+    assert PlanRun.unscoped.count() == before
 
 
 def test_the_form_refuses_gpus_of_instances_for_pipelines_at_their_field(
@@ -94,11 +94,11 @@ def test_the_form_refuses_gpus_of_instances_for_pipelines_at_their_field(
         "objective": "decode", "placer": "auto", "solver": "auto", "seed": "0",
         "warm_start": "best", "gap_percent": "0.1", "method": "pipelines", "tensor_parallel": "2",
     }  # fmt: skip
-    before = PlanRun.objects.count()
+    before = PlanRun.unscoped.count()
     answer = browser.post("/plans/new", form)
     assert answer.status_code == 422
     assert list(answer.context["form"].errors) == ["tensor_parallel"]
-    assert PlanRun.objects.count() == before
+    assert PlanRun.unscoped.count() == before
     assert browser.post("/plans/new", form | {"tensor_parallel": ""}).status_code == 302
 
 
@@ -109,7 +109,7 @@ def test_a_model_that_no_machine_holds_is_refused_before_a_run_is_queued(
     body = {"cluster": cluster.pk, "model": model.pk, "options": {"method": "instances"}}
     answer = api.post("/api/v1/plan-runs/", body, format="json")
     refused(answer, "no machine holds all 4 layers")
-    assert not PlanRun.objects.exists()
+    assert not PlanRun.unscoped.exists()
 
 
 def test_a_degree_that_does_not_divide_is_refused_on_the_form(

@@ -42,7 +42,7 @@ def test_the_cluster_page_shows_nodes_network_and_profiles(
 def test_the_pages_of_node_network_and_model_show_their_numbers(
     browser: Client, cluster: Cluster
 ) -> None:
-    mini = Node.objects.get(name="mini")
+    mini = Node.unscoped.get(name="mini")
     answer = browser.get(reverse("node", args=[cluster.pk, mini.pk]))
     node = answer.content.decode()
     assert "100 Mbit/s" in node
@@ -59,7 +59,7 @@ def test_the_pages_of_node_network_and_model_show_their_numbers(
 
 
 def test_htmx_gets_the_part_that_changes_by_itself(browser: Client, cluster: Cluster) -> None:
-    mini = Node.objects.get(name="mini")
+    mini = Node.unscoped.get(name="mini")
     for name, args in (("cluster", [cluster.pk]), ("node", [cluster.pk, mini.pk])):
         part = browser.get(reverse(name, args=args), headers={"HX-Request": "true"})
         assert 'id="live-part"' in part.content.decode()
@@ -80,7 +80,7 @@ def test_a_page_that_is_fetched_for_a_part_of_it_brings_no_style_of_its_own(
 
 
 def test_no_page_carries_an_inline_style(browser: Client, cluster: Cluster) -> None:
-    node = Node.objects.get(name="mini")
+    node = Node.unscoped.get(name="mini")
     model = LanguageModel.objects.get()
     for page in (
         text_of(browser, "clusters"), text_of(browser, "cluster", cluster.pk),
@@ -95,7 +95,7 @@ def test_people_write_megabits_and_rows_hold_bytes(browser: Client, cluster: Clu
     browser.post(
         reverse("link-new", args=[cluster.pk]), {"source": "mini", "target": "tower", **LINK}
     )
-    link = Link.objects.get(source="mini")
+    link = Link.unscoped.get(source="mini")
     assert (link.bandwidth_bytes_per_s, link.latency_s) == (12.5e6, 0.02)
     form = browser.get(reverse("link-edit", args=[cluster.pk, link.pk])).context["form"]
     assert (form["bandwidth_bytes_per_s"].value(), form["latency_s"].value()) == (100.0, 20.0)
@@ -114,9 +114,9 @@ def test_every_row_can_be_made_changed_and_deleted(browser: Client, cluster: Clu
     for name, more, sent in done:
         answer = browser.post(reverse(name, args=[cluster.pk, *more]), sent)
         assert answer.status_code == 302, (name, answer.context["form"].errors)
-    attic = Node.objects.get(name="attic")
-    regions = RegionLink.objects.get(source="away", target="away")
-    fast = Profile.objects.get(name="fast")
+    attic = Node.unscoped.get(name="attic")
+    regions = RegionLink.unscoped.get(source="away", target="away")
+    fast = Profile.unscoped.get(name="fast")
     assert (fast.max_layers, fast.tokens_per_s, fast.vram_bytes) == (2, [10.0, 5.0], 16e9)
     for name, pk, sent in (
         ("node-edit", attic.pk, {"name": "loft", "region": "away", "profile_name": ""}),
@@ -129,13 +129,13 @@ def test_every_row_can_be_made_changed_and_deleted(browser: Client, cluster: Clu
         ("node-delete", [cluster.pk, attic.pk]),
         ("region-link-delete", [cluster.pk, regions.pk]),
         ("profile-delete", [cluster.pk, fast.pk]),
-        ("link-delete", [cluster.pk, Link.objects.get().pk]),
+        ("link-delete", [cluster.pk, Link.unscoped.get().pk]),
         ("model-delete", [model.pk]),
         ("cluster-delete", [cluster.pk]),
     ):
         assert b"Keep it" in browser.get(reverse(name, args=args)).content
         assert browser.post(reverse(name, args=args)).status_code == 302
-    assert not Node.objects.exists()
+    assert not Node.unscoped.exists()
 
 
 def test_pages_say_whether_layer_times_are_measured_and_what_a_node_costs(
@@ -150,7 +150,7 @@ def test_pages_say_whether_layer_times_are_measured_and_what_a_node_costs(
     page = browser.get(reverse("cluster", args=[cluster.pk])).content.decode()
     assert page.count("<td>measured</td>") == 1
     assert page.count("<td>estimated</td>") == 2
-    mini = Node.objects.get(name="mini")
+    mini = Node.unscoped.get(name="mini")
     edit = reverse("node-edit", args=[cluster.pk, mini.pk])
     change = {"name": "mini", "region": "away", "profile_name": "fast", "price_per_hour": "1.5"}
     assert browser.post(edit, change).status_code == 302
@@ -205,8 +205,8 @@ def test_a_bad_form_keeps_what_was_typed_and_says_what_is_wrong(
 
 
 def test_a_joined_node_keeps_its_name(browser: Client, cluster: Cluster) -> None:
-    node = Node.objects.get(name="mini")
-    Node.objects.filter(pk=node.pk).update(uuid="0" * 32)
+    node = Node.unscoped.get(name="mini")
+    Node.unscoped.filter(pk=node.pk).update(uuid="0" * 32)
     browser.post(
         reverse("node-edit", args=[cluster.pk, node.pk]),
         {"name": "other", "region": "moon", "profile_name": "small"},
@@ -222,7 +222,7 @@ def test_the_problem_file_is_downloaded_or_the_page_says_why_not(
     file = browser.get(url)
     assert file.json()["name"] == "tiny"
     assert "attachment" in file.headers["Content-Disposition"]
-    records.update(Node.objects.get(name="mini"), profile_name="")
+    records.update(Node.unscoped.get(name="mini"), profile_name="")
     page = browser.get(url, follow=True)
     assert "has no compute profile" in page.content.decode()
 

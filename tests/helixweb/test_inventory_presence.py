@@ -48,14 +48,14 @@ def test_heartbeats_of_an_online_node_are_no_news(tower: Node) -> None:
     for seconds in (2, 4, 6):
         presence.record_seen(tower, NOW + timedelta(seconds=seconds))
     assert states() == []
-    assert Node.objects.get(pk=tower.pk).last_seen_at == NOW + timedelta(seconds=6)
+    assert Node.unscoped.get(pk=tower.pk).last_seen_at == NOW + timedelta(seconds=6)
 
 
 def test_a_silence_is_announced_once_and_so_is_the_return(tower: Node) -> None:
     assert presence.announce_silent(NOW + timedelta(seconds=9)) == 0
     assert presence.announce_silent(LATER) == 1
     assert presence.announce_silent(LATER) == 0
-    assert Node.objects.get(pk=tower.pk).state_at(LATER) is NodeState.LOST
+    assert Node.unscoped.get(pk=tower.pk).state_at(LATER) is NodeState.LOST
     presence.record_seen(tower, LATER)
     presence.record_seen(tower, LATER)
     assert states() == ["lost", "online"]
@@ -81,10 +81,10 @@ def test_a_declared_node_is_never_lost(cluster: Cluster) -> None:
 
 
 def test_a_sign_of_life_of_a_deleted_node_does_nothing(tower: Node) -> None:
-    stale = Node.objects.get(pk=tower.pk)
+    stale = Node.unscoped.get(pk=tower.pk)
     records.delete(tower)
     presence.record_seen(stale, LATER)
-    assert not Node.objects.filter(name="tower").exists()
+    assert not Node.unscoped.filter(name="tower").exists()
 
 
 def test_an_identity_is_news_only_when_it_changed(tower: Node) -> None:
@@ -106,4 +106,4 @@ def test_a_coordinator_says_anew_where_it_is_reached(cluster: Cluster, user: Any
         http_url="http://127.0.0.1:8001",
     )
     presence.update_identity(front, identity, NOW, from_this_machine=True)
-    assert Coordinator.objects.get().http_url == "http://127.0.0.1:8001"
+    assert Coordinator.unscoped.get().http_url == "http://127.0.0.1:8001"

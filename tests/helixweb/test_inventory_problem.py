@@ -26,7 +26,7 @@ def test_an_empty_cluster_is_told_to_join_nodes(model: LanguageModel) -> None:
 def test_a_node_without_profile_is_named_with_the_choice(
     cluster: Cluster, model: LanguageModel
 ) -> None:
-    records.update(Node.objects.get(name="mini"), profile_name="")
+    records.update(Node.unscoped.get(name="mini"), profile_name="")
     said = refusal(cluster, model)
     assert "'mini' has no compute profile" in said
     assert "big, small" in said
@@ -47,22 +47,22 @@ def test_a_profile_of_another_model_does_not_count(cluster: Cluster) -> None:
 def test_a_node_that_no_link_reaches_is_named_with_its_region(
     cluster: Cluster, model: LanguageModel
 ) -> None:
-    records.delete(RegionLink.objects.get(source="away"))
+    records.delete(RegionLink.unscoped.get(source="away"))
     assert "no link leads from node 'mini' (region 'away')" in refusal(cluster, model)
-    records.delete(RegionLink.objects.get(target="away"))
-    records.delete(Link.objects.get())
+    records.delete(RegionLink.unscoped.get(target="away"))
+    records.delete(Link.unscoped.get())
     assert "no link leads to node 'mini'" in refusal(cluster, model)
 
 
 def test_a_node_takes_its_links_along_when_it_goes(cluster: Cluster, model: LanguageModel) -> None:
-    records.delete(Node.objects.get(name="mini"))
-    assert not Link.objects.exists()
+    records.delete(Node.unscoped.get(name="mini"))
+    assert not Link.unscoped.exists()
     assert len(problems.build_problem(cluster, model).cluster.nodes) == 2
 
 
 def test_a_declared_node_takes_its_links_along_when_it_is_renamed(cluster: Cluster) -> None:
-    records.update(Node.objects.get(name="mini"), name="midi")
-    assert Link.objects.get().target == "midi"
+    records.update(Node.unscoped.get(name="mini"), name="midi")
+    assert Link.unscoped.get().target == "midi"
 
 
 def test_the_workload_of_the_cluster_is_planned_for(cluster: Cluster, model: LanguageModel) -> None:
@@ -84,4 +84,4 @@ def test_a_profile_with_too_few_entries_is_never_stored(
             tokens_per_s=[1.0],
             kv_capacity_token_layers=[1.0, 1.0],
         )
-    assert not Profile.objects.filter(name="short").exists()
+    assert not Profile.unscoped.filter(name="short").exists()

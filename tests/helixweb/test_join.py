@@ -58,7 +58,7 @@ def test_a_declared_node_is_adopted_and_keeps_region_and_profile(
     cluster: Cluster, user: Any
 ) -> None:
     joined = join(token_for(cluster, user), region="elsewhere")
-    node = Node.objects.get(name="tower")
+    node = Node.unscoped.get(name="tower")
     assert joined.row == node
     assert (node.region, node.profile_name, node.state) == ("home", "big", NodeState.ONLINE)
     assert cluster.nodes.count() == 3
@@ -67,7 +67,7 @@ def test_a_declared_node_is_adopted_and_keeps_region_and_profile(
 
 def test_a_new_name_makes_a_new_node_in_the_region_it_says(cluster: Cluster, user: Any) -> None:
     join(token_for(cluster, user), name="attic", region="away")
-    node = Node.objects.get(name="attic")
+    node = Node.unscoped.get(name="attic")
     assert (node.region, node.profile_name) == ("away", "")
     assert node.hardware["memory_budget_bytes"] == 4_000
 
@@ -75,11 +75,11 @@ def test_a_new_name_makes_a_new_node_in_the_region_it_says(cluster: Cluster, use
 def test_the_credential_belongs_to_this_process_alone(cluster: Cluster, user: Any) -> None:
     first = join(token_for(cluster, user)).reply.credential
     second = join(token_for(cluster, user), name="laptop").reply.credential
-    assert presence.authenticate_agent(first) == Node.objects.get(name="tower")
-    assert presence.authenticate_agent(second) == Node.objects.get(name="laptop")
+    assert presence.authenticate_agent(first) == Node.unscoped.get(name="tower")
+    assert presence.authenticate_agent(second) == Node.unscoped.get(name="laptop")
     assert presence.authenticate_agent("hlxn_wrong") is None
     assert presence.authenticate_agent("") is None
-    assert first not in Node.objects.get(name="tower").credential_hash
+    assert first not in Node.unscoped.get(name="tower").credential_hash
 
 
 def test_a_used_token_names_its_user_and_the_remedy(cluster: Cluster, user: Any) -> None:
@@ -87,7 +87,7 @@ def test_a_used_token_names_its_user_and_the_remedy(cluster: Cluster, user: Any)
     join(token)
     with pytest.raises(joining.TokenUsed, match=r"used already, by 'tower'.*fresh join command"):
         join(token, name="laptop")
-    assert Node.objects.filter(uuid__isnull=False).count() == 1
+    assert Node.unscoped.filter(uuid__isnull=False).count() == 1
 
 
 def test_one_command_admits_as_many_machines_as_it_says_each_called_as_its_host(
@@ -101,7 +101,7 @@ def test_one_command_admits_as_many_machines_as_it_says_each_called_as_its_host(
     assert named == ["rack", "rack-2", "rack-3"]
     with pytest.raises(joining.TokenUsed, match=r"'rack', 'rack-2', 'rack-3'.*3 machines"):
         join(token.secret, name="rack", may_rename=True)
-    lines = Change.objects.filter(kind="jointoken", action="noted").order_by("pk")
+    lines = Change.unscoped.filter(kind="jointoken", action="noted").order_by("pk")
     assert [line.text for line in lines] == [
         "admitted rack: 1 of 3 machines",
         "admitted rack-2: 2 of 3 machines",
@@ -173,7 +173,7 @@ def test_a_wrong_token_an_old_one_and_one_for_another_role_are_refused(
         join(token)
     join(token, role=Role.COORDINATOR, name="front")
     old = token_for(cluster, user)
-    JoinToken.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    JoinToken.unscoped.update(expires_at=timezone.now() - timedelta(seconds=1))
     with pytest.raises(joining.TokenExpired, match="expired at"):
         join(old)
 
@@ -196,7 +196,7 @@ def test_a_machine_that_joins_again_is_the_same_node_with_a_new_credential(
     )
     assert first.row.pk == second.row.pk
     assert presence.authenticate_agent(first.reply.credential) is None
-    assert Node.objects.get(pk=first.row.pk).data_endpoint == "tcp://127.0.0.1:7777"
+    assert Node.unscoped.get(pk=first.row.pk).data_endpoint == "tcp://127.0.0.1:7777"
     assert cluster.nodes.count() == 3
 
 
@@ -220,7 +220,7 @@ def test_a_coordinator_may_come_back_and_one_more_of_its_name_may_not(
         token_for(cluster, user, "coordinator"), node_uuid=identity, http_url="http://f:1", **front
     )
     assert first.row.pk == again.row.pk
-    assert Coordinator.objects.get().http_url == "http://f:1"
+    assert Coordinator.unscoped.get().http_url == "http://f:1"
     with pytest.raises(errors.NameTaken, match="'front' already; join with another --name"):
         join(token_for(cluster, user, "coordinator"), **front)
 
@@ -235,9 +235,9 @@ def test_each_coordinator_of_a_cluster_is_known_to_stages_by_a_name_of_its_own(
 
     assert known("front") == "coordinator"
     assert [known("back"), known("side")] == ["coordinator:2", "coordinator:3"]
-    Coordinator.objects.get(name="back").delete()
+    Coordinator.unscoped.get(name="back").delete()
     assert known("new") == "coordinator:2"
-    assert Coordinator.objects.get(name="side").peer == "coordinator:3"
+    assert Coordinator.unscoped.get(name="side").peer == "coordinator:3"
     with pytest.raises(errors.JoinRefused, match="'coordinator:4' is reserved"):
         join(token_for(cluster, user), name="coordinator:4")
 
@@ -258,7 +258,7 @@ def test_what_no_row_can_hold_is_refused_by_name(
     token = token_for(cluster, user, said.get("role", Role.NODE))
     with pytest.raises(errors.JoinRefused, match=f"^{field} '"):
         join(token, **said)
-    assert JoinToken.objects.get().used_at is None
+    assert JoinToken.unscoped.get().used_at is None
 
 
 RACE = """
@@ -268,14 +268,12 @@ from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
-from helixweb.common.actor import acting_for_site
 from helixweb.inventory.models import Cluster, Node
 from helixweb.inventory.services import joining, records
 from runtime.protocol.control import Hardware, RegisterRequest
 call_command("migrate", verbosity=0)
-with acting_for_site():
-    cluster = records.create(Cluster, name="race")
-    ada = get_user_model().objects.create_user("ada")
+cluster = records.create(Cluster, name="race")
+ada = get_user_model().objects.create_user("ada")
 start, outcomes = threading.Barrier(6), []
 def race(token, number):
     request = RegisterRequest(
@@ -285,21 +283,18 @@ def race(token, number):
         hardware=Hardware(hostname="h", cpu_count=1, memory_bytes=1, memory_budget_bytes=1))
     start.wait()
     try:
-        with acting_for_site():
-            joining.register(request, timezone.now(), from_this_machine=True)
+        joining.register(request, timezone.now(), from_this_machine=True)
         outcomes.append("joined")
     except joining.TokenUsed:
         outcomes.append("used")
     finally:
         connection.close()
 for machines in (1, 2):
-    with acting_for_site():
-        Node.objects.all().delete()
-        token = joining.create_join_token(cluster, "node", ada, machines=machines)
+    Node.unscoped.all().delete()
+    token = joining.create_join_token(cluster, "node", ada, machines=machines)
     threads = [threading.Thread(target=race, args=(token, n)) for n in range(6)]
     [thread.start() for thread in threads]; [thread.join() for thread in threads]
-    with acting_for_site():
-        print(json.dumps([sorted(outcomes), sorted(node.name for node in Node.objects.all())]))
+    print(json.dumps([sorted(outcomes), sorted(node.name for node in Node.unscoped.all())]))
     outcomes.clear()
 """
 
@@ -378,7 +373,7 @@ def test_a_command_shows_live_who_joined_by_it_until_it_is_spent(
     secret = page.context["join_command"].split("--token ")[1].split()[0]
 
     def progress() -> Any:
-        asked = {"join_token": JoinToken.objects.get().pk}
+        asked = {"join_token": JoinToken.unscoped.get().pk}
         return browser.get(here, asked, headers={"HX-Request": "true"})
 
     join(secret, name="rack", may_rename=True)
@@ -391,7 +386,7 @@ def test_a_command_shows_live_who_joined_by_it_until_it_is_spent(
     assert "rack, attic" in told.content.decode()
     assert told.headers["HX-Retarget"] == "#join-made"
     other = records.create(Cluster, name="other")
-    asked = {"join_token": JoinToken.objects.get().pk}
+    asked = {"join_token": JoinToken.unscoped.get().pk}
     answer = browser.get(f"/clusters/{other.pk}/", asked, headers={"HX-Request": "true"})
     assert answer.status_code == 404
 
@@ -421,7 +416,7 @@ def test_a_command_for_nobody_is_not_made(
     page = browser.post(f"/clusters/{cluster.pk}/join", sent)
     assert page.status_code == 422
     assert field in page.context["join_form"].errors
-    assert not JoinToken.objects.exists()
+    assert not JoinToken.unscoped.exists()
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ def test_the_line_of_a_cluster_installs_the_agent_and_joins(
         cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (node,) = Node.objects.all()
+    (node,) = Node.unscoped.all()
     assert (node.name, node.region) == ("tower", "the attic")
     assert node.hardware is not None
     assert node.hardware["memory_budget_bytes"] == 20 * 10**9

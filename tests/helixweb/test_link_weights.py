@@ -45,7 +45,7 @@ class Serving:
             and edge.target in self.joined.agents
         )
         self.tell(None)
-        assert Deployment.objects.get(pk=self.deployment.pk).status == Status.READY
+        assert Deployment.unscoped.get(pk=self.deployment.pk).status == Status.READY
 
     def tell(self, stats: LinkStats | None, *, uptime_s: float = STATS.uptime_s) -> None:
         """Every node reports, the source of the link with `stats` of it."""
@@ -134,7 +134,7 @@ def test_the_coordinators_report_tells_of_its_own_links(serving: Serving, api: A
     serving.joined.coordinator.report(
         generation=serving.deployment.generation, links={name: slow(5e6)}
     )
-    deployment = Deployment.objects.get(pk=serving.deployment.pk)
+    deployment = Deployment.unscoped.get(pk=serving.deployment.pk)
     (link,) = live_links(deployment, now=deployment.created_at)
     assert link.ends == ("coordinator", name)
     assert link.stats.bandwidth_bytes_per_s == 5e6
@@ -187,7 +187,7 @@ def test_of_a_coordinator_that_is_gone_nothing_counts_while_another_can_be_heard
 ) -> None:
     name = next(iter(serving.joined.used_agents))
     gone = FakeCoordinator(serving.joined.cluster, user, port=7050, name="back")
-    deployment = Deployment.objects.get(pk=serving.deployment.pk)
+    deployment = Deployment.unscoped.get(pk=serving.deployment.pk)
     for front, rate, sent_bytes in ((gone, 3e6, 10**12), (serving.joined.coordinator, 5e6, 10)):
         stats = slow(rate).model_copy(update={"urgent_bytes_total": sent_bytes})
         front.report(generation=deployment.generation, links={name: stats})
@@ -198,7 +198,7 @@ def test_of_a_coordinator_that_is_gone_nothing_counts_while_another_can_be_heard
 
     assert told() == 3e6, "most is sent over it"
     long_ago = deployment.created_at - timedelta(minutes=1)
-    Coordinator.objects.filter(name="back").update(last_seen_at=long_ago)
+    Coordinator.unscoped.filter(name="back").update(last_seen_at=long_ago)
     assert told() == 5e6
 
 
@@ -251,7 +251,7 @@ def test_the_monitor_names_a_slow_link_at_the_next_sample_and_forgets_it_when_it
 ) -> None:
     def limits(stats: LinkStats, *, uptime_s: float) -> Any:
         for later_s in (0.0, 2.0):
-            MetricSample.objects.update(second=F("second") - 2, at=F("at") - timedelta(seconds=2))
+            MetricSample.unscoped.update(second=F("second") - 2, at=F("at") - timedelta(seconds=2))
             serving.tell(stats, uptime_s=uptime_s + later_s)
             serving.joined.coordinator.report(generation=serving.deployment.generation)
         return api.get(f"/api/v1/clusters/{serving.deployment.cluster_id}/bottleneck/").json()
@@ -271,10 +271,10 @@ def test_measured_rates_may_count_in_the_next_plan_and_what_was_there_before_is_
     cluster = serving.deployment.cluster
     url = f"/clusters/{cluster.pk}/network/keep-measured"
     browser.post(url)
-    assert not Link.objects.filter(cluster=cluster, origin="measured").exists()
+    assert not Link.unscoped.filter(cluster=cluster, origin="measured").exists()
     serving.tell(slow())
     browser.post(url)
-    (link,) = Link.objects.filter(cluster=cluster, origin="measured")
+    (link,) = Link.unscoped.filter(cluster=cluster, origin="measured")
     assert (link.source, link.target) == serving.ends
     assert link.bandwidth_bytes_per_s == SLOW
     history = browser.get(f"/changes/?cluster={cluster.pk}&kind=link").content.decode()
@@ -297,11 +297,11 @@ def test_what_was_measured_of_an_unused_link_is_kept_once_and_shown_with_its_age
     serving: Serving, browser: Client
 ) -> None:
     cluster = serving.deployment.cluster
-    Link.objects.filter(cluster=cluster).update(origin="estimated")
+    Link.unscoped.filter(cluster=cluster).update(origin="estimated")
     planned = serving.weights
     serving.tell(measured_only())
     source, target = serving.ends
-    link = Link.objects.get(cluster=cluster, source=source, target=target)
+    link = Link.unscoped.get(cluster=cluster, source=source, target=target)
     assert (link.bandwidth_bytes_per_s, link.latency_s, link.origin) == (5e6, 0.03, "measured")
     page = browser.get(f"/clusters/{cluster.pk}/network/").content.decode()
     assert "measured, 0 s old" in page
@@ -317,11 +317,11 @@ def test_a_link_that_was_measured_has_a_line_in_the_change_log_and_one_confirmed
     serving: Serving,
 ) -> None:
     source, target = serving.ends
-    lines = Change.objects.filter(kind="link", name=f"{source} -> {target}", action="changed")
+    lines = Change.unscoped.filter(kind="link", name=f"{source} -> {target}", action="changed")
     ends = {"cluster": serving.deployment.cluster, "source": source, "target": target}
     before = {"origin": "estimated", "bandwidth_bytes_per_s": 1e9, "latency_s": 0.5}
-    Link.objects.update_or_create(**ends, defaults=before)
-    links = Link.objects.filter(**ends)
+    Link.unscoped.update_or_create(**ends, defaults=before)
+    links = Link.unscoped.filter(**ends)
     Event.objects.all().delete()
     serving.tell(measured_only())
     (line,) = lines
@@ -346,14 +346,14 @@ def test_measurements_spare_what_a_person_imported_and_floors_lower_nothing(
     cluster = serving.deployment.cluster
     source, target = serving.ends
     ends = {"cluster": cluster, "source": source, "target": target}
-    Link.objects.update_or_create(
+    Link.unscoped.update_or_create(
         **ends, defaults={"bandwidth_bytes_per_s": 1e9, "latency_s": 0.0, "origin": "imported"}
     )
     serving.tell(measured_only())
-    assert Link.objects.get(**ends).bandwidth_bytes_per_s == 1e9
-    Link.objects.filter(**ends).update(origin="estimated")
+    assert Link.unscoped.get(**ends).bandwidth_bytes_per_s == 1e9
+    Link.unscoped.filter(**ends).update(origin="estimated")
     serving.tell(measured_only(bandwidth_is_floor=True))
-    link = Link.objects.get(**ends)
+    link = Link.unscoped.get(**ends)
     assert (link.bandwidth_bytes_per_s, link.origin) == (1e9, "measured")
 
 
@@ -364,6 +364,6 @@ def test_measurements_spare_what_a_person_imported_and_floors_lower_nothing(
 def test_old_measurements_links_at_work_and_unknown_rates_are_not_kept(
     serving: Serving, changes: dict[str, Any]
 ) -> None:
-    Link.objects.filter(cluster=serving.deployment.cluster).update(origin="estimated")
+    Link.unscoped.filter(cluster=serving.deployment.cluster).update(origin="estimated")
     serving.tell(measured_only(**changes))
-    assert not Link.objects.filter(origin="measured").exists()
+    assert not Link.unscoped.filter(origin="measured").exists()

@@ -63,7 +63,7 @@ def test_the_page_of_a_profile_shows_its_ends_and_its_kv_minimum(
 
 
 def test_memory_is_a_field_of_a_profile_that_plans_read(api: APIClient, cluster: Cluster) -> None:
-    row = Profile.objects.get(name="big")
+    row = Profile.unscoped.get(name="big")
     address = f"/api/v1/profiles/{row.pk}/"
     assert api.get(address).json()["memory"] is None
     assert api.patch(address, {"memory": ENDS}).json()["memory"] == ENDS

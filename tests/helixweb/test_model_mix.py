@@ -29,7 +29,7 @@ def models(cluster: Cluster) -> list[LanguageModel]:
         activation_bytes_per_token=256,
         bytes_per_layer=1e6,
     )
-    for profile in Profile.objects.filter(model=first):
+    for profile in Profile.unscoped.filter(model=first):
         profile.pk = None
         profile.model = second
         profile.save()
@@ -61,9 +61,9 @@ def test_every_model_gets_a_plan_and_no_two_use_a_node(
 ) -> None:
     answer = api.post(MIXES, body)
     assert answer.status_code == 202, answer.content
-    planned(ModelMix.objects.get(pk=answer.json()["id"]))
+    planned(ModelMix.unscoped.get(pk=answer.json()["id"]))
     shown = api.get(answer.headers["Location"]).json()
-    runs = [PlanRun.objects.get(pk=pk) for pk in shown["runs"]]
+    runs = [PlanRun.unscoped.get(pk=pk) for pk in shown["runs"]]
     assert [run.model for run in runs] == models
     first, second = (set(run.plan.document["placement"]) for run in runs)
     assert first
@@ -96,7 +96,7 @@ def test_the_page_starts_a_mix_and_shows_its_plans(
     assert refused.status_code == 422
     assert "1 models are no mix; choose 2 or more" in refused.content.decode()
     answer = browser.post(address, {**form, f"weight-{models[1].pk}": "0.5"})
-    mix = ModelMix.objects.get()
+    mix = ModelMix.unscoped.get()
     assert answer.headers["Location"] == f"/plans/mixes/{mix.pk}/"
     waiting = browser.get(f"/plans/mixes/{mix.pk}/").content.decode()
     assert f'data-topics="model-mix:{mix.pk}"' in waiting
@@ -130,7 +130,7 @@ def test_what_cannot_be_is_refused_in_words(
         answer = api.post(MIXES, {**body, **change})
         assert answer.status_code == 400, change
         assert says in answer.json()["detail"]
-    assert not ModelMix.objects.exists()
+    assert not ModelMix.unscoped.exists()
 
 
 def test_models_that_do_not_fit_side_by_side_fail_in_words(
@@ -141,18 +141,18 @@ def test_models_that_do_not_fit_side_by_side_fail_in_words(
     LanguageModel.objects.update(num_layers=4)  # seven layers fit, eight do not
     answer = api.post(MIXES, body)
     assert answer.status_code == 202, answer.content
-    jobs.attempt_job(ModelMix.objects.get())
-    mix = ModelMix.objects.get()
+    jobs.attempt_job(ModelMix.unscoped.get())
+    mix = ModelMix.unscoped.get()
     assert mix.status == "failed"
     assert mix.error
-    assert not PlanRun.objects.exists()
+    assert not PlanRun.unscoped.exists()
 
 
 def test_a_queued_mix_is_cancelled_at_once(api: APIClient, body: dict[str, Any]) -> None:
     mix = api.post(MIXES, body).json()["id"]
     assert api.post(f"{MIXES}{mix}/cancel/").json()["status"] == "cancelled"
-    jobs.attempt_job(ModelMix.objects.get())
-    assert not PlanRun.objects.exists()
+    jobs.attempt_job(ModelMix.unscoped.get())
+    assert not PlanRun.unscoped.exists()
     assert api.post(f"{MIXES}{mix}/cancel/").status_code == 409
 
 
@@ -165,7 +165,7 @@ def test_a_mix_that_kills_every_worker_is_given_up(
         options=options_from_json({}),
         user=user,
     )
-    ModelMix.objects.filter(pk=mix.pk).update(attempt=jobs.MAX_ATTEMPTS)
+    ModelMix.unscoped.filter(pk=mix.pk).update(attempt=jobs.MAX_ATTEMPTS)
     jobs.attempt_job(mix)
     mix.refresh_from_db()
     assert "died 3 times" in mix.error

@@ -383,7 +383,7 @@ def test_an_agent_looks_where_the_site_cannot(
     finally:
         ended.set()
         answering.join()
-    assert not CheckpointLook.objects.exists()
+    assert not CheckpointLook.unscoped.exists()
     assert looks_sent_unasked
     assert not any(looks_sent_unasked), "the agent would refuse the whole state"
     assert "looks" not in agent.http.get(f"/api/v1/agent/desired?{TAKES_LOOKS}").json()

@@ -64,17 +64,17 @@ def test_a_plan_that_is_older_than_a_measurement_is_computed_again_by_one_click(
         assert newer.links == 1
         assert name in newer.text
     answer = browser.post(reverse("plan-run-again", args=[plan.run_id]))
-    run = PlanRun.objects.latest("pk")
+    run = PlanRun.unscoped.latest("pk")
     assert answer.headers["Location"] == reverse("plan-run", args=[run.pk])
     assert plan.run is not None
     assert run.options == plan.run.options
     assert run.start_plan == plan
     profiles = problem_from_dict(run.problem).compute_profiles
-    assert profiles[name].tokens_per_s == tuple(Profile.objects.get(name=name).tokens_per_s)
+    assert profiles[name].tokens_per_s == tuple(Profile.unscoped.get(name=name).tokens_per_s)
     for newer in shown(browser, plan):
         assert newer is not None
         assert newer.computed_since == run
-    PlanRun.objects.filter(pk=run.pk).update(status="failed")
+    PlanRun.unscoped.filter(pk=run.pk).update(status="failed")
     for newer in shown(browser, plan):
         assert newer is not None
         assert newer.computed_since is None
@@ -95,9 +95,9 @@ def test_a_run_that_goes_on_from_another_is_as_old_as_the_other(
     plan: Plan, user: Any, cluster: Cluster
 ) -> None:
     measure_link(cluster)
-    longer = starting.extend_plan_run(PlanRun.objects.get(plan=plan), seconds=1, user=user)
-    Plan.objects.filter(pk=plan.pk).update(run=longer)
-    newer = newer_measurements(Plan.objects.get(pk=plan.pk))
+    longer = starting.extend_plan_run(PlanRun.unscoped.get(plan=plan), seconds=1, user=user)
+    Plan.unscoped.filter(pk=plan.pk).update(run=longer)
+    newer = newer_measurements(Plan.unscoped.get(pk=plan.pk))
     assert newer is not None
     assert newer.computed_since is None, "it has the old problem"
 
@@ -111,7 +111,7 @@ def test_an_answer_of_a_replanning_that_is_adopted_later_is_as_old_as_the_replan
     )
     jobs.attempt_job(run)
     measure_link(cluster)
-    adopted = replanning.adopt_point(PlanRun.objects.get(pk=run.pk), 0, user=user)
+    adopted = replanning.adopt_point(PlanRun.unscoped.get(pk=run.pk), 0, user=user)
     assert newer_measurements(adopted.plan) is not None
 
 
@@ -135,11 +135,11 @@ def test_rules_about_nodes_that_are_gone_are_left_out(cluster: Cluster, user: An
 def test_a_plan_of_a_changed_copy_of_the_cluster_is_not_computed_again(
     browser: Client, plan: Plan, cluster: Cluster
 ) -> None:
-    PlanRun.objects.filter(plan=plan).update(what_if="without mini")
+    PlanRun.unscoped.filter(plan=plan).update(what_if="without mini")
     measure_link(cluster)
     assert shown(browser, plan) == [None, None]
     browser.post(reverse("plan-run-again", args=[plan.run_id]))
-    assert PlanRun.objects.count() == 1
+    assert PlanRun.unscoped.count() == 1
 
 
 def test_what_keeps_a_plan_from_being_computed_again_is_said_on_its_page(
@@ -150,4 +150,4 @@ def test_what_keeps_a_plan_from_being_computed_again_is_said_on_its_page(
     answer = browser.post(reverse("plan-run-again", args=[plan.run_id]), follow=True)
     assert answer.redirect_chain[-1][0] == reverse("plan-run", args=[plan.run_id])
     assert "can hold 2 layers" in answer.content.decode()
-    assert PlanRun.objects.count() == 1
+    assert PlanRun.unscoped.count() == 1

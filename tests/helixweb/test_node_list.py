@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from helixweb.access.scope import WHOLE_SITE
 from helixweb.inventory.models import Change, Cluster, Node, NodeState, NodeTag
 from helixweb.inventory.node_list import asked_of, in_state, nodes_matching
 
@@ -54,8 +55,8 @@ def test_filters_and_order_come_from_the_address(
     now = timezone.now()
     seen = {"tower": now + timedelta(minutes=5), "laptop": now - timedelta(hours=1)}
     for name, at in seen.items():
-        Node.objects.filter(name=name).update(joined_at=now, last_seen_at=at)
-    NodeTag.objects.create(node=Node.objects.get(name="tower"), name="rack-1")
+        Node.unscoped.filter(name=name).update(joined_at=now, last_seen_at=at)
+    NodeTag.objects.create(node=Node.unscoped.get(name="tower"), name="rack-1")
     assert names(browser, **query) == expected
 
 
@@ -63,24 +64,24 @@ def test_the_database_and_the_rows_agree_about_states(cluster: Cluster) -> None:
     now = timezone.now()
     times = {"tower": now, "laptop": now - timedelta(hours=1)}
     for name, at in times.items():
-        Node.objects.filter(name=name).update(joined_at=now, last_seen_at=at)
+        Node.unscoped.filter(name=name).update(joined_at=now, last_seen_at=at)
     for state in NodeState:
-        found = set(Node.objects.filter(in_state(state, now=now)).values_list("name", flat=True))
-        assert found == {node.name for node in Node.objects.all() if node.state_at(now) is state}
+        found = set(Node.unscoped.filter(in_state(state, now=now)).values_list("name", flat=True))
+        assert found == {node.name for node in Node.unscoped.all() if node.state_at(now) is state}
 
 
 def test_chosen_nodes_are_changed_and_the_list_stays_as_it_was(
     browser: Client, cluster: Cluster
 ) -> None:
-    chosen = [str(Node.objects.get(name=name).pk) for name in ("mini", "laptop")]
+    chosen = [str(Node.unscoped.get(name=name).pk) for name in ("mini", "laptop")]
     sent = {"node": chosen, "action": "tag", "word": "rack-7 spot", "sort": "-name"}
     answer = browser.post(reverse("nodes-bulk"), sent, follow=True)
     assert answer.redirect_chain == [("/nodes/?sort=-name", 302)]
     assert "2 of 2 chosen nodes changed" in answer.content.decode()
-    assert NodeTag.objects.filter(name="spot").count() == 2
+    assert NodeTag.unscoped.filter(name="spot").count() == 2
     browser.post(reverse("nodes-bulk"), sent | {"action": "region", "word": "moon"})
-    assert Node.objects.filter(region="moon").count() == 2
-    assert Change.objects.filter(kind="node", actor="ada").count() == 4
+    assert Node.unscoped.filter(region="moon").count() == 2
+    assert Change.unscoped.filter(kind="node", actor="ada").count() == 4
 
 
 def test_all_that_the_filter_leaves_are_changed_when_that_is_asked(
@@ -88,7 +89,7 @@ def test_all_that_the_filter_leaves_are_changed_when_that_is_asked(
 ) -> None:
     sent = {"all": "yes", "profile": "small", "action": "profile", "word": "big"}
     browser.post(reverse("nodes-bulk"), sent)
-    assert not Node.objects.exclude(profile_name="big").exists()
+    assert not Node.unscoped.exclude(profile_name="big").exists()
 
 
 @pytest.mark.parametrize(
@@ -105,17 +106,17 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(
 ) -> None:
     answer = browser.post(reverse("nodes-bulk"), sent, follow=True)
     assert said in answer.content.decode()
-    assert not Change.objects.filter(kind="node").exists()
+    assert not Change.unscoped.filter(kind="node").exists()
 
 
 def test_deleting_asks_once_more(browser: Client, cluster: Cluster) -> None:
-    mini = Node.objects.get(name="mini")
+    mini = Node.unscoped.get(name="mini")
     sent = {"node": [str(mini.pk)], "action": "delete"}
     page = browser.post(reverse("nodes-bulk"), sent)
     assert "Delete 1 node?" in page.content.decode()
-    assert Node.objects.count() == 3
+    assert Node.unscoped.count() == 3
     browser.post(reverse("nodes-bulk"), sent | {"sure": "yes"})
-    assert Node.objects.count() == 2
+    assert Node.unscoped.count() == 2
 
 
 def test_the_list_as_a_file_has_what_the_filter_leaves(browser: Client, cluster: Cluster) -> None:
@@ -136,7 +137,7 @@ def test_ten_times_the_nodes_need_no_more_queries(
             for number in range(start, start + count)
         )
         NodeTag.objects.bulk_create(
-            NodeTag(node=node, name="x") for node in Node.objects.filter(name__startswith="n")
+            NodeTag(node=node, name="x") for node in Node.unscoped.filter(name__startswith="n")
             if not node.tags.exists()
         )  # fmt: skip
 
@@ -154,7 +155,7 @@ def test_a_page_of_a_thousand_nodes_is_a_page_of_fifty(browser: Client, cluster:
     found = browser.get(reverse("nodes"), {"page": "2"})
     assert len(found.context["rows"]) == 50
     assert "51 to 100 of 1003" in found.content.decode()
-    assert nodes_matching(asked_of({"region": "r3"}), now=timezone.now()).count() == 200
+    assert nodes_matching(WHOLE_SITE, asked_of({"region": "r3"}), now=timezone.now()).count() == 200
     network = browser.get(reverse("network", args=[cluster.pk]))
     assert network.status_code == 200
     assert network.context["matrix"]["grouped"]

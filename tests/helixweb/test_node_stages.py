@@ -29,7 +29,7 @@ STATS = StageStats(
 def deployed(joined: FakeCluster, user: Any) -> Deployment:
     """The tiny cluster with a plan at work, every stage ready."""
     row = joined.deploy()
-    NodeAssignment.objects.update(
+    NodeAssignment.unscoped.update(
         phase="ready", observed_generation=row.generation, stats=STATS.model_dump(mode="json")
     )
     return row
@@ -90,5 +90,5 @@ def test_the_links_of_the_plan_at_work_are_those_that_carry_its_flow(
     assert any(source == COORDINATOR for source, _ in used)
     page = browser.get(reverse("network", args=[deployed.cluster_id])).content.decode()
     assert f"{len(used)} carry the plan&#x27;s flow" in page
-    Deployment.objects.update(status="stopped")
+    Deployment.unscoped.update(status="stopped")
     assert links_in_use(deployed.cluster) == frozenset()

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from helixweb.access.scope import WHOLE_SITE
 from helixweb.alerting.models import Alert, AlertRule
 from helixweb.alerting.states import State
 from helixweb.common.api_keys import create_api_key, revoke
@@ -62,7 +63,7 @@ def test_an_empty_site_shows_every_step_and_where_to_begin(browser: Client, user
 
 
 def test_steps_are_done_as_far_as_the_cluster_has_come(cluster: Cluster, user: Any) -> None:
-    missing = RegionLink.objects.get(cluster=cluster, source="away", target="home")
+    missing = RegionLink.unscoped.get(cluster=cluster, source="away", target="home")
     missing.delete()
     assert done(cluster, user) == ["Measure the nodes"]  # the problem file says how fast they are
     steps = steps_of(cluster, user)
@@ -95,9 +96,11 @@ def test_what_a_step_waits_for_is_said_with_its_progress(
     first, second, *_ = cluster.nodes.order_by("name")
     cluster.nodes.filter(pk__in=(first.pk, second.pk)).update(profile_name="")
     order_profiling(first, model, user=user, now=now)
-    Profiling.objects.update(state="measuring", done=0.4)
+    Profiling.unscoped.update(state="measuring", done=0.4)
     failed = order_profiling(second, model, user=user, now=now)
-    Profiling.objects.filter(pk=failed.pk).update(state="failed", message="no memory", ended_at=now)
+    Profiling.unscoped.filter(pk=failed.pk).update(
+        state="failed", message="no memory", ended_at=now
+    )
     step = steps_of(cluster, user)["Measure the nodes"]
     assert (step.done, step.progress) == (False, 0.4)
     assert step.text == (
@@ -107,7 +110,7 @@ def test_what_a_step_waits_for_is_said_with_its_progress(
     assert "every 2s" in page(browser)
     assert f'action="{step.url}"' in page(browser)
     browser.post(step.url, step.fields)
-    ordered = Profiling.objects.filter(state="ordered").values_list("node__name", flat=True)
+    ordered = Profiling.unscoped.filter(state="ordered").values_list("node__name", flat=True)
     assert list(ordered) == [second.name], "the first is being measured, the third has a profile"
     assert step.action not in page(browser)
     deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
@@ -150,7 +153,7 @@ def test_the_steps_fold_once_a_token_was_put_out(
     bring_up(joined, user)
     joined.coordinator.report(output_tokens_total=0)
     assert '<section class="card" id="first-token"' in page(browser)
-    MetricSample.objects.all().delete()
+    MetricSample.unscoped.all().delete()
     joined.coordinator.report(output_tokens_total=5)
     html = page(browser)
     assert '<details class="card" id="first-token"' in html
@@ -187,7 +190,7 @@ def test_numbers_of_a_coordinator_that_fell_silent_are_not_shown_as_of_now(
     joined.coordinator.report(output_tokens_per_s=4321.0)
     assert "4,321" in page(browser)
     long_ago = timezone.now() - timedelta(minutes=1)
-    MetricSample.objects.update(at=long_ago, second=int(long_ago.timestamp()))
+    MetricSample.unscoped.update(at=long_ago, second=int(long_ago.timestamp()))
     html = page(browser)
     assert "4,321" not in html
     assert "is not reporting" in html
@@ -195,10 +198,10 @@ def test_numbers_of_a_coordinator_that_fell_silent_are_not_shown_as_of_now(
 
 def test_the_cluster_that_serves_is_in_focus_else_the_newest(cluster: Cluster, user: Any) -> None:
     newer = Cluster.objects.create(name="newer")
-    assert focus() == newer
+    assert focus(WHOLE_SITE) == newer
     joined = FakeCluster(cluster, user)
     deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
-    assert focus() == cluster
+    assert focus(WHOLE_SITE) == cluster
 
 
 def test_a_cluster_is_chosen_by_the_query_and_must_be_there(
@@ -240,5 +243,5 @@ def test_a_chart_of_what_serves_moves_beside_what_limits_it_and_what_waits_for_a
     )  # fmt: skip
     refreshed = tight(browser.get("/", headers={"HX-Request": "true"}).content.decode())
     assert f'href="/alerts/?cluster={joined.cluster.pk}">1 alert fires' in refreshed
-    Deployment.objects.update(status=Status.FAILED, message="mini: no memory")
+    Deployment.unscoped.update(status=Status.FAILED, message="mini: no memory")
     assert "mini: no memory" in page(browser)

@@ -45,7 +45,7 @@ def joined(joined: FakeCluster, hub: HubServer) -> FakeCluster:
 def deploy(joined: FakeCluster, api: APIClient) -> Deployment:
     answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk})
     assert answer.status_code == 202, answer.content
-    return Deployment.objects.get(pk=answer.json()["id"])
+    return Deployment.unscoped.get(pk=answer.json()["id"])
 
 
 def move_main(hub: HubServer) -> None:
@@ -108,7 +108,7 @@ def test_only_a_stop_brings_a_newer_version_and_a_roll_back_the_older_one(
     assert newer.pinned_checkpoint == f"{NAME}@{NEWER}"
     answer = api.post(f"/api/v1/deployments/{newer.pk}/roll-back/")
     assert answer.status_code == 202, answer.content
-    back = Deployment.objects.get(pk=answer.json()["id"])
+    back = Deployment.unscoped.get(pk=answer.json()["id"])
     assert (back.follows_generation, back.pinned_checkpoint) == (None, f"{NAME}@{COMMIT}")
 
 

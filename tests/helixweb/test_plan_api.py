@@ -21,7 +21,7 @@ def request_body(cluster: Cluster) -> dict[str, Any]:
 
 @pytest.fixture
 def run(api: APIClient, request_body: dict[str, Any]) -> PlanRun:
-    return PlanRun.objects.get(pk=api.post(RUNS, request_body).json()["id"])
+    return PlanRun.unscoped.get(pk=api.post(RUNS, request_body).json()["id"])
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_bad_option_is_refused_by_name(
     (error,) = answer.json()["errors"]
     assert error["field"].startswith(field)
     assert says in error["message"]
-    assert not PlanRun.objects.exists()
+    assert not PlanRun.unscoped.exists()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_rules_that_contradict_the_cluster_are_refused_in_the_planners_words(
     answer = api.post(RUNS, {**request_body, "options": {"rules": rules}})
     assert answer.status_code == 400
     assert says in answer.json()["detail"]
-    assert not PlanRun.objects.exists()
+    assert not PlanRun.unscoped.exists()
 
 
 def test_the_options_that_a_run_shows_start_the_same_run_again(
@@ -151,7 +151,7 @@ def test_only_a_running_run_with_a_placement_is_accepted(api: APIClient, run: Pl
     assert early.status_code == 409
     assert "is queued and has not found a placement" in early.json()["detail"]
     claimed(run)
-    PlanRun.objects.filter(pk=run.pk).update(flow_tokens_per_s=1.0)
+    PlanRun.unscoped.filter(pk=run.pk).update(flow_tokens_per_s=1.0)
     accepted = api.post(f"{RUNS}{run.pk}/accept/")
     assert (accepted.status_code, accepted.json()["accept_requested"]) == (202, True)
 
@@ -182,7 +182,7 @@ def test_unknown_clusters_and_models_that_do_not_fit_are_refused_in_words(
     answer = api.post(RUNS, request_body)
     assert answer.status_code == 400
     assert "can hold 2 layers" in answer.json()["detail"]
-    assert not PlanRun.objects.exists()
+    assert not PlanRun.unscoped.exists()
 
 
 def test_cancelling_twice_is_a_conflict_that_says_why(api: APIClient, run: PlanRun) -> None:

@@ -29,7 +29,7 @@ def shell(user: Any, plan: Plan, tmp_path: Path) -> Shell:
 
 def solve(plan: Plan) -> None:
     """What a worker does while the command waits; it finds what it began with."""
-    run = PlanRun.objects.get(status=PlanRun.Status.QUEUED)
+    run = PlanRun.unscoped.get(status=PlanRun.Status.QUEUED)
     found = plan_from_dict(plan.document)
     points = [ReplanPoint(placement=found.placement, flow=found.flow, moved_bytes=0.0,
                           method="unmoved", elapsed_s=0.0)]  # fmt: skip
@@ -38,7 +38,7 @@ def solve(plan: Plan) -> None:
 
 def test_a_run_is_extended_and_its_plan_told(shell: Shell, plan: Plan) -> None:
     assert shell("plan", "extend", plan.run_id, "--time-limit", 1) == 0, shell.err
-    longer = PlanRun.objects.latest("pk")
+    longer = PlanRun.unscoped.latest("pk")
     assert (longer.continues_id, longer.options["time_limit_s"]) == (plan.run_id, 1)
     assert f"plan   {longer.plan.pk}\n" in shell.out
     assert shell("plan", "extend", plan.run_id, "--time-limit", 0.1) == exit_codes.USAGE
@@ -51,9 +51,9 @@ def test_a_run_is_extended_and_its_plan_told(shell: Shell, plan: Plan) -> None:
 
 def test_a_running_search_is_accepted(shell: Shell, plan: Plan) -> None:
     assert shell("plan", "extend", plan.run_id, "--no-wait", "--json") == 0
-    run = PlanRun.objects.get(pk=shell.json()["id"])
+    run = PlanRun.unscoped.get(pk=shell.json()["id"])
     claimed(run)
-    PlanRun.objects.filter(pk=run.pk).update(flow_tokens_per_s=1.0)
+    PlanRun.unscoped.filter(pk=run.pk).update(flow_tokens_per_s=1.0)
     assert shell("plan", "accept", run.pk) == 0, shell.err
     run.refresh_from_db()
     assert run.accept_requested
@@ -65,12 +65,12 @@ def test_a_plan_is_replanned_and_another_answer_adopted(
 ) -> None:
     Node.objects.create(cluster=cluster, name="tower-2", region="home", profile_name="big")
     assert shell("plan", "replan", plan.pk, "--time-limit", 1, "--budget-gb", 0.5) == 0, shell.err
-    run = PlanRun.objects.latest("pk")
+    run = PlanRun.unscoped.latest("pk")
     assert run.replan.budget_bytes == 5e8
     assert shell("plan", "answers", run.pk) == 0
     assert shell.out.startswith("ANSWER")
     assert shell("plan", "adopt", run.pk, 0) == 0, shell.err
-    adopted = Plan.objects.latest("pk")
+    adopted = Plan.unscoped.latest("pk")
     assert f"plan   {adopted.pk}\n" in shell.out
     assert adopted.run.replan.running_plan_id == plan.pk
     assert shell("plan", "adopt", run.pk, 99) == exit_codes.CONFLICT
@@ -89,7 +89,7 @@ def test_a_changed_copy_of_the_cluster_is_weighed_and_searched(shell: Shell, pla
     assert answer["run"] is None
     assert answer["before"]["nodes_used"] >= 1
     assert shell("plan", "what-if", plan.pk, "--without", "mini", "--search", 1) == 0, shell.err
-    run = PlanRun.objects.latest("pk")
+    run = PlanRun.unscoped.latest("pk")
     assert "mini" in run.what_if
     assert "BEFORE" in shell.out
     assert f"plan   {run.plan.pk}\n" in shell.out
@@ -114,14 +114,14 @@ def test_a_change_that_cannot_be_is_refused(
 
 def test_a_plan_is_simulated(shell: Shell, plan: Plan) -> None:
     def simulate(_: float) -> None:
-        Simulation.objects.filter(workload="poisson").update(
+        Simulation.unscoped.filter(workload="poisson").update(
             status=Simulation.Status.SUCCEEDED, forecast=forecast_to_json(FORECAST)
         )
 
     shell.sleep = simulate
     words = ("--workload", "poisson", "--share", 0.5)
     assert shell("plan", "simulate", plan.pk, *words) == 0, shell.err
-    assert Simulation.objects.get(workload="poisson").share == 0.5
+    assert Simulation.unscoped.get(workload="poisson").share == 0.5
     assert "decode      41.5 tokens/s\n" in shell.out
     assert "TPOT        p50 20 ms, p95 1.5 s\n" in shell.out
     assert "nodes busy  75.0%" in shell.out
@@ -134,19 +134,19 @@ def test_several_models_are_planned_together(shell: Shell, cluster: Cluster) -> 
     second = LanguageModel.objects.create(
         name="second", num_layers=3, activation_bytes_per_token=256, bytes_per_layer=1e6
     )
-    for profile in Profile.objects.filter(model=first):
+    for profile in Profile.unscoped.filter(model=first):
         profile.pk, profile.model = None, second
         profile.save()
     for number in range(3):
         Node.objects.create(
             cluster=cluster, name=f"tower-{number}", region="home", profile_name="big"
         )
-    shell.sleep = lambda _: jobs.attempt_job(ModelMix.objects.get())
+    shell.sleep = lambda _: jobs.attempt_job(ModelMix.unscoped.get())
     words = ("--model", f"{first.name}=2", "--model", "second", "--time-limit", 2)
     assert shell("plan", "mix", *words) == 0, shell.err
-    weights = {share.model.name: share.weight for share in ModelMix.objects.get().shares.all()}
+    weights = {share.model.name: share.weight for share in ModelMix.unscoped.get().shares.all()}
     assert weights == {first.name: 2, "second": 1}
-    plans = {plan.model.name: plan.pk for plan in Plan.objects.order_by("pk")}
+    plans = {plan.model.name: plan.pk for plan in Plan.unscoped.order_by("pk")}
     assert [line.split()[::2] for line in shell.out.splitlines()[-2:]] == [
         [name, str(plans[name])] for name in (first.name, "second")
     ]
@@ -157,18 +157,18 @@ def test_several_models_are_planned_together(shell: Shell, cluster: Cluster) -> 
 def test_a_plan_that_was_never_explained_is_and_another_time_if_asked(
     shell: Shell, plan: Plan
 ) -> None:
-    shell.sleep = lambda _: jobs.attempt_job(Explanation.objects.get(plan=plan))
-    Explanation.objects.all().delete()
+    shell.sleep = lambda _: jobs.attempt_job(Explanation.unscoped.get(plan=plan))
+    Explanation.unscoped.all().delete()
     assert shell("plan", "explain", plan.pk) == 0, shell.err
-    done = Explanation.objects.get(plan=plan).created_at
+    done = Explanation.unscoped.get(plan=plan).created_at
     assert shell("plan", "explain", plan.pk, "--again") == 0, shell.err
-    for value in Explanation.objects.get(plan=plan).values:
+    for value in Explanation.unscoped.get(plan=plan).values:
         (line,) = (one for one in shell.out.splitlines() if one.startswith(value["resource"]))
         shown = line.removeprefix(value["resource"]).split("  ")
         expected = [f"{100 * value['gain']:+.1f} %", f"{value['kept_tokens_per_s']:,.1f}", "-"]
         assert [one.strip() for one in shown if one] == expected
-    assert Explanation.objects.get(plan=plan).status == "succeeded"
-    assert Explanation.objects.get(plan=plan).created_at >= done
+    assert Explanation.unscoped.get(plan=plan).status == "succeeded"
+    assert Explanation.unscoped.get(plan=plan).created_at >= done
 
 
 def test_pipelines_take_no_gpus_of_instances(shell: Shell, cluster: Cluster) -> None:
@@ -182,8 +182,8 @@ def test_any_operation_is_asked_for_by_its_path(shell: Shell, cluster: Cluster) 
     path = f"/api/v1/nodes/{node['id']}/"
     body = json.dumps({"region": "moon"})
     assert shell("api", "PATCH", path, "--data", "-", "--comment", "moved", typed=body) == 0
-    assert Change.objects.filter(kind="node").latest("pk").comment == "moved"
-    link = Link.objects.get()
+    assert Change.unscoped.filter(kind="node").latest("pk").comment == "moved"
+    link = Link.unscoped.get()
     assert shell("api", "delete", f"links/{link.pk}") == 0
     assert shell.out == ""
     assert shell("api", "delete", f"links/{link.pk}") == exit_codes.NOT_FOUND

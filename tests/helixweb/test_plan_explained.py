@@ -28,12 +28,12 @@ def plan(cluster: Cluster, user: Any) -> Plan:
         cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
     )
     jobs.attempt_job(run)
-    return Plan.objects.get(run=run)
+    return Plan.unscoped.get(run=run)
 
 
 def explained(plan: Plan) -> Explanation:
-    jobs.attempt_job(Explanation.objects.get(plan=plan))
-    return Explanation.objects.get(plan=plan)
+    jobs.attempt_job(Explanation.unscoped.get(plan=plan))
+    return Explanation.unscoped.get(plan=plan)
 
 
 def test_a_plan_is_explained_as_the_planner_explains_it(plan: Plan) -> None:
@@ -72,9 +72,9 @@ def test_a_search_for_each_kind_finds_at_least_what_kept_layers_give(
     plan: Plan, browser: Client
 ) -> None:
     explained(plan)
-    before = Explanation.objects.get(plan=plan)
+    before = Explanation.unscoped.get(plan=plan)
     browser.post(f"/plans/by-id/{plan.pk}/explanation", {"search_s": "0.2"})
-    asked = Explanation.objects.get(plan=plan)
+    asked = Explanation.unscoped.get(plan=plan)
     assert (asked.status, asked.values) == (Status.QUEUED, before.values)
     assert asked.pk != before.pk
     found = explained(plan)
@@ -91,7 +91,7 @@ def test_one_explanation_at_a_time(plan: Plan) -> None:
 
 
 def test_an_explanation_that_kills_every_worker_is_given_up(plan: Plan) -> None:
-    Explanation.objects.filter(plan=plan).update(attempt=jobs.MAX_ATTEMPTS)
+    Explanation.unscoped.filter(plan=plan).update(attempt=jobs.MAX_ATTEMPTS)
     found = explained(plan)
     assert found.status == Status.FAILED
     assert "died 3 times" in found.error
@@ -108,7 +108,7 @@ def test_rest_explains_too(plan: Plan, api: APIClient) -> None:
     assert api.post(address, {"search": 1}).status_code == 400
     asked = api.post(address, {"search_s": 0.5})
     assert (asked.status_code, asked.json()["search_s"]) == (202, 0.5)
-    Explanation.objects.all().delete()
+    Explanation.unscoped.all().delete()
     missing = api.get(address)
     assert missing.status_code == 404
     assert "never explained; POST" in missing.json()["detail"]

@@ -38,10 +38,10 @@ def test_a_plan_stored_before_plans_had_their_hop_limit_takes_that_of_its_search
 ) -> None:
     assert plan.run is not None
     assert stored_plan(plan).max_hops is None
-    PlanRun.objects.filter(pk=plan.run.pk).update(
+    PlanRun.unscoped.filter(pk=plan.run.pk).update(
         options=plan.run.options | {"rules": plan.run.options["rules"] | {"max_hops": 2}}
     )
-    Plan.objects.filter(pk=plan.pk).update(created_at=plan.created_at + timedelta(days=1))
+    Plan.unscoped.filter(pk=plan.pk).update(created_at=plan.created_at + timedelta(days=1))
     plan.refresh_from_db()
     assert "max_hops" not in plan.document
     assert stored_plan(plan).max_hops == 2

@@ -72,7 +72,7 @@ def test_without_a_cluster_the_page_says_what_to_add_first(browser: Client) -> N
 
 def test_the_form_starts_a_run_and_shows_it(browser: Client, form: dict[str, Any]) -> None:
     answer = browser.post("/plans/new", {**form, "gap_percent": "2", "prune_degree": "6"})
-    run = PlanRun.objects.get()
+    run = PlanRun.unscoped.get()
     assert answer.headers["Location"] == f"/plans/{run.pk}/"
     assert run.options["relative_gap"] == pytest.approx(0.02)
     assert run.options["prune_degree"] == 6
@@ -99,7 +99,7 @@ def test_the_form_asks_at_its_field_for_what_an_objective_needs(
     response = browser.post("/plans/new", {**form, "objective": objective})
     assert response.status_code == 422
     assert response.context["form"].errors == {field: ["The objective needs a number here."]}
-    assert not PlanRun.objects.exists()
+    assert not PlanRun.unscoped.exists()
 
 
 def test_every_option_of_the_form_reaches_the_run(
@@ -121,7 +121,7 @@ def test_every_option_of_the_form_reaches_the_run(
         "start_plan": run.plan.pk,
     }
     browser.post("/plans/new", {**form, **typed})
-    started = PlanRun.objects.exclude(pk=run.pk).get()
+    started = PlanRun.unscoped.exclude(pk=run.pk).get()
     assert options_from_json(started.options) == PlanOptions(
         objective="flow",
         placer="milp",
@@ -166,7 +166,7 @@ def test_a_rule_that_cannot_be_is_refused_by_name(
     page = answer.content.decode()
     assert says in page
     assert '<details class="card" open>' in page
-    assert not PlanRun.objects.exists()
+    assert not PlanRun.unscoped.exists()
 
 
 def test_starting_from_a_plan_fills_the_form_with_how_it_was_searched_for(
@@ -200,7 +200,7 @@ def test_what_is_wrong_is_said_beside_the_field_and_what_was_typed_stays(
     assert "greater than or equal to 1" in page
     assert 'value="0.25"' in page
     assert 'value="3.5"' in page
-    assert not PlanRun.objects.exists()
+    assert not PlanRun.unscoped.exists()
 
 
 def test_a_cluster_that_cannot_hold_the_model_is_refused_with_a_remedy(
@@ -214,7 +214,7 @@ def test_a_cluster_that_cannot_hold_the_model_is_refused_with_a_remedy(
     page = browser.post("/plans/new", form).content.decode()
     assert "can hold 2 layers" in page
     assert "add nodes" in page
-    assert not PlanRun.objects.exists()
+    assert not PlanRun.unscoped.exists()
 
 
 def test_the_preview_counts_layers_and_bounds_the_flow(
@@ -299,9 +299,9 @@ def test_a_finished_run_shows_its_plan_and_listens_until_it_is_explained_and_sim
     page = text(browser, f"/plans/{run.pk}/")
     assert f'data-topics="plan-run:{run.pk}"' in page
     assert 'hx-trigger="helix:explanation from:document"' in page
-    Explanation.objects.update(status=Explanation.Status.SUCCEEDED)
+    Explanation.unscoped.update(status=Explanation.Status.SUCCEEDED)
     assert "data-topics" in text(browser, f"/plans/{run.pk}/")
-    Simulation.objects.update(status=Simulation.Status.SUCCEEDED)
+    Simulation.unscoped.update(status=Simulation.Status.SUCCEEDED)
     answer = browser.get(f"/plans/{run.pk}/")
     page = answer.content.decode()
     run.refresh_from_db()
@@ -337,7 +337,7 @@ def test_a_run_that_has_found_something_can_be_accepted(browser: Client, run: Pl
     browser.post(f"/plans/{run.pk}/accept")
     assert "has found nothing yet" in text(browser, f"/plans/{run.pk}/")
     claimed(run)
-    PlanRun.objects.filter(pk=run.pk).update(flow_tokens_per_s=10.0)
+    PlanRun.unscoped.filter(pk=run.pk).update(flow_tokens_per_s=10.0)
     assert "Accept the best so far" in text(browser, f"/plans/{run.pk}/")
     browser.post(f"/plans/{run.pk}/accept")
     page = text(browser, f"/plans/{run.pk}/")
@@ -353,7 +353,7 @@ def test_a_finished_run_is_searched_on_for_some_seconds(browser: Client, run: Pl
     browser.post(f"/plans/{run.pk}/extend", {"seconds": "0"})
     assert "greater than or equal to 1" in text(browser, f"/plans/{run.pk}/")
     answer = browser.post(f"/plans/{run.pk}/extend", {"seconds": "25"})
-    longer = PlanRun.objects.get(continues=run)
+    longer = PlanRun.unscoped.get(continues=run)
     assert answer.headers["Location"] == f"/plans/{longer.pk}/"
     assert longer.options["time_limit_s"] == 25
     assert f'goes on from <a href="/plans/{run.pk}/">' in text(browser, f"/plans/{longer.pk}/")

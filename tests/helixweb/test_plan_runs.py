@@ -75,7 +75,9 @@ def told_to_stop(lease: CancelToken) -> bool:
 
 def lose_worker(run: PlanRun) -> None:
     """What `kill -9` leaves behind once the lease has run out."""
-    PlanRun.objects.filter(pk=run.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
+    PlanRun.unscoped.filter(pk=run.pk).update(
+        lease_expires_at=timezone.now() - timedelta(seconds=1)
+    )
 
 
 def test_starting_a_run_snapshots_the_problem_and_sends_its_message_after_commit(
@@ -103,7 +105,7 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_written(
         starting.start_plan_run(
             cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
         )
-    assert not PlanRun.objects.exists()
+    assert not PlanRun.unscoped.exists()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -128,7 +130,7 @@ def test_a_message_delivered_twice_solves_once(run: PlanRun) -> None:
     jobs.work(kind="search", job_id=run.pk)
     run.refresh_from_db()
     assert run.attempt == 1
-    assert Plan.objects.count() == 1
+    assert Plan.unscoped.count() == 1
 
 
 @pytest.mark.django_db(transaction=True)
@@ -163,8 +165,8 @@ def test_the_next_attempt_goes_on_from_what_the_lost_one_reached(run: PlanRun) -
     jobs.attempt_job(run)
     best = run.incumbents.order_by("-flow_tokens_per_s").first()
     assert best is not None
-    Plan.objects.all().delete()
-    PlanRun.objects.filter(pk=run.pk).update(status=Status.RUNNING, finished_at=None)
+    Plan.unscoped.all().delete()
+    PlanRun.unscoped.filter(pk=run.pk).update(status=Status.RUNNING, finished_at=None)
     lose_worker(run)
     jobs.attempt_job(run)
     run.refresh_from_db()
@@ -278,7 +280,7 @@ def test_only_a_run_for_the_flow_can_survive_a_loss(cluster: Cluster, user: Any)
             user=user,
             survive_one_loss=True,
         )
-    assert not PlanRun.objects.exists()
+    assert not PlanRun.unscoped.exists()
 
 
 def test_best_incumbent_joins_the_best_flow_and_the_tightest_bound(run: PlanRun) -> None:
@@ -300,7 +302,7 @@ def test_a_zombie_writes_nothing(run: PlanRun) -> None:
         jobs.end(run, zombie.attempt, Outcome(status=Status.FAILED, columns={"error": "late"}))
     run.refresh_from_db()
     assert (run.status, run.error) == (Status.RUNNING, "")
-    assert not Incumbent.objects.exists()
+    assert not Incumbent.unscoped.exists()
     assert Event.objects.count() == events_before
 
 
@@ -323,7 +325,7 @@ def test_a_run_without_any_flow_fails_with_the_planners_words(run: PlanRun) -> N
     run.refresh_from_db()
     assert run.status == Status.FAILED
     assert "no request can be served" in run.error
-    assert not Plan.objects.exists()
+    assert not Plan.unscoped.exists()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -347,7 +349,7 @@ def test_a_search_hears_of_cancel_and_of_a_lost_lease(run: PlanRun) -> None:
         assert jobs.cancel(run)
         assert told_to_stop(lease)
         assert not lease.lost
-    PlanRun.objects.filter(pk=run.pk).update(cancel_requested=False)
+    PlanRun.unscoped.filter(pk=run.pk).update(cancel_requested=False)
     lose_worker(run)
     assert jobs.claim(run) == lease.attempt + 1
     with Lease(PlanRun, task_id=run.pk, attempt=lease.attempt) as lost:
@@ -356,7 +358,7 @@ def test_a_search_hears_of_cancel_and_of_a_lost_lease(run: PlanRun) -> None:
         recorder.report(incumbent(1.0))
         assert told_to_stop(lost)
         assert lost.lost
-    assert not Incumbent.objects.exists()
+    assert not Incumbent.unscoped.exists()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -373,6 +375,6 @@ def test_a_plan_for_the_price_needs_the_price_of_every_node(
     forecast = plan_from_dict(run.plan.document).forecast
     assert forecast is not None
     assert run.objective_value == forecast.value > 0
-    Profile.objects.update(price_per_hour=None)
+    Profile.unscoped.update(price_per_hour=None)
     with pytest.raises(InvalidOptions, match="price_per_hour"):
         starting.start_plan_run(cluster=cluster, model=model, options=options, user=user)

@@ -42,7 +42,7 @@ def deployed(joined: FakeCluster, user: Any) -> int:
 @pytest.fixture
 def reachable(deployed: int, chat_server: ChatDouble) -> int:
     """The id of a deployment whose coordinator answers."""
-    Coordinator.objects.update(http_url=chat_server.url)
+    Coordinator.unscoped.update(http_url=chat_server.url)
     return deployed
 
 
@@ -91,7 +91,7 @@ def test_an_answer_is_streamed_with_the_pipeline_that_computed_it(
         }
     ]
     # The key is one that the coordinator was told to admit.
-    hashes = desired.coordinator_desired(Coordinator.objects.get()).api_key_hashes
+    hashes = desired.coordinator_desired(Coordinator.unscoped.get()).api_key_hashes
     assert sha256_hex(chat_server.keys[0]) in hashes
 
 
@@ -112,7 +112,7 @@ def test_a_coordinator_that_is_not_there_is_named_with_the_remedy(deployed: int,
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound but not listening: refuses connections
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        Coordinator.objects.update(http_url=url)
+        Coordinator.unscoped.update(http_url=url)
         response, content = ask(user, {"deployment": deployed, "messages": HELLO})
     assert response.status_code == 502
     message = json.loads(content)["error"]["message"]
@@ -247,11 +247,11 @@ def test_an_unknown_deployment_is_not_found(user: Any, number: int) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_deployment_that_is_not_in_service_says_so(deployed: int, user: Any) -> None:
-    Coordinator.objects.update(http_url="")
+    Coordinator.unscoped.update(http_url="")
     response, content = ask(user, {"deployment": deployed, "messages": HELLO})
     assert response.status_code == 409
     assert "has not said where it is reached" in json.loads(content)["error"]["message"]
-    row = Coordinator.objects.get().cluster.deployments.get()
+    row = Coordinator.unscoped.get().cluster.deployments.get()
     deploying.stop(row, user=user, now=timezone.now())
     response, content = ask(user, {"deployment": deployed, "messages": HELLO})
     assert response.status_code == 409

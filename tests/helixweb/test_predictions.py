@@ -45,8 +45,8 @@ class Served:
 
     def __init__(self, joined: FakeCluster, user: Any) -> None:
         deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
-        Deployment.objects.update(status=Status.READY)
-        self.row = Deployment.objects.select_related("plan", "cluster").get()
+        Deployment.unscoped.update(status=Status.READY)
+        self.row = Deployment.unscoped.select_related("plan", "cluster").get()
         self.problem = problem_from_dict(joined.plan.problem)
         self.plan = plan_from_dict(joined.plan.document)
         self.now = timezone.now()
@@ -133,7 +133,7 @@ def test_requests_unlike_those_the_plan_is_for_are_told(served: Served) -> None:
 
 
 def test_what_nobody_measured_is_told(served: Served) -> None:
-    Profile.objects.filter(name="small").update(origin=Origin.ESTIMATED)
+    Profile.unscoped.filter(name="small").update(origin=Origin.ESTIMATED)
     served.samples()
     served.requests()
     found = agreement_of(served.row, now=served.now)
@@ -153,19 +153,19 @@ def test_the_present_load_is_simulated_and_again_when_it_changes(
     served: Served, browser: Client
 ) -> None:
     predict_live(served.now)
-    assert not LivePrediction.objects.exists()
+    assert not LivePrediction.unscoped.exists()
     served.samples(running=4)
     served.requests()
     predict_live(served.now)
-    row = LivePrediction.objects.get()
+    row = LivePrediction.unscoped.get()
     forecast = forecast_from_json(row.forecast)
     assert row.running == pytest.approx(4)
     assert forecast.requests_running == pytest.approx(4, rel=0.05)
     predict_live(served.now + timedelta(seconds=30))
-    assert LivePrediction.objects.get().at == row.at
-    MetricSample.objects.update(running=8)
+    assert LivePrediction.unscoped.get().at == row.at
+    MetricSample.unscoped.update(running=8)
     predict_live(served.now + timedelta(seconds=30))
-    assert forecast_from_json(LivePrediction.objects.get().forecast).requests_running > 6
+    assert forecast_from_json(LivePrediction.unscoped.get().forecast).requests_running > 6
     figures = agreement_of(served.row, now=served.now).figures
     assert [each.name for each in figures] == list(Quantity)
     assert all(each.predicted is not None for each in figures)
@@ -181,14 +181,14 @@ def test_output_is_compared_at_the_same_load_only(served: Served) -> None:
     found = agreement_of(served.row, now=served.now)
     assert (found.running, found.predicted_running) == (4, 4)
     assert found.figures[0].measured == 100.0
-    idle = MetricSample.objects.filter(second__gte=served.now.timestamp() - 10)
+    idle = MetricSample.unscoped.filter(second__gte=served.now.timestamp() - 10)
     idle.update(running=0, output_tokens_per_s=1.0)
     found = agreement_of(served.row, now=served.now)
     assert found.running == 4
     assert found.figures[0].measured == 100.0
-    MetricSample.objects.update(running=9)
+    MetricSample.unscoped.update(running=9)
     assert agreement_of(served.row, now=served.now).predicted_running is None
-    MetricSample.objects.update(running=0)
+    MetricSample.unscoped.update(running=0)
     found = agreement_of(served.row, now=served.now)
     assert found.running is None
     assert [(one.predicted, one.measured) for one in found.figures] == [(None, None)] * 3
@@ -220,7 +220,7 @@ def test_whole_model_instances_are_not_simulated_as_pipelines(
     served.samples()
     served.requests()
     predict_live(served.now)
-    assert not LivePrediction.objects.exists()
+    assert not LivePrediction.unscoped.exists()
     page = browser.get(f"/deployments/{served.row.pk}/predictions/").content.decode()
     assert "instances are not simulated" in page
 
@@ -232,7 +232,7 @@ def test_traffic_refines_a_profile_beside_what_plans_use(served: Served) -> None
     )  # fmt: skip
     served.samples(slow=slow, longer=1.5)
     refine_profiles(served.now)
-    profile = Profile.objects.get(name="big")
+    profile = Profile.unscoped.get(name="big")
     version = profile.versions.get(origin=Origin.REFINED)
     # Of six observations: drawn to 1 a little.
     assert version.evidence["decode"]["factor"] == pytest.approx(1.4, abs=0.1)
@@ -254,9 +254,9 @@ def test_traffic_refines_a_profile_beside_what_plans_use(served: Served) -> None
 
 def test_little_work_refines_nothing(served: Served) -> None:
     served.samples(longer=1.5)
-    MetricSample.objects.filter(second__lt=served.now.timestamp() - 15).delete()
+    MetricSample.unscoped.filter(second__lt=served.now.timestamp() - 15).delete()
     refine_profiles(served.now)
-    assert not Profile.objects.filter(versions__isnull=False).exists()
+    assert not Profile.unscoped.filter(versions__isnull=False).exists()
 
 
 def agreement(**changes: Any) -> Agreement:

@@ -66,7 +66,7 @@ class Measured:
         return self.cluster.agents[name]
 
     def node(self, name: str) -> Node:
-        return Node.objects.get(name=name)
+        return Node.unscoped.get(name=name)
 
     def beat(self, name: str, progress: ProfilingProgress | None = None) -> ProfileOrder | None:
         """One heartbeat of an idle node; what its answer orders."""
@@ -89,7 +89,7 @@ class Measured:
         asked = {"node": self.node(name).pk, "model": self.cluster.model.pk}
         answer = api.post("/api/v1/profilings/", asked)
         assert answer.status_code == 201, answer.content
-        return Profiling.objects.get(pk=answer.json()["id"])
+        return Profiling.unscoped.get(pk=answer.json()["id"])
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_the_kv_minimum_that_somebody_chose_holds_for_every_measurement(
     end = {"max_layers": 2}
     memory = {"first": end, "last": end, "both": end}
     chosen = {"requests": 6, "tokens": 224}
-    profile = Profile.objects.get(name="big")
+    profile = Profile.unscoped.get(name="big")
     changed = {"memory": {**memory, "kv_minimum": chosen}}
     assert api.patch(f"/api/v1/profiles/{profile.pk}/", changed).status_code == 200
     found = FOUND.model_copy(
@@ -176,9 +176,9 @@ def test_what_a_measured_node_holds_at_the_ends_of_the_model_is_what_plans_read(
 
 def test_what_a_measurement_does_not_tell_stays(measured: Measured, api: APIClient) -> None:
     times = {"2": {"prefill": [1e-6, 0.0, 0.0, 1e-3], "decode": [0.0, 1e-4, 0.0, 1e-3]}}
-    Profile.objects.filter(name="big").update(price_per_hour=2.5, instance_times=times)
+    Profile.unscoped.filter(name="big").update(price_per_hour=2.5, instance_times=times)
     measured.measure("tower", api)
-    profile = Profile.objects.get(name="big")
+    profile = Profile.unscoped.get(name="big")
     assert profile.price_per_hour == 2.5
     assert profile.instance_times == times
     assert profile.tokens_per_s == [300.0, 140.0]
@@ -192,20 +192,20 @@ def test_a_node_that_shares_its_profile_gets_one_of_its_own(
     assert row.version.profile.name == "laptop"
     assert measured.node("laptop").profile_name == "laptop"
     assert measured.node("mini").profile_name == "small"
-    assert Profile.objects.get(name="small").origin == Origin.IMPORTED
+    assert Profile.unscoped.get(name="small").origin == Origin.IMPORTED
 
 
 def test_its_new_profile_says_of_other_models_what_the_shared_one_did(
     measured: Measured, api: APIClient
 ) -> None:
-    small = Profile.objects.get(name="small")
+    small = Profile.unscoped.get(name="small")
     other = LanguageModel.objects.create(
         name="other", num_layers=2, activation_bytes_per_token=2, bytes_per_layer=1e3
     )
     small.pk, small.model = None, other
     small.save()
     measured.measure("laptop", api)
-    copied = Profile.objects.get(name="laptop", model=other)
+    copied = Profile.unscoped.get(name="laptop", model=other)
     assert copied.tokens_per_s == small.tokens_per_s
 
 
@@ -219,7 +219,7 @@ def test_its_new_profile_says_of_other_models_what_the_shared_one_did(
 def test_a_node_without_a_machine_cannot_be_measured(
     measured: Measured, api: APIClient, change: dict[str, Any], told: str
 ) -> None:
-    Node.objects.filter(name="tower").update(**change)
+    Node.unscoped.filter(name="tower").update(**change)
     asked = {"node": measured.node("tower").pk, "model": measured.cluster.model.pk}
     answer = api.post("/api/v1/profilings/", asked)
     assert answer.status_code == 409
@@ -257,7 +257,7 @@ def test_what_failed_says_why_and_the_profile_stays(measured: Measured, api: API
     assert measured.beat("tower", progress) is None
     row.refresh_from_db()
     assert (row.state, row.message) == (Profiling.State.FAILED, "no checkpoint there; copy it")
-    assert Profile.objects.get(name="big").origin == Origin.IMPORTED
+    assert Profile.unscoped.get(name="big").origin == Origin.IMPORTED
 
 
 def test_a_result_that_no_profile_can_be_is_refused(measured: Measured, api: APIClient) -> None:
@@ -319,13 +319,13 @@ def test_an_exported_profile_is_read_again_elsewhere(
     asked = {"cluster": cluster, "document": document, "name": "copy"}
     answer = api.post("/api/v1/profiles/import/", asked)
     assert answer.status_code == 201, answer.content
-    copy = Profile.objects.get(name="copy")
+    copy = Profile.unscoped.get(name="copy")
     assert copy.layer_times == row.version.profile.layer_times
     page = browser.post(
         "/profiles/import", {"cluster": cluster, "name": "", "text": json.dumps(document)}
     )
     assert page.status_code == 302
-    assert ProfileVersion.objects.filter(profile=pk).count() == 3
+    assert ProfileVersion.unscoped.filter(profile=pk).count() == 3
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_an_exported_profile_is_read_again_elsewhere(
 def test_a_bad_profile_file_is_refused_with_the_field_that_is_wrong(
     measured: Measured, browser: Client, change: dict[str, Any], told: str
 ) -> None:
-    document = profile_versions.export_profile(Profile.objects.get(name="big")) | change
+    document = profile_versions.export_profile(Profile.unscoped.get(name="big")) | change
     with pytest.raises(InvalidProblem) as raised:
         profile_versions.import_profile(measured.cluster.cluster, document)
     assert told in str(raised.value)
@@ -349,11 +349,11 @@ def test_a_bad_profile_file_is_refused_with_the_field_that_is_wrong(
         "/profiles/import", {"cluster": measured.cluster.cluster.pk, "text": json.dumps(document)}
     )
     assert answer.status_code == 422
-    assert Profile.objects.get(name="big").versions.count() == 0
+    assert Profile.unscoped.get(name="big").versions.count() == 0
 
 
 def test_a_profile_with_more_layers_than_the_model_is_of_another_model(measured: Measured) -> None:
-    document = profile_versions.export_profile(Profile.objects.get(name="big"))
+    document = profile_versions.export_profile(Profile.unscoped.get(name="big"))
     document["profile"] |= {
         "max_layers": 9, "tokens_per_s": [1.0] * 9, "kv_capacity_token_layers": [1.0] * 9,
     }  # fmt: skip
@@ -362,7 +362,7 @@ def test_a_profile_with_more_layers_than_the_model_is_of_another_model(measured:
 
 
 def test_versions_are_numbered_however_soon_they_follow(measured: Measured) -> None:
-    profile = Profile.objects.get(name="big")
+    profile = Profile.unscoped.get(name="big")
     found = profile_versions.import_profile(
         measured.cluster.cluster, profile_versions.export_profile(profile)
     )
@@ -390,7 +390,7 @@ def test_a_gpu_that_nobody_measured_is_estimated_and_marked_where_plans_use_it(
     assert browser.post(page, {"model": model.pk, "gpu": "T4", "name": ""}).status_code == 302
     told = browser.post(page, {"model": measured.cluster.model.pk, "gpu": "T4", "name": "x"})
     assert "give num_heads" in told.content.decode()
-    nodes = Node.objects.filter(cluster=cluster)
+    nodes = Node.unscoped.filter(cluster=cluster)
     nodes.update(profile_name="L4")
     options = PlanOptions(objective="flow", time_limit_s=1)
     run = starting.start_plan_run(cluster=cluster, model=model, options=options, user=measured.user)
@@ -404,8 +404,8 @@ def test_a_gpu_that_nobody_measured_is_estimated_and_marked_where_plans_use_it(
 
 def unmeasured(measured: Measured) -> None:
     """No node has a profile but tower, for which it was estimated."""
-    Node.objects.exclude(name="tower").update(profile_name="")
-    Profile.objects.update(origin=Origin.ESTIMATED)
+    Node.unscoped.exclude(name="tower").update(profile_name="")
+    Profile.unscoped.update(origin=Origin.ESTIMATED)
 
 
 def test_one_click_measures_all_nodes_those_of_one_machine_in_turn(
@@ -417,15 +417,15 @@ def test_one_click_measures_all_nodes_those_of_one_machine_in_turn(
     address = f"/clusters/{cluster.pk}/measure"
     assert browser.post(address, {"model": model.pk}).status_code == 302
     assert browser.post(address, {"model": model.pk}).status_code == 302, "pressed twice"
-    first, second = Profiling.objects.exclude(node__name="mini").order_by("pk")
-    assert Profiling.objects.count() == 3
+    first, second = Profiling.unscoped.exclude(node__name="mini").order_by("pk")
+    assert Profiling.unscoped.count() == 3
     assert measured.beat("mini") is not None
     assert measured.beat(second.node.name) is None, "they share cores"
     assert measured.beat(first.node.name) is not None
     half = ProfilingProgress(id=first.pk, phase=ProfilingPhase.MEASURING, done=0.5)
     measured.beat(first.node.name, half)
     began_at = timezone.now() - timedelta(seconds=60)
-    Profiling.objects.filter(pk=first.pk).update(began_at=began_at)
+    Profiling.unscoped.filter(pk=first.pk).update(began_at=began_at)
     page = browser.get(f"/clusters/{cluster.pk}/").content.decode()
     assert f"after {first.node.name}, on the same machine" in page
     assert "about 3 min left" in page, "a minute for the first, two for the second"
@@ -436,7 +436,7 @@ def test_one_click_measures_all_nodes_those_of_one_machine_in_turn(
     assert measured.beat(second.node.name) is not None
     refused = api.post(f"/api/v1/clusters/{cluster.pk}/measure/", {"model": model.pk})
     assert [row["node"] for row in refused.json()] == [
-        row.node_id for row in Profiling.objects.order_by("node") if row.is_open
+        row.node_id for row in Profiling.unscoped.order_by("node") if row.is_open
     ]
 
 
@@ -447,7 +447,7 @@ def test_nodes_with_gpus_of_their_own_are_measured_at_once(
     for name in measured.cluster.agents:
         gpus = [{"name": "L4", "memory_bytes": 24_000_000_000}]
         hardware = {**HARDWARE, "gpus": gpus, "memory_budget_bytes": int(FOUND.vram_bytes)}
-        Node.objects.filter(name=name).update(hardware=hardware)
+        Node.unscoped.filter(name=name).update(hardware=hardware)
     shell = Shell(new_key(user), home=str(tmp_path))
     assert shell("node", "measure", "--no-wait") == 0
     orders = {name: measured.beat(name) for name in measured.cluster.agents}
@@ -495,11 +495,11 @@ def test_a_node_of_the_same_kind_times_a_few_steps_instead(
     )
     measured.measure("tower", api, found)
     unmeasured(measured)
-    source = Profile.objects.filter(name=measured.node("tower").profile_name)
+    source = Profile.unscoped.filter(name=measured.node("tower").profile_name)
     source.update(origin=Origin.MEASURED)
     cluster, model = measured.cluster.cluster, measured.cluster.model
     rows = api.post(f"/api/v1/clusters/{cluster.pk}/measure/", {"model": model.pk}).json()
-    names = [Node.objects.get(pk=row["node"]).name for row in rows]
+    names = [Node.unscoped.get(pk=row["node"]).name for row in rows]
     assert sorted(names) == ["laptop", "mini"]
     for name, slower, state in zip(names, (1.1, 1.5), ("done", "cancelled"), strict=True):
         order = measured.beat(name)
@@ -514,8 +514,8 @@ def test_a_node_of_the_same_kind_times_a_few_steps_instead(
         )
         progress = ProfilingProgress(id=order.id, phase=ProfilingPhase.DONE, checked=checked)
         measured.beat(name, progress)
-        assert Profiling.objects.get(pk=order.id).state == state
-    alike = Profile.objects.get(name=names[0])
+        assert Profiling.unscoped.get(pk=order.id).state == state
+    alike = Profile.unscoped.get(name=names[0])
     assert alike.tokens_per_s == list(FOUND.tokens_per_s)
     version = alike.versions.first()
     assert version is not None
@@ -523,7 +523,7 @@ def test_a_node_of_the_same_kind_times_a_few_steps_instead(
     whole = measured.beat(names[1])
     assert whole is not None
     assert whole.check == (), "half as fast again: no node of the same kind"
-    message = Profiling.objects.filter(state="cancelled").get().message
+    message = Profiling.unscoped.filter(state="cancelled").get().message
     assert message == "measured whole instead: steps take 1.50 times as long as on tower"
 
 
@@ -535,6 +535,6 @@ def test_a_plan_that_lacks_measurements_starts_them(measured: Measured, api: API
         answer = api.post("/api/v1/plan-runs/", ask)
         assert answer.status_code in (400, 409, 422)
         assert "are measured for it now: laptop, mini;" in answer.json()["detail"]
-    assert Profiling.objects.count() == 3, "the estimate of tower is no measurement"
+    assert Profiling.unscoped.count() == 3, "the estimate of tower is no measurement"
     LanguageModel.objects.update(checkpoint="")
     assert "has no compute profile" in api.post("/api/v1/plan-runs/", ask).json()["detail"]

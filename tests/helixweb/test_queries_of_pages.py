@@ -76,12 +76,12 @@ def site(joined: FakeCluster, cluster: Cluster, user: Any) -> Callable[[], dict[
         cluster=cluster, model=joined.model, problem=joined.plan.problem, options={},
         status="succeeded",
     )  # fmt: skip
-    Plan.objects.filter(pk=joined.plan.pk).update(run=run)
+    Plan.unscoped.filter(pk=joined.plan.pk).update(run=run)
     made = Incumbent.objects.create(
         run=run, attempt=1, elapsed_s=1.0, flow_tokens_per_s=1.0, placer="milp",
         placement=joined.plan.document["placement"],
     )  # fmt: skip
-    other = Plan.objects.get(pk=joined.plan.pk)
+    other = Plan.unscoped.get(pk=joined.plan.pk)
     other.pk = other.run_id = None
     other.save()
     record_traces(cluster.pk, [made_up_trace(1)])
@@ -90,9 +90,9 @@ def site(joined: FakeCluster, cluster: Cluster, user: Any) -> Callable[[], dict[
         return {
             "cluster": cluster.pk, "deployment": row.pk, "run": run.pk, "plan": joined.plan.pk,
             "other": other.pk, "incumbent": made.pk, "model": joined.model.pk,
-            "node": Node.objects.get(name="tower").pk, "link": Link.objects.earliest("pk").pk,
-            "profile": Profile.objects.earliest("pk").pk,
-            "request": TracedRequest.objects.latest("pk").request,
+            "node": Node.unscoped.get(name="tower").pk, "link": Link.unscoped.earliest("pk").pk,
+            "profile": Profile.unscoped.earliest("pk").pk,
+            "request": TracedRequest.unscoped.latest("pk").request,
         }  # fmt: skip
 
     return ids
@@ -101,7 +101,7 @@ def site(joined: FakeCluster, cluster: Cluster, user: Any) -> Callable[[], dict[
 def grow(cluster: Cluster, nodes: int) -> None:
     """Nodes with all that a node can have, plans, samples, traces, and other clusters."""
     now = timezone.now()
-    row = Deployment.objects.get(cluster=cluster)
+    row = Deployment.unscoped.get(cluster=cluster)
     made = Node.objects.bulk_create(
         [
             Node(
@@ -112,7 +112,7 @@ def grow(cluster: Cluster, nodes: int) -> None:
         ]
     )  # fmt: skip
     NodeTag.objects.bulk_create([NodeTag(node=node, name="rack") for node in made])
-    seed = NodeAssignment.objects.filter(deployment=row).first()
+    seed = NodeAssignment.unscoped.filter(deployment=row).first()
     assert seed is not None
     Link.objects.bulk_create(
         [
@@ -153,10 +153,10 @@ def test_a_large_site_takes_as_many_queries_for_every_page(
     grow(cluster, 8)
     addresses = [page.format(**site()) for page in (*PAGES, *API)]
     few = {address: queries_of(browser, address) for address in addresses}
-    Node.objects.filter(name__startswith="more-").delete()
-    Cluster.objects.filter(name__startswith="other-").delete()
-    MetricSample.objects.filter(nodes={}).delete()
-    Link.objects.filter(source__startswith="more-").delete()
+    Node.unscoped.filter(name__startswith="more-").delete()
+    Cluster.unscoped.filter(name__startswith="other-").delete()
+    MetricSample.unscoped.filter(nodes={}).delete()
+    Link.unscoped.filter(source__startswith="more-").delete()
     grow(cluster, 200)
     many = {address: queries_of(browser, address) for address in addresses}
     assert many == few

@@ -115,7 +115,7 @@ def test_a_plan_is_refused_while_its_parties_do_not_reach_each_other(
     joined.coordinator.report(reach=Reach(tried="x"))
     assert Event.objects.latest("pk").data["text"] == "front reaches tower at 10.0.0.3:7001."
     assert api.post("/api/v1/deployments/", ask).status_code == 202
-    assert not Change.objects.filter(after__has_key="reach").exists()
+    assert not Change.unscoped.filter(after__has_key="reach").exists()
 
 
 def test_a_process_that_stops_reporting_blocks_no_plan(joined: FakeCluster, api: APIClient) -> None:
@@ -210,7 +210,7 @@ def measured_by(joined: FakeCluster, *, busy: str = "") -> list[tuple[str, str]]
     found = []
     for name, agent in joined.agents.items():
         cache.clear()  # some seconds later
-        Node.objects.update(last_seen_at=timezone.now() - timedelta(seconds=5))
+        Node.unscoped.update(last_seen_at=timezone.now() - timedelta(seconds=5))
         order = replied(agent, IDLE).to_measure if name != busy else None
         for endpoint in () if order is None else order.endpoints:
             found.append((name, names[endpoint]))
@@ -287,7 +287,7 @@ def test_all_links_of_a_node_that_only_dials_out_are_measured_from_its_side(
     for name, agent in joined.agents.items():
         replied(agent, IDLE if name == "mini" else behind_nat)
     cache.clear()  # some seconds later
-    Node.objects.update(last_seen_at=timezone.now() - timedelta(seconds=5))
+    Node.unscoped.update(last_seen_at=timezone.now() - timedelta(seconds=5))
     order = replied(joined.agents["mini"], IDLE).to_measure
     assert order is not None
     others = ["tcp://10.0.0.1:7000", *(f"tcp://{PLACES[name]}" for name in ("laptop", "tower"))]

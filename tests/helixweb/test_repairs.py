@@ -37,7 +37,7 @@ class Repaired:
     """A cluster that serves, under a policy; `beat` is what the task does every two seconds."""
 
     def __init__(self, cluster: Cluster, user: Any, policy: Replanning) -> None:
-        Cluster.objects.filter(pk=cluster.pk).update(replanning=policy)
+        Cluster.unscoped.filter(pk=cluster.pk).update(replanning=policy)
         self.cluster = FakeCluster(cluster, user)
         self.user = user
         self.lost: dict[str, str] = {}
@@ -47,7 +47,7 @@ class Repaired:
 
     @property
     def rows(self) -> list[Repair]:
-        return list(Repair.objects.order_by("pk"))
+        return list(Repair.unscoped.order_by("pk"))
 
     @property
     def states(self) -> list[str]:
@@ -55,7 +55,7 @@ class Repaired:
 
     @property
     def serving(self) -> Deployment:
-        return Deployment.objects.exclude(status=Status.SUPERSEDED).get()
+        return Deployment.unscoped.exclude(status=Status.SUPERSEDED).get()
 
     def beat(self, *, after_s: float = 0.0) -> list[str]:
         self.now += timedelta(seconds=after_s)
@@ -87,7 +87,7 @@ class Repaired:
 
     def _heard_now(self, now: datetime) -> datetime:
         """Agents that are not silent were heard of just now, however far the clock was moved."""
-        fresh = Node.objects.filter(last_seen_at__gt=timezone.now() - timedelta(seconds=30))
+        fresh = Node.unscoped.filter(last_seen_at__gt=timezone.now() - timedelta(seconds=30))
         fresh.update(last_seen_at=now)
         return now
 
@@ -200,9 +200,9 @@ def test_with_the_policy_automatic_it_is_deployed_once(automatic: Repaired) -> N
             agent.beat(Phase.READY, generation=serving.generation)
     assert automatic.beat(after_s=60.0) == [State.DEPLOYED]
     assert automatic.serving == serving
-    line = Change.objects.get(kind="deployment", row_id=serving.pk, action="added")
+    line = Change.unscoped.get(kind="deployment", row_id=serving.pk, action="added")
     assert (line.actor, line.actor_kind) == ("", "site"), "no person did it, and it is told"
-    ended = Change.objects.filter(row_id=automatic.deployment.pk, kind="deployment").first()
+    ended = Change.unscoped.filter(row_id=automatic.deployment.pk, kind="deployment").first()
     assert ended is not None
     assert ended.after == {"status": "superseded"}
 
@@ -236,13 +236,13 @@ def test_a_worker_that_dies_while_it_deploys_leaves_that_to_the_next(
     automatic.beat()
     automatic.beat(after_s=WAITS_S)
     automatic.search()
-    runs = PlanRun.objects.count()
+    runs = PlanRun.unscoped.count()
     with monkeypatch.context() as dying:
         dying.setattr(repairing, "deploy", die)
         with pytest.raises(_Killed):
             automatic.beat()
     assert automatic.states == [State.COMPUTING]
-    assert PlanRun.objects.count() == runs
+    assert PlanRun.unscoped.count() == runs
     assert automatic.beat() == [State.DEPLOYED]
     assert automatic.serving != automatic.deployment
 
@@ -258,14 +258,14 @@ def test_of_workers_that_look_after_a_deployment_at_once_one_does_each_thing(
 
     for row in [*asking.rows, *asking.rows]:
         repairing._search(deployment, row, seconds=0.3)
-    assert PlanRun.objects.count() == 1
+    assert PlanRun.unscoped.count() == 1
     asking.search()
     mine, theirs = asking.rows[0], asking.rows[0]
     repairing._conclude(deployment, mine, policy=Replanning.ASK, now=now)
-    runs = PlanRun.objects.count()
+    runs = PlanRun.unscoped.count()
     repairing._conclude(deployment, theirs, policy=Replanning.ASK, now=now)
     assert asking.states == [State.OFFERED]
-    assert PlanRun.objects.count() == runs
+    assert PlanRun.unscoped.count() == runs
 
 
 def test_the_node_that_was_planned_around_is_taken_in_again(automatic: Repaired) -> None:
@@ -338,7 +338,7 @@ def test_a_search_that_found_nothing_in_its_short_time_gets_the_longer(
     monkeypatch.setattr(repairing, "SHORT_SEARCH_S", 0.1)
     automatic.lose("tower")
     automatic.beat()
-    PlanRun.objects.filter(repair__isnull=False).update(status=PlanRun.Status.FAILED)
+    PlanRun.unscoped.filter(repair__isnull=False).update(status=PlanRun.Status.FAILED)
     assert automatic.beat() == [State.COMPUTING]
     run = automatic.rows[0].run
     assert run is not None
@@ -365,7 +365,7 @@ def test_a_dismissed_placement_is_not_offered_again(asking: Repaired, browser: C
     assert asking.until_offered_or_done() == [State.OFFERED]
     browser.post(f"/repairs/{asking.rows[0].pk}/dismiss")
     assert asking.beat(after_s=60.0) == [State.DISMISSED]
-    line = Change.objects.filter(kind="deployment").first()
+    line = Change.unscoped.filter(kind="deployment").first()
     assert line is not None
     assert (line.actor, line.before, line.after) == (
         "ada",

@@ -32,12 +32,12 @@ def plan(cluster: Cluster, user: Any) -> Plan:
     )
     jobs.attempt_job(run)
     Node.objects.create(cluster=cluster, name="tower-2", region="home", profile_name="big")
-    return Plan.objects.get(run=run)
+    return Plan.unscoped.get(run=run)
 
 
 def replanned(run: PlanRun) -> PlanRun:
     jobs.attempt_job(run)
-    found = PlanRun.objects.get(pk=run.pk)
+    found = PlanRun.unscoped.get(pk=run.pk)
     assert (found.status, found.error) == ("succeeded", "")
     return found
 
@@ -89,7 +89,7 @@ def test_another_answer_becomes_a_plan_of_its_own(
     assert "Flow against bytes moved" in page
     assert "Make it a plan" in page
     answer = browser.post(f"/plans/{run.pk}/adopt", {"point": "0"})
-    adopted = PlanRun.objects.latest("pk")
+    adopted = PlanRun.unscoped.latest("pk")
     assert answer.headers["Location"] == f"/plans/{adopted.pk}/"
     assert adopted.plan.document["placement"] == run.replan.points[0]["placement"]
     assert adopted.plan.explanation.status == "queued"
@@ -153,7 +153,7 @@ def test_the_form_says_what_changed_and_leaves_silent_nodes_out(
         "partial_inference": "on", "excluded_nodes": "mini", "budget_gb": "0.001",
     }  # fmt: skip
     answer = browser.post(f"/plans/by-id/{plan.pk}/replan", form)
-    run = PlanRun.objects.latest("pk")
+    run = PlanRun.unscoped.latest("pk")
     assert answer.headers["Location"] == f"/plans/{run.pk}/"
     assert run.replan.budget_bytes == pytest.approx(1e6)
     assert run.options["rules"]["excluded_nodes"] == ["mini"]
@@ -177,7 +177,7 @@ def test_rest_replans_and_shows_the_answers(plan: Plan, api: APIClient) -> None:
     address = f"/api/v1/plans/{plan.pk}/replan/"
     answer = api.post(address, {"budget_bytes": 2e6, "options": {"time_limit_s": 1}})
     assert answer.status_code == 202, answer.content
-    run = replanned(PlanRun.objects.get(pk=answer.json()["id"]))
+    run = replanned(PlanRun.unscoped.get(pk=answer.json()["id"]))
     shown = api.get(f"/api/v1/plan-runs/{run.pk}/replan/").json()
     assert (shown["running_plan"], shown["budget_bytes"]) == (plan.pk, 2e6)
     assert shown["points"] == run.replan.points

@@ -27,7 +27,7 @@ def test_traces_of_a_report_become_rows_once(cluster: Cluster, user: Any) -> Non
     told = [made_up_trace(number) for number in range(3)]
     coordinator.report(traces=tuple(told))
     coordinator.report(traces=tuple(told))
-    rows = TracedRequest.objects.all()
+    rows = TracedRequest.unscoped.all()
     assert [row.request for row in rows] == [f"{number:016x}" for number in (2, 1, 0)]
     row = rows[2]
     assert row.arrived_at == datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -50,7 +50,7 @@ def test_requests_that_wait_or_run_are_listed_until_the_coordinator_is_silent(
     assert "3 more are not listed" in page
     assert page.index(waits.request) < page.index(writes.request)
     assert "tower → mini" in page
-    Coordinator.objects.update(last_seen_at=timezone.now() - timedelta(minutes=1))
+    Coordinator.unscoped.update(last_seen_at=timezone.now() - timedelta(minutes=1))
     alone = browser.get("/requests/", headers={"HX-Request": "true"}).content.decode()
     assert "No request waits or runs." in alone
     assert "<form" not in alone
@@ -58,7 +58,7 @@ def test_requests_that_wait_or_run_are_listed_until_the_coordinator_is_silent(
 
 def test_a_request_that_did_not_complete_has_no_tpot(cluster: Cluster) -> None:
     record_traces(cluster.pk, [made_up_trace(1, outcome="cancelled")])
-    assert TracedRequest.objects.get().tpot_s is None
+    assert TracedRequest.unscoped.get().tpot_s is None
 
 
 def test_the_list_is_paged_and_filtered_in_the_database(cluster: Cluster, browser: Client) -> None:
@@ -201,7 +201,7 @@ def test_old_traces_are_forgotten_and_no_cluster_has_too_many(
         [made_up_trace(n, arrived_at=now.timestamp() - 100 + n) for n in range(10, 20)],
     )
     prune_traces(now)
-    kept = sorted(int(row.request, 16) for row in TracedRequest.objects.all())
+    kept = sorted(int(row.request, 16) for row in TracedRequest.unscoped.all())
     assert kept == [15, 16, 17, 18, 19]
 
 

@@ -17,14 +17,15 @@ from rest_framework.views import APIView
 
 from helixweb.access import audit
 from helixweb.access.models import Grant
+from helixweb.access.needs import declared_by, need_of
 from helixweb.access.roles import Role
 from helixweb.access.scope import cluster_of
-from helixweb.common.actor import acting_for_site
 from helixweb.common.models import ApiKey
 from helixweb.inventory.models import Cluster
 from tests.e2e.site_world import make_world
 from tests.helixweb.conftest import rows_for_a_module
 from tests.helixweb.role_table import OPERATIONS
+from tests.helixweb.test_access import filled
 
 PREFIX = "/api/v1/"
 RANKS = {"": 0, **{role.value: role.rank for role in Role}}
@@ -67,6 +68,25 @@ def operations() -> list[tuple[str, str]]:
 def test_every_operation_of_the_schema_stands_in_the_table_and_no_other() -> None:
     known = {f"{method} {path}" for method, path in operations()}
     assert known == set(OPERATIONS)
+
+
+def word_of(need: Any) -> Any:
+    """As the tables write it."""
+    if need is None:
+        return None
+    place = "site-" if need.of_site else ""
+    word = "own" if need.role is None else f"{place}{need.role}"
+    return (word, f"site-{need.or_of_site}") if need.or_of_site else word
+
+
+def test_the_views_declare_what_the_table_says() -> None:
+    for method, path in operations():
+        view = resolve(filled(PREFIX + path.replace("{", "<").replace("}", ">"))).func
+        table = OPERATIONS[f"{method} {path}"]
+        if table in ("process", "open"):
+            assert declared_by(view) is None, path
+        else:
+            assert word_of(need_of(view, method)) == table, (method, path)
 
 
 def expected(need: str, person: Person, *, has_row: bool) -> int:
@@ -154,8 +174,7 @@ class World:
 def shared_world(blocker: Any) -> Iterator[World]:
     """For all tests of a module."""
     with rows_for_a_module(blocker):
-        with acting_for_site():
-            world = World()
+        world = World()
         yield world
 
 

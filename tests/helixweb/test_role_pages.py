@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from django.test import Client, RequestFactory
@@ -12,7 +11,8 @@ from django.urls import get_resolver, resolve
 
 from helixweb.access import gate
 from helixweb.access.models import Grant
-from helixweb.access.needs import row_of
+from helixweb.access.needs import Needs, declared_by, needs_of, view_named
+from helixweb.access.permissions import MayDo
 from helixweb.access.roles import Role
 from helixweb.access.scope import cluster_of
 from helixweb.inventory.models import Node
@@ -26,6 +26,7 @@ from tests.helixweb.test_role_matrix import (
     World,
     expected,
     shared_world,
+    word_of,
 )
 
 NO_PAGES = NOT_ASKED | {"schema", "api-unknown"}
@@ -40,16 +41,38 @@ def test_every_page_stands_in_the_table_and_no_other() -> None:
     assert set(EVERY_PAGE) == set(PAGES)
 
 
+def test_the_views_declare_what_the_table_says() -> None:
+    declared = {}
+    for name in EVERY_PAGE:
+        found = needs_of(view_named(name))
+        declared[name] = (word_of(found.look), word_of(found.change))
+    assert declared == PAGES
+
+
+def test_every_url_declares_what_it_needs_or_is_no_users() -> None:
+    for name, template in templates(get_resolver().url_patterns):
+        view = resolve(filled(template)).func
+        if declared_by(view) is not None or not getattr(view, "login_required", True):
+            continue
+        asked = getattr(view, "cls", None)
+        assert asked is not None, name
+        assert MayDo not in asked.permission_classes, name
+
+
 def test_every_page_with_a_row_of_a_cluster_says_which() -> None:
-    """Else the gate could tell nobody from another that may see less."""
+    """Else the gate could not tell those who may from those who may not."""
     unsaid = {
         name
         for name, template in EVERY_PAGE.items()
-        if "<int" in template and row_of(template.lstrip("/")) is None and name in PAGES
+        if "<int" in template and not named(template).of
     }
     of_people = {"user", "user-keep-out", "user-let-in", "user-log-out", "group", "group-delete"}
     of_oneself = {"api-key-revoke", "session-end"}
-    assert unsaid <= of_people | of_oneself | {"model", "model-edit", "model-delete"}, unsaid
+    assert unsaid <= of_people | of_oneself | {"model"}, unsaid
+
+
+def named(template: str) -> Needs:
+    return needs_of(resolve(filled(template)).func)
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +88,15 @@ def world(db: None, shared: World) -> World:
 
 def address(world: World, template: str) -> tuple[str, int | None]:
     """With the arguments of a row that there is, and its cluster."""
-    row = row_of(template.lstrip("/"))
-    if row is None:
+    declared = named(template)
+    model = declared.of and declared.model
+    if not hasattr(model, "cluster_path"):
         return filled(template), None
-    model = apps.get_model(row.model)
     found = model._base_manager.order_by("pk").first()
     if found is None:
         assert model is Grant or model.__name__ == "Silence", model
         return filled(template), None
-    path = template.replace(f"<int:{row.argument}>", str(found.pk), 1)
+    path = template.replace(f"<int:{declared.by}>", str(found.pk), 1)
     return filled(path), cluster_of(model, pk=found.pk)
 
 

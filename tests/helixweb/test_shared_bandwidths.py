@@ -90,28 +90,28 @@ def test_a_name_that_no_row_can_have_is_refused_with_the_file(
     document["network"]["shared"][0] = {**UPLINK, "name": "n" * 65}
     with pytest.raises(InvalidProblem, match=r"shared bandwidth 'n+': name"):
         problems.import_problem_document(document, user=user)
-    assert not Cluster.objects.exists()
+    assert not Cluster.unscoped.exists()
 
 
 def test_a_node_that_goes_is_forgotten_and_one_that_is_renamed_stays(
     shared: Cluster, document: Document
 ) -> None:
-    tower = Node.objects.get(name="tower")
+    tower = Node.unscoped.get(name="tower")
     records.update(tower, name="spire")
     assert members(shared)["card of tower"] == ["spire", "coordinator"]
-    records.delete(Node.objects.get(name="spire"))
+    records.delete(Node.unscoped.get(name="spire"))
     assert members(shared)["card of tower"] == ["coordinator"]
     records.create(
         SharedBandwidth, cluster=shared, **{**CARD, "name": "card of mini", "members": ["mini"]}
     )
-    bulk.delete_nodes([Node.objects.get(name="mini").pk])
+    bulk.delete_nodes(Node.unscoped.all(), [Node.unscoped.get(name="mini").pk])
     assert "card of mini" not in members(shared)
 
 
 def test_a_region_whose_last_node_went_limits_nothing(shared: Cluster) -> None:
     away = {**UPLINK, "name": "away's", "members": ["away"]}
     records.create(SharedBandwidth, cluster=shared, **away)
-    for node in Node.objects.filter(region="away"):
+    for node in Node.unscoped.filter(region="away"):
         records.update(node, region="home")
     problem = problems.build_problem(shared, LanguageModel.objects.get())
     assert "away's" not in {share.name for share in problem.cluster.shared}
@@ -129,7 +129,7 @@ def test_programs_read_and_write_them(cluster: Cluster, api: APIClient) -> None:
     )
     assert api.post(URL, {"cluster": cluster.pk, **UPLINK}).status_code == 400  # a known name
     assert api.delete(row).status_code == 204
-    kinds = Change.objects.filter(kind="sharedbandwidth").order_by("pk")
+    kinds = Change.unscoped.filter(kind="sharedbandwidth").order_by("pk")
     assert list(kinds.values_list("action", flat=True)) == ["added", "changed", "removed"]
 
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_shared_is_refused_with_the_remedy(
     refused = api.post(URL, {"cluster": cluster.pk, **UPLINK, **wrong})
     assert refused.status_code == 400
     assert says in refused.content.decode()
-    assert not SharedBandwidth.objects.exists()
+    assert not SharedBandwidth.unscoped.exists()
 
 
 def test_the_network_page_shows_them_and_leads_to_their_forms(
@@ -169,7 +169,7 @@ def test_the_network_page_shows_them_and_leads_to_their_forms(
         "bandwidth_bytes_per_s": "80",
     }
     assert browser.post(new, typed).headers["Location"] == f"{url}#shared"
-    row = SharedBandwidth.objects.get(name="wan")
+    row = SharedBandwidth.unscoped.get(name="wan")
     assert (row.members, row.bandwidth_bytes_per_s) == (["home", "mini"], 1e7)
     edit = reverse("shared-bandwidth-edit", args=[shared.pk, row.pk])
     form = browser.get(edit).context["form"]

@@ -44,7 +44,7 @@ def served(plan: Plan, begin: datetime = BEGIN, **options: Any) -> list[MetricSa
         sleep=sleep,
         now=lambda: begin + timedelta(seconds=clock()),
     )
-    samples = list(MetricSample.objects.filter(cluster=plan.cluster, at__gt=begin))
+    samples = list(MetricSample.unscoped.filter(cluster=plan.cluster, at__gt=begin))
     assert len(samples) == written
     return samples
 
@@ -127,12 +127,12 @@ def test_the_command_without_a_plan_makes_the_demo_cluster_and_serves_on_it(
 ) -> None:
     monkeypatch.setattr(demo_cluster, "SEARCH_S", 0.5)
     call_command("simulate_traffic", "--duration", "1")
-    plan = Plan.objects.get(cluster__name=DEMO_NAME)
-    sample = MetricSample.objects.get(cluster=plan.cluster)
+    plan = Plan.unscoped.get(cluster__name=DEMO_NAME)
+    sample = MetricSample.unscoped.get(cluster=plan.cluster)
     assert sample.simulated_plan_id == plan.pk
     assert set(sample.nodes) == set(plan.document["placement"])
     call_command("simulate_traffic", "--duration", "1")
-    assert Plan.objects.get(cluster__name=DEMO_NAME) == plan  # not planned a second time
+    assert Plan.unscoped.get(cluster__name=DEMO_NAME) == plan  # not planned a second time
 
 
 def test_the_command_names_a_plan_that_is_not_there(plan: Plan) -> None:

@@ -8,6 +8,7 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 from django.utils import timezone
 
+from helixweb.access.scope import WHOLE_SITE
 from helixweb.common import metrics
 from helixweb.common.api_keys import create_api_key
 from helixweb.inventory.models import Cluster
@@ -109,7 +110,8 @@ def test_a_family_with_too_many_lines_is_cut_and_says_so(
 ) -> None:
     lines = [({"name": str(number)}, float(number)) for number in range(12)]
     monkeypatch.setattr(metrics, "MOST_LINES", 10)
-    monkeypatch.setattr(metrics, "_COLLECT", [lambda now: [gauge("helix_many", "words", lines)]])
-    page = metrics.metrics_page(timezone.now())
+    many = gauge("helix_many", "words", lines)
+    monkeypatch.setattr(metrics, "_COLLECT", [lambda now, scope: [many]])
+    page = metrics.metrics_page(timezone.now(), WHOLE_SITE)
     assert len([name for name, _, _ in scrapes.samples(page) if name == "helix_many"]) == 10
     assert scrapes.value(page, "helix_metrics_left_out", family="helix_many") == 2

@@ -31,7 +31,7 @@ def test_times_are_shown_in_the_zone_that_was_chosen(browser: Client, user: obje
     cluster = records.create(Cluster, name="c")
     joining.create_join_token(cluster, "node", user)
     noon = timezone.now().replace(year=2026, month=1, day=5, hour=12, minute=0, second=0)
-    JoinToken.objects.update(created_at=noon)
+    JoinToken.unscoped.update(created_at=noon)
     assert "2026-01-05 12:00:00 UTC" in html(browser, "join-tokens")
     browser.cookies["browser_zone"] = "Asia/Shanghai"
     assert "2026-01-05 20:00:00 CST" in html(browser, "join-tokens")
@@ -96,7 +96,7 @@ def test_a_used_token_can_be_revoked_until_it_expires(
 
 
 def test_jobs_of_all_kinds_stand_in_one_list(browser: Client, plan: Plan) -> None:
-    Simulation.objects.update(status="failed", error="out of luck")
+    Simulation.unscoped.update(status="failed", error="out of luck")
     page = html(browser, "jobs")
     assert f"search {plan.run_id}" in page
     assert "out of luck" in page
@@ -116,35 +116,35 @@ def test_the_demo_cluster_is_loaded_once_and_can_be_planned(browser: Client) -> 
     assert "Load the demo cluster" in html(browser, "clusters")
     for _ in range(2):
         answer = browser.post(reverse("cluster-demo"))
-        assert answer.headers["Location"] == f"/plans/new?cluster={Cluster.objects.get().pk}"
-    assert Node.objects.count() == 24
+        assert answer.headers["Location"] == f"/plans/new?cluster={Cluster.unscoped.get().pk}"
+    assert Node.unscoped.count() == 24
     assert "Load the demo cluster" not in html(browser, "clusters")
-    (model,) = problems.models_of(Cluster.objects.get())
-    fit = planning_fit.preview_fit(cluster=Cluster.objects.get(), model=model)
+    (model,) = problems.models_of(Cluster.unscoped.get())
+    fit = planning_fit.preview_fit(cluster=Cluster.unscoped.get(), model=model)
     assert fit.fits
 
 
 def test_profiles_are_listed_by_where_they_come_from(browser: Client, cluster: Cluster) -> None:
-    Profile.objects.filter(name="big").update(origin=Origin.MEASURED)
+    Profile.unscoped.filter(name="big").update(origin=Origin.MEASURED)
     found = browser.get(reverse("profiles"), {"origin": "measured"})
     assert [view.profile.name for view in found.context["profiles"]] == ["big"]
     assert "1 of 1 measured here" in found.content.decode()
     assert "No profile matches" in html(browser, "profiles", origin="estimated")
-    page = html(browser, "profile", Profile.objects.get(name="big").pk)
+    page = html(browser, "profile", Profile.unscoped.get(name="big").pk)
     assert "3 layers \u00d7 1 MB = <strong>3 MB</strong>" in page
     assert "?cluster=" in page
 
 
 def test_the_curve_of_a_profile_tells_what_a_token_takes(cluster: Cluster) -> None:
     """3 MB of weights and 2 layers' worth of room lost: 1 MB / 1000 tokens a layer."""
-    view = profile_view(Profile.objects.select_related("model").get(name="big"))
+    view = profile_view(Profile.unscoped.select_related("model").get(name="big"))
     assert view.kv_bytes_per_token_layer == pytest.approx(1000)
     assert view.kv_room_bytes == pytest.approx(2e6)
     assert view.weights_bytes + (view.kv_room_bytes or 0) + view.left_bytes == pytest.approx(8e6)
 
 
 def test_one_entry_alone_tells_nothing_of_a_token(cluster: Cluster) -> None:
-    row = Profile.objects.select_related("model").get(name="big")
+    row = Profile.unscoped.select_related("model").get(name="big")
     row.max_layers, row.tokens_per_s, row.kv_capacity_token_layers = 1, [4.0], [9.0]
     assert profile_view(row).kv_bytes_per_token_layer is None
 
@@ -169,7 +169,7 @@ def test_every_better_placement_of_a_search_can_be_looked_at(
     other = PlanRun.objects.create(
         cluster=cluster, model=run.model, problem=run.problem, options=run.options
     )
-    lost = reverse("incumbent", args=[other.pk, Incumbent.objects.first().pk])  # type: ignore[union-attr]
+    lost = reverse("incumbent", args=[other.pk, Incumbent.unscoped.first().pk])  # type: ignore[union-attr]
     assert browser.get(lost).status_code == 404
 
 
@@ -203,7 +203,7 @@ def test_ten_thousand_searches_are_a_page_of_thirty_with_as_many_queries_as_few(
 def test_a_node_shows_its_changes_and_where_it_is_in_the_log(
     browser: Client, cluster: Cluster
 ) -> None:
-    mini = Node.objects.get(name="mini")
+    mini = Node.unscoped.get(name="mini")
     records.update(mini, region="moon")
     page = tight(html(browser, "node", cluster.pk, mini.pk))
     assert "region: away \u2192 moon" in page

@@ -23,7 +23,7 @@ def measured(cluster: Cluster, user: Any) -> Measured:
 
 
 def offer(name: str, budget_bytes: int) -> Node:
-    node = Node.objects.get(name=name)
+    node = Node.unscoped.get(name=name)
     node.hardware = {**(node.hardware or {}), "memory_budget_bytes": budget_bytes}
     node.save()
     return node
@@ -44,11 +44,11 @@ def measure(
         }
     )
     there.measure(name, api, found)
-    return Node.objects.get(pk=node.pk)
+    return Node.unscoped.get(pk=node.pk)
 
 
 def reasons(name: str) -> tuple[str, ...]:
-    node = Node.objects.get(name=name)
+    node = Node.unscoped.get(name=name)
     return tuple(why for one in stale_profiles([node]).get(node.pk, ()) for why in one.reasons)
 
 
@@ -67,7 +67,7 @@ def test_another_memory_budget_makes_a_profile_stale_until_it_is_measured_again(
     assert [row.node.name for row in rows if row.is_stale] == ["tower"]
     model = measured.cluster.model.pk
     browser.post(reverse("node-measure", args=[node.cluster_id, node.pk]), {"model": model})
-    order = Profiling.objects.filter(node=node).latest("pk")
+    order = Profiling.unscoped.filter(node=node).latest("pk")
     assert order.is_open
     assert order.model_id == model
     again = FOUND.model_copy(update={"vram_bytes": 12e6})
@@ -120,7 +120,7 @@ def test_another_data_type_of_the_same_size_makes_older_measurements_stale(
 
 def test_estimates_and_imported_profiles_are_never_stale(measured: Measured) -> None:
     offer("tower", 1)
-    assert Profile.objects.get(name="big").origin != Origin.MEASURED
+    assert Profile.unscoped.get(name="big").origin != Origin.MEASURED
     assert reasons("tower") == ()
 
 
@@ -140,16 +140,16 @@ def test_a_profile_measured_on_other_hardware_is_assigned_after_confirmation(
     measured: Measured, api: APIClient, browser: Client
 ) -> None:
     measure(measured, "tower", api)
-    name = Node.objects.get(name="tower").profile_name
+    name = Node.unscoped.get(name="tower").profile_name
     other = offer("mini", 100)
     assert other.profile_name != name
     address = reverse("node-edit", args=[other.cluster_id, other.pk])
     values = {"name": "mini", "region": other.region, "profile_name": name}
     refused = browser.post(address, values)
     assert "tower" in refused.context["form"].errors["confirm_profile"][0]
-    assert Node.objects.get(name="mini").profile_name != name
+    assert Node.unscoped.get(name="mini").profile_name != name
     browser.post(address, {**values, "confirm_profile": "on"})
-    assert Node.objects.get(name="mini").profile_name == name
+    assert Node.unscoped.get(name="mini").profile_name == name
 
 
 @pytest.mark.parametrize(
@@ -171,30 +171,30 @@ def test_as_much_memory_on_another_machine_does_not_make_its_profile_fit(
     values = {"name": "mini", "region": other.region, "profile_name": source.profile_name}
     refused = browser.post(address, values)
     assert "tower" in refused.context["form"].errors["confirm_profile"][0]
-    assert Node.objects.get(name="mini").profile_name == before
-    Node.objects.filter(name="mini").update(hardware=source.hardware)
+    assert Node.unscoped.get(name="mini").profile_name == before
+    Node.unscoped.filter(name="mini").update(hardware=source.hardware)
     browser.post(address, values)
-    assert Node.objects.get(name="mini").profile_name == source.profile_name
+    assert Node.unscoped.get(name="mini").profile_name == source.profile_name
 
 
 def test_many_nodes_get_such_a_profile_only_by_an_action_of_its_own(
     measured: Measured, api: APIClient, browser: Client
 ) -> None:
     measure(measured, "tower", api)
-    name = Node.objects.get(name="tower").profile_name
+    name = Node.unscoped.get(name="tower").profile_name
     other = offer("mini", 100)
     asked = {"node": [other.pk], "word": name}
     browser.post(reverse("nodes-bulk"), {**asked, "action": "profile"})
-    assert Node.objects.get(name="mini").profile_name != name
+    assert Node.unscoped.get(name="mini").profile_name != name
     browser.post(reverse("nodes-bulk"), {**asked, "action": "profile-anyway"})
-    assert Node.objects.get(name="mini").profile_name == name
+    assert Node.unscoped.get(name="mini").profile_name == name
 
 
 def test_programs_assign_such_a_profile_only_if_they_confirm_it(
     measured: Measured, api: APIClient
 ) -> None:
     measure(measured, "tower", api)
-    name = Node.objects.get(name="tower").profile_name
+    name = Node.unscoped.get(name="tower").profile_name
     other = offer("mini", 100)
     before = other.profile_name
     one, many = f"/api/v1/nodes/{other.pk}/", "/api/v1/nodes/bulk/"
@@ -203,9 +203,9 @@ def test_programs_assign_such_a_profile_only_if_they_confirm_it(
         assert refused.status_code == 409
         assert "tower" in refused.json()["detail"]
         assert "confirm_profile" in refused.json()["detail"]
-    assert Node.objects.get(name="mini").profile_name == before
+    assert Node.unscoped.get(name="mini").profile_name == before
     confirmed = {**wanted, "confirm_profile": True}
     assert api.patch(one, confirmed).json()["profile_name"] == name
     assert api.patch(one, wanted).status_code == 200, "it has the profile already"
-    Node.objects.filter(name="mini").update(profile_name=before)
+    Node.unscoped.filter(name="mini").update(profile_name=before)
     assert api.post(many, {"nodes": [other.pk], **confirmed}).json() == {"changed": 1}

@@ -21,9 +21,9 @@ def test_an_upgrade_lets_only_the_process_with_such_an_address_join_again(
 ) -> None:
     row = joined.deploy()
     MIGRATION(apps, None)
-    assert Deployment.objects.get(pk=row.pk).status == row.status
+    assert Deployment.unscoped.get(pk=row.pk).status == row.status
     bad, *others = joined.agents.values()
-    Node.objects.filter(pk=bad.row.pk).update(data_endpoint="tcp://_bad:7000")
+    Node.unscoped.filter(pk=bad.row.pk).update(data_endpoint="tcp://_bad:7000")
     row.serving_plan["peers"][0]["endpoint"] = "tcp://_bad:7000"
     row.save()
     MIGRATION(apps, None)

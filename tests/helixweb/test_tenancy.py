@@ -1,34 +1,22 @@
-"""Rows of clusters are read within the scope of a user, or not at all."""
+"""Rows of clusters are read within a scope that was given, or not at all."""
 
-import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.core.management import call_command
+from django.core.management.base import BaseCommand
+from django.http import HttpRequest, StreamingHttpResponse
 from django.test import RequestFactory
 from rest_framework.test import APIClient
 
 from helixweb.access.models import Grant
-from helixweb.access.scope import Unscoped
-from helixweb.common.actor import acting, acting_for_site
+from helixweb.access.scope import WHOLE_SITE, Unscoped
+from helixweb.celery import app
+from helixweb.common.actor import acting
 from helixweb.inventory.models import Cluster, Node
 
 AT_IMPORT = Node.objects.order_by("name")
-
-
-def outside(work: Any) -> Any:
-    """Done where neither a request nor a declaration is: in a thread of its own."""
-    done: list[Any] = []
-
-    def run() -> None:
-        try:
-            done.append(work())
-        except Unscoped as error:
-            done.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(60)
-    return done[0]
 
 
 @pytest.fixture
@@ -59,75 +47,76 @@ def request_of(cluster: Cluster, django_user_model: Any) -> Any:
         lambda: list(AT_IMPORT.all()),
     ],
 )
-def test_code_that_serves_no_request_and_declares_nothing_reads_no_row(read: Any) -> None:
-    error = outside(read)
-    assert isinstance(error, Unscoped)
-    assert "acting_for_site" in str(error)
+def test_a_query_set_without_a_scope_reads_no_row(read: Any) -> None:
+    with pytest.raises(Unscoped, match=r"objects\.within\(request\)"):
+        read()
+
+
+WORK: list[Callable[[], Any]] = []
+
+
+@app.task(name="tests.tenancy")
+def read_in_worker() -> Any:
+    return WORK[-1]()
+
+
+def in_a_request(read: Callable[[], Any], request: HttpRequest) -> Any:
+    with acting(request):
+        return read()
+
+
+def in_a_task(read: Callable[[], Any], request: HttpRequest) -> Any:
+    WORK.append(read)
+    return read_in_worker.apply(throw=True).get()
+
+
+def in_a_command(read: Callable[[], Any], request: HttpRequest) -> Any:
+    class Command(BaseCommand):
+        def handle(self, *args: Any, **options: Any) -> str:
+            return str(read())
+
+    return call_command(Command())
+
+
+def in_a_stream(read: Callable[[], Any], request: HttpRequest) -> Any:
+    with acting(request):
+        answer = StreamingHttpResponse(str(read()) for _ in range(1))
+    return answer.getvalue()
 
 
 @pytest.mark.django_db
-def test_a_query_set_from_before_a_request_is_read_only_through_all(
-    cluster: Cluster, request_of: Any
-) -> None:
-    with acting(request_of("vera", cluster)):
-        with pytest.raises(Unscoped, match="before the request"):
-            list(AT_IMPORT)
-        assert [node.name for node in AT_IMPORT.all()] == ["laptop", "mini", "tower"]
-        assert not Node.objects.filter(name="foreign").exists()
-
-
-@pytest.mark.django_db
-def test_what_one_request_narrowed_is_not_read_in_another(
-    cluster: Cluster, request_of: Any
-) -> None:
-    first, second = (
-        request_of("vera", cluster),
-        request_of("otto", Cluster.objects.get(name="other")),
-    )
-    with acting(first):
-        kept = Node.objects.order_by("name")
-    with acting(second):
-        with pytest.raises(Unscoped, match="another request"):
-            list(kept)
-        with pytest.raises(Unscoped, match="another request"):
-            kept.all()
-        assert [node.name for node in Node.objects.all()] == ["foreign"]
-
-
-@pytest.mark.django_db
-def test_a_stranger_in_a_request_reads_no_row(cluster: Cluster) -> None:
-    request = RequestFactory().get("/")
-    with acting(request), pytest.raises(Unscoped):
-        Node.objects.count()
-
-
-@pytest.mark.django_db
-def test_what_declares_to_act_for_the_site_reads_all_and_a_request_within_does_not(
-    cluster: Cluster, request_of: Any
+@pytest.mark.parametrize("place", [in_a_request, in_a_task, in_a_command, in_a_stream])
+def test_a_scope_is_given_wherever_the_code_runs(
+    cluster: Cluster, request_of: Any, place: Callable[[Callable[[], Any], HttpRequest], Any]
 ) -> None:
     request = request_of("vera", cluster)
-    with acting_for_site():
-        assert Node.objects.count() == 4
-        with acting(request):
-            assert Node.objects.count() == 3
-        assert Node.objects.count() == 4
+    with pytest.raises(Unscoped):
+        place(lambda: Node.objects.count(), request)
+    assert str(place(lambda: Node.objects.within(request).count(), request)).strip("b'\n") == "3"
+    assert str(place(lambda: Node.unscoped.count(), request)).strip("b'\n") == "4"
 
 
 @pytest.mark.django_db
-def test_a_query_set_made_for_the_site_is_narrowed_for_a_user(
-    cluster: Cluster, request_of: Any
-) -> None:
-    """As by a module that is first imported while a command, or an agent's request, is served."""
-    with acting_for_site():
-        at_import = Node.objects.order_by("name")
-    with acting(request_of("vera", cluster)):
-        with acting_for_site():
-            in_request = Node.objects.all()
-            assert in_request.count() == at_import.all().count() == 4
-        assert in_request.count() == 4, "declared within this request"
-        with pytest.raises(Unscoped, match="before the request"):
-            list(at_import)
-        assert [node.name for node in at_import.all()] == ["laptop", "mini", "tower"]
+def test_each_request_has_its_own_scope(cluster: Cluster, request_of: Any) -> None:
+    first = request_of("vera", cluster)
+    second = request_of("otto", Cluster.unscoped.get(name="other"))
+    assert [node.name for node in AT_IMPORT.within(first)] == ["laptop", "mini", "tower"]
+    assert [node.name for node in AT_IMPORT.within(second)] == ["foreign"]
+    assert AT_IMPORT.within(WHOLE_SITE).count() == 4
+
+
+@pytest.mark.django_db
+def test_rows_of_a_row_in_scope_are_in_scope(cluster: Cluster, request_of: Any) -> None:
+    row = Cluster.objects.within(request_of("vera", cluster)).get()
+    assert row.nodes.count() == 3
+    (prefetched,) = Cluster.objects.within(WHOLE_SITE).filter(pk=row.pk).prefetch_related("nodes")
+    assert len(prefetched.nodes.all()) == 3
+
+
+@pytest.mark.django_db
+def test_a_stranger_has_no_scope(cluster: Cluster) -> None:
+    with pytest.raises(Unscoped, match="logged-in"):
+        Node.objects.within(RequestFactory().get("/"))
 
 
 @pytest.mark.django_db

@@ -69,7 +69,7 @@ def sent(messages: Any) -> list[dict[str, int]]:
 def test_one_simulation_runs_at_a_time_and_explanations_wait_as_well(
     plan: Plan, running: tuple[Simulation, int]
 ) -> None:
-    waiting = [another(plan), Explanation.objects.get(plan=plan)]
+    waiting = [another(plan), Explanation.unscoped.get(plan=plan)]
     assert [claim(row) for row in waiting] == [None, None]
     end(*running)
     assert [claim(row) for row in waiting] == [1, None]
@@ -97,7 +97,7 @@ def test_a_mix_waits_for_a_search(cluster: Cluster, user: Any) -> None:
 
 
 def test_a_lost_lease_keeps_nobody_waiting(plan: Plan, running: tuple[Simulation, int]) -> None:
-    Simulation.objects.filter(pk=running[0].pk).update(lease_expires_at=timezone.now())
+    Simulation.unscoped.filter(pk=running[0].pk).update(lease_expires_at=timezone.now())
     assert claim(another(plan)) == 1
 
 
@@ -107,7 +107,7 @@ def test_the_oldest_of_each_kind_is_woken_when_the_turn_is_free(
     waiting = [another(plan), another(plan)]
     end(*running)
     jobs.work(kind="simulation", job_id=running[0].pk)
-    explanation = Explanation.objects.get(plan=plan)
+    explanation = Explanation.unscoped.get(plan=plan)
     assert sent(messages) == [
         {"kind": "explanation", "job_id": explanation.pk},
         {"kind": "simulation", "job_id": waiting[0].pk},
@@ -119,7 +119,7 @@ def test_who_has_to_wait_wakes_nobody(
 ) -> None:
     waiting = another(plan)
     jobs.work(kind="simulation", job_id=waiting.pk)
-    jobs.work(kind="explanation", job_id=Explanation.objects.get(plan=plan).pk)
+    jobs.work(kind="explanation", job_id=Explanation.unscoped.get(plan=plan).pk)
     waiting.refresh_from_db()
     assert (waiting.status, sent(messages)) == (Status.QUEUED, [])
 

@@ -13,6 +13,7 @@ from process_doubles import FakeCluster, FakeCoordinator
 from rest_framework.test import APIClient
 from test_deploy_beside import bring_up, deploy
 
+from helixweb.access.scope import WHOLE_SITE
 from helixweb.common.models import Event
 from helixweb.deployment.coordinators import change_of, coordinator_says
 from helixweb.deployment.joint_report import joint_report
@@ -41,7 +42,7 @@ class TwoFronts(FakeCluster):
 
     @property
     def deployment(self) -> Deployment:
-        return Deployment.objects.get()
+        return Deployment.unscoped.get()
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def fronts(cluster: Cluster, user: Any, api: APIClient) -> TwoFronts:
 
 def go_silent(front: FakeCoordinator) -> None:
     long_ago = timezone.now() - timedelta(minutes=1)
-    Coordinator.objects.filter(pk=front.row.pk).update(last_seen_at=long_ago)
+    Coordinator.unscoped.filter(pk=front.row.pk).update(last_seen_at=long_ago)
 
 
 def report(**changes: Any) -> CoordinatorReport:
@@ -129,14 +130,14 @@ def test_numbers_of_the_cluster_are_of_both_and_do_not_fall_when_one_dies(
             edge_tokens_total=edges,
             latency_counts=counts,
         )
-    MetricSample.objects.all().delete()  # one a second is kept
+    MetricSample.unscoped.all().delete()  # one a second is kept
     fronts.second.report(generation=2, output_tokens_per_s=60.0, requests_running=5)
-    (sample,) = MetricSample.objects.all()
+    (sample,) = MetricSample.unscoped.all()
     assert (sample.output_tokens_per_s, sample.running, sample.waiting) == (160.0, 8, 1)
-    MetricSample.objects.all().delete()
+    MetricSample.unscoped.all().delete()
     go_silent(fronts.coordinator)
     fronts.second.report(generation=2, output_tokens_per_s=60.0, edge_tokens_total=edges)
-    (sample,) = MetricSample.objects.all()
+    (sample,) = MetricSample.unscoped.all()
     assert (sample.output_tokens_per_s, sample.entered_tokens_total) == (60.0, 100)
     overview = browser.get("/")
     assert overview.context["view"].numbers["output_tokens_per_s"] == 60.0
@@ -162,9 +163,9 @@ def test_both_are_answered_when_they_report_at_the_same_moment(
             monkeypatch.setattr(timezone, "now", lambda second=second: second)
             for done in [threads.submit(report_at_once, front, number) for front in both]:
                 done.result()
-            told = LatestReport.objects.values_list("report__output_tokens_total", flat=True)
+            told = LatestReport.unscoped.values_list("report__output_tokens_total", flat=True)
             assert list(told) == [number, number]
-            assert MetricSample.objects.filter(second=int(second.timestamp())).count() == 1
+            assert MetricSample.unscoped.filter(second=int(second.timestamp())).count() == 1
 
 
 def test_pages_name_both_and_clients_of_the_site_ask_one_that_can_be_heard(
@@ -178,7 +179,7 @@ def test_pages_name_both_and_clients_of_the_site_ask_one_that_can_be_heard(
     assert ["front" in words for words in losses_of(fronts.deployment, now=timezone.now())] == [
         True
     ]
-    (endpoint,) = endpoints_of(deployments())
+    (endpoint,) = endpoints_of(deployments(WHOLE_SITE))
     assert endpoint.base_url == "http://127.0.0.1:8150/v1"
     cluster_page = browser.get(f"/clusters/{fronts.cluster.pk}/").content.decode()
     for front in (fronts.coordinator, fronts.second):
@@ -191,7 +192,7 @@ def test_one_is_removed_and_the_other_stays(
     path = f"/clusters/{cluster.pk}/coordinators/{fronts.coordinator.row.pk}/delete"
     assert browser.get(path).status_code == 200
     assert browser.post(path).status_code == 302
-    assert [row.name for row in Coordinator.objects.all()] == ["back"]
+    assert [row.name for row in Coordinator.unscoped.all()] == ["back"]
     assert browser.get(path).status_code == 404
 
 

@@ -4,15 +4,14 @@ import re
 from typing import Any
 
 import pytest
-from django import forms
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.test import Client, RequestFactory
 from rest_framework.test import APIClient
 
 from helixweb.access.forms import ClusterField
-from helixweb.common.actor import acting
 from helixweb.common.api_keys import create_api_key
+from helixweb.common.forms import ScopedForm
 from helixweb.common.models import Event
 from helixweb.inventory.models import Cluster
 from tests.helixweb.process_doubles import FakeCoordinator
@@ -82,21 +81,17 @@ def test_nobody_locks_themselves_out(office: Client, admin: Any) -> None:
 def test_a_form_that_was_loaded_for_somebody_shows_all_to_others(
     cluster: Cluster, user: Any, django_user_model: Any, rf: RequestFactory
 ) -> None:
-    def shown(form: type[forms.Form]) -> list[str]:
-        field: Any = form().fields["cluster"]
+    class Loaded(ScopedForm):
+        cluster = ClusterField()
+
+    def shown(asker: Any) -> list[str]:
+        asked = rf.get("/")
+        asked.user = asker
+        field: Any = Loaded(scope=asked).fields["cluster"]
         return [str(row) for row in field.queryset]
 
-    asked = rf.get("/")
-    asked.user = django_user_model.objects.create_user("nobody")
-    with acting(asked):
-
-        class Loaded(forms.Form):
-            cluster = ClusterField()
-
-        assert shown(Loaded) == []
-    asked.user = user
-    with acting(asked):
-        assert shown(Loaded) == ["tiny"]
+    assert shown(django_user_model.objects.create_user("nobody")) == []
+    assert shown(user) == ["tiny"]
 
 
 def test_of_two_that_make_the_same_at_once_the_later_is_told(

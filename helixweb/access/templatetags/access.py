@@ -60,8 +60,8 @@ def may_open(context: template.Context, address: str, method: str = "GET") -> bo
     if request is None or not address:
         return True
     match = resolve(urlsplit(address).path)
-    cluster = gate.cluster_named_by(match)
-    return gate.would_admit(request, str(match.url_name), method=method, cluster=cluster)
+    cluster = gate.cluster_of_row(match, is_cluster=True)
+    return gate.would_admit(request, match.func, method=method, cluster=cluster)
 
 
 @register.simple_tag(takes_context=True)
@@ -71,6 +71,7 @@ def own_role(context: template.Context) -> Role | None:
     if request is None or not request.user.is_authenticated:
         return None
     rights = rights_of_request(request)
-    cluster = request.resolver_match and gate.cluster_named_by(request.resolver_match)
+    match = request.resolver_match
+    cluster = match and gate.cluster_of_row(match, is_cluster=True)
     rank = rights.highest if cluster is None else rights.on(cluster)
     return next((role for role in Role if role.rank == rank and rank > NO_ROLE), None)

@@ -12,4 +12,4 @@ register = template.Library()
 @register.simple_tag
 def unattended_alerts(cluster: Cluster) -> list[Alert]:
     """The cluster's firing, unacknowledged alerts, the newest first."""
-    return list(unattended().filter(cluster=cluster).select_related("rule"))
+    return list(unattended(cluster.alerts.all()).select_related("rule"))

@@ -5,7 +5,6 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from helixweb.common.actor import acting_for_site
 from helixweb.common.migrated import has_pending_migrations
 
 
@@ -30,5 +29,4 @@ class SiteCommand(BaseCommand):
                 "The database lacks tables of this version; run `helixweb up` or "
                 "`python manage.py migrate` first."
             )
-        with acting_for_site():
-            return super().execute(*args, **options)
+        return super().execute(*args, **options)

@@ -3,12 +3,10 @@
 from django.apps import apps
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_GET
 
 PAGES = "drf_spectacular_sidecar"  # an extra: 2.7 MB that a site without readers does not need
 
 
-@require_GET
 def api_docs(request: HttpRequest) -> HttpResponse:
     """Every operation with examples, and to be tried out as oneself."""
     return render(request, "common/api_docs.html", {"has_pages": apps.is_installed(PAGES)})

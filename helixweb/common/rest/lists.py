@@ -17,6 +17,8 @@ from django_filters.rest_framework import BooleanFilter, DjangoFilterBackend
 from rest_framework import exceptions, filters, serializers
 from rest_framework.request import Request
 
+from helixweb.common.queries import within
+
 PAGING = ("limit", "offset")
 FIELDS, ORDERING, SEARCH = "fields", "ordering", "q"
 NO_FILTERS = {*PAGING, FIELDS, ORDERING, SEARCH}
@@ -91,7 +93,7 @@ def _filterset_of(model: Any, names: tuple[str, ...], base: Any) -> Any:
     made: Any = type(f"{model.__name__}Filters", (base,), {"Meta": meta})
     for one in made.base_filters.values():
         if isinstance(one, QuerySetRequestMixin):
-            one.queryset = partial(_rows_within_reach, one.queryset.model)
+            one.queryset = partial(within, one.queryset.model._default_manager.all())
         elif isinstance(one, IsoDateTimeFilter):
             one.extra["validators"] = [_is_kept]
     return made
@@ -103,11 +105,6 @@ def _is_kept(moment: datetime) -> None:
         moment.astimezone(UTC)
     except OverflowError as error:
         raise ValidationError(f"{moment.isoformat()} is out of range.") from error
-
-
-def _rows_within_reach(model: Any, _request: Any) -> Any:
-    """Asked for with each request: what its reader sees is no other's choice."""
-    return model._default_manager.all()
 
 
 def _lookups_of(model: Any, path: str) -> tuple[str, ...]:

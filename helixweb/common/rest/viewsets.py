@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from helixweb.common.actor import together
+from helixweb.common.queries import within
 from helixweb.common.rest.batches import Batch, BatchSerializer
 from helixweb.common.rest.etags import check_if_match, edit_tag, tagged, tagged_list
 from helixweb.common.rest.lists import (
@@ -36,6 +37,9 @@ class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
     action_parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # Fields of a row that change though nobody edits it.
     changing_by_itself: ClassVar[tuple[str, ...]] = ()
+
+    def get_queryset(self) -> Any:
+        return within(super().get_queryset(), self.request)
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         fields = wanted_fields(request, self.get_serializer_class())

@@ -36,7 +36,7 @@ def _is_usable(peer: dict[str, Any]) -> bool:
 def refuse_unusable_addresses(apps: Any, _schema_editor: Any) -> None:
     """Processes with such an address must join again; deployments that name one are stopped."""
     for name in ("Node", "Coordinator"):
-        processes = apps.get_model("inventory", name).objects.filter(joined_at__isnull=False)
+        processes = apps.get_model("inventory", name)._base_manager.filter(joined_at__isnull=False)
         for row in processes.only("data_endpoint", "data_public_key").iterator():
             peer = {
                 "name": name, "endpoint": row.data_endpoint, "public_key": row.data_public_key,
@@ -45,7 +45,9 @@ def refuse_unusable_addresses(apps: Any, _schema_editor: Any) -> None:
                 processes.filter(pk=row.pk).update(
                     joined_at=None, credential_hash="", data_endpoint="", data_public_key=""
                 )
-    deployments = apps.get_model("deployment", "Deployment").objects.filter(status__in=_SERVING)
+    deployments = apps.get_model("deployment", "Deployment")._base_manager.filter(
+        status__in=_SERVING
+    )
     for row in deployments.only("serving_plan", "coordinator_peers").iterator():
         for peer in (*row.serving_plan.get("peers", ()), *row.coordinator_peers):
             if not _is_usable(peer):

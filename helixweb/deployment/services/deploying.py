@@ -56,7 +56,7 @@ def deploy(
         _hold(plan.cluster_id)
         if obstacles := find_obstacles(plan, now=now, options=options):
             raise DeployRefused(*obstacles)
-        live = Deployment.objects.filter(cluster=plan.cluster, status__in=LIVE).first()
+        live = Deployment.unscoped.filter(cluster=plan.cluster, status__in=LIVE).first()
         generation = current_generation(plan.cluster_id)
         if seen_generation not in (None, generation):
             raise DeployRefused(_changed_meanwhile(plan.cluster, live))
@@ -116,7 +116,7 @@ def roll_back(deployment: Deployment, *, user: Any, now: datetime) -> Deployment
 
 def deployment_before(deployment: Deployment) -> Deployment | None:
     """The last one in its cluster before it that came to serve."""
-    served = Deployment.objects.filter(cluster=deployment.cluster_id, ready_at__isnull=False)
+    served = Deployment.unscoped.filter(cluster=deployment.cluster_id, ready_at__isnull=False)
     return served.filter(pk__lt=deployment.pk).defer("serving_plan").order_by("-pk").first()
 
 
@@ -124,7 +124,7 @@ def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
     """Have every node let go of its layers. Raises DeployRefused unless it is in service."""
     with transaction.atomic():
         _hold(deployment.cluster_id)
-        current = Deployment.objects.select_for_update(no_key=True).get(pk=deployment.pk)
+        current = Deployment.unscoped.select_for_update(no_key=True).get(pk=deployment.pk)
         if current.status not in SERVING:
             raise DeployRefused(
                 _(
@@ -158,7 +158,7 @@ def _switch(
 ) -> Deployment:
     """Pages, the coordinator and the change log hear of it."""
     with transaction.atomic():
-        row = Deployment.objects.select_for_update(no_key=True).get(pk=deployment.pk)
+        row = Deployment.unscoped.select_for_update(no_key=True).get(pk=deployment.pk)
         before = logged_values(row)
         if row.status not in SERVING or before["paused"] == (paused_at is not None):
             text = (
@@ -184,7 +184,7 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
     """
     with transaction.atomic():
         _hold(cluster.pk)
-        deployment = Deployment.objects.filter(cluster=cluster, status__in=SERVING).first()
+        deployment = Deployment.unscoped.filter(cluster=cluster, status__in=SERVING).first()
         if deployment is None:
             return
         orders = _orders(deployment)
@@ -222,12 +222,12 @@ def _hold(cluster_id: int) -> None:
     Without it, a process that moves while a plan is being deployed would keep its old address in
     orders that its transaction does not see yet. (SQLite has one writer at a time anyway.)
     """
-    Cluster.objects.select_for_update(no_key=True).only("pk").filter(pk=cluster_id).first()
+    Cluster.unscoped.select_for_update(no_key=True).only("pk").filter(pk=cluster_id).first()
 
 
 def _pin(plan: Plan) -> str:
     """That of what serves the same model now, whose requests go on; else the newest commit."""
-    live = Deployment.objects.filter(cluster=plan.cluster_id, status__in=SERVING).first()
+    live = Deployment.unscoped.filter(cluster=plan.cluster_id, status__in=SERVING).first()
     if live is not None and live.pinned_checkpoint and goes_on(live, plan):
         return live.pinned_checkpoint
     return pin_checkpoint(plan.model.checkpoint)
@@ -260,7 +260,7 @@ def options_kept(plan: Plan) -> dict[str, int | float]:
 
     Stages go on with what they serve only beside the same steps, pages and longest request.
     """
-    live = Deployment.objects.filter(cluster=plan.cluster_id, status__in=LIVE).first()
+    live = Deployment.unscoped.filter(cluster=plan.cluster_id, status__in=LIVE).first()
     if live is None or not goes_on(live, plan):
         return {}
     kept = {name: getattr(live, name) for name in _KEPT}
@@ -302,9 +302,9 @@ def _changed_meanwhile(cluster: Cluster, live: Deployment | None) -> str:
 def _orders(deployment: Deployment) -> Orders | None:
     """What its generation tells the processes; None while one of them is not there."""
     # Those that have joined have an address.
-    joined = Node.objects.filter(cluster=deployment.cluster_id, joined_at__isnull=False)
+    joined = Node.unscoped.filter(cluster=deployment.cluster_id, joined_at__isnull=False)
     nodes = {node.name: node for node in joined}
-    coordinators = Coordinator.objects.filter(
+    coordinators = Coordinator.unscoped.filter(
         cluster=deployment.cluster_id, joined_at__isnull=False
     )
     if not coordinators or not set(deployment.plan.document["placement"]) <= set(nodes):
@@ -320,7 +320,7 @@ def _write_orders(deployment: Deployment, orders: Orders | None, *, now: datetim
         setattr(deployment, name, value)
     deployment.save(update_fields=list(orders.columns))
     for name, columns in orders.assignments.items():
-        NodeAssignment.objects.update_or_create(
+        NodeAssignment.unscoped.update_or_create(
             deployment=deployment,
             node_name=name,
             defaults={

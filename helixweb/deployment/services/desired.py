@@ -29,7 +29,7 @@ from runtime.protocol.weight_access import MOST_PEERS, WeightPeers
 
 def current_generation(cluster_id: int) -> int:
     """The generation the cluster's processes must be at; 0 before the first deployment."""
-    newest = Deployment.objects.filter(cluster=cluster_id).aggregate(Max("generation"))
+    newest = Deployment.unscoped.filter(cluster=cluster_id).aggregate(Max("generation"))
     return newest["generation__max"] or 0
 
 
@@ -118,7 +118,7 @@ def service_key(coordinator: Coordinator) -> str:
 
 def newest_deployment(cluster_id: int) -> Deployment | None:
     """The one that the processes of the cluster follow, ended or not."""
-    return Deployment.objects.filter(cluster=cluster_id).order_by("-generation").first()
+    return Deployment.unscoped.filter(cluster=cluster_id).order_by("-generation").first()
 
 
 def weight_peers(node: Node, *, now: datetime) -> WeightPeers:

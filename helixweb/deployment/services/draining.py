@@ -36,7 +36,7 @@ def drain(node: Node, *, user: Any, now: datetime) -> Drain:
             % {"name": node.name}
         )
     with transaction.atomic():
-        row, is_new = Drain.objects.get_or_create(
+        row, is_new = Drain.unscoped.get_or_create(
             node=node, defaults={"began_at": now, "created_by": user}
         )
         if not is_new:
@@ -54,7 +54,7 @@ def take_in(row: Drain, *, user: Any, now: datetime) -> None:
     """Undo a drain: the node holds its layers again, if the deployment gives it some."""
     with transaction.atomic():
         node = row.node
-        if not Drain.objects.filter(pk=row.pk).delete()[0]:
+        if not Drain.unscoped.filter(pk=row.pk).delete()[0]:
             return
         said = gettext_noop("%(user)s takes node %(name)s in again.")
         note(node, said, now=now, text="taken in again", user=str(user))
@@ -64,7 +64,7 @@ def take_in(row: Drain, *, user: Any, now: datetime) -> None:
 
 def follow_drains(*, now: datetime, cluster_id: int | None = None) -> None:
     """Note how far drains are, of one cluster or of all; who is free is told to hold nothing."""
-    rows = Drain.objects.filter(let_go_at__isnull=True).select_related("node")
+    rows = Drain.unscoped.filter(let_go_at__isnull=True).select_related("node")
     if cluster_id is not None:
         rows = rows.filter(node__cluster=cluster_id)
     for row in rows:
@@ -76,25 +76,25 @@ def note_empty(node: Node, observed: ObservedState, *, now: datetime) -> None:
     if observed.phase is not Phase.IDLE or observed.also_serving or observed.stage is not None:
         return
     with transaction.atomic():
-        let_go = Drain.objects.filter(node=node, let_go_at__isnull=False, drained_at__isnull=True)
+        let_go = Drain.unscoped.filter(node=node, let_go_at__isnull=False, drained_at__isnull=True)
         if let_go.update(drained_at=now):
             note(node, gettext_noop("Node %(name)s is drained: it holds nothing."), now=now)
 
 
 def draining_names(cluster_id: int) -> tuple[str, ...]:
     """Nodes of the cluster that are drained or on the way there, in order."""
-    names = Drain.objects.filter(node__cluster=cluster_id).values_list("node__name", flat=True)
+    names = Drain.unscoped.filter(node__cluster=cluster_id).values_list("node__name", flat=True)
     return tuple(sorted(names))
 
 
 def is_let_go(node: Node) -> bool:
     """True if it must hold nothing, whatever the deployment gives it."""
-    return Drain.objects.filter(node=node, let_go_at__isnull=False).exists()
+    return Drain.unscoped.filter(node=node, let_go_at__isnull=False).exists()
 
 
 def is_held_up(cluster_id: int, names: Iterable[str]) -> bool:
     """True if one of these is to be drained and no way leads around it."""
-    held_up = Drain.objects.filter(node__cluster=cluster_id, needed=True, let_go_at__isnull=True)
+    held_up = Drain.unscoped.filter(node__cluster=cluster_id, needed=True, let_go_at__isnull=True)
     return held_up.filter(node__name__in=list(names)).exists()
 
 
@@ -111,7 +111,7 @@ def _follow(row: Drain, *, now: datetime) -> None:
     needed = any(each.needed for each in told or ())
     is_free = told == [] or (is_placed and requests == 0 and not needed)
     with transaction.atomic():
-        same = Drain.objects.filter(pk=row.pk, let_go_at__isnull=True)
+        same = Drain.unscoped.filter(pk=row.pk, let_go_at__isnull=True)
         if is_free:
             if same.update(let_go_at=now, requests=0, needed=False):
                 wake(node)
@@ -125,7 +125,7 @@ def _follow(row: Drain, *, now: datetime) -> None:
 def _told(row: Drain, deployment: Deployment, *, now: datetime) -> list[DrainProgress] | None:
     """Of each coordinator; None while one has not told of it yet, or none can be heard."""
     online = list(online_coordinators(deployment.cluster_id, now=now))
-    reports = LatestReport.objects.filter(coordinator__in=online, at__gt=row.began_at)
+    reports = LatestReport.unscoped.filter(coordinator__in=online, at__gt=row.began_at)
     found = []
     for generation, draining in reports.values_list("report__generation", "report__draining"):
         progress = _TOLD.validate_python(draining or {}).get(row.node.name)

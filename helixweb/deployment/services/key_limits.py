@@ -71,6 +71,6 @@ def _keys_of(cluster_id: int) -> QuerySet[ApiKey]:
 
 
 def _told_before(coordinator: Coordinator) -> dict[str, KeySpending]:
-    reports = LatestReport.objects.filter(coordinator=coordinator)
+    reports = LatestReport.unscoped.filter(coordinator=coordinator)
     keys = reports.values_list("report__keys", flat=True).first()
     return {key: KeySpending.model_validate(told) for key, told in (keys or {}).items()}

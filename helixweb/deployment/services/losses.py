@@ -47,7 +47,7 @@ def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
     counted -= left_out(deployment.plan)
     rows = {
         node.name: node
-        for node in Node.objects.filter(cluster=deployment.cluster_id).defer("hardware")
+        for node in Node.unscoped.filter(cluster=deployment.cluster_id).defer("hardware")
     }
     online = {name for name, node in rows.items() if node.state_at(now) is NodeState.ONLINE}
     online -= set(draining_names(deployment.cluster_id))
@@ -63,7 +63,7 @@ def left_out(plan: Plan) -> frozenset[str]:
     """Nodes that an earlier repair planned without, since they were away then."""
     if plan.run is None:
         return frozenset()
-    before = Repair.objects.filter(run=plan.run).first()
+    before = Repair.unscoped.filter(run=plan.run).first()
     return frozenset() if before is None else frozenset(before.left_out)
 
 
@@ -117,7 +117,7 @@ def losses_of(deployment: Deployment, *, now: datetime) -> list[str]:
     if deployment.status not in SERVING:
         return []
     rows = deployment.assignments.exclude(node__drain__let_go_at__isnull=False)
-    is_silent = Q(node__in=Node.objects.filter(in_state(NodeState.LOST, now=now)))
+    is_silent = Q(node__in=Node.unscoped.filter(in_state(NodeState.LOST, now=now)))
     silent = set(rows.filter(is_silent).values_list("node_name", flat=True))
     ready = rows.filter(phase=Phase.READY.value, observed_generation=deployment.generation)
     lost = lost_stages(deployment, now=now)
@@ -205,7 +205,7 @@ def _while_loading(deployment: Deployment, *, now: datetime) -> Outage | None:
     """Of a deployment that takes the place of one that nothing serves."""
     if deployment.plan.run_id is None:
         return None
-    repairs = Repair.objects.filter(run=deployment.plan.run_id, state=Repair.State.DEPLOYED)
+    repairs = Repair.unscoped.filter(run=deployment.plan.run_id, state=Repair.State.DEPLOYED)
     repair = repairs.filter(unmoved_tokens_per_s__lte=0).exclude(lost=[]).first()
     if repair is None:
         return None
@@ -223,7 +223,7 @@ def _while_loading(deployment: Deployment, *, now: datetime) -> Outage | None:
 
 def _lost_at(deployment: Deployment, lost: tuple[str, ...]) -> datetime | None:
     """When the last of these nodes was lost."""
-    changes = PhaseChange.objects.filter(
+    changes = PhaseChange.unscoped.filter(
         assignment__deployment=deployment, assignment__node_name__in=lost, phase=LOST
     )
     return changes.order_by("-at").values_list("at", flat=True).first()

@@ -73,8 +73,8 @@ def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
 
 def _assignment(node: Node) -> tuple[int, NodeAssignment | None]:
     """The generation that the cluster's processes must be at, and what the node has of it."""
-    newest = Deployment.objects.filter(cluster=OuterRef("deployment__cluster"))
-    rows = NodeAssignment.objects.select_related("deployment").defer(
+    newest = Deployment.unscoped.filter(cluster=OuterRef("deployment__cluster"))
+    rows = NodeAssignment.unscoped.select_related("deployment").defer(
         "desired", "stats", "deployment__serving_plan"
     )
     row = (
@@ -94,12 +94,12 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
     Returns the generation that the coordinator must be at. What changes the status of a deployment,
     such as a lost stage, is concluded at once and pushed to its page.
     """
-    rows = LatestReport.objects.filter(coordinator=coordinator)
+    rows = LatestReport.unscoped.filter(coordinator=coordinator)
     with transaction.atomic():
         before = rows.values_list(*(f"report__{field}" for field in _STANDING)).first()
         record_seen(coordinator, now)
         book_spending(coordinator, report, now=now)
-        LatestReport.objects.update_or_create(
+        LatestReport.unscoped.update_or_create(
             coordinator=coordinator,
             defaults={
                 "report": report.model_dump(mode="json", exclude={"traces", "reach"}),
@@ -118,7 +118,7 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
         follow_drains(now=now, cluster_id=coordinator.cluster_id)
     is_news = before != _standing(report)
     if is_news or report.lost_nodes or report.refused_generation is not None:
-        serving = Deployment.objects.filter(cluster=coordinator.cluster_id, status__in=SERVING)
+        serving = Deployment.unscoped.filter(cluster=coordinator.cluster_id, status__in=SERVING)
         for deployment in serving.defer("serving_plan"):
             settle(deployment.pk, now=now)
             if is_news:
@@ -130,7 +130,7 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
 def follow_change(cluster_id: int, report: CoordinatorReport, *, now: datetime) -> None:
     """Take from the coordinators' joint report whether the generation before has gone; for a moment
     it may serve on, so open pages of the deployment are told of every step."""
-    rows = Deployment.objects.filter(
+    rows = Deployment.unscoped.filter(
         cluster=cluster_id,
         generation=report.generation,
         status__in=SERVING,
@@ -144,7 +144,7 @@ def follow_change(cluster_id: int, report: CoordinatorReport, *, now: datetime) 
         nudge_page(deployment)
     elif rows.filter(pk=deployment.pk).update(took_over_at=now):
         # Nodes without layers now may hold some of what ran before.
-        nodes = Node.objects.filter(cluster=cluster_id, joined_at__isnull=False)
+        nodes = Node.unscoped.filter(cluster=cluster_id, joined_at__isnull=False)
         wake(*nodes.exclude(assignments__deployment=deployment).only("pk"))
         said = gettext_noop("%(name)s has taken over: nothing is left of what ran before.")
         announce(deployment, said, name=deployment.model_name)
@@ -170,7 +170,7 @@ def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) ->
     shown = assignment.message, assignment.loaded_ratio
     progressed = shown != (message, observed.loaded_ratio)
     moved = _doors(instances) != _doors(assignment.observed_instances)
-    NodeAssignment.objects.filter(pk=assignment.pk).update(
+    NodeAssignment.unscoped.filter(pk=assignment.pk).update(
         observed_generation=observed.generation,
         phase=phase,
         message=message,
@@ -205,7 +205,7 @@ def _doors(instances: list[dict[str, Any]]) -> dict[str, tuple[int | None, str]]
 
 
 def _stage_stats(cluster_id: int) -> dict[str, StageStats]:
-    rows = NodeAssignment.objects.filter(
+    rows = NodeAssignment.unscoped.filter(
         deployment__cluster=cluster_id,
         deployment__status__in=SERVING,
         phase=Phase.READY.value,

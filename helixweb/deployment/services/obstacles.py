@@ -108,7 +108,7 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
             "Model %(name)s has %(num_layers)s layers now, the plan places "
             "%(placed)s; compute a new plan."
         ) % {"name": model.name, "num_layers": model.num_layers, "placed": stored.num_layers}
-    rows = Node.objects.filter(cluster=plan.cluster_id)
+    rows = Node.unscoped.filter(cluster=plan.cluster_id)
     heard = rows.only("name", "joined_at", "last_seen_at")  # of a thousand nodes no more is read
     states = {node.name: node.state_at(now) for node in heard}
     for name in sorted(stored.placement.layers):

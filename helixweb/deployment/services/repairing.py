@@ -19,6 +19,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from helixweb.access.scope import WHOLE_SITE
 from helixweb.common.refusals import Conflict
 from helixweb.deployment.announcing import announce, nudge_page, record
 from helixweb.deployment.models import OPEN, SERVING, Deployment, NodeAssignment, Repair
@@ -76,13 +77,13 @@ def repair_after_commit(deployment_id: int, *, after_s: float = 0.0) -> None:
 
 def follow_search(*, job_id: int, **_signal: Any) -> None:
     """A search is over; a repair may have waited for it."""
-    for row in Repair.objects.filter(run=job_id, state__in=OPEN).only("deployment_id"):
+    for row in Repair.unscoped.filter(run=job_id, state__in=OPEN).only("deployment_id"):
         repair_after_commit(row.deployment_id)
 
 
 def repair(deployment_id: int, *, now: datetime) -> None:
     """Do the next thing about what changed under a deployment, if there is one."""
-    rows = Deployment.light().select_related("plan__model", "plan__run")
+    rows = Deployment.light(WHOLE_SITE).select_related("plan__model", "plan__run")
     serving = rows.defer("plan__run__problem").filter(status__in=SERVING)
     deployment = serving.filter(pk=deployment_id).first()
     if deployment is None:
@@ -126,7 +127,7 @@ def dismiss(row: Repair, *, user: Any) -> None:
 
 
 def _take_offer(row: Repair, state: State) -> None:
-    if not Repair.objects.filter(pk=row.pk, state=State.OFFERED).update(state=state):
+    if not Repair.unscoped.filter(pk=row.pk, state=State.OFFERED).update(state=state):
         raise Conflict(
             _(
                 "Repair %(id)s offers nothing any more; look at its deployment's page for what "
@@ -154,10 +155,10 @@ def _is_due(row: Repair, *, waits_s: float, now: datetime) -> bool:
 def _is_back_soon(row: Repair, *, now: datetime) -> bool:
     """Whether to wait before layers are moved, since the agent of a lost node may start its stage
     again: it has `WAITS_S` for that, if it was heard of after the loss."""
-    lost = NodeAssignment.objects.filter(deployment=row.deployment_id, node_name__in=row.lost)
+    lost = NodeAssignment.unscoped.filter(deployment=row.deployment_id, node_name__in=row.lost)
     answers = Q(node__last_seen_at__gt=row.noticed_at) | ~Q(phase=Phase.READY.value)
     is_heard = lost.filter(
-        answers, node__in=Node.objects.filter(in_state(NodeState.ONLINE, now=now))
+        answers, node__in=Node.unscoped.filter(in_state(NodeState.ONLINE, now=now))
     )
     waits_s = WAITS_S if is_heard.exists() else settings.HELIX_HEARTBEAT_INTERVAL_S
     if _is_due(row, waits_s=waits_s, now=now):
@@ -184,7 +185,7 @@ def _search(
 ) -> None:
     away = _away(deployment, row)
     options = _options(deployment.plan, without=away, seconds=seconds)
-    same = Repair.objects.filter(pk=row.pk, state=of, run=row.run_id)
+    same = Repair.unscoped.filter(pk=row.pk, state=of, run=row.run_id)
     try:
         with transaction.atomic():
             if not same.update(state=State.COMPUTING, left_out=sorted(away)):
@@ -195,7 +196,7 @@ def _search(
                 if has_instances(plan)
                 else start_replan(plan, options=options, budget_bytes=None, user=None)
             )
-            Repair.objects.filter(pk=row.pk).update(run=run)
+            Repair.unscoped.filter(pk=row.pk).update(run=run)
     except PlannerError as error:
         _end(row, State.FAILED, why=str(error))
         return
@@ -210,10 +211,10 @@ def in_brief(row: Repair) -> str:
 
 def _away(deployment: Deployment, row: Repair) -> frozenset[str]:
     """Nodes that a plan of now cannot use: the lost ones, the drained, and what has not joined."""
-    joined = Node.objects.filter(cluster=deployment.cluster_id, joined_at__isnull=False)
+    joined = Node.unscoped.filter(cluster=deployment.cluster_id, joined_at__isnull=False)
     here = set(joined.values_list("name", flat=True)) - set(row.lost)
     here -= set(draining_names(deployment.cluster_id))
-    known = set(Node.objects.filter(cluster=deployment.cluster_id).values_list("name", flat=True))
+    known = set(Node.unscoped.filter(cluster=deployment.cluster_id).values_list("name", flat=True))
     return frozenset(known - here)
 
 
@@ -242,7 +243,7 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
         found, number = answer_of(deployment.plan, run.plan, lost=row.lost), None
     else:
         found, number = _of_points(run)
-    Repair.objects.filter(pk=row.pk).update(**found)
+    Repair.unscoped.filter(pk=row.pk).update(**found)
     unmoved, flow = found["unmoved_tokens_per_s"], found["flow_tokens_per_s"]
     gains = flow >= LEAST_GAIN * unmoved and found["moved_bytes"] > 0
     # Requests may need other routes to leave a node, if no layers have to move for them.
@@ -254,11 +255,11 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
     # All or nothing: should the worker die meanwhile, the next one does it.
     with transaction.atomic():
         ends = State.DEPLOYED if policy == Replanning.AUTOMATIC else State.OFFERED
-        if not Repair.objects.filter(pk=row.pk, state=State.COMPUTING).update(state=ends):
+        if not Repair.unscoped.filter(pk=row.pk, state=State.COMPUTING).update(state=ends):
             return
         if number is not None:
             row.run = adopt_point(run, number, user=None)
-            Repair.objects.filter(pk=row.pk).update(run=row.run)
+            Repair.unscoped.filter(pk=row.pk).update(run=row.run)
         if ends is State.OFFERED:
             announce(
                 deployment,
@@ -275,12 +276,12 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
             try:
                 _deploy(row, user=None, now=now)
             except DeployRefused as error:
-                Repair.objects.filter(pk=row.pk).update(state=State.FAILED, why=str(error))
+                Repair.unscoped.filter(pk=row.pk).update(state=State.FAILED, why=str(error))
 
 
 def _of_points(run: PlanRun) -> tuple[dict[str, float], int | None]:
     """Of a replanning, and which of its answers if that is not the run's own plan."""
-    points = Replan.objects.get(run=run).points
+    points = Replan.unscoped.get(run=run).points
     number = chosen_answer(points)
     unmoved = sum(p["flow_tokens_per_s"] for p in points[:1] if p["moved_bytes"] == 0)
     found = {name: points[number][name] for name in ("flow_tokens_per_s", "moved_bytes")}
@@ -310,5 +311,5 @@ def _deploy(row: Repair, *, user: Any, now: datetime) -> Deployment:
 
 def _end(row: Repair, state: State, *, why: str) -> None:
     with transaction.atomic():
-        if Repair.objects.filter(pk=row.pk, state__in=OPEN).update(state=state, why=why):
+        if Repair.unscoped.filter(pk=row.pk, state__in=OPEN).update(state=state, why=why):
             nudge_page(row.deployment)

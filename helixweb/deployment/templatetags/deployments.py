@@ -6,6 +6,7 @@ from typing import Any
 from django import template
 from django.utils import timezone
 
+from helixweb.access.scope import WHOLE_SITE
 from helixweb.charts.chart import Chart
 from helixweb.deployment import profiling, stages
 from helixweb.deployment.instances import instances_view
@@ -44,7 +45,7 @@ def deploy_obstacles(plan: Plan) -> tuple[str, ...]:
 @register.simple_tag
 def live_deployment(plan: Plan) -> Deployment | None:
     """What the plan's cluster is busy with; deploying the plan would supersede it."""
-    return Deployment.light().filter(cluster=plan.cluster_id, status__in=LIVE).first()
+    return Deployment.light(WHOLE_SITE).filter(cluster=plan.cluster_id, status__in=LIVE).first()
 
 
 @register.simple_tag
@@ -56,8 +57,8 @@ def requests_go_on(live: Deployment | None, plan: Plan) -> bool:
 @register.simple_tag
 def revisions_of(deployment: Deployment) -> list[Deployment]:
     """What its cluster ran before and since, the newest first."""
-    rows = Deployment.light().select_related("created_by").filter(cluster=deployment.cluster_id)
-    return list(rows.order_by("-generation")[:NEWEST])
+    rows = Deployment.light(WHOLE_SITE).filter(cluster=deployment.cluster_id)
+    return list(rows.select_related("created_by").order_by("-generation")[:NEWEST])
 
 
 @register.simple_tag
@@ -80,7 +81,7 @@ def node_stage(node: Node) -> NodeStage | None:
 @register.simple_tag
 def drain_of(node: Node) -> Drain | None:
     """How far its drain is; None: it is not to be drained."""
-    return Drain.objects.filter(node=node).select_related("node").first()
+    return Drain.unscoped.filter(node=node).select_related("node").first()
 
 
 @register.simple_tag

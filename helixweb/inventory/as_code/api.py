@@ -11,12 +11,13 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
 from helixweb.common.parsers import DocumentParser
 from helixweb.common.rest.negotiation import ByFormat
 from helixweb.common.rest.views import RestView
-from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.common.serializers import RowKey, StrictFieldsMixin
 from helixweb.inventory.as_code.csv_files import KINDS, read_csv, write_csv
 from helixweb.inventory.as_code.declared import Declaration
 from helixweb.inventory.as_code.diff import Action
@@ -41,7 +42,7 @@ _KINDS = sorted(KINDS)
 class ExportQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """Which part; everything within reach if nothing is said."""
 
-    cluster = serializers.PrimaryKeyRelatedField(
+    cluster = RowKey(
         queryset=Cluster.objects.all(), required=False, help_text="This one only, with its models."
     )
     kind = serializers.ChoiceField(
@@ -62,7 +63,7 @@ class ImportQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         help_text="The digest of a dry run: the answer is 409, and nothing is done, if something "
         "else would be done by now.",
     )
-    cluster = serializers.PrimaryKeyRelatedField(
+    cluster = RowKey(
         queryset=Cluster.objects.all(),
         required=False,
         help_text="For CSV without a column cluster: whose rows they are.",
@@ -101,6 +102,7 @@ class OutcomeSerializer(serializers.Serializer[Any]):
     left_out = serializers.IntegerField()
 
 
+@needs(VIEWER)
 class ExportView(RestView):
     renderer_classes = (JSONRenderer, YamlRenderer, CsvRenderer)
     content_negotiation_class = ByFormat
@@ -131,11 +133,11 @@ class ExportView(RestView):
         As JSON or YAML by the header Accept; `text/csv` gives the rows of one kind.
         """
         given = {name: value for name, value in request.query_params.items() if name != "format"}
-        asked = ExportQuerySerializer(data=given)
+        asked = ExportQuerySerializer(data=given, context={"request": request})
         asked.is_valid(raise_exception=True)
         cluster, kind = asked.validated_data.get("cluster"), asked.validated_data.get("kind")
-        names = [name for (name,) in read_names(cluster)]
-        site = read_site(names)
+        names = [name for (name,) in read_names(request, cluster)]
+        site = read_site(request, names)
         if request.accepted_renderer.media_type != CSV:
             return Response(document_of(site, names, with_all_models=cluster is None))
         if kind is None:
@@ -146,6 +148,7 @@ class ExportView(RestView):
         return Response(write_csv(KINDS[kind], rows))
 
 
+@needs(change=OPERATOR)
 class ImportView(RestView):
     parser_classes = (DocumentParser, YamlBytes, CsvBytes)
 
@@ -162,11 +165,12 @@ class ImportView(RestView):
 
         A key that is left out stays as it is. Errors name the line, or the path in JSON.
         """
-        asked = ImportQuerySerializer(data=request.query_params)
+        asked = ImportQuerySerializer(data=request.query_params, context={"request": request})
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
         outcome = import_declaration(
             _declaration(request, given),
+            scope=request,
             prune=given["prune"],
             dry_run=given["dry_run"],
             expected=given.get("expect", ""),
@@ -175,8 +179,8 @@ class ImportView(RestView):
         return Response(OutcomeSerializer(outcome).data)
 
 
-def read_names(cluster: Cluster | None) -> Any:
-    rows = Cluster.objects.all().order_by("name")
+def read_names(scope: Any, cluster: Cluster | None) -> Any:
+    rows = Cluster.objects.within(scope).order_by("name")
     return (rows if cluster is None else rows.filter(pk=cluster.pk)).values_list("name")
 
 

@@ -52,16 +52,16 @@ def apply(steps: Iterable[Step]) -> list[Written]:
 
 
 def _add(kind: Kind, cluster: str, part: Sequence[Step]) -> list[Written]:
-    owner = {} if kind in (MODELS, CLUSTERS) else {"cluster": Cluster.objects.get(name=cluster)}
+    owner = {} if kind in (MODELS, CLUSTERS) else {"cluster": Cluster.unscoped.get(name=cluster)}
     made = [kind.row(**_columns(kind, step.after), **owner) for step in part]
-    kind.row._default_manager.bulk_create(made, batch_size=AT_ONCE)
+    kind.row._base_manager.bulk_create(made, batch_size=AT_ONCE)
     kind.added(made)
     _set_tags(zip(made, part, strict=True))
     return [Written(step, row, None, values_of(row)) for step, row in zip(part, made, strict=True)]
 
 
 def _change(kind: Kind, cluster: str, part: Sequence[Step]) -> list[Written]:
-    rows: Any = kind.row._default_manager
+    rows: Any = kind.row._base_manager
     found = rows.in_bulk([step.pk for step in part])
     before = {pk: values_of(row) for pk, row in found.items()}
     # bulk_update leaves these as they are.
@@ -87,11 +87,11 @@ def _change(kind: Kind, cluster: str, part: Sequence[Step]) -> list[Written]:
 
 
 def _remove(kind: Kind, cluster: str, part: Sequence[Step]) -> list[Written]:
-    rows: Any = kind.row._default_manager
+    rows: Any = kind.row._base_manager
     found = rows.in_bulk([step.pk for step in part])
     written = [Written(step, found[step.pk], values_of(found[step.pk]), None) for step in part]
     if kind is NODES:
-        forget_members(Cluster.objects.get(name=cluster).pk, {step.name for step in part})
+        forget_members(Cluster.unscoped.get(name=cluster).pk, {step.name for step in part})
     rows.filter(pk__in=found).delete()
     return written
 
@@ -112,7 +112,7 @@ def _tags(values: Mapping[str, Any]) -> Values:
 
 def _set_tags(pairs: Iterable[tuple[Any, Step]]) -> None:
     tagged = [(row.pk, step.after["tags"]) for row, step in pairs if "tags" in step.after]
-    NodeTag.objects.filter(node__in=[pk for pk, _ in tagged]).delete()
+    NodeTag.unscoped.filter(node__in=[pk for pk, _ in tagged]).delete()
     rows = [NodeTag(node_id=pk, name=name) for pk, tags in tagged for name in tags]
     NodeTag.objects.bulk_create(rows, batch_size=AT_ONCE)
 

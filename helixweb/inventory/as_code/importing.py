@@ -76,6 +76,7 @@ class Outcome:
 def import_declaration(
     declaration: Declaration,
     *,
+    scope: Any,
     prune: bool,
     dry_run: bool,
     may_change_site: bool,
@@ -92,7 +93,7 @@ def import_declaration(
     with together(), transaction.atomic():
         names = declaration.clusters()
         _lock(names)
-        site = read_site(names)
+        site = read_site(scope, names)
         outcome = Outcome(list(steps(declaration, site, prune=prune)), applied=not dry_run)
         if not may_change_site:
             _check_site_role(outcome.all_steps)
@@ -141,7 +142,7 @@ def _read_checkpoints(declaration: Declaration) -> None:
 
 def _lock(names: Sequence[str]) -> None:
     """Of two imports of one cluster the second sees what the first did."""
-    rows = Cluster.objects.select_for_update().filter(name__in=names).order_by("pk")
+    rows = Cluster.unscoped.select_for_update().filter(name__in=names).order_by("pk")
     list(rows.values_list("pk", flat=True))
 
 
@@ -193,7 +194,7 @@ def _bad_rows(written: Iterable[Written]) -> Errors:
         if not cluster or one.step.action is Action.REMOVE:
             continue
         if cluster not in names:
-            names[cluster] = ClusterNames(Cluster.objects.get(name=cluster))
+            names[cluster] = ClusterNames(Cluster.unscoped.get(name=cluster))
         try:
             one.step.kind.check(one.row, names[cluster])
         except InvalidProblem as error:

@@ -55,7 +55,7 @@ class Kind:
     renamed: Mapping[str, str] = field(default_factory=dict)
     check: Callable[[Any, ClusterNames], None] = _check_row
     added: Callable[[Sequence[Any]], None] = _nothing
-    clusters: Callable[[], "models.QuerySet[Any]"] = Cluster.objects.all
+    clusters: Callable[[], "models.QuerySet[Any]"] = Cluster.unscoped.all
 
     @cached_property
     def required(self) -> tuple[str, ...]:

@@ -27,18 +27,18 @@ class Site(dict[tuple[str, str], dict[Key, Stored]]):
         return self.get((kind.section, cluster), {})
 
 
-def read_site(names: Iterable[str] | None = None) -> Site:
+def read_site(scope: Any, names: Iterable[str] | None = None) -> Site:
     """All models and clusters, with the rows of the named clusters; None: of all."""
     site = Site()
     site[MODELS.section, ""] = _rows(MODELS, LanguageModel.objects.order_by("name"))
-    site[CLUSTERS.section, ""] = _rows(CLUSTERS, Cluster.objects.order_by("name"))
+    site[CLUSTERS.section, ""] = _rows(CLUSTERS, Cluster.objects.within(scope).order_by("name"))
     ids = {name: row.pk for (name,), row in site.of(CLUSTERS).items()}
     wanted = ids.keys() if names is None else ids.keys() & set(names)
     for kind in OF_CLUSTER:
         having = set(kind.clusters().values_list("pk", flat=True))
         for name in wanted:
             if ids[name] in having:
-                found = kind.row._default_manager.filter(cluster=ids[name]).order_by("pk")
+                found = kind.row._base_manager.filter(cluster=ids[name]).order_by("pk")
                 site[kind.section, name] = _rows(kind, found)
     return site
 
@@ -77,6 +77,8 @@ def _rows(kind: Kind, found: Any) -> dict[Key, Stored]:
 
 def _tags(nodes: Any) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
-    for node, name in NodeTag.objects.filter(node__in=nodes.order_by()).values_list("node", "name"):
+    for node, name in NodeTag.unscoped.filter(node__in=nodes.order_by()).values_list(
+        "node", "name"
+    ):
         found.setdefault(node, []).append(name)
     return found

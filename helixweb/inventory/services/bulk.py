@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -55,10 +55,13 @@ class NodeChanges:
             raise InvalidProblem(error.messages[0]) from error
 
 
-def change_nodes(node_ids: Iterable[int], changes: NodeChanges) -> int:
-    """Returns how many nodes differ from before. Raises InvalidProblem, and then changes none."""
+def change_nodes(rows: QuerySet[Node], node_ids: Iterable[int], changes: NodeChanges) -> int:
+    """Change those of `rows` with these ids; return how many differ from before.
+
+    Raises InvalidProblem, and then changes none.
+    """
     with together(), transaction.atomic():
-        nodes = _nodes(node_ids)
+        nodes = _nodes(rows, node_ids)
         _check_profile(nodes.values(), changes.profile_name)
         columns = {
             name: value
@@ -67,23 +70,26 @@ def change_nodes(node_ids: Iterable[int], changes: NodeChanges) -> int:
         }
         for part in batches(list(nodes)):
             if columns:
-                Node.objects.filter(pk__in=part).update(**columns)
+                Node.unscoped.filter(pk__in=part).update(**columns)
             if changes.remove_tags:
-                NodeTag.objects.filter(node__in=part, name__in=changes.remove_tags).delete()
+                NodeTag.unscoped.filter(node__in=part, name__in=changes.remove_tags).delete()
         added = [NodeTag(node_id=key, name=name) for key in nodes for name in changes.add_tags]
         NodeTag.objects.bulk_create(added, ignore_conflicts=True, batch_size=AT_ONCE)
         told = record_all(
             change_of(node, Change.Action.CHANGED, before=_told(nodes[key]), after=_told(node))
-            for key, node in _nodes(nodes).items()
+            for key, node in _nodes(rows, nodes).items()
         )
         _announce([nodes[line.row_id] for line in told], "changed", _CHANGED)
     return len(told)
 
 
-def delete_nodes(node_ids: Iterable[int]) -> int:
-    """With their links; agents that have joined stop. Returns how many there were."""
+def delete_nodes(rows: QuerySet[Node], node_ids: Iterable[int]) -> int:
+    """Delete those of `rows` with these ids and their links; return how many there were.
+
+    Agents that have joined stop.
+    """
     with together(), transaction.atomic():
-        nodes = _nodes(node_ids)
+        nodes = _nodes(rows, node_ids)
         record_all(
             change_of(node, Change.Action.REMOVED, before=_told(node)) for node in nodes.values()
         )
@@ -94,19 +100,19 @@ def delete_nodes(node_ids: Iterable[int]) -> int:
         for cluster_id, names in by_cluster.items():
             for part in batches(names):
                 ends = Q(source__in=part) | Q(target__in=part)
-                Link.objects.filter(ends, cluster=cluster_id).delete()
+                Link.unscoped.filter(ends, cluster=cluster_id).delete()
             forget_members(cluster_id, set(names))
         for keys in batches(list(nodes)):
-            Node.objects.filter(pk__in=keys).delete()
+            Node.unscoped.filter(pk__in=keys).delete()
     return len(nodes)
 
 
-def _nodes(node_ids: Iterable[int]) -> dict[int, Node]:
-    """By id, with their tags; ids of no node are passed over."""
+def _nodes(rows: QuerySet[Node], node_ids: Iterable[int]) -> dict[int, Node]:
+    """Those of `rows` by id, with their tags; other ids are passed over."""
     found = {}
     for part in batches(sorted(node_ids)):
-        rows = Node.objects.filter(pk__in=part).prefetch_related("tags")
-        found.update({node.pk: node for node in rows})
+        nodes = rows.filter(pk__in=part).prefetch_related("tags")
+        found.update({node.pk: node for node in nodes})
     return found
 
 
@@ -117,7 +123,7 @@ def _told(node: Node) -> Values:
 def _check_profile(nodes: Iterable[Node], profile_name: str | None) -> None:
     if not profile_name:
         return
-    clusters = Cluster.objects.filter(pk__in={node.cluster_id for node in nodes})
+    clusters = Cluster.unscoped.filter(pk__in={node.cluster_id for node in nodes})
     without = clusters.exclude(profiles__name=profile_name).values_list("name", flat=True)
     if without:
         raise InvalidProblem(

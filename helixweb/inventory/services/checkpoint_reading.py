@@ -95,7 +95,7 @@ def read_checkpoint(given: str, *, patience_s: float = PATIENCE_S) -> ModelFacts
 
 def standing_looks(node: Node, *, now: datetime) -> tuple[LookOrder, ...]:
     """What the node's agent is to look at now."""
-    rows = CheckpointLook.objects.filter(
+    rows = CheckpointLook.unscoped.filter(
         node=node, is_answered=False, asked_at__gt=now - _STANDS
     ).order_by("-pk")[:MOST_LOOKS]
     return tuple(LookOrder(id=row.pk, path=row.path) for row in rows)
@@ -104,7 +104,7 @@ def standing_looks(node: Node, *, now: datetime) -> tuple[LookOrder, ...]:
 def record_looks(node: Node, answers: Iterable[LookAnswer]) -> None:
     """Keep an agent's answers to orders that still stand."""
     for answer in answers:
-        CheckpointLook.objects.filter(pk=answer.id, node=node, is_answered=False).update(
+        CheckpointLook.unscoped.filter(pk=answer.id, node=node, is_answered=False).update(
             is_answered=True,
             facts=None if answer.facts is None else answer.facts.model_dump(mode="json"),
             error=answer.error.replace("\0", ""),
@@ -150,7 +150,7 @@ def _on_site(given: str) -> ModelFacts | None:
 
 def _by_agents(path: str, *, patience_s: float) -> ModelFacts:
     now = timezone.now()
-    joined = Node.objects.filter(joined_at__isnull=False).order_by("-last_seen_at")
+    joined = Node.unscoped.filter(joined_at__isnull=False).order_by("-last_seen_at")
     online = [
         node
         for node in joined[: 4 * _MOST_NODES]
@@ -173,14 +173,14 @@ def _by_agents(path: str, *, patience_s: float) -> ModelFacts:
             )
             % {"path": path}
         )
-    CheckpointLook.objects.filter(asked_at__lt=now - _STANDS).delete()
+    CheckpointLook.unscoped.filter(asked_at__lt=now - _STANDS).delete()
     rows = [CheckpointLook.objects.create(node=node, path=path, asked_at=now) for node in online]
     keys = [row.pk for row in rows]
     try:
         _wake(online)
         return _first_answer(path, keys, asked=len(online), patience_s=patience_s)
     finally:
-        CheckpointLook.objects.filter(pk__in=keys).delete()
+        CheckpointLook.unscoped.filter(pk__in=keys).delete()
         _wake(online)  # they forget the order
 
 
@@ -189,7 +189,7 @@ def _first_answer(path: str, keys: Sequence[int], *, asked: int, patience_s: flo
     deadline = time.monotonic() + patience_s
     while True:
         answered = list(
-            CheckpointLook.objects.filter(pk__in=keys, is_answered=True).select_related("node")
+            CheckpointLook.unscoped.filter(pk__in=keys, is_answered=True).select_related("node")
         )
         for row in answered:
             if row.facts is not None:

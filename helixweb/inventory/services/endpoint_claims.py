@@ -66,7 +66,7 @@ def check_claims(row: Node | Coordinator, *, now: datetime, from_this_machine: b
                 "--data-port."
             )
     if isinstance(row, Node) and claimed.is_loopback and not from_this_machine:
-        coordinators = Coordinator.objects.filter(cluster_id=row.cluster_id)
+        coordinators = Coordinator.unscoped.filter(cluster_id=row.cluster_id)
         places = [
             _place_or_none(one) for one in coordinators.values_list("data_endpoint", flat=True)
         ]
@@ -90,14 +90,14 @@ def _others(row: Node | Coordinator, port: int) -> Iterator[Node | Coordinator]:
     """Those with the same key or the same port."""
     is_alike = Q(data_public_key=row.data_public_key) | Q(data_endpoint__endswith=f":{port}")
     for kind in KINDS:
-        yield from kind.objects.filter(is_alike, cluster_id=row.cluster_id).exclude(
+        yield from kind.unscoped.filter(is_alike, cluster_id=row.cluster_id).exclude(
             uuid=row.uuid or UUID(int=0)
         )
 
 
 def _site_urls(row: Node | Coordinator) -> Iterator[str]:
     yield settings.HELIX_URL
-    others = Coordinator.objects.filter(cluster_id=row.cluster_id).exclude(
+    others = Coordinator.unscoped.filter(cluster_id=row.cluster_id).exclude(
         uuid=row.uuid or UUID(int=0)
     )
     yield from others.values_list("http_url", flat=True)

@@ -88,7 +88,7 @@ def revoke_join_token(token_id: int, *, now: datetime) -> bool:
 
     A used one is revoked too: it still admits further nodes of the same machines.
     """
-    valid = JoinToken.objects.filter(pk=token_id, expires_at__gt=now)
+    valid = JoinToken.unscoped.filter(pk=token_id, expires_at__gt=now)
     with transaction.atomic():
         row = valid.select_related("cluster").first()
         if row is None or not valid.update(expires_at=now):
@@ -223,7 +223,7 @@ def _open_token(request: RegisterRequest, now: datetime) -> JoinToken:
     Raises TokenUnknown, TokenUsed, TokenExpired, TokenForAnotherRole.
     """
     token = (
-        JoinToken.objects.select_for_update(of=("self",))
+        JoinToken.unscoped.select_for_update(of=("self",))
         .select_related("cluster")
         .filter(token_hash=sha256_hex(request.join_token))
         .first()
@@ -275,7 +275,7 @@ def _few(names: list[str]) -> str:
 
 def _free_name(fresh: Node | Coordinator) -> str:
     """The name it has if it is free, or its own already, else that with the first free number."""
-    known = type(fresh)._default_manager.filter(cluster=fresh.cluster, uuid=str(fresh.uuid)).first()
+    known = type(fresh)._base_manager.filter(cluster=fresh.cluster, uuid=str(fresh.uuid)).first()
     if known is not None:
         return known.name
     wanted = fresh.name
@@ -288,7 +288,7 @@ def _free_name(fresh: Node | Coordinator) -> str:
 
 def _is_taken(fresh: Node | Coordinator) -> bool:
     """Whether another machine has the name; a node that was only declared may be adopted."""
-    rows = type(fresh)._default_manager.filter(cluster=fresh.cluster, name=fresh.name)
+    rows = type(fresh)._base_manager.filter(cluster=fresh.cluster, name=fresh.name)
     return rows.filter(uuid__isnull=False).exists()
 
 
@@ -311,7 +311,7 @@ def _name_taken(name: str) -> NameTaken:
 def _admitted(fresh: Node | Coordinator, identity: dict[str, Any]) -> Node | Coordinator:
     """The process's row: updated if its uuid is known, adopted if it is a declared node, else
     `fresh`."""
-    rows: Any = type(fresh)._default_manager
+    rows: Any = type(fresh)._base_manager
     namesakes = rows.filter(cluster=fresh.cluster, name=fresh.name)
     known = rows.select_related("cluster").filter(uuid=fresh.uuid).first()
     if known is not None:

@@ -86,7 +86,7 @@ def members_of(cluster_id: int, *, now: datetime) -> list[Member]:
     found = []
     for kind, region in ((Coordinator, "cluster__coordinator_region"), (Node, "region")):
         is_coordinator = kind is Coordinator
-        rows = kind.objects.filter(cluster=cluster_id, joined_at__isnull=False).order_by("pk")
+        rows = kind.unscoped.filter(cluster=cluster_id, joined_at__isnull=False).order_by("pk")
         found += [
             Member(
                 name=name,
@@ -116,12 +116,12 @@ def _known_pairs(cluster_id: int, members: Iterable[Member]) -> Callable[[Member
     joined."""
     joined = {member.end: member.joined_at for member in members}
     regions = frozenset(
-        RegionLink.objects.filter(cluster=cluster_id, origin__in=BY_PEOPLE).values_list(
+        RegionLink.unscoped.filter(cluster=cluster_id, origin__in=BY_PEOPLE).values_list(
             "source", "target"
         )
     )
     known: set[Pair] = set()
-    rows = Link.objects.filter(cluster=cluster_id).exclude(origin=Origin.ESTIMATED)
+    rows = Link.unscoped.filter(cluster=cluster_id).exclude(origin=Origin.ESTIMATED)
     for source, target, origin, at in rows.values_list("source", "target", "origin", "recorded_at"):
         is_since = at is not None and all(
             at >= joined[name] for name in (source, target) if name in joined

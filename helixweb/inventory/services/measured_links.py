@@ -37,7 +37,7 @@ def record_measured(
     members = {one.endpoint: one for one in ends_of_links(members_of(cluster.pk, now=now))}
     own = members.get(process.data_endpoint)
     entered = set(
-        RegionLink.objects.filter(cluster=cluster, origin__in=BY_PEOPLE).values_list(
+        RegionLink.unscoped.filter(cluster=cluster, origin__in=BY_PEOPLE).values_list(
             "source", "target"
         )
     )
@@ -72,7 +72,7 @@ def keep_measured_link(
     """True if the numbers changed, which the change log and open pages then show; a measurement
     that confirms the one before only renews its time. A floor lowers nothing."""
     source, target = ends
-    own = kind.objects.filter(cluster=cluster, source=source, target=target).first()
+    own = kind.unscoped.filter(cluster=cluster, source=source, target=target).first()
     is_measured = own is not None and own.origin == Origin.MEASURED
     if own is not None and is_measured and is_floor:
         bandwidth_bytes_per_s = max(bandwidth_bytes_per_s, own.bandwidth_bytes_per_s)
@@ -98,7 +98,7 @@ def _keep_medians(cluster: Cluster, changed: set[Pair]) -> None:
     region_of = dict(cluster.nodes.values_list("name", "region"))
     region_of[COORDINATOR] = cluster.coordinator_region
     rates: dict[Pair, list[tuple[float, float]]] = defaultdict(list)
-    rows = Link.objects.filter(cluster=cluster, origin=Origin.MEASURED)
+    rows = Link.unscoped.filter(cluster=cluster, origin=Origin.MEASURED)
     for source, target, *numbers in rows.values_list(
         "source", "target", "bandwidth_bytes_per_s", "latency_s"
     ):

@@ -28,7 +28,9 @@ def authenticate_agent(bearer: str) -> Node | Coordinator | None:
         return None
     credential_hash = sha256_hex(bearer)
     for kind in KINDS:
-        row = kind.objects.select_related("cluster").filter(credential_hash=credential_hash).first()
+        row = (
+            kind.unscoped.select_related("cluster").filter(credential_hash=credential_hash).first()
+        )
         if row is not None:
             return row
     return None
@@ -37,7 +39,7 @@ def authenticate_agent(bearer: str) -> Node | Coordinator | None:
 def record_seen(process: Node | Coordinator, now: datetime) -> None:
     """Note a sign of life; pages hear of it only when the process was not online before."""
     with transaction.atomic():
-        rows = type(process).objects.filter(pk=process.pk)
+        rows = type(process).unscoped.filter(pk=process.pk)
         row = rows.select_for_update(no_key=True).first()
         if row is None:
             return
@@ -51,7 +53,7 @@ def record_seen(process: Node | Coordinator, now: datetime) -> None:
 def record_left(node: Node, now: datetime) -> None:
     """Its agent says that it was told to end: it counts as silent until it is heard again."""
     with transaction.atomic():
-        rows = Node.objects.filter(pk=node.pk)
+        rows = Node.unscoped.filter(pk=node.pk)
         row = rows.select_for_update(no_key=True).first()
         if row is None:
             return
@@ -63,8 +65,8 @@ def record_left(node: Node, now: datetime) -> None:
 
 def was_told_to_end(cluster_id: int, names: Iterable[str], *, since: datetime) -> bool:
     """Whether the agent of one of these nodes has said so, as the change log has it."""
-    nodes = Node.objects.filter(cluster=cluster_id, name__in=names).values_list("pk", flat=True)
-    said = Change.objects.filter(
+    nodes = Node.unscoped.filter(cluster=cluster_id, name__in=names).values_list("pk", flat=True)
+    said = Change.unscoped.filter(
         kind=Node._meta.model_name, row_id__in=list(nodes), text=TOLD_TO_END, at__gte=since
     )
     return said.exists()
@@ -74,7 +76,7 @@ def revoke_credential(process: Node | Coordinator) -> bool:
     """End its open stream, too; False: it had no credential. A process that joins again under the
     same name gets another one, which is also how a credential is replaced."""
     with transaction.atomic():
-        rows = type(process).objects.filter(pk=process.pk).exclude(credential_hash="")
+        rows = type(process).unscoped.filter(pk=process.pk).exclude(credential_hash="")
         if not rows.update(credential_hash=""):
             return False
         message = gettext_noop("The credential of %(name)s was revoked.")
@@ -100,7 +102,7 @@ def update_identity(
     else:
         said["http_url"] = identity.http_url
     with transaction.atomic():
-        rows = type(process).objects.filter(pk=process.pk)
+        rows = type(process).unscoped.filter(pk=process.pk)
         row = rows.select_for_update(no_key=True).get()
         before = values_of(row)
         changed = any(getattr(row, key) != value for key, value in said.items())
@@ -124,7 +126,7 @@ def announce_silent(now: datetime) -> int:
     silent_since = now - timedelta(seconds=settings.HELIX_NODE_LOST_AFTER_S)
     count = 0
     for kind in KINDS:
-        silent = kind.objects.filter(last_seen_at__lt=silent_since, silence_announced=False)
+        silent = kind.unscoped.filter(last_seen_at__lt=silent_since, silence_announced=False)
         for row in silent:
             with transaction.atomic():
                 if not silent.filter(pk=row.pk).update(silence_announced=True):

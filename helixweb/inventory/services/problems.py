@@ -78,7 +78,7 @@ def _stored(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:
 
 def _store(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:
     with transaction.atomic():
-        if Cluster.objects.filter(name=cluster_name).exists():
+        if Cluster.unscoped.filter(name=cluster_name).exists():
             raise NameTaken(
                 _(
                     "A cluster called %(cluster_name)s exists already; give this one another "
@@ -100,7 +100,7 @@ def _store(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:
             made = list(rows)
             for row in made:
                 check_fields(row)
-            kind._default_manager.bulk_create(made, batch_size=500)
+            kind._base_manager.bulk_create(made, batch_size=500)
         count = len(problem.cluster.nodes)
         record(cluster, Change.Action.ADDED, after=values_of(cluster), text=f"{count} nodes")
         events.emit(
@@ -184,7 +184,7 @@ def models_of(cluster: Cluster) -> list[LanguageModel]:
 def models_by_cluster() -> dict[int, list[LanguageModel]]:
     """The same of every cluster that has any, by its id, in the order of their names."""
     known = {model.pk: model for model in LanguageModel.objects.all()}
-    pairs = Profile.objects.order_by("model__name").values_list("cluster", "model").distinct()
+    pairs = Profile.unscoped.order_by("model__name").values_list("cluster", "model").distinct()
     found: dict[int, list[LanguageModel]] = {}
     for cluster, model in pairs:
         found.setdefault(cluster, []).append(known[model])
@@ -298,7 +298,7 @@ def _with_members(row: SharedBandwidth, members: Iterable[str]) -> domain.Shared
 
 
 def _profile_rows(cluster: Cluster, model: LanguageModel) -> Iterable[Profile]:
-    return Profile.objects.filter(cluster=cluster, model=model).order_by("pk")
+    return Profile.unscoped.filter(cluster=cluster, model=model).order_by("pk")
 
 
 def compute_profile(row: Profile) -> ComputeProfile:

@@ -36,12 +36,12 @@ def profile_of_node(node: Node, model: LanguageModel) -> tuple[Profile | None, s
     A profile that other nodes go by, too, stays theirs: the node then gets one of its own.
     """
     shared = (
-        Node.objects.filter(cluster=node.cluster_id, profile_name=node.profile_name)
+        Node.unscoped.filter(cluster=node.cluster_id, profile_name=node.profile_name)
         .exclude(pk=node.pk)
         .exists()
     )
     name = node.profile_name if node.profile_name and not shared else node.name
-    return Profile.objects.filter(cluster=node.cluster_id, model=model, name=name).first(), name
+    return Profile.unscoped.filter(cluster=node.cluster_id, model=model, name=name).first(), name
 
 
 def take_measured(
@@ -228,7 +228,7 @@ def import_profile(cluster: Cluster, document: object, *, name: str = "") -> Pro
         raise InvalidProblem(_("evidence is no object; leave it out, or export the profile again"))
     with transaction.atomic():
         now = timezone.now()
-        row = Profile.objects.filter(cluster=cluster, model=model, name=name).first()
+        row = Profile.unscoped.filter(cluster=cluster, model=model, name=name).first()
         if row is None:
             row = _created(cluster, model, name, found, Origin.IMPORTED)
         version = keep_version(row, found, origin=Origin.IMPORTED, evidence=evidence, now=now)
@@ -268,11 +268,11 @@ def _copy_for_other_models(node: Node, model: LanguageModel, *, name: str) -> No
     """What it went by for other models, under its new profile's name."""
     if not node.profile_name:
         return
-    others = Profile.objects.filter(cluster=node.cluster_id, name=node.profile_name).exclude(
+    others = Profile.unscoped.filter(cluster=node.cluster_id, name=node.profile_name).exclude(
         model=model
     )
     taken = set(
-        Profile.objects.filter(cluster=node.cluster_id, name=name).values_list("model", flat=True)
+        Profile.unscoped.filter(cluster=node.cluster_id, name=name).values_list("model", flat=True)
     )
     for row in others:
         if row.model_id not in taken:

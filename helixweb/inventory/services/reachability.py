@@ -64,7 +64,7 @@ def follow_reach(
     """
     if reach is None:
         if process.reach:
-            type(process).objects.filter(pk=process.pk).update(reach={})
+            type(process).unscoped.filter(pk=process.pk).update(reach={})
         return None, None
     _record(process, reach, now=now)
     if reach.measured:
@@ -86,7 +86,7 @@ def _record(process: Node | Coordinator, reach: Reach, *, now: datetime) -> None
     if process.reach == told:
         return
     with transaction.atomic():
-        type(process).objects.filter(pk=process.pk).update(reach=told)
+        type(process).unscoped.filter(pk=process.pk).update(reach=told)
         before = frozenset(process.reach.get("failing", ()))
         process.reach = told
         broken, back = reach.failing.keys() - before, before - reach.failing.keys()

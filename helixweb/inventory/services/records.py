@@ -58,7 +58,7 @@ def update(row: Row, **changes: Any) -> Row:
     """Change fields of a row. Raises InvalidProblem, NameTaken, Conflicting."""
     with transaction.atomic():
         # Read anew: a form may have written into `row` already.
-        before = values_of(type(row)._default_manager.get(pk=row.pk))
+        before = values_of(type(row)._base_manager.get(pk=row.pk))
         if isinstance(row, Node):
             _rename_in_network(row, old=before["name"], new=changes.get("name", row.name))
         for name, value in changes.items():
@@ -72,7 +72,7 @@ def delete(row: models.Model) -> None:
     with transaction.atomic():
         if isinstance(row, Node):
             named = models.Q(source=row.name) | models.Q(target=row.name)
-            Link.objects.filter(named, cluster=row.cluster).delete()
+            Link.unscoped.filter(named, cluster=row.cluster).delete()
             forget_members(row.cluster_id, {row.name})
         if isinstance(row, Cluster):
             outlive(row)
@@ -118,7 +118,7 @@ def _delete_measured_pairs(regions: RegionLink) -> None:
     cluster = regions.cluster
     region_of = dict(cluster.nodes.values_list("name", "region"))
     region_of[COORDINATOR] = cluster.coordinator_region
-    for link in Link.objects.filter(cluster=cluster, origin=Origin.MEASURED):
+    for link in Link.unscoped.filter(cluster=cluster, origin=Origin.MEASURED):
         ends = region_of.get(link.source), region_of.get(link.target)
         if ends == (regions.source, regions.target):
             delete(link)
@@ -136,7 +136,7 @@ def _rename_in_network(node: Node, *, old: str, new: str) -> None:
             % {"old": repr(old)}
         )
     for end in ("source", "target"):
-        Link.objects.filter(cluster=node.cluster, **{end: old}).update(**{end: new})
+        Link.unscoped.filter(cluster=node.cluster, **{end: old}).update(**{end: new})
     _replace_members(node.cluster_id, {old: new})
 
 
@@ -147,7 +147,7 @@ def forget_members(cluster_id: int, names: Collection[str]) -> None:
 
 def _replace_members(cluster_id: int, new_names: Mapping[str, str | None]) -> None:
     """Call it in a transaction. None: the member is left out."""
-    for row in SharedBandwidth.objects.select_for_update().filter(cluster=cluster_id):
+    for row in SharedBandwidth.unscoped.select_for_update().filter(cluster=cluster_id):
         members = [name for old in row.members if (name := new_names.get(old, old)) is not None]
         if not members:
             row.delete()

@@ -13,9 +13,9 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
 
 from helixweb.access.log_readers import LogReader
+from helixweb.access.needs import VIEWER, needs
 from helixweb.common.queries import query_id
 from helixweb.common.spreadsheets import cell
 from helixweb.inventory.models import Change, Cluster
@@ -78,10 +78,12 @@ def _asked(request: HttpRequest) -> dict[str, Any]:
 
 def _rows(asked: dict[str, Any], reader: LogReader) -> QuerySet[Change]:
     """Those that fit and that `reader` may read, the newest first."""
-    return reader.lines(Change.objects.select_related("cluster")).filter(**asked)
+    return reader.lines(Change.objects.within(reader.scope).select_related("cluster")).filter(
+        **asked
+    )
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def changes(request: HttpRequest) -> HttpResponse:
     """Filtered by the query."""
@@ -92,14 +94,14 @@ def changes(request: HttpRequest) -> HttpResponse:
         "lines": change_lines(page, reader),
         "kinds": KINDS,
         "actions": ACTIONS,
-        "clusters": Cluster.objects.only("name"),
+        "clusters": Cluster.objects.within(request).only("name"),
         "asked": asked,
         "query": request.GET.urlencode(),
     }
     return render(request, "inventory/changes.html", context)
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def changes_csv(request: HttpRequest) -> StreamingHttpResponse:
     """The lines that the filters leave, all of them, the newest first."""

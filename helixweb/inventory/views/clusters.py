@@ -11,8 +11,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from helixweb.access.needs import DELETE_CLUSTER, OPERATOR, SITE_OPERATOR, VIEWER, needs
 from helixweb.common import events
 from helixweb.inventory.cluster_counts import cluster_counts, first_nodes
 from helixweb.inventory.forms import ClusterForm, ImportForm
@@ -37,15 +37,15 @@ from planner.serialization import problem_to_dict
 NODES_SHOWN = 50
 
 
-@require_GET
+@needs(VIEWER)
 def clusters(request: HttpRequest) -> HttpResponse:
     """All clusters."""
-    found = list(Cluster.objects.all())
+    found = list(Cluster.objects.within(request))
     counts, models = cluster_counts(found, now=timezone.now()), problems.models_by_cluster()
     rows = [
         {"cluster": row, "view": counts[row.pk], "models": models.get(row.pk, ())} for row in found
     ]
-    has_demo = Cluster.objects.filter(name=demonstration.DEMO_NAME).exists()
+    has_demo = Cluster.objects.within(request).filter(name=demonstration.DEMO_NAME).exists()
     return render(request, "inventory/clusters.html", {"rows": rows, "has_demo": has_demo})
 
 
@@ -54,6 +54,7 @@ class ClusterPages(ResourcePages):
 
     name, at, what = "cluster", "clusters", gettext_lazy("cluster")
     model, form, related = Cluster, ClusterForm, ()
+    needed = {"new": SITE_OPERATOR, "delete": DELETE_CLUSTER}
     submits = {"new": gettext_lazy("Create cluster")}
     intros = {
         "new": gettext_lazy("An empty cluster; its nodes come by joining."),
@@ -92,7 +93,7 @@ class CoordinatorPages(ResourcePages):
         return reverse("cluster", args=[cluster.pk]), cluster.name
 
 
-@require_http_methods(["GET", "POST"])
+@needs(SITE_OPERATOR, SITE_OPERATOR)
 def cluster_import(request: HttpRequest) -> HttpResponse:
     """A problem file becomes a cluster."""
 
@@ -109,12 +110,12 @@ def cluster_import(request: HttpRequest) -> HttpResponse:
     return import_page(request, ImportForm, template="inventory/import.html", store=store)
 
 
-@require_GET
+@needs(VIEWER, of=Cluster)
 @never_cache
 def cluster(request: HttpRequest, pk: int) -> HttpResponse:
     """Nodes, network, profiles, and how to join; alive by server-sent events."""
     last_event_id = events.latest_id()
-    row = get_object_or_404(Cluster, pk=pk)
+    row = get_object_or_404(Cluster.objects.within(request), pk=pk)
     if by_htmx(request) and request.GET.get("join_token", "").isdecimal():
         return _join_progress(request, row, int(request.GET["join_token"]))
     if by_htmx(request):
@@ -122,12 +123,12 @@ def cluster(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "inventory/cluster.html", _context(row, last_event_id=last_event_id))
 
 
-@require_POST
+@needs(change=OPERATOR, of=Cluster)
 @never_cache
 def cluster_join(request: HttpRequest, pk: int) -> HttpResponse:
     """Make a join token and show the command that uses it, this once."""
     last_event_id = events.latest_id()
-    row = get_object_or_404(Cluster, pk=pk)
+    row = get_object_or_404(Cluster.objects.within(request), pk=pk)
     form = JoinForm(request.POST)
     context = _context(row, last_event_id=last_event_id) | {"join_form": form}
     if form.is_valid():
@@ -168,7 +169,7 @@ def _join_progress(request: HttpRequest, row: Cluster, token_pk: int) -> HttpRes
     return answer
 
 
-@require_POST
+@needs(change=SITE_OPERATOR)
 def cluster_demo(request: HttpRequest) -> HttpResponse:
     """Load the demo cluster, unless it is there, and go on to plan it."""
     try:
@@ -179,10 +180,10 @@ def cluster_demo(request: HttpRequest) -> HttpResponse:
     return redirect(f"{reverse('plan-run-new')}?cluster={row.pk}")
 
 
-@require_GET
+@needs(VIEWER, of=Cluster)
 def cluster_export(request: HttpRequest, pk: int, model_pk: int) -> HttpResponse:
     """The problem file of the cluster for one model."""
-    row = get_object_or_404(Cluster, pk=pk)
+    row = get_object_or_404(Cluster.objects.within(request), pk=pk)
     model = get_object_or_404(LanguageModel, pk=model_pk)
     try:
         problem = problems.build_problem(row, model)
@@ -200,7 +201,7 @@ def _live_context(row: Cluster) -> dict[str, Any]:
         "cluster": row,
         "view": cluster_counts([row], now=now)[row.pk],
         "nodes": first_nodes(row, most=NODES_SHOWN, now=now),
-        "coordinators": list(Coordinator.objects.filter(cluster=row)),
+        "coordinators": list(row.coordinators.all()),
         "reach": reach_view(reachability.parties(row.pk, now=now)),
         "network": cluster_network(row),
     }

@@ -12,8 +12,9 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
 
+from helixweb.access.needs import OPERATOR, Need, needs
+from helixweb.common.queries import within
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import records
 from helixweb.inventory.services.errors import InventoryError, NameTaken
@@ -82,9 +83,9 @@ def import_page(
     `store` is called with what the form says, and returns a message and the URL to go on to.
     """
     if request.method == "GET":
-        form = form_class(initial={"cluster": request.GET.get("cluster")})
+        form = form_class(initial={"cluster": request.GET.get("cluster")}, scope=request)
         return render(request, template, {"form": form})
-    form = form_class(request.POST, request.FILES)
+    form = form_class(request.POST, request.FILES, scope=request)
     if form.is_valid():
         try:
             message, url = store(form.cleaned_data)
@@ -103,8 +104,9 @@ class ResourcePages(ABC):
 
     URLs are NAME-new, NAME-edit and NAME-delete below `at`, where `pk` is the cluster's and
     `row_pk` the row's; of a resource without cluster `pk` is the row's. `what` is what people call
-    a row; `intros` and `submits` are texts of the pages that need others than usual, and may name
-    `%(row)s` and what `values_of` adds.
+    a row; `needed` says by page what users need, if not the role operator; `intros` and `submits`
+    are texts of the pages that need others than usual, and may name `%(row)s` and what `values_of`
+    adds.
     """
 
     name: ClassVar[str]
@@ -116,6 +118,7 @@ class ResourcePages(ABC):
     intros: ClassVar[Mapping[str, Any]] = {}
     submits: ClassVar[Mapping[str, Any]] = {}
     related: ClassVar[tuple[str, ...]] = ("cluster",)
+    needed: ClassVar[Mapping[str, Need]] = {}
     template: ClassVar[str] = "inventory/edit.html"
 
     @abstractmethod
@@ -154,10 +157,12 @@ class ResourcePages(ABC):
     def update(self, row: Any, **values: Any) -> None:
         records.update(row, **values)
 
-    def view(self, page: str) -> Callable[..., HttpResponse]:
-        """The Django view of "new", "edit" or "delete"."""
+    def view(self, page: str, *, of: Any = None, by: str = "pk") -> Callable[..., HttpResponse]:
+        """The Django view of "new", "edit" or "delete"; `of`, `by`: as for `@needs`."""
         shown: Callable[..., HttpResponse] = getattr(self, f"{page}_page")
-        return require_http_methods(["GET", "POST"])(shown)
+        need = self.needed.get(page, OPERATOR)
+        of = of or (Cluster if self._has_cluster else self.model)
+        return needs(need, need, of=of, by=by)(shown)
 
     @property
     def urls(self) -> list[URLPattern]:
@@ -172,7 +177,7 @@ class ResourcePages(ABC):
         cluster = None
         if self._has_cluster:
             (pk,) = cluster_id.values()
-            cluster = get_object_or_404(Cluster, pk=pk)
+            cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
         form = self.form_of(request.POST or None, cluster=cluster, row=None)
         page = self._page("new", None, self.list_place(cluster))
         owner = {} if cluster is None else {"cluster": cluster}
@@ -183,19 +188,20 @@ class ResourcePages(ABC):
         return edit_page(request, form, page=page, save=save, template=self.template)
 
     def edit_page(self, request: HttpRequest, **ids: int) -> HttpResponse:
-        row = self._row(**ids)
+        row = self._row(request, **ids)
         cluster = getattr(row, "cluster", None)
         page = self._page("edit", row, self.row_place(row))
         form = self.form_of(request.POST or None, cluster=cluster, row=row)
 
         def save() -> str:
-            self.update(self._row(**ids), **_values_of(form))  # a form may have changed `row`
+            fresh = self._row(request, **ids)  # a form may have changed `row`
+            self.update(fresh, **_values_of(form))
             return page.back_url
 
         return edit_page(request, form, page=page, save=save, template=self.template)
 
     def delete_page(self, request: HttpRequest, **ids: int) -> HttpResponse:
-        row = self._row(**ids)
+        row = self._row(request, **ids)
         cluster = getattr(row, "cluster", None)
         page = self._page("delete", row, self.list_place(cluster))
         return delete_page(request, row, page=page)
@@ -204,9 +210,9 @@ class ResourcePages(ABC):
     def _has_cluster(self) -> bool:
         return "cluster" in self.related
 
-    def _row(self, pk: int, row_pk: int | None = None) -> Any:
-        rows: Any = self.model._default_manager
-        rows = rows.select_related(*self.related) if self.related else rows.all()
+    def _row(self, request: HttpRequest, pk: int, row_pk: int | None = None) -> Any:
+        rows: Any = within(self.model._default_manager.all(), request)
+        rows = rows.select_related(*self.related) if self.related else rows
         if row_pk is None:
             return get_object_or_404(rows, pk=pk)
         return get_object_or_404(rows, pk=row_pk, cluster_id=pk)

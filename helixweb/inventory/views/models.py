@@ -5,12 +5,12 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_GET, require_POST
 
+from helixweb.access.needs import SITE_OPERATOR, VIEWER, needs
 from helixweb.inventory.engines import engine_groups
 from helixweb.inventory.first_fits import fits_of_facts
 from helixweb.inventory.model_form import LanguageModelForm
-from helixweb.inventory.models import LanguageModel, Node
+from helixweb.inventory.models import LanguageModel, Node, Profile
 from helixweb.inventory.presentation import fits_of_models
 from helixweb.inventory.profile_view import profile_view, profiles_memory
 from helixweb.inventory.services import checkpoint_reading
@@ -19,28 +19,31 @@ from helixweb.inventory.views.editing import ResourcePages
 MAX_PROFILES = 30
 
 
-@require_GET
+@needs(VIEWER)
 def models(request: HttpRequest) -> HttpResponse:
     """All models and where they fit."""
     rows = list(LanguageModel.objects.all())
-    fits = fits_of_models(rows)
+    fits = fits_of_models(request, rows)
     context = {"rows": [{"model": row, "fits": fits[row.pk]} for row in rows]}
     return render(request, "inventory/models.html", context)
 
 
-@require_GET
+@needs(VIEWER)
 def model(request: HttpRequest, pk: int) -> HttpResponse:
     """The arithmetic of its bytes, its profiles, and where it fits."""
     row = get_object_or_404(LanguageModel, pk=pk)
-    profiles = row.profiles.select_related("cluster", "model").order_by("cluster__name", "name")
+    profiles = Profile.objects.within(request).filter(model=row).select_related("cluster", "model")
+    profiles = profiles.order_by("cluster__name", "name")
     views = [profile_view(profile) for profile in profiles[:MAX_PROFILES]]
     context = {
         "model": row,
-        "fits": fits_of_models([row])[row.pk],
+        "fits": fits_of_models(request, [row])[row.pk],
         "profiles": views,
         "memory": profiles_memory(views),
         "num_profiles": profiles.count(),
-        "engines": engine_groups(row, Node.objects.select_related("cluster").order_by("name")),
+        "engines": engine_groups(
+            row, Node.objects.within(request).select_related("cluster").order_by("name")
+        ),
     }
     return render(request, "inventory/model.html", context)
 
@@ -50,6 +53,7 @@ class ModelPages(ResourcePages):
 
     name, at, what = "model", "models", gettext_lazy("model")
     model, form, related = LanguageModel, LanguageModelForm, ()
+    needed = dict.fromkeys(ResourcePages.pages, SITE_OPERATOR)
     template = "inventory/model_edit.html"
     submits = {"new": gettext_lazy("Create model")}
     intros = {
@@ -70,7 +74,7 @@ class ModelPages(ResourcePages):
         return self.row_place(row)[0]
 
 
-@require_POST
+@needs(change=SITE_OPERATOR)
 def model_read(request: HttpRequest) -> HttpResponse:
     """The numbers of the form, read from the checkpoint that is being typed.
 

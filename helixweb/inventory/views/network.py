@@ -12,8 +12,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
 
+from helixweb.access.needs import VIEWER, needs
 from helixweb.charts.network_matrix import Measure
 from helixweb.common import events
 from helixweb.inventory.forms import LinkForm, RegionLinkForm, SharedBandwidthForm
@@ -26,12 +26,12 @@ from helixweb.inventory.views.editing import ResourcePages
 LINKS_PER_PAGE = 50
 
 
-@require_GET
+@needs(VIEWER, of=Cluster)
 @never_cache
 def network(request: HttpRequest, pk: int) -> HttpResponse:
     """`?show=latency` and `?from=&to=` choose the matrix, `?node=` narrows the list of links."""
     last_event_id = events.latest_id()
-    cluster = get_object_or_404(Cluster, pk=pk)
+    cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
     found, now = cluster_network(cluster), timezone.now()
     links = cluster.links.order_by("pk")
     node = request.GET.get("node", "")

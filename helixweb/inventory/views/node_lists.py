@@ -15,8 +15,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
 
+from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events
 from helixweb.common.queries import parsed_id
 from helixweb.inventory.models import Node, NodeState
@@ -45,13 +45,13 @@ CHANGES: dict[str, Callable[[str], NodeChanges]] = {
 }
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def nodes(request: HttpRequest) -> HttpResponse:
     """Filters, order and page are in the address; htmx gets only the table."""
     last_event_id = events.latest_id()
     now, asked = timezone.now(), asked_of(request.GET)
-    found = nodes_matching(asked, now=now)
+    found = nodes_matching(request, asked, now=now)
     page = Paginator(found.prefetch_related("tags"), NODES_PER_PAGE).get_page(
         request.GET.get("page")
     )
@@ -70,18 +70,18 @@ def nodes(request: HttpRequest) -> HttpResponse:
     if by_htmx(request):
         return render(request, "inventory/_nodes_table.html", context)
     context |= {
-        "choices": choices(),
+        "choices": choices(request),
         "states": NodeState.values,
         "counts": state_counts(found, now=now),
     }
     return render(request, "inventory/nodes.html", context)
 
 
-@require_GET
+@needs(VIEWER)
 def nodes_csv(request: HttpRequest) -> HttpResponse:
     """The nodes that the filters leave, all pages of them."""
     now = timezone.now()
-    found = nodes_matching(asked_of(request.GET), now=now).prefetch_related("tags")
+    found = nodes_matching(request, asked_of(request.GET), now=now).prefetch_related("tags")
     response = HttpResponse(
         content_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": 'attachment; filename="nodes.csv"'},
@@ -90,7 +90,7 @@ def nodes_csv(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@require_POST
+@needs(change=OPERATOR)
 def nodes_bulk(request: HttpRequest) -> HttpResponse:
     """`action` on the nodes chosen, or on all that the filters leave; deleting asks once more."""
     asked = asked_of(request.POST)
@@ -113,7 +113,9 @@ def nodes_bulk(request: HttpRequest) -> HttpResponse:
         messages.error(request, why)
         return _back(asked)
     try:
-        changed = bulk.change_nodes(chosen.values_list("pk", flat=True), CHANGES[action](word))
+        changed = bulk.change_nodes(
+            Node.objects.within(request), chosen.values_list("pk", flat=True), CHANGES[action](word)
+        )
     except InvalidProblem as error:
         messages.error(request, _("No node is changed: %(error)s") % {"error": error})
     else:
@@ -142,7 +144,7 @@ def _delete(
     request: HttpRequest, chosen: QuerySet[Node], asked: Mapping[str, Any], *, count: int
 ) -> HttpResponse:
     if request.POST.get("sure") == "yes":
-        bulk.delete_nodes(chosen.values_list("pk", flat=True))
+        bulk.delete_nodes(Node.objects.within(request), chosen.values_list("pk", flat=True))
         messages.success(
             request,
             ngettext("%(count)s node deleted.", "%(count)s nodes deleted.", count)
@@ -161,7 +163,7 @@ def _delete(
 
 
 def _chosen(request: HttpRequest, asked: Mapping[str, Any]) -> QuerySet[Node]:
-    matching = nodes_matching(asked, now=timezone.now())
+    matching = nodes_matching(request, asked, now=timezone.now())
     if request.POST.get("all") == "yes":
         return matching
     ids = [parsed_id(text) for text in request.POST.getlist("node")]

@@ -10,9 +10,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
 
 from helixweb.access.log_readers import LogReader
+from helixweb.access.needs import VIEWER, needs
 from helixweb.common import events
 from helixweb.inventory.forms import NodeForm
 from helixweb.inventory.models import Change, Cluster, Node
@@ -25,16 +25,18 @@ PEERS_PER_PAGE = 30
 CHANGES_SHOWN = 10
 
 
-def _node(pk: int, node_pk: int) -> Node:
-    return get_object_or_404(Node.objects.select_related("cluster"), pk=node_pk, cluster_id=pk)
+def _node(request: HttpRequest, pk: int, node_pk: int) -> Node:
+    return get_object_or_404(
+        Node.objects.within(request).select_related("cluster"), pk=node_pk, cluster_id=pk
+    )
 
 
-@require_GET
+@needs(VIEWER, of=Cluster)
 @never_cache
 def node(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     """Hardware, layers, memory, profiles, and the links that count for it; `?page=` of links."""
     last_event_id = events.latest_id()
-    row = _node(pk, node_pk)
+    row = _node(request, pk, node_pk)
     shown = node_row(row, now=timezone.now())
     if by_htmx(request):
         context = {"cluster": row.cluster, "row": shown}
@@ -52,7 +54,7 @@ def node(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
 
 
 def _changes_of(row: Node) -> QuerySet[Change]:
-    return Change.objects.filter(kind="node", row_id=row.pk)
+    return Change.unscoped.filter(kind="node", row_id=row.pk)
 
 
 def _peers(request: HttpRequest, row: Node) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common.queries import query_id
 from helixweb.inventory.forms import EstimateForm, ProfileForm, ProfileImportForm
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
@@ -27,12 +27,14 @@ from planner.domain.errors import PlannerError
 PROFILES_PER_PAGE = 50
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def profiles(request: HttpRequest) -> HttpResponse:
     """`?model=`, `?cluster=`, `?origin=` narrow the list; the speeds of its page are drawn."""
-    found = Profile.objects.select_related("cluster", "model").order_by(
-        "model__name", "cluster__name", "name", "pk"
+    found = (
+        Profile.objects.within(request)
+        .select_related("cluster", "model")
+        .order_by("model__name", "cluster__name", "name", "pk")
     )
     model, cluster = query_id(request, "model"), query_id(request, "cluster")
     origin = request.GET.get("origin", "")
@@ -49,7 +51,7 @@ def profiles(request: HttpRequest) -> HttpResponse:
         "profiles": views,
         "speed": profile_speed(views),
         "models": LanguageModel.objects.only("name"),
-        "clusters": Cluster.objects.only("name"),
+        "clusters": Cluster.objects.within(request).only("name"),
         "origins": Origin.values,
         "model": model,
         "cluster": cluster,
@@ -59,13 +61,15 @@ def profiles(request: HttpRequest) -> HttpResponse:
     return render(request, "inventory/profiles.html", context)
 
 
-@require_GET
+@needs(VIEWER, of=Profile)
 @never_cache
 def profile(request: HttpRequest, pk: int) -> HttpResponse:
     """Its curve, its memory, and which nodes go by it."""
-    row = get_object_or_404(Profile.objects.select_related("cluster", "model"), pk=pk)
+    row = get_object_or_404(
+        Profile.objects.within(request).select_related("cluster", "model"), pk=pk
+    )
     view = profile_view(row)
-    nodes = Node.objects.filter(cluster=row.cluster_id, profile_name=row.name)
+    nodes = Node.unscoped.filter(cluster=row.cluster_id, profile_name=row.name)
     context = {
         "view": view,
         "speed": profile_speed([view]),
@@ -77,14 +81,14 @@ def profile(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "inventory/profile.html", context)
 
 
-@require_GET
+@needs(VIEWER, of=Profile)
 def profile_export(request: HttpRequest, pk: int) -> HttpResponse:
     """The profile as a file, with what it was made from."""
-    row = get_object_or_404(Profile.objects.select_related("model"), pk=pk)
+    row = get_object_or_404(Profile.objects.within(request).select_related("model"), pk=pk)
     return json_file(f"profile-{pk}.json", profile_versions.export_profile(row))
 
 
-@require_http_methods(["GET", "POST"])
+@needs(OPERATOR, OPERATOR)
 def profile_import(request: HttpRequest) -> HttpResponse:
     """A profile file becomes a profile, or the next version of one."""
 
@@ -102,11 +106,11 @@ def profile_import(request: HttpRequest) -> HttpResponse:
     return import_page(request, ProfileImportForm, template=template, store=store)
 
 
-@require_POST
+@needs(change=OPERATOR, of=Profile)
 def profile_version_use(request: HttpRequest, pk: int, version_pk: int) -> HttpResponse:
     """Have plans use it from now on."""
     version = get_object_or_404(
-        ProfileVersion.objects.select_related("profile"), pk=version_pk, profile=pk
+        ProfileVersion.objects.within(request).select_related("profile"), pk=version_pk, profile=pk
     )
     try:
         profile_versions.use_version(version)

@@ -7,25 +7,27 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
 
+from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.inventory.models import JoinToken
 from helixweb.inventory.services import joining
 
 TOKENS_PER_PAGE = 50
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def join_tokens(request: HttpRequest) -> HttpResponse:
     """The newest first; secrets are shown once, where they are made."""
-    tokens = JoinToken.objects.select_related("cluster", "created_by").order_by("-pk")
+    tokens = (
+        JoinToken.objects.within(request).select_related("cluster", "created_by").order_by("-pk")
+    )
     page = Paginator(tokens, TOKENS_PER_PAGE).get_page(request.GET.get("page"))
     context = {"page": page, "now": timezone.now()}
     return render(request, "inventory/join_tokens.html", context)
 
 
-@require_POST
+@needs(change=OPERATOR, of=JoinToken)
 def join_token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     """Let a token expire at once, used or not."""
     if joining.revoke_join_token(pk, now=timezone.now()):

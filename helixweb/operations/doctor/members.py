@@ -19,7 +19,7 @@ from helixweb.versions import product_version
 
 def coordinators(now: datetime) -> Iterator[Finding]:
     """Heard of, and reached at the address that they told."""
-    rows = list(Coordinator.objects.select_related("cluster"))
+    rows = list(Coordinator.unscoped.select_related("cluster"))
     if not rows:
         remedy = (
             "`helixweb up` runs one, from its next start if its cluster was removed; or copy a "
@@ -48,7 +48,7 @@ def coordinators(now: datetime) -> Iterator[Finding]:
 
 def deployments() -> Iterator[Finding]:
     """Those that shall serve do."""
-    rows = list(Deployment.objects.filter(status__in=SERVING).select_related("cluster"))
+    rows = list(Deployment.unscoped.filter(status__in=SERVING).select_related("cluster"))
     for row in rows:
         name = f"{row.model_name} on {row.cluster.name}"
         if row.status == Status.READY:
@@ -62,7 +62,7 @@ def deployments() -> Iterator[Finding]:
 
 def links(now: datetime) -> Iterator[Finding]:
     """Processes reach the ports of each other."""
-    found = {row.pk: parties(row.pk, now=now) for row in Cluster.objects.all()}
+    found = {row.pk: parties(row.pk, now=now) for row in Cluster.unscoped.all()}
     for pk, rows in found.items():
         remedy = f"see {settings.HELIX_URL}{reverse('cluster', args=[pk])}"
         for cut in cut_pairs(rows):
@@ -73,7 +73,7 @@ def links(now: datetime) -> Iterator[Finding]:
 
 def agents(now: datetime) -> Iterator[Finding]:
     """Heard of, and of this version."""
-    rows = list(Node.objects.filter(joined_at__isnull=False).select_related("cluster"))
+    rows = list(Node.unscoped.filter(joined_at__isnull=False).select_related("cluster"))
     lost = [row for row in rows if row.state_at(now) is NodeState.LOST]
     for row in lost:
         remedy = "start its agent again, or remove the node"

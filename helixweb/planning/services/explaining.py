@@ -22,7 +22,7 @@ def explain_again(plan: Plan, *, search_s: float) -> Explanation:
     write nothing into it. Raises Conflict while one is under way.
     """
     with transaction.atomic():
-        known = Explanation.objects.select_for_update().filter(plan=plan).first()
+        known = Explanation.unscoped.select_for_update().filter(plan=plan).first()
         if known is not None and not known.is_finished:
             raise Conflict(f"Plan {plan.pk} is being explained already; wait for the end.")
         kept = {}

@@ -78,7 +78,7 @@ def search_for(run: PlanRun, *, progress: Progress, cancel: CancelToken) -> Foun
 def _start_of(run: PlanRun) -> Placement | None:
     if run.start_plan_id is None:
         return None
-    document = Plan.objects.values_list("document", flat=True).get(pk=run.start_plan_id)
+    document = Plan.unscoped.values_list("document", flat=True).get(pk=run.start_plan_id)
     return plan_from_dict(document).placement
 
 

@@ -43,7 +43,7 @@ def accept_best_so_far(run: PlanRun) -> bool:
     """End the search as a success with the best it has; False if it has none or does not run."""
     with transaction.atomic():
         accepted = bool(
-            PlanRun.objects.filter(
+            PlanRun.unscoped.filter(
                 pk=run.pk, status=Status.RUNNING, flow_tokens_per_s__isnull=False
             ).update(cancel_requested=True, accept_requested=True)
         )

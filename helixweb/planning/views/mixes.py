@@ -4,8 +4,8 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events, jobs
 from helixweb.common.page_refusals import refusals_shown
 from helixweb.inventory.models import Cluster
@@ -14,10 +14,10 @@ from helixweb.planning.models import ModelMix
 from helixweb.planning.services import mixing
 
 
-@require_http_methods(["GET", "POST"])
+@needs(OPERATOR, OPERATOR, of=Cluster, by="cluster_pk")
 def mix_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
     """Choose weights for the models that the cluster has profiles for; POST starts and shows it."""
-    cluster = get_object_or_404(Cluster, pk=cluster_pk)
+    cluster = get_object_or_404(Cluster.objects.within(request), pk=cluster_pk)
     form = MixForm(request.POST if request.method == "POST" else None, cluster=cluster)
     if form.is_valid():
         with refusals_shown(request, form):
@@ -33,11 +33,13 @@ def mix_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
     return render(request, "planning/mix_new.html", context, status=status)
 
 
-@require_GET
+@needs(VIEWER, of=ModelMix)
 def mix(request: HttpRequest, pk: int) -> HttpResponse:
     """How far it is, and the plan of each model once it has ended."""
     last_event_id = events.latest_id()
-    row = get_object_or_404(ModelMix.objects.select_related("cluster", "created_by"), pk=pk)
+    row = get_object_or_404(
+        ModelMix.objects.within(request).select_related("cluster", "created_by"), pk=pk
+    )
     context = {
         "mix": row,
         "shares": row.shares.select_related("model").defer("problem"),
@@ -50,10 +52,10 @@ def mix(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, f"planning/{'_mix' if is_swap else 'mix'}.html", context)
 
 
-@require_POST
+@needs(change=OPERATOR, of=ModelMix)
 def mix_cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """End the search with what it has."""
-    row = get_object_or_404(ModelMix, pk=pk)
+    row = get_object_or_404(ModelMix.objects.within(request), pk=pk)
     if not jobs.cancel(row):
         messages.info(request, _("The search had ended already."))
     return redirect("model-mix", pk)

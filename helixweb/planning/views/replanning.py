@@ -6,8 +6,8 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST
 
+from helixweb.access.needs import OPERATOR, needs
 from helixweb.common.own_turns import page_in_own_turn
 from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.queries import parsed_id
@@ -21,14 +21,14 @@ from planner.plan_options import PlanOptions
 TIME_LIMIT_S = 10.0
 
 
-@require_http_methods(["GET", "POST"])
+@needs(OPERATOR, OPERATOR, of=Plan)
 @page_in_own_turn
 def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
     """What has changed since the plan, and what it carries now; POST searches around it."""
     plan = get_object_or_404(
-        Plan.objects.select_related("cluster", "model", "run").defer(
-            "problem", "document", "run__problem"
-        ),
+        Plan.objects.within(request)
+        .select_related("cluster", "model", "run")
+        .defer("problem", "document", "run__problem"),
         pk=pk,
     )
     nodes = node_names(plan.cluster)
@@ -48,10 +48,10 @@ def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "planning/replan.html", context, status=status)
 
 
-@require_POST
+@needs(change=OPERATOR, of=PlanRun)
 def replan_adopt(request: HttpRequest, pk: int) -> HttpResponse:
     """Make a plan of another of a replanning's answers, and show it."""
-    run = get_object_or_404(PlanRun.objects.select_related("replan"), pk=pk)
+    run = get_object_or_404(PlanRun.objects.within(request).select_related("replan"), pk=pk)
     number = parsed_id(request.POST.get("point", ""))
     with refusals_shown(request):
         adopted = replanning.adopt_point(run, -1 if number is None else number, user=request.user)

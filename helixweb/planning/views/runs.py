@@ -11,8 +11,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events, jobs
 from helixweb.common.own_turns import page_in_own_turn
 from helixweb.common.page_refusals import refusals_shown
@@ -43,11 +43,13 @@ RUNS_PER_PAGE = 30
 NODES_PER_PAGE = 100
 
 
-@require_GET
+@needs(VIEWER)
 def plan_runs(request: HttpRequest) -> HttpResponse:
     """The newest first; `?cluster=`, `?model=`, `?status=` narrow them."""
-    runs = PlanRun.objects.select_related("cluster", "model", "created_by", "plan").defer(
-        "problem", "plan__problem", "plan__document"
+    runs = (
+        PlanRun.objects.within(request)
+        .select_related("cluster", "model", "created_by", "plan")
+        .defer("problem", "plan__problem", "plan__document")
     )
     chosen: dict[str, Any] = {name: query_id(request, name) for name in ("cluster", "model")}
     status = request.GET.get("status", "")
@@ -55,7 +57,7 @@ def plan_runs(request: HttpRequest) -> HttpResponse:
     runs = runs.filter(**{name: value for name, value in chosen.items() if value})
     context = {
         "page": Paginator(runs, RUNS_PER_PAGE).get_page(request.GET.get("page")),
-        "clusters": Cluster.objects.only("name"),
+        "clusters": Cluster.objects.within(request).only("name"),
         "models": LanguageModel.objects.only("name"),
         "statuses": PlanRun.Status.values,
         **chosen,
@@ -63,12 +65,12 @@ def plan_runs(request: HttpRequest) -> HttpResponse:
     return render(request, "planning/plan_runs.html", context)
 
 
-@require_http_methods(["GET", "POST"])
+@needs(OPERATOR, OPERATOR)
 def plan_run_new(request: HttpRequest) -> HttpResponse:
     """Choose what to plan; POST starts the run and shows it. `?start=` begins with that plan."""
     if request.method == "POST":
-        cluster = Cluster.objects.filter(pk=_typed_id(request, "cluster")).first()
-        form = PlanRunForm(request.POST, nodes=node_names(cluster))
+        cluster = Cluster.objects.within(request).filter(pk=_typed_id(request, "cluster")).first()
+        form = PlanRunForm(request.POST, scope=request, nodes=node_names(cluster))
         form.offer_plans_of(cluster, chosen=_typed_id(request, "start_plan"))
         if form.is_valid():
             with refusals_shown(request, form):
@@ -81,11 +83,11 @@ def plan_run_new(request: HttpRequest) -> HttpResponse:
                 return redirect("plan-run", run.pk)
     else:
         chosen = _choices(request)
-        form = PlanRunForm(initial=chosen, nodes=node_names(chosen.get("cluster")))
+        form = PlanRunForm(initial=chosen, scope=request, nodes=node_names(chosen.get("cluster")))
         form.offer_plans_of(chosen.get("cluster"), chosen=chosen.get("start_plan", 0))
     context = {
         "form": form,
-        "has_clusters": Cluster.objects.exists(),
+        "has_clusters": Cluster.objects.within(request).exists(),
         "has_models": LanguageModel.objects.exists(),
     }
     status = 200 if request.method == "GET" else 422
@@ -97,51 +99,52 @@ def _choices(request: HttpRequest) -> dict[str, Any]:
 
     Where nothing is asked for: the first cluster, and a model that it has profiles for.
     """
-    start = _plans().filter(pk=query_id(request, "start")).first()
+    start = _plans(request).filter(pk=query_id(request, "start")).first()
     if start is not None:
         search = options_from_json(start.run.options) if start.run else DEFAULTS
         rules = search.rules.about(node_names(start.cluster))
         chosen = {"cluster": start.cluster, "model": start.model, "start_plan": start.pk}
         return {**initial_from(replace(search, rules=rules)), **chosen}
-    cluster = Cluster.objects.filter(pk=query_id(request, "cluster")).first()
-    cluster = cluster or Cluster.objects.first()
+    cluster = Cluster.objects.within(request).filter(pk=query_id(request, "cluster")).first()
+    cluster = cluster or Cluster.objects.within(request).first()
     if cluster is None:
         return {}
     model = LanguageModel.objects.filter(pk=query_id(request, "model")).first()
     return {"cluster": cluster, "model": model or next(iter(models_of(cluster)), None)}
 
 
-def _plans() -> QuerySet[Plan]:
-    return Plan.objects.select_related("cluster", "model", "run").defer(
-        "problem", "document", "run__problem"
-    )
+def _plans(request: HttpRequest) -> QuerySet[Plan]:
+    rows = Plan.objects.within(request).select_related("cluster", "model", "run")
+    return rows.defer("problem", "document", "run__problem")
 
 
 def _typed_id(request: HttpRequest, name: str) -> int:
     return parsed_id(request.POST.get(name, "")) or 0
 
 
-@require_GET
+@needs(VIEWER)
 def plan_run_starts(request: HttpRequest) -> HttpResponse:
     """The earlier plans of the cluster just chosen, as the options of the form's field."""
-    form = PlanRunForm(nodes=())
-    form.offer_plans_of(Cluster.objects.filter(pk=query_id(request, "cluster")).first())
+    form = PlanRunForm(scope=request, nodes=())
+    form.offer_plans_of(
+        Cluster.objects.within(request).filter(pk=query_id(request, "cluster")).first()
+    )
     return render(request, "planning/_starts.html", {"field": form["start_plan"]})
 
 
-@require_GET
+@needs(VIEWER)
 def plan_run_node_rules(request: HttpRequest) -> HttpResponse:
     """The fields of rules about single nodes, for the nodes of the cluster just chosen."""
-    cluster = Cluster.objects.filter(pk=query_id(request, "cluster")).first()
-    form = PlanRunForm(nodes=node_names(cluster))
+    cluster = Cluster.objects.within(request).filter(pk=query_id(request, "cluster")).first()
+    form = PlanRunForm(scope=request, nodes=node_names(cluster))
     return render(request, "planning/_node_rules.html", {"form": form})
 
 
-@require_GET
+@needs(VIEWER)
 @page_in_own_turn
 def plan_run_preview(request: HttpRequest) -> HttpResponse:
     """What fits, as a fragment beside the form."""
-    cluster = get_object_or_404(Cluster, pk=query_id(request, "cluster"))
+    cluster = get_object_or_404(Cluster.objects.within(request), pk=query_id(request, "cluster"))
     model = get_object_or_404(LanguageModel, pk=query_id(request, "model"))
     try:
         fit = planning_fit.preview_fit(cluster=cluster, model=model)
@@ -151,7 +154,7 @@ def plan_run_preview(request: HttpRequest) -> HttpResponse:
     return render(request, "planning/_fit.html", context)
 
 
-@require_GET
+@needs(VIEWER, of=PlanRun)
 def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
     """A search while it runs, and the plan once it has ended; htmx swaps only what is inside.
 
@@ -159,9 +162,11 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
     """
     last_event_id = events.latest_id()
     run = get_object_or_404(
-        PlanRun.objects.select_related(
+        PlanRun.objects.within(request)
+        .select_related(
             "cluster", "model", "created_by", "continues", "start_plan", "replan__running_plan"
-        ).defer(
+        )
+        .defer(
             "problem",
             "continues__problem",
             "start_plan__problem",
@@ -171,7 +176,7 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         ),
         pk=pk,
     )
-    plan = Plan.objects.filter(run=run).defer("problem", "document").first()
+    plan = Plan.unscoped.filter(run=run).defer("problem", "document").first()
     now = timezone.now()
     view = plan_view(plan) if plan else None
     context = {
@@ -207,33 +212,33 @@ def _stale_profiles(run: PlanRun, view: PlanView | None) -> list[StaleProfile]:
     if view is None:
         return []
     names = list(view.plan.placement.layers)
-    nodes = Node.objects.filter(cluster=run.cluster_id, name__in=names)
+    nodes = Node.unscoped.filter(cluster=run.cluster_id, name__in=names)
     found = stale_profiles(nodes, model=run.model)
     return [one for several in found.values() for one in several]
 
 
-@require_POST
+@needs(change=OPERATOR, of=PlanRun)
 def plan_run_cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask the search to end with its best so far."""
-    run = get_object_or_404(PlanRun.objects.defer("problem"), pk=pk)
+    run = get_object_or_404(PlanRun.objects.within(request).defer("problem"), pk=pk)
     if not jobs.cancel(run):
         messages.info(request, _("The search had ended already."))
     return redirect("plan-run", pk)
 
 
-@require_POST
+@needs(change=OPERATOR, of=PlanRun)
 def plan_run_accept(request: HttpRequest, pk: int) -> HttpResponse:
     """The best so far is good enough: end the search with it."""
-    run = get_object_or_404(PlanRun.objects.defer("problem"), pk=pk)
+    run = get_object_or_404(PlanRun.objects.within(request).defer("problem"), pk=pk)
     if not solving.accept_best_so_far(run):
         messages.info(request, _("The search had ended already, or has found nothing yet."))
     return redirect("plan-run", pk)
 
 
-@require_POST
+@needs(change=OPERATOR, of=PlanRun)
 def plan_run_extend(request: HttpRequest, pk: int) -> HttpResponse:
     """Search on from where the run ended; shows the run that does."""
-    run = get_object_or_404(PlanRun, pk=pk)
+    run = get_object_or_404(PlanRun.objects.within(request), pk=pk)
     form = ExtensionForm(request.POST)
     for text in form.errors.get("seconds", []):
         messages.error(request, _("Seconds to search on: %(text)s") % {"text": text})
@@ -244,23 +249,27 @@ def plan_run_extend(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("plan-run", pk)
 
 
-@require_POST
+@needs(change=OPERATOR, of=PlanRun)
 def plan_run_again(request: HttpRequest, pk: int) -> HttpResponse:
     """Search with the same options on the cluster as it is now; shows the run that does."""
-    run = get_object_or_404(PlanRun.objects.select_related("cluster", "model"), pk=pk)
+    run = get_object_or_404(
+        PlanRun.objects.within(request).select_related("cluster", "model"), pk=pk
+    )
     with refusals_shown(request):
         return redirect("plan-run", starting.compute_again(run, user=request.user).pk)
     return redirect("plan-run", pk)
 
 
-@require_GET
+@needs(VIEWER, of=PlanRun)
 def incumbent(request: HttpRequest, pk: int, incumbent_pk: int) -> HttpResponse:
     """The placement a search had at a moment: its layers, its flow, and what differs from before.
 
     `?page=` of its nodes.
     """
     row = get_object_or_404(
-        Incumbent.objects.select_related("run__cluster", "run__model").defer("run__problem"),
+        Incumbent.objects.within(request)
+        .select_related("run__cluster", "run__model")
+        .defer("run__problem"),
         pk=incumbent_pk,
         run=pk,
     )

@@ -13,8 +13,8 @@ from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
 
+from helixweb.access.needs import VIEWER, needs
 from helixweb.common.jobs import KINDS
 from helixweb.common.models import Job
 from helixweb.inventory.models import Cluster, Node
@@ -27,18 +27,18 @@ JOBS_PER_PAGE = 50
 SOLVERS_KEPT_S = 600
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def jobs_page(request: HttpRequest) -> HttpResponse:
     """`?kind=`, `?status=`: what waits, runs, failed."""
     kind, status = request.GET.get("kind", ""), request.GET.get("status", "")
     now = timezone.now()
-    page = Paginator(jobs(kind=kind, status=status), JOBS_PER_PAGE).get_page(
+    page = Paginator(jobs(request, kind=kind, status=status), JOBS_PER_PAGE).get_page(
         request.GET.get("page")
     )
     context = {
         "page": page,
-        "queues": queues(now=now),
+        "queues": queues(request, now=now),
         "kinds": list(KINDS),
         "statuses": Job.Status.values,
         "kind": kind,
@@ -47,7 +47,7 @@ def jobs_page(request: HttpRequest) -> HttpResponse:
     return render(request, "planning/jobs.html", context)
 
 
-@require_GET
+@needs(VIEWER)
 @never_cache
 def about(request: HttpRequest) -> HttpResponse:
     """Versions, solvers with their licences, database, and how much there is of everything."""
@@ -61,15 +61,16 @@ def about(request: HttpRequest) -> HttpResponse:
             f"solver-states:{get_language()}", solver_states, SOLVERS_KEPT_S
         ),
         "database": connection.vendor,
-        "last_solver": PlanRun.objects.exclude(solver="")
+        "last_solver": PlanRun.objects.within(request)
+        .exclude(solver="")
         .values_list("solver", flat=True)
         .order_by("-pk")
         .first(),
         "counts": {
-            _("Clusters"): Cluster.objects.count(),
-            _("Nodes"): Node.objects.count(),
-            _("Searches"): PlanRun.objects.count(),
-            _("Plans"): Plan.objects.count(),
+            _("Clusters"): Cluster.objects.within(request).count(),
+            _("Nodes"): Node.objects.within(request).count(),
+            _("Searches"): PlanRun.objects.within(request).count(),
+            _("Plans"): Plan.objects.within(request).count(),
         },
     }
     return render(request, "planning/about.html", context)

@@ -9,8 +9,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import jobs
 from helixweb.common.own_turns import page_in_own_turn
 from helixweb.common.page_refusals import refusals_shown
@@ -45,10 +45,10 @@ def studies_context(request: HttpRequest, plan: Plan) -> dict[str, Any]:
     }
 
 
-@require_http_methods(["GET", "POST"])
+@needs(VIEWER, OPERATOR, of=Plan)
 def explanation(request: HttpRequest, pk: int) -> HttpResponse:
     """GET: the card, which htmx swaps in. POST: have the plan explained again."""
-    plan = _plan(pk)
+    plan = _plan(request, pk)
     if request.method == "GET":
         return render(request, "planning/_explanation.html", studies_context(request, plan))
     form = ExplanationForm(request.POST)
@@ -58,10 +58,10 @@ def explanation(request: HttpRequest, pk: int) -> HttpResponse:
     return _to_plan(plan)
 
 
-@require_http_methods(["GET", "POST"])
+@needs(VIEWER, OPERATOR, of=Plan)
 def simulations(request: HttpRequest, pk: int) -> HttpResponse:
     """GET: the card's results, which htmx swaps in. POST: simulate again."""
-    plan = _plan(pk)
+    plan = _plan(request, pk)
     if request.method == "GET":
         return render(request, "planning/_simulated.html", studies_context(request, plan))
     form = SimulationForm(request.POST)
@@ -72,23 +72,23 @@ def simulations(request: HttpRequest, pk: int) -> HttpResponse:
     return _to_plan(plan)
 
 
-@require_POST
+@needs(change=OPERATOR, of=Simulation)
 def simulation_cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """End a simulation."""
-    row = get_object_or_404(Simulation.objects.select_related("plan"), pk=pk)
+    row = get_object_or_404(Simulation.objects.within(request).select_related("plan"), pk=pk)
     if not jobs.cancel(row):
         messages.info(request, _("The simulation had ended already."))
     return _to_plan(row.plan, part="#forecast")
 
 
-@require_GET
+@needs(VIEWER)
 @page_in_own_turn
 def compare_plans(request: HttpRequest) -> HttpResponse:
     """`?plan=&plan=`: two to four plans side by side, chosen from lists on the page."""
     ids = [text for text in request.GET.getlist("plan") if text]
     comparison, refusal = None, ""
     try:
-        comparison = compare(plans_to_compare(ids))
+        comparison = compare(plans_to_compare(request, ids))
     except NothingToCompare as error:
         # With one plan so far, the page asks for the others.
         refusal = str(error) if len(ids) != 1 or parsed_id(ids[0]) is None else ""
@@ -96,18 +96,20 @@ def compare_plans(request: HttpRequest) -> HttpResponse:
     context = {
         "comparison": comparison,
         "refusal": refusal,
-        "choices": plans_to_choose(chosen),
+        "choices": plans_to_choose(request, chosen),
         "slots": list(enumerate(chosen + [None] * (MOST_PLANS - len(chosen)), start=1)),
     }
     return render(request, "planning/compare.html", context)
 
 
-@require_http_methods(["GET", "POST"])
+@needs(OPERATOR, OPERATOR, of=Plan)
 @page_in_own_turn
 def what_if(request: HttpRequest, pk: int) -> HttpResponse:
     """POST estimates the changed copy at once; with `solve` a search on it is started."""
     plan = get_object_or_404(
-        Plan.objects.select_related("cluster", "model", "run").defer("document", "run__problem"),
+        Plan.objects.within(request)
+        .select_related("cluster", "model", "run")
+        .defer("document", "run__problem"),
         pk=pk,
     )
     nodes = plan.problem["nodes"]
@@ -137,8 +139,8 @@ def what_if(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "planning/what_if.html", context, status=status)
 
 
-def _plan(pk: int) -> Plan:
-    return get_object_or_404(Plan.objects.defer("problem", "document"), pk=pk)
+def _plan(request: HttpRequest, pk: int) -> Plan:
+    return get_object_or_404(Plan.objects.within(request).defer("problem", "document"), pk=pk)
 
 
 def _is_valid(request: HttpRequest, form: forms.Form) -> bool:

@@ -89,7 +89,7 @@ class Command(SiteCommand):
 def _cluster(name: str | None) -> Any:
     if name is None:
         return None
-    found = apps.get_model("inventory.Cluster").objects.filter(name=name).first()
+    found = apps.get_model("inventory.Cluster").unscoped.filter(name=name).first()
     if found is None:
         raise CommandError(f"There is no cluster {name!r}.")
     return found

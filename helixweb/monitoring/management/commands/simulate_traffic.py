@@ -53,7 +53,7 @@ class Command(SiteCommand):
         if pk is None:
             self.stdout.write("Looking for the demo cluster; its plan takes some seconds.")
             return demo_plan()
-        plan = Plan.objects.filter(pk=pk).select_related("cluster").first()
+        plan = Plan.unscoped.filter(pk=pk).select_related("cluster").first()
         if plan is None:
             raise CommandError(f"There is no plan {pk}; the list of plans has their numbers.")
         return plan

@@ -10,7 +10,8 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from helixweb.common.actor import acting_for_site
+from helixweb.access.needs import VIEWER, needs
+from helixweb.access.scope import WHOLE_SITE
 from helixweb.common.metrics import metrics_page
 from runtime.protocol.exposition import CONTENT_TYPE
 
@@ -28,6 +29,7 @@ class _Whatever(BaseContentNegotiation):
         return renderers[0], renderers[0].media_type
 
 
+@needs(VIEWER)
 class MetricsView(APIView):
     """Rows of clusters that the user may not see are left out; a program of this machine that may
     ask without a key reads all."""
@@ -42,11 +44,8 @@ class MetricsView(APIView):
     @extend_schema(exclude=True)
     def get(self, request: Request) -> HttpResponse:
         """In Prometheus' text format."""
-        if request.user.is_authenticated:
-            page = metrics_page(timezone.now())
-        else:  # a program of this machine
-            with acting_for_site():
-                page = metrics_page(timezone.now())
+        is_of_person = request.user.is_authenticated  # else a program of this machine
+        page = metrics_page(timezone.now(), request if is_of_person else WHOLE_SITE)
         return HttpResponse(
             page, headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"}
         )
