@@ -1,4 +1,4 @@
-"""Rows of deployments. `services/` is the only writer."""
+"""Rows of deployments."""
 
 from datetime import datetime
 from typing import Any
