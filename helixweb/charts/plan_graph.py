@@ -143,9 +143,8 @@ class PlanGraph:
         link_texts: Sequence[str],
     ) -> dict[str, Any]:
         """Of `drawn` vertices, and of edges under the names of their ends; texts are hovers."""
-        columns, height = self.columns, self._height_px
-        positions = _positions(columns, self.vertices, self.edges, height=height)
-        keys = [key for column in columns for key in column]
+        positions = self._positions
+        keys = [key for column in self.columns for key in column]
         number_of = {key: number for number, key in enumerate(keys)}
         sankey = trace(
             "sankey",
@@ -174,13 +173,20 @@ class PlanGraph:
                 "hovertemplate": "%{customdata}<extra></extra>",
             },
         )
-        layout: dict[str, Any] = {"height": height, "margin": {"l": 8, "r": 8, "t": 20, "b": 20}}
-        if len(columns) > COLUMNS_THAT_FIT:
-            layout["width"] = PX_PER_COLUMN * len(columns)
+        layout: dict[str, Any] = {
+            "height": self._height_px,
+            "margin": {"l": 8, "r": 8, "t": 20, "b": 20},
+        }
+        if len(self.columns) > COLUMNS_THAT_FIT:
+            layout["width"] = PX_PER_COLUMN * len(self.columns)
         return figure_json([sankey], layout)
 
     def ends(self, edge: Edge) -> tuple[Vertex, Vertex]:
         return self.vertices[edge.source], self.vertices[edge.target]
+
+    @cached_property
+    def _positions(self) -> dict[str, tuple[float, float]]:
+        return _positions(self.columns, self.vertices, self.edges, height=self._height_px)
 
     @property
     def _height_px(self) -> int:
