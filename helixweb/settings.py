@@ -99,7 +99,7 @@ MIDDLEWARE = [
     "helixweb.access.auditing.tell_the_rest",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "helixweb.common.security_policy.ContentSecurityPolicy",
+    "csp.middleware.CSPMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 

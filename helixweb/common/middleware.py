@@ -5,7 +5,6 @@ from typing import Any
 from asgiref.sync import iscoroutinefunction
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.urls import get_resolver
 from django.utils import timezone
 from django.utils.decorators import sync_and_async_middleware
 
@@ -28,12 +27,7 @@ class LoginRequired(LoginRequiredMiddleware):
 @sync_and_async_middleware
 def remember_reader(get_response: Any) -> Any:
     """Lets services ask who acts (see `actor.py`), and pages speak the reader's language
-    and show times of the reader's zone.
-
-    Views are imported before the first request: a query set that a class makes when its module is
-    imported would otherwise be narrowed to the rows of that request's user.
-    """
-    get_resolver().url_patterns  # noqa: B018 - imports all views
+    and show times of the reader's zone."""
     if iscoroutinefunction(get_response):
 
         async def answer_async(request: HttpRequest) -> HttpResponseBase:
