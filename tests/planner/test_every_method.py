@@ -5,13 +5,13 @@ The clock stands still, so that work alone ends a search: the same plan on any m
 """
 
 import pytest
+from searched import needs_annealing
 from tiny_problems import all_placements, tiny_problem
 
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.placers.choice import METHODS
-from planner.placers.compiled import loops
 from planner.plan_options import PlanOptions
 from planner.planning import compute_plan
 
@@ -79,10 +79,11 @@ def test_no_method_exceeds_the_best_placement_and_none_proves_a_bound_below_it(c
         assert dict(plan.placement.layers).items() >= dict(CASES[case][1].pinned).items()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=needs_annealing if "annealing" in name else ()) for name in METHODS],
+)
 def test_every_method_finds_and_proves_what_it_did(method):
-    if "annealing" in method and not loops.is_compiled():
-        pytest.skip("the package was built without a C compiler")
     flows, bounds = FOUND[method]
     for case, flow, bound in zip(CASES, flows, bounds, strict=True):
         plan = plan_of(case, method)
