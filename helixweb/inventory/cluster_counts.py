@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from helixweb.inventory.models import Cluster, Node, NodeState, Profile
 from helixweb.inventory.node_list import in_state
-from helixweb.inventory.presentation import NodeRow, gpu_and_memory, row_of
+from helixweb.inventory.presentation import gpu_and_memory
 
 
 def cluster_counts(clusters: Iterable[Cluster], *, now: datetime) -> dict[int, dict[str, Any]]:
@@ -65,13 +65,3 @@ def _counts(
         "regions": regions.most_common(),
         "memory_bytes": memory_bytes,
     }
-
-
-def first_nodes(cluster: Cluster, *, most: int, now: datetime) -> list[NodeRow]:
-    """The rows of a cluster's first nodes."""
-    nodes = list(cluster.nodes.all()[:most])
-    profiles = {
-        profile.name: profile
-        for profile in cluster.profiles.filter(name__in={node.profile_name for node in nodes})
-    }
-    return [row_of(node, profiles.get(node.profile_name), now) for node in nodes]

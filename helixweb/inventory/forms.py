@@ -256,6 +256,10 @@ class SharedBandwidthForm(forms.ModelForm):  # type: ignore[type-arg]
         validators=[validate_members],
         help_text=gettext_lazy("Nodes, regions (all their nodes) or coordinator, one a line."),
     )
+    direction = forms.ChoiceField(choices=SharedBandwidth.Direction.choices)
+    scope = forms.ChoiceField(
+        label=gettext_lazy("What counts"), choices=SharedBandwidth.Scope.choices
+    )
     bandwidth_bytes_per_s = MbitPerSField(
         label=gettext_lazy("Bandwidth together (Mbit/s)"), validators=[validate_positive]
     )
@@ -263,7 +267,6 @@ class SharedBandwidthForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = SharedBandwidth
         fields = columns_of(SharedBandwidth)
-        labels = {"scope": gettext_lazy("What counts")}
 
 
 class CurveField(forms.CharField):

@@ -1,6 +1,6 @@
 """The list of all nodes: filtered, sorted and paged in the database. Reads only."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -62,8 +62,9 @@ def in_state(state: NodeState, *, now: datetime) -> Q:
     return ~declared & (is_lost if state is NodeState.LOST else ~is_lost)
 
 
-def node_rows(nodes: Sequence[Node], *, now: datetime) -> list[NodeRow]:
+def node_rows(found: Iterable[Node], *, now: datetime) -> list[NodeRow]:
     """With what their profiles say, in one query for all."""
+    nodes = list(found)
     profiles = {
         (profile.cluster_id, profile.name): profile
         for profile in Profile.unscoped.filter(
@@ -117,9 +118,8 @@ CSV_COLUMNS = ("cluster", "name", "region", "state", "gpu", "memory_bytes", "pro
 
 def csv_lines(nodes: Iterable[Node], *, now: datetime) -> Iterable[tuple[str | float, ...]]:
     """One line a node, with its tags separated by blanks."""
-    found = list(nodes)
     yield CSV_COLUMNS
-    for row in node_rows(found, now=now):
+    for row in node_rows(nodes, now=now):
         node = row.node
         values = (
             node.cluster.name, node.name, node.region, row.state.value, row.gpu, row.memory_bytes,

@@ -52,12 +52,6 @@ class Fit:
         return self.layers / self.needed
 
 
-def node_row(node: Node, *, now: datetime) -> NodeRow:
-    """One node, for its own page."""
-    profile = node.cluster.profiles.filter(name=node.profile_name).first()
-    return row_of(node, profile, now)
-
-
 def row_of(node: Node, profile: Profile | None, now: datetime) -> NodeRow:
     """`profile` is its cluster's of that name, for any model; None: there is none."""
     hardware: dict[str, Any] = node.hardware or {}

@@ -168,6 +168,7 @@ def test_the_network_page_shows_them_and_leads_to_their_forms(
         "scope": "nic",
         "bandwidth_bytes_per_s": "80",
     }
+    assert "-----" not in browser.get(new).content.decode(), "one of each is chosen already"
     assert browser.post(new, typed).headers["Location"] == f"{url}#shared"
     row = SharedBandwidth.unscoped.get(name="wan")
     assert (row.members, row.bandwidth_bytes_per_s) == (["home", "mini"], 1e7)

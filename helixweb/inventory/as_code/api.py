@@ -23,7 +23,7 @@ from helixweb.inventory.as_code.declared import Declaration
 from helixweb.inventory.as_code.diff import Action
 from helixweb.inventory.as_code.documents import read_document, read_text
 from helixweb.inventory.as_code.importing import import_declaration
-from helixweb.inventory.as_code.kinds import SECTIONS
+from helixweb.inventory.as_code.kinds import SECTIONS, Kind
 from helixweb.inventory.as_code.media import (
     CSV,
     YAML,
@@ -136,16 +136,15 @@ class ExportView(RestView):
         asked = ExportQuerySerializer(data=given, context={"request": request})
         asked.is_valid(raise_exception=True)
         cluster, kind = asked.validated_data.get("cluster"), asked.validated_data.get("kind")
-        names = [name for (name,) in read_names(request, cluster)]
+        clusters = Cluster.objects.within(request).order_by("name")
+        clusters = clusters if cluster is None else clusters.filter(pk=cluster.pk)
+        names = list(clusters.values_list("name", flat=True))
         site = read_site(request, names)
         if request.accepted_renderer.media_type != CSV:
             return Response(document_of(site, names, with_all_models=cluster is None))
-        if kind is None:
-            raise ValidationError(
-                {"kind": [_("Say which rows: %(kinds)s.") % {"kinds": ", ".join(_KINDS)}]}
-            )
-        rows = ((name, row.values) for name in names for row in site.of(KINDS[kind], name).values())
-        return Response(write_csv(KINDS[kind], rows))
+        chosen = _kind(kind)
+        rows = ((name, row.values) for name in names for row in site.of(chosen, name).values())
+        return Response(write_csv(chosen, rows))
 
 
 @needs(change=OPERATOR)
@@ -179,9 +178,12 @@ class ImportView(RestView):
         return Response(OutcomeSerializer(outcome).data)
 
 
-def read_names(scope: Any, cluster: Cluster | None) -> Any:
-    rows = Cluster.objects.within(scope).order_by("name")
-    return (rows if cluster is None else rows.filter(pk=cluster.pk)).values_list("name")
+def _kind(section: str | None) -> Kind:
+    """That of the rows of a CSV file. Raises ValidationError."""
+    if section is None:
+        told = _("Say which rows: %(kinds)s.") % {"kinds": ", ".join(_KINDS)}
+        raise ValidationError({"kind": [told]})
+    return KINDS[section]
 
 
 def _declaration(request: Request, given: dict[str, Any]) -> Declaration:
@@ -195,13 +197,8 @@ def _declaration(request: Request, given: dict[str, Any]) -> Declaration:
                     {name: [_("Only CSV is told so; a document says it itself. Leave it out.")]}
                 )
         return read_text(_content(body)) if media_type == YAML else read_document(body)
-    if kind is None:
-        raise ValidationError(
-            {"kind": [_("Say which rows: %(kinds)s.") % {"kinds": ", ".join(_KINDS)}]}
-        )
-    return read_csv(
-        _content(body), kind=KINDS[kind], cluster="" if cluster is None else cluster.name
-    )
+    name = "" if cluster is None else cluster.name
+    return read_csv(_content(body), kind=_kind(kind), cluster=name)
 
 
 def _content(body: Any) -> bytes:

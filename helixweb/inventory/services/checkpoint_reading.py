@@ -19,7 +19,7 @@ from django.utils.translation import ngettext
 from helixweb.common import events
 from helixweb.common.refusals import Unusable
 from helixweb.inventory.hub import is_hub_name, read_hub
-from helixweb.inventory.models import CheckpointLook, Node, NodeState
+from helixweb.inventory.models import CheckpointLook, LanguageModel, Node, NodeState
 from helixweb.inventory.services.errors import InventoryError
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.hub import parse_hub_name
@@ -32,11 +32,12 @@ PATIENCE_S = 6.0
 _MOST_NODES = 8  # that are asked about one path
 _POLL_S = 0.1
 _STANDS = timedelta(seconds=30)  # longer than anyone waits for the answer
-_COLUMNS = (
-    "num_layers", "bytes_per_layer", "activation_bytes_per_token", "token_bytes",
-    "max_context_tokens", "num_heads", "num_kv_heads", "head_dim", "embedding_bytes", "head_bytes",
-    "architecture", "dtype", "why_not_split",
-)  # fmt: skip
+# A name and a checkpoint are the user's.
+_COLUMNS = [
+    column.name
+    for column in LanguageModel._meta.concrete_fields
+    if column.name in ModelFacts.model_fields and column.name not in ("name", "checkpoint")
+]
 # Without these there is no model.
 NEEDED_NUMBERS = ("num_layers", "bytes_per_layer", "activation_bytes_per_token")
 

@@ -25,7 +25,7 @@ from helixweb.inventory.services.change_log import record
 from helixweb.inventory.services.endpoint_claims import check_claims
 from helixweb.inventory.services.errors import JoinRefused, NameTaken
 from planner.domain.cluster import COORDINATOR
-from runtime.protocol.control import RegisterReply, RegisterRequest, Role
+from runtime.protocol.control import AgentIdentity, RegisterReply, RegisterRequest, Role
 from runtime.protocol.coordinators import free_name
 
 TOKEN_VALID_FOR = timedelta(hours=1)
@@ -142,22 +142,17 @@ def register(request: RegisterRequest, now: datetime, *, from_this_machine: bool
     TokenForAnotherRole, NameTaken, EndpointRefused, JoinRefused.
     """
     credential = f"hlxn_{secrets.token_urlsafe(32)}"
+    is_node = request.role is Role.NODE
     identity = {
+        **said_of(request, is_node=is_node),
         "credential_hash": sha256_hex(credential),
-        "data_endpoint": request.data_endpoint,
-        "data_public_key": request.data_public_key,
-        "version": request.version[:VERSION_LENGTH],
         "joined_at": now,
         "last_seen_at": now,
         "silence_announced": False,
     }
-    fresh: Node | Coordinator
-    if request.role is Role.NODE:
-        identity["hardware"] = request.hardware.model_dump(mode="json")
+    fresh: Node | Coordinator = Coordinator(name=request.name)
+    if is_node:
         fresh = Node(name=request.name, region=request.region)
-    else:
-        identity["http_url"] = request.http_url
-        fresh = Coordinator(name=request.name)
     fresh.uuid = _uuid(request.node_uuid)
     for name, value in identity.items():
         setattr(fresh, name, value)
@@ -185,6 +180,18 @@ def register(request: RegisterRequest, now: datetime, *, from_this_machine: bool
         ),
         row=row,
     )
+
+
+def said_of(identity: AgentIdentity | RegisterRequest, *, is_node: bool) -> dict[str, Any]:
+    """Columns of a row that its process says."""
+    said: dict[str, Any] = {
+        "data_endpoint": identity.data_endpoint,
+        "data_public_key": identity.data_public_key,
+        "version": identity.version[:VERSION_LENGTH],
+    }
+    if is_node:
+        return {**said, "hardware": identity.hardware.model_dump(mode="json")}
+    return {**said, "http_url": identity.http_url}
 
 
 def announce(row: Node | Coordinator, *, now: datetime, said: Mapping[str, Any]) -> None:

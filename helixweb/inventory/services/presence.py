@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -12,11 +11,10 @@ from django.utils.translation import gettext_noop
 from helixweb.common import events
 from helixweb.common.auth import sha256_hex
 from helixweb.common.sentences import sentence
-from helixweb.inventory.columns import VERSION_LENGTH
 from helixweb.inventory.models import Change, Coordinator, Node, NodeState
 from helixweb.inventory.services.change_log import record, values_of
 from helixweb.inventory.services.endpoint_claims import KINDS, check_claims
-from helixweb.inventory.services.joining import announce, check_fields, note
+from helixweb.inventory.services.joining import announce, check_fields, note, said_of
 from runtime.protocol.control import AgentIdentity
 
 TOLD_TO_END = "told to end"
@@ -92,15 +90,7 @@ def update_identity(
 
     Raises JoinRefused for what no row can hold, and EndpointRefused.
     """
-    said: dict[str, Any] = {
-        "data_endpoint": identity.data_endpoint,
-        "data_public_key": identity.data_public_key,
-        "version": identity.version[:VERSION_LENGTH],
-    }
-    if isinstance(process, Node):
-        said["hardware"] = identity.hardware.model_dump(mode="json")
-    else:
-        said["http_url"] = identity.http_url
+    said = said_of(identity, is_node=isinstance(process, Node))
     with transaction.atomic():
         rows = type(process).unscoped.filter(pk=process.pk)
         row = rows.select_for_update(no_key=True).get()

@@ -14,10 +14,11 @@ from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import DELETE_CLUSTER, OPERATOR, SITE_OPERATOR, VIEWER, needs
 from helixweb.common import events
-from helixweb.inventory.cluster_counts import cluster_counts, first_nodes
+from helixweb.inventory.cluster_counts import cluster_counts
 from helixweb.inventory.forms import ClusterForm, ImportForm
 from helixweb.inventory.join_form import JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, LanguageModel
+from helixweb.inventory.node_list import node_rows
 from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.profile_view import profile_view
 from helixweb.inventory.reach_view import reach_view
@@ -200,7 +201,7 @@ def _live_context(row: Cluster) -> dict[str, Any]:
     return {
         "cluster": row,
         "view": cluster_counts([row], now=now)[row.pk],
-        "nodes": first_nodes(row, most=NODES_SHOWN, now=now),
+        "nodes": node_rows(row.nodes.all()[:NODES_SHOWN], now=now),
         "coordinators": list(row.coordinators.all()),
         "reach": reach_view(reachability.parties(row.pk, now=now)),
         "network": cluster_network(row),

@@ -55,7 +55,7 @@ def nodes(request: HttpRequest) -> HttpResponse:
     page = Paginator(found.prefetch_related("tags"), NODES_PER_PAGE).get_page(
         request.GET.get("page")
     )
-    rows = node_rows(list(page), now=now)
+    rows = node_rows(page, now=now)
     context = {
         "asked": asked,
         "is_narrow": asked.keys() > {"sort"},

@@ -16,7 +16,8 @@ from helixweb.access.needs import VIEWER, needs
 from helixweb.common import events
 from helixweb.inventory.forms import NodeForm
 from helixweb.inventory.models import Change, Cluster, Node
-from helixweb.inventory.presentation import cluster_network, node_row
+from helixweb.inventory.node_list import node_rows
+from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.profile_view import profile_view
 from helixweb.inventory.views.changes import change_lines
 from helixweb.inventory.views.editing import ResourcePages, by_htmx
@@ -37,7 +38,7 @@ def node(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     """Hardware, layers, memory, profiles, and the links that count for it; `?page=` of links."""
     last_event_id = events.latest_id()
     row = _node(request, pk, node_pk)
-    shown = node_row(row, now=timezone.now())
+    (shown,) = node_rows([row], now=timezone.now())
     if by_htmx(request):
         context = {"cluster": row.cluster, "row": shown}
         return render(request, "inventory/_node_live.html", context)
