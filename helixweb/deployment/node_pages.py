@@ -10,8 +10,8 @@ from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
+from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.queries import parsed_id
-from helixweb.common.refusal_messages import RefusalsShown
 from helixweb.common.refusals import Conflict
 from helixweb.deployment.links import keep_slow_rates
 from helixweb.deployment.models import STANDING, Deployment, Drain, Profiling
@@ -25,7 +25,7 @@ from helixweb.inventory.models import Cluster, LanguageModel, Node
 def node_drain(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     """Have requests leave it, then its layers."""
     node = _node(request, pk, node_pk)
-    with RefusalsShown(request):
+    with refusals_shown(request):
         draining.drain(node, user=request.user, now=timezone.now())
     return _back(request, node)
 
@@ -43,7 +43,7 @@ def node_take_in(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
 def node_measure(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     """Beside what it serves, for the model that the form names."""
     node = _node(request, pk, node_pk)
-    with RefusalsShown(request):
+    with refusals_shown(request):
         order_profiling(node, _model(request), user=request.user, now=timezone.now())
     return redirect("node", pk, node_pk)
 
@@ -52,7 +52,7 @@ def node_measure(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
 def node_measure_cancel(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     """Pressed twice, or too late, nothing more happens."""
     for row in Profiling.unscoped.filter(node=_node(request, pk, node_pk), state__in=STANDING):
-        with RefusalsShown(request):
+        with refusals_shown(request):
             cancel_profiling(row, now=timezone.now())
     return redirect("node", pk, node_pk)
 
@@ -62,7 +62,7 @@ def cluster_measure(request: HttpRequest, pk: int) -> HttpResponse:
     """All nodes that lack a fresh measurement for the model that the form names; `again=1`: all."""
     cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
     again = request.POST.get("again") == "1"
-    with RefusalsShown(request):
+    with refusals_shown(request):
         measure_cluster(
             cluster, _model(request), user=request.user, now=timezone.now(), again=again
         )

@@ -11,8 +11,8 @@ from django.utils import timezone
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events
 from helixweb.common.options import initial_of, options_from
+from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.queries import query_id
-from helixweb.common.refusal_messages import RefusalsShown
 from helixweb.deployment.coordinators import (
     change_of,
     coordinator_says,
@@ -140,7 +140,7 @@ def _button(act: Callable[..., Any]) -> Callable[..., HttpResponse]:
 
     @needs(change=OPERATOR, of=Deployment)
     def view(request: HttpRequest, pk: int) -> HttpResponse:
-        with RefusalsShown(request):
+        with refusals_shown(request):
             row = get_object_or_404(Deployment.objects.within(request), pk=pk)
             act(row, user=request.user, now=timezone.now())
         return redirect("deployment", pk)
@@ -157,7 +157,7 @@ deployment_resume = _button(lambda row, user, now: deploying.resume(row, user=us
 def deployment_roll_back(request: HttpRequest, pk: int) -> HttpResponse:
     """Deploy again what the cluster ran before."""
     row = get_object_or_404(Deployment.objects.within(request), pk=pk)
-    with RefusalsShown(request):
+    with refusals_shown(request):
         row = deploying.roll_back(row, user=request.user, now=timezone.now())
     return redirect("deployment", row.pk)
 
@@ -176,7 +176,7 @@ def repair_deploy(request: HttpRequest, pk: int) -> HttpResponse:
     """Deploy the placement that is offered."""
     row = _repair(request, pk)
     shown = row.deployment
-    with RefusalsShown(request):
+    with refusals_shown(request):
         shown = repairing.accept(row, user=request.user, now=timezone.now())
     return redirect("deployment", shown.pk)
 
@@ -185,7 +185,7 @@ def repair_deploy(request: HttpRequest, pk: int) -> HttpResponse:
 def repair_dismiss(request: HttpRequest, pk: int) -> HttpResponse:
     """Leave the layers where they are."""
     row = _repair(request, pk)
-    with RefusalsShown(request):
+    with refusals_shown(request):
         repairing.dismiss(row, user=request.user)
     return redirect("deployment", row.deployment_id)
 
