@@ -6,6 +6,7 @@ Each is imported only when asked for, so that the agent and the coordinator neve
 import importlib
 import sys
 
+from runtime.module_loading import loading
 from runtime.thread_failure import exit_when_a_thread_fails
 
 PROGRAMS = {
@@ -32,7 +33,9 @@ def main(argv: list[str]) -> int:
         print(wrong + usage, file=sys.stderr)
         return 0 if argv and not wrong else 2
     exit_when_a_thread_fails()
-    module = importlib.import_module(PROGRAMS[argv[0]][0])
+    program, _ = PROGRAMS[argv[0]]
+    with loading(program):
+        module = importlib.import_module(program)
     status: int = module.main(argv[1:])
     return status
 

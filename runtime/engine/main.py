@@ -38,6 +38,7 @@ from runtime.engine.heap import keep_freed_memory
 from runtime.engine.limits import EngineLimits
 from runtime.engine.shared_cores import SharedCores, may_share_cores
 from runtime.engine.stage import Stage
+from runtime.module_loading import loading
 from runtime.protocol.control import PeerAddress, StageAssignment
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.protocol.engines import Engine
@@ -371,12 +372,14 @@ def _open_model(
     if is_vllm:
         require_vllm()
         progress(0, 0)  # its imports take seconds
-        from runtime.engine.vllm_opening import open_vllm
+        with loading("runtime.engine.vllm_opening"):
+            from runtime.engine.vllm_opening import open_vllm
 
         return open_vllm(
             launch, reason=reason, progress=progress, on_lost=end_at_once, tell_fetch=tell_fetch
         )
-    from runtime.engine.loading import open_model
+    with loading("runtime.engine.loading"):
+        from runtime.engine.loading import open_model
 
     return open_model(
         launch, reason=reason, progress=progress, on_lost=end_at_once, tell_fetch=tell_fetch
