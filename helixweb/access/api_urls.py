@@ -4,7 +4,7 @@ from django.urls import path
 from rest_framework.routers import SimpleRouter
 
 from helixweb.access import api
-from helixweb.access.events_api import EventsOfRows
+from helixweb.access.events_api import EventsView
 
 router = SimpleRouter()
 router.register("users", api.UserViewSet, "api-user")
@@ -15,6 +15,6 @@ router.register("sessions", api.SessionViewSet, "api-session")
 
 urlpatterns = [
     *router.urls,
-    path("events/", EventsOfRows.as_view(), name="api-events"),
+    path("events/", EventsView.as_view(), name="api-events"),
     path("me/", api.MeView.as_view(), name="api-me"),
 ]

@@ -1,19 +1,181 @@
-"""REST: events, of rows that whoever asks may see."""
+"""REST: events as they happen, as a stream (SSE) or, where streams cannot be read, by long poll."""
 
-from collections.abc import Iterable
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterable
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.http import HttpResponseBase, StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
 
 from helixweb.access.needs import OWN, needs
 from helixweb.access.roles_of_holders import topic_of
 from helixweb.access.topics import unheard
-from helixweb.common.rest.events import EventsView
+from helixweb.common import broadcaster
+from helixweb.common.broadcaster import BROADCASTER, Ending, Frame
+from helixweb.common.connections import returns_connection
+from helixweb.common.event_place import Place
+from helixweb.common.open_streams import OPEN_STREAMS
+from helixweb.common.rest.rendering import EventStreamRenderer, JsonRenderer
+from helixweb.common.rest.views import RestView
+from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.common.sse import counted, event_stream
+
+LONGEST_WAIT_S = 60.0
+MAX_TOPICS = 100
+# At once; whoever asks again gets the rest.
+MAX_EVENTS = 1000
+
+
+class EventQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Which events, after which, and how long to wait for one."""
+
+    topics = serializers.CharField(
+        help_text="Of which rows, such as `cluster:1,plan-run:2`: cluster, metrics, node, "
+        "plan-run, model-mix or deployment, and the id.",
+    )
+    after = serializers.CharField(
+        required=False,
+        help_text="The `after` of the answer before, or the id of an event: those that came since. "
+        "Left out: those that come from now on.",
+    )
+    wait = serializers.FloatField(
+        min_value=0,
+        max_value=LONGEST_WAIT_S,
+        default=0.0,
+        help_text="Seconds after which an empty list is answered if nothing has happened.",
+    )
+    last_event_id = serializers.CharField(
+        required=False, help_text="For streams, where a client cannot send Last-Event-ID."
+    )
+
+    def validate_topics(self, text: str) -> list[str]:
+        topics = [word.strip() for word in text.split(",") if word.strip()]
+        if not 1 <= len(topics) <= MAX_TOPICS:
+            raise serializers.ValidationError(
+                f"There are {len(topics)}; name 1 to {MAX_TOPICS}, such as cluster:1,plan-run:2."
+            )
+        return topics
+
+    def validate_after(self, text: str) -> Place:
+        place = Place.parse(text)
+        if place is None:
+            raise serializers.ValidationError(
+                f"{text[:40]!r} is no place in the events; give the `after` of an answer, or leave "
+                "it out."
+            )
+        return place
+
+
+class EventSerializer(serializers.Serializer[Any]):
+    """Something that happened; `data` says what, as the kind has it."""
+
+    id = serializers.CharField(help_text="For `after`, to go on from here.")
+    type = serializers.CharField()
+    topic = serializers.CharField()
+    data = serializers.DictField()  # type: ignore[assignment]
+
+
+class EventsSerializer(serializers.Serializer[Any]):
+    """What happened, the oldest first, and where to go on."""
+
+    events = EventSerializer(many=True)
+    after = serializers.CharField()
 
 
 @needs(OWN)
-class EventsOfRows(EventsView):
-    """Ends when the roles of whoever reads it change; asked for anew it knows the new ones."""
+class EventsView(RestView):
+    """Events of rows that the user may see, until the user's roles change."""
 
-    def unheard(self, topics: Iterable[str]) -> list[str]:
-        return unheard(topics, self.request._request)
+    renderer_classes = [JsonRenderer, EventStreamRenderer]
 
-    def ending(self) -> str:
-        return topic_of(int(self.request.user.pk or 0))
+    def query_parameters(self) -> None:
+        """The serializer refuses what is unknown."""
+
+    @extend_schema(
+        parameters=[
+            EventQuerySerializer,
+            OpenApiParameter(
+                "Last-Event-ID",
+                OpenApiTypes.STR,
+                OpenApiParameter.HEADER,
+                description="For streams: the id of the last event that was read.",
+            ),
+        ],
+        responses={
+            (200, "application/json"): EventsSerializer,
+            (200, "text/event-stream"): OpenApiTypes.STR,
+        },
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        """What happens to rows: at once and one by one with `Accept: text/event-stream`, else as a
+        list, for which `wait` keeps the answer back until something has happened."""
+        asked = EventQuerySerializer(data=request.query_params.dict())
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        topics = given["topics"]
+        began = broadcaster.latest_place()  # before it is asked what may be heard
+        refused = unheard(topics, request._request)
+        if refused:
+            text = f"There is no topic {', '.join(refused)[:200]}, or you may not hear it."
+            raise ValidationError({"topics": [text]})
+        user_id = int(request.user.pk or 0)
+        ending = Ending(topic=topic_of(user_id), since=began)
+        if getattr(request.accepted_renderer, "format", "") == EventStreamRenderer.format:
+            return event_stream(request._request, topics, ending=ending)
+        pieces = _answer(topics, given.get("after") or began, given["wait"], ending)
+        if given["wait"]:
+            pieces = counted(pieces, OPEN_STREAMS.begin(user_id))
+        return StreamingHttpResponse(
+            pieces,
+            content_type="application/json",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+
+async def _answer(
+    topics: Iterable[str], place: Place, longest_s: float, ending: Ending
+) -> AsyncGenerator[bytes, None]:
+    """The body, once there is something to tell or nobody waits any longer. No thread waits."""
+    frames = await _frames(frozenset(topics), place, longest_s, ending)
+    told = [event_of(frame) for frame in frames[:MAX_EVENTS]]
+    after = told[-1]["id"] if told else str(place)
+    yield json.dumps({"events": told, "after": after}).encode()
+
+
+async def _frames(
+    topics: frozenset[str], place: Place, longest_s: float, ending: Ending
+) -> list[Frame]:
+    """What happened meanwhile, if `ending` came, is for whoever asks again: they may hear it no
+    more."""
+    since = sync_to_async(returns_connection(broadcaster.frames_since))
+    subscription = await BROADCASTER.subscribe(topics | {ending.topic})
+    try:
+        frames = await since(topics, place)
+        if not frames and longest_s:
+            try:
+                async with asyncio.timeout(longest_s):
+                    await subscription.queue.get()
+            except TimeoutError:
+                return []
+            # Read anew: with the places of a reader that was at `place`.
+            frames = await since(topics, place)
+        is_over = await sync_to_async(returns_connection(ending.has_come))()
+        return [] if is_over else frames
+    finally:
+        BROADCASTER.unsubscribe(subscription)
+
+
+def event_of(frame: Frame) -> dict[str, Any]:
+    """A frame of a stream as an object."""
+    lines = dict(
+        line.split(": ", 1) for line in frame.content.decode().splitlines() if ": " in line
+    )
+    data = json.loads(lines["data"])
+    del data["event_id"]
+    return {"id": lines["id"], "type": lines["event"], "topic": data.pop("topic"), "data": data}

@@ -2,16 +2,23 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponseBase
-from rest_framework.views import APIView
+from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from helixweb.access import gate
 from helixweb.access.sessions import keep_within_time
-from helixweb.common.middleware import LoginRequired
 
 
-class AccessControl(LoginRequired):
-    """Who is not logged in goes to log in; who may not do it is refused."""
+class AccessControl(LoginRequiredMiddleware):
+    """Users who are not logged in go to log in; those who may not do it are refused."""
+
+    def handle_no_permission(  # type: ignore[override]  # Django promises a redirect for no reason
+        self, request: HttpRequest, view_func: Any
+    ) -> HttpResponseBase:
+        """htmx is told to reload the page: it would swap in the log-in form."""
+        if request.headers.get("HX-Request") == "true":
+            return HttpResponse(status=401, headers={"HX-Refresh": "true"})
+        return super().handle_no_permission(request, view_func)
 
     def process_view(
         self, request: HttpRequest, view_func: Any, view_args: Any, view_kwargs: Any
@@ -21,9 +28,6 @@ class AccessControl(LoginRequired):
         refusal = super().process_view(request, view_func, view_args, view_kwargs)
         if refusal is not None or not request.user.is_authenticated:
             return refusal
-        is_rest = isinstance(getattr(view_func, "cls", None), type) and issubclass(
-            view_func.cls, APIView
-        )
-        if not is_rest and getattr(view_func, "login_required", True):
+        if not hasattr(view_func, "cls") and getattr(view_func, "login_required", True):
             gate.admit(request)
         return None

@@ -30,3 +30,10 @@ def json_of(data: Any) -> bytes:
         return orjson.dumps(data, _default, _OPTIONS)
     except orjson.JSONEncodeError:
         return bytes(JSONRenderer().render(data))
+
+
+class EventStreamRenderer(JSONRenderer):
+    """Lets clients ask for text/event-stream; refusals are JSON still."""
+
+    media_type = "text/event-stream"
+    format = "event-stream"
