@@ -75,8 +75,9 @@ def pytest_collection_modifyitems(
         items.sort(key=lambda item: rank[item.path])
 
 
-def pytest_collection_finish() -> None:
-    """Look for cycles in what tests make from here on."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Look for cycles in what is made from here on, also in the parent of the workers."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
