@@ -50,14 +50,13 @@ class Outcome:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """`turn`: jobs of one turn run one after the other, `most` at once. `shown_by`: the column with
-    the id of the page that shows it. `told`: called in the transaction that ends a job."""
+    the id of the page that shows it."""
 
     name: str
     model: type[Job]
     work: Callable[[Any, leases.Lease], Outcome]
     turn: str
     shown_by: str
-    told: Callable[[Any, Status], None] = lambda _row, _status: None
 
     @property
     def most(self) -> int:
@@ -109,7 +108,7 @@ def end(row: Job, attempt: int, outcome: Outcome) -> None:
             **outcome.columns,
         )
         announce(row, outcome.status, **outcome.store())
-        kind_of(row).told(row, outcome.status)
+        row.note_end(outcome.status)
 
 
 def announce(row: Job, status: str, **said: Any) -> None:

@@ -136,6 +136,9 @@ class Job(models.Model):
         """The event topic of the pages that show it; each kind that `jobs.py` works on has one."""
         raise NotImplementedError  # Django's models cannot be abstract base classes of Python
 
+    def note_end(self, status: str) -> None:
+        """Called in the transaction that ends it; kinds that write more then override it."""
+
     @property
     def is_finished(self) -> bool:
         return self.status in FINISHED

@@ -28,7 +28,7 @@ from helixweb.planning import serializers
 from helixweb.planning.comparing import NothingToCompare, compare, plans_to_compare
 from helixweb.planning.models import ModelMix, Plan, PlanRun, Replan, Simulation
 from helixweb.planning.options import DEFAULTS, options_from_json
-from helixweb.planning.presentation import FIGURES, explanation_of, plan_view
+from helixweb.planning.presentation import FIGURES, explanation_of, plan_context
 from helixweb.planning.serializers import PlanRunSerializer
 from helixweb.planning.services import (
     explaining,
@@ -193,7 +193,7 @@ class PlanViewSet(ReadViewSet[Plan]):
         """One of the plan's charts as Plotly draws it, and its facts as a sentence and a table."""
         if figure not in FIGURES:
             raise Http404(f"There is no figure {figure!r}; use one of: {', '.join(FIGURES)}.")
-        chart = getattr(plan_view(self.get_object()), figure)
+        chart = getattr(plan_context(self.get_object()), figure)
         told = {name: getattr(chart, name) for name in ("summary", "columns", "rows")}
         return Response({**chart.figure, **told})
 

@@ -12,17 +12,8 @@ class PlanningConfig(AppConfig):
 
         # The work imports most of the planner: every process sends jobs, few work on them.
         planning = "helixweb.planning.services"
-        register(
-            Kind(
-                name="search",
-                model=PlanRun,
-                work=deferred(f"{planning}.solving.solve"),
-                turn="search",
-                shown_by="pk",
-                told=deferred(f"{planning}.solving.tell_cluster"),
-            )
-        )
         for name, model, work, turn, shown_by in (
+            ("search", PlanRun, "solving.solve", "search", "pk"),
             ("explanation", Explanation, "explaining.explain", "after", "plan__run_id"),
             ("simulation", Simulation, "simulating.run", "after", "plan__run_id"),
             ("mix", ModelMix, "mixing.plan_mix", "search", "pk"),

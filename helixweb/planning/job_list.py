@@ -3,7 +3,6 @@
 The rows are in a table each; their union is ordered and cut by the database.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -18,17 +17,6 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
-    """How the tasks of one kind stand; `oldest_s`: since when the first in the queue waits."""
-
-    kind: str
-    queued: int
-    running: int
-    failed: int
-    oldest_s: float | None
-
-
 def jobs(scope: Any, *, kind: str = "", status: str = "") -> QuerySet[Any, dict[str, Any]]:
     """The newest first, as dictionaries of COLUMNS."""
     wanted = [kind] if kind in KINDS else list(KINDS)
@@ -38,8 +26,8 @@ def jobs(scope: Any, *, kind: str = "", status: str = "") -> QuerySet[Any, dict[
     return union.order_by("-created_at", "-id")
 
 
-def queues(scope: Any, *, now: datetime) -> list[Queue]:
-    """One a kind."""
+def queues(scope: Any, *, now: datetime) -> list[dict[str, Any]]:
+    """How the tasks of each kind stand; `oldest_s`: since when the first in the queue waits."""
     return [_queue(scope, kind, now) for kind in KINDS]
 
 
@@ -60,20 +48,21 @@ def _rows(scope: Any, kind: str) -> QuerySet[Any]:
     return rows
 
 
-def _queue(scope: Any, kind: str, now: datetime) -> Queue:
-    counted = _rows(scope, kind).aggregate(
-        **{f"num_{status}": _count(status) for status in ("queued", "running", "failed")},
-        oldest=Min("created_at", filter=Q(status="queued")),
+def _queue(scope: Any, kind: str, now: datetime) -> dict[str, Any]:
+    counted = {
+        status: Count("pk", filter=Q(status=status)) for status in ("queued", "running", "failed")
+    }
+    found = (
+        _rows(scope, kind)
+        .order_by()
+        .aggregate(
+            **{f"num_{status}": count for status, count in counted.items()},
+            oldest=Min("created_at", filter=Q(status="queued")),
+        )
     )
-    oldest = counted["oldest"]
-    return Queue(
-        kind=kind,
-        queued=counted["num_queued"],
-        running=counted["num_running"],
-        failed=counted["num_failed"],
-        oldest_s=None if oldest is None else (now - oldest).total_seconds(),
-    )
-
-
-def _count(status: str) -> Count:
-    return Count("pk", filter=Q(status=status))
+    oldest = found["oldest"]
+    return {
+        "kind": kind,
+        **{status: found[f"num_{status}"] for status in counted},
+        "oldest_s": None if oldest is None else (now - oldest).total_seconds(),
+    }

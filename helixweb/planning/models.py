@@ -6,12 +6,20 @@ from typing import Any
 from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from helixweb.access.scope import InCluster
+from helixweb.common.events import emit
 from helixweb.common.models import Job
+from helixweb.common.sentences import sentence
 from helixweb.planning.objectives import Goal, ObjectiveFigure, objective_figure
 from planner.domain.plan_forecast import Objective
+
+_ENDED = {
+    "succeeded": gettext_noop("Plan run %(id)s succeeded."),
+    "failed": gettext_noop("Plan run %(id)s failed."),
+    "cancelled": gettext_noop("Plan run %(id)s was cancelled."),
+}
 
 
 class Bounded:
@@ -91,6 +99,10 @@ class PlanRun(Bounded, InCluster, Job):
     def topic(self) -> str:
         """The event topic of this run."""
         return f"plan-run:{self.pk}"
+
+    def note_end(self, status: str) -> None:
+        """A line in the cluster's history of events."""
+        emit(f"cluster:{self.cluster_id}", "event", sentence(_ENDED[status], id=self.pk))
 
     def age_s(self, *, now: datetime) -> float:
         """Seconds from its first start to its end or to `now`; 0 before it starts."""

@@ -16,7 +16,7 @@ from helixweb.planning.incumbents import placement_of
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
 from helixweb.planning.objectives import AXIS_UNITS, LABELS, objective_figure
 from helixweb.planning.options import options_from_json
-from helixweb.planning.stored import kept, run_problem, stored_problem
+from helixweb.planning.stored import kept, stored_problem
 from planner.domain.flow import NodeFlow
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan import Plan as DomainPlan
@@ -50,7 +50,7 @@ class PlacedNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanView:
+class PlanContext:
     """A plan ready to be shown."""
 
     plan: DomainPlan
@@ -88,12 +88,12 @@ def placed_nodes(
 
 
 @kept
-def plan_view(problem: Problem, plan: DomainPlan) -> PlanView:
+def plan_context(problem: Problem, plan: DomainPlan) -> PlanContext:
     """Charts, table and sentences of a stored plan."""
     nodes = placed_nodes(
         problem, plan.placement, plan.flow.nodes, limiting=set(plan.flow.min_cut.nodes), before={}
     )
-    return PlanView(
+    return PlanContext(
         plan=plan,
         flow=flow_diagram(problem, plan),
         layers=layer_map(problem, plan.placement),
@@ -114,7 +114,7 @@ def incumbent_context(row: Incumbent) -> dict[str, Any]:
 
     `moved` is how many nodes hold other layers than in the incumbent before; None: it is the first.
     """
-    problem = run_problem(row.run)
+    problem = stored_problem(row.run)
     placement = placement_of(row.placement, row.components)
     graphs = _flow_graphs(row.run_id, row.run.created_at)
     flow = flow_through_nodes(problem, placement, graphs.graph_of(placement))
@@ -142,7 +142,7 @@ def _flow_graphs(run_id: int, created_at: datetime) -> FlowGraphs:
     run = PlanRun.unscoped.defer("problem").get(pk=run_id, created_at=created_at)
     options = options_from_json(run.options)
     return FlowGraphs(
-        run_problem(run),
+        stored_problem(run),
         partial_inference=options.partial_inference,
         max_hops=options.rules.max_hops,
     )

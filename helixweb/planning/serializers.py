@@ -1,9 +1,10 @@
 """Plan runs, plans, mixes and simulations as JSON."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from rest_framework import serializers
 
+from helixweb.common.models import Job
 from helixweb.common.options import OptionsSerializer, rest_field
 from helixweb.common.serializers import RowKey, StrictFieldsMixin
 from helixweb.inventory.models import Cluster, LanguageModel
@@ -22,6 +23,8 @@ from helixweb.planning.services.simulating import MAX_BURST_SIZE, MAX_SHARE, MIN
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.plan_options import PlanOptions
+
+Row = TypeVar("Row", bound=Job)
 
 
 class PinSerializer(OptionsSerializer):
@@ -171,7 +174,15 @@ class ExplanationSerializer(serializers.ModelSerializer[Explanation]):
         read_only_fields = fields
 
 
-class PlanRunSerializer(serializers.ModelSerializer[PlanRun]):
+class JobSerializer(serializers.ModelSerializer[Row]):
+    """A job that a person started; null: the site did."""
+
+    created_by = serializers.CharField(
+        source="created_by.username", default=None, read_only=True, allow_null=True
+    )
+
+
+class PlanRunSerializer(JobSerializer[PlanRun]):
     """`plan` is the id of the plan it ended in, null while there is none.
 
     What it shows as `options` can be sent as those of another run.
@@ -180,9 +191,6 @@ class PlanRunSerializer(serializers.ModelSerializer[PlanRun]):
     options = PlanOptionsSerializer(read_only=True)
     gap = serializers.FloatField(read_only=True, allow_null=True)
     plan = serializers.IntegerField(source="plan.pk", default=None, read_only=True, allow_null=True)
-    created_by = serializers.CharField(
-        source="created_by.username", default=None, read_only=True, allow_null=True
-    )
 
     class Meta:
         model = PlanRun
@@ -264,16 +272,13 @@ class MixShareSerializer(serializers.ModelSerializer[MixShare]):
         read_only_fields = fields
 
 
-class ModelMixSerializer(serializers.ModelSerializer[ModelMix]):
+class ModelMixSerializer(JobSerializer[ModelMix]):
     """`runs` are the finished plan runs, one for each model, once the mix has ended."""
 
     options = PlanOptionsSerializer(read_only=True)
     models = MixShareSerializer(source="shares", many=True, read_only=True)
     runs: serializers.PrimaryKeyRelatedField[PlanRun] = serializers.PrimaryKeyRelatedField(
         many=True, read_only=True
-    )
-    created_by = serializers.CharField(
-        source="created_by.username", default=None, read_only=True, allow_null=True
     )
 
     class Meta:
@@ -305,13 +310,10 @@ class SimulationRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]
     seed = rest_field(options.OPTIONS["seed"])
 
 
-class SimulationSerializer(serializers.ModelSerializer[Simulation]):
+class SimulationSerializer(JobSerializer[Simulation]):
     """`forecast` is null until it has ended; its times are in seconds, its shares 0 to 1."""
 
     forecast = serializers.JSONField(read_only=True)
-    created_by = serializers.CharField(
-        source="created_by.username", default=None, read_only=True, allow_null=True
-    )
 
     class Meta:
         model = Simulation

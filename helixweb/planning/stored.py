@@ -32,14 +32,9 @@ def stored_plan(row: Plan) -> DomainPlan:
     return _plan(row.pk, row.created_at)
 
 
-def stored_problem(row: Plan) -> Problem:
-    """What the plan was computed for; the column is read only if the problem is not kept."""
-    return _problem(row.pk, row.created_at)
-
-
-def run_problem(row: PlanRun) -> Problem:
-    """What the run searches on; the column is read only if the problem is not kept."""
-    return _run_problem(row.pk, row.created_at)
+def stored_problem(row: Plan | PlanRun) -> Problem:
+    """What was planned for; the column is read only if the problem is not kept."""
+    return _problem(type(row), row.pk, row.created_at)
 
 
 def kept(make: Callable[[Problem, DomainPlan], Made]) -> Callable[[Plan], Made]:
@@ -47,7 +42,7 @@ def kept(make: Callable[[Problem, DomainPlan], Made]) -> Callable[[Plan], Made]:
 
     @lru_cache(maxsize=KEPT)
     def made(pk: int, created_at: datetime, _language: str | None) -> Made:
-        return make(_problem(pk, created_at), _plan(pk, created_at))
+        return make(_problem(Plan, pk, created_at), _plan(pk, created_at))
 
     return lambda row: made(row.pk, row.created_at, get_language())
 
@@ -64,12 +59,6 @@ def _plan(pk: int, created_at: datetime) -> DomainPlan:
 
 
 @lru_cache(maxsize=KEPT)
-def _problem(pk: int, created_at: datetime) -> Problem:
-    problem = Plan.unscoped.values_list("problem", flat=True).get(pk=pk, created_at=created_at)
-    return problem_from_dict(problem)
-
-
-@lru_cache(maxsize=KEPT)
-def _run_problem(pk: int, created_at: datetime) -> Problem:
-    problem = PlanRun.unscoped.values_list("problem", flat=True).get(pk=pk, created_at=created_at)
-    return problem_from_dict(problem)
+def _problem(model: type[Plan | PlanRun], pk: int, created_at: datetime) -> Problem:
+    problems = model.unscoped.values_list("problem", flat=True)
+    return problem_from_dict(problems.get(pk=pk, created_at=created_at))

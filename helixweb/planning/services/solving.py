@@ -6,11 +6,9 @@ from dataclasses import replace
 
 from django.db import transaction
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
-from helixweb.common import events, jobs
+from helixweb.common import jobs
 from helixweb.common.leases import Lease
-from helixweb.common.sentences import sentence
 from helixweb.planning import incumbents
 from helixweb.planning.models import PlanRun
 from helixweb.planning.services.searches import search_for
@@ -20,11 +18,6 @@ Status = PlanRun.Status
 # Bounds improve many times a second; one row a second is enough for the chart.
 BOUND_INTERVAL_S = 1.0
 ACCEPTED = "accepted"
-_ENDED = {
-    Status.SUCCEEDED: gettext_noop("Plan run %(id)s succeeded."),
-    Status.FAILED: gettext_noop("Plan run %(id)s failed."),
-    Status.CANCELLED: gettext_noop("Plan run %(id)s was cancelled."),
-}
 
 
 def solve(run: PlanRun, lease: Lease) -> jobs.Outcome:
@@ -51,11 +44,6 @@ def accept_best_so_far(run: PlanRun) -> bool:
             run.refresh_from_db(fields=["status", "cancel_requested", "accept_requested"])
             jobs.announce(run, run.status, cancel_requested=True)
     return accepted
-
-
-def tell_cluster(run: PlanRun, status: jobs.Status) -> None:
-    """The line in the cluster's history of events."""
-    events.emit(f"cluster:{run.cluster_id}", "event", sentence(_ENDED[status], id=run.pk))
 
 
 class Recorder:

@@ -27,11 +27,11 @@ from helixweb.planning.newer_measurements import newer_measurements
 from helixweb.planning.options import DEFAULTS, options_from_json
 from helixweb.planning.presentation import (
     PlacedNode,
-    PlanView,
+    PlanContext,
     answers_of,
     better_incumbents,
     incumbent_context,
-    plan_view,
+    plan_context,
     run_curve,
 )
 from helixweb.planning.services import fit as planning_fit
@@ -178,7 +178,7 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
     )
     plan = Plan.unscoped.filter(run=run).defer("problem", "document").first()
     now = timezone.now()
-    view = plan_view(plan) if plan else None
+    view = plan_context(plan) if plan else None
     context = {
         "run": run,
         "curve": run_curve(run, now=now),
@@ -199,7 +199,7 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, f"planning/{'_run' if is_swap else 'plan_run'}.html", context)
 
 
-def _left_out(run: PlanRun, view: PlanView) -> dict[str, str]:
+def _left_out(run: PlanRun, view: PlanContext) -> dict[str, str]:
     """Nodes without layers whose engines cannot run stages, and why."""
     if view.plan.instances:
         return {}
@@ -207,7 +207,7 @@ def _left_out(run: PlanRun, view: PlanView) -> dict[str, str]:
     return {name: why for name, why in left_out(run.cluster, run.model).items() if name not in held}
 
 
-def _stale_profiles(run: PlanRun, view: PlanView | None) -> list[StaleProfile]:
+def _stale_profiles(run: PlanRun, view: PlanContext | None) -> list[StaleProfile]:
     """Of the nodes that hold layers in the plan, as they are now."""
     if view is None:
         return []
