@@ -19,8 +19,8 @@ def make_automatic(apps: Any, _schema_editor: Any) -> None:
     A change of the policy is a line with it among the values that differ; the line of a cluster
     that was added has every value, so one that was added with another policy has chosen, too.
     """
-    clusters = apps.get_model("inventory", "Cluster").objects
-    changes = apps.get_model("inventory", "Change").objects
+    clusters = apps.get_model("inventory", "Cluster")._base_manager
+    changes = apps.get_model("inventory", "Change")._base_manager
     chosen = {
         line.row_id
         for line in changes.filter(kind="cluster").only("row_id", "action", "after").iterator()
