@@ -11,13 +11,13 @@ from runtime.protocol.control import PeerAddress
 
 
 def list_them(apps: Any, schema_editor: Any) -> None:
-    deployments = apps.get_model("deployment", "Deployment").objects
+    deployments = apps.get_model("deployment", "Deployment")._base_manager
     for pk, peer in deployments.values_list("pk", "coordinator_peers"):
         deployments.filter(pk=pk).update(coordinator_peers=[peer] if peer else [])
 
 
 def take_the_first(apps: Any, schema_editor: Any) -> None:
-    deployments = apps.get_model("deployment", "Deployment").objects
+    deployments = apps.get_model("deployment", "Deployment")._base_manager
     for pk, peers in deployments.values_list("pk", "coordinator_peers"):
         deployments.filter(pk=pk).update(coordinator_peers=peers[0] if peers else {})
 

@@ -45,7 +45,7 @@ def make_automatic(apps: Any, _schema_editor: Any) -> None:
 def keep_what_people_entered(apps, schema_editor):
     """Pages and REST left the default in what they wrote; nothing else estimated links."""
     for name in ("Link", "RegionLink"):
-        rows = apps.get_model("inventory", name).objects
+        rows = apps.get_model("inventory", name)._base_manager
         rows.filter(origin="estimated").update(origin="entered")
 
 
