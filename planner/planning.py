@@ -45,7 +45,7 @@ _ESTIMATING_SHARE_OF_TIME = 0.2  # of the search for flow, to show what it finds
 _MOST_SEARCH_SHARE_OF_TIME = 0.6
 _LEAST_SEARCH_SHARE_OF_TIME = 0.35
 
-# Candidates whatever the options: they take a millisecond, and no answer may be below them.
+# Candidates with all options: they take a millisecond, and no answer may be below them.
 GUARDS: dict[str, Callable[[Problem], Placement | None]] = {
     "separate_pipelines_plus": place_separate_pipelines_plus,
     "replicas": place_replicas,

@@ -28,7 +28,7 @@ from helixweb.common.sse import counted, event_stream
 
 LONGEST_WAIT_S = 60.0
 MAX_TOPICS = 100
-# At once; whoever asks again gets the rest.
+# In one answer; the next request gets the rest.
 MAX_EVENTS = 1000
 
 
@@ -141,7 +141,7 @@ class EventsView(RestView):
 async def _answer(
     topics: Iterable[str], place: Place, longest_s: float, ending: Ending
 ) -> AsyncGenerator[bytes, None]:
-    """The body, once there is something to tell or nobody waits any longer. No thread waits."""
+    """The body, once there is an event or the wait is over. No thread waits."""
     frames = await _frames(frozenset(topics), place, longest_s, ending)
     told = [event_of(frame) for frame in frames[:MAX_EVENTS]]
     after = told[-1]["id"] if told else str(place)
@@ -151,8 +151,7 @@ async def _answer(
 async def _frames(
     topics: frozenset[str], place: Place, longest_s: float, ending: Ending
 ) -> list[Frame]:
-    """What happened meanwhile, if `ending` came, is for whoever asks again: they may hear it no
-    more."""
+    """Nothing if `ending` came meanwhile: the reader may no longer see these events."""
     since = sync_to_async(returns_connection(broadcaster.frames_since))
     subscription = await BROADCASTER.subscribe(topics | {ending.topic})
     try:
@@ -163,7 +162,7 @@ async def _frames(
                     await subscription.queue.get()
             except TimeoutError:
                 return []
-            # Read anew: with the places of a reader that was at `place`.
+            # Read again, with the places of a reader that was at `place`.
             frames = await since(topics, place)
         is_over = await sync_to_async(returns_connection(ending.has_come))()
         return [] if is_over else frames

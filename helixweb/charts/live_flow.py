@@ -26,7 +26,7 @@ WORDS = {
     MORE: gettext_noop("more than planned"),
     NOTHING: gettext_noop("nothing passed"),
 }
-# Within this of its planned share a connection carries what it shall.
+# A connection within this of its planned share carries what was planned.
 TOLERANCE = 0.25
 LOADED, FULL = 0.5, 0.85  # shares of a node's time, or of a link's rate
 IDLE_COLOUR, LOADED_COLOUR, FULL_COLOUR = "#009E73", "#E69F00", "#D55E00"

@@ -221,7 +221,7 @@ class LinksAtWorkView(RestView):
 class WeightsView(RestView):
     @extend_schema(request=HoldingSerializer, responses=LinksAtWorkSerializer)
     def post(self, request: Request, pk: int) -> Response:
-        """Route by the plan's weights whatever links do, or let weights follow links again."""
+        """Route by the plan's weights even if links are slow, or let weights follow links again."""
         asked = HoldingSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         row = get_object_or_404(Deployment.light(request), pk=pk, status__in=SERVING)

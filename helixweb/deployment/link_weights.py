@@ -84,7 +84,7 @@ def follow_links(of: Deployment, links: Sequence[LiveLink], *, now: datetime) ->
 
 
 def hold_weights(deployment: Deployment, *, held: bool, user: Any, now: datetime) -> None:
-    """Route by the plan's weights whatever links do, or follow them again."""
+    """Route by the plan's weights even if links are slow, or follow links again."""
     with transaction.atomic():
         columns = {"held": held, "changed_at": now, "generation": deployment.generation}
         planned = {"flow_tokens_per_s": deployment.plan.flow_tokens_per_s}

@@ -76,7 +76,7 @@ class ProcessAuthentication(authentication.BaseAuthentication):
         process = authenticate_agent(token)
         if process is None:
             raise exceptions.AuthenticationFailed(
-                "This credential is unknown; the node was removed or joined anew. "
+                "This credential is unknown; the node was removed or joined again. "
                 "Join with a fresh token from the cluster's page."
             )
         return AnonymousUser(), process

@@ -261,7 +261,7 @@ class LinksAtWorkSerializer(serializers.Serializer[Any]):
 
 
 class HoldingSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
-    """Whether requests are routed by the plan's weights whatever links do."""
+    """Whether requests are routed by the plan's weights even if links are slow."""
 
     held = serializers.BooleanField()
 

@@ -164,7 +164,7 @@ def deployment_roll_back(request: HttpRequest, pk: int) -> HttpResponse:
 
 @needs(change=OPERATOR, of=Deployment)
 def deployment_weights(request: HttpRequest, pk: int) -> HttpResponse:
-    """`held=1`: route by the plan's weights whatever links do; else follow them again."""
+    """`held=1`: route by the plan's weights even if links are slow; else follow links again."""
     row = get_object_or_404(Deployment.light(request), pk=pk, status__in=SERVING)
     held = request.POST.get("held") == "1"
     hold_weights(row, held=held, user=request.user, now=timezone.now())

@@ -23,7 +23,7 @@ def version_lines(profile: Profile) -> list[dict[str, Any]]:
 
 
 def _line(row: ProfileVersion, used: Mapping[str, Any], *, is_used: bool) -> dict[str, Any]:
-    """Evidence of an imported file is whatever was in it."""
+    """Evidence of an imported file is not checked: it holds what the file had."""
     told = row.evidence or {}
     error = told.get("interpolation_error")
     return {

@@ -13,7 +13,7 @@ ASKED_WITHIN_S = 5.0
 
 
 def ask(url: str, *, issuers: ssl.SSLContext | bool = False) -> httpx.Response:
-    """The answer, by default whoever issued the certificate. Raises httpx.TransportError."""
+    """The answer; by default any issuer's certificate will do. Raises httpx.TransportError."""
     return httpx.get(
         url, timeout=ASKED_WITHIN_S, verify=issuers, trust_env=False, follow_redirects=True
     )

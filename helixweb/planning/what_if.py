@@ -253,7 +253,7 @@ def _others(links: tuple[Link, ...], ends: tuple[str, str]) -> tuple[Link, ...]:
 
 
 def answer_what_if(plan: Plan, edits: Edits) -> WhatIfAnswer:
-    """Milliseconds: no search. Raises InvalidProblem and whatever the changed problem lacks."""
+    """Milliseconds: no search. Raises InvalidProblem, also for what the changed problem lacks."""
     problem, stored = stored_problem(plan), stored_plan(plan)
     changed = edited(problem, edits)
     carried = carried_over(problem, stored.placement, changed)

@@ -88,7 +88,7 @@ def draining_names(cluster_id: int) -> tuple[str, ...]:
 
 
 def is_let_go(node: Node) -> bool:
-    """True if it must hold nothing, whatever the deployment gives it."""
+    """True if it must hold nothing, even if the deployment gives it layers."""
     return Drain.unscoped.filter(node=node, let_go_at__isnull=False).exists()
 
 

@@ -35,7 +35,7 @@ def started_by_agents(deployment: Deployment) -> frozenset[str]:
 
 
 def answered_by_urls(deployment: Deployment) -> frozenset[str]:
-    """Nodes in whose place a server elsewhere answers, whatever becomes of their agents."""
+    """Nodes in whose place a server elsewhere answers, even if their agents are lost."""
     backends = deployment.backend_by_node
     return frozenset(name for name, backend in backends.items() if is_url(backend))
 

@@ -143,8 +143,8 @@ def _loss(name: str, *, has_stage: bool, has_agent: bool) -> str:
     """Of one node that is not whole."""
     if has_stage:
         said = _(
-            "The agent of %(name)s is silent; its stage may serve on, but nobody "
-            "would start it again. Start the agent."
+            "The agent of %(name)s is silent; its stage may serve on, but would not be "
+            "started again. Start the agent."
         )
     elif has_agent:
         said = _(
