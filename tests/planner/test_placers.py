@@ -8,7 +8,7 @@ from planner.bounds import upper_bound_tokens_per_s
 from planner.domain.placement import Placement
 from planner.flow_graph import check_placement
 from planner.max_flow import max_flow
-from planner.placers.base import InvalidOptions, SearchOptions, equal_split
+from planner.placers.base import equal_split
 from planner.placers.petals import place_petals
 from planner.placers.separate_pipelines import (
     place_separate_pipelines,
@@ -132,17 +132,3 @@ def test_nodes_without_memory_for_a_layer_hold_nothing():
     problem = tiny_problem([[], [9.0, 9.0]], num_layers=2)
     for place in (place_petals, place_swarm, place_separate_pipelines):
         assert place(problem) == placement(n1=(0, 2))
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"time_limit_s": 0}, "time_limit_s is 0"),
-        ({"time_limit_s": float("nan")}, "time_limit_s is nan"),
-        ({"time_limit_s": float("inf")}, "time_limit_s is inf"),
-        ({"time_limit_s": 1, "seed": -1}, "seed is -1"),
-    ],
-)
-def test_search_options_out_of_range_are_refused(values, message):
-    with pytest.raises(InvalidOptions, match=message):
-        SearchOptions(**values)

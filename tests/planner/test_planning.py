@@ -203,7 +203,9 @@ def test_only_a_way_in_and_no_way_out_has_no_plan():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        ({"time_limit_s": 0}, "time_limit_s is 0"),
         ({"time_limit_s": -1.0}, r"time_limit_s is -1\.0"),
+        ({"time_limit_s": math.inf}, "time_limit_s is inf"),
         ({"time_limit_s": math.nan}, "time_limit_s is nan"),
         ({"relative_gap": 1.5}, r"relative_gap is 1\.5"),
         ({"prune_degree": 0.0}, r"prune_degree is 0\.0"),

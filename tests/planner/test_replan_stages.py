@@ -22,9 +22,11 @@ FAST = [120.0, 70.0, 45.0]
 SLOW = [60.0, 30.0]
 CLUSTER = tiny_problem([FAST, FAST, SLOW, SLOW], num_layers=4)
 RUNNING = placement(n0=(0, 2), n1=(2, 3), n2=(3, 4), n3=(3, 4))
-LIMITS = ProgramLimits(
-    solver="highs", seed=0, stop=Stop(time_limit_s=60.0, cancel=NeverCancelled())
-)
+
+
+def limits():
+    stop = Stop(time_limit_s=60.0, cancel=NeverCancelled())
+    return ProgramLimits(solver="highs", seed=0, stop=stop)
 
 
 def solved(problem, running, target, *, rules=None, partial_inference=True):
@@ -37,7 +39,7 @@ def solved(problem, running, target, *, rules=None, partial_inference=True):
         target_tokens_per_s=target,
     )
     program = StayProgram(patterns, max_stages=rules.max_hops)
-    return program.solve(LIMITS)
+    return program.solve(limits())
 
 
 def flow_of(problem, placed, *, partial_inference=True):
@@ -140,11 +142,11 @@ def test_columns_of_another_target_are_taken_over_where_they_carry_enough():
         return StayProgram(patterns, max_stages=None, known=known)
 
     higher = program(60.0)
-    higher.solve(LIMITS)
+    higher.solve(limits())
     assert {column.tokens_per_s for column in higher.columns} == {60.0}
     lower = program(30.0, known=higher.columns)
     assert list(lower.columns) == list(higher.columns)
-    answer = lower.solve(LIMITS)
+    answer = lower.solve(limits())
     assert answer.layers_to_load == 0
     assert 30.0 in {column.tokens_per_s for column in lower.columns}
     assert not program(90.0, known=lower.columns).columns

@@ -104,9 +104,9 @@ def update_identity(
         record_seen(row, now)
         row = rows.select_related("cluster").get()
         if changed:
-            said = sentence(gettext_noop("%(name)s announced itself again."), name=row.name)
+            said = sentence(gettext_noop("%(name)s announced itself anew."), name=row.name)
             announce(row, now=now, said=said)
-            text, after = "announced itself again", values_of(row)
+            text, after = "announced itself anew", values_of(row)
             record(row, Change.Action.CHANGED, before=before, after=after, text=text)
     return row
 
