@@ -13,6 +13,7 @@ from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from pydantic import BaseModel
+from rest_framework.exceptions import ValidationError
 from rest_framework.permissions import AllowAny
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -197,8 +198,11 @@ class CoordinatorStreamView(CoordinatorView):
 
 
 def _takes_looks(request: Request) -> bool:
-    """True if the agent knows orders to look at checkpoints."""
-    return request.query_params.get(LOOKS_PARAMETER) == "true"
+    """True if the agent knows orders to look at checkpoints. Raises ValidationError."""
+    value = request.query_params.get(LOOKS_PARAMETER, "false")
+    if value not in ("true", "false"):
+        raise ValidationError({LOOKS_PARAMETER: f"It is {value!r}; send true or false."})
+    return value == "true"
 
 
 def follow(process: ProcessT, decide: Callable[[ProcessT], BaseModel]) -> ReadState:
