@@ -8,8 +8,12 @@ import itertools
 import random
 import statistics
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+# `vllm serve` goes on using its core for a part of a second after its last answer.
+SETTLES_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,7 @@ def measure_all(
                     [dice.randrange(4, vocabulary) for _ in range(prompt_tokens)]
                     for _ in range(count)
                 ]
+                time.sleep(SETTLES_S)
                 measured = systems[name](prompts)
                 if repeat < 0:
                     continue
