@@ -15,7 +15,7 @@ class AccessControl(LoginRequiredMiddleware):
     def handle_no_permission(  # type: ignore[override]  # Django promises a redirect for no reason
         self, request: HttpRequest, view_func: Any
     ) -> HttpResponseBase:
-        """htmx is told to reload the page: it would swap in the log-in form."""
+        """Have htmx reload the page: it would put the log-in form into a part of it."""
         if request.headers.get("HX-Request") == "true":
             return HttpResponse(status=401, headers={"HX-Refresh": "true"})
         return super().handle_no_permission(request, view_func)

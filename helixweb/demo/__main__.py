@@ -111,7 +111,7 @@ def _serve(scenario: Scenario) -> None:
                 f"To start it again, in another terminal:\n  {ended.again}",
                 flush=True,
             )
-        time.sleep(0.5)
+        time.sleep(0.5)  # until Ctrl-C
 
 
 def _check(model: DemoModel, *, keep: bool) -> int:

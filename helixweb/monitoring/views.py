@@ -89,7 +89,7 @@ def _live_charts(
 
 
 def _heard(cluster: Cluster, latest: MetricSample | None, *, now: datetime) -> dict[str, Any]:
-    """What monitor.js is told of the last report."""
+    """What monitor.js gets of the last report."""
     return {
         "generation": current_generation(cluster.pk),
         "latest": latest,

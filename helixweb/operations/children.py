@@ -90,7 +90,7 @@ def end_all(started: Iterable[Started], *, clock: Callable[[], float] = time.mon
     while ending:
         for one in ending:
             one.end(clock())
-        time.sleep(0.02)
+        time.sleep(0.02)  # each child is killed in the end, so the loop ends
         ending = [one for one in ending if one.process.poll() is None]
     for pid in pids:
         kill_session(pid)  # what a killed worker left of its pool

@@ -15,7 +15,7 @@ from helixweb.command_line.surroundings import Surroundings
 @command(
     *ENDPOINT,
     argument("message", nargs="*", help="one question; without any a conversation"),
-    argument("--system", help="what the model is told first"),
+    argument("--system", help="system message, before the first question"),
     argument("--max-tokens", type=whole_number),
     argument("--temperature", type=temperature),
     opens=False,

@@ -24,7 +24,7 @@ from helixweb.inventory.services.records import FOLLOWED, forget_members
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The row of a step as it is now, and what the change log tells of it before and after."""
+    """The row of a step as it is now, and its values in the change log before and after."""
 
     step: Step
     row: models.Model
