@@ -37,18 +37,15 @@ class AlertViewSet(ReadViewSet[Alert]):
     @extend_schema(request=AcknowledgeSerializer, responses=AlertSerializer)
     @action(detail=True, methods=["post"], filter_backends=[])
     def acknowledge(self, request: Request, pk: str) -> Response:
-        """Say that somebody looks after it."""
+        """Say that you look after it."""
         asked = AcknowledgeSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        try:
-            row = services.acknowledge(
-                self.get_object(),
-                by=request.user.get_username(),
-                comment=asked.validated_data["comment"],
-                now=timezone.now(),
-            )
-        except services.AlertingError as error:
-            raise Conflict(str(error)) from error
+        row = services.acknowledge(
+            self.get_object(),
+            by=request.user.get_username(),
+            comment=asked.validated_data["comment"],
+            now=timezone.now(),
+        )
         return Response(AlertSerializer(row).data)
 
 

@@ -1,6 +1,7 @@
 """Forms of rules, channels and silences."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import django_filters
@@ -12,6 +13,9 @@ from django.utils.translation import gettext_lazy
 from helixweb.alerting.models import OPEN, SUBJECT_LENGTH, Alert, AlertRule, Channel
 from helixweb.alerting.validators import validate_addresses
 from helixweb.common.number_field import NumberField
+from helixweb.common.pages import ListFilter
+from helixweb.inventory.columns import columns_of
+from helixweb.inventory.forms import OfCluster, numbers_of
 from helixweb.inventory.models import Cluster
 
 DURATIONS = {
@@ -22,18 +26,13 @@ DURATIONS = {
 }
 
 
-class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
+class RuleForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
     """Thresholds are in the unit of what is watched, which stands beside them."""
-
-    needs_cluster = True
 
     class Meta:
         model = AlertRule
-        fields = [
-            "name", "kind", "threshold", "clears_at", "for_s", "resolve_s", "severity", "enabled",
-            "channels",
-        ]  # fmt: skip
-        field_classes = dict.fromkeys(("threshold", "clears_at", "for_s", "resolve_s"), NumberField)
+        fields = [*columns_of(AlertRule), "channels"]
+        field_classes = numbers_of(AlertRule)
         labels = {
             "kind": gettext_lazy("Watches"),
             "threshold": gettext_lazy("Threshold"),
@@ -55,11 +54,10 @@ class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
         }
         widgets = {"channels": forms.CheckboxSelectMultiple}
 
-    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        field = self.fields["channels"]
-        assert isinstance(field, forms.ModelMultipleChoiceField)  # noqa: S101 - declared above
-        field.queryset = Channel.unscoped.filter(cluster=cluster)
+        field: Any = self.fields["channels"]
+        field.queryset = Channel.unscoped.filter(cluster=self.cluster)
         if self.instance.pk:
             del self.fields["kind"]
 
@@ -75,7 +73,7 @@ class AddressesField(forms.CharField):
         return ", ".join(value) if isinstance(value, list) else value
 
 
-class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
+class ChannelForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
     """What is not of its way may stay empty; a channel keeps its way."""
 
     way = forms.ChoiceField(
@@ -126,7 +124,7 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
             del self.fields["url" if self.instance.way == Channel.Way.EMAIL else "addresses"]
 
 
-class SilenceForm(forms.Form):
+class SilenceForm(OfCluster, forms.Form):
     """From now on."""
 
     rule = forms.ModelChoiceField(
@@ -144,11 +142,10 @@ class SilenceForm(forms.Form):
     hours = forms.ChoiceField(choices=list(DURATIONS.items()), label=gettext_lazy("For"))
     comment = forms.CharField(required=False, max_length=500, label=gettext_lazy("Comment"))
 
-    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        field = self.fields["rule"]
-        assert isinstance(field, forms.ModelChoiceField)  # noqa: S101 - declared above
-        field.queryset = AlertRule.unscoped.filter(cluster=cluster)
+        field: Any = self.fields["rule"]
+        field.queryset = AlertRule.unscoped.filter(cluster=self.cluster)
 
     def row_fields(self) -> dict[str, Any]:
         """For the service."""
@@ -158,14 +155,18 @@ class SilenceForm(forms.Form):
         return {**given, "starts_at": starts_at, "ends_at": ends_at}
 
 
-class AlertFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """Of the list of alerts; what cannot be read filters nothing."""
+_of_cluster = partial(
+    django_filters.ModelChoiceFilter,
+    queryset=Cluster.objects.within,
+    label=gettext_lazy("Cluster"),
+    empty_label=gettext_lazy("all"),
+)
 
-    cluster = django_filters.ModelChoiceFilter(
-        queryset=Cluster.objects.within,
-        label=gettext_lazy("Cluster"),
-        empty_label=gettext_lazy("all"),
-    )
+
+class AlertFilter(ListFilter):
+    """Of the list of alerts."""
+
+    cluster = _of_cluster()
     state = django_filters.ChoiceFilter(
         label=gettext_lazy("State"),
         empty_label=gettext_lazy("open"),
@@ -176,11 +177,32 @@ class AlertFilter(django_filters.FilterSet):  # type: ignore[misc]
         ],
     )
 
-    class Meta:
-        model = Alert
-        fields: list[str] = []
-
     def filter_queryset(self, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
         """Without a state what is open."""
-        found: QuerySet[Alert] = super().filter_queryset(queryset)
+        found = super().filter_queryset(queryset)
         return found if self.form.cleaned_data.get("state") else found.filter(state__in=OPEN)
+
+
+class RuleFilter(ListFilter):
+    """Of the list of rules."""
+
+    cluster = _of_cluster()
+
+
+class _ChannelField(django_filters.fields.ModelChoiceField):  # type: ignore[misc]
+    def label_from_instance(self, obj: Channel) -> str:
+        return f"{obj} · {obj.cluster}"
+
+
+class _ChannelFilter(django_filters.ModelChoiceFilter):  # type: ignore[misc]
+    field_class = _ChannelField
+
+
+class DeliveryFilter(ListFilter):
+    """Of the log of deliveries."""
+
+    channel = _ChannelFilter(
+        queryset=lambda request: Channel.objects.within(request).select_related("cluster"),
+        label=gettext_lazy("Channel"),
+        empty_label=gettext_lazy("all"),
+    )

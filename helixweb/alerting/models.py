@@ -1,10 +1,14 @@
-"""Rows of alerting. `services.py`, `evaluating.py` and `deliveries.py` are the only writers."""
+"""Rows of alerting."""
+
+from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext as _
 
 from helixweb.access.scope import InCluster
+from helixweb.alerting import signing
 from helixweb.alerting.kinds import DEFAULTS, Bad, Kind, Severity
 from helixweb.alerting.states import Limits, State
 from helixweb.alerting.validators import (
@@ -14,9 +18,9 @@ from helixweb.alerting.validators import (
     validate_url,
 )
 from helixweb.common.models import Job
-from helixweb.inventory.validators import validate_name
+from helixweb.inventory.columns import name_column, unique
+from planner.domain.errors import InvalidProblem
 
-NAME_LENGTH = 64
 SUBJECT_LENGTH = 200
 STATES = [(state.value, state.value) for state in State]
 OPEN = (State.PENDING.value, State.FIRING.value)
@@ -46,7 +50,7 @@ class Channel(InCluster):
     cluster = models.ForeignKey(
         "inventory.Cluster", on_delete=models.CASCADE, related_name="alert_channels"
     )
-    name = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    name = name_column()
     way = models.CharField(max_length=8, choices=Way.choices)
     url = models.CharField(max_length=500, blank=True, validators=[validate_url])
     addresses = models.JSONField(default=list, blank=True, validators=[validate_addresses])
@@ -64,14 +68,26 @@ class Channel(InCluster):
 
     class Meta:
         ordering = ["name"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "name"], name="alert_channel_unique_in_cluster"
-            )
-        ]
+        constraints = [unique("alert_channel_unique_in_cluster", "cluster", "name")]
 
     def __str__(self) -> str:
         return self.name
+
+    def save(self, **options: Any) -> None:
+        """A new webhook gets its secret; a channel that is enabled again has no failures yet."""
+        if self._state.adding and self.way == self.Way.WEBHOOK:
+            self.shown_secret = signing.new_secret()
+            self.sealed_secret = signing.seal(self.shown_secret)
+        if self.enabled and self.disabled_why:
+            self.failures, self.disabled_why = 0, ""
+        super().save(**options)
+
+    def check_row(self) -> None:
+        """Raises InvalidProblem."""
+        if self.way == self.Way.WEBHOOK and not self.url:
+            raise InvalidProblem(_("A webhook needs the URL that is posted to."))
+        if self.way == self.Way.EMAIL and not self.addresses:
+            raise InvalidProblem(_("Mails need at least one address."))
 
 
 class AlertRule(InCluster):
@@ -80,7 +96,7 @@ class AlertRule(InCluster):
     cluster = models.ForeignKey(
         "inventory.Cluster", on_delete=models.CASCADE, related_name="alert_rules"
     )
-    name = models.CharField(max_length=NAME_LENGTH, validators=[validate_name])
+    name = name_column()
     kind = models.CharField(max_length=24, choices=Kind.choices)
     threshold = models.FloatField(validators=[validate_threshold])
     clears_at = models.FloatField(validators=[validate_threshold])
@@ -92,12 +108,23 @@ class AlertRule(InCluster):
 
     class Meta:
         ordering = ["name"]
-        constraints = [
-            models.UniqueConstraint(fields=["cluster", "name"], name="alert_rule_unique_in_cluster")
-        ]
+        constraints = [unique("alert_rule_unique_in_cluster", "cluster", "name")]
 
     def __str__(self) -> str:
         return self.name
+
+    def check_row(self) -> None:
+        """Raises InvalidProblem."""
+        if self.limits.is_bad(self.clears_at):
+            error = _("It is over at %(clears_at)s, which is past its threshold of %(threshold)s.")
+            numbers = {
+                "clears_at": f"{self.clears_at:g}",
+                "threshold": f"{self.threshold:g}",
+            }
+            raise InvalidProblem(
+                _("alert rule %(name)s: %(error)s")
+                % {"name": repr(self.name), "error": error % numbers}
+            )
 
     @property
     def bad(self) -> Bad:
@@ -179,6 +206,13 @@ class Silence(InCluster):
 
     class Meta:
         ordering = ["-ends_at", "-pk"]
+
+    def check_row(self) -> None:
+        """Raises InvalidProblem."""
+        if self.ends_at <= self.starts_at:
+            raise InvalidProblem(_("A silence ends after it begins."))
+        if self.rule is not None and self.rule.cluster_id != self.cluster_id:
+            raise InvalidProblem(_("Rule %(rule)s is of another cluster.") % {"rule": self.rule})
 
     def __str__(self) -> str:
         return f"silence until {self.ends_at:%Y-%m-%d %H:%M}"

@@ -1,55 +1,48 @@
 """Alerting as JSON. Writing goes through `services`; unknown fields are refused."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from helixweb.alerting import services
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, DeliveryAttempt, Silence
 from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.inventory.columns import columns_of
 from helixweb.inventory.serializers import RowSerializer
-from helixweb.inventory.services.errors import NameTaken
 
 
-class _RowSerializer(RowSerializer):
-    services: ClassVar[Any] = services
-
-    def save(self, **kwargs: Any) -> Any:
-        try:
-            return super().save(**kwargs)
-        except NameTaken as error:
-            raise serializers.ValidationError({"name": [str(error)]}) from error
-
-
-class RuleSerializer(_RowSerializer):
+class RuleSerializer(RowSerializer):
     """`channels`: none means all of the cluster's."""
 
     unit = serializers.CharField(read_only=True)
 
     class Meta:
         model = AlertRule
-        fields = [
-            "id", "cluster", "name", "kind", "threshold", "clears_at", "unit", "for_s", "resolve_s",
-            "severity", "enabled", "channels",
-        ]  # fmt: skip
+        fields = ["id", "cluster", *columns_of(AlertRule), "unit", "channels"]
         extra_kwargs = {"channels": {"required": False}}
 
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        row: Any = self.instance
+        cluster = attrs.get("cluster") or row.cluster
+        for channel in attrs.get("channels", ()):
+            if channel.cluster_id != cluster.pk:
+                told = _("Channel %(channel)s is of another cluster.") % {"channel": channel}
+                raise serializers.ValidationError({"channels": [told]})
+        return attrs
 
-class ChannelSerializer(_RowSerializer):
+
+class ChannelSerializer(RowSerializer):
     """`secret` signs what is posted; it is in the answer to its making, and then no more."""
 
     secret = serializers.SerializerMethodField()
 
     class Meta:
         model = Channel
-        fields = [
-            "id", "cluster", "name", "way", "url", "addresses", "enabled", "send_resolved",
-            "least_severity", "alive_every_s", "failures", "disabled_why", "created_at", "secret",
-        ]  # fmt: skip
         read_only_fields = ["failures", "disabled_why", "created_at"]
+        fields = ["id", "cluster", *columns_of(Channel), *read_only_fields, "secret"]
 
     @extend_schema_field(serializers.CharField(allow_null=True))
     def get_secret(self, row: Channel) -> str | None:
@@ -68,7 +61,7 @@ class SecretSerializer(serializers.Serializer[Any]):
     secret = serializers.CharField(read_only=True)
 
 
-class SilenceSerializer(_RowSerializer):
+class SilenceSerializer(RowSerializer):
     """Without `rule` of all rules, without `subject` of all subjects; it begins now unless told."""
 
     starts_at = serializers.DateTimeField(required=False)

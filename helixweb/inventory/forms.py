@@ -52,10 +52,12 @@ def numbers_of(model: type[models.Model]) -> dict[str, type[forms.Field]]:
     return {column.name: NumberField for column in columns if type(column) is models.FloatField}
 
 
-def _choices_of(form: forms.BaseForm, name: str, choices: list[tuple[str, str]]) -> None:
-    field = form.fields[name]
-    assert isinstance(field, forms.ChoiceField)  # noqa: S101 - declared so
-    field.choices = choices
+class OfCluster:
+    """Mixin of forms for rows of a cluster."""
+
+    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+        self.cluster = cluster
+        super().__init__(*args, **kwargs)
 
 
 class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -149,10 +151,8 @@ class ProfileImportForm(ImportForm):
         file.label, file.help_text = _("Profile file"), "helixweb.profile/1"
 
 
-class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
+class NodeForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
     """Declares or changes a node; the profile is one that its cluster has."""
-
-    needs_cluster = True
 
     profile_name = forms.ChoiceField(required=False, label=gettext_lazy("Profile"))
     # Shown once it is needed.
@@ -171,11 +171,11 @@ class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
             "price_per_hour": gettext_lazy("Blank: its profile's."),
         }
 
-    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        names = sorted(set(cluster.profiles.values_list("name", flat=True)))
-        choices = [("", _("none yet")), *((name, name) for name in names)]
-        _choices_of(self, "profile_name", choices)
+        names = sorted(set(self.cluster.profiles.values_list("name", flat=True)))
+        field: Any = self.fields["profile_name"]
+        field.choices = [("", _("none yet")), *((name, name) for name in names)]
         if self.instance.uuid is not None:
             self.fields["name"].disabled = True
             self.fields["name"].help_text = _("A node that has joined keeps its name.")
@@ -193,7 +193,7 @@ class NodeForm(forms.ModelForm):  # type: ignore[type-arg]
         return cleaned
 
 
-class _ConnectionForm(forms.ModelForm):  # type: ignore[type-arg]
+class _ConnectionForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
     """Bandwidth and latency as people know them."""
 
     bandwidth_bytes_per_s = MbitPerSField(
@@ -211,8 +211,6 @@ class _ConnectionForm(forms.ModelForm):  # type: ignore[type-arg]
 class LinkForm(_ConnectionForm):
     """One directed link between two nodes, or a node and the coordinator."""
 
-    needs_cluster = True
-
     source = forms.ChoiceField(label=gettext_lazy("From"), widget=LongSelect)
     target = forms.ChoiceField(label=gettext_lazy("To"), widget=LongSelect)
 
@@ -220,11 +218,12 @@ class LinkForm(_ConnectionForm):
         model = Link
         fields = CONNECTION
 
-    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        names = [COORDINATOR, *cluster.nodes.values_list("name", flat=True)]
+        names = [COORDINATOR, *self.cluster.nodes.values_list("name", flat=True)]
         for end in ("source", "target"):
-            _choices_of(self, end, [(name, name) for name in names])
+            field: Any = self.fields[end]
+            field.choices = [(name, name) for name in names]
 
 
 class RegionLinkForm(_ConnectionForm):
@@ -249,7 +248,7 @@ class MembersField(forms.CharField):
         return "\n".join(value) if isinstance(value, list) else value
 
 
-class SharedBandwidthForm(forms.ModelForm):  # type: ignore[type-arg]
+class SharedBandwidthForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
     """What several links have together."""
 
     members = MembersField(
@@ -300,7 +299,7 @@ class BlankableJSONField(forms.JSONField):
         return "" if value is None else super().prepare_value(value)
 
 
-class EstimateForm(forms.Form):
+class EstimateForm(OfCluster, forms.Form):
     """Which GPU, for which model."""
 
     model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
@@ -313,7 +312,7 @@ class EstimateForm(forms.Form):
     )
 
 
-class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
+class ProfileForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
     """A measured or estimated profile; as many entries as it can hold layers."""
 
     model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)

@@ -7,7 +7,6 @@ from typing import Any
 
 def some_alerts(cluster: Any, *, user: Any, now: datetime) -> dict[str, Any]:
     """Ids by what they are of."""
-    from helixweb.alerting import services
     from helixweb.alerting.models import (
         Alert,
         AlertRule,
@@ -17,8 +16,9 @@ def some_alerts(cluster: Any, *, user: Any, now: datetime) -> dict[str, Any]:
         Silence,
     )
     from helixweb.common.sentences import sentence
+    from helixweb.inventory.services import records
 
-    rule = services.create(
+    rule = records.create(
         AlertRule,
         cluster=cluster,
         name="slow-answers",
@@ -42,7 +42,7 @@ def some_alerts(cluster: Any, *, user: Any, now: datetime) -> dict[str, Any]:
         flaps=2,
         turn=1,
     )
-    channel = services.create(
+    channel = records.create(
         Channel, cluster=cluster, name="ops", way="webhook", url="http://127.0.0.1:9/hook"
     )
     delivery = Delivery.objects.create(

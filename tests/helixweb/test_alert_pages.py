@@ -9,11 +9,12 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.access.models import Grant
-from helixweb.alerting import evaluating, services
+from helixweb.alerting import evaluating
 from helixweb.alerting.kinds import Kind
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, Silence
 from helixweb.alerting.templatetags.sentences import in_unit
 from helixweb.inventory.models import Change, Cluster
+from helixweb.inventory.services import records
 from tests.helixweb.metric_samples import bare_sample
 
 HOOK = {"way": "webhook", "url": "https://hooks.example/x"}
@@ -257,7 +258,7 @@ def test_a_channel_of_another_cluster_cannot_be_told(
     cluster: Cluster, api: APIClient, alert: Alert
 ) -> None:
     other = Cluster.objects.create(name="other")
-    channel = services.create(Channel, cluster=other, name="theirs", **HOOK)
+    channel = records.create(Channel, cluster=other, name="theirs", **HOOK)
     answer = api.patch(f"/api/v1/alert-rules/{alert.rule_id}/", {"channels": [channel.pk]})
     assert answer.status_code == 400
     assert "another cluster" in str(answer.json())
@@ -270,7 +271,7 @@ def test_a_viewer_sees_alerts_of_their_cluster_and_neither_channels_nor_others(
     Grant.objects.create(user=viewer, cluster_id=alert.cluster_id, role="viewer")
     other = Cluster.objects.create(name="other")
     evaluating.evaluate(other, now=timezone.now())
-    channel = services.create(Channel, cluster=alert.cluster, name="ops", **HOOK)
+    channel = records.create(Channel, cluster=alert.cluster, name="ops", **HOOK)
     client = Client()
     client.force_login(viewer)
     assert client.get("/alerts/").status_code == 200

@@ -14,12 +14,13 @@ from django.utils import timezone
 from test_webhook_targets import LOOPBACK, Receiver, receiver
 
 from docs.examples.webhook_receiver import came_from_the_site
-from helixweb.alerting import deliveries, evaluating, sending, services, tasks
+from helixweb.alerting import deliveries, evaluating, sending, tasks
 from helixweb.alerting.kinds import DEFAULTS, Kind
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, Silence
 from helixweb.common.leases import LostLease
 from helixweb.common.models import Event
 from helixweb.inventory.models import Change, Cluster, Node
+from helixweb.inventory.services import records
 from helixweb.monitoring.models import MetricSample
 from tests.helixweb.metric_samples import bare_sample
 
@@ -54,7 +55,7 @@ class Site:
 
     def channel(self, **fields: Any) -> Channel:
         given = {"name": "ops", "way": "webhook", "url": "http://hooks.example:1/", **fields}
-        return services.create(Channel, cluster=self.cluster, **given)
+        return records.create(Channel, cluster=self.cluster, **given)
 
     def deliver(self) -> list[Delivery]:
         """All that is due."""
@@ -178,8 +179,6 @@ def test_a_slow_link_a_bad_deployment_and_a_stale_plan_fire(site: Site, user: An
     AlertRule.unscoped.update(enabled=True, for_s=0)
     type(deployment).unscoped.update(status="degraded", message="tower is lost")
     node = site.cluster.nodes.get(name="mini")
-    from helixweb.inventory.services import records
-
     site.later(1)
     records.update(node, region="elsewhere")
     site.later(4000).look()
@@ -241,7 +240,7 @@ def calm(site: Site) -> None:
 
 
 def test_a_turn_is_posted_signed_after_it_was_grouped(site: Site, hook: Receiver) -> None:
-    channel = services.create(
+    channel = records.create(
         Channel, cluster=site.cluster, name="ops", way="webhook", url="https://hooks.example/x"
     )
     alert = firing(site)

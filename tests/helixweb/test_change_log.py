@@ -8,7 +8,6 @@ from django.urls import reverse
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.alerting import services as alerting
 from helixweb.alerting.models import Channel
 from helixweb.common import api_keys
 from helixweb.inventory.models import Change, Cluster, Link, Node
@@ -165,7 +164,7 @@ def test_many_nodes_are_changed_all_or_none(api: APIClient, cluster: Cluster) ->
 
 
 def test_what_is_done_about_alerts_is_shown_alone(browser: Client, cluster: Cluster) -> None:
-    alerting.create(Channel, cluster=cluster, name="on-call", way="email", addresses=["a@b.de"])
+    records.create(Channel, cluster=cluster, name="on-call", way="email", addresses=["a@b.de"])
     records.update(Node.unscoped.get(name="mini"), region="moon")
     page = browser.get("/changes/", {"kind": "channel"}).content.decode()
     assert "on-call" in page

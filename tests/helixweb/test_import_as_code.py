@@ -28,7 +28,6 @@ from rest_framework.test import APIClient
 from site_in_process import Shell, new_key
 
 from helixweb.access.models import Grant
-from helixweb.alerting import services as alerting
 from helixweb.alerting.evaluating import evaluate
 from helixweb.alerting.kinds import DEFAULTS
 from helixweb.alerting.models import AlertRule, Channel
@@ -179,7 +178,7 @@ def test_the_command_names_whatever_a_file_may_tell(user: Any, tmp_path: Path) -
 def test_of_a_rule_the_channels_stay_and_what_is_left_out_goes_when_pruned() -> None:
     before = looked_at()
     cluster = Cluster.unscoped.get(name="tiny")
-    channel = alerting.create(
+    channel = records.create(
         Channel, cluster=cluster, name="ops", way="email", addresses=["a@b.de"]
     )
     AlertRule.unscoped.get(kind="ttft_p95").channels.add(channel)

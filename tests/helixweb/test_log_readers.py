@@ -11,10 +11,10 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from helixweb.access.models import Grant
-from helixweb.alerting import services as alerting
 from helixweb.alerting.models import Channel
 from helixweb.common.api_keys import create_api_key
 from helixweb.inventory.models import Change, Cluster, Node
+from helixweb.inventory.services import records
 
 ADDRESS = "192.0.2.5"
 KEY = "5ec4e7a9b1c2"
@@ -50,7 +50,7 @@ class Reader:
 @pytest.fixture
 def log(cluster: Cluster, user: Any) -> Cluster:
     """A channel, a grant and a key were made, and a node was changed, from one address."""
-    alerting.create(Channel, cluster=cluster, name="on-call", way="email", addresses=[SECRET])
+    records.create(Channel, cluster=cluster, name="on-call", way="email", addresses=[SECRET])
     create_api_key(name="adas", user=user, scopes=["read"])
     client = APIClient(REMOTE_ADDR=ADDRESS)
     client.force_authenticate(user)

@@ -26,6 +26,7 @@ from helixweb.inventory.services.checkpoint_reading import (
     columns_of,
     read_checkpoint,
 )
+from helixweb.inventory.services.checks import check_row
 from helixweb.inventory.services.errors import Conflicting
 from planner.domain.errors import InvalidProblem
 
@@ -196,7 +197,7 @@ def _bad_rows(written: Iterable[Written]) -> Errors:
         if cluster not in names:
             names[cluster] = ClusterNames(Cluster.unscoped.get(name=cluster))
         try:
-            one.step.kind.check(one.row, names[cluster])
+            check_row(one.row, names[cluster])
         except InvalidProblem as error:
             errors.add(one.step.place, str(error))
     return errors

@@ -10,8 +10,6 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils.translation import gettext as _
 
-from helixweb.common.deferred import deferred
-from helixweb.inventory.cluster_names import ClusterNames
 from helixweb.inventory.columns import TAG_LENGTH, columns_of
 from helixweb.inventory.models import (
     Cluster,
@@ -29,10 +27,6 @@ from planner.domain.errors import InvalidProblem
 FORMAT = "helixweb.inventory/1"
 
 
-# Every process registers kinds, and few read a file of them.
-_check_row = deferred("helixweb.inventory.services.checks.check_row")
-
-
 def _nothing(_: Any) -> None:
     """Of most kinds there is no more to see to."""
 
@@ -43,8 +37,8 @@ class Kind:
     may say, and `renamed` which of them are columns of another name. Of a node that is also "tags",
     of a profile the name of its "model".
 
-    `check` looks at a whole row, and raises InvalidProblem. `added` is called with the new rows of
-    one cluster. A cluster that `clusters` leaves out has no such section in a file.
+    `added` is called with the new rows of one cluster. A cluster that `clusters` leaves out has no
+    such section in a file.
     """
 
     section: str
@@ -53,7 +47,6 @@ class Kind:
     key: tuple[str, ...] = ("name",)
     keys: tuple[str, ...]
     renamed: Mapping[str, str] = field(default_factory=dict)
-    check: Callable[[Any, ClusterNames], None] = _check_row
     added: Callable[[Sequence[Any]], None] = _nothing
     clusters: Callable[[], "models.QuerySet[Any]"] = Cluster.unscoped.all
 

@@ -26,6 +26,8 @@ def check_row(row: models.Model, names: ClusterNames) -> None:
         _check_members(row, names)
     elif isinstance(row, Profile):
         compute_profile(row)
+    elif (check := getattr(row, "check_row", None)) is not None:  # of apps above
+        check()
 
 
 def _check_profile_name(node: Node, names: ClusterNames) -> None:

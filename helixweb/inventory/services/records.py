@@ -31,6 +31,7 @@ from helixweb.inventory.services.joining import announce
 from planner.domain.cluster import COORDINATOR
 
 Row = TypeVar("Row", bound=models.Model)
+Fields = dict[str, Any]
 # Rows that open pages follow: the type of their events, and what a person calls one.
 FOLLOWED: dict[type[models.Model], tuple[str, str]] = {
     Node: ("node", gettext_noop("Node")),
@@ -49,8 +50,11 @@ _SAID = {
 
 def create(row_type: type[Row], **fields: Any) -> Row:
     """A new row. Raises InvalidProblem, NameTaken."""
-    row = row_type(**fields)
-    _save(row, before=None)
+    columns, others = _split(row_type, fields)
+    row = row_type(**columns)
+    with transaction.atomic():
+        _save(row, before=None)
+        _set_others(row, others)
     return row
 
 
@@ -61,10 +65,28 @@ def update(row: Row, **changes: Any) -> Row:
         before = values_of(type(row)._base_manager.get(pk=row.pk))
         if isinstance(row, Node):
             _rename_in_network(row, old=before["name"], new=changes.get("name", row.name))
-        for name, value in changes.items():
+        columns, others = _split(type(row), changes)
+        for name, value in columns.items():
             setattr(row, name, value)
         _save(row, before=before)
+        _set_others(row, others)
     return row
+
+
+def _split(row_type: type[models.Model], given: Fields) -> tuple[Fields, Fields]:
+    """The row's own columns, and what leads to several other rows."""
+    several = {field.name for field in row_type._meta.many_to_many}
+    others = {name: rows for name, rows in given.items() if name in several}
+    return {name: value for name, value in given.items() if name not in several}, others
+
+
+def _set_others(row: models.Model, others: Fields) -> None:
+    for name, rows in others.items():
+        field = getattr(row, name)
+        before = sorted(map(str, field.all()))
+        field.set(rows)
+        after = sorted(map(str, rows))
+        record(row, Change.Action.CHANGED, before={name: before}, after={name: after})
 
 
 def delete(row: models.Model) -> None:

@@ -71,7 +71,7 @@ class ClusterPages(ResourcePages):
     def row_place(self, row: Cluster) -> tuple[str, str]:
         return reverse("cluster", args=[row.pk]), row.name
 
-    def after_new(self, row: Cluster) -> str:
+    def after_new(self, request: HttpRequest, row: Cluster) -> str:
         return self.row_place(row)[0]
 
     def values_of(self, row: Cluster) -> dict[str, Any]:

@@ -104,9 +104,9 @@ class ResourcePages(ABC):
 
     URLs are NAME-new, NAME-edit and NAME-delete below `at`, where `pk` is the cluster's and
     `row_pk` the row's; of a resource without cluster `pk` is the row's. `what` is what people call
-    a row; `needed` says by page what users need, if not the role operator; `intros` and `submits`
-    are texts of the pages that need others than usual, and may name `%(row)s` and what `values_of`
-    adds.
+    a row; `needed` says by page what users need, if not the role operator; `intros`, `submits` and
+    `titles` are texts of the pages that need others than usual, and may name `%(row)s`, of a new
+    row `%(cluster)s`, and what `values_of` adds.
     """
 
     name: ClassVar[str]
@@ -117,6 +117,7 @@ class ResourcePages(ABC):
     pages: ClassVar[tuple[str, ...]] = ("new", "edit", "delete")
     intros: ClassVar[Mapping[str, Any]] = {}
     submits: ClassVar[Mapping[str, Any]] = {}
+    titles: ClassVar[Mapping[str, Any]] = {}
     related: ClassVar[tuple[str, ...]] = ("cluster",)
     needed: ClassVar[Mapping[str, Need]] = {}
     template: ClassVar[str] = "inventory/edit.html"
@@ -129,33 +130,20 @@ class ResourcePages(ABC):
         """URL and title of the row's own page; the list's if it has none."""
         return self.list_place(getattr(row, "cluster", None))
 
-    def after_new(self, row: Any) -> str:
-        """Where to go once the row is made."""
+    def after_new(self, request: HttpRequest, row: Any) -> str | HttpResponse:
+        """Where to go once the row is made, or what to show then."""
         return self.list_place(getattr(row, "cluster", None))[0]
 
     def values_of(self, row: Any) -> dict[str, Any]:
         """More that the texts of a row's pages name."""
         return {}
 
-    def initial_of_new(self, cluster: Any) -> dict[str, Any] | None:
+    def initial_of_new(self, request: HttpRequest, cluster: Any) -> dict[str, Any] | None:
         """What the form of a new row shows at first."""
         return None
 
-    def form_of(self, data: Any, *, cluster: Any, row: Any) -> forms.BaseForm:
-        """The form of a new row, or of `row`."""
-        options = {"cluster": cluster} if getattr(self.form, "needs_cluster", False) else {}
-        if row is None:
-            options["initial"] = self.initial_of_new(cluster)
-        else:
-            options["instance"] = row
-        made: forms.BaseForm = self.form(data, **options)
-        return made
-
-    def create(self, **values: Any) -> Any:
+    def create(self, request: HttpRequest, **values: Any) -> Any:
         return records.create(self.model, **values)
-
-    def update(self, row: Any, **values: Any) -> None:
-        records.update(row, **values)
 
     def view(self, page: str, *, of: Any = None, by: str = "pk") -> Callable[..., HttpResponse]:
         """The Django view of "new", "edit" or "delete"; `of`, `by`: as for `@needs`."""
@@ -178,24 +166,25 @@ class ResourcePages(ABC):
         if self._has_cluster:
             (pk,) = cluster_id.values()
             cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
-        form = self.form_of(request.POST or None, cluster=cluster, row=None)
-        page = self._page("new", None, self.list_place(cluster))
         owner = {} if cluster is None else {"cluster": cluster}
+        initial = self.initial_of_new(request, cluster)
+        form = self.form(request.POST or None, initial=initial, **owner)
+        page = self._page("new", None, self.list_place(cluster), cluster)
 
-        def save() -> str:
-            return self.after_new(self.create(**owner, **_values_of(form)))
+        def save() -> str | HttpResponse:
+            return self.after_new(request, self.create(request, **owner, **_values_of(form)))
 
         return edit_page(request, form, page=page, save=save, template=self.template)
 
     def edit_page(self, request: HttpRequest, **ids: int) -> HttpResponse:
         row = self._row(request, **ids)
-        cluster = getattr(row, "cluster", None)
+        owner = {"cluster": row.cluster} if self._has_cluster else {}
         page = self._page("edit", row, self.row_place(row))
-        form = self.form_of(request.POST or None, cluster=cluster, row=row)
+        form = self.form(request.POST or None, instance=row, **owner)
 
         def save() -> str:
             fresh = self._row(request, **ids)  # a form may have changed `row`
-            self.update(fresh, **_values_of(form))
+            records.update(fresh, **_values_of(form))
             return page.back_url
 
         return edit_page(request, form, page=page, save=save, template=self.template)
@@ -217,11 +206,12 @@ class ResourcePages(ABC):
             return get_object_or_404(rows, pk=pk)
         return get_object_or_404(rows, pk=row_pk, cluster_id=pk)
 
-    def _page(self, page: str, row: Any, place: tuple[str, str]) -> Page:
+    def _page(self, page: str, row: Any, place: tuple[str, str], cluster: Any = None) -> Page:
         titles = {
             "new": _("New %(what)s"),
             "edit": _("Edit %(what)s %(row)s"),
             "delete": _("Delete %(what)s %(row)s?"),
+            **self.titles,
         }
         submits = {
             "new": _("Add"),
@@ -230,9 +220,9 @@ class ResourcePages(ABC):
             **self.submits,
         }
         more = {} if row is None else self.values_of(row)
-        values = {"what": self.what, "row": row, **more}
+        values = {"what": self.what, "row": row, "cluster": cluster, **more}
         return Page(
-            title=titles[page] % values,
+            title=str(titles[page]) % values,
             submit=str(submits[page]) % values,
             intro=str(self.intros.get(page, "")) % values,
             back_url=place[0],

@@ -70,7 +70,7 @@ class ModelPages(ResourcePages):
     def row_place(self, row: LanguageModel) -> tuple[str, str]:
         return reverse("model", args=[row.pk]), row.name
 
-    def after_new(self, row: LanguageModel) -> str:
+    def after_new(self, request: HttpRequest, row: LanguageModel) -> str:
         return self.row_place(row)[0]
 
 

@@ -71,7 +71,7 @@ class _NetworkPages(ResourcePages):
         title = _("Network of %(cluster)s") % {"cluster": cluster}
         return reverse("network", args=[cluster.pk]), title
 
-    def initial_of_new(self, cluster: Cluster) -> dict[str, Any]:
+    def initial_of_new(self, request: HttpRequest, cluster: Cluster) -> dict[str, Any]:
         return {"latency_s": 1e-3}
 
 
@@ -107,9 +107,9 @@ class RegionLinkPages(_NetworkPages):
         ),
     }
 
-    def initial_of_new(self, cluster: Cluster) -> dict[str, Any]:
+    def initial_of_new(self, request: HttpRequest, cluster: Cluster) -> dict[str, Any]:
         ends = dict.fromkeys(("source", "target"), cluster.coordinator_region)
-        return {**super().initial_of_new(cluster), **ends}
+        return {**super().initial_of_new(request, cluster), **ends}
 
 
 _TOGETHER = gettext_lazy(

@@ -92,5 +92,5 @@ class NodePages(ResourcePages):
     def row_place(self, row: Node) -> tuple[str, str]:
         return reverse("node", args=[row.cluster_id, row.pk]), row.name
 
-    def initial_of_new(self, cluster: Cluster) -> dict[str, Any]:
+    def initial_of_new(self, request: HttpRequest, cluster: Cluster) -> dict[str, Any]:
         return {"region": cluster.coordinator_region}

@@ -159,11 +159,11 @@ class EstimatePages(ProfilePages):
         )
     }
 
-    def create(self, **values: Any) -> Profile:
+    def create(self, request: HttpRequest, **values: Any) -> Profile:
         cluster, model, gpu = values["cluster"], values["model"], values["gpu"]
         return profile_versions.estimate_profile(
             cluster, model, gpu=gpu, name=values["name"] or gpu
         )
 
-    def after_new(self, row: Profile) -> str:
+    def after_new(self, request: HttpRequest, row: Profile) -> str:
         return reverse("profile", args=[row.pk])

@@ -1,0 +1,232 @@
+"""Pages of alerts, rules, channels, silences and deliveries, and the bell that every page has."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.cache import never_cache
+
+from helixweb.access.needs import OPERATOR, VIEWER, needs
+from helixweb.alerting import deliveries, services
+from helixweb.alerting.forms import (
+    AlertFilter,
+    ChannelForm,
+    DeliveryFilter,
+    RuleFilter,
+    RuleForm,
+    SilenceForm,
+)
+from helixweb.alerting.kinds import DEFAULTS, Kind
+from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, Silence
+from helixweb.common import events
+from helixweb.common.page_refusals import refusals_shown
+from helixweb.common.pages import list_page
+from helixweb.inventory.models import Cluster
+from helixweb.inventory.services import records
+from helixweb.inventory.views.editing import ResourcePages
+
+
+@needs(VIEWER)
+@never_cache
+def alerts(request: HttpRequest) -> HttpResponse:
+    """`?cluster=&state=`: what is open; by state what else there was."""
+    last_event_id = events.latest_id()
+    rows = Alert.objects.within(request).select_related("rule", "cluster").order_by("-pk")
+    clusters = Cluster.objects.within(request)
+    topics = ",".join(f"cluster:{cluster.pk}" for cluster in clusters)
+    more = {"section": "alerts", "topics": topics, "last_event_id": last_event_id}
+    return list_page(request, "alerting/alerts.html", rows, filters=AlertFilter, **more)
+
+
+@needs(VIEWER)
+@never_cache
+def bell(request: HttpRequest) -> HttpResponse:
+    """How many alerts fire without being acknowledged."""
+    count = services.unattended(Alert.objects.within(request)).count()
+    return render(request, "alerting/_bell.html", {"firing": count})
+
+
+@needs(change=OPERATOR, of=Alert)
+def acknowledge(request: HttpRequest, pk: int) -> HttpResponse:
+    """The user looks after it."""
+    alert = get_object_or_404(Alert.objects.within(request), pk=pk)
+    comment = request.POST.get("comment", "")[:500]
+    with refusals_shown(request):
+        by = request.user.get_username()
+        services.acknowledge(alert, by=by, comment=comment, now=timezone.now())
+        messages.success(request, _("Noted that you look after %(alert)s.") % {"alert": alert})
+    return redirect("alerts")
+
+
+class AlertingPages(ResourcePages):
+    """Pages of alerting, whose addresses name the cluster of new rows only."""
+
+    @property
+    def urls(self) -> list[URLPattern]:
+        ends = {"new": "new/<int:cluster_pk>", "edit": "<int:pk>/", "delete": "<int:pk>/delete"}
+        return [
+            path(
+                f"{self.at}/{ends[page]}",
+                self.view(page, by="cluster_pk")
+                if page == "new"
+                else self.view(page, of=self.model),
+                name=f"{self.name}-{page}",
+            )
+            for page in self.pages
+        ]
+
+
+@needs(VIEWER)
+@never_cache
+def rules(request: HttpRequest) -> HttpResponse:
+    """`?cluster=`: of one; a new cluster gets the usual ones when it is first looked at."""
+    rows = AlertRule.objects.within(request).select_related("cluster").prefetch_related("channels")
+    rows = rows.order_by("cluster__name", "name")
+    more = {"section": "alerts", "clusters": Cluster.objects.within(request)}
+    return list_page(request, "alerting/rules.html", rows, filters=RuleFilter, **more)
+
+
+class RulePages(AlertingPages):
+    """Rules; a new one begins as the usual rule about lost nodes."""
+
+    name, at = "alert-rule", "alerts/rules"
+    what, model, form = gettext_lazy("alert rule"), AlertRule, RuleForm
+    intros = {
+        "edit": gettext_lazy("Watches: %(kind)s."),
+        "delete": gettext_lazy(
+            "Its alerts are forgotten, also those that fire, and no notifications are sent."
+        ),
+    }
+
+    def list_place(self, cluster: Cluster) -> tuple[str, str]:
+        return reverse("alert-rules"), _("Alert rules")
+
+    def values_of(self, row: AlertRule) -> dict[str, Any]:
+        return {"kind": row.get_kind_display()}
+
+    def initial_of_new(self, request: HttpRequest, cluster: Cluster) -> dict[str, Any]:
+        return {**DEFAULTS[Kind.NODE_LOST].columns, "kind": Kind.NODE_LOST}
+
+
+def _channels(request: HttpRequest, *, secret: str = "", of: Channel | None = None) -> HttpResponse:
+    """Of every cluster; with the new `secret` of one, which is shown this once."""
+    rows = Channel.objects.within(request).select_related("cluster")
+    context = {
+        "section": "alerts",
+        "clusters": Cluster.objects.within(request),
+        "channels": rows.order_by("cluster__name", "name"),
+        "secret": secret,
+        "of": of,
+    }
+    return render(request, "alerting/channels.html", context)
+
+
+channels = needs(OPERATOR)(never_cache(_channels))
+
+
+class ChannelPages(AlertingPages):
+    """Edits all of a channel but its way and its secret, which is shown once it is made."""
+
+    name, at = "alert-channel", "alerts/channels"
+    what, model, form = gettext_lazy("channel"), Channel, ChannelForm
+    titles = {"new": gettext_lazy("New channel of %(cluster)s")}
+    intros = {
+        "edit": "%(disabled_why)s",
+        "delete": gettext_lazy(
+            "No more notifications are sent there, and the log of its deliveries is deleted too."
+        ),
+    }
+
+    def list_place(self, cluster: Cluster) -> tuple[str, str]:
+        return reverse("alert-channels"), _("Channels")
+
+    def values_of(self, row: Channel) -> dict[str, Any]:
+        return {"disabled_why": row.disabled_why}
+
+    def after_new(self, request: HttpRequest, row: Channel) -> HttpResponse:
+        return _channels(request, secret=row.shown_secret, of=row)
+
+
+@needs(change=OPERATOR, of=Channel)
+def channel_test(request: HttpRequest, pk: int) -> HttpResponse:
+    """Leads to the log, where what became of it shows."""
+    row = get_object_or_404(Channel.objects.within(request), pk=pk)
+    deliveries.test_channel(row, now=timezone.now())
+    messages.success(request, _("A test is on its way to %(row)s.") % {"row": row})
+    return redirect(f"{reverse('alert-deliveries')}?channel={row.pk}")
+
+
+@needs(change=OPERATOR, of=Channel)
+def channel_secret(request: HttpRequest, pk: int) -> HttpResponse:
+    """Another one, shown this once."""
+    row = get_object_or_404(Channel.objects.within(request), pk=pk)
+    with refusals_shown(request):
+        return _channels(request, secret=services.new_secret(row), of=row)
+    return redirect("alert-channels")
+
+
+@needs(VIEWER)
+@never_cache
+def silences(request: HttpRequest) -> HttpResponse:
+    """Those that hold, and those of before."""
+    rows = Silence.objects.within(request).select_related("cluster", "rule", "created_by")
+    clusters = Cluster.objects.within(request)
+    more: dict[str, Any] = {"section": "alerts", "clusters": clusters, "now": timezone.now()}
+    return list_page(request, "alerting/silences.html", rows, **more)
+
+
+class SilencePages(AlertingPages):
+    """`?rule=&subject=` fill the form of a new silence."""
+
+    name, at, pages = "alert-silence", "alerts/silences", ("new",)
+    what, model, form = gettext_lazy("alert silence"), Silence, SilenceForm
+    titles = {"new": gettext_lazy("Silence alerts of %(cluster)s")}
+    submits = {"new": gettext_lazy("Silence")}
+    intros = {"new": gettext_lazy("Alerts are still shown; no notifications are sent.")}
+
+    def list_place(self, cluster: Cluster) -> tuple[str, str]:
+        return reverse("alert-silences"), _("Silences")
+
+    def initial_of_new(self, request: HttpRequest, cluster: Cluster) -> dict[str, Any]:
+        return {name: request.GET.get(name, "") for name in ("rule", "subject")}
+
+    def create(self, request: HttpRequest, **values: Any) -> Silence:
+        return records.create(Silence, created_by=request.user, **values)
+
+
+@needs(change=OPERATOR, of=Silence)
+def silence_end(request: HttpRequest, pk: int) -> HttpResponse:
+    """From now on notifications are sent again."""
+    row = get_object_or_404(Silence.objects.within(request), pk=pk)
+    now = timezone.now()
+    if row.starts_at < now < row.ends_at:
+        records.update(row, ends_at=now)
+    messages.success(request, _("Alerts are told again."))
+    return redirect("alert-silences")
+
+
+@needs(OPERATOR)
+@never_cache
+def delivery_log(request: HttpRequest) -> HttpResponse:
+    """`?channel=`: the newest first, with every try."""
+    rows = Delivery.objects.within(request).select_related("channel__cluster").order_by("-pk")
+    rows = rows.prefetch_related("attempts")
+    return list_page(
+        request, "alerting/deliveries.html", rows, filters=DeliveryFilter, section="alerts"
+    )
+
+
+@needs(change=OPERATOR, of=Delivery)
+def delivery_again(request: HttpRequest, pk: int) -> HttpResponse:
+    """One that failed."""
+    row = get_object_or_404(Delivery.objects.within(request), pk=pk)
+    if deliveries.again(row, now=timezone.now()):
+        messages.success(request, _("It is sent again."))
+    else:
+        messages.error(request, _("Only a delivery that failed is sent again."))
+    return redirect(f"{reverse('alert-deliveries')}?channel={row.channel_id}")

@@ -1,0 +1,65 @@
+"""Pages of lists: filtered by their address, a page of rows at a time; and lists as files."""
+
+import csv
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+import django_filters
+from django.core.paginator import Page, Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import render
+
+from helixweb.common.spreadsheets import cell
+
+ROWS_PER_PAGE = 50
+
+
+class ListFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """Filters of a list; a value that cannot be read leaves no row."""
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        found: QuerySet[Any] = super().filter_queryset(queryset)
+        return found.none() if self.form.errors else found
+
+
+def page_of(request: HttpRequest, rows: Any, *, size: int = ROWS_PER_PAGE) -> "Page[Any]":
+    """The page of `rows` that `?page=` names; the nearest for a number that there is not."""
+    return Paginator(rows, size).get_page(request.GET.get("page"))
+
+
+def list_page(
+    request: HttpRequest,
+    template: str,
+    rows: QuerySet[Any],
+    *,
+    filters: type[ListFilter] | None = None,
+    **context: Any,
+) -> HttpResponse:
+    """The template with a `page` of the rows, and with the `form` of the filters."""
+    if filters is not None:
+        chosen = filters(request.GET, queryset=rows, request=request)
+        is_filtered = any(request.GET.get(name) for name in chosen.filters)
+        rows, context = chosen.qs, {"form": chosen.form, "is_filtered": is_filtered, **context}
+    return render(request, template, {"page": page_of(request, rows), **context})
+
+
+class _Echo:
+    """What csv writes to: returns each line."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def csv_file(
+    name: str, columns: Iterable[str], lines: Iterable[Iterable[Any]]
+) -> StreamingHttpResponse:
+    """A file for spreadsheets, with the columns in its first line."""
+    writer = csv.writer(_Echo())
+    written = ([cell(value) for value in line] for line in lines)
+    return StreamingHttpResponse(
+        (writer.writerow(line) for line in chain([columns], written)),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
