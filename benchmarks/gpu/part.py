@@ -26,7 +26,6 @@ def stage(order: dict[str, Any]) -> dict[str, Any]:
     from runtime.protocol.stage_pipe import StageLaunch
 
     is_gpu = torch.cuda.is_available()
-    is_vllm = order["engine"] == "vllm"
     assignment = StageAssignment(
         deployment_id=1,
         generation=1,
@@ -55,16 +54,13 @@ def stage(order: dict[str, Any]) -> dict[str, Any]:
             decode_graphs=order["graphs"],
         ),
     )
-    if is_vllm:
-        from runtime.engine.vllm_loading import open_vllm
-
-        opened = open_vllm(launch, progress=lambda _done, _total: None)
+    if launch.engine.engine is Engine.VLLM:
+        from runtime.engine.vllm_opening import open_vllm as open_stage
     else:
-        from runtime.engine.loading import open_model
-
-        opened = open_model(
-            launch, progress=lambda _done, _total: None, on_lost=lambda message: sys.exit(message)
-        )
+        from runtime.engine.loading import open_model as open_stage
+    opened = open_stage(
+        launch, progress=lambda _done, _total: None, on_lost=lambda message: sys.exit(message)
+    )
     backend: Any = opened.backend
     host = backend._runner.host
     found: dict[str, Any] = {
@@ -85,6 +81,9 @@ def stage(order: dict[str, Any]) -> dict[str, Any]:
             _Generation(backend, prompts).run(tokens)
             speeds[str(count)] = count * tokens / (time.perf_counter() - began_s)
     found["tokens_per_s"] = speeds
+    if is_gpu:
+        found["peak_bytes"] = torch.cuda.max_memory_reserved()
+        found["budget_bytes"] = launch.memory_budget_bytes
     opened.close()
     return found
 

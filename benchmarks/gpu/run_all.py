@@ -18,12 +18,13 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PROMPTS = [[7 + 3 * place % 200 for place in range(count)] for count in (5, 18, 40)]
 TOKENS = 24
+LINES_OF_AN_ERROR = 12
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parameters = tomllib.loads((options.parameters or HERE / name).read_text(encoding="utf-8"))
     python = None if options.dry_run else find_python(options.vllm_python) or None
     began_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="gpu-") as folder:
+    with TemporaryDirectory(prefix="gpu-") as folder:
         bench = Bench(Path(folder), parameters, vllm_python=python, is_dry=options.dry_run)
         found = bench.run(gpus=gpus)
     answers = verdicts(
@@ -98,31 +100,45 @@ class Bench:
             (count, self._parameters["speed"]["prompt_tokens"], self._parameters["speed"]["tokens"])
             for count in self._parameters["speed"]["requests"]
         ]
-        found = {
-            "transformers": self._part("transformers", "float32"),
-            "helix float32": self._part("helix", "float32"),
+        # tokens side by side: each part waits for imports and weights most of its time
+        with ThreadPoolExecutor(max_workers=self._parameters["parts_at_once"]) as pool:
+            started = {
+                name: pool.submit(self._part, *place, **how)
+                for name, (place, how) in self._token_parts(gpus).items()
+            }
+            found = {name: part.result() for name, part in started.items()}
+        if not self._is_dry:
+            found |= {
+                "whole vllm speed": self._part("whole vllm", "speed", speeds=of_speed),
+                "vllm speed": self._part("vllm", "speed", speeds=of_speed),
+                "vllm speed with graphs": self._part("vllm", "speed", speeds=of_speed, graphs=True),
+            }
+        return found
+
+    def _token_parts(self, gpus: int) -> dict[str, tuple[tuple[str, str], dict[str, Any]]]:
+        """By name: engine and checkpoint, and what else `_part` takes."""
+        parts: dict[str, tuple[tuple[str, str], dict[str, Any]]] = {
+            "transformers": (("transformers", "float32"), {}),
+            "helix float32": (("helix", "float32"), {}),
         }
         if self._is_dry:
-            return found
+            return parts
         self._checkpoints["awq"] = self._folder / "awq"
         sys.path.insert(0, str(ROOT / "tests" / "runtime"))
         from quantized_checkpoints import quantize
 
         quantize(self._checkpoints["bfloat16"], self._checkpoints["awq"], "awq")
-        found |= {
-            "vllm float32": self._part("vllm", "float32"),
-            "vllm float32 with graphs": self._part("vllm", "float32", graphs=True),
-            "vllm bfloat16": self._part("vllm", "bfloat16"),
-            "whole vllm bfloat16": self._part("whole vllm", "bfloat16"),
-            "vllm awq": self._part("vllm", "awq", dtype="float16"),
-            "whole vllm awq": self._part("whole vllm", "awq", dtype="float16"),
-            "whole vllm speed": self._part("whole vllm", "speed", speeds=of_speed),
-            "vllm speed": self._part("vllm", "speed", speeds=of_speed),
-            "vllm speed with graphs": self._part("vllm", "speed", speeds=of_speed, graphs=True),
+        parts |= {
+            "vllm float32": (("vllm", "float32"), {}),
+            "vllm float32 with graphs": (("vllm", "float32"), {"graphs": True}),
+            "vllm bfloat16": (("vllm", "bfloat16"), {}),
+            "whole vllm bfloat16": (("whole vllm", "bfloat16"), {}),
+            "vllm awq": (("vllm", "awq"), {"dtype": "float16"}),
+            "whole vllm awq": (("whole vllm", "awq"), {"dtype": "float16"}),
         }
         if gpus > 1:
-            found["vllm float32 on two GPUs"] = self._part("vllm", "float32", ranks=2)
-        return found
+            parts["vllm float32 on two GPUs"] = (("vllm", "float32"), {"ranks": 2})
+        return parts
 
     def _part(
         self,
@@ -152,8 +168,7 @@ class Bench:
             "graphs": graphs,
             "ranks": ranks,
         }
-        answer = self._folder / "answer.json"
-        answer.unlink(missing_ok=True)
+        answer = Path(mkdtemp(dir=self._folder)) / "answer.json"
         done = subprocess.run(
             [python, str(HERE / "part.py"), str(answer)],
             input=json.dumps(order),
@@ -163,7 +178,10 @@ class Bench:
             check=False,
         )
         if done.returncode or not answer.exists():
-            return {"error": "; ".join(done.stderr.strip().splitlines()[-3:]) or "no answer"}
+            return {
+                "error": "; ".join(done.stderr.strip().splitlines()[-LINES_OF_AN_ERROR:])
+                or "no answer"
+            }
         result: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
         return result
 

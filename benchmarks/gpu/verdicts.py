@@ -69,6 +69,10 @@ def _fast_paths(name: str, part: Mapping[str, Any]) -> list[Verdict]:
         Verdict(check=f"{name}: no slow kernel", passed="slow" not in engine, why=engine),
         Verdict(check=f"{name}: pinned memory", passed=part["is_pinned"], why="raise ulimit -l"),
     ]
+    peak, budget = part.get("peak_bytes"), part.get("budget_bytes")
+    is_within = peak is not None and budget is not None and peak <= budget
+    why = f"{peak} bytes of the GPU at most, budget {budget}"
+    found.append(Verdict(check=f"{name}: memory within the budget", passed=is_within, why=why))
     if name.startswith("helix"):
         return found
     few = copies is not None and copies <= MOST_COPIES
@@ -104,7 +108,7 @@ def _speed(found: Mapping[str, Any], ours: str, least_share: float) -> list[Verd
 def _as_dry(verdict: Verdict) -> Verdict:
     """Without a GPU or vLLM only what our own engine answers is checked."""
     own = verdict.check.startswith(("helix", "transformers"))
-    if own and not verdict.check.endswith(("GPU", "memory")):
+    if own and not verdict.check.endswith(("GPU", "memory", "budget")):
         return verdict
     return _skipped(verdict.check, "a dry run has neither a GPU nor vLLM")
 

@@ -18,6 +18,8 @@ def a_stage(engine: str = "vLLM on cuda (FLASH_ATTN)", **changes: Any) -> dict[s
         "capability": [9, 0],
         "is_pinned": True,
         "copies": 3,
+        "peak_bytes": 7 << 30,
+        "budget_bytes": 8 << 30,
         "ids": IDS,
         "tokens_per_s": {"1": 95.0, "32": 950.0},
     } | changes
@@ -54,6 +56,7 @@ def test_a_run_as_it_should_be_passes_and_says_what_was_not_checked() -> None:
         ("vllm awq", {"copies": None}, "vllm awq: few copies"),
         ("vllm speed", {"engine": "vLLM on cuda (TRITON_ATTN)"}, "vllm speed: FlashAttention"),
         ("vllm awq", {"engine": "FLASH_ATTN, X, slow"}, "vllm awq: no slow kernel"),
+        ("vllm awq", {"peak_bytes": 9 << 30}, "vllm awq: memory within the budget"),
         ("vllm awq", {"is_pinned": False}, "vllm awq: pinned memory"),
         ("vllm speed with graphs", {"engine": "FLASH_ATTN"}, "vllm speed with graphs: recorded"),
         ("vllm speed", {"tokens_per_s": {"1": 95.0, "32": 800.0}}, "vllm speed: 32 at once"),
