@@ -21,8 +21,6 @@ from planner.domain.problem import Problem
 
 # Rates of single heartbeats jump; over this long they are steady enough to be judged.
 LATELY_S = 6
-# A finding is of one sample, and kept for the others who look while it is the newest.
-KEPT_S = 10
 _OF_HOST = ("name", "cluster", "data_endpoint", "hardware")
 
 
@@ -31,15 +29,17 @@ def finding_of(
 ) -> Finding | None:
     """In words of the reader's language; None while nothing is served or nothing reports.
 
-    Worked out when a page or a program asks for it, once for each sample.
+    Worked out when a page or a program asks for it; the newest one of a cluster is cached until
+    there is another sample.
     """
     if serving is None or sample is None:
         return None
-    return cache.get_or_set(
-        f"finding:{sample.pk}:{get_language()}",
-        lambda: bottleneck(_load(cluster, serving, sample, now=now)),
-        KEPT_S,
-    )
+    key = f"finding:{cluster.pk}:{get_language()}"
+    of_sample, finding = cache.get(key, (None, None))
+    if of_sample != sample.pk:
+        finding = bottleneck(_load(cluster, serving, sample, now=now))
+        cache.set(key, (sample.pk, finding), timeout=None)
+    return finding
 
 
 def _load(cluster: Cluster, serving: Serving, sample: MetricSample, *, now: datetime) -> Load:

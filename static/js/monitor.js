@@ -164,14 +164,32 @@
     flowShares(sample.nodes);
   };
 
-  // What is worked out from many numbers, in the reader's language: asked for while samples come.
-  const every = (ms, ask) => {
-    let asked = performance.now();
-    return () => {
-      if (performance.now() - asked < ms) return;
-      asked = performance.now();
-      ask();
-    };
+  // What is worked out from many numbers, in the reader's language: charts are asked for while samples
+  // come, the finding while the numbers that it comes from move. It is of rates over the last 12 s;
+  // links may change without any of these numbers, so it is asked for once a minute in any case.
+  const asked = { finding: performance.now(), charts: performance.now() };
+  let gist = null;
+  let changedAt = performance.now();
+  let nodesHeard = {};
+  const twentieths = (value) => (known(value) ? Math.round(value * 20) : null);
+  const gistOf = (sample) => JSON.stringify([
+    sample.running > 0, sample.waiting,
+    Object.values(nodesHeard).map((node) => [node.busy_ratio, pagesUsed(node), node.kv_promised_ratio].map(twentieths)),
+  ]);
+  const findWhenChanged = (sample) => {
+    const now = performance.now();
+    nodesHeard = sample.nodes ?? nodesHeard; // left out of some samples
+    const newest = gistOf(sample);
+    if (newest !== gist) [gist, changedAt] = [newest, now];
+    const since = now - asked.finding;
+    if (since < 4000 || (now - changedAt > 12000 && since < 60000)) return;
+    asked.finding = now;
+    find();
+  };
+  const redrawWhenDue = () => {
+    if (performance.now() - asked.charts < 15000) return;
+    asked.charts = performance.now();
+    ["heat", "flow-measured", "flow-load"].forEach(redraw);
   };
   const get = async (url) => {
     const response = await fetch(url, { headers: { Accept: "application/json" } }).catch(() => null);
@@ -203,8 +221,6 @@
     fill(id, found.rows);
     describe(chart, found.summary);
   };
-  const findWhenDue = every(4000, find);
-  const redrawWhenDue = every(15000, () => ["heat", "flow-measured", "flow-load"].forEach(redraw));
 
   const silence = document.getElementById("silence");
   let heardAt = age === "" ? null : performance.now() - Number(age) * 1000;
@@ -217,6 +233,7 @@
     const newest = samples[samples.length - 1];
     // A coordinator that has not followed to the present deployment speaks of other nodes.
     showNow(newest.generation === Number(generation) ? newest : { ...newest, nodes: {} });
+    if (document.querySelector("[data-finding]")) findWhenChanged(newest);
   };
   document.addEventListener("helix:metrics", (event) => {
     // The first report ever, another deployment, and simulated traffic need another page.
@@ -226,7 +243,6 @@
     if (silence) silence.hidden = true;
     waiting.push(event.detail);
     if (waiting.length === 1) requestAnimationFrame(flush);
-    if (document.querySelector("[data-finding]")) findWhenDue();
     redrawWhenDue();
   });
   setInterval(() => {
