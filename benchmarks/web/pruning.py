@@ -76,7 +76,7 @@ def _prune(arguments: argparse.Namespace) -> None:
     from django.utils import timezone
 
     from helixweb.common.tasks import prune_expired
-    from helixweb.monitoring.rollups import roll_up
+    from helixweb.monitoring.history import roll_up
     from helixweb.monitoring.services import prune_samples
     from helixweb.monitoring.traces import prune_traces
 

@@ -18,7 +18,7 @@ from helixweb.inventory.models import Cluster, Coordinator, LanguageModel, Node,
 from helixweb.inventory.services import problems
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample
-from helixweb.monitoring.rollups import roll_up
+from helixweb.monitoring.history import roll_up
 from helixweb.monitoring.services import ALL_DETAIL_S, DETAIL_EVERY_S
 from helixweb.monitoring.traces import record_traces
 from helixweb.planning import incumbents

@@ -21,7 +21,7 @@ from helixweb.deployment.models import SERVING, Deployment, Status
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, Node, Process
 from helixweb.monitoring.history import SILENT_AFTER_S, current_sample
 from helixweb.monitoring.models import MetricSample
-from helixweb.monitoring.presentation import live_deployment
+from helixweb.monitoring.moment import live_deployment
 from helixweb.planning.newer_measurements import edits_after
 
 _OF_NODES = gettext_noop("%(name)s has not been heard of for %(time)s.")

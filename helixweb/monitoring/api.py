@@ -14,14 +14,13 @@ from helixweb.common.rest.views import RestView
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.history import (
     KEEP_ROLLUPS,
-    current_sample,
     has_simulated,
     latest_sample,
     points,
     smallest_step_s,
 )
 from helixweb.monitoring.load import finding_of
-from helixweb.monitoring.presentation import serving_of
+from helixweb.monitoring.moment import Moment
 from helixweb.monitoring.serializers import (
     FindingSerializer,
     LatestQuerySerializer,
@@ -93,9 +92,7 @@ class BottleneckView(RestView):
     def get(self, request: Request, pk: int) -> Response:
         """What limits a cluster now, in words."""
         cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
-        now = timezone.now()
-        sample = current_sample(cluster, now=now)
-        finding = finding_of(cluster, serving_of(cluster, sample), sample, now=now)
+        finding = finding_of(Moment(cluster, timezone.now()))
         if finding is None:
             raise Http404(f"Cluster {cluster} serves nothing, or its coordinator does not report.")
         return Response(FindingSerializer(finding).data)

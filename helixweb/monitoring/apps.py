@@ -11,7 +11,7 @@ class MonitoringConfig(AppConfig):
         from helixweb.deployment.signals import report_received
 
         report_received.connect(
-            deferred("helixweb.monitoring.live.keep_report"),
+            deferred("helixweb.monitoring.services.keep_report"),
             dispatch_uid="monitoring-keep-report",
             weak=False,
         )

@@ -22,7 +22,7 @@ from helixweb.inventory.models import Cluster, LanguageModel, NodeState
 from helixweb.inventory.node_list import state_counts
 from helixweb.inventory.presentation import cluster_network
 from helixweb.monitoring.models import TracedRequest
-from helixweb.monitoring.presentation import live_deployment
+from helixweb.monitoring.moment import live_deployment
 from helixweb.planning.models import Plan, PlanRun
 from runtime.protocol.phases import Phase
 

@@ -1,18 +1,19 @@
-"""Reads recorded metrics: the newest sample, and points over time. Reads only."""
+"""Recorded metrics: the newest sample, points and latencies over time, roll-ups of many days."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Avg, F, FloatField, Max, OuterRef, QuerySet, Subquery
 
-from helixweb.inventory.models import Cluster
+from helixweb.inventory.models import Cluster, Coordinator
 from helixweb.monitoring.models import MetricRollup, MetricSample
 from helixweb.monitoring.services import KEEP_ALL, THINNED_STEP_S
 
 MAX_POINTS = 900
+MOST_COLUMNS = 60
 # Samples are kept for a day; what they said in steps of this length, for a week.
 ROLLUP_STEP_S = 300
 KEEP_ROLLUPS = timedelta(days=7)
@@ -27,16 +28,26 @@ MEANS = (
 MAXIMA = ("ttft_p95_s", "itl_p95_s", "tpot_p95_s", "e2e_p95_s")
 FIELDS = (*MEANS, *MAXIMA)
 
+# FIELDS, and "latency_totals" where they were asked for.
+Values = dict[str, Any]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """Metrics of one step from `at` on; `values` None: nothing was reported then."""
 
     at: datetime
-    values: dict[str, float | None] | None
+    values: Values | None
 
     def __getitem__(self, name: str) -> float | None:
         return None if self.values is None else self.values[name]
+
+
+class Column(NamedTuple):
+    """Latencies counted by interval in the step that begins `at`; None: nothing is known of it."""
+
+    at: datetime
+    counts: Sequence[int] | None
 
 
 def latest_sample(cluster: Cluster) -> MetricSample | None:
@@ -82,10 +93,10 @@ def has_simulated(cluster: Cluster, *, since: datetime) -> bool:
     return samples.exists() or rolled_up.exists()
 
 
-def smallest_step_s(*, since: datetime, now: datetime) -> int:
-    """The step with at most MAX_POINTS from `since` to `now`, no finer than what is kept."""
+def smallest_step_s(*, since: datetime, now: datetime, most: int = MAX_POINTS) -> int:
+    """The step with at most `most` points from `since` to `now`, no finer than what is kept."""
     age = min(max(now - since, timedelta(0)), KEEP_ROLLUPS)
-    step_s = max(1, -(-int(age.total_seconds()) // MAX_POINTS))
+    step_s = max(1, -(-int(age.total_seconds()) // most))
     if age > MOST_OF_SAMPLES:
         return -(-step_s // ROLLUP_STEP_S) * ROLLUP_STEP_S
     return max(step_s, THINNED_STEP_S) if age > KEEP_ALL else step_s
@@ -97,73 +108,118 @@ def points(cluster: Cluster, *, since: datetime, until: datetime, step_s: int) -
     Where no report came for a while stands one point without values, so that lines break there;
     also at the end, so that an old value is not taken for the present one.
     """
-    rows = _rolled_up(cluster, since, until) if until - since > MOST_OF_SAMPLES else []
-    sampled_since = rows[-1].second + ROLLUP_STEP_S if rows else int(since.timestamp())
-    moments = _by_step(rows, step_s) + _sampled(cluster, sampled_since, until, step_s)
     found: list[Point] = []
     longest_s = max(4.0, 2.5 * step_s)
-    for second, values in moments:
+    for second, values in _recorded(cluster, since=since, until=until, step_s=step_s):
         at = datetime.fromtimestamp(second, tz=UTC)
         if found and (at - found[-1].at).total_seconds() > longest_s:
             found.append(Point(at=found[-1].at + (at - found[-1].at) / 2, values=None))
-        if not found or found[-1].at < at:
-            found.append(Point(at=at, values=values))
+        found.append(Point(at=at, values=values))
     if found and (until - found[-1].at).total_seconds() > longest_s:
         found.append(Point(at=until, values=None))
     return found
 
 
-_Values = dict[str, float | None]
+def latency_columns(
+    cluster: Cluster, kind: str, *, since: datetime, until: datetime
+) -> list[Column]:
+    """What was counted of `kind` (ttft, itl, tpot, e2e) from one step to the next, oldest first.
+
+    A coordinator that was started again counts from zero. If it is not alone, the sum of all has
+    fallen by what it had counted, which is not known: None.
+    """
+    step_s = smallest_step_s(since=since, now=until, most=MOST_COLUMNS)
+    is_alone = Coordinator.unscoped.filter(cluster=cluster).count() < 2
+    columns: list[Column] = []
+    before: tuple[int, Sequence[int]] | None = None
+    recorded = _recorded(cluster, since=since, until=until, step_s=step_s, with_totals=True)
+    for second, values in recorded:
+        totals = values["latency_totals"].get(kind)
+        if not totals:
+            continue
+        if before is not None:
+            grown: Sequence[int] | None = None
+            if second - before[0] <= 3 * step_s:
+                grown = [later - earlier for later, earlier in zip(totals, before[1], strict=True)]
+                if min(grown) < 0:
+                    grown = totals if is_alone else None
+            columns.append(Column(datetime.fromtimestamp(second, tz=UTC), grown))
+        before = second, totals
+    return columns
 
 
-def by_step(samples: QuerySet[MetricSample], step_s: int, **more: Any) -> list[dict[str, Any]]:
-    """By the second a step begins, in "step": MEANS and MAXIMA, and `more` aggregates."""
+def roll_up(now: datetime) -> None:
+    """Make the roll-up of every whole step that has none yet, and drop those of long ago."""
+    until = int(now.timestamp()) // ROLLUP_STEP_S * ROLLUP_STEP_S
+    for cluster in Cluster.unscoped.all():
+        rolled_up = MetricRollup.unscoped.filter(cluster=cluster)
+        newest = rolled_up.aggregate(Max("second"))["second__max"]
+        samples = MetricSample.unscoped.filter(
+            cluster=cluster,
+            second__gte=0 if newest is None else newest + ROLLUP_STEP_S,
+            second__lt=until,
+        )
+        simulated = samples.filter(simulated_plan__isnull=False).annotate(step=_step(ROLLUP_STEP_S))
+        simulated_steps = set(simulated.order_by("step").values_list("step", flat=True).distinct())
+        MetricRollup.objects.bulk_create(
+            [
+                MetricRollup(
+                    cluster=cluster,
+                    second=second,
+                    simulated=second in simulated_steps,
+                    values=values,
+                )
+                for second, values in _by_step(samples, ROLLUP_STEP_S, with_totals=True).items()
+            ],
+            ignore_conflicts=True,
+        )
+    MetricRollup.unscoped.filter(second__lt=int((now - KEEP_ROLLUPS).timestamp())).delete()
+
+
+def _recorded(
+    cluster: Cluster, *, since: datetime, until: datetime, step_s: int, with_totals: bool = False
+) -> list[tuple[int, Values]]:
+    """(second a step begins, its values), oldest first."""
+    begin, end = int(since.timestamp()), int(until.timestamp())
+    together: dict[int, list[Values]] = {}
+    if until - since > MOST_OF_SAMPLES:
+        rows = MetricRollup.unscoped.filter(cluster=cluster, second__gte=begin, second__lte=end)
+        for row in rows.order_by("second"):
+            together.setdefault(row.second - row.second % step_s, []).append(row.values)
+            begin = row.second + ROLLUP_STEP_S
+    samples = MetricSample.unscoped.filter(cluster=cluster, second__gte=begin, second__lte=end)
+    steps = _by_step(samples, step_s, with_totals=with_totals)
+    steps |= {second: _joined(values) for second, values in together.items()}
+    return sorted(steps.items())
+
+
+def _joined(rolled_up: Sequence[Values]) -> Values:
+    """Of several roll-ups: means of means, maxima of maxima, the last totals."""
+    values: Values = {"latency_totals": rolled_up[-1].get("latency_totals", {})}
+    for name in FIELDS:
+        known = [each[name] for each in rolled_up if each.get(name) is not None]
+        values[name] = (max if name in MAXIMA else mean)(known) if known else None
+    return values
+
+
+def _step(step_s: int) -> Any:
+    return F("second") - F("second") % step_s
+
+
+def _by_step(samples: QuerySet[MetricSample], step_s: int, *, with_totals: bool) -> dict[int, Any]:
+    """Values by the second a step begins."""
     means: dict[str, Any] = {f"step_{name}": Avg(name, output_field=FloatField()) for name in MEANS}
     maxima = {f"step_{name}": Max(name) for name in MAXIMA}
-    steps: Iterable[Any] = (
-        samples.annotate(step=F("second") - F("second") % step_s)
+    steps: Iterable[Any] = list(
+        samples.annotate(step=_step(step_s))
         .order_by("step")
         .values("step")
-        .annotate(**means, **maxima, **more)
+        .annotate(**means, **maxima, last=Max("second"))
     )
-    return [
-        {
-            "step": row["step"],
-            "values": {name: row[f"step_{name}"] for name in FIELDS},
-            **{name: row[name] for name in more},
-        }
-        for row in steps
-    ]
-
-
-def _sampled(
-    cluster: Cluster, since: int, until: datetime, step_s: int
-) -> list[tuple[int, _Values]]:
-    """(second its step begins, values), from samples."""
-    samples = MetricSample.unscoped.filter(
-        cluster=cluster, second__gte=since, second__lte=int(until.timestamp())
-    )
-    return [(row["step"], row["values"]) for row in by_step(samples, step_s)]
-
-
-def _rolled_up(cluster: Cluster, since: datetime, until: datetime) -> list[MetricRollup]:
-    rows = MetricRollup.unscoped.filter(
-        cluster=cluster, second__gte=int(since.timestamp()), second__lte=int(until.timestamp())
-    )
-    return list(rows.order_by("second"))
-
-
-def _by_step(rows: Iterable[MetricRollup], step_s: int) -> list[tuple[int, _Values]]:
-    """The same of roll-ups: means of means, maxima of maxima."""
-    steps: dict[int, list[dict[str, Any]]] = {}
-    for row in rows:
-        steps.setdefault(row.second - row.second % step_s, []).append(row.values)
-    found = []
-    for second, together in steps.items():
-        values: _Values = {}
-        for name in FIELDS:
-            known = [each[name] for each in together if each.get(name) is not None]
-            join = max if name in MAXIMA else mean
-            values[name] = join(known) if known else None
-        found.append((second, values))
+    found = {row["step"]: {name: row[f"step_{name}"] for name in FIELDS} for row in steps}
+    if with_totals:
+        last = samples.filter(second__in=[row["last"] for row in steps])
+        totals = dict(last.values_list("second", "latency_totals"))
+        for row in steps:
+            found[row["step"]]["latency_totals"] = totals.get(row["last"], {})
     return found

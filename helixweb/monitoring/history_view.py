@@ -1,9 +1,7 @@
 """What the monitor shows over time: points into lines, latencies into heat maps."""
 
-import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -14,8 +12,13 @@ from helixweb.charts.latency_heat import latency_heat
 from helixweb.charts.time_lines import Marker, between, latency, small, time_lines
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.history import has_simulated, points, smallest_step_s
-from helixweb.monitoring.latency_counts import latency_columns
+from helixweb.monitoring.history import (
+    has_simulated,
+    latency_columns,
+    points,
+    smallest_step_s,
+)
+from helixweb.monitoring.moment import Moment
 from runtime.protocol.control import LATENCY_BOUNDS_S
 
 MARKERS = 20
@@ -27,8 +30,7 @@ KIND_TITLES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class Range(NamedTuple):
     """How far back the charts go."""
 
     name: str
@@ -37,29 +39,20 @@ class Range:
 
 
 RANGES = (
-    Range(name="5m", title=gettext_noop("5 minutes"), length=timedelta(minutes=5)),
-    Range(name="15m", title=gettext_noop("15 minutes"), length=timedelta(minutes=15)),
-    Range(name="1h", title=gettext_noop("1 hour"), length=timedelta(hours=1)),
-    Range(name="6h", title=gettext_noop("6 hours"), length=timedelta(hours=6)),
-    Range(name="24h", title=gettext_noop("24 hours"), length=timedelta(hours=24)),
-    Range(name="7d", title=gettext_noop("7 days"), length=timedelta(days=7)),
+    Range("5m", gettext_noop("5 minutes"), timedelta(minutes=5)),
+    Range("15m", gettext_noop("15 minutes"), timedelta(minutes=15)),
+    Range("1h", gettext_noop("1 hour"), timedelta(hours=1)),
+    Range("6h", gettext_noop("6 hours"), timedelta(hours=6)),
+    Range("24h", gettext_noop("24 hours"), timedelta(hours=24)),
+    Range("7d", gettext_noop("7 days"), timedelta(days=7)),
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """Charts over time, a point every `step_s` seconds: of "tokens", "requests", and each of
-    KIND_TITLES. `simulated`: some are of no coordinator."""
-
-    range: Range
-    step_s: int
-    simulated: bool
-    charts: Mapping[str, Chart]
-    deployed: tuple[Marker, ...]
-
-
-def history(cluster: Cluster, range_: Range, *, now: datetime) -> History:
-    """From `range_` ago until now."""
+def history(moment: Moment, range_: Range, *, is_small: bool = False) -> dict[str, Any]:
+    """Charts from `range_` ago until now, a point every `step_s` seconds: of "tokens", "requests",
+    and each of KIND_TITLES; small ones are of a few dozen pixels. `simulated`: some points are of
+    no coordinator."""
+    cluster, now = moment.cluster, moment.now
     since = now - range_.length
     step_s = smallest_step_s(since=since, now=now)
     found = points(cluster, since=since, until=now, step_s=step_s)
@@ -82,27 +75,23 @@ def history(cluster: Cluster, range_: Range, *, now: datetime) -> History:
             for kind in KIND_TITLES
         },
     }
-    return History(
-        range=range_,
-        step_s=step_s,
-        simulated=has_simulated(cluster, since=since),
-        deployed=deployed,
-        charts={
-            name: between(chart, since, now, markers=deployed) for name, chart in charts.items()
-        },
-    )
+    for name, chart in charts.items():
+        whole = between(chart, since, now, markers=deployed)
+        charts[name] = small(whole) if is_small else whole
+    return {
+        "range": range_,
+        "step_s": step_s,
+        "simulated": has_simulated(cluster, since=since),
+        "deployed": deployed,
+        "charts": charts,
+    }
 
 
-def small_history(cluster: Cluster, range_: Range, *, now: datetime) -> History:
-    """The same in charts of a few dozen pixels."""
-    whole = history(cluster, range_, now=now)
-    charts = {name: small(chart) for name, chart in whole.charts.items()}
-    return dataclasses.replace(whole, charts=charts)
-
-
-def heat(cluster: Cluster, kind: str, range_: Range, *, now: datetime) -> Chart:
+def heat(moment: Moment, kind: str, range_: Range) -> Chart:
     """Latencies of `kind` (a key of KIND_TITLES) from `range_` ago until now."""
-    columns = latency_columns(cluster, kind, since=now - range_.length, until=now)
+    columns = latency_columns(
+        moment.cluster, kind, since=moment.now - range_.length, until=moment.now
+    )
     return latency_heat(
         [column.at for column in columns],
         [column.counts for column in columns],

@@ -2,18 +2,19 @@
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from django.core.cache import cache
 from django.utils.translation import get_language
 
 from helixweb.deployment.links import live_links, planned_flows, weights_of
 from helixweb.deployment.models import Deployment
-from helixweb.inventory.models import Cluster, Node
-from helixweb.monitoring.bottleneck import Finding, LinkLoad, Load, NodeLoad, bottleneck
+from helixweb.inventory.models import Node
+from helixweb.monitoring.bottleneck import Finding, LinkLoad, Load, bottleneck
 from helixweb.monitoring.models import MetricSample
+from helixweb.monitoring.moment import Moment, MonitoredNode, Serving
 from helixweb.monitoring.node_work import StepTimes, Work
-from helixweb.monitoring.presentation import MonitoredNode, Serving
-from helixweb.monitoring.services import detailed
+from helixweb.monitoring.services import detailed_sample
 from helixweb.monitoring.traces import transfer_ratios
 from helixweb.planning.stored import kept
 from planner.domain.plan import Plan
@@ -24,37 +25,38 @@ LATELY_S = 6
 _OF_HOST = ("name", "cluster", "data_endpoint", "hardware")
 
 
-def finding_of(
-    cluster: Cluster, serving: Serving | None, sample: MetricSample | None, *, now: datetime
-) -> Finding | None:
+def finding_of(moment: Moment) -> Finding | None:
     """In words of the reader's language; None while nothing is served or nothing reports.
 
     Worked out when a page or a program asks for it; the newest one of a cluster is cached until
     there is another sample.
     """
-    if serving is None or sample is None:
+    if moment.serving is None or moment.sample is None:
         return None
-    key = f"finding:{cluster.pk}:{get_language()}"
+    key = f"finding:{moment.cluster.pk}:{get_language()}"
+    of_sample: int | None
+    finding: Finding
     of_sample, finding = cache.get(key, (None, None))
-    if of_sample != sample.pk:
-        finding = bottleneck(_load(cluster, serving, sample, now=now))
-        cache.set(key, (sample.pk, finding), timeout=None)
+    if of_sample != moment.sample.pk:
+        finding = bottleneck(_load(moment, moment.serving, moment.sample))
+        cache.set(key, (moment.sample.pk, finding), timeout=None)
     return finding
 
 
-def _load(cluster: Cluster, serving: Serving, sample: MetricSample, *, now: datetime) -> Load:
-    lately = _lately(cluster, serving, sample)
-    hosts = {node.name: _host(node) for node in cluster.nodes.only(*_OF_HOST)}
+def _load(moment: Moment, serving: Serving, sample: MetricSample) -> Load:
+    lately = _lately(serving, sample)
+    hosts = {node.name: _host(node) for node in moment.cluster.nodes.only(*_OF_HOST)}
+    deployment = serving.deployment
     return Load(
         nodes=[
-            _node_load(node, lately.get(node.name), hosts.get(node.name, ""))
+            replace(node, host=hosts.get(node.name, ""), **_of_work(node, lately.get(node.name)))
             for node in serving.nodes
             if node.planned_tokens_per_s > 0
         ],
         running=sample.running,
         waiting=sample.waiting,
-        transfer_ratios=transfer_ratios(cluster, now=now),
-        links=[] if serving.deployment is None else link_loads(serving.deployment, now=now),
+        transfer_ratios=transfer_ratios(moment.cluster, now=moment.now),
+        links=[] if deployment is None else link_loads(deployment, now=moment.now),
     )
 
 
@@ -64,29 +66,18 @@ def _host(node: Node) -> str:
     return f"{name} ({node.host})" if name and node.host != name else node.host
 
 
-def _node_load(node: MonitoredNode, work: Work | None, host: str) -> NodeLoad:
-    """By what it did `_lately`, where that is known."""
-    load = NodeLoad(
-        name=node.name,
-        capacity_tokens_per_s=node.capacity_tokens_per_s,
-        busy_ratio=node.busy_ratio,
-        tokens_per_s=node.tokens_per_s,
-        kv_used_ratio=node.kv_used_ratio,
-        kv_promised_ratio=node.kv_promised_ratio,
-        host=host,
-    )
+def _of_work(node: MonitoredNode, work: Work | None) -> dict[str, Any]:
+    """Numbers of a node by what it did `_lately`, where that is known."""
     if work is None:
-        return load
-    busy_ratio = min(1.0, max(0.0, work.busy_s / work.elapsed_s))
-    return replace(
-        load,
-        busy_ratio=None if node.busy_ratio is None else busy_ratio,
-        tokens_per_s=max(0, work.tokens) / work.elapsed_s,
-        expected_busy_ratio=None
-        if work.expected_s is None
-        else sum(work.expected_s) / work.elapsed_s,
-        delayed_ratio=max(0.0, work.delayed_s) / work.elapsed_s,
-    )
+        return {}
+    expected_s, elapsed_s = work.expected_s, work.elapsed_s
+    busy_ratio = min(1.0, max(0.0, work.busy_s / elapsed_s))
+    return {
+        "busy_ratio": None if node.busy_ratio is None else busy_ratio,
+        "tokens_per_s": max(0, work.tokens) / elapsed_s,
+        "expected_busy_ratio": None if expected_s is None else sum(expected_s) / elapsed_s,
+        "delayed_ratio": max(0.0, work.delayed_s) / elapsed_s,
+    }
 
 
 @kept
@@ -94,16 +85,11 @@ def _step_times(problem: Problem, _plan: Plan) -> StepTimes:
     return StepTimes(problem)
 
 
-def _lately(cluster: Cluster, serving: Serving, sample: MetricSample) -> dict[str, Work]:
+def _lately(serving: Serving, sample: MetricSample) -> dict[str, Work]:
     """By node, between the counters of some seconds ago and now; without nodes started since."""
-    before = detailed(
-        MetricSample.unscoped.filter(
-            cluster=cluster,
-            second__lte=sample.second - LATELY_S,
-            second__gte=sample.second - 2 * LATELY_S,
-            generation=sample.generation,
-            simulated_plan=None,
-        ).order_by("-second")
+    until = sample.second - LATELY_S
+    before = detailed_sample(
+        sample.cluster_id, sample.generation, since=until - LATELY_S, until=until + 1, newest=True
     )
     if before is None or sample.simulated:
         return {}

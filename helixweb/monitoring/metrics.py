@@ -1,85 +1,59 @@
 """What Prometheus reads of clusters at work: what the monitor shows, by the same code."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from prometheus_client import Metric
 
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.history import current_sample
-from helixweb.monitoring.models import MetricSample
-from helixweb.monitoring.presentation import MonitoredNode, Serving, serving_of
+from helixweb.monitoring.moment import Moment
 from runtime.protocol.exposition import gauge
 
-_LATENCIES = ("ttft", "itl", "tpot", "e2e")
-_QUANTILES = {"0.5": "p50", "0.95": "p95"}
-
-
-def collect(now: datetime, scope: Any) -> Iterator[Metric]:
-    """Of every cluster that is deployed or reports."""
-    for cluster in Cluster.objects.within(scope).order_by("name"):
-        sample = current_sample(cluster, now=now)
-        serving = serving_of(cluster, sample)
-        if sample is not None:
-            yield from _of_sample(cluster.name, sample)
-        if serving is not None:
-            yield from _of_plan(cluster.name, serving)
-            yield from _of_nodes(cluster.name, serving)
-
-
-def _of_sample(cluster: str, sample: MetricSample) -> Iterator[Metric]:
-    labels = {"cluster": cluster}
-    yield gauge(
-        "helix_cluster_simulated",
+Labels = Mapping[str, str]
+# Name, help, and attributes, each by the labels that it is told with.
+Table = Sequence[tuple[str, str, Sequence[tuple[Labels, str]]]]
+OF_SAMPLE: Table = (
+    (
+        "cluster_simulated",
         "1 while the numbers of a cluster are made up by the simulator",
-        [(labels, float(sample.simulated))],
-    )
-    yield gauge(
-        "helix_cluster_requests",
+        [({}, "simulated")],
+    ),
+    (
+        "cluster_requests",
         "Requests at a cluster's coordinators",
-        [
-            ({**labels, "state": "running"}, sample.running),
-            ({**labels, "state": "waiting"}, sample.waiting),
-        ],
-    )
-    yield gauge(
-        "helix_cluster_tokens_per_second",
+        [({"state": state}, state) for state in ("running", "waiting")],
+    ),
+    (
+        "cluster_tokens_per_second",
         "Over the last seconds",
-        [
-            ({**labels, "kind": "prompt"}, sample.prompt_tokens_per_s),
-            ({**labels, "kind": "output"}, sample.output_tokens_per_s),
-        ],
-    )
-    yield gauge(
-        "helix_cluster_latency_seconds",
+        [({"kind": kind}, f"{kind}_tokens_per_s") for kind in ("prompt", "output")],
+    ),
+    (
+        "cluster_latency_seconds",
         "Percentiles over the last seconds; histograms are at the coordinators",
         [
-            ({**labels, "kind": kind, "quantile": quantile}, getattr(sample, f"{kind}_{name}_s"))
-            for kind in _LATENCIES
-            for quantile, name in _QUANTILES.items()
+            ({"kind": kind, "quantile": quantile}, f"{kind}_{name}_s")
+            for kind in ("ttft", "itl", "tpot", "e2e")
+            for quantile, name in (("0.5", "p50"), ("0.95", "p95"))
         ],
-    )
-
-
-def _of_plan(cluster: str, serving: Serving) -> Iterator[Metric]:
-    labels = {"cluster": cluster}
-    for name, words, value in (
-        ("flow", "Maximum flow of the plan", serving.max_flow_tokens_per_s),
-        ("bound", "No placement has more flow", serving.row.upper_bound_tokens_per_s),
+    ),
+)
+OF_PLAN: Table = [
+    (f"plan_{name}_tokens_per_second", words, [({}, attribute)])
+    for name, words, attribute in (
+        ("flow", "Maximum flow of the plan", "max_flow_tokens_per_s"),
+        ("bound", "No placement has more flow", "row.upper_bound_tokens_per_s"),
         (
             "forecast",
             "Output that was forecast while requests always wait",
-            serving.forecast_tokens_per_s,
+            "forecast_tokens_per_s",
         ),
-    ):
-        yield gauge(f"helix_plan_{name}_tokens_per_second", words, [(labels, value)])
-
-
-def _of_nodes(cluster: str, serving: Serving) -> Iterator[Metric]:
-    told: list[tuple[dict[str, str], MonitoredNode]] = [
-        ({"cluster": cluster, "node": node.name}, node) for node in serving.nodes
-    ]
+    )
+]
+OF_NODES: Table = [
+    (f"node_{name}", words, [({}, attribute)])
     for name, words, attribute in (
         ("busy_ratio", "Share of its time that a node computes", "busy_ratio"),
         ("tokens_per_second", "Prompt and output tokens through a node", "tokens_per_s"),
@@ -89,18 +63,34 @@ def _of_nodes(cluster: str, serving: Serving) -> Iterator[Metric]:
         ("sequences", "Sequences in a node's stage", "sequences"),
         ("kv_used_ratio", "Share of a node's KV cache in use", "kv_used_ratio"),
         ("kv_promised_ratio", "Share that running requests may need", "kv_promised_ratio"),
-    ):
-        yield gauge(
-            f"helix_node_{name}",
-            words,
-            [(labels, getattr(node, attribute)) for labels, node in told],
-        )
-    yield gauge(
-        "helix_node_kv_pages",
-        "Pages of a node's KV cache",
-        [
-            ({**labels, "kind": kind}, pages)
-            for labels, node in told
-            for kind, pages in (("used", node.kv_used_pages), ("total", node.kv_total_pages))
-        ],
     )
+] + [
+    (
+        "node_kv_pages",
+        "Pages of a node's KV cache",
+        [({"kind": kind}, f"kv_{kind}_pages") for kind in ("used", "total")],
+    )
+]
+
+
+def collect(now: datetime, scope: Any) -> Iterator[Metric]:
+    """Of every cluster that is deployed or reports."""
+    for cluster in Cluster.objects.within(scope).order_by("name"):
+        moment, labels = Moment(cluster, now), {"cluster": cluster.name}
+        if moment.sample is not None:
+            yield from _gauges(OF_SAMPLE, [(labels, moment.sample)])
+        if moment.serving is not None:
+            yield from _gauges(OF_PLAN, [(labels, moment.serving)])
+            nodes = moment.serving.nodes
+            yield from _gauges(OF_NODES, [({**labels, "node": node.name}, node) for node in nodes])
+
+
+def _gauges(table: Table, told: Sequence[tuple[Labels, Any]]) -> Iterator[Metric]:
+    for name, words, attributes in table:
+        values = [
+            ({**labels, **more}, attrgetter(attribute)(thing))
+            for labels, thing in told
+            for more, attribute in attributes
+        ]
+        known = [(labels, None if value is None else float(value)) for labels, value in values]
+        yield gauge(f"helix_{name}", words, known)

@@ -1,53 +1,23 @@
 """What the overview shows of the cluster in focus and of the others. Reads only."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from django.utils import timezone
 
 from helixweb.common.models import Event
 from helixweb.common.sentences import in_words
 from helixweb.deployment.models import LIVE, Deployment
-from helixweb.deployment.services.losses import Outage, outage_of
+from helixweb.deployment.services.losses import outage_of
 from helixweb.inventory.models import Cluster, NodeState
 from helixweb.inventory.node_list import state_counts_by_cluster
-from helixweb.monitoring.checklist import Step, checklist, has_served
-from helixweb.monitoring.history import current_sample, with_newest
-from helixweb.monitoring.models import MetricSample
-from helixweb.monitoring.presentation import Serving, numbers, serving_of
+from helixweb.monitoring.checklist import checklist, has_served
+from helixweb.monitoring.history import with_newest
+from helixweb.monitoring.moment import Moment
 from helixweb.planning.models import Plan
 from helixweb.planning.newer_measurements import NewerMeasurements, newer_measurements
 
 LAST_EVENTS = 12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """`serving` is what `cluster` serves, or `outage` says why nothing does; `sample` its current
-    numbers. `newer`: what was measured since the plan that is served, else since the newest one.
-    None: not there. `is_set_up`: what is deployed has put out a token. `lines` are of the table of
-    clusters, `line` that of `cluster`; `news` what happened, as sentences."""
-
-    cluster: Cluster | None
-    line: Mapping[str, Any] | None
-    is_set_up: bool
-    steps: tuple[Step, ...]
-    serving: Serving | None
-    outage: Outage | None
-    newer: NewerMeasurements | None
-    sample: MetricSample | None
-    lines: Sequence[Mapping[str, Any]]
-    news: Sequence[Mapping[str, Any]]
-
-    @property
-    def is_moving(self) -> bool:
-        """True while a step is under way: it reports its progress to no topic of the page."""
-        return any(step.progress is not None for step in self.steps)
-
-    @property
-    def numbers(self) -> Mapping[str, Any]:
-        """Of the sample; None each while there is none."""
-        return numbers(self.sample)
 
 
 def focus(scope: Any) -> Cluster | None:
@@ -63,26 +33,36 @@ def focus(scope: Any) -> Cluster | None:
 
 
 def overview_of(
-    scope: Any, cluster: Cluster | None, *, user: Any, is_refresh: bool, now: datetime
-) -> Overview:
-    """Everything at once, for `user`; a refresh leaves out the steps once all have been taken."""
+    scope: Any, moment: Moment | None, *, user: Any, is_refresh: bool
+) -> dict[str, Any]:
+    """Everything at once, for `user`; a refresh leaves out the steps once all have been taken.
+
+    `serving` is what `cluster` serves, or `outage` says why nothing does; `sample` its current
+    numbers. `newer`: what was measured since the plan that is served, else since the newest one.
+    None: not there. `is_set_up`: what is deployed has put out a token. `is_moving`: a step is
+    under way, which reports its progress to no topic of the page. `lines` are of the table of
+    clusters, `line` that of `cluster`; `news` what happened, as sentences.
+    """
+    now = moment.now if moment else timezone.now()
+    cluster, serving = (moment.cluster, moment.serving) if moment else (None, None)
     lines = _lines(scope, now)
-    sample = current_sample(cluster, now=now) if cluster else None
-    serving = serving_of(cluster, sample) if cluster else None
     live = serving.deployment if serving else None
     is_set_up = cluster is not None and has_served(cluster)
-    return Overview(
-        cluster=cluster,
-        line=next((line for line in lines if line["cluster"] == cluster), None),
-        is_set_up=is_set_up,
-        steps=() if is_set_up and is_refresh else checklist(cluster, user=user, now=now),
-        serving=serving,
-        outage=outage_of(live, now=now) if live else None,
-        newer=_newer(cluster, live),
-        sample=sample,
-        lines=lines,
-        news=_news(scope),
-    )
+    steps = () if is_set_up and is_refresh else checklist(cluster, user=user, now=now)
+    return {
+        "cluster": cluster,
+        "line": next((line for line in lines if line["cluster"] == cluster), None),
+        "is_set_up": is_set_up,
+        "steps": steps,
+        "is_moving": any(step.progress is not None for step in steps),
+        "serving": serving,
+        "outage": outage_of(live, now=now) if live else None,
+        "newer": _newer(cluster, live),
+        "sample": moment and moment.sample,
+        "numbers": moment and moment.numbers,
+        "lines": lines,
+        "news": _news(scope),
+    }
 
 
 def _newer(cluster: Cluster | None, live: Deployment | None) -> NewerMeasurements | None:

@@ -1,4 +1,8 @@
-"""Keeps what coordinators report, and forgets it in time."""
+"""Keeps what coordinators report, announces it to open pages, and forgets it in time.
+
+A report is recorded in the transaction that stores it, so nothing is worked out here that may not
+be looked at: pages ask for the rest.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,10 +13,12 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F, QuerySet
 
+from helixweb.common import events
 from helixweb.common.batches import delete_in_batches, in_batches
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.models import REPORTED, MetricSample
+from helixweb.monitoring.models import NODE_NUMBERS, REPORTED, MetricSample
 from helixweb.monitoring.node_samples import entered_tokens_total, node_samples
+from helixweb.monitoring.traces import record_traces
 from runtime.protocol.control import CoordinatorReport, StageStats
 
 # Shares of flow are taken over this long.
@@ -25,6 +31,10 @@ KEEP = timedelta(hours=24)
 DETAIL_EVERY_S = 5
 ALL_DETAIL_S = 15
 KEEP_DETAIL = timedelta(minutes=20)
+# What a sample says of its nodes goes with every event, but of so many only now and then.
+MANY_NODES = 64
+# As pages write them; a thousand nodes' are sent to every open page.
+DIGITS = 4
 NO_DETAIL: Mapping[str, Any] = {"nodes": {}, "edge_tokens_total": {}}
 
 
@@ -50,19 +60,14 @@ def record_sample(
         is_same = latest is not None and (
             latest.generation == report.generation and not latest.simulated
         )
-        reference = detailed(
-            samples.filter(
-                second__gte=second - SHARE_WINDOW_S,
-                generation=report.generation,
-                simulated_plan=None,
-            )
-        )
         nodes = node_samples(
             report,
             node_stats,
             second=second,
             previous=latest if is_same else None,
-            reference=reference,
+            reference=detailed_sample(
+                cluster_id, report.generation, since=second - SHARE_WINDOW_S, until=second
+            ),
             silent_after_s=settings.HELIX_NODE_LOST_AFTER_S,
         )
         # Another coordinator may store this second's sample between the look above and this insert.
@@ -86,6 +91,47 @@ def record_sample(
     return sample
 
 
+def keep_report(
+    *,
+    cluster_id: int,
+    report: CoordinatorReport,
+    node_stats: Mapping[str, StageStats],
+    at: datetime,
+    **_: Any,  # the signal's own sender and name
+) -> None:
+    """A coordinator reported; runs in the transaction that stores the report."""
+    sample = record_sample(cluster_id=cluster_id, report=report, node_stats=node_stats, at=at)
+    record_traces(cluster_id, report.traces)
+    if sample is not None:
+        announce(sample)
+
+
+def announce(sample: MetricSample) -> None:
+    """Tell pages of a sample that was just stored, within its transaction.
+
+    `nodes` is {"fields": names of columns, "rows": node -> its numbers in that order}, null where
+    they are left out.
+    """
+    nodes = None
+    if len(sample.nodes) <= MANY_NODES or sample.second % DETAIL_EVERY_S == 0:
+        rows = {
+            name: [
+                round(number, DIGITS) if isinstance(number, float) else number
+                for number in numbers.values()
+            ]
+            for name, numbers in sample.node_numbers.items()
+        }
+        nodes = {"fields": NODE_NUMBERS, "rows": rows}
+    document = {
+        "cluster": sample.cluster_id,
+        "at": sample.at.isoformat(),
+        "simulated": sample.simulated,
+        **sample.numbers,
+        "nodes": nodes,
+    }
+    events.emit(f"metrics:{sample.cluster_id}", "metrics", document)
+
+
 def _thin_detail(samples: QuerySet[MetricSample], *, before: int) -> None:
     """Of the last seconds before then, leave what nodes did to the first of every few seconds."""
     begins = (before // DETAIL_EVERY_S - 1) * DETAIL_EVERY_S
@@ -97,9 +143,26 @@ def _thin_detail(samples: QuerySet[MetricSample], *, before: int) -> None:
         seen.add(second // DETAIL_EVERY_S)
 
 
-def detailed(samples: QuerySet[MetricSample]) -> MetricSample | None:
-    """The first of them that says what single nodes did."""
-    return next((sample for sample in samples.iterator(chunk_size=1) if sample.nodes), None)
+def detailed_sample(
+    cluster_id: int, generation: int, *, since: int, until: int, newest: bool = False
+) -> MetricSample | None:
+    """The first one, or the newest, in [since, until) that says what single nodes did; of a
+    coordinator, in this generation."""
+    samples = MetricSample.unscoped.filter(
+        cluster=cluster_id,
+        second__gte=since,
+        second__lt=until,
+        generation=generation,
+        simulated_plan=None,
+    ).order_by("-second" if newest else "second")
+    return next(
+        (
+            sample
+            for sample in samples.iterator(chunk_size=1)
+            if sample.nodes or sample.edge_tokens_total
+        ),
+        None,
+    )
 
 
 def prune_samples(now: datetime, *, rest: Callable[[float], None] = time.sleep) -> None:

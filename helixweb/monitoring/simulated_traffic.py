@@ -17,10 +17,10 @@ from django.utils import timezone
 
 from helixweb.deployment.services.desired import current_generation
 from helixweb.monitoring.history import current_sample
-from helixweb.monitoring.live import announce
 from helixweb.monitoring.models import MetricSample
+from helixweb.monitoring.moment import live_deployment
 from helixweb.monitoring.node_samples import NodeSample
-from helixweb.monitoring.presentation import live_deployment
+from helixweb.monitoring.services import announce
 from helixweb.planning.models import Plan
 from helixweb.planning.watched_engine import watched
 from planner.capacity import kv_room_token_layers

@@ -4,9 +4,9 @@ from celery import shared_task
 from django.utils import timezone
 
 from helixweb.monitoring import services
+from helixweb.monitoring.history import roll_up
 from helixweb.monitoring.predicting import predict_live
 from helixweb.monitoring.refining import refine_profiles
-from helixweb.monitoring.rollups import roll_up
 from helixweb.monitoring.traces import prune_traces
 
 

@@ -1,17 +1,10 @@
 """Overview, monitor, playground."""
 
-from datetime import datetime
 from typing import Any
 
 from django.core.cache import cache
 from django.core.paginator import Paginator
-from django.http import (
-    Http404,
-    HttpRequest,
-    HttpResponse,
-    HttpResponseBase,
-    JsonResponse,
-)
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 from django.utils.translation import get_language
@@ -26,26 +19,11 @@ from helixweb.deployment.services.desired import current_generation
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.chat_proxy import ChatRefused, answer_chat
 from helixweb.monitoring.endpoints import deployments, endpoints_of
-from helixweb.monitoring.flow_view import flow_chart, load_chart
-from helixweb.monitoring.history import (
-    SILENT_AFTER_S,
-    age_s,
-    current_sample,
-    if_current,
-    latest_sample,
-)
-from helixweb.monitoring.history_view import (
-    KIND_TITLES,
-    RANGES,
-    Range,
-    heat,
-    history,
-    small_history,
-)
+from helixweb.monitoring.history import SILENT_AFTER_S
+from helixweb.monitoring.history_view import KIND_TITLES, RANGES, Range, heat, history
 from helixweb.monitoring.load import finding_of
-from helixweb.monitoring.models import MetricSample
+from helixweb.monitoring.moment import Moment, node_charts
 from helixweb.monitoring.overview import focus, overview_of
-from helixweb.monitoring.presentation import Serving, node_charts, numbers, serving_of
 from runtime.protocol.trace_context import CHAT, HEADER, context_of
 
 NODES_PER_PAGE = 100
@@ -59,41 +37,36 @@ def overview(request: HttpRequest) -> HttpResponse:
     """How far the set-up is; once something serves, how it does."""
     last_event_id = events.latest_id()
     is_refresh = "HX-Request" in request.headers
-    now = timezone.now()
-    view = overview_of(request, _chosen(request), user=request.user, is_refresh=is_refresh, now=now)
-    template = "monitoring/_overview.html" if is_refresh else "monitoring/overview.html"
-    topics = [f"metrics:{view.cluster.pk}"] if view.cluster else []
-    topics += [f"cluster:{line['cluster'].pk}" for line in view.lines]
-    context = {
+    cluster = _chosen(request)
+    moment = Moment(cluster, timezone.now()) if cluster else None
+    view = overview_of(request, moment, user=request.user, is_refresh=is_refresh)
+    topics = [f"metrics:{cluster.pk}"] if cluster else []
+    topics += [f"cluster:{line['cluster'].pk}" for line in view["lines"]]
+    context: dict[str, Any] = {
         "view": view,
         "section": "overview",
         "topics": ",".join(topics),
         "last_event_id": last_event_id,
     }
-    if not is_refresh and view.cluster is not None:
-        context |= _live_charts(view.cluster, view.serving, view.sample, now=now)
-    return render(request, template, context)
+    if is_refresh:
+        return render(request, "monitoring/_overview.html", context)
+    if moment and moment.serving:
+        context |= {
+            "history": history(moment, OVERVIEW_RANGE, is_small=True),
+            "flow": moment.serving.load_chart(moment.sample),
+        }
+    if moment:
+        context |= {"range": OVERVIEW_RANGE, **_live(moment)}
+    return render(request, "monitoring/overview.html", context)
 
 
-def _live_charts(
-    cluster: Cluster, serving: Serving | None, sample: MetricSample | None, *, now: datetime
-) -> dict[str, Any]:
-    """What monitor.js moves: the flow, and lines of the last minutes."""
+def _live(moment: Moment) -> dict[str, Any]:
+    """What monitor.js moves, and what it gets of the last report."""
     return {
-        "history": small_history(cluster, OVERVIEW_RANGE, now=now) if serving else None,
-        "flow": load_chart(cluster, serving, sample) if serving else None,
-        "finding": finding_of(cluster, serving, sample, now=now),
-        "range": OVERVIEW_RANGE,
-        **_heard(cluster, latest_sample(cluster), now=now),
-    }
-
-
-def _heard(cluster: Cluster, latest: MetricSample | None, *, now: datetime) -> dict[str, Any]:
-    """What monitor.js gets of the last report."""
-    return {
-        "generation": current_generation(cluster.pk),
-        "latest": latest,
-        "age_s": age_s(latest, now=now) if latest else None,
+        "finding": finding_of(moment),
+        "generation": current_generation(moment.cluster.pk),
+        "latest": moment.latest,
+        "age_s": moment.age_s,
         "silent_after_s": SILENT_AFTER_S,
     }
 
@@ -104,65 +77,58 @@ def monitor(request: HttpRequest) -> HttpResponse:
     """`?cluster=&range=`: a cluster's numbers, now and over time; `?page=` of its nodes."""
     last_event_id = events.latest_id()
     cluster = _chosen(request)
-    clusters = Cluster.objects.within(request)
+    context: dict[str, Any] = {"clusters": Cluster.objects.within(request)}
     if cluster is None:
-        return render(request, "monitoring/monitor.html", {"clusters": clusters})
-    now = timezone.now()
-    latest = latest_sample(cluster)
-    sample = if_current(latest, now=now)
-    serving = serving_of(cluster, sample)
-    chosen, kind = _range(request), _kind(request)
-    context = {
-        "clusters": clusters,
+        return render(request, "monitoring/monitor.html", context)
+    moment = Moment(cluster, timezone.now())
+    chosen, kind, serving = _range(request), _kind(request), moment.serving
+    context |= {
         "cluster": cluster,
         "ranges": RANGES,
         "serving": serving,
-        "charts": node_charts(serving) if serving else None,
-        "instances": instances_view(serving.deployment, now=now)
-        if serving and serving.deployment
-        else None,
-        "page": Paginator(serving.nodes, NODES_PER_PAGE).get_page(request.GET.get("page"))
-        if serving
-        else None,
-        "history": history(cluster, chosen, now=now),
-        "finding": finding_of(cluster, serving, sample, now=now),
-        "flow": flow_chart(cluster, serving, sample) if serving else None,
+        "history": history(moment, chosen),
         "kinds": KIND_TITLES,
         "kind": kind,
-        "heat": heat(cluster, kind, chosen, now=now),
-        "sample": sample,
-        "now": numbers(sample),
+        "heat": heat(moment, kind, chosen),
+        "sample": moment.sample,
+        "now": moment.numbers,
         "last_event_id": last_event_id,
-        **_heard(cluster, latest, now=now),
+        **_live(moment),
     }
+    if serving is not None:
+        context |= {
+            "charts": node_charts(serving),
+            "flow": serving.flow_chart(moment.sample),
+            "page": Paginator(serving.nodes, NODES_PER_PAGE).get_page(request.GET.get("page")),
+        }
+        if serving.deployment is not None:
+            context["instances"] = instances_view(serving.deployment, now=moment.now)
     return render(request, "monitoring/monitor.html", context)
 
 
 @needs(VIEWER)
 @never_cache
 def monitor_chart(request: HttpRequest, name: str) -> JsonResponse:
-    """`?cluster=&range=&kind=`: what monitor.js draws anew: "heat", "flow-measured", "flow-load".
+    """`?cluster=&range=&kind=`: what monitor.js draws again: "heat", "flow-measured", "flow-load".
 
     Worked out once for all who ask within `CHART_KEPT_S`.
     """
     pk, kind, range_ = query_id(request, "cluster"), _kind(request), _range(request)
-    cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
+    moment = Moment(get_object_or_404(Cluster.objects.within(request), pk=pk), timezone.now())
     key = f"monitor-chart:{pk}:{name}:{kind}:{range_.name}:{get_language()}"
-    content = cache.get_or_set(key, lambda: _chart(cluster, name, kind, range_), CHART_KEPT_S)
+    content = cache.get_or_set(key, lambda: _chart(moment, name, kind, range_), CHART_KEPT_S)
     return JsonResponse(content)
 
 
-def _chart(cluster: Cluster, name: str, kind: str, range_: Range) -> dict[str, Any]:
-    now = timezone.now()
+def _chart(moment: Moment, name: str, kind: str, range_: Range) -> dict[str, Any]:
     if name == "heat":
-        chart = heat(cluster, kind, range_, now=now)
+        chart = heat(moment, kind, range_)
+    elif moment.serving is None:
+        raise Http404(_("Cluster %(cluster)s serves nothing.") % {"cluster": moment.cluster})
+    elif name == "flow-load":
+        chart = moment.serving.load_chart(moment.sample)
     else:
-        sample = current_sample(cluster, now=now)
-        serving = serving_of(cluster, sample)
-        if serving is None:
-            raise Http404(_("Cluster %(cluster)s serves nothing.") % {"cluster": cluster})
-        draw = load_chart if name == "flow-load" else flow_chart
-        chart = draw(cluster, serving, sample)
+        chart = moment.serving.flow_chart(moment.sample)
     return {"figure": chart.figure, "summary": chart.summary, "rows": chart.rows}
 
 

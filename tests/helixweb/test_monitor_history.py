@@ -15,11 +15,9 @@ from helixweb.charts.plan_graph import PlanGraph
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.flow_view import measured_rates
-from helixweb.monitoring.history import points, smallest_step_s
-from helixweb.monitoring.latency_counts import latency_columns
+from helixweb.monitoring.history import latency_columns, points, roll_up, smallest_step_s
 from helixweb.monitoring.models import MetricRollup, MetricSample
-from helixweb.monitoring.rollups import roll_up
+from helixweb.monitoring.moment import measured_rates
 from helixweb.planning.models import Plan
 from planner.domain.cluster import SINK, SOURCE
 from planner.serialization import plan_from_dict, problem_from_dict
@@ -242,13 +240,13 @@ def test_rates_are_of_the_last_minute_of_the_same_coordinator(cluster: Cluster) 
             edge_tokens_total={"source->tower": total, "tower->sink": total},
         ).save()
     newest = MetricSample.unscoped.order_by("-second")[0]
-    assert measured_rates(cluster, newest) == {
+    assert measured_rates(newest) == {
         ("source", "tower"): pytest.approx(50.0),
         ("tower", "sink"): pytest.approx(50.0),
     }
     newest.edge_tokens_total = {"source->tower": 5}
-    assert measured_rates(cluster, newest) is None
-    assert measured_rates(cluster, None) is None
+    assert measured_rates(newest) is None
+    assert measured_rates(None) is None
 
 
 def test_charts_can_be_asked_for_anew(cluster: Cluster, user: Any, browser: Client) -> None:

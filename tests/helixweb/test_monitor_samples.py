@@ -11,11 +11,11 @@ from helixweb.common.models import Event
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring import live, services
+from helixweb.monitoring import services
 from helixweb.monitoring.history import points, smallest_step_s
-from helixweb.monitoring.live import keep_report
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample, node_samples
+from helixweb.monitoring.services import keep_report
 from runtime.protocol.control import CoordinatorReport, NodeTraffic, StageStats
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.process_doubles import STATS, FakeCluster
@@ -211,7 +211,7 @@ def test_an_event_tells_of_nodes_in_a_table_with_as_many_digits_as_pages_write(
     said = {"kv_used_pages": 7, "busy_ratio": 1 / 3, "uptime_s": 9.0}
     sample = bare_sample(cluster, NOW, output=1.0, nodes={"tower": said, "mini": {}})
     sample.save()
-    live.announce(sample)
+    services.announce(sample)
     table = Event.objects.get(type="metrics").data["nodes"]
     assert set(table["rows"]) == {"tower", "mini"}
     tower = dict(zip(table["fields"], table["rows"]["tower"], strict=True))
@@ -222,7 +222,7 @@ def test_an_event_has_many_nodes_only_now_and_then(
     joined: FakeCluster, cluster: Cluster, user: Any
 ) -> None:
     deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=NOW)
-    many = {f"node-{number}": 0 for number in range(live.MANY_NODES + 1)}
+    many = {f"node-{number}": 0 for number in range(services.MANY_NODES + 1)}
     for second in range(5):
         keep_report(
             cluster_id=cluster.pk,

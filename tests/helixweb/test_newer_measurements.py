@@ -42,14 +42,14 @@ def shown(browser: Client, plan: Plan) -> list[NewerMeasurements | None]:
     again = f'action="{reverse("plan-run-again", args=[plan.run_id])}"'
     for answer, newer in (
         (page, page.context["newer"]),
-        (overview, overview.context["view"].newer),
+        (overview, overview.context["view"]["newer"]),
     ):
         html = answer.content.decode()
         assert ('id="newer-measurements"' in html) == (newer is not None)
         box = html.partition('id="newer-measurements"')[2].partition("</div>")[0]
         assert (again in box) == (newer is not None and newer.computed_since is None)
         assert newer is None or newer.text in box
-    return [page.context["newer"], overview.context["view"].newer]
+    return [page.context["newer"], overview.context["view"]["newer"]]
 
 
 def test_a_plan_that_is_older_than_a_measurement_is_computed_again_by_one_click(

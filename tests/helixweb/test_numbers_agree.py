@@ -28,9 +28,9 @@ def test_pages_and_api_show_the_same_numbers(
     latest = api.get(f"/api/v1/metrics/latest/?cluster={joined.cluster.pk}").json()
     (point,) = api.get(f"/api/v1/clusters/{joined.cluster.pk}/metrics/").json()["points"]
     expected = {**SAID, "running": 7, "waiting": 3}
-    for told in (overview.context["view"].numbers, monitor.context["now"], latest, point):
+    for told in (overview.context["view"]["numbers"], monitor.context["now"], latest, point):
         assert {name: told[name] for name in FIELDS} == pytest.approx(expected)
-    views = overview.context["view"].serving, monitor.context["serving"]
+    views = overview.context["view"]["serving"], monitor.context["serving"]
     for kind in ("kv_used_ratio", "forecast_tokens_per_s", "max_flow_tokens_per_s"):
         assert getattr(views[0], kind) == getattr(views[1], kind)
     pages = latest["nodes"].values()

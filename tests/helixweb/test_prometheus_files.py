@@ -50,7 +50,7 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 def test_every_metric_and_label_asked_for_is_told_by_one_of_our_pages(
     cluster: Cluster, user: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("helixweb.monitoring.presentation.output_forecast", lambda *_: 40.0)
+    monkeypatch.setattr("helixweb.monitoring.moment.output_forecast", lambda *_: 40.0)
     scrapes.serve(cluster, user)
     labels: dict[str, set[str]] = {rule["record"]: set() for rule in rules() if "record" in rule}
     pages = (scrapes.site_page(), scrapes.coordinator_page(), scrapes.agent_page())

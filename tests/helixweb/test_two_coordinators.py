@@ -140,7 +140,7 @@ def test_numbers_of_the_cluster_are_of_both_and_do_not_fall_when_one_dies(
     (sample,) = MetricSample.unscoped.all()
     assert (sample.output_tokens_per_s, sample.entered_tokens_total) == (60.0, 100)
     overview = browser.get("/")
-    assert overview.context["view"].numbers["output_tokens_per_s"] == 60.0
+    assert overview.context["view"]["numbers"]["output_tokens_per_s"] == 60.0
 
 
 @pytest.mark.django_db(transaction=True)

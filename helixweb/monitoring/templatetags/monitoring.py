@@ -9,11 +9,11 @@ from helixweb.charts.chart import UNKNOWN
 from helixweb.charts.quantities import duration_text
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Node
-from helixweb.monitoring.history import current_sample
+from helixweb.monitoring.history import FIELDS
 from helixweb.monitoring.load import finding_of
+from helixweb.monitoring.moment import Moment
 from helixweb.monitoring.node_history import NodeHistory
 from helixweb.monitoring.node_history import node_history as history_of
-from helixweb.monitoring.presentation import numbers, serving_of
 
 register = template.Library()
 
@@ -40,9 +40,8 @@ def node_history(node: Node) -> NodeHistory:
 def serving_now(deployment: Deployment) -> dict[str, Any]:
     """By the newest report on the generation of `deployment`: `numbers` for tiles, None each while
     nothing is reported, and the `finding`, None then, too."""
-    now, cluster = timezone.now(), deployment.cluster
-    sample = current_sample(cluster, now=now)
+    moment = Moment(deployment.cluster, timezone.now())
+    sample = moment.sample
     if sample is None or sample.generation != deployment.generation or sample.simulated:
-        return {"numbers": numbers(None), "finding": None}
-    finding = finding_of(cluster, serving_of(cluster, sample), sample, now=now)
-    return {"numbers": numbers(sample), "finding": finding}
+        return {"numbers": dict.fromkeys(FIELDS), "finding": None}
+    return {"numbers": moment.numbers, "finding": finding_of(moment)}
