@@ -176,66 +176,21 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULER = "helixweb.beat:Scheduler"
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
 CELERY_BEAT_SCHEDULE: dict[str, Any] = {
-    "reap-lost-jobs": {
-        "task": "helixweb.common.jobs.reap_lost_jobs",
-        "schedule": 2.0,
-        "options": {"expires": 2.0},
-    },
-    "beat-pulse": {
-        "task": "helixweb.operations.tasks.beat_pulse",
-        "schedule": 10.0,
-        "options": {"expires": 10.0},
-    },
-    "tend-deployments": {
-        "task": "helixweb.deployment.tasks.tend_deployments",
-        "schedule": 2.0,
-        "options": {"expires": 2.0},
-    },
-    "prune-expired": {
-        "task": "helixweb.common.tasks.prune_expired",
-        "schedule": 300.0,
-        "options": {"expires": 300.0},
-    },
-    "prune-access": {
-        "task": "helixweb.access.tasks.prune_access",
-        "schedule": 300.0,
-        "options": {"expires": 300.0},
-    },
-    "prune-change-log": {
-        "task": "helixweb.inventory.tasks.prune_change_log",
-        "schedule": 86_400.0,
-        "options": {"expires": 86_400.0},
-    },
-    "prune-node-logs": {
-        "task": "helixweb.deployment.tasks.prune_node_logs",
-        "schedule": 3600.0,
-        "options": {"expires": 3600.0},
-    },
-    "announce-silent-processes": {
-        "task": "helixweb.inventory.tasks.announce_silent_processes",
-        "schedule": 2.0,
-        "options": {"expires": 2.0},
-    },
-    "tend-predictions": {
-        "task": "helixweb.monitoring.tasks.tend_predictions",
-        "schedule": 30.0,
-        "options": {"expires": 30.0},
-    },
-    "tend-alerts": {
-        "task": "helixweb.alerting.tasks.tend_alerts",
-        "schedule": 5.0,
-        "options": {"expires": 5.0},
-    },
-    "prune-alerts": {
-        "task": "helixweb.alerting.tasks.prune_alerts",
-        "schedule": 86_400.0,
-        "options": {"expires": 86_400.0},
-    },
-    "prune-metrics": {
-        "task": "helixweb.monitoring.tasks.prune_samples",
-        "schedule": 300.0,
-        "options": {"expires": 300.0},
-    },
+    name: {"task": f"helixweb.{task}", "schedule": every_s, "options": {"expires": every_s}}
+    for name, task, every_s in (
+        ("reap-lost-jobs", "common.jobs.reap_lost_jobs", 2.0),
+        ("beat-pulse", "operations.tasks.beat_pulse", 10.0),
+        ("tend-deployments", "deployment.tasks.tend_deployments", 2.0),
+        ("prune-expired", "common.tasks.prune_expired", 300.0),
+        ("prune-access", "access.tasks.prune_access", 300.0),
+        ("prune-change-log", "inventory.tasks.prune_change_log", 86_400.0),
+        ("prune-node-logs", "deployment.tasks.prune_node_logs", 3600.0),
+        ("announce-silent-processes", "inventory.tasks.announce_silent_processes", 2.0),
+        ("tend-predictions", "monitoring.tasks.tend_predictions", 30.0),
+        ("tend-alerts", "alerting.tasks.tend_alerts", 5.0),
+        ("prune-alerts", "alerting.tasks.prune_alerts", 86_400.0),
+        ("prune-metrics", "monitoring.tasks.prune_samples", 300.0),
+    )
 }
 
 # -- People ----------------------------------------------------------------------------------------
@@ -319,7 +274,6 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "helixweb.common.schema.document_problems",
-        "helixweb.common.rest.examples.add_examples",
     ],
     "ENUM_NAME_OVERRIDES": {
         "ActorKindEnum": "helixweb.inventory.models.Change.ActorKind",
