@@ -11,6 +11,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
 from helixweb.access.needs import OWN, needs
@@ -21,10 +22,9 @@ from helixweb.common.broadcaster import BROADCASTER, Ending, Frame
 from helixweb.common.connections import returns_connection
 from helixweb.common.event_place import Place
 from helixweb.common.open_streams import OPEN_STREAMS
-from helixweb.common.rest.rendering import EventStreamRenderer, JsonRenderer
 from helixweb.common.rest.views import RestView
 from helixweb.common.serializers import StrictFieldsMixin
-from helixweb.common.sse import counted, event_stream
+from helixweb.common.sse import EventStreamRenderer, counted, event_stream
 
 LONGEST_WAIT_S = 60.0
 MAX_TOPICS = 100
@@ -92,7 +92,7 @@ class EventsSerializer(serializers.Serializer[Any]):
 class EventsView(RestView):
     """Events of rows that the user may see, until the user's roles change."""
 
-    renderer_classes = [JsonRenderer, EventStreamRenderer]
+    renderer_classes = [JSONRenderer, EventStreamRenderer]
 
     def query_parameters(self) -> None:
         """The serializer refuses what is unknown."""

@@ -4,9 +4,11 @@ from typing import Any
 
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from rest_framework.exceptions import APIException
 
 from helixweb.access import gate
 from helixweb.access.sessions import keep_within_time
+from helixweb.common.problems import plain_answer
 
 
 class AccessControl(LoginRequiredMiddleware):
@@ -30,4 +32,10 @@ class AccessControl(LoginRequiredMiddleware):
             return refusal
         if not hasattr(view_func, "cls") and getattr(view_func, "login_required", True):
             gate.admit(request)
+        return None
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        """Answer in plain text what a page refuses as the REST API does."""
+        if isinstance(exception, APIException):
+            return plain_answer(request.path, exception)
         return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.db import IntegrityError, InterfaceError, OperationalError
-from django.http import Http404
+from django.http import Http404, HttpResponse, JsonResponse
 from rest_framework import exceptions
 
 from helixweb.common.refusals import Conflict, NotAdmitted, Refused, Unusable
@@ -85,16 +85,32 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> "Response | 
         error = DatabaseAway()
     if not isinstance(error, exceptions.APIException):
         return None
-    headers = {}
-    if getattr(error, "auth_header", None):
-        headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
-    if getattr(error, "wait", None):
-        headers["Retry-After"] = str(int(error.wait))  # type: ignore[attr-defined]
     set_rollback()
     document = problem(error)
     if request_id := request_id_of(context["request"]._request):
         document["request_id"] = request_id
-    return Response(document, status=error.status_code, headers=headers, content_type=CONTENT_TYPE)
+    status, headers = error.status_code, _headers_of(error)
+    return Response(document, status=status, headers=headers, content_type=CONTENT_TYPE)
+
+
+def plain_answer(path: str, error: exceptions.APIException) -> HttpResponse:
+    """The answer to what no view of the REST API refuses: the problem document below /api/, else
+    text."""
+    status, headers = error.status_code, _headers_of(error)
+    if path.startswith("/api/"):
+        document = problem(error)
+        return JsonResponse(document, status=status, headers=headers, content_type=CONTENT_TYPE)
+    text = "text/plain; charset=utf-8"
+    return HttpResponse(str(error.detail), status=status, headers=headers, content_type=text)
+
+
+def _headers_of(error: exceptions.APIException) -> dict[str, str]:
+    found = {}
+    if getattr(error, "auth_header", None):
+        found["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
+    if getattr(error, "wait", None):
+        found["Retry-After"] = str(int(error.wait))  # type: ignore[attr-defined]
+    return found
 
 
 def status_of(kind: type[Refused]) -> int:
@@ -135,7 +151,7 @@ def _told(detail: Any) -> list[tuple[str, str]]:
     every = _fields(detail, "")
     told = list(islice(every, MOST_ERRORS))
     if next(every, None) is not None:
-        told.append(("…", "There are more errors; mend these first, and send it again."))
+        told.append(("…", "There are more errors; correct these first, and send it again."))
     return told
 
 

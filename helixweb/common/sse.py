@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 
 from django.http import HttpRequest, StreamingHttpResponse
+from rest_framework.renderers import JSONRenderer
 
 from helixweb.common import broadcaster
 from helixweb.common.broadcaster import Ending
@@ -12,6 +13,13 @@ from helixweb.common.open_streams import OPEN_STREAMS, OpenStream
 
 # A key or a session may end by its time meanwhile.
 LONGEST_STREAM_S = 3600.0
+
+
+class EventStreamRenderer(JSONRenderer):
+    """Lets clients ask for text/event-stream; refusals are JSON still."""
+
+    media_type = "text/event-stream"
+    format = "event-stream"
 
 
 def event_stream(

@@ -20,8 +20,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import AnonRateThrottle, SimpleRateThrottle
 
-from helixweb.common.rest.rendering import EventStreamRenderer
 from helixweb.common.rest.views import RestView
+from helixweb.common.sse import EventStreamRenderer
 from helixweb.deployment.node_log import record_log
 from helixweb.deployment.processes import (
     AgentView,

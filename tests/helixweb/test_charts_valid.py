@@ -28,7 +28,7 @@ from helixweb.charts.share_bars import FlowShare, NodeShare, flow_share, link_ba
 from helixweb.charts.speed_curves import SpeedCurve, speed_curves
 from helixweb.charts.time_lines import Marker, between, latency, small, time_lines
 from helixweb.charts.utilisation import utilisation
-from helixweb.common.templatetags.bulk import plain_json_script, table_rows
+from helixweb.common.templatetags.bulk import table_rows
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.placers.base import NeverCancelled
@@ -148,12 +148,8 @@ def test_a_number_that_json_does_not_know_is_a_gap() -> None:
     assert figure["data"] == [{"type": "bar", "x": [1.0, None], "y": ["a", None]}]
 
 
-def test_a_chart_cannot_break_out_of_its_script_or_its_table() -> None:
+def test_a_chart_cannot_break_out_of_its_table() -> None:
     evil = "</script><td>&"
-    script = plain_json_script({"name": evil}, "chart")
-    assert script.startswith('<script id="chart" type="application/json">')
-    assert script.count("<") == 2
-    assert json.loads(script.partition(">")[2].removesuffix("</script>")) == {"name": evil}
     assert table_rows([(evil, 1.5)]) == (
         "<tr><td>&lt;/script&gt;&lt;td&gt;&amp;</td><td>1.5</td></tr>"
     )

@@ -15,12 +15,12 @@ from django.contrib.auth import get_user
 from django.contrib.sessions.backends.base import SessionBase
 from django.core.handlers.asgi import ASGIRequest
 from django.db import close_old_connections
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpResponse
 from django.urls import Resolver404, resolve
 from django.utils.module_loading import import_string
 from rest_framework import exceptions
 
-from helixweb.common.problems import CONTENT_TYPE, TooLarge, problem
+from helixweb.common.problems import TooLarge, plain_answer
 
 MOST_BYTES = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 # A process that registers proves itself by its message, which is no larger; so do log-in forms.
@@ -94,9 +94,11 @@ def is_known(scope: Scope) -> bool:
 def _unknown(scope: Scope) -> exceptions.APIException:
     headers = dict(scope["headers"])
     if b"authorization" in headers:
-        return exceptions.AuthenticationFailed(
+        refused = exceptions.AuthenticationFailed(
             "This credential is not known here, so a body of this length is not read."
         )
+        refused.auth_header = "Bearer"  # type: ignore[attr-defined]  # as DRF's views set it
+        return refused
     return TooLarge(
         f"The body has more than {MOST_UNKNOWN_BYTES:,} bytes; without a credential or a session "
         "no more are read."
@@ -105,16 +107,6 @@ def _unknown(scope: Scope) -> exceptions.APIException:
 
 def _refusal(scope: Scope, error: exceptions.APIException) -> HttpResponse:
     logger.warning("refused a body: %s %r: %s", scope["method"], scope["path"][:120], error.detail)
-    headers = {"Connection": "close"}
-    if error.status_code == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    if scope["path"].startswith("/api/"):
-        return JsonResponse(
-            problem(error), status=error.status_code, content_type=CONTENT_TYPE, headers=headers
-        )
-    return HttpResponse(
-        str(error.detail),
-        status=error.status_code,
-        content_type="text/plain; charset=utf-8",
-        headers=headers,
-    )
+    answer = plain_answer(scope["path"], error)
+    answer["Connection"] = "close"
+    return answer

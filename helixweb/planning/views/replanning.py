@@ -8,7 +8,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 
 from helixweb.access.needs import OPERATOR, needs
-from helixweb.common.own_turns import page_in_own_turn
+from helixweb.common.own_turns import in_own_turn
 from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.queries import parsed_id
 from helixweb.planning.forms import ReplanForm, initial_from, node_names
@@ -22,7 +22,7 @@ TIME_LIMIT_S = 10.0
 
 
 @needs(OPERATOR, OPERATOR, of=Plan)
-@page_in_own_turn
+@in_own_turn
 def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
     """What has changed since the plan, and what it carries now; POST searches around it."""
     plan = get_object_or_404(

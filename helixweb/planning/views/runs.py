@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events, jobs
-from helixweb.common.own_turns import page_in_own_turn
+from helixweb.common.own_turns import in_own_turn
 from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.inventory.engines import left_out
@@ -141,7 +141,7 @@ def plan_run_node_rules(request: HttpRequest) -> HttpResponse:
 
 
 @needs(VIEWER)
-@page_in_own_turn
+@in_own_turn
 def plan_run_preview(request: HttpRequest) -> HttpResponse:
     """What fits, as a fragment beside the form."""
     cluster = get_object_or_404(Cluster.objects.within(request), pk=query_id(request, "cluster"))

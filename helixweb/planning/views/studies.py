@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import jobs
-from helixweb.common.own_turns import page_in_own_turn
+from helixweb.common.own_turns import in_own_turn
 from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.planning.comparing import (
@@ -82,7 +82,7 @@ def simulation_cancel(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @needs(VIEWER)
-@page_in_own_turn
+@in_own_turn
 def compare_plans(request: HttpRequest) -> HttpResponse:
     """`?plan=&plan=`: two to four plans side by side, chosen from lists on the page."""
     ids = [text for text in request.GET.getlist("plan") if text]
@@ -103,7 +103,7 @@ def compare_plans(request: HttpRequest) -> HttpResponse:
 
 
 @needs(OPERATOR, OPERATOR, of=Plan)
-@page_in_own_turn
+@in_own_turn
 def what_if(request: HttpRequest, pk: int) -> HttpResponse:
     """POST estimates the changed copy at once; with `solve` a search on it is started."""
     plan = get_object_or_404(
