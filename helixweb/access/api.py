@@ -204,12 +204,10 @@ class ApiKeyViewSet(mixins.CreateModelMixin, DeleteViewSet[ApiKey]):
         """A key that makes keys makes none that may do more than itself."""
         asked = ApiKeySerializer(data=request.data, context=self.get_serializer_context())
         asked.is_valid(raise_exception=True)
-        given = asked.validated_data
-        wanted = {"scopes": given["scopes"], "cluster": given["cluster"], "limits": asked.limits()}
-        maker = request.auth
-        if isinstance(maker, ApiKey) and (why := keys.more_than(maker, **wanted)):
+        columns, maker = asked.validated_data, request.auth
+        if isinstance(maker, ApiKey) and (why := keys.more_than(maker, **columns)):
             raise exceptions.PermissionDenied(why)
-        new = keys.make(name=given["name"], user=request.user, **wanted)
+        new = keys.make(user=request.user, **columns)
         (row,) = keys.used_by([new.row], now=timezone.now())
         context = {**self.get_serializer_context(), "secret": new.secret}
         answer = ApiKeySerializer(row, context=context)

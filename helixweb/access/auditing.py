@@ -18,7 +18,7 @@ from helixweb.common.auth import bearer
 # Nothing of the site's is changed there; log-ins are told of where they are made.
 UNTOLD = frozenset({"settings", "logout", "login", "login-link", "playground-chat"})
 MOST_OF_A_PATH = 120
-UNAUTHORIZED, FORBIDDEN, CONFLICT = 401, 403, 409
+UNAUTHORIZED, FORBIDDEN = 401, 403
 
 
 @sync_and_async_middleware
@@ -54,8 +54,6 @@ def _is_news(request: HttpRequest, response: HttpResponseBase) -> bool:
         return False
     if request.method in SAFE:
         return status == FORBIDDEN
-    if status == CONFLICT and "Retry-After" in response.headers:
-        return False  # the same request is at work, which tells, and may hold what a line waits for
     return status >= 400 or not getattr(request, "helix_told", False)
 
 

@@ -18,7 +18,7 @@ from helixweb.access.holders import NoHolder, holder_named
 from helixweb.access.roles import Role
 from helixweb.common import auth
 from helixweb.common.addresses import parsed_network
-from helixweb.common.api_keys import MOST_NETWORKS, Limits
+from helixweb.common.api_keys import MOST_NETWORKS
 from helixweb.common.forms import ScopedForm
 
 
@@ -167,8 +167,6 @@ class ApiKeyForm(ScopedForm):
         help_text=gettext_lazy("Read and written, from midnight to midnight UTC."),
     )
 
-    LIMITS = ("requests_per_min", "tokens_per_min", "tokens_per_day")
-
     @property
     def has_wrong_limits(self) -> bool:
         """True if a field that the page folds away has an error."""
@@ -185,13 +183,8 @@ class ApiKeyForm(ScopedForm):
         except ValueError as error:
             raise forms.ValidationError(str(error)) from error
 
-    @property
-    def limits(self) -> Limits:
-        """Of a form that is valid."""
-        given = self.cleaned_data
-        days = given["valid_days"]
-        return Limits(
-            expires_at=timezone.now() + timedelta(days=days) if days else None,
-            networks=given["networks"],
-            **{name: given[name] for name in self.LIMITS},
-        )
+    def clean(self) -> dict[str, Any]:
+        """The columns of a key."""
+        days = self.cleaned_data.pop("valid_days", None)
+        self.cleaned_data["expires_at"] = timezone.now() + timedelta(days=days) if days else None
+        return self.cleaned_data

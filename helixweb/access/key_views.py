@@ -19,14 +19,7 @@ def api_keys(request: HttpRequest) -> HttpResponse:
     """List one's keys; POST creates one and shows its secret this once."""
     form, secret = ApiKeyForm(request.POST or None, scope=request), None
     if form.is_valid():
-        given = form.cleaned_data
-        secret = keys.make(
-            name=given["name"],
-            user=request.user,
-            scopes=given["scopes"],
-            cluster=given["cluster"],
-            limits=form.limits,
-        ).secret
+        secret = keys.make(user=request.user, **form.cleaned_data).secret
         form = ApiKeyForm(scope=request)
     rows = ApiKey.objects.filter(user=request.user)  # type: ignore[misc]
     context = {

@@ -17,27 +17,22 @@ BUDGETS = ("requests_per_min", "tokens_per_min", "tokens_per_day")
 COUNTS = ("rest_requests", "requests", "prompt_tokens", "output_tokens")
 
 
-def make(
-    *, name: str, user: Any, scopes: Iterable[str], cluster: Any, limits: api_keys.Limits
-) -> api_keys.NewKey:
-    """Raises ValueError, as `create_api_key`."""
+def make(**columns: Any) -> api_keys.NewKey:
+    """A key with these columns, as `create_api_key` makes it. Raises ValueError."""
     with transaction.atomic():
-        new = api_keys.create_api_key(
-            name=name, user=user, scopes=scopes, cluster=cluster, limits=limits
-        )
-        audit.note(
-            "apikey",
-            str(new.row),
-            "added",
-            row_id=new.row.pk,
-            cluster_id=new.row.cluster_id,
-            after=_told(new.row),
-        )
+        new = api_keys.create_api_key(**columns)
+        _note(new.row, "added", after=_told(new.row))
     return new
 
 
 def more_than(
-    maker: ApiKey, *, scopes: Iterable[str], cluster: Any, limits: api_keys.Limits
+    maker: ApiKey,
+    *,
+    scopes: Iterable[str],
+    cluster: Any,
+    networks: Iterable[str],
+    expires_at: datetime | None,
+    **_: Any,
 ) -> str:
     """Why such a key would do more than the one that makes it; empty: it would not."""
     more = sorted(set(scopes) - set(maker.scopes))
@@ -45,10 +40,9 @@ def more_than(
         return f"This key has no scope {', '.join(more)} to give."
     if maker.cluster_id is not None and (cluster is None or cluster.pk != maker.cluster_id):
         return "This key is for one cluster; name that one."
-    if maker.networks and not _all_within(limits.networks, maker.networks):
+    if maker.networks and not _all_within(networks, maker.networks):
         return f"This key is for {', '.join(maker.networks)}; name networks within."
-    ends_at = limits.expires_at
-    if maker.expires_at is not None and (ends_at is None or ends_at > maker.expires_at):
+    if maker.expires_at is not None and (expires_at is None or expires_at > maker.expires_at):
         return f"This key expires at {maker.expires_at.isoformat()}; choose no later expires_at."
     if any(getattr(maker, name) is not None for name in BUDGETS):
         return (
@@ -77,15 +71,7 @@ def end(key: ApiKey) -> bool:
     with transaction.atomic():
         if not api_keys.revoke(key):
             return False
-        audit.note(
-            "apikey",
-            str(key),
-            "removed",
-            row_id=key.pk,
-            cluster_id=key.cluster_id,
-            before=_told(key),
-            text="revoked",
-        )
+        _note(key, "removed", before=_told(key), text="revoked")
         end_streams([key.user_id])
     return True
 
@@ -112,13 +98,13 @@ def used_by(rows: Iterable[ApiKey], *, now: datetime) -> list[ApiKey]:
     return keys
 
 
+def _note(key: ApiKey, action: str, **said: Any) -> None:
+    audit.note("apikey", str(key), action, row_id=key.pk, cluster_id=key.cluster_id, **said)
+
+
 def _told(key: ApiKey) -> dict[str, Any]:
     return {
         "owner": key.user.get_username(),
-        "scopes": key.scopes,
-        "networks": key.networks,
         "expires_at": key.expires_at.isoformat() if key.expires_at else None,
-        "requests_per_min": key.requests_per_min,
-        "tokens_per_min": key.tokens_per_min,
-        "tokens_per_day": key.tokens_per_day,
+        **{name: getattr(key, name) for name in ("scopes", "networks", *BUDGETS)},
     }

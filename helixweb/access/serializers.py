@@ -16,7 +16,7 @@ from helixweb.access.models import Grant
 from helixweb.access.roles import Role
 from helixweb.common import auth
 from helixweb.common.addresses import parsed_network
-from helixweb.common.api_keys import MOST_NETWORKS, Limits
+from helixweb.common.api_keys import MOST_NETWORKS
 from helixweb.common.models import ApiKey, SessionOfUser
 from helixweb.common.serializers import RowKey, StrictFieldsMixin
 
@@ -196,17 +196,6 @@ class ApiKeySerializer(StrictFieldsMixin, serializers.ModelSerializer[ApiKey]):
         if value is not None and value <= timezone.now() + timedelta(seconds=1):
             raise serializers.ValidationError(f"{value} is past; choose a later time.")
         return value
-
-    def limits(self) -> Limits:
-        """Of data that is valid."""
-        given = self.validated_data
-        return Limits(
-            expires_at=given["expires_at"],
-            networks=given["networks"],
-            requests_per_min=given["requests_per_min"],
-            tokens_per_min=given["tokens_per_min"],
-            tokens_per_day=given["tokens_per_day"],
-        )
 
 
 class SessionSerializer(serializers.ModelSerializer[SessionOfUser]):

@@ -190,10 +190,10 @@ def test_a_slow_link_a_bad_deployment_and_a_stale_plan_fire(site: Site, user: An
 def test_keys_and_certificates_that_run_out_fire(
     site: Site, user: Any, settings: Any, tmp_path: Any
 ) -> None:
-    from helixweb.common.api_keys import Limits, create_api_key
+    from helixweb.common.api_keys import create_api_key
 
     soon = site.now + timedelta(days=3)
-    create_api_key(name="chat", user=user, scopes=["serve"], limits=Limits(expires_at=soon))
+    create_api_key(name="chat", user=user, scopes=["serve"], expires_at=soon)
     site.rule(Kind.KEY_EXPIRES)
     site.look()
     assert "runs out in 3.0 days" in Alert.unscoped.get().said["text"]

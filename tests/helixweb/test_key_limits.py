@@ -16,7 +16,7 @@ from rest_framework.test import APIClient
 
 from helixweb.access.models import Grant
 from helixweb.common import key_usage
-from helixweb.common.api_keys import Limits, create_api_key
+from helixweb.common.api_keys import create_api_key
 from helixweb.common.auth import sha256_hex
 from helixweb.common.models import ApiKey, KeyUsage
 from helixweb.common.peppers import peppers
@@ -53,8 +53,7 @@ def test_a_key_of_one_cluster_sees_that_one_alone(user: Any, cluster: Cluster) -
 
 
 def test_a_key_is_for_its_networks_alone(user: Any, settings: Any) -> None:
-    limits = Limits(networks=["192.0.2.0/24"])
-    secret = create_api_key(name="k", user=user, scopes=["read"], limits=limits).secret
+    secret = create_api_key(name="k", user=user, scopes=["read"], networks=["192.0.2.0/24"]).secret
     assert program(secret, REMOTE_ADDR="192.0.2.7").get("/api/v1/nodes/").status_code == 200
     refused = program(secret, REMOTE_ADDR="192.0.3.7").get("/api/v1/nodes/")
     assert refused.status_code == 401
@@ -64,8 +63,9 @@ def test_a_key_is_for_its_networks_alone(user: Any, settings: Any) -> None:
 
 
 def test_so_many_requests_a_minute_over_rest(user: Any, time_stands_still: None) -> None:
-    limits = Limits(requests_per_min=2)
-    client = program(create_api_key(name="k", user=user, scopes=["read"], limits=limits).secret)
+    client = program(
+        create_api_key(name="k", user=user, scopes=["read"], requests_per_min=2).secret
+    )
     statuses = [client.get("/api/v1/nodes/") for _ in range(3)]
     assert [answer.status_code for answer in statuses] == [200, 200, 429]
     assert 1 <= int(statuses[2].headers["Retry-After"]) <= 60
@@ -92,8 +92,7 @@ def at_once(*works: Callable[[], Any]) -> list[Any]:
 def test_requests_at_the_start_of_a_minute_are_all_within_the_rate(
     user: Any, time_stands_still: None
 ) -> None:
-    limits = Limits(requests_per_min=2)
-    secret = create_api_key(name="k", user=user, scopes=["read"], limits=limits).secret
+    secret = create_api_key(name="k", user=user, scopes=["read"], requests_per_min=2).secret
     both_have_counted = threading.Barrier(2)
 
     def ask() -> int:
@@ -159,8 +158,9 @@ def test_coordinators_are_told_terms_and_only_keys_of_people_with_a_role_there(
     user: Any, cluster: Cluster
 ) -> None:
     coordinator = FakeCoordinator(cluster, user)
-    limits = Limits(tokens_per_day=1000, networks=["192.0.2.1"])
-    new = create_api_key(name="k", user=user, scopes=["serve"], limits=limits)
+    new = create_api_key(
+        name="k", user=user, scopes=["serve"], tokens_per_day=1000, networks=["192.0.2.1"]
+    )
     create_api_key(name="e", user=user, scopes=["serve"], cluster=Cluster.objects.create(name="e"))
     (told,) = coordinator.desired().keys
     assert (told.key, told.tokens_per_day, told.networks) == (
@@ -176,9 +176,7 @@ def test_what_a_key_spent_is_booked_once_also_when_the_coordinator_restarts(
     user: Any, cluster: Cluster, browser: Client, time_stands_still: None
 ) -> None:
     coordinator = FakeCoordinator(cluster, user)
-    new = create_api_key(
-        name="k", user=user, scopes=["serve"], limits=Limits(tokens_per_day=10_000)
-    )
+    new = create_api_key(name="k", user=user, scopes=["serve"], tokens_per_day=10_000)
     for requests, prompt, output in ((2, 100, 10), (2, 100, 10), (3, 150, 20), (1, 7, 3)):
         spent = KeySpending(requests=requests, prompt_tokens=prompt, output_tokens=output)
         coordinator.report(generation=0, keys={new.row.key: spent, "unknown": spent})
@@ -275,7 +273,7 @@ def test_a_key_makes_no_key_with_wider_limits_than_its_own(
     user: Any, limits: Any, wider: list[Any], narrower: list[Any]
 ) -> None:
     scopes = ["read", "write", "admin"]
-    new = create_api_key(name="maker", user=user, scopes=scopes, limits=Limits(**limits))
+    new = create_api_key(name="maker", user=user, scopes=scopes, **limits)
     client = program(new.secret, REMOTE_ADDR="192.0.2.7")
     for asked in wider:
         refused = client.post(KEYS, {"name": "more", "scopes": ["read"], **asked})

@@ -1,17 +1,15 @@
 """POST with an Idempotency-Key: done once, however often it is sent.
 
-The first request claims the key in a transaction of its own. Then what it does and its answer, kept
-for a day, are written in one more: if the process dies in between there is neither, and once the
-claim has run out the next request does it. A refusal keeps nothing, so that what was refused can be
-mended and sent with the same key.
+What a request does and its answer, kept for a day, are written in one transaction: if the process
+dies there is neither, and the next request does it. A second request that comes meanwhile waits for
+the first. A refusal keeps nothing, so that what was refused can be corrected and sent with the same
+key.
 """
 
 import hmac
 import json
-import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -26,6 +24,7 @@ from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 
 from helixweb.common.models import ApiKey
+from helixweb.common.refusals import Conflict, Refused, Unusable
 from helixweb.common.rest.etags import tagged
 from helixweb.common.rest.models import KeptAnswer
 
@@ -33,65 +32,23 @@ HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
 MAX_KEY_LENGTH = 255
 KEPT_FOR = timedelta(hours=24)
-# Longer than any request of ours is at work.
-CLAIMED_FOR = timedelta(seconds=60)
 MAX_KEPT = 10_000
 
 
-class UnderWay(exceptions.APIException):
-    status_code = 409
-    default_code = "under_way"
-    default_detail = (
-        "A request with this Idempotency-Key is at work; ask again in a moment to get its answer."
-    )
-    wait = 1  # seconds
-
-
-class KeyOfAnother(exceptions.APIException):
-    status_code = 422
+class KeyOfAnother(Unusable, Refused):
     default_code = "key_of_another_request"
-    default_detail = (
-        "This Idempotency-Key came with another address or body before; "
-        "send that again, or a new key with this."
-    )
 
 
-class Unreadable(exceptions.APIException):
-    status_code = 409
+class Unreadable(Conflict):
     default_code = "unreadable"
-    default_detail = (
-        "This request was done before, but SECRET_KEY has changed since, so that its answer cannot "
-        "be read; look at what it made, or send it with a new key to have it done again."
-    )
 
 
-class OtherRights(exceptions.APIException):
-    status_code = 409
+class OtherRights(Conflict):
     default_code = "other_rights"
-    default_detail = (
-        "This request was done before, but your roles have changed since, so that its answer is "
-        "not given again; look at what it made."
-    )
 
 
 class TooManyKept(exceptions.Throttled):
     default_code = "too_many_keys"
-
-    def __init__(self) -> None:
-        detail = (
-            f"{MAX_KEPT:,} answers are kept for your keys of the last 24 hours, and more are not; "
-            "send this without Idempotency-Key, or later."
-        )
-        super().__init__(wait=3600, detail=detail)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A key that this request may use, as long as the row has `number`."""
-
-    row: KeptAnswer
-    number: uuid.UUID
-    secret: Fernet
 
 
 def answered_once(request: Request, handler: Callable[..., Response]) -> Callable[..., Response]:
@@ -103,19 +60,19 @@ def answered_once(request: Request, handler: Callable[..., Response]) -> Callabl
         raise exceptions.ValidationError(
             {HEADER: [f"Give 1 to {MAX_KEY_LENGTH} visible ASCII letters, such as a UUID."]}
         )
+    secret = hmac.digest(
+        settings.SECRET_KEY.encode(), f"{_actor(request)} {key}".encode(), "sha256"
+    )
+    cipher = Fernet(urlsafe_b64encode(secret))
 
     def once(*args: Any, **kwargs: Any) -> Response:
-        claim = _claim(request, key, now=timezone.now())
-        if claim.row.answer:
-            return _replay(request, claim)
-        try:
-            with transaction.atomic():
-                response = handler(*args, **kwargs)
-                _keep(request, response, claim)
-        except Exception:
-            KeptAnswer.objects.filter(pk=claim.row.pk, claim=claim.number, answer=b"").delete()
-            raise
-        return response
+        with transaction.atomic():
+            row = _row_of(request, key, now=timezone.now())
+            if row.answer:
+                return _replay(request, row, cipher)
+            response = handler(*args, **kwargs)
+            _keep(request, response, row, cipher)
+            return response
 
     return once
 
@@ -125,46 +82,30 @@ def forget_old_answers(now: datetime) -> None:
     KeptAnswer.objects.filter(created_at__lt=now - KEPT_FOR).delete()
 
 
-def _claim(request: Request, key: str, *, now: datetime) -> Claim:
-    """Raises KeyOfAnother, UnderWay, TooManyKept."""
-    actor, number = _actor(request), uuid.uuid4()
-    secret = hmac.digest(settings.SECRET_KEY.encode(), f"{actor} {key}".encode(), "sha256")
+def _row_of(request: Request, key: str, *, now: datetime) -> KeptAnswer:
+    """The row of the key; without an answer if it is new. Raises KeyOfAnother, TooManyKept."""
     whole = f"{request.method} {request.get_full_path()} ".encode() + request.body
-    fresh = {
-        "request_hash": sha256(whole).hexdigest(),
-        "claim": number,
-        "claimed_until": now + CLAIMED_FOR,
-        "created_at": now,
-    }
-    mine = KeptAnswer.objects.filter(actor=actor)
-    row, is_new = mine.get_or_create(
-        actor=actor, key_hash=sha256(key.encode()).hexdigest(), defaults=fresh
+    request_hash = sha256(whole).hexdigest()
+    whose = {"actor": _actor(request), "key_hash": sha256(key.encode()).hexdigest()}
+    KeptAnswer.objects.filter(**whose, created_at__lt=now - KEPT_FOR).delete()
+    row, is_new = KeptAnswer.objects.get_or_create(
+        **whose, defaults={"request_hash": request_hash, "created_at": now}
     )
-    if is_new and mine.count() > MAX_KEPT:
-        row.delete()
-        raise TooManyKept
-    if not is_new and row.created_at < now - KEPT_FOR:
-        is_new = _take_over(row, {**fresh, "answer": b""})
-    if row.request_hash != fresh["request_hash"]:
-        raise KeyOfAnother
-    if not (is_new or row.answer):
-        # Nothing was written under a claim that ran out: what writes looks whether it is its own.
-        unheld = row.claimed_until < now
-        if not (unheld and _take_over(row, fresh)):
-            raise UnderWay
-    return Claim(row=row, number=number, secret=Fernet(urlsafe_b64encode(secret)))
+    if is_new and KeptAnswer.objects.filter(actor=row.actor).count() > MAX_KEPT:
+        raise TooManyKept(
+            wait=3600,
+            detail=f"{MAX_KEPT:,} answers are kept for your keys of the last 24 hours, and more "
+            "are not; send this without Idempotency-Key, or later.",
+        )
+    if row.request_hash != request_hash:
+        raise KeyOfAnother(
+            "This Idempotency-Key came with another address or body before; send that again, or a "
+            "new key with this."
+        )
+    return row
 
 
-def _take_over(row: KeptAnswer, values: dict[str, Any]) -> bool:
-    """Of several that try, one does."""
-    same = KeptAnswer.objects.filter(pk=row.pk, claim=row.claim, answer=row.answer)
-    taken = same.update(**values) == 1
-    for name, value in values.items():
-        setattr(row, name, value)
-    return taken
-
-
-def _keep(request: Request, response: Response, claim: Claim) -> None:
+def _keep(request: Request, response: Response, row: KeptAnswer, cipher: Fernet) -> None:
     document = {
         "rights": _rights(request),
         "status": response.status_code,
@@ -172,32 +113,36 @@ def _keep(request: Request, response: Response, claim: Claim) -> None:
         "headers": {name: response[name] for name in ("Location",) if name in response},
         "edit_tag": getattr(response, "edit_tag", None),
     }
-    answer = claim.secret.encrypt(json.dumps(document, cls=JSONEncoder).encode())
-    row = KeptAnswer.objects.filter(pk=claim.row.pk, claim=claim.number)
-    if row.update(answer=answer) != 1:
-        raise UnderWay  # this took longer than the claim held, and another does it
+    row.answer = cipher.encrypt(json.dumps(document, cls=JSONEncoder).encode())
+    row.save(update_fields=["answer"])
 
 
-def _replay(request: Request, claim: Claim) -> Response:
+def _replay(request: Request, row: KeptAnswer, cipher: Fernet) -> Response:
     try:
-        kept = json.loads(claim.secret.decrypt(bytes(claim.row.answer)))
+        kept = json.loads(cipher.decrypt(bytes(row.answer)))
     except InvalidToken as error:
-        raise Unreadable from error
+        raise Unreadable(
+            "This request was done before, but SECRET_KEY has changed since, so that its answer "
+            "cannot be read; look at what it made, or send it with a new key to have it done again."
+        ) from error
     if kept.get("rights", "") != _rights(request):
-        raise OtherRights
+        raise OtherRights(
+            "This request was done before, but your roles have changed since, so that its answer "
+            "is not given again; look at what it made."
+        )
     headers = {**kept["headers"], REPLAYED: "true"}
     response = Response(kept["data"], status=kept["status"], headers=headers)
     return tagged(request, response, kept["edit_tag"]) if kept["edit_tag"] else response
 
 
 def _rights(request: Request) -> str:
-    """Equal for those who may see the same; empty where nobody is asked who they are."""
+    """Equal for those who may see the same; empty where no user is asked for."""
     return repr(getattr(request._request, "helix_reads_as", ""))
 
 
 def _actor(request: Request) -> str:
-    """Whose key it is. Who shows nothing, such as a machine that joins, is nobody: its body holds
-    its secret, and the answer is for the same body only."""
+    """Whose key it is. A request without credentials, such as of a machine that joins, has its
+    secret in its body, and the answer is for the same body only."""
     if isinstance(request.auth, ApiKey):
         return f"key:{request.auth.pk}"
     return f"user:{request.user.pk}" if request.user.is_authenticated else "nobody"

@@ -1,4 +1,4 @@
-"""`manage.py apikey`: make API keys for users, list them with what hangs on which pepper, end them.
+"""`manage.py apikey`: make API keys for users, list those on an old pepper too, end them.
 
 manage.py apikey USER NAME --scopes read,write --days 30 --network 192.0.2.0/24
 manage.py apikey --list [USER]
@@ -17,7 +17,6 @@ from django.utils import timezone
 from helixweb.access import keys
 from helixweb.common import auth
 from helixweb.common.actor import commanding
-from helixweb.common.api_keys import Limits
 from helixweb.common.management.site_command import SiteCommand
 from helixweb.common.models import ApiKey
 from helixweb.common.peppers import peppers
@@ -63,7 +62,7 @@ class Command(SiteCommand):
                 user=user,
                 scopes=scopes,
                 cluster=_cluster(options["cluster"]),
-                limits=_limits(options),
+                **_limits(options),
             )
         except ValueError as error:
             raise CommandError(str(error)) from error
@@ -95,15 +94,13 @@ def _cluster(name: str | None) -> Any:
     return found
 
 
-def _limits(options: dict[str, Any]) -> Limits:
-    for name in ("days", "requests_per_min", "tokens_per_min", "tokens_per_day"):
+def _limits(options: dict[str, Any]) -> dict[str, Any]:
+    for name in ("days", *keys.BUDGETS):
         if options[name] is not None and options[name] < 1:
             raise CommandError(f"--{name.replace('_', '-')} is {options[name]}; give 1 or more.")
     days = options["days"]
-    return Limits(
-        expires_at=timezone.now() + timedelta(days=days) if days else None,
-        networks=options["network"],
-        requests_per_min=options["requests_per_min"],
-        tokens_per_min=options["tokens_per_min"],
-        tokens_per_day=options["tokens_per_day"],
-    )
+    return {
+        "expires_at": timezone.now() + timedelta(days=days) if days else None,
+        "networks": options["network"],
+        **{name: options[name] for name in keys.BUDGETS},
+    }
