@@ -1,22 +1,100 @@
-"""The coordinators of a cluster: which can be heard, and what they told last. Reads only."""
+"""What the processes of a deployment's cluster reported last. Reads only.
+
+Coordinators, nodes and senders are read once for a `Deployment` object and stay with it;
+`observed` reads them for many deployments at once.
+"""
 
 import json
 import logging
 import shlex
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Exists, Q, QuerySet
+from django.db.models import OuterRef, Prefetch, QuerySet, Subquery, prefetch_related_objects
 from pydantic import ValidationError
 
+from helixweb.access.scope import WHOLE_SITE
+from helixweb.common.json_fields import member
 from helixweb.deployment.joint_report import joint_report
-from helixweb.deployment.models import LIVE, SERVING, Deployment, LatestReport
-from helixweb.inventory.models import Coordinator, NodeState
-from helixweb.inventory.node_list import in_state
+from helixweb.deployment.models import (
+    LIVE,
+    SERVING,
+    Deployment,
+    LatestReport,
+    NodeAssignment,
+    PhaseChange,
+)
+from helixweb.inventory.models import Cluster, Coordinator, Node, NodeState
 from helixweb.planning.stored import stored_plan
 from runtime.protocol.control import CoordinatorReport
+from runtime.protocol.phases import Phase
 
 logger = logging.getLogger(__name__)
+
+_SHOWN = PhaseChange.unscoped.filter(assignment=OuterRef("pk")).order_by("-at", "-pk")
+_COORDINATORS = Prefetch(
+    "cluster__coordinators",
+    Coordinator.unscoped.select_related("latest_report"),
+    to_attr="coordinators_read",
+)
+_NODES = Prefetch(
+    "cluster__nodes",
+    Node.unscoped.select_related("drain").defer("hardware"),
+    to_attr="nodes_read",
+)
+# Each with the phase that the timeline shows.
+_ASSIGNMENTS = Prefetch(
+    "assignments",
+    NodeAssignment.unscoped.select_related("node__drain")
+    .defer("desired", "stats", "node__hardware")
+    .annotate(shown=Subquery(_SHOWN.values("phase")[:1])),
+    to_attr="assignments_read",
+)
+# Most of many nodes send to few others, or to none lately.
+_SENDERS = Prefetch(
+    "assignments",
+    NodeAssignment.unscoped.filter(phase=Phase.READY.value, stats__isnull=False)
+    .annotate(links=member("stats", "links"))
+    .exclude(links={})
+    .only("node_name", "observed_generation", "updated_at", "deployment_id"),
+    to_attr="senders_read",
+)
+
+
+def observed() -> QuerySet[Deployment]:
+    """Deployments with all that is concluded from: a handful of queries for however many."""
+    rows = Deployment.light(WHOLE_SITE).select_related("plan__run", "link_weights")
+    return rows.defer("plan__run__problem").prefetch_related(
+        _COORDINATORS, _NODES, _ASSIGNMENTS, _SENDERS, "repairs", "plan__run__repair_set"
+    )
+
+
+def told_by(deployment: Deployment) -> Sequence[Coordinator]:
+    """The coordinators of its cluster, each with its `latest_report`."""
+    return _read(deployment, deployment.cluster, _COORDINATORS)
+
+
+def nodes_of(deployment: Deployment) -> Sequence[Node]:
+    """Those of its cluster, each with its `drain`."""
+    return _read(deployment, deployment.cluster, _NODES)
+
+
+def assignments_of(deployment: Deployment) -> Sequence[Any]:
+    """Its assignments, each with its node, and as `shown` the phase that the timeline shows."""
+    return _read(deployment, deployment, _ASSIGNMENTS)
+
+
+def senders_of(deployment: Deployment) -> Sequence[Any]:
+    """Assignments of ready stages that send something, with the `links` of their stats."""
+    return _read(deployment, deployment, _SENDERS)
+
+
+def _read(deployment: Deployment, owner: Deployment | Cluster, what: "Prefetch[Any]") -> list[Any]:
+    """Once; what `observed` read is there."""
+    prefetch_related_objects([deployment], what)
+    rows: list[Any] = getattr(owner, what.to_attr or "")
+    return rows
 
 
 def coordinators_of(cluster_id: int, *, now: datetime) -> list[Coordinator]:
@@ -29,23 +107,21 @@ def is_online(coordinator: Coordinator, *, now: datetime) -> bool:
     return coordinator.state_at(now) is NodeState.ONLINE
 
 
-def online_coordinators(cluster_id: int, *, now: datetime) -> QuerySet[Coordinator]:
-    """Those that can be heard."""
-    return Coordinator.unscoped.filter(in_state(NodeState.ONLINE, now=now), cluster=cluster_id)
+def reports_of(deployment: Deployment, *, heard_at: datetime | None = None) -> list[LatestReport]:
+    """The last ones; with a time only of coordinators that can be heard then, unless none can."""
+    rows = told_by(deployment)
+    heard = [row for row in rows if heard_at is not None and is_online(row, now=heard_at)]
+    return [row.latest_report for row in heard or rows if hasattr(row, "latest_report")]
 
 
-def heard_reports(cluster_id: int, *, now: datetime) -> QuerySet[LatestReport]:
-    """By coordinators that can be heard, or by all if none can."""
-    told = LatestReport.unscoped.filter(coordinator__cluster=cluster_id)
-    online = online_coordinators(cluster_id, now=now)
-    return told.filter(Q(coordinator__in=online) | ~Exists(online))
-
-
-def reports_on(deployment: Deployment) -> QuerySet[LatestReport]:
-    """The last reports that are about its present generation."""
-    return LatestReport.unscoped.filter(
-        coordinator__cluster=deployment.cluster_id, report__generation=deployment.generation
-    )
+def reports_on(deployment: Deployment, *, online_at: datetime | None = None) -> list[LatestReport]:
+    """Those on its present generation; with a time only of coordinators that can be heard then."""
+    return [
+        told
+        for told in reports_of(deployment)
+        if told.says("generation") == deployment.generation
+        and (online_at is None or is_online(told.coordinator, now=online_at))
+    ]
 
 
 def lost_stages(deployment: Deployment, *, now: datetime) -> frozenset[str]:
@@ -53,9 +129,8 @@ def lost_stages(deployment: Deployment, *, now: datetime) -> frozenset[str]:
     can be heard; none once nodes need not serve it."""
     if deployment.status not in SERVING:
         return frozenset()
-    online = online_coordinators(deployment.cluster_id, now=now)
-    told = reports_on(deployment).filter(coordinator__in=online)
-    lost = [frozenset(names or ()) for names in told.values_list("report__lost_nodes", flat=True)]
+    reports = reports_on(deployment, online_at=now)
+    lost = [frozenset(told.says("lost_nodes")) for told in reports]
     return frozenset.intersection(*lost) if lost else frozenset()
 
 
@@ -87,14 +162,11 @@ def coordinator_says(deployment: Deployment) -> str:
     """
     if deployment.status not in LIVE:
         return ""
-    # A report also has what nodes did: not all of it is read.
-    told = LatestReport.unscoped.filter(coordinator__cluster=deployment.cluster_id)
-    fields = ("coordinator__name", "report__generation", "report__message")
-    rows = list(told.order_by("coordinator").values_list(*fields))
+    reports = reports_of(deployment)
     says = "; ".join(
-        message if len(rows) == 1 else f"{name}: {message}"
-        for name, generation, message in rows
-        if message and generation == deployment.generation
+        message if len(reports) == 1 else f"{told.coordinator.name}: {message}"
+        for told in reports
+        if (message := told.says("message")) and told.says("generation") == deployment.generation
     )
     return "" if says in deployment.message else says
 
@@ -108,13 +180,12 @@ def change_of(deployment: Deployment) -> dict[str, Any] | None:
     """
     if deployment.status not in SERVING or not deployment.is_changing:
         return None
-    fields = ("coming_missing", "leaving_generation", "leaving_requests")
-    rows = list(reports_on(deployment).values_list(*(f"report__{field}" for field in fields)))
-    missing = sorted({node for nodes, _generation, _requests in rows for node in nodes or ()})
-    if not missing and all(generation is None for _nodes, generation, _requests in rows):
+    reports = reports_on(deployment)
+    missing = sorted({node for told in reports for node in told.says("coming_missing")})
+    if not missing and all(told.says("leaving_generation") is None for told in reports):
         return None
     stages = len(stored_plan(deployment.plan).placement.layers)
-    leaving = sum(requests for _nodes, _generation, requests in rows)
+    leaving = sum(told.says("leaving_requests") for told in reports)
     return {"missing": missing, "stages": stages, "up": stages - len(missing), "leaving": leaving}
 
 
@@ -123,11 +194,8 @@ def requests_waiting(deployment: Deployment) -> int | None:
     not heard so yet."""
     if deployment.paused_at is None:
         return None
-    told = LatestReport.unscoped.filter(
-        coordinator__cluster=deployment.cluster_id, report__paused=True
-    )
-    waiting = list(told.values_list("report__requests_waiting", flat=True))
-    return sum(waiting) if waiting else None
+    paused = [told for told in reports_of(deployment) if told.says("paused")]
+    return sum(told.says("requests_waiting") for told in paused) if paused else None
 
 
 def endpoint_urls(deployment: Deployment, *, now: datetime) -> list[str]:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from django.utils.translation import gettext_noop
 
-from helixweb.deployment.coordinators import online_coordinators, reports_on
+from helixweb.deployment.coordinators import reports_on
 from helixweb.deployment.joint_report import joint_report
 from helixweb.deployment.models import Deployment, NodeAssignment
 from helixweb.planning.stored import stored_plan
@@ -61,12 +61,8 @@ def instances_view(
 
 def _traffic(deployment: Deployment, *, now: datetime) -> Mapping[str, InstanceTraffic]:
     """What the coordinators that can be heard say together of its present generation."""
-    told = reports_on(deployment).filter(
-        coordinator__in=online_coordinators(deployment.cluster_id, now=now)
-    )
-    heard = [
-        CoordinatorReport.model_validate(report) for report in told.values_list("report", flat=True)
-    ]
+    told = reports_on(deployment, online_at=now)
+    heard = [CoordinatorReport.model_validate(one.report) for one in told]
     return joint_report(heard).instances if heard else {}
 
 

@@ -54,32 +54,32 @@ def counted_rates(links: Iterable[LiveLink], *, known: Mapping[Ends, float]) -> 
     return counted
 
 
-def _is_news(counted: Mapping[Ends, float], known: Mapping[Ends, float]) -> bool:
-    """True if weights for the rates `known` (of links not named: as planned) are no longer right.
+def _news(deployment: Deployment, links: Iterable[LiveLink]) -> dict[Ends, float] | None:
+    """The rates that weights should be for; None if those that count are right.
 
     A link that was known to differ and does as planned again is news, too.
     """
-    if counted.keys() != known.keys():
-        return True
-    return any(differs(rate, known[ends]) for ends, rate in counted.items())
+    row = weights_of(deployment)
+    known = {} if row is None else _known_rates(row)
+    counted = counted_rates(links, known=known)
+    is_same = counted.keys() == known.keys() and not any(
+        differs(rate, known[ends]) for ends, rate in counted.items()
+    )
+    return None if is_same else counted
 
 
 def follow_links(of: Deployment, links: Sequence[LiveLink], *, now: datetime) -> None:
     """Compute weights again if one of its `live_links` does something else than the present weights
     assume. Emulated nodes report no links, so their weights stay."""
     links = [link for link in links if link.is_at_work and link.stats.bandwidth_bytes_per_s]
-    if not links and not LinkWeights.unscoped.filter(deployment=of).exists():
+    if _news(of, links) is None:
         return
     with transaction.atomic():
         rows = Deployment.light(WHOLE_SITE).select_for_update(of=("self",), no_key=True)
         serving = rows.filter(status__in=SERVING, emulated=False)
         deployment = serving.filter(pk=of.pk, generation=of.generation).first()
-        if deployment is None:
-            return
-        row = weights_of(deployment)
-        known = {} if row is None else _known_rates(row)
-        counted = counted_rates(links, known=known)
-        if _is_news(counted, known):
+        counted = None if deployment is None else _news(deployment, links)
+        if deployment is not None and counted is not None:
             _write(deployment, counted, now=now)
 
 

@@ -11,10 +11,9 @@ from pydantic import TypeAdapter
 
 from helixweb.access.scope import WHOLE_SITE
 from helixweb.charts.quantities import bit_rate_text
-from helixweb.common.json_fields import member
-from helixweb.deployment.coordinators import heard_reports
+from helixweb.deployment.coordinators import reports_of, senders_of
 from helixweb.deployment.joint_report import sent_bytes
-from helixweb.deployment.models import LIVE, Deployment, LinkWeights, NodeAssignment
+from helixweb.deployment.models import LIVE, Deployment, LinkWeights
 from helixweb.inventory.models import BY_PEOPLE, Cluster, Link, Origin
 from helixweb.inventory.network import KnownLink
 from helixweb.inventory.presentation import cluster_network
@@ -26,7 +25,6 @@ from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from runtime.protocol.control import LinkStats
 from runtime.protocol.coordinators import is_coordinator
-from runtime.protocol.phases import Phase
 
 Ends = tuple[str, str]
 
@@ -117,20 +115,16 @@ def live_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
     Plans know one coordinator: of the links of several that can be heard, the one that most was
     sent over.
     """
-    rows = NodeAssignment.unscoped.filter(
-        deployment=deployment,
-        observed_generation=deployment.generation,
-        phase=Phase.READY.value,
-        stats__isnull=False,
-    )
-    # Most of many nodes send to few others, or to none lately.
-    sending = rows.annotate(links=member("stats", "links")).exclude(links={})
-    found = list(sending.values_list("node_name", "links", "updated_at"))
-    # A report also has every request that ended lately: not all of it is read.
-    reports = heard_reports(deployment.cluster_id, now=now)
-    for generation, links, at in reports.values_list("report__generation", "report__links", "at"):
-        if generation == deployment.generation:
-            found.append((COORDINATOR, links, at))
+    found = [
+        (row.node_name, row.links, row.updated_at)
+        for row in senders_of(deployment)
+        if row.observed_generation == deployment.generation
+    ]
+    found += [
+        (COORDINATOR, told.says("links"), told.at)
+        for told in reports_of(deployment, heard_at=now)
+        if told.says("generation") == deployment.generation
+    ]
     busiest: dict[Ends, tuple[LinkStats, datetime]] = {}
     for source, links, at in found:
         for target, stats in _LINKS.validate_python(links or {}).items():
@@ -165,8 +159,8 @@ def working_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
 
 def weights_of(deployment: Deployment) -> LinkWeights | None:
     """Routing weights of its present generation; None while every link does as planned."""
-    rows = LinkWeights.unscoped.filter(deployment=deployment, generation=deployment.generation)
-    return rows.first()
+    row: LinkWeights | None = getattr(deployment, "link_weights", None)
+    return None if row is None or row.generation != deployment.generation else row
 
 
 def links_at_work(*, cluster_id: int, now: datetime, **_signal: Any) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from django.db.models import Q, Value
 from helixweb.access.scope import WHOLE_SITE, InCluster
 from helixweb.deployment.options import OPTION_NAMES, DeployOptions
 from planner.routers.load_aware import DEFAULT_THETA
+from runtime.protocol.control import CoordinatorReport
 from runtime.protocol.engine_names import Engine
 from runtime.protocol.log_levels import LogLevel, LogSource
 from runtime.protocol.phases import Phase
@@ -432,3 +433,7 @@ class LatestReport(InCluster):
     )
     report = models.JSONField()
     at = models.DateTimeField()
+
+    def says(self, field: str) -> Any:
+        """What it has there; the default where an earlier release stored it without the field."""
+        return self.report.get(field, CoordinatorReport.model_fields[field].default)

@@ -1,16 +1,22 @@
 """From the phases of the nodes to the status of their deployment."""
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import OuterRef
 from django.utils.translation import gettext_noop
 
+from helixweb.access.scope import WHOLE_SITE
 from helixweb.deployment.announcing import announce
-from helixweb.deployment.coordinators import heard_reports, is_online, lost_stages, reports_on
+from helixweb.deployment.coordinators import (
+    assignments_of,
+    is_online,
+    lost_stages,
+    reports_of,
+    reports_on,
+    told_by,
+)
 from helixweb.deployment.models import (
     LIVE,
     LOST,
@@ -20,7 +26,8 @@ from helixweb.deployment.models import (
     PhaseChange,
     Status,
 )
-from helixweb.inventory.models import Coordinator, NodeState
+from helixweb.deployment.services.draining import is_let_go
+from helixweb.inventory.models import NodeState
 from runtime.protocol.phases import Phase
 
 
@@ -125,26 +132,14 @@ def verdict_while_stopping(reports: Sequence[NodeReport]) -> Verdict:
 def settle(deployment_id: int, *, now: datetime) -> None:
     """Bring a live deployment's status up to date with its nodes."""
     with transaction.atomic():
-        deployment = (
-            Deployment.unscoped.select_for_update(no_key=True)
-            .defer("serving_plan")
-            .filter(pk=deployment_id, status__in=LIVE)
-            .first()
-        )
+        rows = Deployment.light(WHOLE_SITE).select_for_update(of=("self",), no_key=True)
+        deployment = rows.filter(pk=deployment_id, status__in=LIVE).first()
         if deployment is None:
             return
         reports = _reports(deployment, now)
-        if deployment.status in SERVING:
-            _record_losses(deployment, {report.name for report in reports if report.lost}, now)
-            verdict = verdict_in_service(
-                reports,
-                refusals=refusals_of(deployment, now=now),
-                elsewhere=_elsewhere(deployment, now=now),
-                unanswered=why_unanswered(deployment, now=now),
-                was_ready=deployment.status in (Status.READY, Status.DEGRADED),
-            )
-        else:
-            verdict = verdict_while_stopping(reports)
+        for row, phase in _newly_shown(deployment, reports):
+            PhaseChange.objects.create(assignment=row, phase=phase, at=now)
+        verdict = _verdict(deployment, reports, now=now)
         if (deployment.status, deployment.message) == (verdict.status, verdict.message):
             return
         deployment.status = verdict.status
@@ -159,36 +154,52 @@ def settle(deployment_id: int, *, now: datetime) -> None:
         announce(deployment, said, name=name, why=why, nodes=len(reports))
 
 
+def is_settled(deployment: Deployment, *, now: datetime) -> bool:
+    """True if `settle` would change nothing."""
+    reports = _reports(deployment, now)
+    verdict = _verdict(deployment, reports, now=now)
+    known = (deployment.status, deployment.message) == (verdict.status, verdict.message)
+    return known and not _newly_shown(deployment, reports)
+
+
+def _verdict(deployment: Deployment, reports: Sequence[NodeReport], *, now: datetime) -> Verdict:
+    if deployment.status not in SERVING:
+        return verdict_while_stopping(reports)
+    return verdict_in_service(
+        reports,
+        refusals=refusals_of(deployment, now=now),
+        elsewhere=_elsewhere(deployment, now=now),
+        unanswered=why_unanswered(deployment, now=now),
+        was_ready=deployment.status in (Status.READY, Status.DEGRADED),
+    )
+
+
 def refusals_of(deployment: Deployment, *, now: datetime) -> list[str]:
     """Why coordinators cannot serve its present generation; none of those that can, nor of one that
     is silent while another can be heard."""
-    told = heard_reports(deployment.cluster_id, now=now)
-    refused = told.filter(report__refused_generation=deployment.generation)
-    return [message or "" for message in refused.values_list("report__message", flat=True)]
+    heard = reports_of(deployment, heard_at=now)
+    refused = [t for t in heard if t.says("refused_generation") == deployment.generation]
+    return [told.says("message") for told in refused]
 
 
 def why_unanswered(deployment: Deployment, *, now: datetime) -> str:
     """Why no coordinator that can be heard answers requests under the present generation; empty if
     one does."""
-    fields = ("serving", "coming_generation", "coming_missing", "message")
-    told = reports_on(deployment).values_list(
-        "coordinator", *(f"report__{field}" for field in fields)
-    )
-    reports = {pk: (serving, coming, missing, why) for pk, serving, coming, missing, why in told}
+    reports = {told.coordinator_id: told for told in reports_on(deployment)}
     whys: dict[str, str] = {}
-    for row in Coordinator.unscoped.filter(cluster=deployment.cluster_id):
-        serving, coming, missing, why = reports.get(row.pk, (False, None, None, None))
+    for row in told_by(deployment):
+        told = reports.get(row.pk)
         if not is_online(row, now=now):
             whys[row.name] = f"coordinator {row.name} is not heard any more; start it again"
-        elif row.pk not in reports:
+        elif told is None:
             whys[row.name] = f"coordinator {row.name} has not taken up the plan yet"
-        elif coming is not None:
-            names = ", ".join(missing or ())
+        elif told.says("coming_generation") is not None:
+            names = ", ".join(told.says("coming_missing"))
             whys[row.name] = f"waiting for the stages of: {names}" if names else "taking over"
-        elif serving:
+        elif told.says("serving"):
             return ""
         else:
-            whys[row.name] = why or "no way through the nodes is left"
+            whys[row.name] = told.says("message") or "no way through the nodes is left"
     if not whys:
         return "no coordinator has joined; let one join"
     if len(set(whys.values())) == 1:
@@ -199,18 +210,16 @@ def why_unanswered(deployment: Deployment, *, now: datetime) -> str:
 def _elsewhere(deployment: Deployment, *, now: datetime) -> Elsewhere:
     """Servers elsewhere, as coordinators of the present generation report them. While an earlier
     generation serves on, it is not known why those of this one do not answer."""
-    rows = deployment.assignments.exclude(instances=[]).only("instances", "deployment_id")
+    rows = assignments_of(deployment)
     there = [row for row in rows if is_elsewhere(row)]
     names = {one["name"] for row in there for one in row.instances}
     if not names:
         return _NOBODY
-    heard = heard_reports(deployment.cluster_id, now=now)
-    told = heard.filter(report__generation=deployment.generation)
-    reports = told.values_list("report__coming_generation", "report__instances")
     traffic = [
-        (name, one, coming is None)
-        for coming, instances in reports
-        for name, one in (instances or {}).items()
+        (name, one, told.says("coming_generation") is None)
+        for told in reports_of(deployment, heard_at=now)
+        if told.says("generation") == deployment.generation
+        for name, one in told.says("instances").items()
         if name in names
     ]
     answers_now = any(one["open"] for _, one, is_present in traffic if is_present)
@@ -221,7 +230,7 @@ def _elsewhere(deployment: Deployment, *, now: datetime) -> Elsewhere:
     )
     return Elsewhere(
         answers=any(one["open"] for _, one, _ in traffic),
-        is_awaited=len(there) == deployment.assignments.count() and not answers_now,
+        is_awaited=len(there) == len(rows) and not answers_now,
         troubles=tuple(dict.fromkeys(troubles)),
     )
 
@@ -246,28 +255,23 @@ def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
             ),
             runs_instances=bool(row.instances),
         )
-        for row in deployment.assignments.exclude(node__drain__let_go_at__isnull=False)
-        .select_related("node")
-        .defer("desired", "stats", "node__hardware")
-        if not is_elsewhere(row)
+        for row in assignments_of(deployment)
+        if not (is_elsewhere(row) or is_let_go(row.node))
     ]
 
 
-def _record_losses(deployment: Deployment, lost: AbstractSet[str], now: datetime) -> None:
-    """Add to the timeline the nodes that are lost since it was looked at last, and those that are
-    back."""
-    changes = PhaseChange.unscoped.filter(assignment__deployment=deployment, phase=LOST)
-    names = lost | set(changes.values_list("assignment__node_name", flat=True))
-    if not names:
-        return
-    newest = PhaseChange.unscoped.filter(assignment=OuterRef("pk")).order_by("-at", "-pk")
-    rows = deployment.assignments.filter(node_name__in=names, node__isnull=False)
-    for row in rows.only("node_name", "phase", "deployment_id").annotate(
-        shown=newest.values("phase")[:1]
-    ):
-        if (row.shown == LOST) != (row.node_name in lost):
-            phase = LOST if row.node_name in lost else row.phase
-            PhaseChange.objects.create(assignment=row, phase=phase, at=now)
+def _newly_shown(
+    deployment: Deployment, reports: Sequence[NodeReport]
+) -> list[tuple[NodeAssignment, str]]:
+    """What the timeline lacks: nodes that are lost since it was looked at last, or back."""
+    if deployment.status not in SERVING:
+        return []
+    lost = {report.name for report in reports if report.lost}
+    return [
+        (row, LOST if row.node_name in lost else row.phase)
+        for row in assignments_of(deployment)
+        if row.node is not None and (row.shown == LOST) != (row.node_name in lost)
+    ]
 
 
 def _said(verdict: Verdict, nodes: int) -> str:

@@ -5,8 +5,8 @@ from datetime import datetime
 from celery import shared_task
 from django.utils import timezone
 
-from helixweb.access.scope import WHOLE_SITE
 from helixweb.deployment import settling
+from helixweb.deployment.coordinators import observed
 from helixweb.deployment.link_weights import follow_links
 from helixweb.deployment.links import keep_measured, live_links
 from helixweb.deployment.models import LIVE, SERVING, Deployment
@@ -26,30 +26,25 @@ def tend_deployments() -> None:
     now = timezone.now()
     draining.follow_drains(now=now)
     wrong: list[Exception] = []
-    for deployment_id in live_ids():
+    for deployment in observed().filter(status__in=LIVE):
         try:
-            _tend(deployment_id, now=now)
+            _tend(deployment, now=now)
         except Exception as error:  # noqa: BLE001 - raised below, all together
-            error.add_note(f"deployment {deployment_id} was not tended to the end")
+            error.add_note(f"deployment {deployment.pk} was not tended to the end")
             wrong.append(error)
     if wrong:
         raise ExceptionGroup("deployments that were not tended to the end", wrong)
 
 
-def live_ids() -> list[int]:
-    """Deployments whose status may depend on nodes that report no more."""
-    return list(Deployment.unscoped.filter(status__in=LIVE).values_list("pk", flat=True))
-
-
-def _tend(deployment_id: int, *, now: datetime) -> None:
-    settling.settle(deployment_id, now=now)
-    rows = Deployment.light(WHOLE_SITE).filter(status__in=SERVING, emulated=False)
-    deployment = rows.filter(pk=deployment_id).first()
-    if deployment is not None:
+def _tend(deployment: Deployment, *, now: datetime) -> None:
+    if not settling.is_settled(deployment, now=now):
+        settling.settle(deployment.pk, now=now)
+        deployment.refresh_from_db(fields=["status", "message"])
+    if deployment.status in SERVING and not deployment.emulated:
         links = live_links(deployment, now=now)
         follow_links(deployment, links, now=now)
         keep_measured(deployment.cluster, links, now=now)
-    repair(deployment_id, now=now)
+    repair(deployment, now=now)
 
 
 @shared_task

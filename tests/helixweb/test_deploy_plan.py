@@ -17,7 +17,7 @@ from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received
 from helixweb.inventory.models import Change, Cluster, Coordinator, Node
-from helixweb.inventory.services import joining, records
+from helixweb.inventory.services import joining, problems, records
 from planner.serialization import problem_from_dict
 from planner.timing import layer_times_of
 from runtime.protocol.phases import Phase
@@ -113,26 +113,48 @@ def test_every_joined_process_is_woken_once(joined: FakeCluster, api: APIClient)
     assert Event.objects.filter(type=WAKE_EVENT).count() == len(woken)
 
 
-@pytest.mark.django_db
+@pytest.fixture
+def other(joined: FakeCluster, user: Any, tiny_problem: dict[str, Any]) -> FakeCluster:
+    """One more cluster like it."""
+    document = {**tiny_problem, "name": "other"}
+    return FakeCluster(problems.import_problem_document(document, user=user), user)
+
+
 def test_what_keeps_one_deployment_from_being_tended_does_not_keep_the_others(
-    monkeypatch: pytest.MonkeyPatch,
+    joined: FakeCluster, other: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    deployed = [joined.deploy().pk, other.deploy().pk]
     tended: list[int] = []
 
-    def repair(deployment_id: int, *, now: datetime) -> None:
-        tended.append(deployment_id)
-        if deployment_id != 2:
-            raise ArithmeticError(f"of deployment {deployment_id}")
+    def repair(deployment: Deployment, *, now: datetime) -> None:
+        tended.append(deployment.pk)
+        raise ArithmeticError(f"of deployment {deployment.pk}")
 
-    monkeypatch.setattr(tasks, "live_ids", lambda: [1, 2, 3])
     monkeypatch.setattr(tasks, "repair", repair)
     with pytest.raises(ExceptionGroup) as raised:
         tasks.tend_deployments()
-    assert tended == [1, 2, 3]
-    assert [str(error) for error in raised.value.exceptions] == [
-        "of deployment 1",
-        "of deployment 3",
+    assert sorted(tended) == deployed
+    assert sorted(str(error) for error in raised.value.exceptions) == [
+        f"of deployment {pk}" for pk in deployed
     ]
+
+
+def test_tending_deployments_of_which_nothing_changed_costs_a_handful_of_queries_for_all(
+    joined: FakeCluster, other: FakeCluster
+) -> None:
+    def costs() -> int:
+        tasks.tend_deployments()  # reads plans, which are kept
+        with CaptureQueriesContext(connection) as captured:
+            tasks.tend_deployments()
+        return len(captured)
+
+    joined.deploy()
+    joined.ready()
+    alone = costs()
+    other.deploy()
+    other.ready()
+    assert set(Deployment.unscoped.values_list("status", flat=True)) == {"ready"}
+    assert costs() == alone <= 8
 
 
 def test_what_a_node_says_of_an_older_generation_changes_nothing(

@@ -49,7 +49,7 @@ class Repaired:
 
     def beat(self, *, after_s: float = 0.0) -> list[str]:
         self.now += timedelta(seconds=after_s)
-        deployment_repairing.repair(self.serving.pk, now=self._heard_now(self.now))
+        deployment_repairing.repair(self.serving, now=self._heard_now(self.now))
         return [row.state for row in Repair.unscoped.order_by("pk")]
 
     def until_done(self) -> list[str]:

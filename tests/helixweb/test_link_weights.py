@@ -193,7 +193,8 @@ def test_of_a_coordinator_that_is_gone_nothing_counts_while_another_can_be_heard
         front.report(generation=deployment.generation, links={name: stats})
 
     def told() -> float | None:
-        (link,) = live_links(deployment, now=deployment.created_at)
+        read = Deployment.unscoped.get(pk=deployment.pk)
+        (link,) = live_links(read, now=deployment.created_at)
         return link.stats.bandwidth_bytes_per_s
 
     assert told() == 3e6, "most is sent over it"

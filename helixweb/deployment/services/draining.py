@@ -11,19 +11,17 @@ from typing import Any
 from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
-from pydantic import TypeAdapter
 
 from helixweb.common.refusals import Conflict
 from helixweb.deployment.announcing import nudge_page
-from helixweb.deployment.coordinators import online_coordinators
-from helixweb.deployment.models import Deployment, Drain, LatestReport
+from helixweb.deployment.coordinators import is_online, reports_on, told_by
+from helixweb.deployment.models import Deployment, Drain
 from helixweb.deployment.pushing import wake, wake_coordinators
 from helixweb.inventory.models import Node
 from helixweb.inventory.services.joining import note
 from runtime.protocol.control import DrainProgress, ObservedState
 from runtime.protocol.phases import Phase
 
-_TOLD = TypeAdapter(dict[str, DrainProgress])
 _LETS_GO = gettext_noop("No request is left on node %(name)s; it lets go of its layers.")
 
 
@@ -87,9 +85,10 @@ def draining_names(cluster_id: int) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def is_let_go(node: Node) -> bool:
+def is_let_go(node: Node | None) -> bool:
     """True if it must hold nothing, even if the deployment gives it layers."""
-    return Drain.unscoped.filter(node=node, let_go_at__isnull=False).exists()
+    drain: Drain | None = getattr(node, "drain", None)
+    return drain is not None and drain.let_go_at is not None
 
 
 def is_held_up(cluster_id: int, names: Iterable[str]) -> bool:
@@ -124,12 +123,11 @@ def _follow(row: Drain, *, now: datetime) -> None:
 
 def _told(row: Drain, deployment: Deployment, *, now: datetime) -> list[DrainProgress] | None:
     """Of each coordinator; None while one has not told of it yet, or none can be heard."""
-    online = list(online_coordinators(deployment.cluster_id, now=now))
-    reports = LatestReport.unscoped.filter(coordinator__in=online, at__gt=row.began_at)
-    found = []
-    for generation, draining in reports.values_list("report__generation", "report__draining"):
-        progress = _TOLD.validate_python(draining or {}).get(row.node.name)
-        if generation != deployment.generation or progress is None:
-            return None
-        found.append(progress)
-    return found if online and len(found) == len(online) else None
+    online = [one for one in told_by(deployment) if is_online(one, now=now)]
+    found = [
+        told.says("draining")[row.node.name]
+        for told in reports_on(deployment, online_at=now)
+        if told.at > row.began_at and row.node.name in told.says("draining")
+    ]
+    is_told = online and len(found) == len(online)
+    return [DrainProgress.model_validate(one) for one in found] if is_told else None

@@ -10,9 +10,14 @@ from datetime import datetime
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
-from helixweb.deployment.coordinators import coordinators_of, heard_reports, is_online, lost_stages
+from helixweb.deployment.coordinators import (
+    coordinators_of,
+    is_online,
+    lost_stages,
+    nodes_of,
+    reports_of,
+)
 from helixweb.deployment.models import LOST, SERVING, Deployment, PhaseChange, Repair, Status
-from helixweb.deployment.services.draining import draining_names
 from helixweb.deployment.services.instance_repairs import answered_by_urls, started_by_agents
 from helixweb.inventory.models import Node, NodeState
 from helixweb.inventory.node_list import in_state
@@ -45,12 +50,11 @@ def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
     placed = frozenset(stored_plan(deployment.plan).placement.layers)
     counted = {node.name for node in stored_problem(deployment.plan).cluster.nodes}
     counted -= left_out(deployment.plan)
-    rows = {
-        node.name: node
-        for node in Node.unscoped.filter(cluster=deployment.cluster_id).defer("hardware")
+    online = {
+        node.name
+        for node in nodes_of(deployment)
+        if node.state_at(now) is NodeState.ONLINE and not hasattr(node, "drain")
     }
-    online = {name for name, node in rows.items() if node.state_at(now) is NodeState.ONLINE}
-    online -= set(draining_names(deployment.cluster_id))
     lost = placed - online - answered_by_urls(deployment)
     if deployment.status == Status.DEPLOYING:
         return Changed(lost=tuple(sorted(lost)), added=())
@@ -63,17 +67,16 @@ def left_out(plan: Plan) -> frozenset[str]:
     """Nodes that an earlier repair planned without, since they were away then."""
     if plan.run is None:
         return frozenset()
-    before = Repair.unscoped.filter(run=plan.run).first()
-    return frozenset() if before is None else frozenset(before.left_out)
+    before = list(plan.run.repair_set.all())
+    return frozenset(before[0].left_out) if before else frozenset()
 
 
 def _not_heard(deployment: Deployment, *, now: datetime) -> frozenset[str]:
     """Nodes whose stages no coordinator has a sign of."""
-    heard = heard_reports(deployment.cluster_id, now=now)
-    told = heard.filter(report__generation=deployment.generation)
     silent = [
-        frozenset(name for name, traffic in nodes.items() if not traffic["ready"])
-        for nodes in told.values_list("report__nodes", flat=True)
+        frozenset(name for name, traffic in told.says("nodes").items() if not traffic["ready"])
+        for told in reports_of(deployment, heard_at=now)
+        if told.says("generation") == deployment.generation
     ]
     return frozenset.intersection(*silent) if silent else frozenset()
 
@@ -230,5 +233,4 @@ def _lost_at(deployment: Deployment, lost: tuple[str, ...]) -> datetime | None:
 
 
 def _waiting(deployment: Deployment, *, now: datetime) -> int:
-    told = heard_reports(deployment.cluster_id, now=now)
-    return sum(told.values_list("report__requests_waiting", flat=True))
+    return sum(told.says("requests_waiting") for told in reports_of(deployment, heard_at=now))

@@ -19,9 +19,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from helixweb.access.scope import WHOLE_SITE
 from helixweb.common.refusals import Conflict
 from helixweb.deployment.announcing import announce, nudge_page, record
+from helixweb.deployment.coordinators import observed
 from helixweb.deployment.models import OPEN, SERVING, Deployment, NodeAssignment, Repair
 from helixweb.deployment.services.deploying import DeployRefused, deploy
 from helixweb.deployment.services.draining import draining_names, is_held_up
@@ -62,7 +62,8 @@ NEARLY = 0.9
 @shared_task
 def repair_deployment(*, deployment_id: int) -> None:
     """Do what is next about lost nodes; may run twice."""
-    repair(deployment_id, now=timezone.now())
+    if (deployment := observed().filter(pk=deployment_id).first()) is not None:
+        repair(deployment, now=timezone.now())
 
 
 def repair_after_commit(deployment_id: int, *, after_s: float = 0.0) -> None:
@@ -81,15 +82,12 @@ def follow_search(*, job_id: int, **_signal: Any) -> None:
         repair_after_commit(row.deployment_id)
 
 
-def repair(deployment_id: int, *, now: datetime) -> None:
-    """Do the next thing about what changed under a deployment, if there is one."""
-    rows = Deployment.light(WHOLE_SITE).select_related("plan__model", "plan__run")
-    serving = rows.defer("plan__run__problem").filter(status__in=SERVING)
-    deployment = serving.filter(pk=deployment_id).first()
-    if deployment is None:
+def repair(deployment: Deployment, *, now: datetime) -> None:
+    """Do the next thing about what changed under a deployment that serves, if there is one."""
+    if deployment.status not in SERVING:
         return
     policy = deployment.cluster.replanning
-    row = deployment.repairs.filter(state__in=OPEN).first()
+    row = next((row for row in deployment.repairs.all() if row.state in OPEN), None)
     changed = changes_of(deployment, now=now)
     if row is not None and (policy == Replanning.NEVER or not is_about(row, changed)):
         _end(row, State.OVERTAKEN, why=gettext_noop("The cluster changed again."))
