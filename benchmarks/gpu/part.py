@@ -39,6 +39,7 @@ def stage(order: dict[str, Any]) -> dict[str, Any]:
         max_batch_tokens=order["batch_tokens"],
         page_tokens=16,
         tensor_parallel=order["ranks"],
+        reserve_bytes=order["reserve_bytes"],
     )
     launch = StageLaunch(
         assignment=assignment,
@@ -174,6 +175,7 @@ def whole_vllm(order: dict[str, Any]) -> dict[str, Any]:
         enforce_eager=not order["speeds"],
         max_model_len=order["context_tokens"],
         enable_prefix_caching=False,
+        gpu_memory_utilization=0.1,  # asked for at the start; other parts run beside it
         kv_cache_memory_bytes=order["budget_bytes"] // 4,
     )
 

@@ -162,6 +162,7 @@ class Bench:
             "context_tokens": sizes["max_position_embeddings"],
             "batch_tokens": self._parameters["batch_tokens"],
             "budget_bytes": self._parameters["budget_bytes"],
+            "reserve_bytes": self._parameters["reserve_bytes"],
             "prompts": PROMPTS,
             "tokens": TOKENS,
             "speeds": speeds,

@@ -15,10 +15,14 @@ os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
 
 def answers(checkpoint: str, prompts: list[list[int]], *, max_tokens: int) -> list[list[int]]:
     """One request at a time. The model is gone when this returns, as the next one needs."""
+    import torch
     from vllm import LLM, SamplingParams
 
+    # on a GPU vLLM asks for this share of it to be free, which other tests use too
+    share = {"gpu_memory_utilization": 0.02} if torch.cuda.is_available() else {}
     model = LLM(
         checkpoint,
+        **share,
         skip_tokenizer_init=True,
         enforce_eager=True,
         max_model_len=128,
