@@ -1,62 +1,85 @@
-"""Declarations of commands: their arguments, and the function that acts.
+"""Declarations of commands: the parameters of a function are the arguments of its command.
 
-@command(CLUSTER, argument("--limit", type=whole_number))
-def status(site: Session, arguments: Namespace) -> None: ...
+    @plan(NO_WAIT)
+    def _extend(site: Session, run: Count, *, time_limit: Seconds = 60.0, **rest: Any) -> int:
+        \"""Search on from where a run ended.
+
+        What `--help` says after the usage.
+
+        --time-limit S: so much longer (60)
+        \"""
+
+The parameters before `*` are positional, the others options; types are those of `_settings`. A
+line such as `-t --time-limit S: …` of the docstring has an argument's help, and the words that
+stand for its values. Other declarations may follow in the parentheses; `rest` gets their values.
 """
 
 import argparse
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from inspect import Parameter, getdoc, signature
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from helixweb.client import ClientError, Rows
 from helixweb.command_line import exit_codes
 from helixweb.command_line.failures import BadUsage
-from helixweb.command_line.session import client_for, connection_options, session, settings_of
+from helixweb.command_line.session import OF_EVERY_COMMAND, Session, connection_options
 from helixweb.command_line.surroundings import Surroundings
 from planner.commands.arguments import add_option, number_within
 from planner.domain.option import options_of
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Argument: TypeAlias = Callable[[argparse.ArgumentParser], object]
-_COMPLETED_WITHIN_S, _MOST_COMPLETED = 2.0, 200
-# Called with the namespace alone, or with a session before it; None is exit code 0.
+# Called with the namespace, or with a session and the arguments. None is exit code 0.
 Act: TypeAlias = Callable[..., int | None]
+_COMPLETED_WITHIN_S, _MOST_COMPLETED = 2.0, 200
+_HELP = re.compile(
+    r"^(?:(-\w) )?(?:--)?([\w-]+)((?: [A-Z_=|\[\]]+)*): (.+(?:\n +.+)*)", re.MULTILINE
+)
+# Names of parameters that name rows: the collection whose names the shell offers.
+_COMPLETED = dict(cluster="clusters", model="models", **dict.fromkeys(("node", "nodes"), "nodes"))
+_SHARED_HELP = dict.fromkeys(_COMPLETED, "its name or id") | {
+    "no_wait": "print what was begun and return",
+    "deployment": "else the one in service",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """`connects`: it has the options of a connection; `opens`: `act` gets an open session."""
+    """`connects`: it has the options of a connection, and `act` gets a session."""
 
     act: Act
     takes: tuple[Argument, ...]
     connects: bool
-    opens: bool
     about: dict[str, Any]
 
     def add_parser(self, subparsers: Subparsers, name: str, summary: str) -> None:
         parents = [connection_options()] if self.connects else []
-        parser = subparsers.add_parser(name, help=summary, parents=parents, **self.about)
-        for take in self.takes:
+        about = {"description": _description(self.act)} | self.about
+        parser = subparsers.add_parser(name, help=summary, parents=parents, **about)
+        for take in (*(_parameters(self.act) if self.connects else ()), *self.takes):
             take(parser)
-        parser.set_defaults(run=self.run)
+        parser.set_defaults(run_command=self.run)
 
     def run(self, arguments: argparse.Namespace) -> int:
         """The exit code."""
-        if not self.opens:
+        if not self.connects:
             return self.act(arguments) or exit_codes.OK
-        with session(arguments) as site:
-            return self.act(site, arguments) or exit_codes.OK
+        named = signature(self.act).parameters
+        values = {
+            name: value
+            for name, value in vars(arguments).items()
+            if name in named or (name not in OF_EVERY_COMMAND and value is not None)
+        }
+        with Session(arguments) as site:
+            return self.act(site, **values) or exit_codes.OK
 
 
-def command(
-    *takes: Argument, connects: bool = True, opens: bool = True, **about: Any
-) -> Callable[[Act], Command]:
+def command(*takes: Argument, connects: bool = True, **about: Any) -> Callable[[Act], Command]:
     """Make a command of the function below; `about` goes to its parser."""
-    return lambda act: Command(
-        act=act, takes=takes, connects=connects, opens=connects and opens, about=about
-    )
+    return lambda act: Command(act=act, takes=takes, connects=connects, about=about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +89,13 @@ class Verbs:
     description: str | None = None
     actions: dict[str, tuple[str, Command]] = field(default_factory=dict)
 
-    def __call__(
-        self, name: str, summary: str, *takes: Argument, **about: Any
-    ) -> Callable[[Act], Act]:
-        """Make an action of the function below."""
+    def __call__(self, *takes: Argument, summary: str = "", **about: Any) -> Callable[[Act], Act]:
+        """Make an action of the function below; its name and docstring are the action's."""
 
         def add(act: Act) -> Act:
-            self.actions[name] = summary, command(*takes, **about)(act)
+            first = summary or _documentation(act).partition("\n")[0].rstrip(".")
+            name = act.__name__.strip("_").replace("_", "-")
+            self.actions[name] = first[:1].lower() + first[1:], command(*takes, **about)(act)
             return act
 
         return add
@@ -108,26 +131,19 @@ def site_options(declaration: Any, *names: str) -> Argument:
     return take
 
 
-def options_given(arguments: argparse.Namespace, declaration: Any) -> dict[str, Any]:
-    """The values of the declaration's options that were given."""
-    values = {name: getattr(arguments, name, None) for name in options_of(declaration)}
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def completer_of(collection: str) -> Callable[..., list[str]]:
     """Names of the rows of a collection for argcomplete; none if the site cannot be reached."""
 
     def names(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-        if not hasattr(parsed_args, "surroundings"):
-            parsed_args.surroundings = Surroundings(environ=os.environ)
-        for name in ("url", "key"):
-            setattr(parsed_args, name, getattr(parsed_args, name, None))
+        from helixweb.client import ClientError, Rows
+
+        settings: dict[str, Any] = dict.fromkeys(OF_EVERY_COMMAND)
+        settings |= {"surroundings": Surroundings(environ=os.environ), **vars(parsed_args)}
+        settings["timeout"] = _COMPLETED_WITHIN_S
         try:
-            settings, within_s = settings_of(parsed_args), _COMPLETED_WITHIN_S
-            with client_for(parsed_args, settings, timeout_s=within_s) as client:
-                found = [
-                    str(row["name"]) for row in Rows(client, collection).all(limit=_MOST_COMPLETED)
-                ]
+            with Session(argparse.Namespace(**settings)) as site:
+                rows = Rows(site.client, collection).all(limit=_MOST_COMPLETED)
+                found = [str(row["name"]) for row in rows]
         except (ClientError, BadUsage, OSError):
             return []
         return [name for name in dict.fromkeys(found) if name.startswith(prefix)]
@@ -135,4 +151,60 @@ def completer_of(collection: str) -> Callable[..., list[str]]:
     return names
 
 
-CLUSTER = argument("--cluster", help="its name or id", complete="clusters")
+def _documentation(act: Act) -> str:
+    return getdoc(act) or ""
+
+
+def _description(act: Act) -> str | None:
+    """The paragraphs of the docstring after its first line, without help of arguments."""
+    rest = _HELP.sub("", _documentation(act).partition("\n")[2]).strip()
+    return " ".join(rest.split()) or None
+
+
+def _parameters(act: Act) -> Iterator[Argument]:
+    """The arguments that are parameters of the function, after the session."""
+    hints = get_type_hints(act, include_extras=True)
+    told = {found[1].replace("-", "_"): found for found in _HELP.findall(_documentation(act))}
+    for one in list(signature(act).parameters.values())[1:]:
+        if one.kind is not Parameter.VAR_KEYWORD:
+            default = ("", "", "", _SHARED_HELP.get(one.name))
+            short, _, words, help_ = told.get(one.name.strip("_"), default)
+            settings = _settings(one, hints[one.name]) | {"help": help_}
+            if words:
+                metavar = tuple(words.split())
+                settings["metavar"] = metavar if len(metavar) > 1 else metavar[0]
+            names: tuple[str, ...] = (one.name,)
+            if one.kind is Parameter.KEYWORD_ONLY:
+                flag = f"--{one.name.strip('_').replace('_', '-')}"
+                names = (short, flag) if short else (flag,)
+                settings |= {"dest": one.name, "required": one.default is Parameter.empty}
+            yield argument(*names, complete=_COMPLETED.get(one.name, ""), **settings)
+
+
+def _settings(parameter: Parameter, hint: Any) -> dict[str, Any]:
+    """What argparse needs to know of a parameter: `X | None`, a flag, words to choose from, several
+    values (of an option each with its flag; each may be a tuple), or what one value is read by."""
+    has_default = parameter.default is not Parameter.empty
+    settings: dict[str, Any] = {"default": parameter.default} if has_default else {}
+    is_option = parameter.kind is Parameter.KEYWORD_ONLY
+    if get_origin(hint) in (Union, UnionType):
+        hint = next(one for one in get_args(hint) if one is not type(None))
+    if hint is bool:
+        return {"action": "store_true"}
+    if get_origin(hint) is Sequence:
+        (hint,) = get_args(hint)
+        settings |= {"default": None if parameter.default is None else []}
+        if is_option:
+            settings["action"] = "append"
+        else:
+            settings |= {"nargs": "*" if has_default else "+"}
+            settings["metavar"] = parameter.name.removesuffix("s")
+    elif has_default and not is_option:
+        settings["nargs"] = "?"
+    if get_origin(hint) is tuple:
+        settings["nargs"] = len(get_args(hint))
+    elif get_origin(hint) is Literal:
+        settings["choices"] = get_args(hint)
+    else:
+        settings["type"] = get_args(hint)[1] if get_origin(hint) is Annotated else hint
+    return settings

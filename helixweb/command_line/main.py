@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from helixweb.command_line import exit_codes, reporting
+from helixweb.command_line import exit_codes
 from helixweb.command_line.registry import COMMANDS, load
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.versions import product_version
@@ -21,15 +21,17 @@ def main(argv: Sequence[str] | None = None, *, surroundings: Surroundings | None
         arguments = parser_for(given).parse_args(given)
     except SystemExit as leaving:  # argparse has said what it wanted to
         return exit_codes.OK if leaving.code in (None, 0) else exit_codes.USAGE
+    from helixweb.command_line import reporting  # imports httpx, which `--help` does without
+
     arguments.surroundings = around
     try:
-        code: int = arguments.run(arguments)
+        code: int = arguments.run_command(arguments)
         around.out.flush()
         return code
     except KeyboardInterrupt:
         around.warn("interrupted")
         return exit_codes.INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has enough
+    except BrokenPipeError:  # the reader of our output has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.OK
     except reporting.ERRORS as error:

@@ -1,9 +1,9 @@
-"""Types of arguments that are numbers within bounds."""
+"""Numbers within bounds, as types of arguments."""
 
 import argparse
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 NumberT = TypeVar("NumberT", int, float)
 
@@ -32,3 +32,7 @@ temperature = number_that(lambda value: 0 <= value <= 2, "a number from 0 to 2",
 whole_number = number_that(lambda value: 0 < value < 2**31, "a whole number from 1 on", int)
 index = number_that(lambda value: 0 <= value < 2**31, "a whole number from 0 on", int)
 port = number_that(lambda value: 0 < value < 2**16, "1 to 65535", int)
+# The types of parameters of commands.
+Seconds: TypeAlias = Annotated[float, seconds]
+Positive: TypeAlias = Annotated[float, positive]
+Count: TypeAlias = Annotated[int, whole_number]

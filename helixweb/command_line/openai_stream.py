@@ -2,28 +2,30 @@
 
 import json
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
-from helixweb.client import ClientError, NotTheApi
-from helixweb.client.connection import checked_url, unreachable
-from helixweb.client.errors import problem_of
+from helixweb.client import ClientError, NotTheApi, Problem, checked_url, unreachable
+from helixweb.command_line.command import argument
+from helixweb.command_line.failures import CommandFailed, NoSuchName
+from helixweb.command_line.resolve import cluster_named, deployment_of
+from helixweb.command_line.resource import CLUSTER
+from helixweb.command_line.session import Session
 
 PATH = "/chat/completions"
 # Between two tokens a request may wait in the coordinator's queue.
 TIMEOUT = httpx.Timeout(30.0, connect=5.0, read=300.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """`url` ends with /v1."""
-
-    url: str
-    model: str
-    key: str
+def endpoint_options(parser: ArgumentParser) -> None:
+    """The options that `endpoint_of` reads."""
+    argument("--endpoint", metavar="URL", help="any OpenAI API, without asking the site")(parser)
+    argument("--model", help="its name there (needed with --endpoint)")(parser)
+    CLUSTER(parser)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,15 +57,41 @@ class StreamBroken(ClientError):
     """The answer ended with an error, or with something that is no chunk."""
 
 
-def base_url(address: str) -> str:
-    """With /v1, whether or not it was given. Raises BadAddress."""
-    plain = checked_url(address)
-    return plain if plain.endswith("/v1") else f"{plain}/v1"
+def endpoint_of(site: Session) -> tuple[httpx.Client, str]:
+    """The OpenAI endpoint and model that the options name. Raises CommandFailed, ClientError."""
+    given = site.arguments
+    if given.endpoint is not None:
+        if given.model is None:
+            raise NoSuchName("--endpoint needs --model: the name of the model there")
+        # The key that `login` saved is sent to the site only.
+        key = given.key or site.around.environ.get("HELIXWEB_KEY", "")
+        return _connection(site, given.endpoint, key), given.model
+    cluster = cluster_named(site, given.cluster)
+    model = given.model or deployment_of(site, None, given.cluster)["model_name"]
+    rows = [one for one in site.client.coordinators.all(cluster=cluster["id"]) if one["http_url"]]
+    if not rows:
+        raise CommandFailed(
+            f"no coordinator of cluster {cluster['name']} has said where it is reached; start it "
+            "with --host and --port, or give --endpoint URL"
+        )
+    first = min(rows, key=lambda one: one["state"] != "online")
+    return _connection(site, first["http_url"], site.settings.key), model
+
+
+def _connection(site: Session, address: str, key: str) -> httpx.Client:
+    """To an address with or without /v1. Raises BadAddress."""
+    return httpx.Client(
+        base_url=f"{checked_url(address).removesuffix('/v1')}/v1",
+        headers={"Authorization": f"Bearer {key}"} if key else {},
+        timeout=TIMEOUT,
+        limits=httpx.Limits(max_connections=None),
+        transport=site.around.transport,
+    )
 
 
 def ask(
     http: httpx.Client,
-    endpoint: Endpoint,
+    model: str,
     messages: list[dict[str, str]],
     hear: Callable[[str], object] = lambda text: None,
     **options: Any,
@@ -73,15 +101,14 @@ def ask(
     Raises ClientError.
     """
     body = {name: value for name, value in options.items() if value is not None} | {
-        "model": endpoint.model,
+        "model": model,
         "messages": messages,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
     answer, begin = Answer(), time.monotonic()
     try:
-        with http.stream("POST", endpoint.url + PATH, json=body, headers=headers) as response:
+        with http.stream("POST", PATH, json=body) as response:
             if not response.is_success:
                 response.read()
                 raise _refusal(response)
@@ -92,7 +119,7 @@ def ask(
                         answer.ttft_s = time.monotonic() - begin
                     hear(text)
     except httpx.TransportError as error:
-        raise unreachable(endpoint.url, error) from error
+        raise unreachable(str(http.base_url), error) from error
     answer.e2e_s = time.monotonic() - begin
     return answer
 
@@ -130,7 +157,7 @@ def _refusal(answer: httpx.Response) -> ClientError:
             "OpenAI API does; is it the address of a coordinator?"
         )
     title = answer.reason_phrase
-    return problem_of(answer, {"title": title, "detail": _message(document) or title})
+    return Problem.of(answer, {"title": title, "detail": _message(document) or title})
 
 
 def _message(document: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from planner.units import BITS_PER_BYTE, prefixed
@@ -52,7 +53,7 @@ def pairs(rows: Iterable[tuple[str, object]]) -> str:
 
 def rows_table(cells: Cells, rows: Iterable[Mapping[str, Any]]) -> str:
     """A table of rows of the API; `cells` by the titles of their columns."""
-    return table(list(cells), [[_value(cell, row) for cell in cells.values()] for row in rows])
+    return table(list(cells), [[written(cell, row) for cell in cells.values()] for row in rows])
 
 
 def columns(names: str) -> Cells:
@@ -67,14 +68,15 @@ def fields(row: Mapping[str, Any]) -> Cells:
 
 def details(cells: Cells, row: Mapping[str, Any]) -> str:
     """One row of the API, a line for each of `cells`."""
-    return pairs((title, _value(cell, row)) for title, cell in cells.items())
+    return pairs((title, written(cell, row)) for title, cell in cells.items())
 
 
 def _is_nested(value: object) -> bool:
     return isinstance(value, dict) or (isinstance(value, list) and any(map(_is_nested, value)))
 
 
-def _value(cell: Cell, row: Mapping[str, Any]) -> object:
+def written(cell: Cell, row: Mapping[str, Any]) -> object:
+    """The value of a cell, by the unit that ends the name of its field."""
     if callable(cell):
         return cell(row)
     value = row.get(cell)
@@ -151,12 +153,11 @@ _BY_UNIT: dict[str, Callable[[Any], str]] = {
     "tokens_per_s": number,
     "gap": percent,
     "_ratio": percent,
-    "hops": lambda value: number(value, digits=2),
-    "price_per_hour": lambda value: number(value, digits=2),
-    "mean_prompt_tokens": lambda value: number(value, digits=0),
-    "mean_output_tokens": lambda value: number(value, digits=0),
-    "bytes_per_layer": lambda value: number(value, digits=0),
-    "bytes_per_token": lambda value: number(value, digits=0),
+    **dict.fromkeys(("hops", "price_per_hour"), partial(number, digits=2)),
+    **dict.fromkeys(
+        ("mean_prompt_tokens", "mean_output_tokens", "bytes_per_layer", "bytes_per_token"),
+        partial(number, digits=0),
+    ),
     "_s": duration,
 }
 

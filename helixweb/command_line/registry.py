@@ -1,8 +1,7 @@
-"""Which object is which subcommand. It is imported only when asked for, so that all start fast."""
+"""Which object is which subcommand. One is imported only when called, so that all start fast."""
 
 import importlib
-
-from helixweb.command_line.command import Command, Verbs
+from typing import Any
 
 _HERE, _ON_SERVER = "helixweb.command_line.commands", "helixweb.operations.commands"
 # Name -> (where it is declared, what `helixweb --help` says of it).
@@ -37,8 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-def load(name: str) -> Command | Verbs:
-    """The command `name`."""
+def load(name: str) -> Any:
+    """The command `name`: a `Command` or `Verbs`."""
     module, _, attribute = COMMANDS[name][0].partition(":")
-    found: Command | Verbs = getattr(importlib.import_module(module), attribute)
-    return found
+    return getattr(importlib.import_module(module), attribute)

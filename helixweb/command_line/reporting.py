@@ -1,35 +1,26 @@
 """What went wrong, as an exit code and as words that name value and remedy."""
 
-from helixweb.client import (
-    BadAddress,
-    ClientError,
-    Conflict,
-    Malformed,
-    NotAllowed,
-    NotAuthenticated,
-    NotFound,
-    NotTheApi,
-    Problem,
-    TooManyRequests,
-    Unreachable,
-)
+from helixweb import client
 from helixweb.command_line import exit_codes
 from helixweb.command_line.failures import CommandFailed
 from helixweb.command_line.output import json_line, printable
 from helixweb.command_line.surroundings import Surroundings
 
-# UnicodeEncodeError: of bytes that Python takes along as half a character, and nobody can send.
-ERRORS = (ClientError, CommandFailed, OSError, UnicodeEncodeError)
+# UnicodeEncodeError: bytes that are no text, of which Python makes half characters.
+ERRORS = (client.ClientError, CommandFailed, OSError, UnicodeEncodeError)
 _CODES: tuple[tuple[int, tuple[type[Exception], ...]], ...] = (
-    (exit_codes.USAGE, (BadAddress, Malformed, UnicodeEncodeError)),
-    (exit_codes.NOT_FOUND, (NotFound,)),
-    (exit_codes.REFUSED, (NotAuthenticated, NotAllowed, TooManyRequests)),
-    (exit_codes.CONFLICT, (Conflict,)),
-    (exit_codes.UNREACHABLE, (Unreachable, NotTheApi)),
+    (exit_codes.USAGE, (client.BadAddress, client.Malformed, UnicodeEncodeError)),
+    (exit_codes.NOT_FOUND, (client.NotFound,)),
+    (
+        exit_codes.REFUSED,
+        (client.NotAuthenticated, client.NotAllowed, client.TooManyRequests),
+    ),
+    (exit_codes.CONFLICT, (client.Conflict,)),
+    (exit_codes.UNREACHABLE, (client.Unreachable, client.NotTheApi)),
 )
 _REMEDIES: tuple[tuple[type[Exception], str], ...] = (
-    (NotAuthenticated, "make a key under Settings > API keys and run `helixweb login`"),
-    (Unreachable, "--url or HELIXWEB_URL says where the site is"),
+    (client.NotAuthenticated, "make a key under Settings > API keys and run `helixweb login`"),
+    (client.Unreachable, "--url or HELIXWEB_URL says where the site is"),
 )
 MOST_SHOWN = 20
 
@@ -47,7 +38,7 @@ def report(error: Exception, around: Surroundings, *, as_json: bool) -> int:
         for line in lines(error):
             around.warn(printable(line))
         return code
-    told = error.document if isinstance(error, Problem) else {"title": type(error).__name__}
+    told = error.document if isinstance(error, client.Problem) else {"title": type(error).__name__}
     told = {**told, "detail": str(error), "exit_code": code}
     around.err.write(f"{json_line({'error': told})}\n")
     return code
@@ -60,16 +51,12 @@ def lines(error: Exception) -> list[str]:
     if isinstance(error, UnicodeEncodeError):
         place = error.object[max(0, error.start - 20) : error.end + 20]
         return [f"{place!r} has bytes that are no text in UTF-8; write it in UTF-8"]
-    if not isinstance(error, Problem):
-        told = [str(error) or type(error).__name__]
-    elif len(error.errors) > 1:
-        told = [f"{error.title}: {len(error.errors)} values are refused"]
+    told = [str(error) or type(error).__name__]
+    if isinstance(error, client.Problem) and (count := len(error.errors)) > 1:
+        told = [f"{error.title}: {count} values are refused"]
         told += [f"  {one.field or '(all)'}: {one.message}" for one in error.errors[:MOST_SHOWN]]
-        if len(error.errors) > MOST_SHOWN:
-            told.append(f"  … and {len(error.errors) - MOST_SHOWN} more; --json tells all")
-    else:
-        told = [str(error)]
-    if isinstance(error, TooManyRequests) and error.retry_after_s is not None:
+        if count > MOST_SHOWN:
+            told.append(f"  … and {count - MOST_SHOWN} more; --json shows all")
+    if isinstance(error, client.TooManyRequests) and error.retry_after_s is not None:
         told.append(f"come again in {error.retry_after_s:.0f} s")
-    told += [remedy for kind, remedy in _REMEDIES if isinstance(error, kind)]
-    return told
+    return told + [remedy for kind, remedy in _REMEDIES if isinstance(error, kind)]

@@ -1,26 +1,35 @@
 """Find the rows that names and ids on the command line mean."""
 
-from helixweb.client import Client, Row, Rows
+from typing import TYPE_CHECKING
+
 from helixweb.command_line.failures import BadUsage, NoSuchName
+from helixweb.command_line.session import Row, Session
+
+if TYPE_CHECKING:
+    from helixweb.client import Rows
 
 IN_SERVICE = ("deploying", "ready", "degraded")
 _SHOWN = 10
 
 
-def cluster_named(client: Client, word: str | None) -> Row:
+def cluster_named(site: Session, word: str | None) -> Row:
     """The cluster with that name or id; for None the only cluster. Raises NoSuchName, BadUsage."""
     if word is not None:
-        return _named(client.clusters, word, "cluster")
-    known = list(client.clusters.all(limit=_SHOWN + 1))
+        return _named(site.client.clusters, word, "cluster")
+    known = list(site.client.clusters.all(limit=_SHOWN + 1))
     return _only(known, "cluster", "make one with `helixweb cluster add NAME`", "there are")
 
 
-def node_named(client: Client, word: str, cluster: str | None) -> Row:
+def within(site: Session, cluster: str | None) -> int | None:
+    """The id of the named cluster, to filter by; None if none was named."""
+    return cluster_named(site, cluster)["id"] if cluster is not None else None
+
+
+def node_named(site: Session, word: str, cluster: str | None) -> Row:
     """The node with that name, else with that id. Raises NoSuchName, BadUsage."""
-    within = cluster and cluster_named(client, cluster)["id"]
-    found = list(client.nodes.all(name=word, cluster=within))
+    found = list(site.client.nodes.all(name=word, cluster=within(site, cluster)))
     if not found and word.isdecimal() and cluster is None:
-        return client.nodes.get(int(word))
+        return site.client.nodes.get(int(word))
     if not found:
         raise NoSuchName(f"there is no node {word!r}; `helixweb node list` names all")
     if len(found) > 1:
@@ -28,48 +37,52 @@ def node_named(client: Client, word: str, cluster: str | None) -> Row:
     return found[0]
 
 
-def model_named(client: Client, word: str) -> Row:
+def model_named(site: Session, word: str) -> Row:
     """The model with that name or id. Raises NoSuchName."""
-    return _named(client.models, word, "model")
+    return _named(site.client.models, word, "model")
 
 
-def only_model(client: Client, word: str | None) -> Row:
+def only_model(site: Session, word: str | None) -> Row:
     """The named model, or the only one with a checkpoint. Raises NoSuchName, BadUsage."""
     if word is not None:
-        return model_named(client, word)
-    known = [model for model in client.models.all() if model.get("checkpoint")]
+        return model_named(site, word)
+    known = [model for model in site.client.models.all() if model.get("checkpoint")]
     return _only(known, "model", "add one with `helixweb model add PATH`", "there are")
 
 
-def model_of_cluster(client: Client, word: str | None, cluster: Row) -> Row:
+def model_of_cluster(site: Session, word: str | None, cluster: Row) -> Row:
     """The named model, else the only one that the cluster has profiles for, else the only one."""
-    wanted = {profile["model"] for profile in client.profiles.all(cluster=cluster["id"])}
-    known = [model for model in client.models.all() if model["id"] in wanted]
+    wanted = {profile["model"] for profile in site.client.profiles.all(cluster=cluster["id"])}
+    known = [model for model in site.client.models.all() if model["id"] in wanted]
     if word is not None or not known:
-        return only_model(client, word)
+        return only_model(site, word)
     return _only(known, "model", "", f"{cluster['name']} has profiles for")
 
 
-def deployment_of(client: Client, number: int | None, cluster: str | None) -> Row:
+def deployment_of(site: Session, number: int | None, cluster: str | None) -> Row:
     """That deployment, else the one in service on the cluster. Raises NoSuchName, BadUsage."""
     if number is not None:
-        return client.deployments.get(number)
-    row = cluster_named(client, cluster)
-    serving = in_service(client, row["id"])
-    if serving is None:
+        return site.client.deployments.get(number)
+    row = cluster_named(site, cluster)
+    if (serving := in_service(site, row["id"])) is None:
         raise NoSuchName(f"nothing is deployed on cluster {row['name']}")
     return serving
 
 
-def in_service(client: Client, cluster: int) -> Row | None:
+def in_service(site: Session, cluster: int) -> Row | None:
     """The newest deployment of the cluster that serves or starts to."""
-    found = client.deployments.all(
-        cluster=cluster, status__in=list(IN_SERVICE), ordering=["-id"], limit=1
+    found = site.client.deployments.all(
+        cluster=cluster, status__in=IN_SERVICE, ordering=["-id"], limit=1
     )
     return next(found, None)
 
 
-def _named(rows: Rows, word: str, noun: str) -> Row:
+def names_of(rows: "Rows") -> dict[int, str]:
+    """The names of the rows of a collection by their ids."""
+    return {row["id"]: row["name"] for row in rows.all()}
+
+
+def _named(rows: "Rows", word: str, noun: str) -> Row:
     """The row with that name, else the one with that id. Raises NoSuchName."""
     found = next(rows.all(name=word, limit=1), None)
     if found is None and word.isdecimal():

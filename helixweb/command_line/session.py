@@ -2,13 +2,11 @@
 
 import argparse
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from helixweb.client import Client, Row, Rows
 from helixweb.command_line import settings_file
 from helixweb.command_line.failures import BadUsage
 from helixweb.command_line.numbers import seconds
@@ -18,16 +16,77 @@ from helixweb.command_line.surroundings import Surroundings
 from helixweb.command_line.text_files import text_of
 from runtime.protocol.trust import CA_HELP, ca_file
 
+if TYPE_CHECKING:  # httpx takes a third of the time of `--help`
+    from helixweb.client import Client, Rows
+
+Row: TypeAlias = dict[str, Any]
+
 DEFAULT_URL = "http://127.0.0.1:8000"
+# Attributes of the namespace that are no arguments of a command's own.
+OF_EVERY_COMMAND = frozenset(
+    ("command", "action", "run_command", "surroundings", "url", "key", "ca", "timeout", "json")
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A command with an open connection."""
+    """What a command that calls the server works with; the connection is made on first use."""
 
-    client: Client
-    around: Surroundings
-    as_json: bool
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.around: Surroundings = arguments.surroundings
+        self.as_json: bool = arguments.json
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if "client" in vars(self):
+            self.client.close()
+
+    @cached_property
+    def client(self) -> "Client":
+        return self.client_of(self.settings)
+
+    def client_of(self, settings: Settings) -> "Client":
+        """With the certificates of `--ca` or `HELIXWEB_CA`."""
+        from helixweb.client import Client
+
+        return Client(
+            settings.url,
+            key=settings.key,
+            timeout_s=self.arguments.timeout,
+            ca=self.arguments.ca or ca_named(self.around.environ, "HELIXWEB_CA"),
+            transport=self.around.transport,
+        )
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Address and key: from options, else the environment, else the file that `login` wrote.
+
+        The key in that file is used only for the address in that file.
+        """
+        path = settings_file.path_of(self.around.environ)
+        stored = settings_file.read(path)
+        if stored.key and settings_file.is_open_to_others(path):
+            self.around.warn(f"others can read the key in {path}; run: chmod 600 {path}")
+        url = self.url_before(stored.url)
+        key = self.given_key
+        if not key and url.rstrip("/") == stored.url.rstrip("/"):
+            key = stored.key
+        return Settings(url=url, key=key)
+
+    def url_before(self, stored: str) -> str:
+        """The address that was given, else the `stored` one."""
+        given_url: str | None = self.arguments.url
+        return given_url or self.around.environ.get("HELIXWEB_URL") or stored or DEFAULT_URL
+
+    @property
+    def given_key(self) -> str:
+        """`--key`, else `HELIXWEB_KEY`, else the content of the file `HELIXWEB_KEY_FILE`."""
+        if key := self.arguments.key or self.around.environ.get("HELIXWEB_KEY"):
+            return str(key)
+        named = self.around.environ.get("HELIXWEB_KEY_FILE")
+        return text_of(Path(named)).strip() if named else ""
 
     def show(self, data: Any, text: str) -> None:
         """Print `data` with --json, else `text`."""
@@ -41,11 +100,11 @@ class Session:
         """Print one row, a value per line; `rest` follows."""
         self.show(row, "\n\n".join(filter(None, (details(cells, row), rest))))
 
-    def create(self, rows: Rows, body: Row) -> Row:
+    def create(self, rows: "Rows", body: Row) -> Row:
         """POST a row, once however often the connection breaks."""
         return rows.create(body, idempotency_key=str(uuid.uuid4()))
 
-    def do(self, rows: Rows, action: str, key: object, body: Any = None) -> Any:
+    def do(self, rows: "Rows", action: str, key: object, body: Any = None) -> Any:
         """POST an action, once however often the connection breaks."""
         return rows.do(action, key, body, idempotency_key=str(uuid.uuid4()))
 
@@ -62,55 +121,12 @@ def connection_options() -> argparse.ArgumentParser:
     return parent
 
 
-@contextmanager
-def session(arguments: argparse.Namespace) -> Iterator[Session]:
-    with client_for(arguments, settings_of(arguments), timeout_s=arguments.timeout) as client:
-        yield Session(client=client, around=arguments.surroundings, as_json=arguments.json)
-
-
-def client_for(arguments: argparse.Namespace, settings: Settings, *, timeout_s: float) -> Client:
-    """A client of the site in `settings`, with the certificates of `--ca` or `HELIXWEB_CA`."""
-    around: Surroundings = arguments.surroundings
-    return Client(
-        settings.url,
-        key=settings.key,
-        timeout_s=timeout_s,
-        ca=getattr(arguments, "ca", None) or ca_named(around.environ, "HELIXWEB_CA"),
-        transport=around.transport,
-    )
-
-
-def settings_of(arguments: argparse.Namespace) -> Settings:
-    """Address and key: from options, else the environment, else the file that `login` wrote.
-
-    The key in that file is used only for the address in that file.
-    """
-    around: Surroundings = arguments.surroundings
-    path = settings_file.path_of(around.environ)
-    stored = settings_file.read(path)
-    if stored.key and settings_file.is_open_to_others(path):
-        around.warn(f"others can read the key in {path}; run: chmod 600 {path}")
-    url = arguments.url or around.environ.get("HELIXWEB_URL") or stored.url or DEFAULT_URL
-    key = arguments.key or key_of_environment(around)
-    if not key and url.rstrip("/") == stored.url.rstrip("/"):
-        key = stored.key
-    return Settings(url=url, key=key)
-
-
 def ca_named(environ: Mapping[str, str], variable: str) -> Path | None:
     """The file of trusted certificates that a variable of the environment names."""
     try:
         return ca_file(environ[variable]) if environ.get(variable) else None
     except argparse.ArgumentTypeError as error:
         raise BadUsage(f"{variable}: {error}") from error
-
-
-def key_of_environment(around: Surroundings) -> str:
-    """`HELIXWEB_KEY`, or the first line of the file that `HELIXWEB_KEY_FILE` names."""
-    if key := around.environ.get("HELIXWEB_KEY"):
-        return key
-    named = around.environ.get("HELIXWEB_KEY_FILE")
-    return text_of(Path(named)).strip() if named else ""
 
 
 def given(**values: Any) -> Row:

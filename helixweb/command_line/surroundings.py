@@ -7,9 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-import httpx
+if TYPE_CHECKING:
+    import httpx
 
 _AS_JSON = "helixweb.as-json"
 
@@ -44,16 +45,26 @@ class Surroundings:
     input: TextIO = field(default_factory=lambda: sys.stdin or io.StringIO())
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     sleep: Callable[[float], None] = time.sleep
-    transport: httpx.BaseTransport | None = None
+    transport: "httpx.BaseTransport | None" = None
 
     def say(self, text: str = "") -> None:
         """One line to stdout."""
         self.out.write(f"{text}\n")
 
     def warn(self, text: str) -> None:
-        """One line to stderr."""
-        self.err.write(f"helixweb: {text}\n")
+        """One line to stderr, with our name before it."""
+        self.tell(f"helixweb: {text}")
+
+    def tell(self, text: str) -> None:
+        """One line to stderr, as it is."""
+        self.err.write(f"{text}\n")
         self.err.flush()
+
+    def redraw(self, text: str) -> None:
+        """Draw a line of at most 79 columns on stderr over the last one, if it is a terminal."""
+        if self.err.isatty():
+            self.err.write(f"\r{text:<79}")
+            self.err.flush()
 
     @property
     def is_terminal(self) -> bool:

@@ -24,8 +24,7 @@ from helixweb.client import (
     TooManyRequests,
     Unreachable,
 )
-from helixweb.client import connection as client_connection
-from helixweb.client.events import follow, read_events
+from helixweb.client.wire import plain_query, read_events
 from helixweb.inventory.models import Cluster, Link, Node
 from tests.docs.pages import DOCS, blocks
 
@@ -49,7 +48,7 @@ def test_lists_in_queries_are_written_as_the_openapi_document_says() -> None:
             for one in operation.get("parameters", ()):
                 if one["in"] == "query" and one["schema"].get("type") == "array":
                     joined = one.get("explode") is False
-                    asked = client_connection.plain_query({one["name"]: [1, 2]})
+                    asked = plain_query({one["name"]: [1, 2]})
                     texts = asked.get_list(one["name"])
                     assert texts == (["1,2"] if joined else ["1", "2"]), (path, one["name"])
                     written += 1
@@ -90,7 +89,7 @@ def test_rows_are_made_read_changed_and_removed(client: Client, cluster: Cluster
 def test_a_list_longer_than_a_page_is_walked_to_its_end(
     client: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("helixweb.client.client.PAGE_ROWS", 2)
+    monkeypatch.setattr("helixweb.client.PAGE_ROWS", 2)
     names = [node["name"] for node in client.nodes.all(cluster=cluster.pk)]
     assert names == ["tower", "laptop", "mini"]
     assert len(list(client.nodes.all(limit=1))) == 1
@@ -245,7 +244,7 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was() -> None:
 
     told: list[str] = []
     with Client(URL, transport=httpx.MockTransport(answer)) as client:
-        events = follow(client, ["cluster:1"], tell=told.append, pause=lambda seconds: None)
+        events = client.follow(["cluster:1"], tell=told.append, pause=lambda seconds: None)
         assert [next(events).id for _ in range(3)] == ["1", "2", "3"]
     assert asked == [None, "2", "2", "2"]
     assert len(told) == 1
@@ -260,7 +259,7 @@ def test_a_stream_of_too_many_is_asked_for_again_when_the_site_says() -> None:
     pauses: list[float] = []
     transport = httpx.MockTransport(lambda request: answers.pop(0))
     with Client(URL, transport=transport) as client:
-        events = follow(client, ["cluster:1"], pause=pauses.append)
+        events = client.follow(["cluster:1"], pause=pauses.append)
         assert [next(events).id for _ in range(2)] == ["1", "2"]
     assert pauses == [1.0, 40.0]
 
@@ -268,7 +267,7 @@ def test_a_stream_of_too_many_is_asked_for_again_when_the_site_says() -> None:
 def test_a_first_try_that_fails_is_told_at_once() -> None:
     refused = httpx.Response(401, json={"detail": "who?"})
     with answering(refused) as client, pytest.raises(NotAuthenticated):
-        next(follow(client, ["cluster:1"], pause=lambda seconds: None))
+        next(client.follow(["cluster:1"], pause=lambda seconds: None))
 
 
 def test_the_program_of_the_documentation_runs(

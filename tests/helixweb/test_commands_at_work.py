@@ -14,7 +14,7 @@ from process_doubles import HARDWARE, FakeCluster
 from site_in_process import Shell, new_key
 
 from helixweb.alerting.models import Alert, AlertRule
-from helixweb.client import Event
+from helixweb.client.wire import Event
 from helixweb.command_line import exit_codes
 from helixweb.command_line.commands.bench import percentiles, run_closed_loop
 from helixweb.command_line.commands.events import line
@@ -236,7 +236,7 @@ def test_status_and_top_tell_of_alerts(shell: Shell, serving: Deployment) -> Non
     assert shell("status") == 0
     assert "critical: Node mini is lost." in shell.out
     assert shell("top", "--once") == 0
-    assert "ALERT: Node mini is lost." in shell.out
+    assert "critical: Node mini is lost." in shell.out
 
 
 def test_status_of_a_site_without_anything(shell: Shell, user: Any) -> None:
@@ -261,7 +261,7 @@ def test_top_fits_a_small_terminal_and_puts_lost_nodes_first(
     lines = shell.out.rstrip("\n").split("\n")
     assert len(lines) <= 24
     assert max(map(width, lines)) <= 80
-    assert "2/43 online, 1 LOST" in lines[0]
+    assert "43: 2 online, 1 lost" in shell.out
     rows = [one for one in lines if " declared " in one or " lost " in one or " online " in one]
     assert rows[0].startswith("mini")
     assert "more nodes" in shell.out
@@ -286,7 +286,7 @@ def test_top_without_a_terminal_steers_none(shell: Shell, serving: Deployment) -
 
     shell.sleep = twice
     assert shell("top") == exit_codes.INTERRUPTED
-    assert shell.out.count("nodes 3/3 online") == 2
+    assert shell.out.count("3: 3 online") == 2
     assert "\x1b" not in shell.out
     assert shell("top", "--once", "--json") == 0
     assert json.loads(shell.out)["deployment"]["id"] == serving.pk

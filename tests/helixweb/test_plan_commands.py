@@ -203,7 +203,7 @@ def test_a_body_comes_from_a_file(shell: Shell, cluster: Cluster, tmp_path: Path
         (("get", "http://elsewhere.example/nodes/"), "no path such as /nodes/"),
         (("get", "/nodes/", "--query", "name"), "'name' is not NAME=VALUE"),
         (("post", "/nodes/", "--data", "{"), "--data is no JSON"),
-        (("put", "/nodes/"), "invalid choice"),
+        (("put", "/nodes/"), "is not allowed"),
     ],
 )
 def test_what_is_no_request_is_refused(

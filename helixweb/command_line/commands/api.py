@@ -2,41 +2,54 @@
 
 import json
 import uuid
-from argparse import Namespace
+from argparse import ArgumentTypeError
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from helixweb.client.connection import API
-from helixweb.command_line.command import argument, command
+from helixweb.client import API
+from helixweb.command_line.command import command
 from helixweb.command_line.failures import BadUsage
 from helixweb.command_line.output import json_text
 from helixweb.command_line.session import Session
+from helixweb.command_line.text_files import text_of
 
 METHODS = ("GET", "POST", "PATCH", "DELETE")
 
 
-@command(
-    argument("method", type=str.upper, choices=METHODS, metavar="METHOD"),
-    argument("path", help="such as /alert-rules/ or /plans/7/what-if/"),
-    argument("--data", metavar="JSON", help="the body: JSON, @FILE, or - for what comes in"),
-    argument(
-        "--query", action="append", default=[], metavar="NAME=VALUE", help="such as cluster=1"
-    ),
-    argument("--comment", help="for the change log"),
-    description="Prints what the API answers. /api/docs/ of the site lists what there is to ask.",
-)
-def api(site: Session, arguments: Namespace) -> None:
-    method: str = arguments.method
-    headers = {
-        "X-Change-Comment": arguments.comment,
-        "Idempotency-Key": str(uuid.uuid4()) if method == "POST" else None,
-    }
+def _method(word: str) -> str:
+    if word.upper() not in METHODS:
+        raise ArgumentTypeError(f"{word!r} is not allowed; give one of {', '.join(METHODS)}")
+    return word.upper()
+
+
+@command()
+def api(
+    site: Session,
+    method: Annotated[str, _method],
+    path: str,
+    *,
+    data: str | None = None,
+    query: Sequence[str] = (),
+    comment: str | None = None,
+) -> None:
+    """Ask anything of the REST API that no other command asks.
+
+    Prints what the API answers. /api/docs/ of the site lists what there is to ask.
+
+    method METHOD: GET, POST, PATCH or DELETE
+    path: such as /alert-rules/ or /plans/7/what-if/
+    --data JSON: the body: JSON, @FILE, or - for what comes in
+    --query NAME=VALUE: such as cluster=1
+    --comment: for the change log
+    """
+    key = str(uuid.uuid4()) if method == "POST" else None
     answer = site.client.send(
         method,
-        _path(arguments.path),
-        query=_query(arguments.query),
-        json=_body(site, arguments.data),
-        headers=headers,
+        _path(path),
+        query=_query(query),
+        body=_body(site, data),
+        headers={"X-Change-Comment": comment, "Idempotency-Key": key},
     )
     is_json = "json" in answer.headers.get("Content-Type", "")
     if answer.content:
@@ -53,7 +66,7 @@ def _path(word: str) -> str:
     return f"/{inner}/" if inner else "/"
 
 
-def _query(words: list[str]) -> dict[str, list[str]]:
+def _query(words: Sequence[str]) -> dict[str, list[str]]:
     query = dict[str, list[str]]()
     for word in words:
         name, equals, value = word.partition("=")
@@ -69,7 +82,7 @@ def _body(site: Session, data: str | None) -> Any:
     if data == "-":
         text, place = site.around.input.read(), "standard input"
     elif data.startswith("@"):
-        text, place = Path(data[1:]).read_text(encoding="utf-8"), data[1:]
+        text, place = text_of(Path(data[1:])), data[1:]
     else:
         text, place = data, "--data"
     try:

@@ -3,24 +3,25 @@
 import itertools
 import threading
 import time
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from helixweb.client import ClientError
 from helixweb.command_line import exit_codes
-from helixweb.command_line.command import argument, command
-from helixweb.command_line.endpoint import ENDPOINT, endpoint_of
+from helixweb.command_line.command import command
 from helixweb.command_line.failures import BadUsage, CommandFailed
-from helixweb.command_line.numbers import seconds, whole_number
-from helixweb.command_line.openai_stream import TIMEOUT, Answer, Endpoint, ask
-from helixweb.command_line.output import duration, json_text, number, one_line, table
-from helixweb.command_line.surroundings import Surroundings
+from helixweb.command_line.numbers import Count, Seconds
+from helixweb.command_line.openai_stream import (
+    Answer,
+    ask,
+    endpoint_of,
+    endpoint_options,
+)
+from helixweb.command_line.output import duration, number, one_line, table
+from helixweb.command_line.session import Session
 from helixweb.command_line.text_files import text_of
 
 DEFAULT_REQUESTS = 64
@@ -50,9 +51,10 @@ class Measured:
             "output_tokens": tokens,
             "output_tokens_per_s": tokens / self.wall_s if self.wall_s else None,
             "requests_per_s": len(self.finished) / self.wall_s if self.wall_s else None,
-            "ttft_s": percentiles([one.ttft_s for one in self.finished]),
-            "tpot_s": percentiles([one.tpot_s for one in self.finished]),
-            "e2e_s": percentiles([one.e2e_s for one in self.finished]),
+            **{
+                name: percentiles([getattr(one, name) for one in self.finished])
+                for name in ("ttft_s", "tpot_s", "e2e_s")
+            },
         }
 
 
@@ -66,20 +68,16 @@ def percentiles(values: Sequence[float | None]) -> dict[str, float | None]:
 
 
 def run_closed_loop(
-    endpoint: Endpoint,
+    answer_to: Callable[[str], Answer],
     questions: Iterator[str],
     measured: Measured,
     *,
-    max_tokens: int,
     seconds: float | None,
     tell: Callable[[Measured], None],
-    transport: httpx.BaseTransport | None,
 ) -> None:
     """Add to `measured` until `questions` end, or for so many `seconds`; `tell` is called after
     each answer. If it is interrupted, what was measured until then is there."""
     begin, lock = time.monotonic(), threading.Lock()
-    limits = httpx.Limits(max_connections=measured.streams)
-    http = httpx.Client(timeout=TIMEOUT, transport=transport, limits=limits)
 
     def next_question() -> str | None:
         is_over = seconds is not None and time.monotonic() >= begin + seconds
@@ -88,15 +86,13 @@ def run_closed_loop(
 
     def one_stream() -> None:
         while (question := next_question()) is not None:
-            messages = [{"role": "user", "content": question}]
+            answer, failure = None, "an answer without any text"
             try:
-                answer = ask(http, endpoint, messages, max_tokens=max_tokens)
-                if answer.ttft_s is None:
-                    raise ClientError("an answer without any text")
+                answer = answer_to(question)
             except ClientError as error:
-                failure, answer = str(error) or type(error).__name__, None
+                failure = str(error) or type(error).__name__
             with lock:
-                if answer is None:
+                if answer is None or answer.ttft_s is None:
                     measured.failures[failure] += 1
                 else:
                     measured.finished.append(answer)
@@ -109,49 +105,60 @@ def run_closed_loop(
         thread.start()
     for thread in threads:
         thread.join()
-    http.close()
 
 
-@command(
-    *ENDPOINT,
-    argument("--streams", type=whole_number, default=8, help="requests at once (8)"),
-    argument("--requests", type=whole_number, help=f"in all ({DEFAULT_REQUESTS})"),
-    argument("--seconds", type=seconds, help="begin no request after so long"),
-    argument("--prompt-words", type=whole_number, default=128, help="each (128)"),
-    argument("--prompts", type=Path, metavar="FILE", help="one prompt per line instead"),
-    argument("--max-tokens", type=whole_number, default=64, help="of an answer (64)"),
-    opens=False,
-)
-def bench(arguments: Namespace) -> int:
-    around: Surroundings = arguments.surroundings
-    endpoint = endpoint_of(arguments)
-    prompts = _prompts(arguments)
-    requests = arguments.requests
-    if requests is None and arguments.seconds is None:
+@command(endpoint_options)
+def bench(
+    site: Session,
+    *,
+    streams: Count = 8,
+    requests: Count | None = None,
+    seconds: Seconds | None = None,
+    prompt_words: Count = 128,
+    prompts: Path | None = None,
+    max_tokens: Count = 64,
+    **_: Any,
+) -> int:
+    """Measure an endpoint under so many requests at once.
+
+    --streams: requests at once (%(default)s)
+    --requests: in all (64)
+    --seconds: begin no request after so long
+    --prompt-words: each (%(default)s)
+    --prompts FILE: one prompt per line instead
+    --max-tokens: of an answer (%(default)s)
+    """
+    around = site.around
+    http, model = endpoint_of(site)
+    if requests is None and seconds is None:
         requests = DEFAULT_REQUESTS
-    # The number keeps prompts apart, so that no answer comes from a cached beginning.
-    questions = (
-        prompts[number % len(prompts)] if arguments.prompts else f"{number} {prompts[0]}"
-        for number in itertools.islice(itertools.count(), requests)
-    )
-    measured = Measured(streams=arguments.streams)
-    interrupted = False
+    if prompts is not None:
+        questions: Iterator[str] = itertools.cycle(_lines_of(prompts))
+    else:
+        text = " ".join(itertools.islice(itertools.cycle(_WORDS), prompt_words))
+        # The number keeps prompts apart, so that no answer comes from a cached beginning.
+        questions = (f"{number} {text}" for number in itertools.count())
+    measured, interrupted = Measured(streams=streams), False
     try:
         run_closed_loop(
-            endpoint,
-            questions,
+            lambda question: ask(
+                http, model, [{"role": "user", "content": question}], max_tokens=max_tokens
+            ),
+            itertools.islice(questions, requests),
             measured,
-            max_tokens=arguments.max_tokens,
-            seconds=arguments.seconds,
-            tell=lambda measured: _show_progress(around, measured),
-            transport=around.transport,
+            seconds=seconds,
+            tell=lambda so_far: around.redraw(
+                f"{len(so_far.finished)} answered, {so_far.failures.total()} failed, "
+                f"{so_far.wall_s:.0f} s"
+            ),
         )
+        http.close()
     except KeyboardInterrupt:  # what was measured until then is shown
         interrupted = True
     if around.err.isatty():
-        around.err.write("\n")
+        around.tell("")
     summary = measured.summary()
-    around.say(json_text(summary) if arguments.json else _text(summary))
+    site.show(summary, _text(summary))
     if interrupted:
         around.warn("interrupted; this is what was answered until then")
         return exit_codes.INTERRUPTED
@@ -161,30 +168,17 @@ def bench(arguments: Namespace) -> int:
     return exit_codes.OK
 
 
-def _show_progress(around: Surroundings, measured: Measured) -> None:
-    """One line on stderr, if it is a terminal."""
-    if around.err.isatty():
-        done, failed = len(measured.finished), measured.failures.total()
-        around.err.write(f"\r{done} answered, {failed} failed, {measured.wall_s:.0f} s ")
-        around.err.flush()
-
-
-def _prompts(arguments: Namespace) -> list[str]:
-    if arguments.prompts is None:
-        words = [_WORDS[index % len(_WORDS)] for index in range(arguments.prompt_words)]
-        return [" ".join(words)]
-    lines = text_of(arguments.prompts).splitlines()
-    found = [line for line in lines if line.strip()]
+def _lines_of(path: Path) -> list[str]:
+    found = [line for line in text_of(path).splitlines() if line.strip()]
     if not found:
-        raise BadUsage(f"{arguments.prompts} has no prompt; write one per line")
+        raise BadUsage(f"{path} has no prompt; write one per line")
     return found
 
 
 def _text(summary: dict[str, Any]) -> str:
-    failed = summary["failed"]
     head = (
         f"{summary['requests']} requests, {summary['streams']} at once, "
-        f"{summary['wall_s']:.1f} s, {failed} failed\n"
+        f"{summary['wall_s']:.1f} s, {summary['failed']} failed\n"
         f"{number(summary['output_tokens_per_s'])} output tokens/s, "
         f"{number(summary['requests_per_s'], digits=2)} answers/s\n\n"
     )
@@ -193,7 +187,7 @@ def _text(summary: dict[str, Any]) -> str:
         for name, key in (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("end to end", "e2e_s"))
     ]
     text = head + table(("", "P50", "P95", "P99"), rows)
-    if failed:
+    if summary["failed"]:
         told = [(count, words) for words, count in summary["failures"].items()]
         text += "\n\n" + table(("FAILED", "BECAUSE"), told)
     return text

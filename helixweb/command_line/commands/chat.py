@@ -1,74 +1,74 @@
 """`helixweb chat`: talk to a deployed model, word by word as it answers."""
 
-from argparse import Namespace
+from collections.abc import Sequence
+from typing import Annotated, Any
 
-import httpx
-
-from helixweb.command_line.command import argument, command
-from helixweb.command_line.endpoint import ENDPOINT, endpoint_of
-from helixweb.command_line.numbers import temperature, whole_number
-from helixweb.command_line.openai_stream import TIMEOUT, Answer, Endpoint, ask
-from helixweb.command_line.output import duration, json_text, number, printable
-from helixweb.command_line.surroundings import Surroundings
-
-
-@command(
-    *ENDPOINT,
-    argument("message", nargs="*", help="one question; without any a conversation"),
-    argument("--system", help="system message, before the first question"),
-    argument("--max-tokens", type=whole_number),
-    argument("--temperature", type=temperature),
-    opens=False,
+from helixweb.command_line.command import command
+from helixweb.command_line.numbers import Count, temperature
+from helixweb.command_line.openai_stream import (
+    Answer,
+    ask,
+    endpoint_of,
+    endpoint_options,
 )
-def chat(arguments: Namespace) -> None:
-    around: Surroundings = arguments.surroundings
-    endpoint = endpoint_of(arguments)
-    messages = [{"role": "system", "content": arguments.system}] if arguments.system else []
-    with httpx.Client(timeout=TIMEOUT, transport=around.transport) as http:
-        if arguments.message or not around.input.isatty():
-            question = " ".join(arguments.message) or around.input.read()
-            _ask(http, endpoint, messages, question, arguments)
-            return
-        around.warn(f"{endpoint.model} at {endpoint.url}; an empty line or Ctrl-D ends")
-        while text := _next(around):
-            _ask(http, endpoint, messages, text, arguments)
+from helixweb.command_line.output import duration, json_text, number, printable
+from helixweb.command_line.session import Session
 
 
-def _next(around: Surroundings) -> str:
-    around.err.write("> ")
-    around.err.flush()
-    return around.input.readline().strip()
-
-
-def _ask(
-    http: httpx.Client,
-    endpoint: Endpoint,
-    messages: list[dict[str, str]],
-    question: str,
-    arguments: Namespace,
+@command(endpoint_options)
+def chat(
+    site: Session,
+    message: Sequence[str] = (),
+    *,
+    system: str | None = None,
+    max_tokens: Count | None = None,
+    temperature: Annotated[float, temperature] | None = None,
+    **_: Any,
 ) -> None:
-    """Print the answer as it comes; question and answer are added to `messages`."""
-    around: Surroundings = arguments.surroundings
+    """Talk to a deployed model.
+
+    message: one question; without any a conversation
+    --system: system message, before the first question
+    """
+    around = site.around
+    http, model = endpoint_of(site)
+    messages = [{"role": "system", "content": system}] if system else []
+    options = {"max_tokens": max_tokens, "temperature": temperature}
 
     def hear(text: str) -> None:
-        if not arguments.json:
+        if not site.as_json:
             around.out.write(printable(text))
             around.out.flush()
 
-    messages.append({"role": "user", "content": question})
-    options = {"max_tokens": arguments.max_tokens, "temperature": arguments.temperature}
-    answer = ask(http, endpoint, messages, hear, **options)
-    messages.append({"role": "assistant", "content": answer.text})
-    if arguments.json:
+    def answer(question: str) -> None:
+        """Print the answer as it comes; question and answer are added to `messages`."""
+        messages.append({"role": "user", "content": question})
+        found = ask(http, model, messages, hear, **options)
+        messages.append({"role": "assistant", "content": found.text})
+        _sum_up(site, found)
+
+    with http:
+        if message or not around.input.isatty():
+            answer(" ".join(message) or around.input.read())
+            return
+        around.warn(f"{model} at {http.base_url}; an empty line or Ctrl-D ends")
+        while text := _next(site):
+            answer(text)
+
+
+def _next(site: Session) -> str:
+    site.around.err.write("> ")
+    site.around.err.flush()
+    return site.around.input.readline().strip()
+
+
+def _sum_up(site: Session, answer: Answer) -> None:
+    if site.as_json:
         names = ("text", "finish_reason", "completion_tokens", "ttft_s", "e2e_s", "helix")
-        around.say(json_text({name: getattr(answer, name) for name in names}))
-    else:
-        _sum_up(around, answer)
-
-
-def _sum_up(around: Surroundings, answer: Answer) -> None:
+        site.around.say(json_text({name: getattr(answer, name) for name in names}))
+        return
     if not answer.text.endswith("\n"):
-        around.say()
+        site.around.say()
     words = [
         f"TTFT {duration(answer.ttft_s)}",
         f"{number(1 / answer.tpot_s if answer.tpot_s else None)} tokens/s",
@@ -76,5 +76,4 @@ def _sum_up(around: Surroundings, answer: Answer) -> None:
     ]
     if answer.helix is not None:
         words.append(" > ".join(str(hop["node"]) for hop in answer.helix.get("pipeline", [])))
-    around.err.write(f"[{', '.join(word for word in words if word)}]\n")
-    around.err.flush()
+    site.around.tell(f"[{', '.join(word for word in words if word)}]")

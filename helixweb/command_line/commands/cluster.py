@@ -10,17 +10,13 @@ cluster = Verbs()
 CLUSTERS = Resource(
     noun="cluster",
     collection="clusters",
-    find=lambda site, arguments, word: cluster_named(site.client, word),
+    find=lambda site, word, _: cluster_named(site, word),
     cells=columns("id name coordinator_region mean_prompt_tokens mean_output_tokens replanning"),
     fields=dict(
         (
             column("coordinator_region"),
-            column(
-                "mean_prompt_tokens", "--prompt-tokens", type=positive, help="mean of a request"
-            ),
-            column(
-                "mean_output_tokens", "--output-tokens", type=positive, help="mean of a request"
-            ),
+            column("mean_prompt_tokens", positive, "--prompt-tokens", "mean of a request"),
+            column("mean_output_tokens", positive, "--output-tokens", "mean of a request"),
             column("replanning", choices=("automatic", "ask", "never")),
         )
     ),

@@ -4,14 +4,14 @@ import itertools
 import os
 import select
 import threading
-from argparse import Namespace
+from collections.abc import Sequence
 from typing import TextIO
 
-from helixweb.client import Event
+from helixweb.client.wire import Event
 from helixweb.command_line import exit_codes
-from helixweb.command_line.command import CLUSTER, argument, command
+from helixweb.command_line.command import command
 from helixweb.command_line.failures import NoSuchName
-from helixweb.command_line.numbers import whole_number
+from helixweb.command_line.numbers import Count
 from helixweb.command_line.output import json_line, one_line
 from helixweb.command_line.resolve import cluster_named
 from helixweb.command_line.session import Session
@@ -22,28 +22,33 @@ MOST_CLUSTERS = 100
 _UNTOLD = ("event_id", "topic", "text", "said", "of")
 
 
-@command(
-    CLUSTER,
-    argument("--topic", action="append", default=[], help="such as plan-run:7"),
-    argument("--since", default="", metavar="ID", help="go on after this event"),
-    argument("--count", type=whole_number, help="end after so many"),
-)
-def events(site: Session, arguments: Namespace) -> None:
-    topics = list(arguments.topic)
-    if arguments.cluster is not None:
-        topics.append(f"cluster:{cluster_named(site.client, arguments.cluster)['id']}")
-    elif not topics:
+@command()
+def events(
+    site: Session,
+    *,
+    cluster: str | None = None,
+    topic: Sequence[str] = (),
+    since: str = "",
+    count: Count | None = None,
+) -> None:
+    """Follow what happens.
+
+    --topic: such as plan-run:7
+    --since ID: go on after this event
+    --count: end after so many
+    """
+    clusters = [cluster_named(site, cluster)] if cluster is not None else []
+    if not (clusters or topic):
         clusters = list(site.client.clusters.all(limit=MOST_CLUSTERS + 1))
-        if len(clusters) > MOST_CLUSTERS:
-            site.around.warn(f"only the first {MOST_CLUSTERS} clusters; name one with --cluster")
-        topics = [f"cluster:{one['id']}" for one in clusters[:MOST_CLUSTERS]]
+    if len(clusters) > MOST_CLUSTERS:
+        site.around.warn(f"only the first {MOST_CLUSTERS} clusters; name one with --cluster")
+    topics = [*topic, *(f"cluster:{one['id']}" for one in clusters[:MOST_CLUSTERS])]
     if not topics:
         raise NoSuchName("there is no cluster yet, so nothing can happen in one")
     _end_with_the_reader(site.around.out)
-    found = site.client.follow(topics, last_id=arguments.since, tell=site.around.warn)
-    for event in itertools.islice(found, arguments.count):
-        told = {"id": event.id, "type": event.type, "data": event.data}
-        site.around.say(json_line(told) if site.as_json else line(event))
+    found = site.client.follow(topics, last_id=since, tell=site.around.warn)
+    for event in itertools.islice(found, count):
+        site.around.say(json_line(event._asdict()) if site.as_json else line(event))
         site.around.out.flush()
 
 

@@ -1,40 +1,41 @@
 """`helixweb login`: save the site's address and an API key in a file of the user."""
 
 import getpass
-from argparse import Namespace
 
-from helixweb.client.connection import checked_key, checked_url
+from helixweb.client import checked_key, checked_url
 from helixweb.command_line import settings_file
-from helixweb.command_line.command import argument, command
+from helixweb.command_line.command import command
 from helixweb.command_line.failures import BadUsage
-from helixweb.command_line.session import DEFAULT_URL, client_for, key_of_environment
+from helixweb.command_line.session import Session
 from helixweb.command_line.settings_file import Settings
-from helixweb.command_line.surroundings import Surroundings
 
 
-@command(argument("--forget", action="store_true", help="remove what was saved"), opens=False)
-def login(arguments: Namespace) -> None:
-    around: Surroundings = arguments.surroundings
-    path = settings_file.path_of(around.environ)
-    if arguments.forget:
+@command()
+def login(site: Session, *, forget: bool = False) -> None:
+    """Save the site's address and an API key for other commands.
+
+    --forget: remove what was saved
+    """
+    path = settings_file.path_of(site.around.environ)
+    if forget:
         path.unlink(missing_ok=True)
-        around.say(f"{path} is gone")
+        site.around.say(f"{path} is gone")
         return
-    stored = settings_file.read(path)
-    url = arguments.url or around.environ.get("HELIXWEB_URL") or stored.url or DEFAULT_URL
-    settings = Settings(url=checked_url(url), key=_key(arguments))
-    with client_for(arguments, settings, timeout_s=arguments.timeout) as client:
+    url = checked_url(site.url_before(settings_file.read(path).url))
+    settings = Settings(url=url, key=_key(site))
+    with site.client_of(settings) as client:
         count = client.clusters.page(limit=1).count
     settings_file.write(path, settings)
-    if settings.url.startswith("http:") and not _is_this_machine(settings.url):
-        around.warn("the key goes over the network in clear; use https:// if the site has it")
-    around.say(f"{settings.url} knows the key ({count} clusters); saved in {path}")
+    if url.startswith("http:") and not url.startswith(
+        ("http://127.", "http://localhost", "http://[::1]")
+    ):
+        site.around.warn("the key goes over the network in clear; use https:// if the site has it")
+    site.around.say(f"{url} knows the key ({count} clusters); saved in {path}")
 
 
-def _key(arguments: Namespace) -> str:
+def _key(site: Session) -> str:
     """The key: given, typed without echo, or the first line of a pipe."""
-    around: Surroundings = arguments.surroundings
-    key = arguments.key or key_of_environment(around)
+    key, around = site.given_key, site.around
     if not key and around.input.isatty():
         key = getpass.getpass("API key (Settings > API keys): ", stream=around.err)
     elif not key:
@@ -42,7 +43,3 @@ def _key(arguments: Namespace) -> str:
     if not key.strip():
         raise BadUsage("no key was given; make one under Settings > API keys")
     return checked_key(key.strip())
-
-
-def _is_this_machine(url: str) -> bool:
-    return url.startswith(("http://127.", "http://localhost", "http://[::1]"))

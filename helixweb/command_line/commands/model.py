@@ -20,7 +20,7 @@ model = Verbs()
 MODELS = Resource(
     noun="model",
     collection="models",
-    find=lambda site, arguments, word: model_named(site.client, word),
+    find=lambda site, word, _: model_named(site, word),
     cells={
         **columns("id name num_layers"),
         "GIB": lambda row: number(row["num_layers"] * row["bytes_per_layer"] / 2**30, digits=2),
@@ -28,74 +28,63 @@ MODELS = Resource(
     },
     fields=dict(
         (
-            column("num_layers", "--layers", type=whole_number),
-            column("bytes_per_layer", type=positive),
+            column("num_layers", whole_number, "--layers"),
+            column("bytes_per_layer", positive),
             column(
-                "activation_bytes_per_token",
-                "--activation-bytes",
-                type=positive,
-                help="per token, between layers",
+                "activation_bytes_per_token", positive, "--activation-bytes",
+                "per token, between layers",
             ),
             column("checkpoint", help="where it lies on the nodes"),
-            column("max_context_tokens", type=whole_number),
-            column("num_heads", "--heads", type=whole_number),
-            column("num_kv_heads", "--kv-heads", type=whole_number),
-            column("head_dim", type=whole_number),
-            column("embedding_bytes", type=positive),
-            column("head_bytes", type=positive),
+            column("max_context_tokens", whole_number),
+            column("num_heads", whole_number, "--heads"),
+            column("num_kv_heads", whole_number, "--kv-heads"),
+            column("head_dim", whole_number),
+            column("embedding_bytes", positive),
+            column("head_bytes", positive),
             column("engine", choices=("auto", "vllm", "helix"), help="what computes its layers"),
             column(
-                "vllm_flags",
-                metavar="FLAGS",
+                "vllm_flags", metavar="FLAGS",
                 help="for vLLM instances: --vllm-flags='--max-num-seqs 64'",
             ),
         )
     ),
-)
+)  # fmt: skip
 add_verbs(model, MODELS, "add")
 
 
-@model(
-    "add",
-    "add a model by its checkpoint",
-    argument(
-        "model",
-        help="a folder or GGUF file on the nodes, or a name on the hub; with --layers and the "
-        "other numbers just its name",
-    ),
-    argument("--name", help="what clients ask for (default: as the checkpoint is called)"),
-    argument(
-        "--store",
-        action="store_true",
-        help="first copy that folder of this machine into the models folder of the site here, "
-        "from which nodes fetch their layers",
-    ),
-    _DATA,
-    *MODELS.fields.values(),
-)
-def _add(site: Session, arguments: Namespace) -> None:
-    if arguments.store:
-        if arguments.checkpoint is not None:
+@model(_DATA, *MODELS.fields.values())
+def _add(
+    site: Session, model: str, *, name: str | None = None, store: bool = False, **values: Any
+) -> None:
+    """Add a model by its checkpoint.
+
+    model: a folder or GGUF file on the nodes, or a name on the hub; with --layers and the other
+        numbers just its name
+    --name: what clients ask for (default: as the checkpoint is called)
+    --store: first copy that folder of this machine into the models folder of the site here, from
+        which nodes fetch their layers
+    """
+    if store:
+        if "checkpoint" in values:
             raise BadUsage("--store says where the checkpoint is; leave --checkpoint out")
-        folder = _store().add(arguments, arguments.name)
-        arguments.checkpoint, arguments.name = str(folder), folder.name
-    body = MODELS.changes(arguments)
+        folder = _store().add(site.arguments, name)
+        values["checkpoint"], name = str(folder), folder.name
+    body = MODELS.changes(values)
     if "num_layers" in body or "checkpoint" in body:
-        body["name"] = arguments.name or arguments.model
+        body["name"] = name or model
     else:
-        body["checkpoint"] = _whole_path(arguments.model)
+        body["checkpoint"] = _whole_path(model)
     MODELS.show(site, MODELS.rows(site).create(body))
 
 
 @model(
-    "pull",
-    "download a model from the hub for the site on this machine",
     argument("model", help="a name on the hub, such as org/model or org/model-GGUF/file.gguf"),
     _DATA,
     argument("--json", action="store_true", help="print what was downloaded as JSON"),
     connects=False,
 )
 def _pull(arguments: Namespace) -> None:
+    """Download a model from the hub for the site on this machine."""
     _store().pull(arguments)
 
 

@@ -1,115 +1,120 @@
 """`helixweb plan`: search for placements, look at them, compare them, go on from them."""
 
 import contextlib
-from argparse import Namespace
+from collections.abc import Sequence
+from typing import Annotated, Any
 
-from helixweb.client import NotFound, Row
-from helixweb.command_line.command import CLUSTER, Verbs, argument, options_given, site_options
+from helixweb.client import NotFound
+from helixweb.command_line.command import Verbs, site_options
 from helixweb.command_line.commands import plan_studies
 from helixweb.command_line.failures import CommandFailed
-from helixweb.command_line.numbers import index, not_negative, seconds, whole_number
+from helixweb.command_line.numbers import Count, Seconds, index, not_negative
 from helixweb.command_line.output import Cells, columns, number, rows_table, table
-from helixweb.command_line.plan_runs import NO_WAIT, finished, searched, show_plan, show_plan_of
-from helixweb.command_line.resolve import cluster_named, model_of_cluster
+from helixweb.command_line.plan_runs import searched, show_plan, show_plan_of
+from helixweb.command_line.resolve import cluster_named, model_of_cluster, names_of, within
 from helixweb.command_line.session import Session, given
-from helixweb.command_line.waiting import waiting_for
+from helixweb.command_line.waiting import follow, is_over, waiting_for
 from planner.plan_options import PlanOptions
 
 BYTES_PER_GB = 1e9
-_PLAN = argument("plan", type=whole_number)
-_RUN = argument("run_id", type=whole_number, metavar="run")
+_TIME_LIMIT = site_options(PlanOptions, "time_limit_s")
 plan = Verbs()
 
 
 @plan(
-    "compute",
-    "search for a plan",
-    CLUSTER,
-    argument("--model", help="its name or id", complete="models"),
     site_options(
         PlanOptions,
         "time_limit_s", "objective", "placer", "method", "backend", "tensor_parallel",
-    ),
-    argument(
-        "--without",
-        action="append",
-        metavar="NODE",
-        help="place no layers on this node",
-        complete="nodes",
-    ),
-    argument("--start-plan", type=whole_number, help="search on from this plan"),
-    argument("--survive-one-loss", action="store_true"),
-    NO_WAIT,
-)  # fmt: skip
-def _compute(site: Session, arguments: Namespace) -> int:
-    cluster = cluster_named(site.client, arguments.cluster)
-    model = model_of_cluster(site.client, arguments.model, cluster)
-    options = options_given(arguments, PlanOptions)
-    if arguments.without:
-        options["rules"] = {"excluded_nodes": arguments.without}
-    body = given(
-        cluster=cluster["id"],
-        model=model["id"],
-        options=options,
-        start_plan=arguments.start_plan,
-        survive_one_loss=arguments.survive_one_loss or None,
     )
-    return searched(site, site.create(site.client.plan_runs, body), arguments)
+)  # fmt: skip
+def _compute(
+    site: Session,
+    *,
+    cluster: str | None = None,
+    model: str | None = None,
+    without: Sequence[str] = (),
+    start_plan: Count | None = None,
+    survive_one_loss: bool = False,
+    no_wait: bool = False,
+    **options: Any,
+) -> int:
+    """Search for a plan.
+
+    --without NODE: place no layers on this node
+    --start-plan: search on from this plan
+    """
+    row = cluster_named(site, cluster)
+    if without:
+        options["rules"] = {"excluded_nodes": without}
+    body = given(
+        cluster=row["id"],
+        model=model_of_cluster(site, model, row)["id"],
+        options=options,
+        start_plan=start_plan,
+        survive_one_loss=survive_one_loss or None,
+    )
+    return searched(site, site.create(site.client.plan_runs, body), no_wait=no_wait)
 
 
-@plan(
-    "list",
-    "plans and runs, the newest first",
-    argument("--cluster", complete="clusters"),
-    argument("--runs", action="store_true", help="searches instead of plans"),
-    argument("--limit", type=whole_number, default=20),
-)
-def _list(site: Session, arguments: Namespace) -> None:
-    clusters = {one["id"]: one["name"] for one in site.client.clusters.all()}
-    models = {one["id"]: one["name"] for one in site.client.models.all()}
-    cluster = cluster_named(site.client, arguments.cluster)["id"] if arguments.cluster else None
-    asked = site.client.plan_runs if arguments.runs else site.client.plans
-    places: Cells = {
+@plan()
+def _list(
+    site: Session, *, cluster: str | None = None, runs: bool = False, limit: Count = 20
+) -> None:
+    """Plans and runs, the newest first.
+
+    --runs: searches instead of plans
+    """
+    clusters, models = names_of(site.client.clusters), names_of(site.client.models)
+    asked = site.client.plan_runs if runs else site.client.plans
+    cells: Cells = {
+        "RUN" if runs else "PLAN": "id",
         "CLUSTER": lambda row: clusters.get(row["cluster"]),
         "MODEL": lambda row: models.get(row["model"]),
+        **columns("status" if runs else ""),
+        **columns("flow_tokens_per_s upper_bound_tokens_per_s gap"),
+        **columns("plan" if runs else "hops created_at"),
     }
-    figures = columns("flow_tokens_per_s upper_bound_tokens_per_s gap")
-    cells = (
-        {"RUN": "id", **places, **columns("status"), **figures, **columns("plan")}
-        if arguments.runs
-        else {"PLAN": "id", **places, **figures, **columns("hops created_at")}
-    )
-    site.show_rows(list(asked.all(limit=arguments.limit, cluster=cluster)), cells)
+    site.show_rows(list(asked.all(limit=limit, cluster=within(site, cluster))), cells)
 
 
-@plan("show", "one plan: its figures and layers", _PLAN)
-def _show(site: Session, arguments: Namespace) -> None:
-    show_plan(site, site.client.plans.get(arguments.plan))
+@plan()
+def _show(site: Session, plan: Count) -> None:
+    """One plan: its figures and layers."""
+    show_plan(site, plan)
 
 
-@plan("cancel", "end a search, keep the best", _RUN)
-def _cancel(site: Session, arguments: Namespace) -> None:
-    run = site.client.plan_runs.do("cancel", arguments.run_id)
-    site.show(run, f"plan run {run['id']} ends; the best plan so far is kept")
+@plan()
+def _cancel(site: Session, run: Count) -> None:
+    """End a search, keep the best."""
+    row = site.client.plan_runs.do("cancel", run)
+    site.show(row, f"plan run {run} ends; the best plan so far is kept")
 
 
-@plan(
-    "explain",
-    "what limits a plan",
-    _PLAN,
-    argument("--again", action="store_true", help="though it was explained before"),
-    argument(
-        "--search", type=seconds, metavar="S", help="explain again, searching so long for each kind"
-    ),
-)
-def _explain(site: Session, arguments: Namespace) -> None:
-    answer = _explanation(site, arguments)
+@plan()
+def _accept(site: Session, run: Count) -> None:
+    """End a search with the best so far, as a success."""
+    row = site.client.plan_runs.do("accept", run)
+    site.show(row, f"plan run {run} ends with the best plan so far")
+
+
+@plan()
+def _explain(
+    site: Session, plan: Count, *, again: bool = False, search: Seconds | None = None
+) -> None:
+    """What limits a plan.
+
+    --again: though it was explained before
+    --search S: explain again, searching so long for each kind
+    """
+    plans, answer = site.client.plans, None
+    if not again and search is None:
+        with contextlib.suppress(NotFound):
+            answer = plans.read("explanation", plan)
+    answer = answer or site.do(plans, "explanation", plan, given(search_s=search))
     with waiting_for("working the explanation out", site.around):
-        answer = finished(
-            site, answer, lambda: site.client.plans.read("explanation", arguments.plan)
-        )
+        answer = follow(site, answer, lambda: plans.read("explanation", plan), ended=is_over)
     if answer["status"] == "failed":
-        raise CommandFailed(f"the explanation of plan {arguments.plan} failed: {answer['error']}")
+        raise CommandFailed(f"the explanation of plan {plan} failed: {answer['error']}")
     lines = [*answer["limits"]]
     if answer["survival_tokens_per_s"] is not None:
         left = number(answer["survival_tokens_per_s"])
@@ -125,25 +130,10 @@ def _explain(site: Session, arguments: Namespace) -> None:
     site.show(answer, "\n".join(lines))
 
 
-def _explanation(site: Session, arguments: Namespace) -> Row:
-    """The plan's explanation, or a new one."""
-    plans = site.client.plans
-    if not arguments.again and arguments.search is None:
-        with contextlib.suppress(NotFound):
-            there: Row = plans.read("explanation", arguments.plan)
-            return there
-    body = given(search_s=arguments.search)
-    made: Row = site.do(plans, "explanation", arguments.plan, body)
-    return made
-
-
-@plan(
-    "compare",
-    "two to four plans",
-    argument("plans", type=whole_number, nargs="+", metavar="plan"),
-)
-def _compare(site: Session, arguments: Namespace) -> None:
-    answer = site.client.plans.read("compare", plan=arguments.plans)
+@plan()
+def _compare(site: Session, plans: Sequence[Count]) -> None:
+    """Two to four plans."""
+    answer = site.client.plans.read("compare", plan=plans)
     cells: Cells = {
         **columns("plan flow_tokens_per_s gap hops"),
         "MOVED GIB": lambda one: (
@@ -158,50 +148,38 @@ def _compare(site: Session, arguments: Namespace) -> None:
     site.show(answer, text)
 
 
-@plan(
-    "extend",
-    "search on from where a run ended, on the same problem",
-    _RUN,
-    argument("--time-limit", type=seconds, default=60.0, metavar="S", help="so much longer (60)"),
-    NO_WAIT,
-)
-def _extend(site: Session, arguments: Namespace) -> int:
-    body = {"seconds": arguments.time_limit}
-    run = site.do(site.client.plan_runs, "extend", arguments.run_id, body)
-    return searched(site, run, arguments)
+@plan()
+def _extend(site: Session, run: Count, *, time_limit: Seconds = 60.0, no_wait: bool = False) -> int:
+    """Search on from where a run ended, on the same problem.
+
+    --time-limit S: so much longer (60)
+    """
+    row = site.do(site.client.plan_runs, "extend", run, {"seconds": time_limit})
+    return searched(site, row, no_wait=no_wait)
 
 
-@plan("accept", "end a search with the best so far, as a success", _RUN)
-def _accept(site: Session, arguments: Namespace) -> None:
-    run = site.client.plan_runs.do("accept", arguments.run_id)
-    site.show(run, f"plan run {run['id']} ends with the best plan so far")
+@plan(_TIME_LIMIT)
+def _replan(
+    site: Session,
+    plan: Count,
+    *,
+    budget_gb: Annotated[float, not_negative] | None = None,
+    no_wait: bool = False,
+    **options: Any,
+) -> int:
+    """Search around a plan on the cluster as it is now.
+
+    --budget-gb GB: most that nodes may load again; 0: nothing (default: as much as it takes)
+    """
+    budget = None if budget_gb is None else budget_gb * BYTES_PER_GB
+    body = given(budget_bytes=budget, options=options or None)
+    return searched(site, site.do(site.client.plans, "replan", plan, body), no_wait=no_wait)
 
 
-@plan(
-    "replan",
-    "search around a plan on the cluster as it is now",
-    _PLAN,
-    site_options(PlanOptions, "time_limit_s"),
-    argument(
-        "--budget-gb",
-        type=not_negative,
-        metavar="GB",
-        help="most that nodes may load again; 0: nothing (default: as much as it takes)",
-    ),
-    NO_WAIT,
-)
-def _replan(site: Session, arguments: Namespace) -> int:
-    body: Row = {}
-    if arguments.budget_gb is not None:
-        body["budget_bytes"] = arguments.budget_gb * BYTES_PER_GB
-    if options := options_given(arguments, PlanOptions):
-        body["options"] = options
-    return searched(site, site.do(site.client.plans, "replan", arguments.plan, body), arguments)
-
-
-@plan("answers", "what a replanning found: flow for bytes moved", _RUN)
-def _answers(site: Session, arguments: Namespace) -> None:
-    found = site.client.plan_runs.read("replan", arguments.run_id)
+@plan()
+def _answers(site: Session, run: Count) -> None:
+    """What a replanning found: flow for bytes moved."""
+    found = site.client.plan_runs.read("replan", run)
     points = [{"answer": at, **point} for at, point in enumerate(found["points"])]
     cells: Cells = {
         **columns("answer flow_tokens_per_s"),
@@ -211,15 +189,13 @@ def _answers(site: Session, arguments: Namespace) -> None:
     site.show(found, rows_table(cells, points))
 
 
-@plan(
-    "adopt",
-    "make a plan of another answer of a replanning",
-    _RUN,
-    argument("answer", type=index, help="as `plan answers` numbers them, from 0"),
-)
-def _adopt(site: Session, arguments: Namespace) -> None:
-    body = {"point": arguments.answer}
-    show_plan_of(site, site.do(site.client.plan_runs, "adopt", arguments.run_id, body))
+@plan()
+def _adopt(site: Session, run: Count, answer: Annotated[int, index]) -> None:
+    """Make a plan of another answer of a replanning.
+
+    answer: as `plan answers` numbers them, from 0
+    """
+    show_plan_of(site, site.do(site.client.plan_runs, "adopt", run, {"point": answer}))
 
 
 plan.actions.update(plan_studies.verbs.actions)

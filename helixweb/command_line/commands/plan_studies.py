@@ -1,17 +1,33 @@
 """`helixweb plan what-if`, `simulate`, `mix`: studies, and plans of several models."""
 
-from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable
-from typing import TypeVar
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from helixweb.client import Row
-from helixweb.command_line.command import CLUSTER, Verbs, argument, options_given, site_options
-from helixweb.command_line.failures import BadUsage, CommandFailed
-from helixweb.command_line.numbers import not_negative, positive, seconds, whole_number
-from helixweb.command_line.output import Cells, duration, number, percent, rows_table, table
-from helixweb.command_line.plan_runs import NO_WAIT, finished, searched
-from helixweb.command_line.resolve import cluster_named, model_named
-from helixweb.command_line.session import Session, given
+from helixweb.command_line.command import Verbs, site_options
+from helixweb.command_line.failures import BadUsage
+from helixweb.command_line.numbers import (
+    Count,
+    Positive,
+    Seconds,
+    not_negative,
+    positive,
+    whole_number,
+)
+from helixweb.command_line.output import (
+    Cells,
+    duration,
+    number,
+    pairs,
+    percent,
+    rows_table,
+    table,
+    written,
+)
+from helixweb.command_line.plan_runs import searched
+from helixweb.command_line.resolve import cluster_named, model_named, names_of
+from helixweb.command_line.session import Row, Session, given
+from helixweb.command_line.waiting import failure, finished
 from planner.plan_options import PlanOptions
 
 T = TypeVar("T")
@@ -19,56 +35,33 @@ BYTES_PER_S_OF_GBIT, MS_PER_S = 1e9 / 8, 1e3
 verbs = Verbs()
 
 
-def _change(flag: str, *words: str, help: str) -> Callable[..., object]:
-    """An option of several words that may be given several times."""
-    return argument(flag, nargs=len(words), action="append", default=[], metavar=words, help=help)
+@verbs()
+def _what_if(
+    site: Session,
+    plan: Count,
+    *,
+    without: Sequence[str] = (),
+    add: Sequence[tuple[str, str, str]] = (),
+    upgrade: Sequence[tuple[str, str]] = (),
+    link: Sequence[tuple[str, str, str, str]] = (),
+    search: Seconds | None = None,
+    no_wait: bool = False,
+) -> int | None:
+    """What a plan is worth on a changed copy of its cluster.
 
-
-@verbs(
-    "what-if",
-    "what a plan is worth on a changed copy of its cluster",
-    argument("plan", type=whole_number),
-    argument(
-        "--without",
-        action="append",
-        default=[],
-        metavar="NODE",
-        help="take this node away",
-        complete="nodes",
-    ),
-    _change("--add", "COUNT", "PROFILE", "REGION", help="so many nodes more"),
-    _change("--upgrade", "NODE", "PROFILE", help="give a node another profile"),
-    _change(
-        "--link",
-        "FROM", "TO", "GBIT_PER_S", "LATENCY_MS",
-        help="make a link of nodes or regions so, one way",
-    ),
-    argument("--search", type=seconds, metavar="S", help="search on the copy as well, so long"),
-    NO_WAIT,
-)  # fmt: skip
-def _what_if(site: Session, arguments: Namespace) -> int | None:
-    body = {name: value for name, value in _changes(arguments).items() if value}
-    if not body:
-        raise BadUsage("say what to change: --without, --add, --upgrade, --link")
-    if arguments.search is not None:
-        body["options"] = {"time_limit_s": arguments.search}
-    answer = site.do(site.client.plans, "what-if", arguments.plan, body)
-    if answer["run"] is None:
-        site.show(answer, _worths(answer))
-        return None
-    if not site.as_json:
-        site.around.say(_worths(answer))
-    return searched(site, site.client.plan_runs.get(answer["run"]), arguments)
-
-
-def _changes(arguments: Namespace) -> Row:
-    return {
-        "removed": arguments.without,
+    --without NODE: take this node away
+    --add COUNT PROFILE REGION: so many nodes more
+    --upgrade NODE PROFILE: give a node another profile
+    --link FROM TO GBIT_PER_S LATENCY_MS: make a link of nodes or regions so, one way
+    --search S: search on the copy as well, so long
+    """
+    changes = {
+        "removed": without,
         "added": [
             {"count": _read(whole_number, count), "profile": profile, "region": region}
-            for count, profile, region in arguments.add
+            for count, profile, region in add
         ],
-        "upgraded": dict(arguments.upgrade),
+        "upgraded": dict(upgrade),
         "links": [
             {
                 "source": source,
@@ -76,9 +69,21 @@ def _changes(arguments: Namespace) -> Row:
                 "bandwidth_bytes_per_s": _read(positive, gbit) * BYTES_PER_S_OF_GBIT,
                 "latency_s": _read(not_negative, latency_ms) / MS_PER_S,
             }
-            for source, target, gbit, latency_ms in arguments.link
+            for source, target, gbit, latency_ms in link
         ],
     }
+    body: Row = {name: value for name, value in changes.items() if value}
+    if not body:
+        raise BadUsage("say what to change: --without, --add, --upgrade, --link")
+    if search is not None:
+        body["options"] = {"time_limit_s": search}
+    answer = site.do(site.client.plans, "what-if", plan, body)
+    if answer["run"] is None:
+        site.show(answer, _worths(answer))
+        return None
+    if not site.as_json:
+        site.around.say(_worths(answer))
+    return searched(site, site.client.plan_runs.get(answer["run"]), no_wait=no_wait)
 
 
 def _read(parse: Callable[[str], T], text: str) -> T:
@@ -90,102 +95,99 @@ def _read(parse: Callable[[str], T], text: str) -> T:
 
 
 def _worths(answer: Row) -> str:
+    rows = {
+        "nodes used": "nodes_used",
+        "flow, tokens/s": "flow_tokens_per_s",
+        "bound, tokens/s": "upper_bound_tokens_per_s",
+        "decode, tokens/s": "decode_tokens_per_s",
+        "TTFT": "ttft_s",
+        "TPOT": "tpot_s",
+        "price per hour": "price_per_hour",
+    }
     sides = (answer["before"], answer["after"])
-    rows = [
-        ("nodes used", *(one["nodes_used"] for one in sides)),
-        ("flow, tokens/s", *(number(one["flow_tokens_per_s"]) for one in sides)),
-        ("bound, tokens/s", *(number(one["upper_bound_tokens_per_s"]) for one in sides)),
-        ("decode, tokens/s", *(number(one["decode_tokens_per_s"]) for one in sides)),
-        ("TTFT", *(duration(one["ttft_s"]) for one in sides)),
-        ("TPOT", *(duration(one["tpot_s"]) for one in sides)),
-        ("price per hour", *(number(one["price_per_hour"], digits=2) for one in sides)),
-    ]
-    return table(("", "BEFORE", "AFTER"), rows)
+    told = [(title, *(written(name, one) for one in sides)) for title, name in rows.items()]
+    return table(("", "BEFORE", "AFTER"), told)
 
 
-@verbs(
-    "simulate",
-    "what a plan would deliver",
-    argument("plan", type=whole_number),
-    argument("--workload", help="backlog (default), poisson or bursts"),
-    argument("--share", type=positive, help="of the plan's peak; not for a backlog"),
-    argument("--burst-size", type=whole_number, help="requests that come at once"),
-    argument("--policy", help="runtime (default) or published"),
-    NO_WAIT,
-)
-def _simulate(site: Session, arguments: Namespace) -> None:
-    names = ("plan", "workload", "share", "burst_size", "policy")
-    body = given(**{name: getattr(arguments, name) for name in names})
-    row = site.create(site.client.simulations, body)
-    if arguments.no_wait:
-        site.show(row, f"simulation {row['id']} is {row['status']}")
+@verbs()
+def _simulate(
+    site: Session,
+    plan: Count,
+    *,
+    workload: str | None = None,
+    share: Positive | None = None,
+    burst_size: Count | None = None,
+    policy: str | None = None,
+    no_wait: bool = False,
+) -> None:
+    """What a plan would deliver.
+
+    --workload: backlog (default), poisson or bursts
+    --share: of the plan's peak; not for a backlog
+    --burst-size: requests that come at once
+    --policy: runtime (default) or published
+    """
+    body = given(plan=plan, workload=workload, share=share, burst_size=burst_size, policy=policy)
+    simulations = site.client.simulations
+    made = site.create(simulations, body)
+    row = finished(site, "simulation", simulations, made, no_wait=no_wait)
+    if row is None:
         return
-    simulation = row["id"]
-    row = finished(site, row, lambda: site.client.simulations.get(simulation))
     if row["status"] != "succeeded":
-        why = row["error"] or "no answer"
-        raise CommandFailed(f"simulation {simulation} {row['status']}: {why}")
-    site.show_row(
-        row,
-        {
-            "simulation": "id",
-            "decode": lambda row: f"{number(row['forecast']['decode_tokens_per_s'])} tokens/s",
-            "prompts": lambda row: f"{number(row['forecast']['prompt_tokens_per_s'])} tokens/s",
-            "TTFT": lambda row: _spread(row["forecast"]["ttft"]),
-            "TPOT": lambda row: _spread(row["forecast"]["tpot"]),
-            "E2E": lambda row: _spread(row["forecast"]["e2e"]),
-            "nodes busy": lambda row: percent(row["forecast"]["utilisation_mean"]),
-        },
-    )
+        raise failure("simulation", row)
+    forecast = row["forecast"]
+    told = [
+        ("simulation", row["id"]),
+        ("decode", f"{number(forecast['decode_tokens_per_s'])} tokens/s"),
+        ("prompts", f"{number(forecast['prompt_tokens_per_s'])} tokens/s"),
+        *((name.upper(), _spread(forecast[name])) for name in ("ttft", "tpot", "e2e")),
+        ("nodes busy", percent(forecast["utilisation_mean"])),
+    ]
+    site.show(row, pairs(told))
 
 
 def _spread(told: dict[str, float | None]) -> str:
     return f"p50 {duration(told['p50_s'])}, p95 {duration(told['p95_s'])}"
 
 
-@verbs(
-    "mix",
-    "a plan for each of several models",
-    CLUSTER,
-    argument(
-        "--model",
-        action="append",
-        required=True,
-        metavar="MODEL[=WEIGHT]",
-        help="name or id, and its share (1); two or more",
-        complete="models",
-    ),
-    site_options(PlanOptions, "time_limit_s"),
-    NO_WAIT,
-)
-def _mix(site: Session, arguments: Namespace) -> None:
-    cluster, mixes = cluster_named(site.client, arguments.cluster), site.client.model_mixes
+@verbs(site_options(PlanOptions, "time_limit_s"))
+def _mix(
+    site: Session,
+    *,
+    cluster: str | None = None,
+    model: Sequence[str],
+    no_wait: bool = False,
+    **options: Any,
+) -> None:
+    """A plan for each of several models.
+
+    --model MODEL[=WEIGHT]: name or id, and its share (1); two or more
+    """
+    mixes = site.client.model_mixes
     body = given(
-        cluster=cluster["id"],
-        models=[_weighed(site, word) for word in arguments.model],
-        options=options_given(arguments, PlanOptions) or None,
+        cluster=cluster_named(site, cluster)["id"],
+        models=[_weighed(site, word) for word in model],
+        options=options or None,
     )
-    row = site.create(mixes, body)
-    if arguments.no_wait:
-        site.show(row, f"mix {row['id']} is {row['status']}")
+    made = site.create(mixes, body)
+    row = finished(site, "mix", mixes, made, no_wait=no_wait, can_cancel=True)
+    if row is None:
         return
-    mix = row["id"]
-    row = finished(site, row, lambda: mixes.get(mix), cancel=lambda: mixes.do("cancel", mix))
     if row["status"] == "failed":
-        raise CommandFailed(f"mix {mix} failed: {row['error']}")
+        raise failure("mix", row)
     runs = [site.client.plan_runs.get(run) for run in row["runs"]]
-    models = {one["id"]: one["name"] for one in site.client.models.all()}
+    models = names_of(site.client.models)
     cells: Cells = {
         "MODEL": lambda run: models.get(run["model"]),
         "RUN": "id",
         "PLAN": "plan",
         "FLOW": "flow_tokens_per_s",
     }
-    site.show(row, f"mix {mix} {row['status']}\n\n{rows_table(cells, runs)}")
+    site.show(row, f"mix {row['id']} {row['status']}\n\n{rows_table(cells, runs)}")
 
 
 def _weighed(site: Session, word: str) -> Row:
     name, equals, weight = word.rpartition("=")
     if not equals:
-        return {"model": model_named(site.client, word)["id"]}
-    return {"model": model_named(site.client, name)["id"], "weight": _read(positive, weight)}
+        return {"model": model_named(site, word)["id"]}
+    return {"model": model_named(site, name)["id"], "weight": _read(positive, weight)}

@@ -27,8 +27,6 @@ wheels = Verbs(
 
 
 @wheels(
-    "gather",
-    "fetch packages into a folder",
     argument("folder", type=Path),
     argument("--extras", default="agent", help="which extras, e.g. agent,postgres (%(default)s)"),
     argument(
@@ -44,6 +42,7 @@ wheels = Verbs(
     connects=False,
 )
 def _gather(arguments: Namespace) -> None:
+    """Fetch packages into a folder."""
     named = f"helixweb[{arguments.extras}]" if arguments.extras else "helixweb"
     if arguments.source:
         what = f"{named} @ {Path(arguments.source).resolve().as_uri()}"
@@ -59,15 +58,13 @@ def _gather(arguments: Namespace) -> None:
 
 
 @wheels(
-    "serve",
-    "let machines install from a folder",
     argument("folder", type=Path),
     argument("--host", default="127.0.0.1", help="address (%(default)s)"),
     argument("--port", type=port, default=8200, help="port (%(default)s)"),
     connects=False,
 )
 def _serve(arguments: Namespace) -> None:
-    """Until Ctrl-C."""
+    """Let machines install from a folder."""
     folder = arguments.folder
     if not any(folder.glob("*.whl")):
         raise CommandFailed(f"there are no wheels in {folder}; fill it: helixweb wheels gather")

@@ -1,0 +1,56 @@
+"""How the API writes queries and events. Pure functions."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import httpx
+
+# Query parameters whose lists are joined by commas; all others are repeated for each value.
+_JOINED, _JOINED_ENDING = ("fields", "ordering"), "__in"
+
+
+class Event(NamedTuple):
+    """One event; pass its `id` to `follow` as `last_id` to resume after it."""
+
+    id: str
+    type: str
+    data: dict[str, Any]
+
+
+def read_events(lines: Iterable[str]) -> Iterator[Event]:
+    """Parse server-sent events (WHATWG HTML §9.2). Raises ValueError if their data is not JSON."""
+    kind, data, last_id = "", list[str](), ""
+    for line in lines:
+        if not line:
+            if data:
+                value = json.loads("\n".join(data))
+                told = value if isinstance(value, dict) else {"value": value}
+                yield Event(last_id, kind or "message", told)
+            kind, data = "", []
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            kind = value
+        elif name == "data":
+            data.append(value)
+        elif name == "id":
+            last_id = value
+
+
+def plain_query(query: Mapping[str, Any]) -> httpx.QueryParams:
+    """Query parameters as the API reads them; None is left out."""
+    pairs = list[tuple[str, str]]()
+    for name, value in query.items():
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            pairs += [] if value is None else [(name, _plain(value))]
+        elif name in _JOINED or name.endswith(_JOINED_ENDING):
+            pairs.append((name, ",".join(map(_plain, value))))
+        else:
+            pairs += [(name, _plain(one)) for one in value]
+    return httpx.QueryParams(tuple(pairs))
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
