@@ -1,15 +1,12 @@
-"""Middleware that sees to it that the change log misses nothing.
+"""Middleware: logs changes and refusals that no service logged.
 
-What somebody changed and no service told of gets a line, and so does what was refused: a change
-that was not made, whatever was wrong with it, and looking where one may not.
+Refused are changes that were not made, for any reason, and reads that the user may not do.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.http import HttpRequest, HttpResponseBase
-from django.utils.decorators import sync_and_async_middleware
 
 from helixweb.access import audit, gate
 from helixweb.access.needs import SAFE
@@ -21,18 +18,8 @@ MOST_OF_A_PATH = 120
 UNAUTHORIZED, FORBIDDEN = 401, 403
 
 
-@sync_and_async_middleware
 def tell_the_rest(get_response: Any) -> Any:
     """Below the middleware that knows who acts."""
-    if iscoroutinefunction(get_response):
-
-        async def answer_async(request: HttpRequest) -> HttpResponseBase:
-            response: HttpResponseBase = await get_response(request)
-            if _is_news(request, response):
-                await sync_to_async(_tell)(request, response)
-            return response
-
-        return answer_async
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         response: HttpResponseBase = get_response(request)

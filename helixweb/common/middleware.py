@@ -2,28 +2,17 @@
 
 from typing import Any
 
-from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
-from django.utils.decorators import sync_and_async_middleware
 
 from helixweb.common.actor import acting
 from helixweb.common.languages import speaking
 from helixweb.common.zones import zone_of
 
 
-@sync_and_async_middleware
 def remember_reader(get_response: Any) -> Any:
     """Lets services ask who acts (see `actor.py`), and pages speak the reader's language
     and show times of the reader's zone."""
-    if iscoroutinefunction(get_response):
-
-        async def answer_async(request: HttpRequest) -> HttpResponseBase:
-            with acting(request), timezone.override(zone_of(request)), speaking(request):
-                response: HttpResponseBase = await get_response(request)
-                return response
-
-        return answer_async
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         with acting(request), timezone.override(zone_of(request)), speaking(request):

@@ -6,9 +6,7 @@ It is in the answer's header, in problem documents, in log lines and in the chan
 import logging
 from typing import Any
 
-from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
-from django.utils.decorators import sync_and_async_middleware
 
 from runtime.protocol.logs import HEADER, REQUEST_ID, request_id_or_new
 
@@ -18,45 +16,27 @@ def request_id_of(request: Any) -> str:
     return str(getattr(request, "request_id", ""))
 
 
-@sync_and_async_middleware
 def give_request_id(get_response: Any) -> Any:
     """What a client sends is taken if it can do no harm where it is written."""
-    if iscoroutinefunction(get_response):
-
-        async def answer_async(request: HttpRequest) -> HttpResponseBase:
-            _give(request)
-            token = REQUEST_ID.set(request_id_of(request))
-            try:
-                response: HttpResponseBase = await get_response(request)
-            finally:
-                REQUEST_ID.reset(token)
-            response[HEADER] = request_id_of(request)
-            return response
-
-        return answer_async
 
     def answer(request: HttpRequest) -> HttpResponseBase:
-        _give(request)
-        token = REQUEST_ID.set(request_id_of(request))
+        taken = request_id_or_new(request.headers.get(HEADER))
+        request.request_id = taken  # type: ignore[attr-defined]
+        token = REQUEST_ID.set(taken)
         try:
             response: HttpResponseBase = get_response(request)
         finally:
             REQUEST_ID.reset(token)
-        response[HEADER] = request_id_of(request)
+        response[HEADER] = taken
         return response
 
     return answer
-
-
-def _give(request: HttpRequest) -> None:
-    taken = request_id_or_new(request.headers.get(HEADER))
-    request.request_id = taken  # type: ignore[attr-defined]
 
 
 class WithRequestId(logging.Filter):
     """Lines written while a request is answered carry its id; others a dash."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not hasattr(record, "request_id"):  # else whoever wrote it knows better
+        if not hasattr(record, "request_id"):  # else its writer has set it
             record.request_id = REQUEST_ID.get()
         return True

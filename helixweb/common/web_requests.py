@@ -4,9 +4,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
-from django.utils.decorators import sync_and_async_middleware
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 
 _METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
@@ -34,30 +32,15 @@ def collect() -> Iterable[Metric]:
     return families
 
 
-@sync_and_async_middleware
 def count_requests(get_response: Any) -> Any:
     """Middleware: what a view raises is an answer by then."""
-    if iscoroutinefunction(get_response):
-
-        async def answer_async(request: HttpRequest) -> HttpResponseBase:
-            began_s = time.perf_counter()
-            response: HttpResponseBase = await get_response(request)
-            count(request.method, response, time.perf_counter() - began_s)
-            return response
-
-        return answer_async
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         began_s = time.perf_counter()
         response: HttpResponseBase = get_response(request)
-        count(request.method, response, time.perf_counter() - began_s)
+        known = request.method if request.method in _METHODS else "other"
+        _REQUESTS.labels(known, str(response.status_code)).inc()
+        _SECONDS.observe(time.perf_counter() - began_s)
         return response
 
     return answer
-
-
-def count(method: str | None, response: HttpResponseBase, seconds: float) -> None:
-    """Note an answer; what is answered without the middleware says so itself."""
-    known = method if method in _METHODS else "other"
-    _REQUESTS.labels(known, str(response.status_code)).inc()
-    _SECONDS.observe(seconds)
