@@ -19,7 +19,6 @@ from helixweb.access.roles_of_holders import topic_of
 from helixweb.access.topics import unheard
 from helixweb.common import broadcaster
 from helixweb.common.broadcaster import BROADCASTER, Ending, Frame
-from helixweb.common.connections import returns_connection
 from helixweb.common.event_place import Place
 from helixweb.common.open_streams import OPEN_STREAMS
 from helixweb.common.rest.views import RestView
@@ -143,7 +142,15 @@ async def _answer(
 ) -> AsyncGenerator[bytes, None]:
     """The body, once there is an event or the wait is over. No thread waits."""
     frames = await _frames(frozenset(topics), place, longest_s, ending)
-    told = [event_of(frame) for frame in frames[:MAX_EVENTS]]
+    told = [
+        {
+            "id": str(frame.place),
+            "type": frame.event.type,
+            "topic": frame.event.topic,
+            "data": frame.event.data,
+        }
+        for frame in frames[:MAX_EVENTS]
+    ]
     after = told[-1]["id"] if told else str(place)
     yield json.dumps({"events": told, "after": after}).encode()
 
@@ -152,7 +159,7 @@ async def _frames(
     topics: frozenset[str], place: Place, longest_s: float, ending: Ending
 ) -> list[Frame]:
     """Nothing if `ending` came meanwhile: the reader may no longer see these events."""
-    since = sync_to_async(returns_connection(broadcaster.frames_since))
+    since = sync_to_async(broadcaster.frames_since)
     subscription = await BROADCASTER.subscribe(topics | {ending.topic})
     try:
         frames = await since(topics, place)
@@ -164,17 +171,7 @@ async def _frames(
                 return []
             # Read again, with the places of a reader that was at `place`.
             frames = await since(topics, place)
-        is_over = await sync_to_async(returns_connection(ending.has_come))()
+        is_over = await sync_to_async(ending.has_come)()
         return [] if is_over else frames
     finally:
         BROADCASTER.unsubscribe(subscription)
-
-
-def event_of(frame: Frame) -> dict[str, Any]:
-    """A frame of a stream as an object."""
-    lines = dict(
-        line.split(": ", 1) for line in frame.content.decode().splitlines() if ": " in line
-    )
-    data = json.loads(lines["data"])
-    del data["event_id"]
-    return {"id": lines["id"], "type": lines["event"], "topic": data.pop("topic"), "data": data}

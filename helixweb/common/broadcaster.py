@@ -1,8 +1,8 @@
 """Fans the event outbox out to every open stream of this process; one database poll for all.
 
-Rows may commit out of id order, so the poll re-reads the last seconds and skips what it has
-delivered; a stream that reconnects with Last-Event-ID, which is a `Place`, is replayed from the
-table.
+Rows may commit out of id order, so each reader, the poll too, has a `Place`: the newest event that
+it has read and the ids before it that may still come. A stream that reconnects with Last-Event-ID,
+which is a `Place`, is replayed from the table.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 
 from asgiref.sync import sync_to_async
 from django.db import Error
@@ -36,13 +36,20 @@ OVERLAP = timedelta(seconds=10)
 QUEUE_LENGTH = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Frame:
-    """An event as it goes over the wire, made once for all streams."""
+    """An event, and where its reader is then."""
 
-    pk: int
-    topic: str
-    content: bytes
+    event: Event
+    place: Place
+
+    @cached_property
+    def content(self) -> bytes:
+        """As it goes over the wire, made once for all streams; `data` has its id and topic too."""
+        event = self.event
+        content_of = {"event_id": event.pk, "topic": event.topic, **event.data}
+        data = json.dumps(content_of, separators=(",", ":"))
+        return f"id: {self.place}\nevent: {event.type}\ndata: {data}\n\n".encode()
 
 
 class Subscription:
@@ -50,11 +57,12 @@ class Subscription:
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = frozenset(topics)
-        self.queue: asyncio.Queue[Frame] = asyncio.Queue(QUEUE_LENGTH)
+        # None: nothing will come any more.
+        self.queue: asyncio.Queue[Frame | None] = asyncio.Queue(QUEUE_LENGTH)
         self.is_over = False
 
     def offer(self, frame: Frame) -> None:
-        if frame.topic not in self.topics or self.is_over:
+        if frame.event.topic not in self.topics or self.is_over:
             return
         try:
             self.queue.put_nowait(frame)
@@ -62,10 +70,10 @@ class Subscription:
             self.is_over = True  # the stream ends; its client reconnects and replays
 
     def end(self) -> None:
-        """Nothing will come any more; who waits for something need not."""
+        """Nothing will come any more; those who wait need not."""
         self.is_over = True
         if self.queue.empty():
-            self.queue.put_nowait(Frame(pk=0, topic="", content=b""))
+            self.queue.put_nowait(None)
 
 
 class Broadcaster:
@@ -77,8 +85,6 @@ class Broadcaster:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
         self._started = asyncio.Event()
-        self._cursor = 0
-        self._delivered: set[int] = set()
 
     async def subscribe(self, topics: Iterable[str]) -> Subscription:
         subscription = Subscription(topics)
@@ -108,7 +114,7 @@ class Broadcaster:
             loop.call_soon_threadsafe(self._woken.set)
 
     def _poll_ended(self, started: asyncio.Event, poll: asyncio.Task[None]) -> None:
-        """It is cancelled when nobody listens; that it fails is a bug, and nobody waits for it."""
+        """It is cancelled when no stream is open; a failure is a bug that nothing else sees."""
         if poll.cancelled():
             return
         logger.error("the event outbox is read no more; its streams end", exc_info=poll.exception())
@@ -118,13 +124,15 @@ class Broadcaster:
 
     async def _run(self, started: asyncio.Event) -> None:
         self._loop, self._woken = asyncio.get_running_loop(), asyncio.Event()
+        place = None
         while True:
             self._woken.clear()
             try:
-                if not started.is_set():
-                    await sync_to_async(self._skip_to_now)()
+                if place is None:
+                    place = await sync_to_async(returns_connection(latest_place))()
                     started.set()
-                for frame in await sync_to_async(self._fetch)():
+                for frame in await sync_to_async(frames_since)(None, place):
+                    place = frame.place
                     for subscription in list(self._subscriptions):
                         subscription.offer(frame)
             except Error:
@@ -135,35 +143,6 @@ class Broadcaster:
                 await self._woken.wait()
             finally:
                 alarm.cancel()
-
-    def _skip_to_now(self) -> None:
-        self._delivered = set()
-        self._cursor = 0
-        self._fetch()
-
-    @returns_connection
-    def _fetch(self) -> list[Frame]:
-        """What was not delivered yet; of the rest of the overlap only ids are read."""
-        settled_before = timezone.now() - OVERLAP
-        if self._cursor == 0:
-            self._cursor = _newest_settled()
-        settled, before = self._cursor, set(self._delivered)
-        fresh = []
-        recent = Event.objects.filter(id__gt=self._cursor).order_by("id")
-        for pk, created_at in recent.values_list("pk", "created_at"):
-            if pk not in self._delivered:
-                self._delivered.add(pk)
-                fresh.append(pk)
-            if created_at < settled_before:
-                self._cursor = pk
-        self._delivered = {pk for pk in self._delivered if pk > self._cursor}
-        rows = Event.objects.filter(pk__in=fresh).order_by("id") if fresh else ()
-        frames = []
-        for event in rows:
-            before.add(event.pk)
-            place = Place(max(before), missing_of(before, after=settled))
-            frames.append(frame_of(event, place))
-        return frames
 
 
 BROADCASTER = Broadcaster()
@@ -177,8 +156,8 @@ class Ending:
     since: Place | None = None
 
     def has_come(self) -> bool:
-        """Also if that was before anybody listened."""
-        return bool(self.topic and _read_since(frozenset({self.topic}), self.since))
+        """Also if that was before a stream was open."""
+        return bool(self.topic and frames_since(frozenset({self.topic}), self.since))
 
 
 async def stream(
@@ -189,7 +168,7 @@ async def stream(
     longest_s: float = math.inf,
 ) -> AsyncGenerator[bytes, None]:
     """SSE frames of `topics`: what was not read at `place`, then what comes, until `ending` or the
-    end of `longest_s`: whoever reads asks again, and is asked."""
+    end of `longest_s`: its reader asks again, and its rights are looked at."""
     began_s = time.monotonic()
     wanted = frozenset(topics)
     subscription = await BROADCASTER.subscribe(wanted | {ending.topic})
@@ -198,50 +177,50 @@ async def stream(
         missed = await sync_to_async(_missed)(wanted, place, ending)
         if missed is None:
             return
-        replayed = {frame.pk for frame in missed}
+        replayed = {frame.event.pk for frame in missed}
         for frame in missed:
             yield frame.content
         del missed  # the stream may stay open for hours
         while not subscription.is_over and time.monotonic() - began_s < longest_s:
             try:
                 async with asyncio.timeout(KEEP_ALIVE_S):
-                    frame = await subscription.queue.get()
+                    came = await subscription.queue.get()
             except TimeoutError:
                 yield b": keep-alive\n\n"
                 continue
-            if frame.topic in (ending.topic, ""):
+            if came is None or came.event.topic == ending.topic:
                 return
-            if frame.pk not in replayed:
-                yield frame.content
+            if came.event.pk not in replayed:
+                yield came.content
     finally:
         BROADCASTER.unsubscribe(subscription)
 
 
-@returns_connection
 def _missed(topics: frozenset[str], place: Place | None, ending: Ending) -> list[Frame] | None:
     """None: nothing is to be told any more."""
-    return None if ending.has_come() else _read_since(topics, place)
+    return None if ending.has_come() else frames_since(topics, place)
 
 
-def _read_since(topics: frozenset[str], place: Place | None) -> list[Frame]:
+@returns_connection
+def frames_since(topics: frozenset[str] | None, place: Place | None) -> list[Frame]:
+    """What was not read at `place`, of these topics or of all; nothing without a place."""
     if place is None:
+        return []
+    rows = Event.objects.filter(Q(id__gt=place.newest) | Q(id__in=place.missing)).order_by("id")
+    found = list(rows if topics is None else rows.filter(topic__in=topics))
+    if not found:
         return []
     settled = _newest_settled()
     recent = Event.objects.filter(id__gt=settled).values_list("pk", flat=True)
     never_came = missing_of(recent, after=settled)
-    wanted = Q(id__gt=place.newest) | Q(id__in=place.missing)
-    found = list(Event.objects.filter(wanted, topic__in=topics).order_by("id"))
     late = {event.pk for event in found if event.pk < place.newest}
     frames, newest = [], place.newest
     for event in found:
         late.discard(event.pk)
         newest = max(newest, event.pk)
         missing = frozenset(pk for pk in never_came | late if pk < newest)
-        frames.append(frame_of(event, Place(newest, missing)))
+        frames.append(Frame(event, Place(newest, missing)))
     return frames
-
-
-frames_since = returns_connection(_read_since)
 
 
 def latest_place() -> Place:
@@ -255,12 +234,3 @@ def _newest_settled() -> int:
     """The newest event before which no other can come any more; 0: there is none."""
     settled = Event.objects.filter(created_at__lt=timezone.now() - OVERLAP).order_by("-id")
     return settled.values_list("pk", flat=True).first() or 0
-
-
-def frame_of(event: Event, place: Place) -> Frame:
-    """One event as an SSE frame; `data` carries its id and topic beside its content. `place`: where
-    its reader is then."""
-    content_of = {"event_id": event.pk, "topic": event.topic, **event.data}
-    data = json.dumps(content_of, separators=(",", ":"))
-    content = f"id: {place}\nevent: {event.type}\ndata: {data}\n\n".encode()
-    return Frame(pk=event.pk, topic=event.topic, content=content)

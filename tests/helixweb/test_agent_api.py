@@ -11,9 +11,9 @@ from django.utils import timezone
 from process_doubles import FakeAgent, FakeCluster, FakeCoordinator
 from rest_framework.test import APIClient
 
+from helixweb.common import broadcaster
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.auth import sha256_hex
-from helixweb.common.broadcaster import Broadcaster
 from helixweb.common.connections import returns_connection
 from helixweb.common.events import emit
 from helixweb.common.models import ApiKey, Event
@@ -213,26 +213,27 @@ def test_streams_that_open_together_and_outlive_a_database_error_all_hear_what_f
         FakeAgent(cluster, name, user, port=port).row
         for name, port in (("tower", 7001), ("laptop", 7002))
     ]
-    read_events, failures = Broadcaster._fetch, iter([OperationalError("the database restarts")])
+    read_events = broadcaster.frames_since
+    failures = iter([OperationalError("the database restarts")])
 
-    def fail_once(broadcaster: Broadcaster) -> list[Event]:
+    def fail_once(*asked: Any) -> list[broadcaster.Frame]:
         for error in failures:
             raise error
-        return read_events(broadcaster)
+        return read_events(*asked)
 
-    monkeypatch.setattr(Broadcaster, "_fetch", fail_once)
+    monkeypatch.setattr(broadcaster, "frames_since", fail_once)
 
     async def listen() -> set[str]:
-        broadcaster = Broadcaster()
+        ours = broadcaster.Broadcaster()
         topics = [agent.topic for agent in agents]
-        opened = await asyncio.gather(*(broadcaster.subscribe([topic]) for topic in topics))
+        opened = await asyncio.gather(*(ours.subscribe([topic]) for topic in topics))
         for topic in topics:
             await in_thread(emit, topic, "desired", {})
-        heard = {(await asyncio.wait_for(stream.queue.get(), 120)).topic for stream in opened}
+        frames = [await asyncio.wait_for(stream.queue.get(), 120) for stream in opened]
         for stream in opened:
-            broadcaster.unsubscribe(stream)
+            ours.unsubscribe(stream)
         assert len(asyncio.all_tasks()) <= 2, "one poll for all, and it ends with the last stream"
-        return heard
+        return {frame.event.topic for frame in frames if frame}
 
     assert asyncio.run(listen()) == {agent.topic for agent in agents}
 

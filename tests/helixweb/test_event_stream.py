@@ -106,7 +106,7 @@ def test_the_last_stream_to_close_stops_the_polling() -> None:
 
 
 @pytest.mark.django_db(transaction=True)  # the poll gives its connection back
-@pytest.mark.parametrize("broken", ["_skip_to_now", "_fetch"])
+@pytest.mark.parametrize("broken", ["latest_place", "frames_since"])
 def test_a_poll_that_fails_ends_the_streams_instead_of_leaving_them_waiting(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:
@@ -114,8 +114,10 @@ def test_a_poll_that_fails_ends_the_streams_instead_of_leaving_them_waiting(
     ours = broadcaster.Broadcaster()
     monkeypatch.setattr(broadcaster, "BROADCASTER", ours)
 
-    def fail() -> None:
-        raise ZeroDivisionError("a bug")
+    def fail(topics: frozenset[str] | None = None, *_: object) -> list[Frame]:
+        if topics is None:  # as the poll asks
+            raise ZeroDivisionError("a bug")
+        return []
 
     async def told(stream: AsyncIterator[bytes]) -> list[bytes]:
         async with asyncio.timeout(WAIT_S):
@@ -124,11 +126,11 @@ def test_a_poll_that_fails_ends_the_streams_instead_of_leaving_them_waiting(
     @async_to_sync
     async def scenario() -> None:
         is_open = broadcaster.stream(["cluster:1"], place=None)
-        if broken == "_fetch":
+        if broken == "frames_since":
             await anext(is_open)
         with monkeypatch.context() as patched:
-            patched.setattr(ours, broken, fail)
-            assert await told(is_open) == ([] if broken == "_fetch" else [b"retry: 2000\n\n"])
+            patched.setattr(broadcaster, broken, fail)
+            assert await told(is_open) == ([] if broken == "frames_since" else [b"retry: 2000\n\n"])
         assert "the event outbox is read no more" in caplog.text
         assert "a bug" in caplog.text
         again = broadcaster.stream(["cluster:1"], place=None)
@@ -144,7 +146,7 @@ def test_a_poll_that_fails_ends_the_streams_instead_of_leaving_them_waiting(
 def test_a_stream_that_does_not_keep_up_is_ended_so_that_its_client_replays() -> None:
     slow = Subscription(["cluster:1"])
     for number in range(QUEUE_LENGTH + 1):
-        slow.offer(Frame(pk=number, topic="cluster:1", content=b""))
+        slow.offer(Frame(Event(pk=number, topic="cluster:1"), Place(number)))
     assert slow.is_over
 
 
