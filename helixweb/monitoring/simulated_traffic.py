@@ -4,6 +4,7 @@ Every wall-clock second becomes a sample like those of a coordinator's reports, 
 """
 
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,26 +23,21 @@ from helixweb.monitoring.moment import live_deployment
 from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.services import announce
 from helixweb.planning.models import Plan
-from helixweb.planning.watched_engine import watched
+from helixweb.planning.stored import stored_plan, stored_problem
+from helixweb.planning.watched_engine import WatchedEngine
 from planner.capacity import kv_room_token_layers
 from planner.domain.errors import PlannerError
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import RUNTIME_POLICY
-from planner.serialization import plan_from_dict, problem_from_dict
 from planner.simulator.compiled.compiled_engine import new_engine
-from planner.simulator.engine import (
-    Engine,
-    EngineSetup,
-    EngineStatistics,
-    Occurrence,
-    OccurrenceKind,
-)
-from planner.simulator.forecast import Forecast, Spread, Tally, spread_of
+from planner.simulator.engine import Engine, EngineSetup, EngineStatistics
+from planner.simulator.forecast import Forecast, spread_of
+from planner.simulator.record import RequestRecord
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.arrivals import poisson, rate_at_share_of_peak, requests
 from planner.workload.demand import Arrivals, Backlog
 from planner.workload.lengths import scaled_lengths
-from planner.workload.request import Lengths, Request
+from planner.workload.request import Lengths
 
 PAGE_TOKENS = 16
 SAMPLE_S = 1.0
@@ -91,7 +87,7 @@ def simulate_traffic(
     latest = current_sample(plan.cluster, now=now())
     if latest is not None and not latest.simulated:
         raise TrafficRefused(f"the coordinator of cluster {plan.cluster} is reporting; stop it")
-    problem, stored = problem_from_dict(plan.problem), plan_from_dict(plan.document)
+    problem, stored = stored_problem(plan), stored_plan(plan)
     simulated = partial(
         simulate,
         problem,
@@ -100,16 +96,15 @@ def simulate_traffic(
         policy=RUNTIME_POLICY,
         partial_inference=stored.partial_inference,
     )
-    rate = _rate(problem, simulated, options)
-    noted = _Watched()
-    pages = {
-        name: int(kv_room_token_layers(problem, name, held) // PAGE_TOKENS)
-        for name, held in stored.placement.layers.items()
-    }
-    report = _Report(pages, noted)
+    report = _Report(
+        {
+            name: int(kv_room_token_layers(problem, name, held) // PAGE_TOKENS)
+            for name, held in stored.placement.layers.items()
+        }
+    )
     started_s, written = clock(), 0
 
-    def tick(engine: Engine) -> None:
+    def tick(engine: WatchedEngine) -> None:
         nonlocal written
         columns = report.columns(engine)
         sleep(max(0.0, started_s + (written + 1) * SAMPLE_S - clock()))
@@ -117,14 +112,13 @@ def simulate_traffic(
         written += 1
 
     def engine_of(setup: EngineSetup) -> Engine:
-        engine = noted.engine_of(setup)
-        return watched(engine, tick_s=SAMPLE_S * options.speed, on_tick=tick)
+        tick_s = SAMPLE_S * options.speed
+        return cast(Engine, WatchedEngine(new_engine(setup), tick_s=tick_s, on_tick=tick))
 
-    arrivals = requests(
-        poisson(rate_per_s=rate, seed=options.seed), _lengths(problem, options.seed)
-    )
+    times = poisson(rate_per_s=_rate(problem, simulated, options), seed=options.seed)
+    arrivals = requests(report.noted(times), _lengths(problem, options.seed))
     simulated(
-        demand=Arrivals(requests=noted.noted(arrivals)),
+        demand=Arrivals(requests=arrivals),
         options=SimulationOptions(
             # One tick more than is counted: the last one ends the run.
             warm_up_s=0.0,
@@ -132,6 +126,7 @@ def simulate_traffic(
             seed=options.seed,
         ),
         engine_maker=engine_of,
+        on_request=report.hear,
     )
     return written
 
@@ -154,75 +149,38 @@ def _record(plan: Plan, columns: Mapping[str, Any], *, at: datetime) -> None:
         announce(sample)
 
 
-class _Watched:
-    """The engine itself, but it is noted which requests have arrived, been let in, and had their
-    first token, and when."""
-
-    def __init__(self) -> None:
-        self._offered: list[Request] = []
-        self._arrival_s: dict[int, float] = {}
-        self._first_tokens: deque[tuple[float, float]] = deque()
-
-    def engine_of(self, setup: EngineSetup) -> Engine:
-        self._engine = new_engine(setup)
-        return cast(Engine, self)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def noted(self, arrivals: Iterator[Request]) -> Iterator[Request]:
-        """The same requests; the simulator reads one ahead."""
-        for request in arrivals:
-            self._offered.append(request)
-            yield request
-
-    def admit(self, **given: Any) -> int:
-        number = self._engine.admit(**given)
-        lengths = Lengths(
-            prompt_tokens=given["prompt_tokens"], output_tokens=given["output_tokens"]
-        )
-        for position, request in enumerate(self._offered):
-            if request.lengths == lengths:
-                self._arrival_s[number] = request.arrival_s
-                del self._offered[position]
-                break
-        return number
-
-    def advance(self, until_s: float) -> Occurrence | None:
-        occurrence = self._engine.advance(until_s)
-        if occurrence is not None and occurrence.kind == OccurrenceKind.FIRST_TOKEN:
-            seconds = occurrence.time_s - self._arrival_s[occurrence.request]
-            self._first_tokens.append((occurrence.time_s, seconds))
-        return occurrence
-
-    def waiting_requests(self) -> int:
-        """Those that have arrived and were not let in."""
-        return sum(request.arrival_s <= self._engine.now for request in self._offered)
-
-    def ttft(self, *, since_s: float) -> Spread:
-        while self._first_tokens and self._first_tokens[0][0] < since_s:
-            self._first_tokens.popleft()
-        tally = Tally()
-        for _, seconds in self._first_tokens:
-            tally.add(seconds)
-        return tally.spread()
-
-
 class _Report:
-    """Turns the engine's counters of the last ticks into what a coordinator would report."""
+    """Turns what the engine did in the last ticks into what a coordinator would report."""
 
-    def __init__(self, pages: Mapping[str, int], requests: _Watched) -> None:
-        self._pages, self._requests = pages, requests
+    def __init__(self, pages: Mapping[str, int]) -> None:
+        self._pages = pages
         self._ticks: deque[EngineStatistics] = deque(maxlen=SAMPLES_IN_A_REPORT)
+        self._ttfts_s: deque[list[float]] = deque([[]], maxlen=SAMPLES_IN_A_REPORT)
+        self._arrivals_s: list[float] = []
+        self._preempted = 0
 
-    def columns(self, engine: Engine) -> dict[str, Any]:
-        """Of a sample; it counts from zero again from here on."""
+    def noted(self, arrivals_s: Iterator[float]) -> Iterator[float]:
+        """The same ones; the simulator reads one ahead."""
+        for arrival_s in arrivals_s:
+            self._arrivals_s.append(arrival_s)
+            yield arrival_s
+
+    def hear(self, record: RequestRecord) -> None:
+        """A request has finished."""
+        self._ttfts_s[-1].append(record.first_token_s - record.arrival_s)
+
+    def columns(self, engine: WatchedEngine) -> dict[str, Any]:
+        """Of a sample; the engine and this count from zero again from here on."""
         last = engine.statistics()
         engine.reset_statistics()
         self._ticks.append(last)
+        self._preempted += last.preempted  # they wait to be let in again
+        arrived = bisect_right(self._arrivals_s, engine.now)
         seconds = sum(tick.seconds for tick in self._ticks)
         itl = spread_of(np.sum([tick.gaps for tick in self._ticks], axis=0))
-        ttft = self._requests.ttft(since_s=engine.now - seconds)
+        ttfts_s = [ttft_s for tick in self._ttfts_s for ttft_s in tick]
+        ttft_p50_s, ttft_p95_s = np.percentile(ttfts_s, (50, 95)) if ttfts_s else (None, None)
+        self._ttfts_s.append([])
         prompt_tokens = sum(tick.prompt_tokens for tick in self._ticks)
         output_tokens = sum(tick.output_tokens for tick in self._ticks)
         whole = prompt_tokens + output_tokens
@@ -233,12 +191,12 @@ class _Report:
         return {
             "output_tokens_per_s": output_tokens / seconds,
             "prompt_tokens_per_s": prompt_tokens / seconds,
-            "ttft_p50_s": ttft.p50_s if ttft.count else None,
-            "ttft_p95_s": ttft.p95_s if ttft.count else None,
+            "ttft_p50_s": ttft_p50_s,
+            "ttft_p95_s": ttft_p95_s,
             "itl_p50_s": itl.p50_s if itl.count else None,
             "itl_p95_s": itl.p95_s if itl.count else None,
             "running": round(last.running_integral / last.seconds),
-            "waiting": self._requests.waiting_requests(),
+            "waiting": max(0, arrived - engine.admitted + self._preempted),
             "nodes": nodes,
         }
 

@@ -11,13 +11,14 @@ def watched(engine: Engine, *, tick_s: float, on_tick: Callable[[Engine], None])
 
     What `on_tick` raises ends the simulation. It may read and reset the engine's statistics.
     """
-    return cast(Engine, _Watched(engine, tick_s=tick_s, on_tick=on_tick))
+    return cast(Engine, WatchedEngine(engine, tick_s=tick_s, on_tick=on_tick))
 
 
-class _Watched:
-    """Everything but `advance` is the engine's own."""
+class WatchedEngine:
+    """Everything but `advance` is the engine's own; `admitted` counts requests that were let in."""
 
-    def __init__(self, engine: Engine, *, tick_s: float, on_tick: Callable[[Engine], None]) -> None:
+    def __init__(self, engine: Engine, *, tick_s: float, on_tick: Callable[[Any], None]) -> None:
+        self.admitted = 0
         self._engine = engine
         self._tick_s = tick_s
         self._on_tick = on_tick
@@ -26,11 +27,15 @@ class _Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
+    def admit(self, **request: Any) -> int:
+        self.admitted += 1
+        return self._engine.admit(**request)
+
     def advance(self, until_s: float) -> Occurrence | None:
         while self._next_s < until_s:
             occurrence = self._engine.advance(self._next_s)
             if occurrence is not None:
                 return occurrence
-            self._on_tick(self._engine)
+            self._on_tick(self)
             self._next_s += self._tick_s
         return self._engine.advance(until_s)
