@@ -1,4 +1,4 @@
-"""REST: live and recorded metrics."""
+"""REST: live and recorded metrics, what limits, and what was predicted."""
 
 from datetime import timedelta
 
@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from helixweb.access.needs import VIEWER, needs
 from helixweb.common.rest.views import RestView
+from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.history import (
     KEEP_ROLLUPS,
@@ -21,7 +22,9 @@ from helixweb.monitoring.history import (
 )
 from helixweb.monitoring.load import finding_of
 from helixweb.monitoring.moment import Moment
+from helixweb.monitoring.predictions import agreement_of, to_compare
 from helixweb.monitoring.serializers import (
+    AgreementSerializer,
     FindingSerializer,
     LatestQuerySerializer,
     SampleSerializer,
@@ -96,3 +99,12 @@ class BottleneckView(RestView):
         if finding is None:
             raise Http404(f"Cluster {cluster} serves nothing, or its coordinator does not report.")
         return Response(FindingSerializer(finding).data)
+
+
+@needs(VIEWER, of=Deployment)
+class PredictionsView(RestView):
+    @extend_schema(responses=AgreementSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        """What was predicted of a deployment at its load, what is measured, and what to do."""
+        deployment = get_object_or_404(to_compare(request), pk=pk)
+        return Response(AgreementSerializer(agreement_of(deployment, now=timezone.now())).data)

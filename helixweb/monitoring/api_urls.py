@@ -4,7 +4,6 @@ from django.urls import path
 from rest_framework.routers import SimpleRouter
 
 from helixweb.monitoring import api
-from helixweb.monitoring.prediction_pages import PredictionsView
 from helixweb.monitoring.request_api import TracedRequestViewSet
 
 router = SimpleRouter()
@@ -16,7 +15,7 @@ urlpatterns = [
     path("clusters/<int:pk>/bottleneck/", api.BottleneckView.as_view(), name="api-bottleneck"),
     path(
         "deployments/<int:pk>/predictions/",
-        PredictionsView.as_view(),
+        api.PredictionsView.as_view(),
         name="api-predictions",
     ),
     path("metrics/latest/", api.LatestView.as_view(), name="api-metrics-latest"),

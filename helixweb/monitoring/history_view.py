@@ -1,8 +1,9 @@
-"""What the monitor shows over time: points into lines, latencies into heat maps."""
+"""What pages show over time: points of a cluster or node into lines, latencies into heat maps."""
 
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django.db.models import F
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
@@ -10,18 +11,24 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from helixweb.charts.chart import Chart
 from helixweb.charts.latency_heat import latency_heat
 from helixweb.charts.time_lines import Marker, between, latency, small, time_lines
+from helixweb.common.json_fields import member
 from helixweb.deployment.models import Deployment
-from helixweb.inventory.models import Cluster
+from helixweb.inventory.models import Cluster, Node
 from helixweb.monitoring.history import (
     has_simulated,
     latency_columns,
     points,
     smallest_step_s,
 )
+from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.moment import Moment
+from helixweb.monitoring.services import DETAIL_EVERY_S
 from runtime.protocol.control import LATENCY_BOUNDS_S
 
 MARKERS = 20
+SHOWN = timedelta(minutes=15)
+# A sample tells of all nodes of a cluster: of a large cluster fewer are read. Seconds by nodes.
+STEPS_S = ((500, 30), (200, 15), (0, DETAIL_EVERY_S))
 KIND_TITLES = {
     "ttft": gettext_lazy("Time to first token"),
     "itl": gettext_lazy("Time between tokens (ITL)"),
@@ -104,3 +111,36 @@ def _deployed(cluster: Cluster, *, since: datetime) -> tuple[Marker, ...]:
     rows = Deployment.unscoped.filter(cluster=cluster, created_at__gte=since).order_by("-pk")
     newest = rows.values_list("pk", "created_at")[:MARKERS]
     return tuple(Marker(at=at, label=f"#{pk}") for pk, at in reversed(newest))
+
+
+def node_history(node: Node, *, now: datetime) -> dict[str, Any]:
+    """Charts from `SHOWN` ago until now, a point every few seconds; nothing where the coordinator
+    or the stage said nothing. `is_empty`: nothing was reported then."""
+    nodes = Node.unscoped.filter(cluster=node.cluster_id).count()
+    step_s = next(step_s for least, step_s in STEPS_S if nodes >= least)
+    rows: Any = (
+        MetricSample.unscoped.filter(
+            cluster=node.cluster_id, second__gte=int((now - SHOWN).timestamp())
+        )
+        .annotate(offset=F("second") % step_s)
+        .filter(offset__lt=DETAIL_EVERY_S)
+        .order_by("second")
+        .values_list("second", member("nodes", node.name))
+    )
+    times, busy, kv, tokens = [], [], [], []
+    for second, said in rows:
+        if said is None:
+            continue
+        times.append(datetime.fromtimestamp(second, tz=timezone.get_current_timezone()))
+        ratio, total, used = (
+            said[key] for key in ("busy_ratio", "kv_total_pages", "kv_used_pages")
+        )
+        busy.append(None if ratio is None else 100.0 * ratio)
+        kv.append(100.0 * used / total if total and used is not None else None)
+        tokens.append(said["tokens_per_s"])
+    computing, in_use = _("time computing"), _("KV cache in use")
+    return {
+        "busy": time_lines(times, {computing: busy, in_use: kv}, unit="%"),
+        "tokens": time_lines(times, {_("prompt and output"): tokens}, unit=_("tokens/s")),
+        "is_empty": not times,
+    }

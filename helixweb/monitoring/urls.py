@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from helixweb.monitoring import prediction_pages, request_pages, views
+from helixweb.monitoring import request_pages, views
 
 urlpatterns = [
     path("", views.overview, name="overview"),
@@ -12,7 +12,7 @@ urlpatterns = [
         views.monitor_chart,
         name="monitor-chart",
     ),
-    path("deployments/<int:pk>/predictions/", prediction_pages.predictions, name="predictions"),
+    path("deployments/<int:pk>/predictions/", views.predictions, name="predictions"),
     path("requests/", request_pages.requests, name="requests"),
     path("requests/<slug:number>/", request_pages.traced_request, name="request"),
     path("playground/", views.playground, name="playground"),

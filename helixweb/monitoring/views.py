@@ -1,4 +1,4 @@
-"""Overview, monitor, playground."""
+"""Overview, monitor, predictions, playground."""
 
 from typing import Any
 
@@ -15,15 +15,17 @@ from helixweb.access.needs import VIEWER, needs
 from helixweb.common import events
 from helixweb.common.queries import query_id
 from helixweb.deployment.instances import instances_view
+from helixweb.deployment.models import Deployment
 from helixweb.deployment.services.desired import current_generation
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.chat_proxy import ChatRefused, answer_chat
-from helixweb.monitoring.endpoints import deployments, endpoints_of
+from helixweb.monitoring.chat_proxy import ChatRefused, answer_chat, deployments, endpoints_of
 from helixweb.monitoring.history import SILENT_AFTER_S
 from helixweb.monitoring.history_view import KIND_TITLES, RANGES, Range, heat, history
 from helixweb.monitoring.load import finding_of
 from helixweb.monitoring.moment import Moment, node_charts
 from helixweb.monitoring.overview import focus, overview_of
+from helixweb.monitoring.predictions import agreement_of, to_compare
+from helixweb.planning.stored import stored_plan
 from runtime.protocol.trace_context import CHAT, HEADER, context_of
 
 NODES_PER_PAGE = 100
@@ -130,6 +132,24 @@ def _chart(moment: Moment, name: str, kind: str, range_: Range) -> dict[str, Any
     else:
         chart = moment.serving.flow_chart(moment.sample)
     return {"figure": chart.figure, "summary": chart.summary, "rows": chart.rows}
+
+
+@needs(VIEWER, of=Deployment)
+@never_cache
+def predictions(request: HttpRequest, pk: int) -> HttpResponse:
+    """What the plan's assumptions are worth now, and what to do."""
+    last_event_id = events.latest_id()
+    deployment = get_object_or_404(to_compare(request), pk=pk)
+    agreement = agreement_of(deployment, now=timezone.now())
+    ids = dict(deployment.cluster.nodes.values_list("name", "pk"))
+    context = {
+        "deployment": deployment,
+        "agreement": agreement,
+        "has_instances": bool(stored_plan(deployment.plan).instances),
+        "broken": [(line, ids.get(line.node)) for line in agreement.broken],
+        "last_event_id": last_event_id,
+    }
+    return render(request, "monitoring/predictions.html", context)
 
 
 @needs(VIEWER)

@@ -24,10 +24,9 @@ from helixweb.operations.backup.archive import (
     ArchiveWriter,
     KeptFile,
     Manifest,
-    NoBackup,
     Table,
 )
-from helixweb.operations.backup.folder import checked_path, kept_files, write_file
+from helixweb.operations.backup.folder import NoBackup, checked_path, kept_files, whole_file
 from helixweb.operations.backup.restoring import check
 from helixweb.operations.backup.sealing import PIECE_BYTES, Seal, WrongPassphrase
 from helixweb.operations.backup.stores import FolderStore, fresh_name, store_of
@@ -84,8 +83,7 @@ def test_a_member_cannot_stand_for_another(seal: Seal) -> None:
 
 def write(path: Path, *, seal: Seal | None, format: str = archives.FORMAT) -> None:
     """A backup of one table and one file."""
-    writer = ArchiveWriter(path, seal=seal)
-    with writer.open():
+    with ArchiveWriter.open(path, seal=seal) as writer:
         rows, _ = writer.add("tables/common.event.jsonl", [b'[1,"x"]\n[2,"y"]\n'])
         file, _ = writer.add("files/secret_key", [b"hush"])
         writer.finish(
@@ -239,8 +237,9 @@ def test_secrets_and_uploads_are_kept_and_what_is_made_anew_is_not(tmp_path: Pat
 
 
 def test_a_restored_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    write_file(tmp_path / "a" / "key", b"x", mode=0o644)
-    assert (tmp_path / "a" / "key").stat().st_mode & 0o777 == 0o600
+    with whole_file(tmp_path / "key", mode=0o644) as file:
+        file.write(b"x")
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
 
 
 def test_names_of_backups_are_in_the_order_of_time(tmp_path: Path) -> None:

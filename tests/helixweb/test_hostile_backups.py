@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from helixweb.operations.backup.archive import ArchiveReader, NoBackup
+from helixweb.operations.backup.archive import ArchiveReader
+from helixweb.operations.backup.folder import NoBackup
 from helixweb.operations.backup.restoring import check
 from helixweb.operations.backup.sealing import Seal, WrongPassphrase
 from tests.helixweb.test_backup_file import rewritten, write

@@ -16,7 +16,7 @@ from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Origin, Profile
 from helixweb.inventory.services import problems, profile_versions
-from helixweb.monitoring import predicting, prediction_pages
+from helixweb.monitoring import predicting, views
 from helixweb.monitoring.agreement import (
     Agreement,
     NodeSteps,
@@ -215,7 +215,7 @@ def test_whole_model_instances_are_not_simulated_as_pipelines(
         times=InstanceTimes(prefill=(0, 0, 0, 1), decode=(0, 0, 0, 1)),
     )
     planned = replace(served.plan, instances=(instance,))
-    for module in (predicting, prediction_pages):
+    for module in (predicting, views):
         monkeypatch.setattr(module, "stored_plan", lambda _row: planned)
     served.samples()
     served.requests()

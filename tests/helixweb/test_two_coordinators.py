@@ -22,7 +22,7 @@ from helixweb.deployment.pushing import wake_cluster
 from helixweb.deployment.services.losses import changes_of, losses_of
 from helixweb.deployment.settling import settle
 from helixweb.inventory.models import Cluster, Coordinator
-from helixweb.monitoring.endpoints import deployments, endpoints_of
+from helixweb.monitoring.chat_proxy import deployments, endpoints_of
 from helixweb.monitoring.models import MetricSample
 from runtime.protocol.control import CoordinatorReport, LinkStats, NodeTraffic
 from tests.helixweb.recorded import recorded

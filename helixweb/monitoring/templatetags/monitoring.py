@@ -10,10 +10,9 @@ from helixweb.charts.quantities import duration_text
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Node
 from helixweb.monitoring.history import FIELDS
+from helixweb.monitoring.history_view import node_history as history_of
 from helixweb.monitoring.load import finding_of
 from helixweb.monitoring.moment import Moment
-from helixweb.monitoring.node_history import NodeHistory
-from helixweb.monitoring.node_history import node_history as history_of
 
 register = template.Library()
 
@@ -31,7 +30,7 @@ def p95_note(seconds: float | None) -> str:
 
 
 @register.simple_tag
-def node_history(node: Node) -> NodeHistory:
+def node_history(node: Node) -> dict[str, Any]:
     """The last minutes of a node."""
     return history_of(node, now=timezone.now())
 

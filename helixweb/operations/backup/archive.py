@@ -6,7 +6,6 @@ which names tables, counts and checksums, is readable but cannot be changed unse
 
 import hashlib
 import json
-import os
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,7 @@ from typing import BinaryIO, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from helixweb.command_line.failures import CommandFailed
+from helixweb.operations.backup.folder import NoBackup, whole_file
 from helixweb.operations.backup.sealing import Seal, WrongPassphrase
 
 FORMAT = "helixweb.backup/1"
@@ -30,10 +29,6 @@ _LONGEST_LINE_BYTES = 64 << 20
 # What the readers of zip raise for a member that is damaged, sealed by zip itself, or compressed in
 # a way that is not known here.
 _UNREADABLE = (KeyError, ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error)
-
-
-class NoBackup(CommandFailed):
-    """Not a backup, a damaged one, or one that this version cannot read."""
 
 
 class _Model(BaseModel):
@@ -78,23 +73,15 @@ class Manifest(_Model):
 class ArchiveWriter:
     """Members one after the other, the manifest at last. The file appears whole or not at all."""
 
-    def __init__(self, path: Path, *, seal: Seal | None) -> None:
-        self._path, self._seal = path, seal
-        self._hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    def __init__(self, file: zipfile.ZipFile, seal: Seal | None) -> None:
+        self._zip, self._seal = file, seal
 
+    @classmethod
     @contextmanager
-    def open(self) -> Iterator["ArchiveWriter"]:
+    def open(cls, path: Path, *, seal: Seal | None) -> Iterator["ArchiveWriter"]:
         """Within, members can be written."""
-        descriptor = os.open(self._hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as self._zip:
-                    yield self
-                file.flush()
-                os.fsync(file.fileno())
-            self._hidden.replace(self._path)
-        finally:
-            self._hidden.unlink(missing_ok=True)
+        with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            yield cls(archive, seal)
 
     def add(self, name: str, pieces: Iterable[bytes]) -> tuple[str, int]:
         """Write a member; the sha256 of its content, and the number of pieces."""

@@ -2,15 +2,21 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
-from helixweb.operations.backup.archive import NoBackup
+from helixweb.command_line.failures import CommandFailed
 
 # Beside files at its top, such as secret_key, these folders with all that is in them.
 KEPT_FOLDERS = ("coordinator", "secrets", "uploads")
 # Made anew by whoever needs them, or in the backup as tables.
 _LEFT_OUT = ("celerybeat-schedule", "helixweb.sqlite3", "lock", ".")
 _MOST_BYTES_AT_TOP = 1 << 20
+
+
+class NoBackup(CommandFailed):
+    """Not a backup, a damaged one, or one that this version cannot read."""
 
 
 def kept_files(data_dir: Path) -> Iterator[Path]:
@@ -31,15 +37,20 @@ def checked_path(path: str) -> PurePosixPath:
     return pure
 
 
-def write_file(path: Path, content: bytes, *, mode: int) -> None:
-    """Whole or not at all, readable by no more people than it was."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+@contextmanager
+def whole_file(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """Write a file that appears whole or not at all, readable by its owner at most."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    fresh.chmod(mode & 0o700)
-    fresh.replace(path)
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.chmod(mode & 0o700)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _is_kept(path: Path) -> bool:

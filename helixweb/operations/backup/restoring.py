@@ -22,11 +22,10 @@ from helixweb.operations.backup import tables
 from helixweb.operations.backup.archive import (
     ArchiveReader,
     Manifest,
-    NoBackup,
     file_member,
     table_member,
 )
-from helixweb.operations.backup.folder import checked_path, write_file
+from helixweb.operations.backup.folder import NoBackup, checked_path, whole_file
 from helixweb.operations.migrating import backup_before, is_empty
 from helixweb.operations.models import Pulse
 from helixweb.operations.schema_version import unknown_migrations
@@ -141,8 +140,10 @@ def _check_references(when: str) -> None:
 
 def _write_files(archive: ArchiveReader, folder: Path) -> None:
     for kept in archive.manifest.files:
-        content = b"".join(archive.pieces(file_member(kept.path)))
-        write_file(folder / checked_path(kept.path), content, mode=kept.mode)
+        path = folder / checked_path(kept.path)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with whole_file(path, mode=kept.mode) as file:
+            file.writelines(archive.pieces(file_member(kept.path)))
 
 
 @contextmanager

@@ -36,8 +36,7 @@ def save(
     seal = Seal.fresh(passphrase) if passphrase else None
     folder = data_dir or settings.DATA_DIR
     to.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    writer = ArchiveWriter(to, seal=seal)
-    with writer.open(), tables.one_moment():
+    with ArchiveWriter.open(to, seal=seal) as writer, tables.one_moment():
         loader = MigrationLoader(connection)
         check_known(loader)
         migrations = tables.applied_by_app(loader)

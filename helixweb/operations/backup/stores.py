@@ -79,57 +79,54 @@ class BucketStore:
     def __init__(self, bucket: str, prefix: str) -> None:
         try:
             import boto3.session
+            from boto3.exceptions import Boto3Error
             from botocore.exceptions import BotoCoreError, ClientError
         except ModuleNotFoundError as error:
             raise CommandFailed(
                 "object storage needs a package more: pip install 'helixweb[s3]'"
             ) from error
-        self._faults = (BotoCoreError, ClientError)
+        self._faults = (Boto3Error, BotoCoreError, ClientError, ValueError)
         self._bucket, self._prefix = bucket, prefix
-        try:
+        with self._reached():
             self._client: Any = boto3.session.Session().client("s3", config=_config())
-        except (*self._faults, ValueError) as error:
-            raise CommandFailed(f"object storage cannot be used: {error}") from error
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="helixweb-backup-") as folder:
             yield Path(folder) / name
-            self._call("upload_file", str(Path(folder) / name), self._bucket, self._prefix + name)
+            with self._reached():
+                self._client.upload_file(f"{folder}/{name}", self._bucket, self._prefix + name)
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="helixweb-restore-") as folder:
-            path = Path(folder) / name
-            self._call("download_file", self._bucket, self._prefix + name, str(path))
-            yield path
+            with self._reached():
+                self._client.download_file(self._bucket, self._prefix + name, f"{folder}/{name}")
+            yield Path(folder) / name
 
     def address(self, name: str) -> str:
         return f"s3://{self._bucket}/{self._prefix}{name}"
 
     def names(self) -> list[str]:
-        found: list[str] = []
-        more: dict[str, str] = {}
-        while True:
-            start = self._prefix + PREFIX
-            page = self._call("list_objects_v2", Bucket=self._bucket, Prefix=start, **more)
-            keys = [entry["Key"] for entry in page.get("Contents", [])]
-            found += [key.removeprefix(self._prefix) for key in keys if key.endswith(SUFFIX)]
-            if not page.get("IsTruncated"):
-                return sorted(found)
-            more = {"ContinuationToken": page["NextContinuationToken"]}
+        listing = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=self._prefix + PREFIX
+        )
+        with self._reached():
+            keys = [entry["Key"] for page in listing for entry in page.get("Contents", [])]
+        return sorted(key.removeprefix(self._prefix) for key in keys if key.endswith(SUFFIX))
 
     def remove(self, name: str) -> None:
-        self._call("delete_object", Bucket=self._bucket, Key=self._prefix + name)
+        with self._reached():
+            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
 
-    def _call(self, what: str, *arguments: Any, **named: Any) -> Any:
-        from boto3.exceptions import Boto3Error
-
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Raise CommandFailed for what the storage, or its client, refuses."""
         try:
-            return getattr(self._client, what)(*arguments, **named)
-        except (*self._faults, Boto3Error) as error:
+            yield
+        except self._faults as error:
             raise CommandFailed(
-                f"object storage refused {what.replace('_', ' ')} in {self._bucket}: {error}"
+                f"object storage {self.address('')} cannot be used: {error}"
             ) from error
 
 
