@@ -185,6 +185,7 @@ def pipeline_place(config: VllmConfig) -> PipelinePlace:
         meeting = tempfile.mkdtemp(prefix="vllm-stage-")
         atexit.register(shutil.rmtree, meeting, ignore_errors=True)
         join_ranks(config, rank=0, ranks=1, meeting=meeting)
+        atexit.register(leave_ranks)
     place: PipelinePlace = parallel_state._PP
     return place
 
@@ -210,9 +211,11 @@ def join_ranks(
     name = os.environ["VLLM_DIST_IDENT"] = Path(meeting).name
     parallel_state.set_custom_all_reduce(not config.parallel_config.disable_custom_all_reduce)
     model = config.model_config
+    # one rank sends nothing: NCCL would take memory of its GPU, and hold its process up at the end
+    sends_by = "gloo" if ranks == 1 else current_platform.dist_backend
     with set_current_vllm_config(config):
         parallel_state.init_distributed_environment(
-            ranks, rank, f"file://{meeting}/group", rank, current_platform.dist_backend, patience
+            ranks, rank, f"file://{meeting}/group", rank, sends_by, patience
         )
         # without a model vLLM makes the group of experts too, which later models may need
         config.model_config = None
@@ -220,7 +223,7 @@ def join_ranks(
             parallel_state.initialize_model_parallel(ranks, 1)
         finally:
             config.model_config = model
-    if ranks == 1 and current_platform.is_cpu():
+    if ranks == 1:
         _share_group_of_world()
     device = device_of(config)
     if device.type != "cpu" and not is_workspace_manager_initialized():
