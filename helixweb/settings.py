@@ -273,7 +273,7 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "helixweb.common.schema.document_problems",
+        "helixweb.common.rest.openapi.document_problems",
     ],
     "ENUM_NAME_OVERRIDES": {
         "ActorKindEnum": "helixweb.inventory.models.Change.ActorKind",

@@ -8,9 +8,8 @@ from typing import Any
 
 from django.apps import apps
 from django.core.cache import cache
-from django.utils import timezone
 
-from helixweb.common.actor import current_actor, current_batch, current_request
+from helixweb.common.actor import by_whom, current_request
 from helixweb.common.auth import sha256_hex
 
 # Refusals of one actor or address that are written down within a minute; more say nothing new.
@@ -19,21 +18,6 @@ SAME_AGAIN_S = 10
 _MINUTE_S = 60
 
 Values = Mapping[str, Any]
-
-
-def by_whom() -> dict[str, Any]:
-    """The columns of a line that say who did it, when, and together with which others."""
-    actor = current_actor()
-    return {
-        "actor": actor.name,
-        "actor_kind": actor.kind,
-        "api_key": actor.api_key,
-        "address": actor.address,
-        "request_id": actor.request_id,
-        "comment": actor.comment,
-        "batch": current_batch(),
-        "at": timezone.now(),
-    }
 
 
 def note(
@@ -76,8 +60,8 @@ def _kept(text: str) -> str:
 def note_refusal(kind: str, name: str, *, text: str) -> None:
     """What somebody tried and may not; so many a minute of one actor or address and no more, and
     the same no more often than `SAME_AGAIN_S`."""
-    actor = current_actor()
-    who = f"{actor.kind}:{actor.name or actor.address}"
+    actor = by_whom()
+    who = f"{actor['actor_kind']}:{actor['actor'] or actor['address']}"
     same = sha256_hex(f"{who} {kind} {name} {text}")
     if not cache.add(f"refused:{same}", True, SAME_AGAIN_S):
         return

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -17,6 +16,7 @@ from django.core.exceptions import SuspiciousOperation
 from django.db import models
 from django.http import HttpRequest, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
+from django.utils import timezone
 
 from helixweb.common.addresses import address_of
 from helixweb.common.models import ApiKey
@@ -27,18 +27,6 @@ COMMENT_LENGTH = 200
 _REQUEST: ContextVar[HttpRequest | None] = ContextVar("helixweb_request", default=None)
 _COMMAND: ContextVar[str] = ContextVar("helixweb_command", default="")
 _BATCH: ContextVar[uuid.UUID | None] = ContextVar("helixweb_batch", default=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Actor:
-    """As a line of the change log tells it; `kind` is one of `Change.ActorKind`."""
-
-    kind: str = "site"
-    name: str = ""
-    api_key: str = ""
-    address: str = ""
-    request_id: str = ""
-    comment: str = ""
 
 
 @contextmanager
@@ -71,11 +59,6 @@ def together() -> Iterator[None]:
         _BATCH.reset(token)
 
 
-def current_batch() -> uuid.UUID | None:
-    """Of the action that changes several rows; None: whatever is changed is changed alone."""
-    return _BATCH.get()
-
-
 def current_request() -> HttpRequest | None:
     """The request that is being answered; None: a task or a command is at work."""
     return _REQUEST.get()
@@ -90,31 +73,35 @@ def current_user() -> Any | None:
     return user if isinstance(user, AbstractBaseUser) and user.is_authenticated else None
 
 
-def current_actor() -> Actor:
-    """Whoever is behind what is done now."""
-    request = _REQUEST.get()
-    if request is None:
-        command = _COMMAND.get()
-        return Actor(kind="command", name=_runs_commands(), comment=command) if command else Actor()
-    kind, name, key = _behind(request)
-    return Actor(
-        kind=kind,
-        name=name[:150],
-        api_key=key,
-        address=address_of(request),
-        request_id=getattr(request, "request_id", ""),
-        comment=_comment(request),
+def by_whom() -> dict[str, Any]:
+    """The columns of a line of the change log that say who acts, when, and with which others."""
+    request, command = _REQUEST.get(), _COMMAND.get()
+    columns: dict[str, Any] = dict.fromkeys(
+        ("actor", "api_key", "address", "request_id", "comment"), ""
     )
+    columns |= {"actor_kind": "site", "batch": _BATCH.get(), "at": timezone.now()}
+    if request is not None:
+        columns |= {
+            **_behind(request),
+            "address": address_of(request),
+            "request_id": getattr(request, "request_id", ""),
+            "comment": _comment(request),
+        }
+    elif command:
+        columns |= {"actor_kind": "command", "actor": _runs_commands(), "comment": command}
+    return columns
 
 
-def _behind(request: HttpRequest) -> tuple[str, str, str]:
+def _behind(request: HttpRequest) -> dict[str, str]:
     user, auth = current_user(), getattr(request, "auth", None)
     if user is not None:
-        name: str = user.get_username()
-        return ("key", name, auth.key) if isinstance(auth, ApiKey) else ("person", name, "")
+        name = user.get_username()[:150]
+        if isinstance(auth, ApiKey):
+            return {"actor_kind": "key", "actor": name, "api_key": auth.key}
+        return {"actor_kind": "person", "actor": name}
     if isinstance(auth, models.Model):  # a node or a coordinator
-        return "process", str(auth), ""
-    return "nobody", "", ""
+        return {"actor_kind": "process", "actor": str(auth)[:150]}
+    return {"actor_kind": "nobody"}
 
 
 def _comment(request: HttpRequest) -> str:
@@ -126,7 +113,7 @@ def _comment(request: HttpRequest) -> str:
 
 
 def _of_form(request: HttpRequest) -> str:
-    """A form that cannot be read says nothing; who sent it is logged all the same."""
+    """The comment; empty where the form cannot be read."""
     try:
         return str(request.POST.get("change_comment", ""))
     except (MultiPartParserError, SuspiciousOperation, UnreadablePostError):

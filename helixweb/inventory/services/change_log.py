@@ -9,7 +9,8 @@ from typing import Any
 from django.conf import settings
 from django.db import models
 
-from helixweb.access.audit import by_whom, mark_told
+from helixweb.access.audit import mark_told
+from helixweb.common.actor import by_whom
 from helixweb.inventory.models import Change, Cluster
 
 KEPT_FOR = timedelta(days=365)

@@ -13,7 +13,7 @@ from helixweb.access import roles_of_holders
 from helixweb.access.forms import ClusterGrantForm, GrantForm, GroupForm
 from helixweb.access.models import Grant
 from helixweb.access.needs import ADMIN, SITE_ADMIN, SITE_VIEWER, VIEWER, needs
-from helixweb.access.people_views import governs_site
+from helixweb.access.people_pages import governs_site
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
 
