@@ -8,17 +8,20 @@ cancelled where it was asked to end; the text becomes the row's error.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 from celery import shared_task
 from django.conf import settings
 from django.db import transaction
+from django.db.models import F, Q
+from django.db.models.functions import Coalesce
 from django.dispatch import Signal
 from django.utils import timezone
 
 from helixweb.common import leases
 from helixweb.common.events import emit
-from helixweb.common.models import Job
+from helixweb.common.models import FINISHED, Job
 from planner.domain.errors import PlannerError
 
 logger = logging.getLogger(__name__)
@@ -28,7 +31,7 @@ MAX_ATTEMPTS = 3
 # A wake-up that waited longer than this behind others has been sent again by the reaper.
 WAKE_EXPIRES_S = 10.0
 # A job queued longer than a message takes.
-LOST_AFTER_S = 3.0
+LOST_AFTER = timedelta(seconds=3)
 # An attempt at a job is over; sent after commit, with the job's model as sender and `job_id`.
 over = Signal()
 
@@ -68,6 +71,15 @@ class Kind:
         """The kinds of its turn."""
         return [kind for kind in KINDS.values() if kind.turn == self.turn]
 
+    def live(self, *, now: datetime) -> set[tuple[type[Job], int]]:
+        """Model and id of the jobs of its turn that are being worked on."""
+        has_lease = {"status": Status.RUNNING, "lease_expires_at__gte": now}
+        return {
+            (each.model, pk)
+            for each in self.beside
+            for pk in each.model._base_manager.filter(**has_lease).values_list("pk", flat=True)
+        }
+
 
 KINDS: dict[str, Kind] = {}  # filled by each app's `apps.ready`
 
@@ -81,30 +93,39 @@ def kind_of(row: Job) -> Kind:
 
 
 def claim(row: Job) -> int | None:
-    """Take the row for a new attempt; None if it is owned, finished, or must wait for its turn."""
-    kind = kind_of(row)
+    """Take the row for a new attempt and return its number; None if it is owned, finished, or must
+    wait for its turn.
+
+    Locking every unfinished row, in order, makes two workers that claim different jobs wait for
+    each other.
+    """
+    kind, now = kind_of(row), timezone.now()
+    free = Q(status=Status.QUEUED) | Q(status=Status.RUNNING, lease_expires_at__lt=now)
     with transaction.atomic():
-        attempt = leases.claim_in_turn(
-            kind.model,
-            task_id=row.pk,
-            beside=[each.model for each in kind.beside],
-            most=kind.most,
-            now=timezone.now(),
-        )
-        if attempt is not None:
-            announce(row, Status.RUNNING)
-    return attempt
+        for each in kind.beside:
+            unfinished = each.model._base_manager.exclude(status__in=FINISHED).order_by("pk")
+            list(unfinished.select_for_update().values_list("pk"))
+        if len(kind.live(now=now) - {(kind.model, row.pk)}) >= kind.most:
+            return None
+        if not kind.model._base_manager.filter(free, pk=row.pk).update(
+            status=Status.RUNNING,
+            attempt=F("attempt") + 1,
+            lease_expires_at=leases.lease_end(),
+            started_at=Coalesce("started_at", now),
+        ):
+            return None
+        row.refresh_from_db(fields=["attempt"])
+        announce(row, Status.RUNNING)
+    return row.attempt
 
 
 def end(row: Job, attempt: int, outcome: Outcome) -> None:
     """Finish the row under this attempt. Raises LostLease, and then writes nothing."""
     with transaction.atomic():
-        leases.finish(
-            type(row),
-            task_id=row.pk,
-            attempt=attempt,
+        leases.Lease(row, attempt).update(
             status=outcome.status,
-            now=timezone.now(),
+            finished_at=timezone.now(),
+            lease_expires_at=None,
             **outcome.columns,
         )
         announce(row, outcome.status, **outcome.store())
@@ -119,8 +140,13 @@ def announce(row: Job, status: str, **said: Any) -> None:
 
 def cancel(row: Job) -> bool:
     """Ask it to end with what it has; False if it had ended already."""
+    rows = type(row)._base_manager.filter(pk=row.pk)
+    ended = {"status": Status.CANCELLED, "finished_at": timezone.now()}
     with transaction.atomic():
-        cancelled = leases.request_cancel(type(row), task_id=row.pk, now=timezone.now())
+        cancelled = bool(
+            rows.filter(status=Status.QUEUED).update(cancel_requested=True, **ended)
+            or rows.exclude(status__in=FINISHED).update(cancel_requested=True)
+        )
         if cancelled:
             row.refresh_from_db(fields=["status", "cancel_requested", "finished_at"])
             announce(row, row.status, cancel_requested=True)
@@ -139,9 +165,7 @@ def work(*, kind: str, job_id: int) -> None:
     row = chosen.model._base_manager.filter(pk=job_id).first()
     if row is not None:
         attempt_job(row)
-    room = chosen.most - len(
-        leases.live([each.model for each in chosen.beside], now=timezone.now())
-    )
+    room = chosen.most - len(chosen.live(now=timezone.now()))
     for each in chosen.beside if room > 0 else ():
         queued = each.model._base_manager.filter(status=Status.QUEUED).order_by("pk")
         for waiting in queued.values_list("pk", flat=True)[:room]:
@@ -154,7 +178,7 @@ def attempt_job(row: Job) -> None:
     if attempt is None:
         return
     row.refresh_from_db()
-    lease = leases.Lease(type(row), task_id=row.pk, attempt=attempt)
+    lease = leases.Lease(row, attempt)
     try:
         end(row, attempt, _outcome(row, lease))
     except leases.LostLease as lost:
@@ -195,6 +219,9 @@ def _send(kind: Kind, job_id: int) -> None:
 def reap_lost_jobs() -> None:
     """Beat: wake every job whose worker died or whose message was lost."""
     now = timezone.now()
+    lost = Q(status=Status.RUNNING, lease_expires_at__lt=now)
+    stuck = Q(status=Status.QUEUED, created_at__lt=now - LOST_AFTER)
     for kind in KINDS.values():
-        for job_id in leases.ids_to_wake(kind.model, now=now, queued_for_s=LOST_AFTER_S):
+        rows = kind.model._base_manager.filter(lost | stuck).order_by("pk")
+        for job_id in rows.values_list("pk", flat=True):
             _send(kind, job_id)

@@ -103,7 +103,7 @@ class LoginLink(models.Model):
 class Job(models.Model):
     """A long job as a row: claimed under a lease, every write fenced by the attempt number.
 
-    `leases.py` is the only place that changes these columns; `jobs.py` does the work.
+    Only `jobs.py` and `leases.py` change these columns.
     """
 
     # What its events are called, and the columns they name besides the status.

@@ -18,7 +18,7 @@ def claimed(run: PlanRun) -> Lease:
     """A new attempt at the run."""
     attempt = jobs.claim(run)
     assert attempt is not None
-    return Lease(PlanRun, task_id=run.pk, attempt=attempt)
+    return Lease(run, attempt)
 
 
 def record(lease: Lease, run: PlanRun, *found: domain.Incumbent) -> None:

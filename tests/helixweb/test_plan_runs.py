@@ -145,9 +145,7 @@ def test_a_run_that_ends_wakes_the_one_that_waited_for_its_place(
     waiting.refresh_from_db()
     assert waiting.status == Status.QUEUED
     assert attempt is not None
-    leases.finish(
-        PlanRun, task_id=run.pk, attempt=attempt, status=Status.FAILED, now=timezone.now()
-    )
+    Lease(run, attempt).update(status=Status.FAILED)
     jobs.work(kind="search", job_id=run.pk)
     assert messages.get(timeout=1).payload[1] == {"kind": "search", "job_id": waiting.pk}
 
@@ -352,7 +350,7 @@ def test_a_search_hears_of_cancel_and_of_a_lost_lease(run: PlanRun) -> None:
     PlanRun.unscoped.filter(pk=run.pk).update(cancel_requested=False)
     lose_worker(run)
     assert jobs.claim(run) == lease.attempt + 1
-    with Lease(PlanRun, task_id=run.pk, attempt=lease.attempt) as lost:
+    with Lease(run, lease.attempt) as lost:
         recorder = Recorder(run, lost)
         lost.write = recorder.write
         recorder.report(incumbent(1.0))

@@ -9,7 +9,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from helixweb.celery import app
-from helixweb.common import jobs, leases
+from helixweb.common import jobs
+from helixweb.common.leases import Lease
 from helixweb.common.models import Job
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
@@ -49,9 +50,7 @@ def another(plan: Plan) -> Simulation:
 
 
 def end(row: Job, attempt: int) -> None:
-    leases.finish(
-        type(row), task_id=row.pk, attempt=attempt, status=Status.FAILED, now=timezone.now()
-    )
+    Lease(row, attempt).update(status=Status.FAILED)
 
 
 def sent(messages: Any) -> list[dict[str, int]]:
