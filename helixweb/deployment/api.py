@@ -1,5 +1,8 @@
 """REST for people: deployments."""
 
+from collections.abc import Callable
+from typing import Any
+
 from django.db.models import Prefetch
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
@@ -42,6 +45,34 @@ from helixweb.inventory.models import Cluster, Node
 from runtime.protocol.log_levels import LogLevel
 
 
+def _accepted(deployment: Deployment, request: Request) -> Response:
+    """Its nodes begin; where to look for it."""
+    where = reverse("api-deployment-detail", args=[deployment.pk], request=request)
+    return Response(
+        DeploymentSerializer(deployment).data,
+        status=status.HTTP_202_ACCEPTED,
+        headers={"Location": where},
+    )
+
+
+def _order(
+    name: str, act: Callable[..., Deployment | None], doc: str,
+    shows: type[BaseSerializer[Any]] = DeploymentSerializer, *, begins: bool = False,
+) -> Any:  # fmt: skip
+    """An action that does this to a row, and answers with what `act` returns, else with the row.
+
+    `begins`: it is done once the nodes have followed.
+    """
+
+    def do(self: Any, request: Request, pk: str) -> Response:
+        row = act(self.get_object(), user=request.user, now=timezone.now()) or self.get_object()
+        return _accepted(row, request) if begins else Response(shows(row).data)
+
+    do.__name__, do.__doc__ = name.replace("-", "_"), doc
+    made = action(detail=True, methods=["post"], url_path=name, url_name=name)(do)
+    return extend_schema(request=None, responses={202 if begins else 200: shows})(made)
+
+
 @needs(VIEWER, OPERATOR)
 class DeploymentViewSet(ReadViewSet[Deployment]):
     queryset = (
@@ -69,33 +100,19 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
         )
         return _accepted(deployment, request)
 
-    @extend_schema(request=None, responses={202: DeploymentSerializer})
-    @action(detail=True, methods=["post"])
-    def stop(self, request: Request, pk: str) -> Response:
-        """Have every node let go of its layers."""
-        stopped = deploying.stop(self.get_object(), user=request.user, now=timezone.now())
-        return Response(DeploymentSerializer(stopped).data, status=status.HTTP_202_ACCEPTED)
-
-    @extend_schema(request=None, responses={202: DeploymentSerializer})
-    @action(detail=True, methods=["post"], url_path="roll-back", url_name="roll-back")
-    def roll_back(self, request: Request, pk: str) -> Response:
-        """Deploy again what served on the cluster before it, with its options."""
-        deployed = deploying.roll_back(self.get_object(), user=request.user, now=timezone.now())
-        return _accepted(deployed, request)
-
-    @extend_schema(request=None)
-    @action(detail=True, methods=["post"])
-    def pause(self, request: Request, pk: str) -> Response:
-        """Let new requests wait; those that run go on to their end, and layers stay loaded."""
-        paused = deploying.pause(self.get_object(), user=request.user, now=timezone.now())
-        return Response(DeploymentSerializer(paused).data)
-
-    @extend_schema(request=None)
-    @action(detail=True, methods=["post"])
-    def resume(self, request: Request, pk: str) -> Response:
-        """Let in what waits."""
-        resumed = deploying.resume(self.get_object(), user=request.user)
-        return Response(DeploymentSerializer(resumed).data)
+    stop = _order("stop", deploying.stop, "Have every node let go of its layers.", begins=True)
+    roll_back = _order(
+        "roll-back",
+        deploying.roll_back,
+        "Deploy again what served on the cluster before it, with its options.",
+        begins=True,
+    )
+    pause = _order(
+        "pause",
+        deploying.pause,
+        "Let new requests wait; those that run go on to their end, and layers stay loaded.",
+    )
+    resume = _order("resume", deploying.resume, "Let in what waits.")
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     @action(detail=True, filter_backends=[])
@@ -177,19 +194,12 @@ class RepairViewSet(ReadViewSet[Repair]):
     filterset_fields = ["deployment", "deployment__cluster", "state", "noticed_at"]
     search_fields = ("deployment__model_name", "deployment__cluster__name", "why")
 
-    @extend_schema(request=None, responses={202: DeploymentSerializer})
-    @action(detail=True, methods=["post"])
-    def deploy(self, request: Request, pk: str) -> Response:
-        """Deploy the placement that is offered."""
-        deployed = repairing.accept(self.get_object(), user=request.user, now=timezone.now())
-        return _accepted(deployed, request)
-
-    @extend_schema(request=None)
-    @action(detail=True, methods=["post"])
-    def dismiss(self, request: Request, pk: str) -> Response:
-        """Leave the layers where they are."""
-        repairing.dismiss(self.get_object(), user=request.user)
-        return Response(RepairSerializer(self.get_object()).data)
+    deploy = _order(
+        "deploy", repairing.accept, "Deploy the placement that is offered.", begins=True
+    )
+    dismiss = _order(
+        "dismiss", repairing.dismiss, "Leave the layers where they are.", RepairSerializer
+    )
 
 
 @needs(VIEWER, of=Node)
@@ -244,13 +254,3 @@ def _links_of(deployment: Deployment) -> Response:
     links = working_links(deployment, now=timezone.now())
     found = {"links": links, "weights": weights_of(deployment)}
     return Response(LinksAtWorkSerializer(found).data)
-
-
-def _accepted(deployment: Deployment, request: Request) -> Response:
-    """Its nodes begin; where to look for it."""
-    where = reverse("api-deployment-detail", args=[deployment.pk], request=request)
-    return Response(
-        DeploymentSerializer(deployment).data,
-        status=status.HTTP_202_ACCEPTED,
-        headers={"Location": where},
-    )

@@ -1,7 +1,6 @@
 """Pages of deployments, and what users do there."""
 
 from collections.abc import Callable
-from typing import Any
 
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
@@ -135,31 +134,28 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "deployment/deployment.html", context)
 
 
-def _button(act: Callable[..., Any]) -> Callable[..., HttpResponse]:
-    """A view that does this to a deployment, then shows it."""
+def _button(
+    of: type[Deployment | Repair], act: Callable[..., Deployment | None]
+) -> Callable[..., HttpResponse]:
+    """A view that does this to a row, then shows its deployment or the one that `act` returns."""
 
-    @needs(change=OPERATOR, of=Deployment)
+    @needs(change=OPERATOR, of=of)
     def view(request: HttpRequest, pk: int) -> HttpResponse:
+        row = get_object_or_404(of.objects.within(request), pk=pk)
+        shown = row.deployment if isinstance(row, Repair) else row
         with refusals_shown(request):
-            row = get_object_or_404(Deployment.objects.within(request), pk=pk)
-            act(row, user=request.user, now=timezone.now())
-        return redirect("deployment", pk)
+            shown = act(row, user=request.user, now=timezone.now()) or shown
+        return redirect("deployment", shown.pk)
 
     return view
 
 
-deployment_stop = _button(deploying.stop)
-deployment_pause = _button(deploying.pause)
-deployment_resume = _button(lambda row, user, now: deploying.resume(row, user=user))
-
-
-@needs(change=OPERATOR, of=Deployment)
-def deployment_roll_back(request: HttpRequest, pk: int) -> HttpResponse:
-    """Deploy again what the cluster ran before."""
-    row = get_object_or_404(Deployment.objects.within(request), pk=pk)
-    with refusals_shown(request):
-        row = deploying.roll_back(row, user=request.user, now=timezone.now())
-    return redirect("deployment", row.pk)
+deployment_stop = _button(Deployment, deploying.stop)
+deployment_pause = _button(Deployment, deploying.pause)
+deployment_resume = _button(Deployment, deploying.resume)
+deployment_roll_back = _button(Deployment, deploying.roll_back)
+repair_deploy = _button(Repair, repairing.accept)
+repair_dismiss = _button(Repair, repairing.dismiss)
 
 
 @needs(change=OPERATOR, of=Deployment)
@@ -169,27 +165,3 @@ def deployment_weights(request: HttpRequest, pk: int) -> HttpResponse:
     held = request.POST.get("held") == "1"
     hold_weights(row, held=held, user=request.user, now=timezone.now())
     return redirect("network", row.cluster_id)
-
-
-@needs(change=OPERATOR, of=Repair)
-def repair_deploy(request: HttpRequest, pk: int) -> HttpResponse:
-    """Deploy the placement that is offered."""
-    row = _repair(request, pk)
-    shown = row.deployment
-    with refusals_shown(request):
-        shown = repairing.accept(row, user=request.user, now=timezone.now())
-    return redirect("deployment", shown.pk)
-
-
-@needs(change=OPERATOR, of=Repair)
-def repair_dismiss(request: HttpRequest, pk: int) -> HttpResponse:
-    """Leave the layers where they are."""
-    row = _repair(request, pk)
-    with refusals_shown(request):
-        repairing.dismiss(row, user=request.user)
-    return redirect("deployment", row.deployment_id)
-
-
-def _repair(request: HttpRequest, pk: int) -> Repair:
-    rows = Repair.objects.within(request).select_related("deployment__cluster", "run__plan__model")
-    return get_object_or_404(rows, pk=pk)

@@ -148,7 +148,7 @@ def pause(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
     return _switch(deployment, now, said=said, user=user)
 
 
-def resume(deployment: Deployment, *, user: Any) -> Deployment:
+def resume(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
     """Let in what waits. Raises Conflict unless it serves and is paused."""
     return _switch(deployment, None, said=gettext_noop("%(user)s resumes %(model)s."), user=user)
 

@@ -114,7 +114,7 @@ def accept(row: Repair, *, user: Any, now: datetime) -> Deployment:
         return _deploy(row, user=user, now=now)
 
 
-def dismiss(row: Repair, *, user: Any) -> None:
+def dismiss(row: Repair, *, user: Any, now: datetime) -> None:
     """Leave the layers where they are; raises Conflict unless another placement is offered."""
     with transaction.atomic():
         _take_offer(row, State.DISMISSED)
