@@ -2,6 +2,7 @@
 
 from urllib.parse import urlsplit
 
+from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from planner.domain.instance import BACKENDS
@@ -14,11 +15,10 @@ def is_url(backend: str) -> bool:
     return backend.startswith(("http://", "https://"))
 
 
-def trouble_of_backend(text: str) -> str:
-    """Why that is neither a backend nor a URL, and what would be; empty if it is."""
+def check_backend(text: str) -> None:
+    """Raises ValidationError for what is neither a backend nor a URL."""
     if text in BACKENDS:
-        return ""
-    remedy = _("write helix, vllm, transformers, or http(s)://HOST:PORT")
+        return
     try:
         parts = urlsplit(text)
         has_host = is_url(text) and bool(parts.hostname) and parts.port != 0
@@ -26,5 +26,7 @@ def trouble_of_backend(text: str) -> str:
         has_host = False
     is_plain = text.isprintable() and not set(text) & _NOT_OF_A_HOST
     if not has_host or not is_plain or parts.path not in ("", "/"):
-        return _("%(text)s is no backend; %(remedy)s") % {"text": repr(text), "remedy": remedy}
-    return ""
+        raise ValidationError(
+            _("%(text)s is no backend; write helix, vllm, transformers, or http(s)://HOST:PORT")
+            % {"text": repr(text)}
+        )

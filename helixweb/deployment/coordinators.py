@@ -97,12 +97,6 @@ def _read(deployment: Deployment, owner: Deployment | Cluster, what: "Prefetch[A
     return rows
 
 
-def coordinators_of(cluster_id: int, *, now: datetime) -> list[Coordinator]:
-    """All that have joined; those that can be heard first."""
-    rows = Coordinator.unscoped.filter(cluster=cluster_id)
-    return sorted(rows, key=lambda row: (not is_online(row, now=now), row.pk))
-
-
 def is_online(coordinator: Coordinator, *, now: datetime) -> bool:
     return coordinator.state_at(now) is NodeState.ONLINE
 
@@ -201,11 +195,8 @@ def requests_waiting(deployment: Deployment) -> int | None:
 def endpoint_urls(deployment: Deployment, *, now: datetime) -> list[str]:
     """Where OpenAI clients reach it, each as good as the others; coordinators that can be heard
     first."""
-    return [
-        f"{coordinator.http_url.rstrip('/')}/v1"
-        for coordinator in coordinators_of(deployment.cluster_id, now=now)
-        if coordinator.http_url
-    ]
+    rows = sorted(told_by(deployment), key=lambda row: not is_online(row, now=now))
+    return [f"{row.http_url.rstrip('/')}/v1" for row in rows if row.http_url]
 
 
 def curl_command(deployment: Deployment, base_url: str) -> str:

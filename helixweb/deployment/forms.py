@@ -1,32 +1,30 @@
 """The form that deploys a plan."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from rest_framework import serializers
 
 from helixweb.common.options import form_field
-from helixweb.common.queries import parsed_id
-from helixweb.deployment.backends import trouble_of_backend
-from helixweb.deployment.options import ENGINES, MAX_RANKS, DeployOptions
+from helixweb.deployment.options import DeployOptions
+from helixweb.deployment.serializers import DeployRequestSerializer
 from planner.domain.option import options_of
 
 MAX_GENERATION = 2**31 - 1
 
 
 class ByNodeField(forms.Field):
-    """`NODE=WORD` separated by blanks or commas; a mapping when cleaned.
-
-    `trouble_of` a word: why it cannot be used; empty if it can.
-    """
+    """`NODE=VALUE` separated by blanks or commas; a mapping when cleaned, by the REST API's field
+    of the same name."""
 
     widget = forms.TextInput
 
-    def __init__(self, *, kind: str, trouble_of: Callable[[str], str], **kwargs: Any) -> None:
+    def __init__(self, rest: serializers.Field[Any, Any, Any, Any], **kwargs: Any) -> None:
         super().__init__(required=False, **kwargs)
-        self._kind, self._trouble_of = kind, trouble_of
+        self._rest = rest
 
     def prepare_value(self, value: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -34,39 +32,22 @@ class ByNodeField(forms.Field):
         return " ".join(f"{node}={one}" for node, one in value.items())
 
     def to_python(self, value: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        found: dict[str, str] = {}
         for pair in str(value or "").replace(",", " ").replace(";", " ").split():
-            name, _equals, word = pair.partition("=")
-            if trouble := self._trouble_of(word):
-                raise forms.ValidationError(
-                    _("%(word)s: %(trouble)s") % {"word": repr(pair), "trouble": trouble}
-                )
+            name, _equals, found_value = pair.partition("=")
             if not name or name in found:
                 raise forms.ValidationError(
-                    _("%(word)s does not say which node, or is there twice; write NODE=%(kind)s.")
-                    % {"word": repr(pair), "kind": self._kind}
+                    _("%(word)s does not say which node, or is there twice; write NODE=VALUE.")
+                    % {"word": repr(pair)}
                 )
-            found[name] = int(word) if self._kind == "RANKS" else word
-        return found
-
-
-def _trouble_of_engine(text: str) -> str:
-    if text in ENGINES:
-        return ""
-    return _("%(text)s is no engine; write auto, vllm or helix") % {"text": repr(text)}
-
-
-def _trouble_of_ranks(text: str) -> str:
-    if text.isascii() and text.isdecimal() and parsed_id(text) in range(1, MAX_RANKS + 1):
-        return ""
-    return _("ranks are from 1 to %(max_ranks)s; write NODE=RANKS") % {"max_ranks": MAX_RANKS}
-
-
-_BY_NODE = {
-    "tensor_parallel_by_node": ("RANKS", _trouble_of_ranks),
-    "engine_by_node": ("ENGINE", _trouble_of_engine),
-    "backend_by_node": ("BACKEND", trouble_of_backend),
-}
+            found[name] = found_value
+        try:
+            return dict(self._rest.run_validation(found))
+        except serializers.ValidationError as error:
+            whys: Any = error.detail
+            raise forms.ValidationError(
+                [f"{name}={found[name]}: {' '.join(why)}" for name, why in whys.items()]
+            ) from error
 
 
 class DeployForm(forms.Form):
@@ -79,14 +60,11 @@ class DeployForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        rest = DeployRequestSerializer().fields
         for name, option in options_of(DeployOptions).items():
-            if name in _BY_NODE:
-                kind, trouble_of = _BY_NODE[name]
-                self.fields[name] = ByNodeField(
-                    kind=kind,
-                    trouble_of=trouble_of,
-                    label=gettext_lazy(option.spec.label),
-                    help_text=gettext_lazy(option.spec.help),
-                )
+            if option.is_several:
+                spec = option.spec
+                label, help_text = gettext_lazy(spec.label), gettext_lazy(spec.help)
+                self.fields[name] = ByNodeField(rest[name], label=label, help_text=help_text)
             else:
                 self.fields[name] = form_field(option, required=False)

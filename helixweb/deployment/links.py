@@ -9,11 +9,10 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from pydantic import TypeAdapter
 
-from helixweb.access.scope import WHOLE_SITE
 from helixweb.charts.quantities import bit_rate_text
 from helixweb.deployment.coordinators import reports_of, senders_of
 from helixweb.deployment.joint_report import sent_bytes
-from helixweb.deployment.models import LIVE, Deployment, LinkWeights
+from helixweb.deployment.models import Deployment, LinkWeights
 from helixweb.inventory.models import BY_PEOPLE, Cluster, Link, Origin
 from helixweb.inventory.network import KnownLink
 from helixweb.inventory.presentation import cluster_network
@@ -181,7 +180,7 @@ def links_at_work(*, cluster_id: int, now: datetime, **_signal: Any) -> dict[str
 
 def links_in_use(*, cluster_id: int, **_signal: Any) -> Iterable[Ends]:
     """Answers `inventory.signals.links_asked`: (source, target) of every link that carries flow."""
-    live = Deployment.light(WHOLE_SITE).filter(cluster=cluster_id, status__in=LIVE).first()
+    live = Deployment.live(cluster_id)
     return () if live is None else planned_flows(live.plan)
 
 

@@ -9,6 +9,7 @@ from django.db.models import Q, Value
 
 from helixweb.access.scope import WHOLE_SITE, InCluster
 from helixweb.deployment.options import OPTION_NAMES, DeployOptions
+from helixweb.inventory.columns import unique
 from planner.routers.load_aware import DEFAULT_THETA
 from runtime.protocol.control import CoordinatorReport
 from runtime.protocol.engine_names import Engine
@@ -17,6 +18,7 @@ from runtime.protocol.phases import Phase
 
 _LEAST_DONE = 0.05  # of a measurement, before anybody can tell how long it takes
 
+_EMPTY = Value({}, models.JSONField())
 PHASES = [(phase.value, phase.value) for phase in Phase]
 # In the timeline only: the agent is silent, or no coordinator reaches the stage any more.
 LOST = "lost"
@@ -49,9 +51,7 @@ class Deployment(InCluster):
     the model's row is a copy: who edits a model does not mean what serves.
     """
 
-    cluster = models.ForeignKey(
-        "inventory.Cluster", on_delete=models.CASCADE, related_name="deployments"
-    )
+    cluster = models.ForeignKey("inventory.Cluster", models.CASCADE, related_name="deployments")
     plan = models.ForeignKey("planning.Plan", on_delete=models.RESTRICT, related_name="deployments")
     model = models.ForeignKey(
         "inventory.LanguageModel", on_delete=models.RESTRICT, related_name="deployments"
@@ -72,9 +72,7 @@ class Deployment(InCluster):
     tensor_parallel_by_node = models.JSONField(default=dict)
     # What computes layers: on all nodes, and on those that are named.
     engine = models.CharField(max_length=8, default=Engine.AUTO.value, db_default="auto")
-    engine_by_node = models.JSONField(
-        default=dict, db_default=Value({}, models.JSONField()), blank=True
-    )
+    engine_by_node = models.JSONField(default=dict, db_default=_EMPTY, blank=True)
     # What runs a node's instances, where it is not what the plan says: a backend, or a URL.
     backend_by_node = models.JSONField(default=dict)
     theta = models.FloatField(default=DEFAULT_THETA)
@@ -99,14 +97,8 @@ class Deployment(InCluster):
     class Meta:
         ordering = ["-pk"]
         constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "generation"], name="deployment_generation_unique_in_cluster"
-            ),
-            models.UniqueConstraint(
-                fields=["cluster"],
-                condition=Q(status__in=sorted(LIVE)),
-                name="deployment_one_live_in_cluster",
-            ),
+            unique("deployment_generation_unique_in_cluster", "cluster", "generation"),
+            unique("deployment_one_live_in_cluster", "cluster", among=Q(status__in=sorted(LIVE))),
         ]
 
     def __str__(self) -> str:
@@ -122,6 +114,11 @@ class Deployment(InCluster):
     def serving(cls, cluster_id: int) -> "Deployment | None":
         """What the nodes of the cluster must run."""
         return cls.light(WHOLE_SITE).filter(cluster=cluster_id, status__in=SERVING).first()
+
+    @classmethod
+    def live(cls, cluster_id: int) -> "Deployment | None":
+        """What the cluster is busy with."""
+        return cls.light(WHOLE_SITE).filter(cluster=cluster_id, status__in=LIVE).first()
 
     @property
     def options(self) -> DeployOptions:
@@ -173,21 +170,12 @@ class NodeAssignment(InCluster):
     message = models.TextField(blank=True)
     loaded_ratio = models.FloatField(null=True, blank=True)
     stats = models.JSONField(null=True, blank=True)
-    weights = models.JSONField(
-        default=dict, db_default=Value({}, models.JSONField()), blank=True, editable=False
-    )
+    weights = models.JSONField(default=dict, db_default=_EMPTY, blank=True, editable=False)
     updated_at = models.DateTimeField()
 
     class Meta:
         ordering = ["pk"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["deployment", "node_name"], name="assignment_unique_in_deployment"
-            )
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.node_name} in {self.deployment}"
+        constraints = [unique("assignment_unique_in_deployment", "deployment", "node_name")]
 
 
 class PhaseChange(InCluster):
@@ -195,9 +183,7 @@ class PhaseChange(InCluster):
 
     cluster_path = "assignment__deployment__cluster"
 
-    assignment = models.ForeignKey(
-        NodeAssignment, on_delete=models.CASCADE, related_name="phase_changes"
-    )
+    assignment = models.ForeignKey(NodeAssignment, models.CASCADE, related_name="phase_changes")
     phase = models.CharField(max_length=10, choices=[*PHASES, (LOST, LOST)])
     message = models.TextField(blank=True)
     at = models.DateTimeField()
@@ -215,19 +201,14 @@ class NodeLogLine(InCluster):
         "inventory.Node", on_delete=models.CASCADE, related_name="log_lines", db_index=False
     )
     at = models.DateTimeField(db_index=True)
-    source = models.CharField(
-        max_length=5, choices=[(source.value, source.value) for source in LogSource]
-    )
+    source = models.CharField(max_length=5, choices=[(one.value, one.value) for one in LogSource])
     level = models.PositiveSmallIntegerField(
-        choices=[(place, level.value) for place, level in enumerate(LOG_LEVELS)]
+        choices=list(enumerate(level.value for level in LOG_LEVELS))
     )
     text = models.TextField()
 
     class Meta:
         indexes = [models.Index(fields=["node", "-id"], name="node_log_newest_first")]
-
-    def __str__(self) -> str:
-        return f"{self.level_name} {self.source}: {self.text}"
 
     @property
     def level_name(self) -> str:
@@ -244,18 +225,13 @@ class LinkWeights(InCluster):
 
     cluster_path = "deployment__cluster"
 
-    deployment = models.OneToOneField(
-        Deployment, on_delete=models.CASCADE, related_name="link_weights"
-    )
+    deployment = models.OneToOneField(Deployment, models.CASCADE, related_name="link_weights")
     generation = models.PositiveIntegerField()
     rates = models.JSONField(default=dict)
     routing_weights = models.JSONField(default=dict)
     flow_tokens_per_s = models.FloatField()
     held = models.BooleanField(default=False)
     changed_at = models.DateTimeField()
-
-    def __str__(self) -> str:
-        return f"weights of {self.deployment} for {len(self.rates)} links"
 
     @property
     def counts(self) -> bool:
@@ -299,15 +275,12 @@ class Repair(InCluster):
     class Meta:
         ordering = ["-pk"]
         constraints = [
-            models.UniqueConstraint(
-                fields=["deployment"],
-                condition=Q(state__in=["waiting", "computing", "offered"]),
-                name="repair_one_open_in_deployment",
+            unique(
+                "repair_one_open_in_deployment",
+                "deployment",
+                among=Q(state__in=["waiting", "computing", "offered"]),
             )
         ]
-
-    def __str__(self) -> str:
-        return f"repair {self.pk} of {self.deployment}: {self.state}"
 
 
 # Not dealt with yet.
@@ -340,9 +313,6 @@ class Drain(InCluster):
     class Meta:
         ordering = ["pk"]
 
-    def __str__(self) -> str:
-        return f"drain of {self.node.name}: {self.state}"
-
     @property
     def state(self) -> State:
         """How far it is."""
@@ -374,16 +344,10 @@ class Profiling(InCluster):
     state = models.CharField(max_length=10, choices=State.choices, default=State.ORDERED)
     done = models.FloatField(default=0.0)
     message = models.TextField(blank=True)
-    version = models.ForeignKey(
-        "inventory.ProfileVersion", null=True, blank=True, on_delete=models.SET_NULL
-    )
+    version = models.ForeignKey("inventory.ProfileVersion", models.SET_NULL, null=True, blank=True)
     may_check = models.BooleanField(default=False, db_default=False)
     like = models.ForeignKey(
-        "inventory.ProfileVersion",
-        null=True,
-        blank=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
+        "inventory.ProfileVersion", models.SET_NULL, null=True, blank=True, related_name="+"
     )
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField()
@@ -393,15 +357,12 @@ class Profiling(InCluster):
     class Meta:
         ordering = ["-pk"]
         constraints = [
-            models.UniqueConstraint(
-                fields=["node"],
-                condition=Q(state__in=["ordered", "waiting", "measuring"]),
-                name="profiling_one_open_on_node",
+            unique(
+                "profiling_one_open_on_node",
+                "node",
+                among=Q(state__in=["ordered", "waiting", "measuring"]),
             )
         ]
-
-    def __str__(self) -> str:
-        return f"profiling {self.pk} of {self.node.name}: {self.state}"
 
     def whole_s_at(self, now: datetime) -> float | None:
         """Seconds that it will have taken, by how far it is; None: not known."""

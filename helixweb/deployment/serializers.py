@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from helixweb.common.options import OptionsSerializer
 from helixweb.common.serializers import RowKey, StrictFieldsMixin
-from helixweb.deployment.backends import trouble_of_backend
+from helixweb.deployment.backends import check_backend
 from helixweb.deployment.models import (
     Deployment,
     Drain,
@@ -145,23 +145,13 @@ class RepairSerializer(serializers.ModelSerializer[Repair]):
         read_only_fields = fields
 
 
-class BackendField(serializers.CharField):
-    """A backend of whole-model instances, or a URL."""
-
-    def run_validation(self, data: Any = serializers.empty) -> Any:
-        text = super().run_validation(data)
-        if trouble := trouble_of_backend(text):
-            raise serializers.ValidationError(trouble)
-        return text
-
-
 class DeployRequestSerializer(OptionsSerializer):
     """Which plan, and how its stages must run; what is left out takes its default."""
 
     of = DeployOptions
     plan = RowKey(queryset=Plan.objects.all())
     backend_by_node = serializers.DictField(
-        child=BackendField(),
+        child=serializers.CharField(validators=[check_backend]),
         default=dict,
         help_text="Node to what runs its instances, where it is not the plan's: helix, vllm, "
         "transformers, or the URL of a server that is there.",

@@ -33,6 +33,6 @@ def name_column(**options: Any) -> "models.CharField[str, str]":
     return models.CharField(max_length=NAME_LENGTH, validators=[validate_name], **options)
 
 
-def unique(name: str, *fields: str) -> models.UniqueConstraint:
-    """No two rows are alike in these fields."""
-    return models.UniqueConstraint(fields=fields, name=name)
+def unique(name: str, *fields: str, among: models.Q | None = None) -> models.UniqueConstraint:
+    """No two rows, or of those `among` them, are alike in these fields."""
+    return models.UniqueConstraint(fields=fields, condition=among, name=name)

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_noop
 
 from helixweb.common.refusals import Conflict, Refused
 from helixweb.deployment.announcing import announce, logged_values, record
-from helixweb.deployment.models import LIVE, SERVING, Deployment, NodeAssignment, Status
+from helixweb.deployment.models import SERVING, Deployment, NodeAssignment, Status
 from helixweb.deployment.options import OPTION_NAMES, DeployOptions
 from helixweb.deployment.pushing import wake_cluster, wake_coordinators
 from helixweb.deployment.services.desired import current_generation
@@ -56,7 +56,7 @@ def deploy(
         _hold(plan.cluster_id)
         if obstacles := find_obstacles(plan, now=now, options=options):
             raise DeployRefused(*obstacles)
-        live = Deployment.unscoped.filter(cluster=plan.cluster, status__in=LIVE).first()
+        live = Deployment.live(plan.cluster_id)
         generation = current_generation(plan.cluster_id)
         if seen_generation not in (None, generation):
             raise DeployRefused(_changed_meanwhile(plan.cluster, live))
@@ -184,7 +184,7 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
     """
     with transaction.atomic():
         _hold(cluster.pk)
-        deployment = Deployment.unscoped.filter(cluster=cluster, status__in=SERVING).first()
+        deployment = Deployment.serving(cluster.pk)
         if deployment is None:
             return
         orders = _orders(deployment)
@@ -227,7 +227,7 @@ def _hold(cluster_id: int) -> None:
 
 def _pin(plan: Plan) -> str:
     """That of what serves the same model now, whose requests go on; else the newest commit."""
-    live = Deployment.unscoped.filter(cluster=plan.cluster_id, status__in=SERVING).first()
+    live = Deployment.serving(plan.cluster_id)
     if live is not None and live.pinned_checkpoint and goes_on(live, plan):
         return live.pinned_checkpoint
     return pin_checkpoint(plan.model.checkpoint)
@@ -260,7 +260,7 @@ def options_kept(plan: Plan) -> dict[str, int | float]:
 
     Stages go on with what they serve only beside the same steps, pages and longest request.
     """
-    live = Deployment.unscoped.filter(cluster=plan.cluster_id, status__in=LIVE).first()
+    live = Deployment.live(plan.cluster_id)
     if live is None or not goes_on(live, plan):
         return {}
     kept = {name: getattr(live, name) for name in _KEPT}

@@ -7,20 +7,19 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from helixweb.deployment.coordinators import (
-    coordinators_of,
     is_online,
     lost_stages,
     nodes_of,
     reports_of,
+    told_by,
 )
 from helixweb.deployment.models import LOST, SERVING, Deployment, PhaseChange, Repair, Status
+from helixweb.deployment.services.draining import is_let_go
 from helixweb.deployment.services.instance_repairs import answered_by_urls, started_by_agents
-from helixweb.inventory.models import Node, NodeState
-from helixweb.inventory.node_list import in_state
+from helixweb.inventory.models import NodeState
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain import plan as domain
@@ -119,18 +118,20 @@ def losses_of(deployment: Deployment, *, now: datetime) -> list[str]:
     """Which processes should be there and are not, and what to do: one sentence each."""
     if deployment.status not in SERVING:
         return []
-    rows = deployment.assignments.exclude(node__drain__let_go_at__isnull=False)
-    is_silent = Q(node__in=Node.unscoped.filter(in_state(NodeState.LOST, now=now)))
-    silent = set(rows.filter(is_silent).values_list("node_name", flat=True))
-    ready = rows.filter(phase=Phase.READY.value, observed_generation=deployment.generation)
-    lost = lost_stages(deployment, now=now)
-    ended = lost & set(ready.values_list("node_name", flat=True))
+    held = {node.name: node for node in nodes_of(deployment) if not is_let_go(node)}
+    placed = stored_plan(deployment.plan).placement.layers.keys() & held.keys()
+    silent = {name for name in placed if held[name].state_at(now) is NodeState.LOST}
+    ready = deployment.assignments.filter(
+        phase=Phase.READY.value, observed_generation=deployment.generation
+    )
+    ended = placed & lost_stages(deployment, now=now)
+    if ended:
+        ended &= set(ready.values_list("node_name", flat=True))
     sentences = [
         _loss(name, has_stage=name not in ended, has_agent=name not in silent)
         for name in sorted(silent | ended)
-        if name in silent | ended
     ]
-    coordinators = coordinators_of(deployment.cluster_id, now=now)
+    coordinators = told_by(deployment)
     if not coordinators:
         sentences.append(_("The coordinator was removed; let one join from the cluster's page."))
     sentences += [

@@ -9,12 +9,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from helixweb.deployment.backends import is_url
-from helixweb.deployment.coordinators import coordinators_of, is_online
+from helixweb.deployment.coordinators import is_online
 from helixweb.deployment.options import DEFAULTS, DeployOptions
 from helixweb.deployment.services.draining import draining_names
 from helixweb.deployment.services.instance_orders import instance_trouble
 from helixweb.inventory.engines import choice_of, takes_engines, why_text
-from helixweb.inventory.models import LanguageModel, Node, NodeState
+from helixweb.inventory.models import Coordinator, LanguageModel, Node, NodeState
 from helixweb.inventory.services.reachability import cut_pairs, parties
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan
@@ -133,11 +133,11 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
         options, model=model, hardware={name: hardware.get(name) for name in staged}
     )
     yield from _obstacles_between(plan.cluster_id, stored, now=now)
-    coordinator = next(iter(coordinators_of(plan.cluster_id, now=now)), None)
-    if coordinator is None:
+    coordinators = Coordinator.unscoped.filter(cluster=plan.cluster_id)
+    if not coordinators:
         yield _("No coordinator has joined; run its join command from the cluster's page.")
-    elif not is_online(coordinator, now=now):
-        yield _("Coordinator %(name)s is silent; start it again.") % {"name": coordinator.name}
+    elif not any(is_online(row, now=now) for row in coordinators):
+        yield _("Coordinator %(name)s is silent; start it again.") % {"name": coordinators[0].name}
 
 
 def _obstacles_to_ranks(

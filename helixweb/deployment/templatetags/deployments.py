@@ -10,15 +10,14 @@ from helixweb.access.scope import WHOLE_SITE
 from helixweb.charts.chart import Chart
 from helixweb.deployment import profiling, stages
 from helixweb.deployment.instances import instances_view
-from helixweb.deployment.models import LIVE, Deployment, Drain
+from helixweb.deployment.models import Deployment, Drain
 from helixweb.deployment.node_log import log_view
 from helixweb.deployment.services.deploying import goes_on, options_kept
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.deployment.stages import NodeStage
 from helixweb.inventory.models import Node
-from helixweb.inventory.stale_profiles import StaleProfile, stale_profiles
-from helixweb.planning.models import Plan
+from helixweb.inventory.stale_profiles import stale_profiles
 
 register = template.Library()
 # Of the deployments of a cluster the newest are shown; all of them are in the list.
@@ -31,27 +30,23 @@ _TAGS: dict[str, Callable[..., Any]] = {
     "models_to_measure": profiling.models_to_measure,
     "phases_of": stages.phases_of,
     "node_log": log_view,
+    "requests_go_on": lambda live, plan: live is not None and goes_on(live, plan),
+    "live_deployment": lambda plan: Deployment.live(plan.cluster_id),
+    "drain_of": lambda node: Drain.unscoped.filter(node=node).select_related("node").first(),
+    "stale_profiles_of": lambda node: stale_profiles([node]).get(node.pk, ()),
+    # {% stages_of nodes as stages %}, then {% stage_of stages node as stage %} for each.
+    "stage_of": lambda found, node: found.get(node.pk),
 }
+_OF_NOW: dict[str, Callable[..., Any]] = {
+    "deploy_obstacles": find_obstacles,
+    "measuring_of": profiling.measuring_of,
+    "stages_of": stages.stages_of,
+    "node_stage": lambda node, now: stages.stages_of([node], now=now).get(node.pk),
+}
+for name, function in _OF_NOW.items():
+    _TAGS[name] = lambda *of, function=function: function(*of, now=timezone.now())
 for name, function in _TAGS.items():
     register.simple_tag(function, name=name)
-
-
-@register.simple_tag
-def deploy_obstacles(plan: Plan) -> tuple[str, ...]:
-    """Why the plan cannot be deployed now, one sentence each."""
-    return find_obstacles(plan, now=timezone.now())
-
-
-@register.simple_tag
-def live_deployment(plan: Plan) -> Deployment | None:
-    """What the plan's cluster is busy with; deploying the plan would supersede it."""
-    return Deployment.light(WHOLE_SITE).filter(cluster=plan.cluster_id, status__in=LIVE).first()
-
-
-@register.simple_tag
-def requests_go_on(live: Deployment | None, plan: Plan) -> bool:
-    """True if requests under way go on where the plan takes the place of what is in service."""
-    return live is not None and goes_on(live, plan)
 
 
 @register.simple_tag
@@ -59,41 +54,6 @@ def revisions_of(deployment: Deployment) -> list[Deployment]:
     """What its cluster ran before and since, the newest first."""
     rows = Deployment.light(WHOLE_SITE).filter(cluster=deployment.cluster_id)
     return list(rows.select_related("created_by").order_by("-generation")[:NEWEST])
-
-
-@register.simple_tag
-def stages_of(nodes: Any) -> dict[int, NodeStage]:
-    """{% stages_of nodes as stages %}, then {% stage_of stages node as stage %} for each."""
-    return stages.stages_of(nodes, now=timezone.now())
-
-
-@register.simple_tag
-def stage_of(found: dict[int, NodeStage], node: Node) -> NodeStage | None:
-    return found.get(node.pk)
-
-
-@register.simple_tag
-def node_stage(node: Node) -> NodeStage | None:
-    """Of one node alone."""
-    return stages.stages_of([node], now=timezone.now()).get(node.pk)
-
-
-@register.simple_tag
-def drain_of(node: Node) -> Drain | None:
-    """How far its drain is; None: it is not to be drained."""
-    return Drain.unscoped.filter(node=node).select_related("node").first()
-
-
-@register.simple_tag
-def measuring_of(cluster: Any) -> dict[str, Any]:
-    """How far the measurements of its nodes are."""
-    return profiling.measuring_of(cluster, now=timezone.now())
-
-
-@register.simple_tag
-def stale_profiles_of(node: Node) -> tuple[StaleProfile, ...]:
-    """Those of the node that were measured under other conditions."""
-    return stale_profiles([node]).get(node.pk, ())
 
 
 @register.simple_tag
