@@ -6,8 +6,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -85,24 +85,23 @@ def _demo(model: DemoModel, *, port: int) -> int:
                 )
         print(f"HelixWeb demo; data and logs in {data_dir}")
         with _scenario(model, data_dir, web_port=port, coordinator_port=port + 100) as scenario:
-            _serve(scenario)
+            job = _Job(scenario)
+            job.print_answers([job.ask(model.questions[0])])
+            print(
+                f"\n  Web site        {scenario.places.web_url}\n"
+                f"  Log in (once)   {job.link}\n"
+                f"  OpenAI API      {scenario.places.coordinator_url}/v1\n"
+                f"  API key         {job.key}\n"
+                f"  Agents          {numbers_of(scenario.nodes)}\n\n"
+                "Ctrl-C stops everything.",
+                flush=True,
+            )
+            _watch(scenario.processes)
     raise DemoFailed("nothing is running any more")
 
 
-def _serve(scenario: Scenario) -> None:
+def _watch(processes: Processes) -> None:
     """Until nothing runs any more."""
-    processes, places = scenario.processes, scenario.places
-    link, key, answers, plan, _ = _main_job(scenario, reference=None)
-    _print_answers(scenario.model, answers, plan)
-    print(
-        f"\n  Web site        {places.web_url}\n"
-        f"  Log in (once)   {link}\n"
-        f"  OpenAI API      {places.coordinator_url}/v1\n"
-        f"  API key         {key}\n"
-        f"  Agents          {numbers_of(scenario.nodes)}\n\n"
-        "Ctrl-C stops everything.",
-        flush=True,
-    )
     while processes.names:
         for ended in processes.take_ended():
             print(
@@ -118,16 +117,20 @@ def _check(model: DemoModel, *, keep: bool) -> int:
     data_dir = Path(tempfile.mkdtemp(prefix="helixweb-demo-"))
     ports = {"web_port": free_port(), "coordinator_port": free_port()}
     begin = time.monotonic()
-    passed = False
-    try:
+    with ExitStack() as kept:
+        kept.callback(print, f"Data and logs are kept in {data_dir}", file=sys.stderr)
         with _scenario(model, data_dir, **ports, exact=True) as scenario:
-            reference = data_dir / "reference.log"
-            _, _, answers, plan, references = _main_job(scenario, reference=reference)
-            with scenario.timings.step("Comparing with transformers"):
+            job, step = _Job(scenario), scenario.timings.step
+            with step("Asking all questions"):
+                answers = [job.ask(question) for question in model.questions]
+            with step("Comparing with transformers"):
+                references = check.reference_ids(
+                    scenario.processes, job.checkpoint, model.questions, max_tokens=MAX_TOKENS
+                )
                 for told in zip(model.questions, answers, references, strict=True):
                     check.same_tokens(*told)
-            pipelines = check.uneven_and_shared(plan["document"], nodes=len(model.nodes))
-            _print_answers(model, answers, plan)
+            pipelines = check.uneven_and_shared(job.plan["document"], nodes=len(model.nodes))
+            job.print_answers(answers)
             print(
                 f"  {pipelines}\n"
                 f"  {sum(map(len, references))} token ids equal transformers' generate "
@@ -136,72 +139,44 @@ def _check(model: DemoModel, *, keep: bool) -> int:
         for title, seconds in scenario.timings.steps:
             print(f"  {seconds:6.1f}  {title}")
         print(f"  {time.monotonic() - begin:6.1f}  in all")
-        passed = True
-        return 0
-    finally:
-        if passed and not keep:
+        if not keep:
+            kept.pop_all()
             shutil.rmtree(data_dir)
-        else:
-            print(f"Data and logs are kept in {data_dir}", file=sys.stderr)
+    return 0
 
 
-def _main_job(
-    scenario: Scenario, *, reference: Path | None
-) -> tuple[str, str, list[dict[str, Any]], dict[str, Any], list[list[int]]]:
-    """Login link, API key, chat answers, plan, reference token ids.
+class _Job:
+    """The site, nodes, plan and deployment of a scenario, started in their order."""
 
-    Without `reference`, a log file for it, there is one answer and no token ids.
-    """
-    questions = list(scenario.model.questions)
-    checkpoint = scenario.make_checkpoint()
-    scenario.start_web()
-    link = scenario.login_link()
-    site, key = scenario.connect()
-    oracle = None
-    try:
-        cluster_id = scenario.ensure_cluster(site, checkpoint)
-        scenario.start_nodes(site, cluster_id)
-        plan = scenario.ensure_plan(site, cluster_id)
-        if reference is not None:
-            oracle = check.Reference(
-                checkpoint=checkpoint,
-                questions=questions,
-                max_tokens=MAX_TOKENS,
-                log=reference,
-                cwd=ROOT,
-            )
-        scenario.ensure_deployed(site, cluster_id, plan["id"])
-        with scenario.timings.step("Asking one question"):
-            answers = [scenario.ask(key, questions[0])]
-        expected = []
-        if oracle is not None:
-            with scenario.timings.step("Asking more, and waiting for transformers"):
-                answers += [scenario.ask(key, question) for question in questions[1:]]
-                expected = oracle.token_ids()
-    finally:
-        site.close()
-        if oracle is not None:
-            oracle.stop()
-    return link, key, answers, plan, expected
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.checkpoint = scenario.make_checkpoint()
+        scenario.start_web()
+        self.link = scenario.login_link()
+        site, self.key = scenario.connect()
+        with closing(site):
+            cluster_id = scenario.ensure_cluster(site, self.checkpoint)
+            scenario.start_nodes(site, cluster_id)
+            self.plan = scenario.ensure_plan(site, cluster_id)
+            scenario.ensure_deployed(site, cluster_id, self.plan["id"])
+
+    def ask(self, question: str) -> dict[str, Any]:
+        return self.scenario.ask(self.key, question)
+
+    def print_answers(self, answers: Sequence[dict[str, Any]]) -> None:
+        for question, answer in zip(self.scenario.model.questions, answers, strict=False):
+            text = answer["choices"][0]["message"]["content"]
+            stages = answer["helix"]["pipeline"]
+            print(f"\n  Question        {question}\n  Answer          {text!r}")
+            path = (f"{stage['node']} [{stage['first']}, {stage['end']})" for stage in stages)
+            print(f"  Computed by     {' -> '.join(path)}")
+        held = sorted(self.plan["document"]["placement"].items())
+        print("  Layers held     " + ", ".join(f"{node} [{a}, {b})" for node, (a, b) in held))
 
 
 def numbers_of(agents: Mapping[str, Running]) -> str:
     """Each with its process: who wants to see a node lost ends one of them."""
     return ", ".join(f"{name} {agent.process.pid}" for name, agent in agents.items())
-
-
-def _print_answers(model: DemoModel, answers: list[dict[str, Any]], plan: dict[str, Any]) -> None:
-    for question, answer in zip(model.questions, answers, strict=False):
-        text = answer["choices"][0]["message"]["content"]
-        stages = answer["helix"]["pipeline"]
-        print(f"\n  Question        {question}\n  Answer          {text!r}")
-        path = (f"{stage['node']} [{stage['first']}, {stage['end']})" for stage in stages)
-        print(f"  Computed by     {' -> '.join(path)}")
-    held = plan["document"]["placement"]
-    print(
-        "  Layers held     "
-        + ", ".join(f"{node} [{first}, {end})" for node, (first, end) in sorted(held.items()))
-    )
 
 
 if __name__ == "__main__":

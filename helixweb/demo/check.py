@@ -1,57 +1,30 @@
 """`make demo CHECK=1`: is the answer what the whole model would give, over shared pipelines?"""
 
 import json
-import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from helixweb.demo.processes import DemoFailed
+from helixweb.demo.processes import DemoFailed, Processes
 from planner.serialization import plan_from_dict
 
 _ANSWERS_WITHIN_S = 600.0  # two large libraries are read first
 
 
-class Reference:
-    """`transformers` generating greedily on the whole checkpoint, in a process of its own.
-
-    Started early: it works while the nodes load.
-    """
-
-    def __init__(
-        self, *, checkpoint: Path, questions: list[str], max_tokens: int, log: Path, cwd: Path
-    ) -> None:
-        self._log = log
-        command = [
-            sys.executable, "-m", "runtime", "reference",
-            "--checkpoint", str(checkpoint), "--max-tokens", str(max_tokens),
-            *(word for question in questions for word in ("--chat", question)),
-        ]  # fmt: skip
-        with log.open("ab") as errors:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, cwd=cwd
-            )
-
-    def token_ids(self) -> list[list[int]]:
-        """Wait for the answers, one per question. Raises DemoFailed."""
-        try:
-            output, _ = self._process.communicate(timeout=_ANSWERS_WITHIN_S)
-        except subprocess.TimeoutExpired as error:
-            self.stop()
-            raise DemoFailed(
-                f"transformers gave no answer in {_ANSWERS_WITHIN_S:.0f} s; see {self._log}"
-            ) from error
-        if self._process.returncode != 0:
-            raise DemoFailed(
-                f"the reference ended with exit code {self._process.returncode}; see {self._log}"
-            )
-        return [answer["token_ids"] for answer in json.loads(output)]
-
-    def stop(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+def reference_ids(
+    processes: Processes, checkpoint: Path, questions: Sequence[str], *, max_tokens: int
+) -> list[list[int]]:
+    """What `transformers` generates greedily on the whole checkpoint, one answer per question.
+    Raises DemoFailed."""
+    command = [
+        sys.executable, "-m", "runtime", "reference",
+        "--checkpoint", str(checkpoint), "--max-tokens", str(max_tokens),
+        *(word for question in questions for word in ("--chat", question)),
+    ]  # fmt: skip
+    told = json.loads(processes.run("reference", command, timeout_s=_ANSWERS_WITHIN_S))
+    return [answer["token_ids"] for answer in told]
 
 
 def same_tokens(question: str, answer: dict[str, Any], reference: list[int]) -> None:

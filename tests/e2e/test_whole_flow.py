@@ -16,7 +16,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from helixweb.demo import local_cluster
-from helixweb.demo.check import Reference
+from helixweb.demo.check import reference_ids
 from helixweb.demo.processes import Processes, free_port
 from helixweb.demo.scenario import MAX_TOKENS, Places, Scenario, Timings
 from helixweb.demo.site import Site
@@ -76,17 +76,9 @@ def scenario(
 @pytest.fixture(scope="module")
 def expected(trained_models: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
     """Token ids of the answers by `transformers`, which do not depend on the services."""
-    reference = Reference(
-        checkpoint=trained_models / local_cluster.TINY.name,
-        questions=QUESTIONS,
-        max_tokens=MAX_TOKENS,
-        log=tmp_path_factory.mktemp("reference") / "reference.log",
-        cwd=ROOT,
-    )
-    try:
-        return reference.token_ids()
-    finally:
-        reference.stop()
+    checkpoint = trained_models / local_cluster.TINY.name
+    with Processes(log_dir=tmp_path_factory.mktemp("reference"), cwd=ROOT, env={}) as processes:
+        return reference_ids(processes, checkpoint, QUESTIONS, max_tokens=MAX_TOKENS)
 
 
 @pytest.fixture
