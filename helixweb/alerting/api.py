@@ -21,6 +21,7 @@ from helixweb.alerting.serializers import (
 )
 from helixweb.common.refusals import Conflict
 from helixweb.common.rest.viewsets import ReadViewSet
+from helixweb.common.serializers import checked
 from helixweb.inventory.api import RowViewSet
 
 
@@ -38,14 +39,9 @@ class AlertViewSet(ReadViewSet[Alert]):
     @action(detail=True, methods=["post"], filter_backends=[])
     def acknowledge(self, request: Request, pk: str) -> Response:
         """Say that you look after it."""
-        asked = AcknowledgeSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        row = services.acknowledge(
-            self.get_object(),
-            by=request.user.get_username(),
-            comment=asked.validated_data["comment"],
-            now=timezone.now(),
-        )
+        given = checked(AcknowledgeSerializer, request)
+        by = request.user.get_username()
+        row = services.acknowledge(self.get_object(), by=by, now=timezone.now(), **given)
         return Response(AlertSerializer(row).data)
 
 
@@ -54,7 +50,6 @@ class RuleViewSet(RowViewSet):
     queryset = AlertRule.objects.prefetch_related("channels").order_by("pk")
     serializer_class = RuleSerializer
     search_fields = ("name",)
-    filterset_fields = ["cluster", "kind", "severity", "enabled"]
 
 
 @needs(OPERATOR, OPERATOR)
@@ -62,7 +57,6 @@ class ChannelViewSet(RowViewSet):
     queryset = Channel.objects.order_by("pk")
     serializer_class = ChannelSerializer
     search_fields = ("name",)
-    filterset_fields = ["cluster", "way", "enabled"]
     changing_by_itself = ("failures", "disabled_why")
 
     @extend_schema(request=None, responses={202: DeliverySerializer})
@@ -84,7 +78,6 @@ class SilenceViewSet(RowViewSet):
     queryset = Silence.objects.order_by("-pk")
     serializer_class = SilenceSerializer
     search_fields = ("subject", "comment")
-    filterset_fields = ["cluster", "rule", "subject"]
 
 
 @needs(VIEWER, OPERATOR)

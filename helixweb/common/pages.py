@@ -29,6 +29,18 @@ def page_of(request: HttpRequest, rows: Any, *, size: int = ROWS_PER_PAGE) -> "P
     return Paginator(rows, size).get_page(request.GET.get("page"))
 
 
+def filtered(
+    request: HttpRequest, rows: QuerySet[Any], filters: type[ListFilter]
+) -> dict[str, Any]:
+    """For a template: a `page` of the rows, the `form` of the filters, and `is_filtered`."""
+    chosen = filters(request.GET, queryset=rows, request=request)
+    return {
+        "page": page_of(request, chosen.qs),
+        "form": chosen.form,
+        "is_filtered": any(request.GET.get(name) for name in chosen.filters),
+    }
+
+
 def list_page(
     request: HttpRequest,
     template: str,
@@ -37,12 +49,9 @@ def list_page(
     filters: type[ListFilter] | None = None,
     **context: Any,
 ) -> HttpResponse:
-    """The template with a `page` of the rows, and with the `form` of the filters."""
-    if filters is not None:
-        chosen = filters(request.GET, queryset=rows, request=request)
-        is_filtered = any(request.GET.get(name) for name in chosen.filters)
-        rows, context = chosen.qs, {"form": chosen.form, "is_filtered": is_filtered, **context}
-    return render(request, template, {"page": page_of(request, rows), **context})
+    """The template with a page of the rows."""
+    page = {"page": page_of(request, rows)} if filters is None else filtered(request, rows, filters)
+    return render(request, template, {**page, **context})
 
 
 class _Echo:

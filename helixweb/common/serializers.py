@@ -10,6 +10,17 @@ from helixweb.common.queries import parsed_id, within
 MOST_TOLD = 100
 
 
+def checked(kind: Any, request: Any, given: Any = None) -> dict[str, Any]:
+    """What the request's body, or `given`, says, as the serializer `kind` reads it.
+
+    Raises ValidationError.
+    """
+    asked = kind(data=request.data if given is None else given, context={"request": request})
+    asked.is_valid(raise_exception=True)
+    found: dict[str, Any] = asked.validated_data
+    return found
+
+
 class RowKey(serializers.PrimaryKeyRelatedField):  # type: ignore[type-arg]
     """The id of a row in the scope of the request that is in the serializer's context."""
 

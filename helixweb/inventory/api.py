@@ -17,7 +17,9 @@ from helixweb.access.needs import DELETE_CLUSTER, OPERATOR, SITE_OPERATOR, VIEWE
 from helixweb.common.parsers import DocumentParser
 from helixweb.common.queries import parsed_id
 from helixweb.common.refusals import Conflict
+from helixweb.common.rest.lists import ordered_columns
 from helixweb.common.rest.viewsets import DeleteViewSet, EditViewSet, ReadViewSet
+from helixweb.common.serializers import checked
 from helixweb.inventory.models import (
     Change,
     Cluster,
@@ -65,10 +67,6 @@ from helixweb.inventory.services import (
 from planner.serialization import problem_to_dict
 from runtime.protocol.model_facts import ModelFacts
 
-LINK_FILTERS = (
-    "cluster", "source", "target", "origin", "bandwidth_bytes_per_s", "latency_s", "recorded_at",
-)  # fmt: skip
-
 
 class _RecordMixin(DeleteViewSet[Any]):
     def perform_destroy(self, instance: Any) -> None:
@@ -78,12 +76,17 @@ class _RecordMixin(DeleteViewSet[Any]):
 class RowViewSet(_RecordMixin, EditViewSet[Any]):
     """Lists, creates, changes and deletes through the services."""
 
+    @property
+    def filterset_fields(self) -> tuple[str, ...]:
+        """All columns that a row shows."""
+        view: Any = self
+        return tuple(ordered_columns(view.queryset.model, view.get_serializer_class()))
+
 
 @needs(VIEWER, SITE_OPERATOR, partial_update=OPERATOR, destroy=DELETE_CLUSTER)
 class ClusterViewSet(RowViewSet):
     queryset = Cluster.objects.order_by("pk")
     serializer_class = ClusterSerializer
-    filterset_fields = ["name", "coordinator_region", "replanning", "created_at"]
     search_fields = ("name", "source")
     action_parameters = {"problem": ("model",)}
 
@@ -94,9 +97,7 @@ class ClusterViewSet(RowViewSet):
     )  # fmt: skip
     def import_problem(self, request: Request) -> Response:
         """Store a problem file as a cluster, all or nothing."""
-        asked = ImportSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given = asked.validated_data
+        given = checked(ImportSerializer, request)
         name = given.get("name", "")
         if "text" in given:
             cluster = problems.import_problem(
@@ -175,16 +176,15 @@ class _RevokeMixin(DeleteViewSet[Any]):
 class NodeViewSet(_RevokeMixin, RowViewSet):
     queryset = Node.objects.prefetch_related("tags").order_by("pk")
     serializer_class = NodeSerializer
-    filterset_fields = ["cluster", "name", "region", "profile_name", "uuid", "last_seen_at"]
     search_fields = ("name", "region", "profile_name", "tags__name")
 
     @extend_schema(request=BulkSerializer, responses={200: ChangedSerializer})
     @action(detail=False, methods=["post"], filter_backends=[])
     def bulk(self, request: Request) -> Response:
         """Change region, profile or tags of many nodes at once, all or none."""
-        asked = BulkSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        wanted = set(asked.validated_data["nodes"])
+        given = checked(BulkSerializer, request)
+        wanted, is_confirmed = set(given.pop("nodes")), given.pop("confirm_profile", False)
+        changes = inventory_bulk.NodeChanges(**given)
         nodes = Node.objects.within(request).filter(pk__in=wanted)
         missing = sorted(wanted - {*nodes.values_list("pk", flat=True)})
         if missing:
@@ -194,8 +194,7 @@ class NodeViewSet(_RevokeMixin, RowViewSet):
             raise serializers.ValidationError(
                 {"nodes": [f"There is no node {named}, so nothing was changed."]}
             )
-        changes = asked.changes()
-        if changes.profile_name and not asked.validated_data.get("confirm_profile"):
+        if changes.profile_name and not is_confirmed:
             others = nodes.exclude(profile_name=changes.profile_name)
             refuse_measured_elsewhere(others, changes.profile_name)
         changed = inventory_bulk.change_nodes(nodes, sorted(wanted), changes)
@@ -236,7 +235,6 @@ class CoordinatorViewSet(_RevokeMixin, _RecordMixin):
 class LinkViewSet(RowViewSet):
     queryset = Link.objects.order_by("pk")
     serializer_class = LinkSerializer
-    filterset_fields = LINK_FILTERS
     search_fields = ("source", "target")
 
 
@@ -244,7 +242,6 @@ class LinkViewSet(RowViewSet):
 class RegionLinkViewSet(RowViewSet):
     queryset = RegionLink.objects.order_by("pk")
     serializer_class = RegionLinkSerializer
-    filterset_fields = LINK_FILTERS
     search_fields = ("source", "target")
 
 
@@ -254,7 +251,6 @@ class SharedBandwidthViewSet(RowViewSet):
 
     queryset = SharedBandwidth.objects.order_by("pk")
     serializer_class = SharedBandwidthSerializer
-    filterset_fields = ["cluster", "name", "direction", "scope", "bandwidth_bytes_per_s"]
     search_fields = ("name",)
 
 
@@ -262,7 +258,6 @@ class SharedBandwidthViewSet(RowViewSet):
 class LanguageModelViewSet(RowViewSet):
     queryset = LanguageModel.objects.order_by("pk")
     serializer_class = LanguageModelSerializer
-    filterset_fields = ["name", "num_layers", "checkpoint", "created_at"]
     search_fields = ("name", "checkpoint")
     # What the checkpoint of a new model says, or why it cannot be read.
     _read: ModelFacts | checkpoint_reading.CheckpointRefused | None = None
@@ -281,7 +276,6 @@ class LanguageModelViewSet(RowViewSet):
 class ProfileViewSet(RowViewSet):
     queryset = Profile.objects.order_by("pk")
     serializer_class = ProfileSerializer
-    filterset_fields = ["cluster", "model", "name", "gpu", "origin", "vram_bytes", "recorded_at"]
     search_fields = ("name", "gpu")
 
     @extend_schema(request=None, responses=OpenApiTypes.OBJECT)
@@ -294,9 +288,7 @@ class ProfileViewSet(RowViewSet):
     @action(detail=False, methods=["post"], filter_backends=[])
     def estimate(self, request: Request) -> Response:
         """A profile from the data sheet of a GPU that nobody has measured; marked so."""
-        asked = EstimateSerializer(data=request.data, context={"request": request})
-        asked.is_valid(raise_exception=True)
-        given = asked.validated_data
+        given = checked(EstimateSerializer, request)
         row = profile_versions.estimate_profile(
             given["cluster"], given["model"], gpu=given["gpu"], name=given.get("name", given["gpu"])
         )
@@ -309,9 +301,7 @@ class ProfileViewSet(RowViewSet):
     )  # fmt: skip
     def import_profile(self, request: Request) -> Response:
         """Store such a document as a profile, or as the next version of the one of that name."""
-        asked = ProfileImportSerializer(data=request.data, context={"request": request})
-        asked.is_valid(raise_exception=True)
-        given = asked.validated_data
+        given = checked(ProfileImportSerializer, request)
         version = profile_versions.import_profile(
             given["cluster"], given["document"], name=given.get("name", "")
         )
@@ -350,9 +340,8 @@ class JoinTokenViewSet(mixins.CreateModelMixin, DeleteViewSet[JoinToken]):
     search_fields = ("cluster__name", "used_by_name")
 
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        asked = self.get_serializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        row, secret = joining.create_join_token(**asked.validated_data, user=request.user)
+        given = checked(JoinTokenSerializer, request)
+        row, secret = joining.create_join_token(**given, user=request.user)
         answer = JoinTokenSerializer(row, context={"secret": secret})
         return Response(answer.data, status=status.HTTP_201_CREATED)
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from django.db import models
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from rest_framework import serializers
 
@@ -27,7 +26,7 @@ from helixweb.inventory.models import (
     SharedBandwidth,
 )
 from helixweb.inventory.process_models import NODE_COLUMNS
-from helixweb.inventory.services import bulk, checkpoint_reading, errors, joining, records
+from helixweb.inventory.services import checkpoint_reading, errors, joining, records
 from helixweb.inventory.stale_profiles import measured_elsewhere
 from helixweb.inventory.validators import validate_curve, validate_members, validate_name
 from planner.roofline import DATA_SHEETS
@@ -60,11 +59,15 @@ class RowSerializer(StrictFieldsMixin, serializers.ModelSerializer[models.Model]
         model: type[models.Model]
 
 
-class ClusterSerializer(RowSerializer):
-    class Meta:
-        model = Cluster
-        fields = ["id", *columns_of(Cluster), "created_at"]
-        read_only_fields = ["created_at"]
+def row_serializer(kind: type[models.Model], *more: str, base: Any = RowSerializer) -> Any:
+    """The serializer of the columns that people write, and `more` that they only read."""
+    owner = ["cluster"] if hasattr(kind, "cluster") else []
+    fields = ["id", *owner, *columns_of(kind), *more]
+    meta = type("Meta", (), {"model": kind, "fields": fields, "read_only_fields": more})
+    return type(f"{kind.__name__}Serializer", (base,), {"Meta": meta})
+
+
+ClusterSerializer = row_serializer(Cluster, "created_at")
 
 
 class CutPairSerializer(serializers.Serializer[Any]):
@@ -207,15 +210,8 @@ class ProfileVersionSerializer(serializers.ModelSerializer[ProfileVersion]):
     class Meta:
         model = ProfileVersion
         fields = [
-            "id",
-            "profile",
-            "number",
-            "origin",
-            "node",
-            "document",
-            "evidence",
-            "recorded_at",
-        ]
+            "id", "profile", "number", "origin", "node", "document", "evidence", "recorded_at",
+        ]  # fmt: skip
         read_only_fields = fields
 
 
@@ -260,7 +256,7 @@ def confirm_profile_field() -> serializers.BooleanField:
 
 class NodeSerializer(RowSerializer):
     confirm_profile = confirm_profile_field()
-    state = serializers.SerializerMethodField()
+    state = serializers.ChoiceField(NodeState.choices, read_only=True)
     hardware = serializers.DictField(read_only=True, allow_null=True)
     tags: serializers.SlugRelatedField[Any] = serializers.SlugRelatedField(
         many=True, read_only=True, slug_field="name", help_text="Changed by nodes/bulk/."
@@ -288,9 +284,6 @@ class NodeSerializer(RowSerializer):
             refuse_measured_elsewhere([node], name)
         return super().update(instance, validated_data)
 
-    def get_state(self, node: Node) -> NodeState:
-        return node.state_at(timezone.now())
-
 
 class BulkSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """What shall be alike on all of `nodes`; what is left out stays as it is."""
@@ -305,15 +298,6 @@ class BulkSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     confirm_profile = confirm_profile_field()
     add_tags = serializers.ListField(child=serializers.CharField(), required=False)
     remove_tags = serializers.ListField(child=serializers.CharField(), required=False)
-
-    def changes(self) -> bulk.NodeChanges:
-        """Call after `is_valid`. Raises InvalidProblem."""
-        given = dict(self.validated_data)
-        del given["nodes"]
-        given.pop("confirm_profile", None)
-        for name in ("add_tags", "remove_tags"):
-            given[name] = tuple(given.get(name, ()))
-        return bulk.NodeChanges(**given)
 
 
 class ChangedSerializer(serializers.Serializer[Any]):
@@ -352,15 +336,12 @@ class ChangeSerializer(serializers.ModelSerializer[Change]):
 
 
 class CoordinatorSerializer(serializers.ModelSerializer[Coordinator]):
-    state = serializers.SerializerMethodField()
+    state = serializers.ChoiceField(NodeState.choices, read_only=True)
 
     class Meta:
         model = Coordinator
         fields = ["id", "cluster", "name", "state", "uuid", "http_url", *AGENT_FIELDS]
         read_only_fields = fields
-
-    def get_state(self, coordinator: Coordinator) -> NodeState:
-        return coordinator.state_at(timezone.now())
 
 
 class _ConnectionSerializer(RowSerializer):
@@ -371,16 +352,8 @@ class _ConnectionSerializer(RowSerializer):
         return attrs
 
 
-class LinkSerializer(_ConnectionSerializer):
-    class Meta:
-        model = Link
-        fields = ["id", "cluster", *columns_of(Link), "recorded_at"]
-
-
-class RegionLinkSerializer(_ConnectionSerializer):
-    class Meta:
-        model = RegionLink
-        fields = ["id", "cluster", *columns_of(RegionLink), "recorded_at"]
+LinkSerializer = row_serializer(Link, "recorded_at", base=_ConnectionSerializer)
+RegionLinkSerializer = row_serializer(RegionLink, "recorded_at", base=_ConnectionSerializer)
 
 
 class SharedBandwidthSerializer(RowSerializer):

@@ -187,7 +187,7 @@ def test_a_link_of_its_own_replaces_that_of_the_regions(api: APIClient, cluster:
 @pytest.mark.parametrize(
     ("query", "field", "said"),
     [
-        ("clutser=1", "clutser", "the known ones are: cluster, cluster__in, fields, last_seen_at"),
+        ("clutser=1", "clutser", "the known ones are: cluster, cluster__in, data_endpoint"),
         ("limit=abc", "limit", "from 1 to 1000"),
         ("limit=5000", "limit", "from 1 to 1000"),
         ("offset=-1", "offset", "from 0"),

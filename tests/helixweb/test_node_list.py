@@ -121,7 +121,7 @@ def test_deleting_asks_once_more(browser: Client, cluster: Cluster) -> None:
 
 def test_the_list_as_a_file_has_what_the_filter_leaves(browser: Client, cluster: Cluster) -> None:
     answer = browser.get(reverse("nodes-csv"), {"region": "home"})
-    lines = list(csv.DictReader(io.StringIO(answer.content.decode())))
+    lines = list(csv.DictReader(io.StringIO(answer.getvalue().decode())))
     assert [line["name"] for line in lines] == ["laptop", "tower"]
     assert lines[1]["gpu"] == "A100"
     assert float(lines[1]["memory_bytes"]) == 8e6

@@ -18,8 +18,7 @@ from site_in_process import Shell, new_key
 from helixweb.common.models import Event
 from helixweb.inventory.link_sampling import Member, orders
 from helixweb.inventory.models import Change, Node
-from helixweb.inventory.reach_view import reach_view
-from helixweb.inventory.services.reachability import parties
+from helixweb.inventory.services.reachability import parties, reach_matrix
 from helixweb.operations.doctor import members
 from helixweb.operations.doctor.findings import State
 from planner.domain.cluster import COORDINATOR
@@ -132,7 +131,7 @@ def test_a_port_that_refuses_is_a_fault_only_where_its_process_listens(
     joined: FakeCluster, api: APIClient
 ) -> None:
     def cells() -> dict[tuple[str, str], str]:
-        view = reach_view(parties(joined.cluster.pk, now=timezone.now()))
+        view = reach_matrix(parties(joined.cluster.pk, now=timezone.now()))
         return {
             (row["name"], name): cell
             for row in view["rows"]

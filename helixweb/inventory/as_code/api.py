@@ -17,10 +17,10 @@ from helixweb.access.roles import Role
 from helixweb.common.parsers import DocumentParser
 from helixweb.common.rest.negotiation import ByFormat
 from helixweb.common.rest.views import RestView
-from helixweb.common.serializers import RowKey, StrictFieldsMixin
+from helixweb.common.serializers import RowKey, StrictFieldsMixin, checked
 from helixweb.inventory.as_code.csv_files import KINDS, read_csv, write_csv
 from helixweb.inventory.as_code.declared import Declaration
-from helixweb.inventory.as_code.diff import Action
+from helixweb.inventory.as_code.diff import Action, document_of, read_site
 from helixweb.inventory.as_code.documents import read_document, read_text
 from helixweb.inventory.as_code.importing import import_declaration
 from helixweb.inventory.as_code.kinds import SECTIONS, Kind
@@ -32,11 +32,16 @@ from helixweb.inventory.as_code.media import (
     YamlBytes,
     YamlRenderer,
 )
-from helixweb.inventory.as_code.stored import document_of, read_site
 from helixweb.inventory.models import Cluster
 
 _JSON = "application/json"
 _KINDS = sorted(KINDS)
+
+
+def _kind_field() -> serializers.ChoiceField:
+    return serializers.ChoiceField(
+        choices=_KINDS, required=False, help_text="Needed for CSV: which rows."
+    )
 
 
 class ExportQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
@@ -45,9 +50,7 @@ class ExportQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     cluster = RowKey(
         queryset=Cluster.objects.all(), required=False, help_text="This one only, with its models."
     )
-    kind = serializers.ChoiceField(
-        choices=_KINDS, required=False, help_text="Needed for CSV: which rows."
-    )
+    kind = _kind_field()
 
 
 class ImportQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
@@ -68,9 +71,7 @@ class ImportQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         required=False,
         help_text="For CSV without a column cluster: whose rows they are.",
     )
-    kind = serializers.ChoiceField(
-        choices=_KINDS, required=False, help_text="Needed for CSV: which rows."
-    )
+    kind = _kind_field()
 
 
 class StepSerializer(serializers.Serializer[Any]):
@@ -133,9 +134,8 @@ class ExportView(RestView):
         As JSON or YAML by the header Accept; `text/csv` gives the rows of one kind.
         """
         given = {name: value for name, value in request.query_params.items() if name != "format"}
-        asked = ExportQuerySerializer(data=given, context={"request": request})
-        asked.is_valid(raise_exception=True)
-        cluster, kind = asked.validated_data.get("cluster"), asked.validated_data.get("kind")
+        asked = checked(ExportQuerySerializer, request, given)
+        cluster, kind = asked.get("cluster"), asked.get("kind")
         clusters = Cluster.objects.within(request).order_by("name")
         clusters = clusters if cluster is None else clusters.filter(pk=cluster.pk)
         names = list(clusters.values_list("name", flat=True))
@@ -164,9 +164,7 @@ class ImportView(RestView):
 
         A key that is left out stays as it is. Errors name the line, or the path in JSON.
         """
-        asked = ImportQuerySerializer(data=request.query_params, context={"request": request})
-        asked.is_valid(raise_exception=True)
-        given = asked.validated_data
+        given = checked(ImportQuerySerializer, request, request.query_params)
         outcome = import_declaration(
             _declaration(request, given),
             scope=request,

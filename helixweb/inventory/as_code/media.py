@@ -3,13 +3,38 @@
 from collections.abc import Mapping
 from typing import IO, Any
 
+import yaml
 from django.conf import settings
 from rest_framework import parsers, renderers
 
 from helixweb.common.problems import TooLarge
-from helixweb.inventory.as_code.yaml_text import yaml_text
+from planner.yaml_reader import NUMBER
 
 YAML, CSV = "application/yaml", "text/csv"
+_Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_Base):  # type: ignore[misc]  # which of two is known when it runs
+    """Quotes texts like 1e5 or 0o17, which YAML 1.2 and our reader take for numbers."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+0123456789."))
+
+
+def yaml_text(document: Any) -> str:
+    """One line for every row without lists in it, so that files compare well line by line."""
+    text: str = yaml.dump(
+        document,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None,
+        width=1_000_000,
+    )
+    return text
 
 
 class _Bytes(parsers.BaseParser):

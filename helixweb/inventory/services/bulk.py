@@ -42,8 +42,8 @@ class NodeChanges:
 
     region: str | None = None
     profile_name: str | None = None
-    add_tags: tuple[str, ...] = ()
-    remove_tags: tuple[str, ...] = ()
+    add_tags: Sequence[str] = ()
+    remove_tags: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         try:

@@ -1,13 +1,10 @@
 """The change log: who did what to which row of the inventory."""
 
-import csv
 import json
 import uuid
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
@@ -16,11 +13,10 @@ from django.views.decorators.cache import never_cache
 
 from helixweb.access.log_readers import LogReader
 from helixweb.access.needs import VIEWER, needs
+from helixweb.common.pages import csv_file, page_of
 from helixweb.common.queries import query_id
-from helixweb.common.spreadsheets import cell
 from helixweb.inventory.models import Change, Cluster
 
-CHANGES_PER_PAGE = 50
 # What a line is about, by the name of its model in the database.
 KINDS = {
     "cluster": gettext_lazy("cluster"),
@@ -88,7 +84,7 @@ def _rows(asked: dict[str, Any], reader: LogReader) -> QuerySet[Change]:
 def changes(request: HttpRequest) -> HttpResponse:
     """Filtered by the query."""
     asked, reader = _asked(request), LogReader.of(request)
-    page = Paginator(_rows(asked, reader), CHANGES_PER_PAGE).get_page(request.GET.get("page"))
+    page = page_of(request, _rows(asked, reader))
     context = {
         "page": page,
         "lines": change_lines(page, reader),
@@ -107,13 +103,7 @@ def changes_csv(request: HttpRequest) -> StreamingHttpResponse:
     """The lines that the filters leave, all of them, the newest first."""
     reader = LogReader.of(request)
     rows = _rows(_asked(request), reader)[:MOST_EXPORTED].iterator(chunk_size=1000)
-    writer = csv.writer(_Echo())
-    lines = chain([COLUMNS], (_csv_line(row, reader) for row in rows))
-    return StreamingHttpResponse(
-        (writer.writerow(line) for line in lines),
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": 'attachment; filename="changes.csv"'},
-    )
+    return csv_file("changes.csv", COLUMNS, (_csv_line(row, reader) for row in rows))
 
 
 def _uuid(text: str) -> uuid.UUID | None:
@@ -121,13 +111,6 @@ def _uuid(text: str) -> uuid.UUID | None:
         return uuid.UUID(text)
     except ValueError:
         return None
-
-
-class _Echo:
-    """What csv writes to: gives each line back."""
-
-    def write(self, text: str) -> str:
-        return text
 
 
 def _csv_line(row: Change, reader: LogReader) -> list[str]:
@@ -140,7 +123,7 @@ def _csv_line(row: Change, reader: LogReader) -> list[str]:
         "before": json.dumps(row.before) if row.before is not None else "",
         "after": json.dumps(row.after) if row.after is not None else "",
     }
-    return [cell(str(values.get(name, getattr(row, name)))) for name in COLUMNS]
+    return [str(values.get(name, getattr(row, name))) for name in COLUMNS]
 
 
 def change_lines(rows: Iterable[Change], reader: LogReader) -> list[dict[str, Any]]:

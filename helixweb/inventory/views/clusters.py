@@ -14,14 +14,12 @@ from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import DELETE_CLUSTER, OPERATOR, SITE_OPERATOR, VIEWER, needs
 from helixweb.common import events
-from helixweb.inventory.cluster_counts import cluster_counts
 from helixweb.inventory.forms import ClusterForm, ImportForm
 from helixweb.inventory.join_form import JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, LanguageModel
-from helixweb.inventory.node_list import node_rows
+from helixweb.inventory.node_list import cluster_counts, node_rows
 from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.profile_view import profile_view
-from helixweb.inventory.reach_view import reach_view
 from helixweb.inventory.services import demonstration, joining, problems, reachability
 from helixweb.inventory.services.errors import InventoryError
 from helixweb.inventory.views.editing import (
@@ -89,9 +87,6 @@ class CoordinatorPages(ResourcePages):
             "Its credential ends; chat clients are no longer answered once it is stopped."
         )
     }
-
-    def list_place(self, cluster: Cluster) -> tuple[str, str]:
-        return reverse("cluster", args=[cluster.pk]), cluster.name
 
 
 @needs(SITE_OPERATOR, SITE_OPERATOR)
@@ -203,7 +198,7 @@ def _live_context(row: Cluster) -> dict[str, Any]:
         "view": cluster_counts([row], now=now)[row.pk],
         "nodes": node_rows(row.nodes.all()[:NODES_SHOWN], now=now),
         "coordinators": list(row.coordinators.all()),
-        "reach": reach_view(reachability.parties(row.pk, now=now)),
+        "reach": reachability.reach_matrix(reachability.parties(row.pk, now=now)),
         "network": cluster_network(row),
     }
 

@@ -1,16 +1,13 @@
 """Pages that make, change and delete rows."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from django import forms
 from django.contrib import messages
 from django.db import models
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 
 from helixweb.access.needs import OPERATOR, Need, needs
@@ -23,17 +20,6 @@ from planner.domain.errors import PlannerError
 UNPROCESSABLE = 422
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """Words around a form, and where it leads back to."""
-
-    title: str
-    submit: str
-    back_url: str
-    back_title: str
-    intro: str = ""
-
-
 def by_htmx(request: HttpRequest) -> bool:
     """Whether only the part of the page that changes is wanted."""
     return request.headers.get("HX-Request") == "true"
@@ -43,32 +29,6 @@ def json_file(name: str, document: Mapping[str, Any]) -> HttpResponse:
     """The document as a file to be saved."""
     disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
     return JsonResponse(document, json_dumps_params={"indent": 1}, headers=disposition)
-
-
-def edit_page(
-    request: HttpRequest,
-    form: forms.BaseForm,
-    *,
-    page: Page,
-    save: Callable[[], str | HttpResponse],
-    template: str = "inventory/edit.html",
-) -> HttpResponse:
-    """Show the form; when it was posted and is right, `save` it and go where that says, or show
-    what it answers.
-
-    What the service refuses is shown at the form, with everything typed still there.
-    """
-    if form.is_bound and form.is_valid():
-        try:
-            answer = save()
-            return redirect(answer) if isinstance(answer, str) else answer
-        except NameTaken as error:
-            form.add_error("name" if "name" in form.fields else None, str(error))
-        except (InventoryError, PlannerError) as error:
-            form.add_error(None, str(error))
-    context = {"form": form, "page": page}
-    status = UNPROCESSABLE if form.is_bound else 200
-    return render(request, template, context, status=status)
 
 
 def import_page(
@@ -99,7 +59,7 @@ def import_page(
     return render(request, template, {"form": form}, status=UNPROCESSABLE)
 
 
-class ResourcePages(ABC):
+class ResourcePages:
     """The pages that make, change and delete rows of one resource, by its form.
 
     URLs are NAME-new, NAME-edit and NAME-delete below `at`, where `pk` is the cluster's and
@@ -122,9 +82,9 @@ class ResourcePages(ABC):
     needed: ClassVar[Mapping[str, Need]] = {}
     template: ClassVar[str] = "inventory/edit.html"
 
-    @abstractmethod
     def list_place(self, cluster: Any) -> tuple[str, str]:
-        """URL and title of the page that lists the rows."""
+        """URL and title of the page that lists the rows: that of their cluster."""
+        return reverse("cluster", args=[cluster.pk]), cluster.name
 
     def row_place(self, row: Any) -> tuple[str, str]:
         """URL and title of the row's own page; the list's if it has none."""
@@ -174,7 +134,7 @@ class ResourcePages(ABC):
         def save() -> str | HttpResponse:
             return self.after_new(request, self.create(request, **owner, **_values_of(form)))
 
-        return edit_page(request, form, page=page, save=save, template=self.template)
+        return self._saved(request, form, page, save)
 
     def edit_page(self, request: HttpRequest, **ids: int) -> HttpResponse:
         row = self._row(request, **ids)
@@ -185,15 +145,47 @@ class ResourcePages(ABC):
         def save() -> str:
             fresh = self._row(request, **ids)  # a form may have changed `row`
             records.update(fresh, **_values_of(form))
-            return page.back_url
+            return page["back_url"]
 
-        return edit_page(request, form, page=page, save=save, template=self.template)
+        return self._saved(request, form, page, save)
 
     def delete_page(self, request: HttpRequest, **ids: int) -> HttpResponse:
+        """Ask, then delete."""
         row = self._row(request, **ids)
-        cluster = getattr(row, "cluster", None)
-        page = self._page("delete", row, self.list_place(cluster))
-        return delete_page(request, row, page=page)
+        page = self._page("delete", row, self.list_place(getattr(row, "cluster", None)))
+        refused = ""
+        if request.method == "POST":
+            name = str(row)
+            try:
+                records.delete(row)
+            except InventoryError as error:
+                refused = str(error)
+            else:
+                messages.success(request, _("%(name)s is deleted.") % {"name": name})
+                return redirect(page["back_url"])
+        context = {"page": page, "refused": refused}
+        return render(request, "inventory/delete.html", context, status=409 if refused else 200)
+
+    def _saved(
+        self,
+        request: HttpRequest,
+        form: Any,
+        page: Mapping[str, str],
+        save: Callable[[], str | HttpResponse],
+    ) -> HttpResponse:
+        """Show the form; when it was posted and is right, `save` it and go where that says, or
+        show what it answers. What is refused is shown at the form, with everything typed in it."""
+        if form.is_bound and form.is_valid():
+            try:
+                answer = save()
+                return redirect(answer) if isinstance(answer, str) else answer
+            except NameTaken as error:
+                form.add_error("name" if "name" in form.fields else None, str(error))
+            except (InventoryError, PlannerError) as error:
+                form.add_error(None, str(error))
+        context = {"form": form, "page": page}
+        status = UNPROCESSABLE if form.is_bound else 200
+        return render(request, self.template, context, status=status)
 
     @property
     def _has_cluster(self) -> bool:
@@ -206,7 +198,10 @@ class ResourcePages(ABC):
             return get_object_or_404(rows, pk=pk)
         return get_object_or_404(rows, pk=row_pk, cluster_id=pk)
 
-    def _page(self, page: str, row: Any, place: tuple[str, str], cluster: Any = None) -> Page:
+    def _page(
+        self, page: str, row: Any, place: tuple[str, str], cluster: Any = None
+    ) -> dict[str, str]:
+        """Words around the form, and where it leads back to."""
         titles = {
             "new": _("New %(what)s"),
             "edit": _("Edit %(what)s %(row)s"),
@@ -221,33 +216,12 @@ class ResourcePages(ABC):
         }
         more = {} if row is None else self.values_of(row)
         values = {"what": self.what, "row": row, "cluster": cluster, **more}
-        return Page(
-            title=str(titles[page]) % values,
-            submit=str(submits[page]) % values,
-            intro=str(self.intros.get(page, "")) % values,
-            back_url=place[0],
-            back_title=place[1],
-        )
+        told = {"title": titles[page], "submit": submits[page], "intro": self.intros.get(page, "")}
+        words = {name: str(text) % values for name, text in told.items()}
+        return {**words, "back_url": place[0], "back_title": place[1]}
 
 
 def _values_of(form: Any) -> dict[str, Any]:
     """Columns of the row, of a valid form."""
     values: dict[str, Any] = form.row_fields() if hasattr(form, "row_fields") else form.cleaned_data
     return values
-
-
-def delete_page(request: HttpRequest, row: Any, *, page: Page) -> HttpResponse:
-    """Ask, then delete."""
-    refused = ""
-    if request.method == "POST":
-        name = str(row)
-        try:
-            records.delete(row)
-        except InventoryError as error:
-            refused = str(error)
-        else:
-            messages.success(request, _("%(name)s is deleted.") % {"name": name})
-            return redirect(page.back_url)
-    context = {"page": page, "refused": refused}
-    status = 409 if refused else 200
-    return render(request, "inventory/delete.html", context, status=status)

@@ -4,7 +4,6 @@ from collections.abc import Set
 from datetime import datetime
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -16,14 +15,13 @@ from django.views.decorators.cache import never_cache
 from helixweb.access.needs import VIEWER, needs
 from helixweb.charts.network_matrix import Measure
 from helixweb.common import events
+from helixweb.common.pages import page_of
 from helixweb.inventory.forms import LinkForm, RegionLinkForm, SharedBandwidthForm
 from helixweb.inventory.models import Cluster, Link, RegionLink, SharedBandwidth
 from helixweb.inventory.network import Pair
 from helixweb.inventory.network_view import MEASURES, links_at_work, links_in_use, matrix_view
 from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.views.editing import ResourcePages
-
-LINKS_PER_PAGE = 50
 
 
 @needs(VIEWER, of=Cluster)
@@ -39,7 +37,7 @@ def network(request: HttpRequest, pk: int) -> HttpResponse:
         links = links.filter(source=node) | links.filter(target=node)
     measure: Measure = "latency" if request.GET.get("show") == "latency" else "bandwidth"
     ends = request.GET.get("from", ""), request.GET.get("to", "")
-    page = Paginator(links, LINKS_PER_PAGE).get_page(request.GET.get("page"))
+    page = page_of(request, links)
     used = links_in_use(cluster)
     context = {
         "cluster": cluster,

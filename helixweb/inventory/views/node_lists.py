@@ -1,14 +1,17 @@
 """All nodes of all clusters: the list, what is done to many at once, and the list as a file."""
 
-import csv
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseRedirect,
+    StreamingHttpResponse,
+)
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -18,9 +21,11 @@ from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events
+from helixweb.common.pages import csv_file, page_of
 from helixweb.common.queries import parsed_id
 from helixweb.inventory.models import Node, NodeState
 from helixweb.inventory.node_list import (
+    CSV_COLUMNS,
     asked_of,
     choices,
     csv_lines,
@@ -34,7 +39,6 @@ from helixweb.inventory.stale_profiles import measured_elsewhere
 from helixweb.inventory.views.editing import UNPROCESSABLE, by_htmx
 from planner.domain.errors import InvalidProblem
 
-NODES_PER_PAGE = 50
 # What can be done to many nodes at once, by the name of its button: from the word typed beside it.
 CHANGES: dict[str, Callable[[str], NodeChanges]] = {
     "region": lambda word: NodeChanges(region=word),
@@ -52,9 +56,7 @@ def nodes(request: HttpRequest) -> HttpResponse:
     last_event_id = events.latest_id()
     now, asked = timezone.now(), asked_of(request.GET)
     found = nodes_matching(request, asked, now=now)
-    page = Paginator(found.prefetch_related("tags"), NODES_PER_PAGE).get_page(
-        request.GET.get("page")
-    )
+    page = page_of(request, found.prefetch_related("tags"))
     rows = node_rows(page, now=now)
     context = {
         "asked": asked,
@@ -78,16 +80,11 @@ def nodes(request: HttpRequest) -> HttpResponse:
 
 
 @needs(VIEWER)
-def nodes_csv(request: HttpRequest) -> HttpResponse:
+def nodes_csv(request: HttpRequest) -> StreamingHttpResponse:
     """The nodes that the filters leave, all pages of them."""
     now = timezone.now()
     found = nodes_matching(request, asked_of(request.GET), now=now).prefetch_related("tags")
-    response = HttpResponse(
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": 'attachment; filename="nodes.csv"'},
-    )
-    csv.writer(response).writerows(csv_lines(found, now=now))
-    return response
+    return csv_file("nodes.csv", CSV_COLUMNS, csv_lines(found, now=now))
 
 
 @needs(change=OPERATOR)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -14,6 +13,7 @@ from django.views.decorators.cache import never_cache
 from helixweb.access.log_readers import LogReader
 from helixweb.access.needs import VIEWER, needs
 from helixweb.common import events
+from helixweb.common.pages import page_of
 from helixweb.inventory.forms import NodeForm
 from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.node_list import node_rows
@@ -62,7 +62,7 @@ def _peers(request: HttpRequest, row: Node) -> dict[str, Any]:
     """The other ends of its links, a page of them, with what counts there and back."""
     network = cluster_network(row.cluster)
     others = [name for name in network.names if name != row.name]
-    page = Paginator(others, PEERS_PER_PAGE).get_page(request.GET.get("page"))
+    page = page_of(request, others, size=PEERS_PER_PAGE)
     peers = [
         {"name": name, "out": network.link(row.name, name), "in": network.link(name, row.name)}
         for name in page
@@ -85,9 +85,6 @@ class NodePages(ResourcePages):
             "stops its stage and exits. Plans made before keep naming it."
         ),
     }
-
-    def list_place(self, cluster: Cluster) -> tuple[str, str]:
-        return reverse("cluster", args=[cluster.pk]), cluster.name
 
     def row_place(self, row: Node) -> tuple[str, str]:
         return reverse("node", args=[row.cluster_id, row.pk]), row.name

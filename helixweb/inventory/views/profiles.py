@@ -2,8 +2,8 @@
 
 from typing import Any, ClassVar
 
+import django_filters
 from django.contrib import messages
-from django.core.paginator import Paginator
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -14,48 +14,53 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
-from helixweb.common.queries import query_id
+from helixweb.common.pages import ListFilter, filtered
 from helixweb.inventory.forms import EstimateForm, ProfileForm, ProfileImportForm
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
-from helixweb.inventory.profile_view import profile_speed, profile_view, profiles_memory
+from helixweb.inventory.profile_view import (
+    profile_speed,
+    profile_view,
+    profiles_memory,
+    version_lines,
+)
 from helixweb.inventory.services import profile_versions
 from helixweb.inventory.services.errors import InventoryError
-from helixweb.inventory.version_view import version_lines
 from helixweb.inventory.views.editing import ResourcePages, import_page, json_file
 from planner.domain.errors import PlannerError
 
-PROFILES_PER_PAGE = 50
+
+class ProfileFilter(ListFilter):
+    """Of the list of profiles."""
+
+    model = django_filters.ModelChoiceFilter(
+        queryset=LanguageModel.objects.all(),
+        label=gettext_lazy("Model"),
+        empty_label=gettext_lazy("all"),
+    )
+    cluster = django_filters.ModelChoiceFilter(
+        queryset=Cluster.objects.within,
+        label=gettext_lazy("Cluster"),
+        empty_label=gettext_lazy("all"),
+    )
+    origin = django_filters.ChoiceFilter(
+        label=gettext_lazy("Source"),
+        empty_label=gettext_lazy("any"),
+        choices=[(name, gettext_lazy(name)) for name in Origin.values],
+    )
 
 
 @needs(VIEWER)
 @never_cache
 def profiles(request: HttpRequest) -> HttpResponse:
-    """`?model=`, `?cluster=`, `?origin=` narrow the list; the speeds of its page are drawn."""
-    found = (
-        Profile.objects.within(request)
-        .select_related("cluster", "model")
-        .order_by("model__name", "cluster__name", "name", "pk")
-    )
-    model, cluster = query_id(request, "model"), query_id(request, "cluster")
-    origin = request.GET.get("origin", "")
-    if model:
-        found = found.filter(model=model)
-    if cluster:
-        found = found.filter(cluster=cluster)
-    if origin in Origin.values:
-        found = found.filter(origin=origin)
-    page = Paginator(found, PROFILES_PER_PAGE).get_page(request.GET.get("page"))
-    views = [profile_view(row) for row in page]
+    """Filtered by the address; the speeds of its page are drawn."""
+    found = Profile.objects.within(request).select_related("cluster", "model")
+    found = found.order_by("model__name", "cluster__name", "name", "pk")
+    shown = filtered(request, found, ProfileFilter)
+    views = [profile_view(row) for row in shown["page"]]
     context = {
-        "page": page,
+        **shown,
         "profiles": views,
         "speed": profile_speed(views),
-        "models": LanguageModel.objects.only("name"),
-        "clusters": Cluster.objects.within(request).only("name"),
-        "origins": Origin.values,
-        "model": model,
-        "cluster": cluster,
-        "origin": origin,
         "now": timezone.now(),
     }
     return render(request, "inventory/profiles.html", context)

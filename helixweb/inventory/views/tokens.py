@@ -1,18 +1,16 @@
 """Join tokens: which were made, which are used, and how to take one back."""
 
 from django.contrib import messages
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
+from helixweb.common.pages import list_page
 from helixweb.inventory.models import JoinToken
 from helixweb.inventory.services import joining
-
-TOKENS_PER_PAGE = 50
 
 
 @needs(VIEWER)
@@ -22,9 +20,7 @@ def join_tokens(request: HttpRequest) -> HttpResponse:
     tokens = (
         JoinToken.objects.within(request).select_related("cluster", "created_by").order_by("-pk")
     )
-    page = Paginator(tokens, TOKENS_PER_PAGE).get_page(request.GET.get("page"))
-    context = {"page": page, "now": timezone.now()}
-    return render(request, "inventory/join_tokens.html", context)
+    return list_page(request, "inventory/join_tokens.html", tokens, now=timezone.now())
 
 
 @needs(change=OPERATOR, of=JoinToken)
