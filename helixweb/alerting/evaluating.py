@@ -6,7 +6,7 @@ What an alert turns to and what is told of it are one transaction, under a lock 
 
 import logging
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from cryptography.x509 import InvalidVersion
@@ -17,7 +17,7 @@ from helixweb.alerting import deliveries
 from helixweb.alerting.kinds import DEFAULTS, Kind
 from helixweb.alerting.models import OPEN, Alert, AlertRule, Channel, Evaluation, Silence
 from helixweb.alerting.readings import Moment, Reading, read, with_readings
-from helixweb.alerting.states import Standing, State, begin, follow
+from helixweb.alerting.states import State, begin, follow
 from helixweb.common import events
 from helixweb.inventory.models import Cluster
 
@@ -144,54 +144,34 @@ def _begin(rule: AlertRule, reading: Reading, now: datetime) -> Alert | None:
         .order_by("-pk")
         .first()
     )
-    before = None if last is None else _standing(last)
-    standing = begin(reading.value, rule.limits, before=before, now_s=now.timestamp())
-    if standing is None:
-        return None
     alert = Alert(
         cluster_id=rule.cluster_id, rule=rule, subject=reading.subject, severity=rule.severity
     )
-    _write(alert, standing, reading, now)
+    if not begin(alert, reading.value, rule.limits, before=last, now=now):
+        return None
+    _write(alert, "", reading)
     return alert
 
 
 def _follow(alert: Alert, rule: AlertRule, reading: Reading | None, now: datetime) -> bool:
     """Whether it turned."""
     value = None if reading is None else reading.value
-    standing = follow(_standing(alert), value, rule.limits, now_s=now.timestamp())
-    if standing is None:
+    before, alert.rule = alert.state, rule
+    if not follow(alert, value, rule.limits, now=now):
         alert.delete()
         return False
-    before = alert.state
-    alert.rule = rule
     if value is not None and rule.limits.is_good(value):
         reading = None  # the alert keeps what was wrong, until it is over and after
-    _write(alert, standing, reading, now)
+    _write(alert, before, reading)
     return alert.state != before
 
 
-def _write(alert: Alert, standing: Standing, reading: Reading | None, now: datetime) -> None:
-    turned = alert.state != standing.state.value
-    alert.state, alert.flaps = standing.state.value, standing.flaps
-    alert.since = _at(standing.since_s)
-    alert.good_since = None if standing.good_since_s is None else _at(standing.good_since_s)
+def _write(alert: Alert, before: str, reading: Reading | None) -> None:
     if reading is not None:
         alert.value, alert.said = reading.value, dict(reading.said)
-    if turned and standing.state is State.FIRING:
-        alert.fired_at, alert.turn = now, 1
-    if turned and standing.state is State.RESOLVED:
-        alert.resolved_at, alert.turn = now, 2
+    if alert.state != before and alert.state != State.PENDING:
+        alert.turn = 1 if alert.state == State.FIRING else 2
     alert.save()
-
-
-def _standing(alert: Alert) -> Standing:
-    return Standing(
-        state=State(alert.state),
-        since_s=alert.since.timestamp(),
-        good_since_s=None if alert.good_since is None else alert.good_since.timestamp(),
-        resolved_s=None if alert.resolved_at is None else alert.resolved_at.timestamp(),
-        flaps=alert.flaps,
-    )
 
 
 def _is_silenced(alert: Alert, silences: Iterable[Silence]) -> bool:
@@ -218,7 +198,3 @@ def _announce(alert: Alert) -> None:
         **alert.said,
     }
     events.emit(f"cluster:{alert.cluster_id}", "alert", said)
-
-
-def _at(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, tz=UTC)

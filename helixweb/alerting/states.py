@@ -1,16 +1,21 @@
-"""Whether an alert fires: holds for a while, hysteresis, flapping. Pure; times are seconds.
+"""Whether an alert fires: holds for a while, hysteresis, flapping. No queries.
 
 A reading is bad past the threshold, good once it is back past `clears_at`; between the two nothing
 changes. What is not read any more (the node was removed, nothing is served) counts as good.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from helixweb.alerting.kinds import Bad
 
+if TYPE_CHECKING:
+    from helixweb.alerting.models import Alert
+
 # Who fires again so soon after it was over flaps, and must then be good for longer each time.
-FLAPS_WITHIN_S = 900.0
+FLAPS_WITHIN = timedelta(minutes=15)
 MOST_DOUBLINGS = 5
 LONGEST_RESOLVE_S = 1800.0
 
@@ -38,62 +43,41 @@ class Limits:
         return value <= self.clears_at if self.bad is Bad.ABOVE else value >= self.clears_at
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """An alert. `since_s`: bad since then; `good_since_s`: good since then, None: it is not.
-
-    `flaps`: how often it came back soon after it was over.
-    """
-
-    state: State
-    since_s: float
-    good_since_s: float | None = None
-    resolved_s: float | None = None
-    flaps: int = 0
-
-    def resolve_after_s(self, limits: Limits) -> float:
-        """How long readings must be good."""
-        doubled = max(limits.resolve_s, 1.0 if self.flaps else 0.0) * 2.0 ** min(
-            self.flaps, MOST_DOUBLINGS
-        )
-        return max(limits.resolve_s, min(doubled, LONGEST_RESOLVE_S))
+def resolve_after(flaps: int, limits: Limits) -> timedelta:
+    """How long readings must be good, of an alert that came back `flaps` times."""
+    doubled = max(limits.resolve_s, 1.0 if flaps else 0.0) * 2.0 ** min(flaps, MOST_DOUBLINGS)
+    return timedelta(seconds=max(limits.resolve_s, min(doubled, LONGEST_RESOLVE_S)))
 
 
 def begin(
-    value: float, limits: Limits, *, before: Standing | None, now_s: float
-) -> Standing | None:
-    """An alert where there is none open; `before` is the last one, which is over.
-
-    None: there is nothing to tell.
-    """
+    alert: "Alert", value: float, limits: Limits, *, before: "Alert | None", now: datetime
+) -> bool:
+    """Whether a new alert is to be kept; `before` is the last one of its subject, which is over."""
     if not limits.is_bad(value):
-        return None
-    flaps = 0
-    if before is not None and before.resolved_s is not None:
-        soon = now_s - before.resolved_s <= FLAPS_WITHIN_S
-        flaps = before.flaps + 1 if soon else 0
-    standing = Standing(state=State.PENDING, since_s=now_s, flaps=flaps)
-    return _fire_if_due(standing, limits, now_s=now_s)
+        return False
+    alert.state, alert.since, alert.flaps = State.PENDING.value, now, 0
+    if before is not None and before.resolved_at is not None:
+        alert.flaps = before.flaps + 1 if now - before.resolved_at <= FLAPS_WITHIN else 0
+    _fire_if_due(alert, limits, now)
+    return True
 
 
-def follow(
-    standing: Standing, value: float | None, limits: Limits, *, now_s: float
-) -> Standing | None:
-    """An open alert after one more reading; None: it never fired, and is forgotten."""
-    if value is not None and limits.is_bad(value):
-        return _fire_if_due(replace(standing, good_since_s=None), limits, now_s=now_s)
+def follow(alert: "Alert", value: float | None, limits: Limits, *, now: datetime) -> bool:
+    """Change an open alert by one more reading; False: it never fired, and is to be deleted."""
+    is_bad = value is not None and limits.is_bad(value)
     is_good = value is None or limits.is_good(value)
-    if standing.state is State.PENDING:
-        return None if is_good else _fire_if_due(standing, limits, now_s=now_s)
+    if alert.state == State.PENDING:
+        _fire_if_due(alert, limits, now)
+        return is_bad or not is_good
     if not is_good:
-        return replace(standing, good_since_s=None)
-    good_since_s = now_s if standing.good_since_s is None else standing.good_since_s
-    if now_s - good_since_s >= standing.resolve_after_s(limits):
-        return replace(standing, state=State.RESOLVED, good_since_s=good_since_s, resolved_s=now_s)
-    return replace(standing, good_since_s=good_since_s)
+        alert.good_since = None
+        return True
+    alert.good_since = alert.good_since or now
+    if now - alert.good_since >= resolve_after(alert.flaps, limits):
+        alert.state, alert.resolved_at = State.RESOLVED.value, now
+    return True
 
 
-def _fire_if_due(standing: Standing, limits: Limits, *, now_s: float) -> Standing:
-    if standing.state is State.PENDING and now_s - standing.since_s >= limits.for_s:
-        return replace(standing, state=State.FIRING)
-    return standing
+def _fire_if_due(alert: "Alert", limits: Limits, now: datetime) -> None:
+    if now - alert.since >= timedelta(seconds=limits.for_s):
+        alert.state, alert.fired_at = State.FIRING.value, now

@@ -64,7 +64,7 @@ from helixweb.inventory.services import (
     reachability,
     records,
 )
-from planner.serialization import problem_to_dict
+from planner.serialization import problem_from_dict, problem_from_text, problem_to_dict
 from runtime.protocol.model_facts import ModelFacts
 
 
@@ -99,14 +99,12 @@ class ClusterViewSet(RowViewSet):
         """Store a problem file as a cluster, all or nothing."""
         given = checked(ImportSerializer, request)
         name = given.get("name", "")
-        if "text" in given:
-            cluster = problems.import_problem(
-                given["text"], name_hint=name or "text", user=request.user, cluster_name=name
-            )
-        else:
-            cluster = problems.import_problem_document(
-                given["problem"], user=request.user, cluster_name=name
-            )
+        problem = (
+            problem_from_text(given["text"], name_hint=name or "text")
+            if "text" in given
+            else problem_from_dict(given["problem"])
+        )
+        cluster = problems.import_problem(problem, user=request.user, cluster_name=name)
         return Response(ClusterSerializer(cluster).data, status=status.HTTP_201_CREATED)
 
     @extend_schema(request=None, responses=ClusterSerializer)

@@ -6,6 +6,7 @@ by the bytes of a layer, or from the data sheet of its GPU.
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from helixweb.inventory.models import Cluster, Node, Profile
@@ -56,8 +57,8 @@ class _Forecast:
             mean_output_tokens=cluster.mean_output_tokens,
         )
         self._memory = self._memory_of_model()
-        self._rooms: dict[float, NodeRoom] = {}
-        self._sheet_speeds: dict[str, tuple[float, ...]] = {}
+        self._room = cache(self._room_within)
+        self._sheet_speeds = cache(self._speeds_of_sheet)
 
     def fit(self, nodes: Sequence[Node]) -> Fit:
         """Of the cluster with these nodes."""
@@ -86,14 +87,12 @@ class _Forecast:
             nodes_with_speed=len(speeds),
         )
 
-    def _room(self, budget: float) -> NodeRoom:
-        if budget not in self._rooms:
-            self._rooms[budget] = node_room(
-                lambda _layers, _has_first, _has_last: self._memory,
-                budget_bytes=budget,
-                num_layers=self._facts.num_layers,
-            )
-        return self._rooms[budget]
+    def _room_within(self, budget: float) -> NodeRoom:
+        return node_room(
+            lambda _layers, _has_first, _has_last: self._memory,
+            budget_bytes=budget,
+            num_layers=self._facts.num_layers,
+        )
 
     def _token_layers_per_s(
         self, node: Node, hardware: dict[str, Any], *, layers: int
@@ -112,9 +111,7 @@ class _Forecast:
             sheet = sheet_name_of(gpus[0]["name"])
         except UnknownGpu:
             return None
-        if sheet not in self._sheet_speeds:
-            self._sheet_speeds[sheet] = self._speeds_of_sheet(sheet)
-        speeds = self._sheet_speeds[sheet]
+        speeds = self._sheet_speeds(sheet)
         relative = float(hardware.get("relative_speed", 1.0))
         return relative * _fastest(speeds, layers) if speeds else None
 

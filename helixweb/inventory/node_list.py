@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from helixweb.common.queries import parsed_id
 from helixweb.inventory.models import Cluster, Node, NodeState, NodeTag, Profile
-from helixweb.inventory.presentation import NodeRow, gpu_and_memory, row_of
+from helixweb.inventory.presentation import gpu_and_memory
 from helixweb.inventory.stale_profiles import stale_profiles
 
 _COLUMNS = {"name": "name", "region": "region", "profile": "profile_name", "seen": "last_seen_at"}
@@ -63,6 +63,19 @@ def in_state(state: NodeState, *, now: datetime) -> Q:
     return ~declared & (is_lost if state is NodeState.LOST else ~is_lost)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """A node with its GPU as detected, else as its profile says."""
+
+    node: Node
+    state: NodeState
+    gpu: str
+    memory_bytes: float
+    is_slowed: bool
+    is_emulated: bool
+    is_stale: bool  # its profile was measured under other conditions
+
+
 def node_rows(found: Iterable[Node], *, now: datetime) -> list[NodeRow]:
     """With what their profiles say, in one query for all."""
     nodes = list(found)
@@ -73,14 +86,25 @@ def node_rows(found: Iterable[Node], *, now: datetime) -> list[NodeRow]:
             name__in={node.profile_name for node in nodes},
         ).defer("layer_times", "batch_limits", "tokens_per_s", "kv_capacity_token_layers", "memory")
     }
-    stale = stale_profiles(nodes)
-    return [
-        replace(
-            row_of(node, profiles.get((node.cluster_id, node.profile_name)), now),
-            is_stale=node.pk in stale,
+    stale, rows = stale_profiles(nodes), []
+    for node in nodes:
+        hardware = node.hardware or {}
+        profile = profiles.get((node.cluster_id, node.profile_name))
+        gpu, memory_bytes = gpu_and_memory(
+            hardware.get("gpus"), hardware.get("memory_budget_bytes"), profile
         )
-        for node in nodes
-    ]
+        rows.append(
+            NodeRow(
+                node=node,
+                state=node.state_at(now),
+                gpu=gpu,
+                memory_bytes=memory_bytes,
+                is_slowed=hardware.get("relative_speed", 1.0) < 1,
+                is_emulated=node.is_emulated,
+                is_stale=node.pk in stale,
+            )
+        )
+    return rows
 
 
 def choices(scope: Any) -> dict[str, Iterable[Any]]:

@@ -3,27 +3,13 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from django.db.models import Count
 
-from helixweb.inventory.models import Cluster, LanguageModel, Node, NodeState, Profile
+from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
 from helixweb.inventory.network import Network
 from planner.capacity import LayerLimits, most_held
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRow:
-    """A node with its GPU as detected, else as its profile says."""
-
-    node: Node
-    state: NodeState
-    gpu: str
-    memory_bytes: float
-    is_slowed: bool
-    is_emulated: bool
-    is_stale: bool = False  # its profile was measured under other conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,22 +36,6 @@ class Fit:
     @property
     def copies(self) -> float:
         return self.layers / self.needed
-
-
-def row_of(node: Node, profile: Profile | None, now: datetime) -> NodeRow:
-    """`profile` is its cluster's of that name, for any model; None: there is none."""
-    hardware: dict[str, Any] = node.hardware or {}
-    gpu, memory_bytes = gpu_and_memory(
-        hardware.get("gpus"), hardware.get("memory_budget_bytes"), profile
-    )
-    return NodeRow(
-        node=node,
-        state=node.state_at(now),
-        gpu=gpu,
-        memory_bytes=memory_bytes,
-        is_slowed=hardware.get("relative_speed", 1.0) < 1,
-        is_emulated=bool(hardware.get("emulated")),
-    )
 
 
 def gpu_and_memory(

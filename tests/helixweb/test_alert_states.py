@@ -1,11 +1,15 @@
 """When an alert fires and when it is over, in virtual time."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from helixweb.alerting.kinds import Bad
-from helixweb.alerting.states import FLAPS_WITHIN_S, Limits, Standing, State, begin, follow
+from helixweb.alerting.models import Alert
+from helixweb.alerting.states import FLAPS_WITHIN, Limits, begin, follow, resolve_after
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
 
 LIMITS = Limits(threshold=10, clears_at=8, for_s=30, resolve_s=60, bad=Bad.ABOVE)
 
@@ -15,31 +19,30 @@ class Watch:
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.limits = limits
-        self.now_s = 0.0
-        self.open: Standing | None = None
-        self.last: Standing | None = None
+        self.now_s = 0
+        self.open: Alert | None = None
+        self.last: Alert | None = None
         self.told: list[tuple[str, float]] = []
 
     def read(self, *values: float | None) -> "Watch":
         for value in values:
-            self._one(value)
+            self._one(value, START + timedelta(seconds=self.now_s))
             self.now_s += 10
         return self
 
-    def _one(self, value: float | None) -> None:
-        before = self.open
-        if before is None:
-            if value is not None:
-                self.open = begin(value, self.limits, before=self.last, now_s=self.now_s)
+    def _one(self, value: float | None, now: datetime) -> None:
+        alert, before = self.open or Alert(state="pending"), self.open and self.open.state
+        if self.open is not None:
+            is_kept = follow(alert, value, self.limits, now=now)
         else:
-            self.open = follow(before, value, self.limits, now_s=self.now_s)
-        after = self.open
-        if after is None:
-            return
-        if after.state is not State.PENDING and (before is None or before.state != after.state):
-            self.told.append((after.state.value, self.now_s))
-        if after.state is State.RESOLVED:
-            self.last, self.open = after, None
+            is_kept = value is not None and begin(
+                alert, value, self.limits, before=self.last, now=now
+            )
+        self.open = alert if is_kept else None
+        if self.open is not None and alert.state not in ("pending", before):
+            self.told.append((alert.state, self.now_s))
+        if self.open is not None and alert.state == "resolved":
+            self.last, self.open = alert, None
 
 
 def test_it_fires_once_it_was_bad_for_long_enough_and_ends_once_it_was_good_for_long_enough() -> (
@@ -86,20 +89,19 @@ def test_what_flaps_must_be_good_for_longer_each_time() -> None:
 
 
 def test_who_was_calm_for_long_does_not_flap() -> None:
-    over = Standing(state=State.RESOLVED, since_s=0, resolved_s=100, flaps=4)
-    soon = begin(11, LIMITS, before=over, now_s=100 + FLAPS_WITHIN_S)
-    later = begin(11, LIMITS, before=over, now_s=101 + FLAPS_WITHIN_S)
-    assert soon is not None
-    assert later is not None
+    over, soon, later = Alert(resolved_at=START, flaps=4), Alert(), Alert()
+    assert begin(soon, 11, LIMITS, before=over, now=START + FLAPS_WITHIN)
+    after = START + FLAPS_WITHIN + timedelta(seconds=1)
+    assert begin(later, 11, LIMITS, before=over, now=after)
     assert (soon.flaps, later.flaps) == (5, 0)
-    assert soon.resolve_after_s(LIMITS) == 1800
-    assert later.resolve_after_s(LIMITS) == 60
+    assert resolve_after(soon.flaps, LIMITS) == timedelta(seconds=1800)
+    assert resolve_after(later.flaps, LIMITS) == timedelta(seconds=60)
 
 
 @pytest.mark.parametrize(("value", "fires"), [(9, True), (10, False), (11, False)])
 def test_what_runs_out_is_bad_below_its_threshold(value: float, fires: bool) -> None:
     limits = replace(LIMITS, bad=Bad.BELOW, clears_at=10, for_s=0)
-    assert (begin(value, limits, before=None, now_s=0) is not None) is fires
+    assert begin(Alert(), value, limits, before=None, now=START) is fires
 
 
 def test_a_rule_without_delays_fires_and_ends_at_once() -> None:

@@ -34,18 +34,9 @@ def values_of(row: models.Model) -> Values:
     return values | {name: _mark(values[name]) for name in _MARKED & values.keys()}
 
 
-def record(
-    row: models.Model,
-    action: Change.Action,
-    *,
-    before: Values | None = None,
-    after: Values | None = None,
-    text: str = "",
-) -> None:
-    """One line about `row`, in the caller's transaction; of two sets of values what differs."""
-    line = change_of(row, action, before=before, after=after, text=text)
-    if line is not None:
-        line.save()
+def record(row: models.Model, action: Change.Action, **what: Any) -> None:
+    """One line as of `change_of`, in the caller's transaction."""
+    record_all([change_of(row, action, **what)])
 
 
 def record_all(lines: Iterable[Change | None]) -> list[Change]:
@@ -63,7 +54,8 @@ def change_of(
     after: Values | None = None,
     text: str = "",
 ) -> Change | None:
-    """The line, not stored yet; None: both sets of values are the same."""
+    """A line about `row`, not stored yet, with what differs of two sets of values; None: nothing
+    does."""
     if before is not None and after is not None:
         keys = [key for key in after if before.get(key) != after[key]]
         if not keys:

@@ -4,10 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from helixweb.inventory.models import Cluster
-from helixweb.inventory.services.problems import import_problem_document
+from helixweb.inventory.services.problems import import_problem
 from planner.domain.problem import Problem
 from planner.generate import generated_cluster
-from planner.serialization import problem_to_dict
 
 DEMO_NAME = "Demo: 24 mixed GPUs"
 # The mix of the Helix paper's single cluster (§6.1).
@@ -17,7 +16,7 @@ GPUS = {"A100": 4, "L4": 8, "T4": 12}
 def demo_cluster(*, user: Any) -> Cluster:
     """The one there is, else a new one. Raises Conflicting, NameTaken."""
     known = Cluster.unscoped.filter(name=DEMO_NAME).first()
-    return known or import_problem_document(problem_to_dict(demo_problem()), user=user)
+    return known or import_problem(demo_problem(), user=user)
 
 
 def demo_problem() -> Problem:

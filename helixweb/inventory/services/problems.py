@@ -37,7 +37,6 @@ from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
 from planner.serialization import (
     problem_from_dict,
-    problem_from_text,
     profile_from_dict,
     profile_to_dict,
 )
@@ -48,71 +47,59 @@ _TOLD = 5  # nodes whose reasons one message has
 MODEL_NUMBERS = ("num_layers", "activation_bytes_per_token", "token_bytes", "bytes_per_layer")
 
 
-def import_problem(text: str, *, name_hint: str, user: Any, cluster_name: str = "") -> Cluster:
-    """Store a `helixweb.problem/1` text as a cluster, called `cluster_name` or as the file says.
+def import_problem(problem: Problem, *, user: Any, cluster_name: str = "") -> Cluster:
+    """Store it as a cluster, called `cluster_name` or as it says itself; all or nothing.
 
-    All or nothing. Raises InvalidProblem (starting with `name_hint`), NameTaken, Conflicting.
+    Raises InvalidProblem, NameTaken, Conflicting.
     """
-    problem = problem_from_text(text, name_hint=name_hint)
-    return _stored(problem, cluster_name=cluster_name or problem.name, user=user)
-
-
-def import_problem_document(document: object, *, user: Any, cluster_name: str = "") -> Cluster:
-    """The same for a document that is parsed already."""
-    problem = problem_from_dict(document)
-    return _stored(problem, cluster_name=cluster_name or problem.name, user=user)
-
-
-def _stored(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:
+    name = cluster_name or problem.name
     try:
-        return _store(problem, cluster_name=cluster_name, user=user)
+        with transaction.atomic():
+            return _stored(problem, name=name, user=user)
     except IntegrityError as error:  # between the look and the insert
         raise NameTaken(
             _(
                 "A cluster called %(cluster_name)s or a model called %(name)s was made "
                 "at the same moment; try again."
             )
-            % {"cluster_name": repr(cluster_name), "name": repr(problem.model.name)}
+            % {"cluster_name": repr(name), "name": repr(problem.model.name)}
         ) from error
 
 
-def _store(problem: Problem, *, cluster_name: str, user: Any) -> Cluster:
-    with transaction.atomic():
-        if Cluster.unscoped.filter(name=cluster_name).exists():
-            raise NameTaken(
-                _(
-                    "A cluster called %(cluster_name)s exists already; give this one another "
-                    "name or delete that one first."
-                )
-                % {"cluster_name": repr(cluster_name)}
+def import_problem_document(document: object, *, user: Any, cluster_name: str = "") -> Cluster:
+    """The same for a `helixweb.problem/1` document."""
+    return import_problem(problem_from_dict(document), user=user, cluster_name=cluster_name)
+
+
+def _stored(problem: Problem, *, name: str, user: Any) -> Cluster:
+    if Cluster.unscoped.filter(name=name).exists():
+        raise NameTaken(
+            _(
+                "A cluster called %(cluster_name)s exists already; give this one another "
+                "name or delete that one first."
             )
-        cluster = Cluster(
-            name=cluster_name,
-            coordinator_region=problem.cluster.coordinator_region,
-            mean_prompt_tokens=problem.workload.mean_prompt_tokens,
-            mean_output_tokens=problem.workload.mean_output_tokens,
-            source=problem.source,
+            % {"cluster_name": repr(name)}
         )
-        check_fields(cluster)
-        cluster.save()
-        kind: type[models.Model]
-        for kind, rows in groupby(_rows(problem, cluster, _model_row(problem.model)), type):
-            made = list(rows)
-            for row in made:
-                check_fields(row)
-            kind._base_manager.bulk_create(made, batch_size=500)
-        count = len(problem.cluster.nodes)
-        record(cluster, Change.Action.ADDED, after=values_of(cluster), text=f"{count} nodes")
-        events.emit(
-            f"cluster:{cluster.pk}",
-            "event",
-            sentence(
-                gettext_noop("%(user)s imported cluster %(cluster)s with %(count)s nodes."),
-                user=str(user),
-                cluster=cluster.name,
-                count=count,
-            ),
-        )
+    cluster = Cluster(
+        name=name,
+        coordinator_region=problem.cluster.coordinator_region,
+        mean_prompt_tokens=problem.workload.mean_prompt_tokens,
+        mean_output_tokens=problem.workload.mean_output_tokens,
+        source=problem.source,
+    )
+    check_fields(cluster)
+    cluster.save()
+    kind: type[models.Model]
+    for kind, rows in groupby(_rows(problem, cluster, _model_row(problem.model)), type):
+        made = list(rows)
+        for row in made:
+            check_fields(row)
+        kind._base_manager.bulk_create(made, batch_size=500)
+    count = len(problem.cluster.nodes)
+    record(cluster, Change.Action.ADDED, after=values_of(cluster), text=f"{count} nodes")
+    said = gettext_noop("%(user)s imported cluster %(cluster)s with %(count)s nodes.")
+    told = sentence(said, user=str(user), cluster=cluster.name, count=count)
+    events.emit(f"cluster:{cluster.pk}", "event", told)
     return cluster
 
 

@@ -19,7 +19,7 @@ from helixweb.inventory.services.problems import (
     compute_profile,
     model_spec,
 )
-from planner.document import Section, parse_document
+from planner.document import Section
 from planner.domain.errors import InvalidProblem
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
@@ -181,17 +181,6 @@ def export_profile(row: Profile) -> dict[str, Any]:
         "profile": document,
         "evidence": told.evidence if told is not None else None,
     }
-
-
-def import_profile_text(
-    cluster: Cluster, text: str, *, name_hint: str, name: str = ""
-) -> ProfileVersion:
-    """The same for a file. Raises InvalidProblem (starting with `name_hint`), Conflicting."""
-    document = parse_document(text, name_hint=name_hint)
-    try:
-        return import_profile(cluster, document, name=name)
-    except InvalidProblem as error:
-        raise InvalidProblem(f"{name_hint}: {error}") from None
 
 
 def import_profile(cluster: Cluster, document: object, *, name: str = "") -> ProfileVersion:

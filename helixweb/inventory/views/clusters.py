@@ -30,7 +30,7 @@ from helixweb.inventory.views.editing import (
     json_file,
 )
 from planner.domain.errors import InvalidProblem
-from planner.serialization import problem_to_dict
+from planner.serialization import problem_from_text, problem_to_dict
 
 # On the page of a cluster; all of them are in the list of nodes.
 NODES_SHOWN = 50
@@ -94,12 +94,8 @@ def cluster_import(request: HttpRequest) -> HttpResponse:
     """A problem file becomes a cluster."""
 
     def store(given: dict[str, Any]) -> tuple[str, str]:
-        row = problems.import_problem(
-            given["problem_text"],
-            name_hint=given["name_hint"],
-            user=request.user,
-            cluster_name=given["name"],
-        )
+        problem = problem_from_text(given["problem_text"], name_hint=given["name_hint"])
+        row = problems.import_problem(problem, user=request.user, cluster_name=given["name"])
         told = _("Imported %(row)s with %(count)s nodes.")
         return told % {"row": row, "count": row.nodes.count()}, reverse("cluster", args=[row.pk])
 

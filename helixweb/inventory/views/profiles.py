@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
+from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.pages import ListFilter, filtered
 from helixweb.inventory.forms import EstimateForm, ProfileForm, ProfileImportForm
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
@@ -24,9 +25,9 @@ from helixweb.inventory.profile_view import (
     version_lines,
 )
 from helixweb.inventory.services import profile_versions
-from helixweb.inventory.services.errors import InventoryError
 from helixweb.inventory.views.editing import ResourcePages, import_page, json_file
-from planner.domain.errors import PlannerError
+from planner.document import parse_document
+from planner.domain.errors import InvalidProblem
 
 
 class ProfileFilter(ListFilter):
@@ -98,12 +99,14 @@ def profile_import(request: HttpRequest) -> HttpResponse:
     """A profile file becomes a profile, or the next version of one."""
 
     def store(given: dict[str, Any]) -> tuple[str, str]:
-        version = profile_versions.import_profile_text(
-            given["cluster"],
-            given["problem_text"],
-            name_hint=given["name_hint"],
-            name=given["name"],
-        )
+        hint = given["name_hint"]
+        document = parse_document(given["problem_text"], name_hint=hint)
+        try:
+            version = profile_versions.import_profile(
+                given["cluster"], document, name=given["name"]
+            )
+        except InvalidProblem as error:
+            raise InvalidProblem(f"{hint}: {error}") from None
         told = _("Imported %(version)s.") % {"version": version}
         return told, reverse("profile", args=[version.profile_id])
 
@@ -117,11 +120,8 @@ def profile_version_use(request: HttpRequest, pk: int, version_pk: int) -> HttpR
     version = get_object_or_404(
         ProfileVersion.objects.within(request).select_related("profile"), pk=version_pk, profile=pk
     )
-    try:
+    with refusals_shown(request):
         profile_versions.use_version(version)
-    except (InventoryError, PlannerError) as error:
-        messages.error(request, str(error))
-    else:
         messages.success(
             request, _("Plans computed from now on use %(version)s.") % {"version": version}
         )
