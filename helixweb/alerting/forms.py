@@ -1,7 +1,6 @@
 """Forms of rules, channels and silences."""
 
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import django_filters
@@ -15,8 +14,7 @@ from helixweb.alerting.validators import validate_addresses
 from helixweb.common.number_field import NumberField
 from helixweb.common.pages import ListFilter
 from helixweb.inventory.columns import columns_of
-from helixweb.inventory.forms import OfCluster, numbers_of
-from helixweb.inventory.models import Cluster
+from helixweb.inventory.forms import CLUSTER_FILTER, OfCluster, WordsField, numbers_of
 
 DURATIONS = {
     "1": gettext_lazy("an hour"),
@@ -62,17 +60,6 @@ class RuleForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
             del self.fields["kind"]
 
 
-class AddressesField(forms.CharField):
-    """E-mail addresses, separated by commas."""
-
-    def to_python(self, value: Any) -> Any:
-        words = [word.strip() for word in str(value or "").split(",")]
-        return [word for word in words if word]
-
-    def prepare_value(self, value: Any) -> Any:
-        return ", ".join(value) if isinstance(value, list) else value
-
-
 class ChannelForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
     """What is not of its way may stay empty; a channel keeps its way."""
 
@@ -85,7 +72,7 @@ class ChannelForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
         widget=forms.RadioSelect,
         initial="webhook",
     )
-    addresses = AddressesField(
+    addresses = WordsField(
         required=False,
         label=gettext_lazy("E-mail addresses"),
         validators=[validate_addresses],
@@ -155,18 +142,10 @@ class SilenceForm(OfCluster, forms.Form):
         return {**given, "starts_at": starts_at, "ends_at": ends_at}
 
 
-_of_cluster = partial(
-    django_filters.ModelChoiceFilter,
-    queryset=Cluster.objects.within,
-    label=gettext_lazy("Cluster"),
-    empty_label=gettext_lazy("all"),
-)
-
-
 class AlertFilter(ListFilter):
     """Of the list of alerts."""
 
-    cluster = _of_cluster()
+    cluster = CLUSTER_FILTER()
     state = django_filters.ChoiceFilter(
         label=gettext_lazy("State"),
         empty_label=gettext_lazy("open"),
@@ -186,7 +165,7 @@ class AlertFilter(ListFilter):
 class RuleFilter(ListFilter):
     """Of the list of rules."""
 
-    cluster = _of_cluster()
+    cluster = CLUSTER_FILTER()
 
 
 class _ChannelField(django_filters.fields.ModelChoiceField):  # type: ignore[misc]

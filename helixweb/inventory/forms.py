@@ -1,8 +1,10 @@
 """Forms of the inventory: people write megabits, milliseconds and gigabytes; rows never do."""
 
 import re
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
+import django_filters
 from django import forms
 from django.core.validators import FileExtensionValidator
 from django.db import models
@@ -50,6 +52,14 @@ def numbers_of(model: type[models.Model]) -> dict[str, type[forms.Field]]:
     """The fields that show real numbers of the model, for its form's `field_classes`."""
     columns = model._meta.concrete_fields
     return {column.name: NumberField for column in columns if type(column) is models.FloatField}
+
+
+CLUSTER_FILTER = partial(
+    django_filters.ModelChoiceFilter,
+    queryset=Cluster.objects.within,
+    label=gettext_lazy("Cluster"),
+    empty_label=gettext_lazy("all"),
+)
 
 
 class OfCluster:
@@ -235,17 +245,24 @@ class RegionLinkForm(_ConnectionForm):
         labels = {"source": gettext_lazy("From region"), "target": gettext_lazy("To region")}
 
 
-class MembersField(forms.CharField):
-    """Names, one a line."""
+class WordsField(forms.CharField):
+    """Texts separated by `separator`."""
 
-    widget = forms.Textarea(attrs={"rows": 4, "class": "mono", "spellcheck": "false"})
+    separator: ClassVar[str] = ", "
 
     def to_python(self, value: Any) -> Any:
-        lines = str(value or "").splitlines()
-        return [name for line in lines if (name := line.strip())]
+        words = str(value or "").split(self.separator.strip(" "))
+        return [word for each in words if (word := each.strip())]
 
     def prepare_value(self, value: Any) -> Any:
-        return "\n".join(value) if isinstance(value, list) else value
+        return self.separator.join(value) if isinstance(value, list) else value
+
+
+class MembersField(WordsField):
+    """Names, one a line."""
+
+    separator = "\n"
+    widget = forms.Textarea(attrs={"rows": 4, "class": "mono", "spellcheck": "false"})
 
 
 class SharedBandwidthForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]

@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import Any
 
 from django.db import IntegrityError, models
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -64,16 +63,11 @@ def _change(kind: Kind, cluster: str, part: Sequence[Step]) -> list[Written]:
     rows: Any = kind.row._base_manager
     found = rows.in_bulk([step.pk for step in part])
     before = {pk: values_of(row) for pk, row in found.items()}
-    # bulk_update leaves these as they are.
-    times = [one.name for one in kind.row._meta.concrete_fields if getattr(one, "auto_now", False)]
-    columns, now = set[str](), timezone.now()
     for step in part:
-        values = _columns(kind, step.after)
-        columns |= values.keys()
-        for name, value in {**values, **dict.fromkeys(times, now)}.items():
-            setattr(found[step.pk], name, value)
-    if columns:
-        rows.bulk_update(found.values(), sorted({*columns, *times}), batch_size=AT_ONCE)
+        row = found[step.pk]
+        for name, value in _columns(kind, step.after).items():
+            setattr(row, name, value)
+        row.save()
     _set_tags((found[step.pk], step) for step in part)
     return [
         Written(

@@ -185,7 +185,8 @@ def build_problem(cluster: Cluster, model: LanguageModel, *, is_for_stages: bool
     InvalidProblem naming the node or link that is missing and the remedy.
     """
     unfit = left_out(cluster, model) if is_for_stages else {}
-    profiles = {row.name: compute_profile(row) for row in _profile_rows(cluster, model)}
+    rows = cluster.profiles.filter(model=model).order_by("pk")
+    profiles = {row.name: compute_profile(row) for row in rows}
     nodes = [
         domain.Node(
             name=name,
@@ -249,17 +250,21 @@ def model_spec(row: LanguageModel) -> ModelSpec:
 
 
 def domain_link(row: Link | RegionLink) -> domain.Link:
-    return domain.Link(
-        source=row.source,
-        target=row.target,
+    columns = ("source", "target", "bandwidth_bytes_per_s", "latency_s")
+    return domain.Link(**{name: getattr(row, name) for name in columns})
+
+
+def domain_shared(
+    row: SharedBandwidth, members: Iterable[str] | None = None
+) -> domain.SharedBandwidth:
+    """With these of its members; None: all. Raises InvalidProblem naming what of it is wrong."""
+    return domain.SharedBandwidth(
+        name=row.name,
+        members=tuple(row.members if members is None else members),
+        direction=cast(SharedDirection, row.direction),  # the domain type checks them
         bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
-        latency_s=row.latency_s,
+        scope=cast(SharedScope, row.scope),
     )
-
-
-def domain_shared(row: SharedBandwidth) -> domain.SharedBandwidth:
-    """Raises InvalidProblem naming what of the row is wrong."""
-    return _with_members(row, row.members)
 
 
 def _shared_of(cluster: Cluster) -> Iterable[domain.SharedBandwidth]:
@@ -271,21 +276,7 @@ def _shared_of(cluster: Cluster) -> Iterable[domain.SharedBandwidth]:
     for row in cluster.shared_bandwidths.order_by("pk"):
         members = [name for name in row.members if name in known]
         if members:
-            yield _with_members(row, members)
-
-
-def _with_members(row: SharedBandwidth, members: Iterable[str]) -> domain.SharedBandwidth:
-    return domain.SharedBandwidth(
-        name=row.name,
-        members=tuple(members),
-        direction=cast(SharedDirection, row.direction),  # the domain type checks them
-        bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
-        scope=cast(SharedScope, row.scope),
-    )
-
-
-def _profile_rows(cluster: Cluster, model: LanguageModel) -> Iterable[Profile]:
-    return Profile.unscoped.filter(cluster=cluster, model=model).order_by("pk")
+            yield domain_shared(row, members)
 
 
 def compute_profile(row: Profile) -> ComputeProfile:

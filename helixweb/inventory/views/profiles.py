@@ -16,7 +16,7 @@ from django.views.decorators.cache import never_cache
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.pages import ListFilter, filtered
-from helixweb.inventory.forms import EstimateForm, ProfileForm, ProfileImportForm
+from helixweb.inventory.forms import CLUSTER_FILTER, EstimateForm, ProfileForm, ProfileImportForm
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
 from helixweb.inventory.profile_view import (
     profile_speed,
@@ -38,11 +38,7 @@ class ProfileFilter(ListFilter):
         label=gettext_lazy("Model"),
         empty_label=gettext_lazy("all"),
     )
-    cluster = django_filters.ModelChoiceFilter(
-        queryset=Cluster.objects.within,
-        label=gettext_lazy("Cluster"),
-        empty_label=gettext_lazy("all"),
-    )
+    cluster = CLUSTER_FILTER()
     origin = django_filters.ChoiceFilter(
         label=gettext_lazy("Source"),
         empty_label=gettext_lazy("any"),
