@@ -87,21 +87,6 @@ def test_no_secret_gets_into_the_log(cluster: Cluster) -> None:
     assert "f" * 64 not in str(line.before)
 
 
-def test_nodes_changed_together_share_one_batch(cluster: Cluster) -> None:
-    nodes = {node.name: node for node in Node.unscoped.all()}
-    changes = bulk.NodeChanges(region="moon", add_tags=("rack-7",))
-    assert (
-        bulk.change_nodes(Node.unscoped.all(), [node.pk for node in nodes.values()], changes) == 3
-    )
-    lines = Change.unscoped.filter(kind="node")
-    assert len({line.batch for line in lines}) == 1
-    told = {line.name: line.after for line in lines}
-    assert told["mini"] == {"region": "moon", "tags": ["rack-7"]}
-    again = bulk.NodeChanges(remove_tags=("rack-7",), region="moon")
-    assert bulk.change_nodes(Node.unscoped.all(), [nodes["mini"].pk], again) == 1
-    assert bulk.change_nodes(Node.unscoped.all(), [nodes["mini"].pk], again) == 0
-
-
 def test_a_profile_that_one_of_the_clusters_lacks_changes_no_node(cluster: Cluster) -> None:
     other = records.create(Cluster, name="other")
     stranger = records.create(Node, cluster=other, name="stranger")
@@ -112,20 +97,6 @@ def test_a_profile_that_one_of_the_clusters_lacks_changes_no_node(cluster: Clust
         )
     mini.refresh_from_db()
     assert mini.profile_name == "small"
-
-
-@pytest.mark.parametrize("tag", ["", "two words", "a/b"])
-def test_a_tag_is_one_word(tag: str) -> None:
-    with pytest.raises(InvalidProblem, match="is no tag"):
-        bulk.NodeChanges(add_tags=(tag,))
-
-
-def test_nodes_deleted_together_take_their_links_along(cluster: Cluster) -> None:
-    mini, tower = (Node.unscoped.get(name=name) for name in ("mini", "tower"))
-    assert bulk.delete_nodes(Node.unscoped.all(), [mini.pk, tower.pk]) == 2
-    assert list(Node.unscoped.values_list("name", flat=True)) == ["laptop"]
-    assert not Link.unscoped.exists()
-    assert Change.unscoped.filter(kind="node", action="removed").count() == 2
 
 
 def test_lines_of_more_than_a_year_ago_are_forgotten(cluster: Cluster) -> None:
@@ -149,6 +120,10 @@ def test_programs_read_the_log_and_change_many_nodes_at_once(
     assert {line["actor"] for line in log} == {"ada"}
     batch = api.get("/api/v1/changes/", {"batch": log[0]["batch"]}).json()["results"]
     assert len(batch) == 2
+    assert log[0]["after"] == {"region": "moon", "tags": ["rack-7"]}
+    sent = {"nodes": ids, "region": "moon", "remove_tags": ["rack-7"]}
+    for changed in (2, 0):
+        assert api.post("/api/v1/nodes/bulk/", sent).json() == {"changed": changed}
     wrong = api.post("/api/v1/nodes/bulk/", {"nodes": ids, "add_tags": ["two words"]})
     assert wrong.status_code == 400
     assert "is no tag" in wrong.json()["detail"]

@@ -107,6 +107,8 @@ def test_no_name_is_markup_on_any_page(visitor: Client, world: dict[str, Any]) -
         page.feed(text)
         assert page.found == [], path
         assert MARKUP not in text, path
+        assert " style=" not in text, path
+        assert " onclick=" not in text, path
         shown += [path] if "data-taken" in text else []
     assert len(shown) > 30, "names are to be seen, as text"
 

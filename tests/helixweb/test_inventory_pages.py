@@ -22,6 +22,7 @@ def text_of(browser: Client, name: str, *args: int) -> str:
 def test_an_empty_site_says_how_to_begin(browser: Client) -> None:
     assert "No clusters yet" in text_of(browser, "clusters")
     assert "No models yet" in text_of(browser, "models")
+    assert "No nodes yet" in text_of(browser, "nodes")
     empty = records.create(Cluster, name="empty")
     page = text_of(browser, "cluster", empty.pk)
     assert "No nodes yet" in page
@@ -77,18 +78,6 @@ def test_a_page_that_is_fetched_for_a_part_of_it_brings_no_style_of_its_own(
     assert '<main id="content"' in part
     assert "<style" not in part
     assert "<style" in text_of(browser, "network", cluster.pk)
-
-
-def test_no_page_carries_an_inline_style(browser: Client, cluster: Cluster) -> None:
-    node = Node.unscoped.get(name="mini")
-    model = LanguageModel.objects.get()
-    for page in (
-        text_of(browser, "clusters"), text_of(browser, "cluster", cluster.pk),
-        text_of(browser, "network", cluster.pk), text_of(browser, "node", cluster.pk, node.pk),
-        text_of(browser, "model", model.pk), text_of(browser, "cluster-import"),
-    ):  # fmt: skip
-        assert " style=" not in page
-        assert " onclick=" not in page
 
 
 def test_people_write_megabits_and_rows_hold_bytes(browser: Client, cluster: Cluster) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, Profile, RegionLink
+from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, RegionLink
 from helixweb.inventory.services import problems, records
 from planner.domain.errors import InvalidProblem
 
@@ -63,25 +63,3 @@ def test_a_node_takes_its_links_along_when_it_goes(cluster: Cluster, model: Lang
 def test_a_declared_node_takes_its_links_along_when_it_is_renamed(cluster: Cluster) -> None:
     records.update(Node.unscoped.get(name="mini"), name="midi")
     assert Link.unscoped.get().target == "midi"
-
-
-def test_the_workload_of_the_cluster_is_planned_for(cluster: Cluster, model: LanguageModel) -> None:
-    records.update(cluster, mean_prompt_tokens=1000)
-    assert problems.build_problem(cluster, model).workload.mean_prompt_tokens == 1000
-
-
-def test_a_profile_with_too_few_entries_is_never_stored(
-    cluster: Cluster, model: LanguageModel
-) -> None:
-    with pytest.raises(InvalidProblem, match="tokens_per_s has 1 entries but max_layers is 2"):
-        records.create(
-            Profile,
-            cluster=cluster,
-            model=model,
-            name="short",
-            vram_bytes=1,
-            max_layers=2,
-            tokens_per_s=[1.0],
-            kv_capacity_token_layers=[1.0, 1.0],
-        )
-    assert not Profile.unscoped.filter(name="short").exists()

@@ -54,10 +54,11 @@ def join(token: str, **changes: Any) -> joining.Registration:
     return joining.register(asking(token, **changes), timezone.now(), from_this_machine=True)
 
 
+@pytest.mark.parametrize("may_rename", [False, True])
 def test_a_declared_node_is_adopted_and_keeps_region_and_profile(
-    cluster: Cluster, user: Any
+    cluster: Cluster, user: Any, may_rename: bool
 ) -> None:
-    joined = join(token_for(cluster, user), region="elsewhere")
+    joined = join(token_for(cluster, user), region="elsewhere", may_rename=may_rename)
     node = Node.unscoped.get(name="tower")
     assert joined.row == node
     assert (node.region, node.profile_name, node.state) == ("home", "big", NodeState.ONLINE)
@@ -116,11 +117,6 @@ def test_a_host_whose_name_is_long_and_taken_gets_a_number_that_fits(
     join(token, name="h" * 64)
     second = join(token, name="h" * 64, may_rename=True, **place(1))
     assert second.row.name == "h" * 62 + "-2"
-
-
-def test_a_host_takes_the_place_that_was_declared_for_it(cluster: Cluster, user: Any) -> None:
-    joined = join(token_for(cluster, user), may_rename=True)
-    assert (joined.row.name, joined.row.profile_name) == ("tower", "big")
 
 
 def test_a_host_that_was_given_a_number_keeps_it_when_it_joins_again(

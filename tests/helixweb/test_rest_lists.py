@@ -155,7 +155,9 @@ def test_every_list_and_row_refuses_what_it_does_not_know(world: APIClient) -> N
         assert "the known ones are" in told(world, address, colour="red")["colour"]
         for name in ("json", "xml"):
             assert "the known ones are" in told(world, address, format=name)["format"]
-        assert "from 1 to 1000" in told(world, address, limit=1001)["limit"]
+        for wrong in (1001, "abc"):
+            assert "from 1 to 1000" in told(world, address, limit=wrong)["limit"]
+        assert "from 0" in told(world, address, offset=-1)["offset"]
         first = rows(world, address, limit=1)
         if not first:
             continue
