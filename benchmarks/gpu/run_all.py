@@ -7,7 +7,7 @@
    stages in bfloat16 and with AWQ weights as whole vLLM, one request at a time.
 2. Fast paths: FlashAttention where the card has it, no slow kernel, pinned memory, at most three
    copies between host and device in a decode step, decode graphs that are recorded.
-3. Speed of a stage against whole vLLM, as it is and with `--decode-graphs`.
+3. Speed of a stage against whole vLLM, with decode graphs and without.
 4. With two GPUs: one stage on both, by tensor parallelism.
 
 Prints JSON with every check. The status is 0 only if all passed, 1 if one failed or was not made,

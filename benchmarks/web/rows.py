@@ -16,9 +16,9 @@ from django.utils import timezone
 from helixweb.deployment.models import Deployment, NodeAssignment, Status
 from helixweb.inventory.models import Cluster, Coordinator, LanguageModel, Node, NodeTag
 from helixweb.inventory.services import problems
+from helixweb.monitoring.history import roll_up
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample
-from helixweb.monitoring.history import roll_up
 from helixweb.monitoring.services import ALL_DETAIL_S, DETAIL_EVERY_S
 from helixweb.monitoring.traces import record_traces
 from helixweb.planning import incumbents

@@ -408,9 +408,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--decode-graphs",
-        action="store_true",
-        help="run decode steps of vLLM on a GPU as CUDA graphs (new, and not yet tried on a GPU; "
-        "default: off)",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="run decode steps of vLLM on a GPU as CUDA graphs; without, they took 3 to 4 times as "
+        "long on an H200 (default: on)",
     )
     add(
         "--engine-python",

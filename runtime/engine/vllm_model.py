@@ -7,6 +7,7 @@ routes say, and each layer has pages of its own (`PageBooks`).
 Legend: T rows of a stretch, R requests, W pages of the longest, L layers, D hidden, V vocabulary.
 """
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,8 @@ from runtime.engine.step_runner import RunLayers
 from runtime.engine.vllm_graphs import Build, DecodeGraphs, Record, graph_sizes
 from runtime.engine.vllm_loops import Loop, layer_loop
 from runtime.engine.vllm_traces import trace_layers
+
+logger = logging.getLogger(__name__)
 
 GRAPHS = "decode graphs"
 _CARRIED = {"hidden_states", "residual"}
@@ -164,7 +167,11 @@ class VllmModel:
             )
             slots_LT = slots()[:, : len(hidden_TD)]
             if self._graphs is not None and layers == self.layers and self._graphs.can_run(batch):
-                return self._graphs.run(hidden_TD, batch, tables(), slots_LT)
+                try:
+                    return self._graphs.run(hidden_TD, batch, tables(), slots_LT)
+                except torch.OutOfMemoryError as error:
+                    logger.warning("decode steps are recorded no more: %s", error)
+                    self._graphs = None
             metadata, slots_by_name = self._metadata(layers, batch, tables(), slots_LT)
             return self._run(layers, hidden_TD, positions_T, metadata, slots_by_name)
 

@@ -55,7 +55,7 @@ class EngineSettings(Message):
     python: str = ""
     has_gpu: bool = False
     vllm: EngineOffer | None = None
-    decode_graphs: bool = False
+    decode_graphs: bool = True
 
 
 AUTOMATIC = EngineSettings()

@@ -311,6 +311,21 @@ def test_decodes_as_graphs_give_the_same_tokens_from_buffers_that_stay(
     assert len(replayed) > 3 * len(recorded) > 0
 
 
+def test_without_memory_to_record_steps_run_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def record(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        tried.append(run)
+        raise torch.OutOfMemoryError
+
+    play("TRITON_ATTN", monkeypatch)
+    monkeypatch.setattr(vllm_loading, "open_layers", partial(open_layers, record=record))
+    check_equal(VLLM_FAMILIES["Llama"], tmp_path, seed=0, max_tokens=8)
+    assert tried
+
+
 def test_graphs_are_recorded_again_when_the_pool_or_scratch_memory_moved(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
