@@ -34,7 +34,7 @@ from helixweb.access.serializers import (
 )
 from helixweb.common.models import ApiKey, SessionOfUser
 from helixweb.common.refusals import Conflict
-from helixweb.common.rest.lists import PAGING, shown_fields, wanted_fields
+from helixweb.common.rest.lists import PAGING
 from helixweb.common.rest.views import RestMixin, RestView
 from helixweb.common.rest.viewsets import DeleteViewSet, VersionedViewSet
 
@@ -186,14 +186,9 @@ class ApiKeyViewSet(mixins.CreateModelMixin, DeleteViewSet[ApiKey]):
             return rows
         return rows.filter(user=self.request.user.pk)
 
-    def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        found = self.filter_queryset(self.get_queryset())
-        wanted = wanted_fields(request, ApiKeySerializer) or shown_fields(ApiKeySerializer)
-        pages = self.paginator
-        page = pages.paginate_queryset(found, request, view=self) if pages else found
-        rows = self.get_serializer(keys.used_by(page or [], now=timezone.now()), many=True).data
-        shown = [{name: row[name] for name in wanted} for row in rows]
-        return pages.get_paginated_response(shown)  # type: ignore[union-attr]
+    def paginate_queryset(self, queryset: Any) -> Any:
+        """With what each was used for."""
+        return keys.used_by(super().paginate_queryset(queryset) or [], now=timezone.now())
 
     def get_object(self) -> ApiKey:
         """With what it was used for."""

@@ -10,13 +10,11 @@ from django.http import HttpResponseBase, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
 from helixweb.access.needs import OWN, needs
-from helixweb.access.roles_of_holders import topic_of
-from helixweb.access.topics import unheard
+from helixweb.access.topics import listen
 from helixweb.common import broadcaster
 from helixweb.common.broadcaster import BROADCASTER, Ending, Frame
 from helixweb.common.event_place import Place
@@ -118,18 +116,12 @@ class EventsView(RestView):
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
         topics = given["topics"]
-        began = broadcaster.latest_place()  # before it is asked what may be heard
-        refused = unheard(topics, request._request)
-        if refused:
-            text = f"There is no topic {', '.join(refused)[:200]}, or you may not hear it."
-            raise ValidationError({"topics": [text]})
-        user_id = int(request.user.pk or 0)
-        ending = Ending(topic=topic_of(user_id), since=began)
+        ending = listen(request._request, topics)
         if getattr(request.accepted_renderer, "format", "") == EventStreamRenderer.format:
             return event_stream(request._request, topics, ending=ending)
-        pieces = _answer(topics, given.get("after") or began, given["wait"], ending)
+        pieces = _answer(topics, given.get("after") or ending.since, given["wait"], ending)
         if given["wait"]:
-            pieces = counted(pieces, OPEN_STREAMS.begin(user_id))
+            pieces = counted(pieces, OPEN_STREAMS.begin(int(request.user.pk or 0)))
         return StreamingHttpResponse(
             pieces,
             content_type="application/json",

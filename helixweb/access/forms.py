@@ -1,4 +1,4 @@
-"""Letting people in, their groups and roles, and API keys with their limits."""
+"""Users, their groups and roles, and API keys with their limits."""
 
 from datetime import timedelta
 from typing import Any
@@ -36,7 +36,7 @@ class ClusterField(forms.ModelChoiceField):  # type: ignore[type-arg]
 
 
 class InviteForm(forms.Form):
-    """Who shall come in; a name that is known gets a new link, and keeps its roles."""
+    """A new user; a name that is known gets a new link, and keeps its roles."""
 
     username = forms.CharField(
         max_length=150, label=gettext_lazy("User name"), validators=[UnicodeUsernameValidator()]
@@ -51,7 +51,7 @@ class InviteForm(forms.Form):
 
 
 class GrantForm(ScopedForm):
-    """A role for whoever the page is about."""
+    """A role for the user or group of the page."""
 
     role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices)
     cluster = ClusterField(label=gettext_lazy("On"), empty_label=gettext_lazy("the whole site"))
@@ -111,6 +111,12 @@ def _users(names: Any) -> Any:
     return get_user_model().objects.filter(username__in=names)
 
 
+def _budget(label: Any, *, max_value: int = 2**31 - 1, **more: Any) -> forms.IntegerField:
+    return forms.IntegerField(
+        required=False, label=label, validators=[MinValueValidator(1)], max_value=max_value, **more
+    )
+
+
 class ApiKeyForm(ScopedForm):
     """`serve` is what most programs need: the OpenAI endpoint."""
 
@@ -147,23 +153,11 @@ class ApiKeyForm(ScopedForm):
         widget=forms.Textarea(attrs={"rows": 2, "placeholder": "192.0.2.0/24"}),
         help_text=gettext_lazy("One a line. Empty: from everywhere."),
     )
-    requests_per_min = forms.IntegerField(
-        required=False,
-        validators=[MinValueValidator(1)],
-        max_value=2**31 - 1,
-        label=gettext_lazy("Requests a minute"),
-    )
-    tokens_per_min = forms.IntegerField(
-        required=False,
-        validators=[MinValueValidator(1)],
-        max_value=2**31 - 1,
-        label=gettext_lazy("Tokens a minute"),
-    )
-    tokens_per_day = forms.IntegerField(
-        required=False,
-        validators=[MinValueValidator(1)],
+    requests_per_min = _budget(gettext_lazy("Requests a minute"))
+    tokens_per_min = _budget(gettext_lazy("Tokens a minute"))
+    tokens_per_day = _budget(
+        gettext_lazy("Tokens a day"),
         max_value=2**53 - 1,
-        label=gettext_lazy("Tokens a day"),
         help_text=gettext_lazy("Read and written, from midnight to midnight UTC."),
     )
 

@@ -16,6 +16,7 @@ from helixweb.access.needs import ADMIN, SITE_ADMIN, SITE_VIEWER, VIEWER, needs
 from helixweb.access.people_pages import governs_site
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
+from helixweb.common.pages import form_page
 
 
 @never_cache
@@ -28,12 +29,9 @@ def groups(request: HttpRequest) -> HttpResponse:
         roles_of_holders.set_members(made, form.cleaned_data["members"])
         return redirect("group", pk=made.pk)
     rows = Group.objects.annotate(num_members=Count("user", distinct=True))
-    context = {
-        "form": form,
-        "groups": rows.prefetch_related("grants__cluster").order_by("name"),
-        "governs": governs_site(request),
-    }
-    return render(request, "access/groups.html", context, status=422 if form.is_bound else 200)
+    shown = rows.prefetch_related("grants__cluster").order_by("name")
+    governs = governs_site(request)
+    return form_page(request, "access/groups.html", form, groups=shown, governs=governs)
 
 
 @never_cache
@@ -87,12 +85,11 @@ def cluster_access(request: HttpRequest, pk: int) -> HttpResponse:
         roles_of_holders.give(given["name"], Role(given["role"]), cluster=cluster)
         messages.success(request, _("The role is given."))
         return redirect("cluster-access", pk=pk)
-    grants = Grant.objects.select_related("user", "group").filter(cluster=cluster)
-    context = {
-        "cluster": cluster,
-        "form": form,
-        "grants": grants,
-        "governs": rights_of_request(request).on(pk) >= Role.ADMIN.rank,
-    }
-    status = 422 if form.is_bound else 200
-    return render(request, "access/cluster_access.html", context, status=status)
+    return form_page(
+        request,
+        "access/cluster_access.html",
+        form,
+        cluster=cluster,
+        grants=Grant.objects.select_related("user", "group").filter(cluster=cluster),
+        governs=rights_of_request(request).on(pk) >= Role.ADMIN.rank,
+    )

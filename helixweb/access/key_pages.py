@@ -11,6 +11,7 @@ from helixweb.access import keys, sessions
 from helixweb.access.forms import ApiKeyForm
 from helixweb.access.needs import OWN, needs
 from helixweb.common.models import ApiKey, SessionOfUser
+from helixweb.common.pages import form_page
 
 
 @never_cache
@@ -22,14 +23,9 @@ def api_keys(request: HttpRequest) -> HttpResponse:
         secret = keys.make(user=request.user, **form.cleaned_data).secret
         form = ApiKeyForm(scope=request)
     rows = ApiKey.objects.filter(user=request.user)  # type: ignore[misc]
-    context = {
-        "form": form,
-        "keys": keys.with_usage(rows.order_by("-created_at"), now=timezone.now()),
-        "secret": secret,
-        "now": timezone.now(),
-    }
-    status = 422 if form.is_bound else 200
-    return render(request, "access/api_keys.html", context, status=status)
+    now = timezone.now()
+    shown = keys.used_by(rows.select_related("cluster", "user").order_by("-created_at"), now=now)
+    return form_page(request, "access/api_keys.html", form, keys=shown, secret=secret, now=now)
 
 
 @needs(change=OWN)
@@ -45,11 +41,8 @@ def revoke_api_key(request: HttpRequest, pk: int) -> HttpResponse:
 @needs(OWN)
 def log_ins(request: HttpRequest) -> HttpResponse:
     """Where one is logged in."""
-    context = {
-        "rows": sessions.own_sessions(request.user),
-        "here": request.session.session_key,
-    }
-    return render(request, "access/sessions.html", context)
+    rows, here = sessions.own_sessions(request.user), request.session.session_key
+    return render(request, "access/sessions.html", {"rows": rows, "here": here})
 
 
 @needs(change=OWN)

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet, Sum
+from django.db.models import Sum
 
 from helixweb.access import audit
 from helixweb.access.roles_of_holders import end_streams
@@ -74,11 +74,6 @@ def end(key: ApiKey) -> bool:
         _note(key, "removed", before=_told(key), text="revoked")
         end_streams([key.user_id])
     return True
-
-
-def with_usage(rows: QuerySet[ApiKey], *, now: datetime) -> list[ApiKey]:
-    """With their owners, clusters and counts, for tables."""
-    return used_by(rows.select_related("cluster", "user"), now=now)
 
 
 def used_by(rows: Iterable[ApiKey], *, now: datetime) -> list[ApiKey]:

@@ -1,14 +1,11 @@
 """Pages of users: who may log in, what roles each has, and one-time links for others."""
 
-from typing import Any
-
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import get_user_model
-from django.core.paginator import Paginator
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
@@ -18,15 +15,14 @@ from helixweb.access.models import Grant
 from helixweb.access.needs import ADMIN, SITE_ADMIN, SITE_VIEWER, needs
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
-
-USERS_PER_PAGE = 50
+from helixweb.common.pages import form_page, page_of
 
 
 @never_cache
 @needs(SITE_VIEWER, SITE_ADMIN)
 def users(request: HttpRequest) -> HttpResponse:
-    """Who looks at the whole site sees the list; an administrator's POST lets somebody in and shows
-    the link once."""
+    """The list for all who may see the whole site; an administrator's POST makes a user and shows
+    their link once."""
     form, link = InviteForm(request.POST if request.method == "POST" else None), ""
     if form.is_valid():
         role = form.cleaned_data["role"]
@@ -36,9 +32,8 @@ def users(request: HttpRequest) -> HttpResponse:
     keys = Count("apikey", filter=Q(apikey__revoked_at__isnull=True), distinct=True)
     rows = get_user_model().objects.annotate(num_keys=keys).order_by("username")
     rows = rows.prefetch_related("grants__cluster", "groups")
-    page = Paginator(rows, USERS_PER_PAGE).get_page(request.GET.get("page"))
-    context = {"form": form, "link": link, "page": page, "governs": governs_site(request)}
-    return render(request, "access/users.html", context, status=422 if form.is_bound else 200)
+    page, governs = page_of(request, rows), governs_site(request)
+    return form_page(request, "access/users.html", form, link=link, page=page, governs=governs)
 
 
 @never_cache
@@ -52,15 +47,16 @@ def user(request: HttpRequest, pk: int) -> HttpResponse:
         roles_of_holders.give(row, Role(form.cleaned_data["role"]), cluster=cluster)
         messages.success(request, _("The role is given."))
         return redirect("user", pk=pk)
-    context: dict[str, Any] = {
-        "row": row,
-        "form": form,
-        "grants": row.grants.select_related("cluster"),
-        "groups": row.groups.prefetch_related("grants__cluster").order_by("name"),
-        "sessions": sessions.own_sessions(row),
-        "governs": governs_site(request),
-    }
-    return render(request, "access/user.html", context, status=422 if form.is_bound else 200)
+    return form_page(
+        request,
+        "access/user.html",
+        form,
+        row=row,
+        grants=row.grants.select_related("cluster"),
+        groups=row.groups.prefetch_related("grants__cluster").order_by("name"),
+        sessions=sessions.own_sessions(row),
+        governs=governs_site(request),
+    )
 
 
 @needs(change=SITE_ADMIN)
@@ -111,5 +107,5 @@ def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def governs_site(request: HttpRequest) -> bool:
-    """Whether whoever asks says who may do what on the whole site."""
+    """True if the requester is a site administrator."""
     return rights_of_request(request).site >= Role.ADMIN.rank

@@ -143,6 +143,15 @@ class CountsSerializer(serializers.Serializer[Any]):
     output_tokens = serializers.IntegerField()
 
 
+class ScopesField(serializers.MultipleChoiceField):
+    def to_representation(self, value: Any) -> Any:
+        return sorted(super().to_representation(value))
+
+
+def _budget(most: int) -> serializers.IntegerField:
+    return serializers.IntegerField(min_value=1, max_value=most, allow_null=True, default=None)
+
+
 class ApiKeySerializer(StrictFieldsMixin, serializers.ModelSerializer[ApiKey]):
     """A key; `secret` is in the answer to who made it, and shown this once.
 
@@ -150,20 +159,14 @@ class ApiKeySerializer(StrictFieldsMixin, serializers.ModelSerializer[ApiKey]):
     """
 
     owner = serializers.CharField(source="user.username", read_only=True)
-    scopes = serializers.MultipleChoiceField(choices=auth.SCOPES, allow_empty=False)
+    scopes = ScopesField(choices=auth.SCOPES, allow_empty=False)
     cluster = ClusterKey()
     networks = serializers.ListField(
         child=serializers.CharField(max_length=60), max_length=MOST_NETWORKS, default=list
     )
-    requests_per_min = serializers.IntegerField(
-        min_value=1, max_value=2**31 - 1, allow_null=True, default=None
-    )
-    tokens_per_min = serializers.IntegerField(
-        min_value=1, max_value=2**31 - 1, allow_null=True, default=None
-    )
-    tokens_per_day = serializers.IntegerField(
-        min_value=1, max_value=2**53 - 1, allow_null=True, default=None
-    )
+    requests_per_min = _budget(2**31 - 1)
+    tokens_per_min = _budget(2**31 - 1)
+    tokens_per_day = _budget(2**53 - 1)
     expires_at = serializers.DateTimeField(allow_null=True, default=None)
     used = CountsSerializer(read_only=True)
     used_today = CountsSerializer(read_only=True)
@@ -182,9 +185,6 @@ class ApiKeySerializer(StrictFieldsMixin, serializers.ModelSerializer[ApiKey]):
     def get_secret(self, key: ApiKey) -> str | None:
         secret: str | None = self.context.get("secret")
         return secret
-
-    def to_representation(self, instance: ApiKey) -> dict[str, Any]:
-        return {**super().to_representation(instance), "scopes": sorted(instance.scopes)}
 
     def validate_networks(self, texts: list[str]) -> list[str]:
         try:

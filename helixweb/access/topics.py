@@ -1,13 +1,17 @@
-"""Which events somebody may hear: those of rows that they may see, and no others."""
+"""Which events a user may hear: those of rows that they may see, and no others."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from django.apps import apps
 from django.http import HttpRequest
+from rest_framework.exceptions import ValidationError
 
 from helixweb.access.rights import is_still_admitted, rights_of_request
 from helixweb.access.roles import NO_ROLE
+from helixweb.access.roles_of_holders import topic_of
 from helixweb.access.scope import cluster_of
+from helixweb.common import broadcaster
+from helixweb.common.broadcaster import Ending
 from helixweb.common.queries import parsed_id
 
 # Whose cluster a topic `kind:id` belongs to.
@@ -21,9 +25,21 @@ MODELS = {
 }
 
 
+def listen(request: HttpRequest, topics: Sequence[str]) -> Ending:
+    """The event that ends a stream of these topics. Raises ValidationError for others than the
+    user may hear."""
+    began = broadcaster.latest_place()  # before it is asked what may be heard
+    refused = unheard(topics, request)
+    if not topics or refused:
+        told = f"There is no topic {', '.join(refused)[:200]!r}, or you may not hear it; "
+        told += "name topics of rows that you may see, such as cluster:1,plan-run:2."
+        raise ValidationError({"topics": [told]})
+    return Ending(topic=topic_of(int(request.user.pk or 0)), since=began)
+
+
 def unheard(topics: Iterable[str], request: HttpRequest) -> list[str]:
-    """Those that nobody may hear, or not whoever asks, as it is known now: a stream goes on for
-    long."""
+    """Those that do not exist, or that the user may not hear by the rights of this moment: a stream
+    goes on for long."""
     topics = list(topics)
     if not is_still_admitted(request):
         return topics

@@ -21,7 +21,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from helixweb.common.connections import returns_connection
-from helixweb.common.event_place import Place, missing_of
+from helixweb.common.event_place import START, Place, missing_of
 from helixweb.common.models import Event
 
 logger = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ class Ending:
     """An event of `topic` that was not read at `since`; of no topic there is none."""
 
     topic: str = ""
-    since: Place | None = None
+    since: Place = START
 
     def has_come(self) -> bool:
         """Also if that was before a stream was open."""

@@ -37,6 +37,9 @@ class Place:
         return f"{self.newest}~{'.'.join(map(str, sorted(self.missing)))}"
 
 
+START = Place(0)
+
+
 def missing_of(ids: Iterable[int], *, after: int) -> frozenset[int]:
     """The numbers between `after` and the highest of `ids` that are not there, the latest of them
     if they are many."""

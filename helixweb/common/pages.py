@@ -54,6 +54,12 @@ def list_page(
     return render(request, template, {**page, **context})
 
 
+def form_page(request: HttpRequest, template: str, form: Any, **context: Any) -> HttpResponse:
+    """The template with the `form`; 422 if it was sent, so that htmx and tests see its errors."""
+    status = 422 if form.is_bound else 200
+    return render(request, template, {"form": form, **context}, status=status)
+
+
 class _Echo:
     """What csv writes to: returns each line."""
 

@@ -101,7 +101,7 @@ def plain_answer(path: str, error: exceptions.APIException) -> HttpResponse:
         document = problem(error)
         return JsonResponse(document, status=status, headers=headers, content_type=CONTENT_TYPE)
     text = "text/plain; charset=utf-8"
-    return HttpResponse(str(error.detail), status=status, headers=headers, content_type=text)
+    return HttpResponse(problem(error)["detail"], status=status, headers=headers, content_type=text)
 
 
 def _headers_of(error: exceptions.APIException) -> dict[str, str]:

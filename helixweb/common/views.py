@@ -12,6 +12,7 @@ from django.views.i18n import JavaScriptCatalog
 
 from helixweb.common import login_links
 from helixweb.common.forms import PreferencesForm
+from helixweb.common.pages import form_page
 
 PREFERENCES = ("theme", "zone", "language")
 KEPT_S = 365 * 86_400
@@ -50,8 +51,7 @@ def preferences(request: HttpRequest) -> HttpResponse:
     initial = {name: request.COOKIES.get(name, "") for name in PREFERENCES}
     form = PreferencesForm(request.POST if request.method == "POST" else None, initial=initial)
     if not form.is_valid():
-        status = 422 if form.is_bound else 200
-        return render(request, "common/settings.html", {"form": form}, status=status)
+        return form_page(request, "common/settings.html", form)
     messages.success(request, _("Kept in this browser."))
     answer = redirect("settings")
     for name in PREFERENCES:

@@ -12,7 +12,7 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.test import AsyncClient, Client
 
-from helixweb.access import events_api, views
+from helixweb.access import topics
 from helixweb.access.models import Grant
 from helixweb.access.roles import Role
 from helixweb.common import api_keys, broadcaster, events
@@ -165,13 +165,12 @@ def test_a_right_that_ends_while_a_stream_is_asked_for_is_not_overlooked(
 ) -> None:
     """Once it is known who asks and before it is looked at what they may hear, or after that and
     before anybody listens."""
-    module: Any = views if address == PAGES else events_api
-    asked = module.unheard
+    asked = topics.unheard
 
-    def unheard(topics: Any, request: Any) -> list[str]:
+    def unheard(named: Any, request: Any) -> list[str]:
         if when == "before":
             ending(reader.user, reader.key.row, reader.browser)
-        refused: list[str] = asked(topics, request)
+        refused: list[str] = asked(named, request)
         if when == "after":
             ending(reader.user, reader.key.row, reader.browser)
         return refused
@@ -180,7 +179,7 @@ def test_a_right_that_ends_while_a_stream_is_asked_for_is_not_overlooked(
 
     @async_to_sync
     async def scenario() -> bool:
-        monkeypatch.setattr(module, "unheard", unheard)
+        monkeypatch.setattr(topics, "unheard", unheard)
         client = AsyncClient()
         if address == PAGES:
             client.cookies = cookies
@@ -212,10 +211,8 @@ def test_places_are_taken_before_it_is_asked_what_may_be_heard(
         said.append("rights")
         return ["it"]
 
-    for module in (views, broadcaster):
-        monkeypatch.setattr(module, "latest_place", latest_place)
-    for module in (views, events_api):
-        monkeypatch.setattr(module, "unheard", unheard)
+    monkeypatch.setattr(broadcaster, "latest_place", latest_place)
+    monkeypatch.setattr(topics, "unheard", unheard)
     for address in (PAGES, REST):
         said.clear()
         assert reader.browser.get(address, reader.topics).status_code == 400
