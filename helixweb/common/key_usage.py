@@ -22,12 +22,12 @@ def count_request(key: ApiKey, *, now: datetime) -> int:
     count_unwritten(key.pk)
     if key.last_used_at is None or now - key.last_used_at > WRITTEN_EVERY:
         ApiKey.objects.filter(pk=key.pk).update(last_used_at=now)
-        _write(key.pk, now=now)
+        write_all(now=now)
     return 0
 
 
 def count_unwritten(key_pk: int) -> None:
-    """Count a request in memory; `write_all`, or a later `count_request`, writes it down."""
+    """Count a request in memory; `write_all` writes it down."""
     with _lock:
         _unwritten[key_pk] += 1
 
@@ -38,14 +38,18 @@ def write_all(*, now: datetime) -> None:
     Raises django.db.Error; what could not be written stays counted.
     """
     with _lock:
-        counted = list(_unwritten)
-    existing = set(ApiKey.objects.filter(pk__in=counted).values_list("pk", flat=True))
-    for key_pk in counted:
-        if key_pk in existing:
-            _write(key_pk, now=now)
-        else:
-            with _lock:
-                _unwritten.pop(key_pk, None)
+        counted = _unwritten.copy()
+        _unwritten.clear()
+    try:
+        existing = ApiKey.objects.filter(pk__in=list(counted)).values_list("pk", flat=True)
+        counted = Counter({pk: counted[pk] for pk in existing})
+        for key_pk in existing:
+            add(key_pk, now=now, rest_requests=counted[key_pk])
+            del counted[key_pk]
+    except Error:
+        with _lock:
+            _unwritten.update(counted)
+        raise
 
 
 def add(key_pk: int, *, now: datetime, **counts: int) -> None:
@@ -54,19 +58,6 @@ def add(key_pk: int, *, now: datetime, **counts: int) -> None:
     KeyUsage.objects.filter(pk=row.pk).update(
         **{name: F(name) + count for name, count in counts.items()}
     )
-
-
-def _write(key_pk: int, *, now: datetime) -> None:
-    with _lock:
-        requests = _unwritten.pop(key_pk, 0)
-    if not requests:  # another thread has just written them
-        return
-    try:
-        add(key_pk, now=now, rest_requests=requests)
-    except Error:
-        with _lock:
-            _unwritten[key_pk] += requests
-        raise
 
 
 def _within_rate(key: ApiKey, limit: int, *, now: datetime) -> bool:

@@ -52,11 +52,8 @@ async def asked(site: Application, scope: dict[str, Any], body: bytes = b"") -> 
 
 def closing(site: Application) -> None:
     """As the end of the process does."""
-    for pool, threads in (
-        (site._threads, handler.THREADS),
-        (site._process_threads, handler.PROCESS_THREADS),
-        (site._import_threads, handler.IMPORT_THREADS),
-    ):
+    for name, pool in site._pools.items():
+        threads = handler.THREADS[name]
         all_there = threading.Barrier(threads)
 
         def close(all_there: threading.Barrier = all_there) -> None:
@@ -71,7 +68,7 @@ def closing(site: Application) -> None:
 def test_requests_are_answered_and_connections_stay(
     key: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handler, "THREADS", 1)
+    monkeypatch.setitem(handler.THREADS, "people", 1)
     site = Application()
 
     @async_to_sync
@@ -90,7 +87,9 @@ def test_requests_are_answered_and_connections_stay(
 
     async def here() -> Any:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(site._threads, lambda: connections["default"].connection)
+        return await loop.run_in_executor(
+            site._pools["people"], lambda: connections["default"].connection
+        )
 
     scenario()
     closing(site)

@@ -122,12 +122,12 @@ def test_a_node_sends_large_messages_to_its_own_doors_only(user: Any) -> None:
 def test_heartbeats_are_answered_while_every_other_thread_is_taken(
     user: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handler, "THREADS", 2)
+    monkeypatch.setitem(handler.THREADS, "people", 2)
     agent = FakeAgent(Cluster.objects.create(name="lab"), "tower", user, port=7001)
     credential = agent.http._credentials["HTTP_AUTHORIZATION"].removeprefix("Bearer ")
     site = Application()
     go_on = threading.Event()
-    pools = (site._threads, site._import_threads)
+    pools = (site._pools["people"], site._pools["imports"])
     for pool in pools:
         for _ in range(pool._max_workers):
             pool.submit(go_on.wait, 60)

@@ -25,12 +25,10 @@ from helixweb.common.rest.bodies import BoundedBody, is_known
 from helixweb.common.rest.lifespan import serve_lifespan
 
 PREFIX = "/api/v1/"
-THREADS = 16
 PROCESS_PREFIXES = (f"{PREFIX}agent/", f"{PREFIX}coordinator/")
-PROCESS_THREADS = 8
 # Reading a large file takes seconds of the interpreter that all threads share.
 IMPORT_SUFFIX = "/import/"
-IMPORT_THREADS = 2
+THREADS = {"people": 16, "processes": 8, "imports": 2}
 CONNECTIONS_KEPT_S = 60.0
 _NAME = "rest"
 
@@ -46,18 +44,15 @@ class Application(ASGIHandler):
         super().__init__()
         self._in_a_thread = BaseHandler()
         self._in_a_thread.load_middleware(is_async=False)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=_NAME)
-        self._process_threads = ThreadPoolExecutor(
-            PROCESS_THREADS, thread_name_prefix=f"{_NAME}-processes"
-        )
-        self._import_threads = ThreadPoolExecutor(
-            IMPORT_THREADS, thread_name_prefix=f"{_NAME}-imports"
-        )
+        self._pools = {
+            name: ThreadPoolExecutor(threads, thread_name_prefix=f"{_NAME}-{name}")
+            for name, threads in THREADS.items()
+        }
         connection_created.connect(_keep)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await serve_lifespan(receive, send, self._threads)
+            await serve_lifespan(receive, send, self._pools["people"])
             return
         bounded = BoundedBody(scope, receive, is_known=lambda: self._is_known(scope))
         await bounded.check_length()
@@ -75,10 +70,10 @@ class Application(ASGIHandler):
 
     def _threads_for(self, scope: Scope) -> ThreadPoolExecutor:
         if scope["path"].startswith(PROCESS_PREFIXES):
-            return self._process_threads
+            return self._pools["processes"]
         if scope["method"] == "POST" and scope["path"].endswith(IMPORT_SUFFIX):
-            return self._import_threads
-        return self._threads
+            return self._pools["imports"]
+        return self._pools["people"]
 
     async def _answer_rest(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -94,7 +89,7 @@ class Application(ASGIHandler):
             try:
                 await _until_left(self.send_response(response, send), receive)
             finally:
-                await run(self._threads, response.close)
+                await run(self._pools["people"], response.close)
         finally:
             body.close()
 

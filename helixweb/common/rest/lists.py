@@ -3,7 +3,7 @@
 All lists understand the same parameters, and refuse by name what they do not understand.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any
@@ -200,22 +200,24 @@ def wanted_fields(request: Request, serializer: Any) -> tuple[str, ...] | None:
     return tuple(name for name in known if name in asked)
 
 
-def refuse_unknown_parameters(request: Request, known: Iterable[str]) -> None:
-    """Never silently ignore what somebody asked for."""
-    allowed = frozenset(known)
-    unknown = sorted(set(request.query_params) - allowed)
-    if unknown:
-        names = ", ".join(sorted(allowed))
-        text = f"the known ones are: {names}." if names else "there are none here."
-        raise exceptions.ValidationError({name: [f"Unknown parameter; {text}"] for name in unknown})
-
-
-def refuse_empty_parameters(request: Request) -> None:
-    """A script whose variable is empty did not mean all rows; only words to search for may lack."""
-    empty = sorted(name for name, given in request.query_params.lists() if "" in given)
-    if wrong := [name for name in empty if name != SEARCH]:
-        text = "It is empty; give a value, or leave it out."
-        raise exceptions.ValidationError({name: [text] for name in wrong})
+def check_parameters(
+    request: Request, known: Iterable[str] | None, *, may_repeat: Container[str]
+) -> None:
+    """Refuse what would be ignored: parameters that are not known (None: all may be), and repeated
+    ones. A script whose variable is empty did not mean all rows; only a search may be empty."""
+    allowed, wrong = None if known is None else frozenset(known), {}
+    for name, given in request.query_params.lists():
+        if allowed is not None and name not in allowed:
+            names = ", ".join(sorted(allowed))
+            text = f"the known ones are: {names}." if names else "there are none here."
+            wrong[name] = [f"Unknown parameter; {text}"]
+        elif "" in given and name != SEARCH:
+            wrong[name] = ["It is empty; give a value, or leave it out."]
+        elif len(given) > 1 and name not in may_repeat:
+            told = "It is given more than once; give it once, several values with commas."
+            wrong[name] = [told]
+    if wrong:
+        raise exceptions.ValidationError(wrong)
 
 
 def parameters_of_list(view: Any) -> Iterable[str]:

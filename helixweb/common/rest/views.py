@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from helixweb.common.rest.idempotency import answered_once
-from helixweb.common.rest.lists import refuse_empty_parameters, refuse_unknown_parameters
+from helixweb.common.rest.lists import check_parameters
 from helixweb.common.rest.negotiation import ByAccept
 
 
@@ -25,11 +25,7 @@ class RestMixin:
         super().initial(request, *args, **kwargs)  # type: ignore[misc]
         if getattr(self, str(request.method).lower(), None) is None:
             raise exceptions.MethodNotAllowed(str(request.method))
-        known = self.query_parameters()
-        if known is not None:
-            refuse_unknown_parameters(request, known)
-        refuse_empty_parameters(request)
-        self._refuse_repeated(request)
+        check_parameters(request, self.query_parameters(), may_repeat=self.may_repeat)
         if "If-Match" in request.headers and not (
             request.method in permissions.SAFE_METHODS or self.checks_version()
         ):
@@ -41,13 +37,6 @@ class RestMixin:
             handler = getattr(self, "post", None)
             if handler is not None:
                 setattr(self, "post", answered_once(request, handler))  # noqa: B010
-
-    def _refuse_repeated(self, request: Request) -> None:
-        given = request.query_params.lists()
-        twice = [name for name, values in given if len(values) > 1 and name not in self.may_repeat]
-        if twice:
-            told = "It is given more than once; give it once, several values with commas."
-            raise exceptions.ValidationError({name: [told] for name in twice})
 
     def _takes_no_body(self, method: str) -> bool:
         """As the OpenAPI document says."""
