@@ -73,7 +73,7 @@ def stage(order: dict[str, Any]) -> dict[str, Any]:
         "ids": [_Generation(backend, [prompt]).run(order["tokens"]) for prompt in order["prompts"]],
     }
     if is_gpu:
-        found["copies"] = _copies_of_a_decode(backend, order["prompts"])
+        found |= _profile_of_a_decode(backend, order["prompts"])
     speeds = {}
     for count, prompt_tokens, tokens in order["speeds"]:
         prompts = [_numbers(prompt_tokens, start=number) for number in range(count)]
@@ -151,8 +151,8 @@ class _Generation:
             self._backend.books.release(sequence.table)
 
 
-def _copies_of_a_decode(backend: Any, prompts: Prompts) -> int:
-    """Between host and device, as the profiler sees them."""
+def _profile_of_a_decode(backend: Any, prompts: Prompts) -> dict[str, float]:
+    """Copies between host and device, what else the device was given, how long it was at work."""
     generation = _Generation(backend, prompts)
     last = generation.step(generation.step(prompts))
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
@@ -160,8 +160,15 @@ def _copies_of_a_decode(backend: Any, prompts: Prompts) -> int:
         generation.step(last)
         torch.cuda.synchronize()
     generation.release()
-    names = [event.name for event in profiler.events()]
-    return sum("HtoD" in name or "DtoH" in name for name in names if name.startswith("Memcpy"))
+    on_device = [
+        each for each in profiler.events() if each.device_type == torch.autograd.DeviceType.CUDA
+    ]
+    copies = [each for each in on_device if each.name.startswith("Memcpy")]
+    return {
+        "copies": sum("HtoD" in each.name or "DtoH" in each.name for each in copies),
+        "kernels": len(on_device) - len(copies),
+        "device_ms": sum(each.self_device_time_total for each in on_device) / 1000,
+    }
 
 
 def whole_vllm(order: dict[str, Any]) -> dict[str, Any]:
