@@ -1,14 +1,16 @@
 #!/usr/bin/env python
 """Django's command line for HelixWeb."""
 
-import os
 import sys
+
+from django.core.management import execute_from_command_line
+
+from helixweb.django_loading import django_loaded
 
 
 def main() -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
-    from django.core.management import execute_from_command_line
-
+    with django_loaded():
+        pass
     execute_from_command_line(sys.argv)
 
 

@@ -7,6 +7,7 @@ import time
 
 from celery import Celery, signals
 
+from helixweb.django_loading import django_loaded
 from runtime.protocol.logs import JsonLines
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
@@ -14,9 +15,15 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
 # doctor` runs them.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
+
+@signals.import_modules.connect  # before Celery's own way of setting Django up
+def load_tasks(**_: object) -> None:
+    with django_loaded():
+        app.autodiscover_tasks(force=True)
+
+
 app = Celery("helixweb")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks()
 
 _LOOKS_EVERY_S = 1.0
 _worker_pid = 0

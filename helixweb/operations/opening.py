@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import django
 from django.core.exceptions import ImproperlyConfigured
 from django.db.utils import DatabaseError
 
 from helixweb.command_line.failures import CommandFailed
+from helixweb.django_loading import django_loaded
 
 
 @contextmanager
@@ -19,9 +19,9 @@ def opened(data: Path | None = None) -> Iterator[None]:
     CommandFailed for what its operator must change."""
     if data is not None:
         os.environ["HELIX_DATA_DIR"] = str(data.expanduser().resolve())
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
     with _said_plainly():
-        django.setup()
+        with django_loaded():
+            pass
         yield
 
 

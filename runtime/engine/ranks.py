@@ -33,10 +33,10 @@ from runtime.engine.follower import (
     RankPart,
     RankShare,
     Resize,
-    follow,
 )
 from runtime.engine.host_memory import HostMemory
 from runtime.engine.pages import PageBooks, PageTable
+from runtime.engine.rank_process import run_rank
 from runtime.engine.sequence import Work
 from runtime.engine.step_changes import TableSender
 from runtime.engine.step_runner import RankCache, RunnerShape, StepRunner
@@ -231,7 +231,7 @@ class _Children:
         for rank in range(1, ranks):
             ours, theirs = spawn.Pipe()
             process: BaseProcess = spawn.Process(
-                target=follow, args=(share, rank, ranks, self.meeting, theirs), daemon=True
+                target=run_rank, args=(share, rank, ranks, self.meeting, theirs), daemon=True
             )
             process.start()
             theirs.close()

@@ -3,8 +3,11 @@
 from datetime import timedelta
 from pathlib import Path
 
-import torch
-from torch import Tensor, distributed
+from runtime.module_loading import loading
+
+with loading("torch"):
+    import torch
+    from torch import Tensor, distributed
 
 from runtime.models.config import read_config
 from runtime.models.dense_attention import attend_densely
