@@ -11,7 +11,6 @@ from helixweb.access.scope import WHOLE_SITE, InCluster
 from helixweb.deployment.options import OPTION_NAMES, DeployOptions
 from helixweb.inventory.columns import unique
 from planner.routers.load_aware import DEFAULT_THETA
-from runtime.protocol.control import CoordinatorReport
 from runtime.protocol.engine_names import Engine
 from runtime.protocol.log_levels import LogLevel, LogSource
 from runtime.protocol.phases import Phase
@@ -397,4 +396,6 @@ class LatestReport(InCluster):
 
     def says(self, field: str) -> Any:
         """What it has there; the default where an earlier release stored it without the field."""
+        from runtime.protocol.control import CoordinatorReport  # loads pydantic
+
         return self.report.get(field, CoordinatorReport.model_fields[field].default)
