@@ -170,6 +170,19 @@ def tokens_per_s(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
 
 
+def rate_text(tokens_per_second: float | None) -> str:
+    """The same of a rate that may be unknown."""
+    return UNKNOWN if tokens_per_second is None else tokens_per_s(tokens_per_second)
+
+
+def of_capacity(flow: Any) -> str:
+    """How much of what a NodeFlow or an EdgeFlow can carry it does."""
+    return _("%(flow)s of %(capacity)s tokens/s") % {
+        "flow": tokens_per_s(flow.flow_tokens_per_s),
+        "capacity": tokens_per_s(flow.capacity_tokens_per_s),
+    }
+
+
 def percent(share: float | None, *, decimals: int = 1) -> str:
     """0.125 -> 12.5%."""
     return UNKNOWN if share is None else f"{share:.{decimals}%}"

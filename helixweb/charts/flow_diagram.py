@@ -6,11 +6,12 @@ from helixweb.charts.chart import (
     Chart,
     Legend,
     colours_by_name,
+    of_capacity,
     plain,
     shortened,
     tokens_per_s,
 )
-from helixweb.charts.plan_graph import Edge, PlanGraph, Vertex
+from helixweb.charts.plan_graph import PlanGraph, Vertex
 from helixweb.words import gettext as _
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
@@ -31,7 +32,7 @@ def flow_diagram(problem: Problem, plan: Plan) -> Chart:
             colours=[_colour(vertex, colours) for vertex in drawn],
             texts=[_vertex_text(vertex) for vertex in drawn],
             link_colours=["var(--bad)" if edge.in_cut else "var(--flow)" for edge in graph.edges],
-            link_texts=[_of_capacity(edge) + limits * edge.in_cut for edge in graph.edges],
+            link_texts=[of_capacity(edge) + limits * edge.in_cut for edge in graph.edges],
         ),
         summary=_summary(graph),
         columns=(_("From"), _("To"), _("Flow (tokens/s)"), _("Capacity (tokens/s)"), _("Limits")),
@@ -72,24 +73,14 @@ def _vertex_text(vertex: Vertex) -> str:
     if not vertex.layers:
         return f"{vertex.title}: {tokens_per_s(vertex.flow_tokens_per_s)} tokens/s"
     who = plain(vertex.title if vertex.is_group else f"{vertex.title} ({vertex.gpu})")
-    text = (
-        _("%(who)s, layers %(layers)s") % {"who": who, "layers": vertex.layers}
-        + "<br>"
-        + _of_capacity(vertex)
-    )
+    text = _("%(who)s, layers %(layers)s") % {"who": who, "layers": vertex.layers}
+    text += f"<br>{of_capacity(vertex)}"
     if vertex.is_group:
         more = ", …" if len(vertex.names) > NAMES_SHOWN else ""
         text += f"<br>{', '.join(plain(name) for name in vertex.names[:NAMES_SHOWN])}{more}"
-    return text + (
-        f"<br>{_cut_words(vertex)}: " + _("compute limits here") if vertex.in_cut else ""
-    )
-
-
-def _of_capacity(part: Vertex | Edge) -> str:
-    return _("%(flow)s of %(capacity)s tokens/s") % {
-        "flow": tokens_per_s(part.flow_tokens_per_s),
-        "capacity": tokens_per_s(part.capacity_tokens_per_s),
-    }
+    if vertex.in_cut:
+        text += f"<br>{_cut_words(vertex)}: " + _("compute limits here")
+    return text
 
 
 def _summary(graph: PlanGraph) -> str:

@@ -129,11 +129,9 @@ def _span_text(begins_s: float, _ends_s: float, busy_s: float, count: int) -> st
         "busy_s": duration_text(busy_s),
         "begins_s": f"{begins_s:.3f}",
     }
-    return (
-        text
-        if count == 1
-        else _("%(count)s times together %(text)s") % {"count": count, "text": text}
-    )
+    if count == 1:
+        return text
+    return _("%(count)s times together %(text)s") % {"count": count, "text": text}
 
 
 def _tokens(row: str, tokens_s: Sequence[float]) -> Trace:

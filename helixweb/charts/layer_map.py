@@ -25,15 +25,15 @@ def layer_map(problem: Problem, placement: Placement) -> Chart:
     colours = colours_by_name([profile.gpu for profile in problem.compute_profiles.values()])
     traces = []
     for gpu in sorted(set(gpu_of.values())):
-        rows = [(name, held) for name, held in ordered if gpu_of[name] == gpu]
+        held_by = {name: held for name, held in ordered if gpu_of[name] == gpu}
         traces.append(
             row_bars(
-                [name for name, _ in rows],
-                [len(held) for _, held in rows],
-                [plain(name) for name, _ in rows],
+                list(held_by),
+                [len(held) for held in held_by.values()],
+                list(map(plain, held_by)),
                 name=plain(gpu),
-                base=[held.first for _, held in rows],
-                text=[str(held) for _, held in rows],
+                base=[held.first for held in held_by.values()],
+                text=list(map(str, held_by.values())),
                 textposition="inside",
                 insidetextanchor="middle",
                 textfont={"color": "#ffffff" if _is_dark(colours[gpu]) else "#101418"},
@@ -71,13 +71,15 @@ def _rows(
         return held, gpu_of
     groups = Counter((layers, gpu_of[name]) for name, layers in held)
     most = {group for group, _ in groups.most_common(MOST_ROWS)}
-    named = {
-        (layers, gpu): f"{count} x {gpu} {layers}"
+    rows = {
+        f"{count} x {gpu} {layers}": (layers, gpu)
         for (layers, gpu), count in groups.items()
         if (layers, gpu) in most
     }
-    rows = [(name, layers) for (layers, _), name in named.items()]
-    return rows, {name: gpu for (_, gpu), name in named.items()}
+    return (
+        [(name, layers) for name, (layers, _) in rows.items()],
+        {name: gpu for name, (_, gpu) in rows.items()},
+    )
 
 
 def _is_dark(colour: str) -> bool:

@@ -28,21 +28,17 @@ def memory_bars(bars: Bars) -> Chart:
     longest = max((sum(parts.values()) for parts in bars.values()), default=0.0)
     unit, unit_bytes = next(one for one in UNITS if longest >= one[1] or one is UNITS[-1])
     components = dict.fromkeys(part for parts in bars.values() for part in parts)
-    sizes = {part: [parts.get(part, 0.0) for parts in bars.values()] for part in components}
-    shown = {part: of_bars for part, of_bars in sizes.items() if max(of_bars) > 0}
+    shown = [part for part in components if max(one.get(part, 0.0) for one in bars.values()) > 0]
     names = list(bars)
     traces = [
         row_bars(
             names,
-            [size / unit_bytes for size in of_bars],
-            [
-                f"{plain(name)}: {_(part)} {bytes_text(size)}"
-                for name, size in zip(names, of_bars, strict=True)
-            ],
+            [bars[name].get(part, 0.0) / unit_bytes for name in names],
+            [f"{plain(name)}: {_(part)} {bytes_text(bars[name].get(part, 0.0))}" for name in names],
             name=_(part),
             marker={"color": _COLOURS[part], "line": {"width": 1, "color": "var(--surface)"}},
         )
-        for part, of_bars in shown.items()
+        for part in shown
     ]
     return Chart(
         figure=rows_figure(
@@ -74,9 +70,6 @@ def _summary(bars: Bars) -> str:
     if len(bars) > 1:
         return _("Memory of %(count)s, by component.") % {"count": len(bars)}
     (parts,) = bars.values()
-    return _("Of %(whole)s: %(parts)s.") % {
-        "whole": bytes_text(sum(parts.values())),
-        "parts": ", ".join(
-            f"{_(part)} {bytes_text(size)}" for part, size in parts.items() if size > 0
-        ),
-    }
+    shown = [f"{_(part)} {bytes_text(size)}" for part, size in parts.items() if size > 0]
+    whole = bytes_text(sum(parts.values()))
+    return _("Of %(whole)s: %(parts)s.") % {"whole": whole, "parts": ", ".join(shown)}

@@ -16,27 +16,29 @@ Answer = Mapping[str, Any]  # "moved_bytes", "flow_tokens_per_s", "method", "pla
 def moved_bytes(answers: Sequence[Answer], *, chosen: Mapping[str, Any] | None) -> Chart:
     """Marks for the answers, fewest bytes first, over steps: what so many bytes buy at most; that
     with the placement that was `chosen` is marked."""
-    moved = [answer["moved_bytes"] / GB for answer in answers]
-    flows = [answer["flow_tokens_per_s"] for answer in answers]
-    own = [index for index, answer in enumerate(answers) if answer["placement"] == chosen]
-    traces = [
-        trace(
+
+    def marks(shown: Sequence[Answer], **more: Any) -> dict[str, Any]:
+        return trace(
             "scatter",
+            x=[answer["moved_bytes"] / GB for answer in shown],
+            y=[answer["flow_tokens_per_s"] for answer in shown],
+            **more,
+        )
+
+    traces = [
+        marks(
+            answers,
             name=_("answers"),
             mode="lines+markers",
-            x=moved,
-            y=flows,
             customdata=[answer["method"] for answer in answers],
             line={"shape": "hv", "color": "var(--accent)", "width": 2},
             marker={"size": 7, "color": "var(--accent)"},
             hovertemplate="%{x:,.4g} GB: %{y:,.1f} tokens/s, %{customdata}<extra></extra>",
         ),
-        trace(
-            "scatter",
+        marks(
+            [answer for answer in answers if answer["placement"] == chosen],
             name=_("this plan"),
             mode="markers",
-            x=[moved[index] for index in own],
-            y=[flows[index] for index in own],
             marker={"size": 14, "symbol": "circle-open", "color": "var(--warn)"},
             hoverinfo="skip",
         ),
@@ -51,30 +53,22 @@ def moved_bytes(answers: Sequence[Answer], *, chosen: Mapping[str, Any] | None) 
         figure=figure_json(traces, layout),
         summary=_summary(answers),
         columns=(_("Moved"), _("Flow (tokens/s)"), _("Found by")),
-        rows=tuple(
-            (
-                bytes_text(answer["moved_bytes"]),
-                tokens_per_s(answer["flow_tokens_per_s"]),
-                answer["method"],
-            )
-            for answer in answers
-        ),
+        rows=tuple((*_texts(answer).values(), answer["method"]) for answer in answers),
     )
 
 
 def _summary(answers: Sequence[Answer]) -> str:
     if not answers:
         return _("No answer has been found yet.")
-    least, most = _words(answers[0]), _words(answers[-1])
-    return (
-        _("One answer: %(least)s.") % {"least": least}
-        if len(answers) == 1
-        else _("From %(least)s to %(most)s.") % {"least": least, "most": most}
-    )
+    text = _("%(flow_tokens_per_s)s tokens/s with %(moved_bytes)s moved")
+    words = [text % _texts(answer) for answer in (answers[0], answers[-1])]
+    if len(answers) == 1:
+        return _("One answer: %(least)s.") % {"least": words[0]}
+    return _("From %(least)s to %(most)s.") % {"least": words[0], "most": words[1]}
 
 
-def _words(answer: Answer) -> str:
-    return _("%(flow_tokens_per_s)s tokens/s with %(moved_bytes)s moved") % {
-        "flow_tokens_per_s": tokens_per_s(answer["flow_tokens_per_s"]),
+def _texts(answer: Answer) -> dict[str, str]:
+    return {
         "moved_bytes": bytes_text(answer["moved_bytes"]),
+        "flow_tokens_per_s": tokens_per_s(answer["flow_tokens_per_s"]),
     }

@@ -31,18 +31,18 @@ class PhaseSpan:
     end_s: float
     note: str = ""
 
+    @property
+    def duration_s(self) -> float:
+        return self.end_s - self.begin_s
+
 
 def phase_timeline(spans: Sequence[PhaseSpan]) -> Chart:
     """One row per node in the order they come, one colour per phase."""
     nodes = list(dict.fromkeys(span.node for span in spans))
-    traces = [
-        _bars(phase, [span for span in spans if span.phase == phase])
-        for phase in COLOURS
-        if any(span.phase == phase for span in spans)
-    ]
+    of_phase = {phase: [span for span in spans if span.phase == phase] for phase in COLOURS}
     return Chart(
         figure=rows_figure(
-            traces,
+            [_bars(phase, shown) for phase, shown in of_phase.items() if shown],
             nodes,
             x=_("seconds since the deployment began"),
             has_legend=True,
@@ -56,7 +56,7 @@ def phase_timeline(spans: Sequence[PhaseSpan]) -> Chart:
                 span.node,
                 _(span.phase),
                 round(span.begin_s, 1),
-                round(span.end_s - span.begin_s, 1),
+                round(span.duration_s, 1),
                 span.note,
             )
             for span in spans
@@ -68,11 +68,8 @@ def _bars(phase: str, spans: Sequence[PhaseSpan]) -> Trace:
     said = f": {_(phase)}, %{{customdata[1]:.1f}} s<br>%{{customdata[2]}}<extra></extra>"
     return row_bars(
         [span.node for span in spans],
-        [span.end_s - span.begin_s for span in spans],
-        [
-            [plain(span.node), span.end_s - span.begin_s, plain(span.note[:LONGEST_NOTE])]
-            for span in spans
-        ],
+        [span.duration_s for span in spans],
+        [[plain(span.node), span.duration_s, plain(span.note[:LONGEST_NOTE])] for span in spans],
         name=_(phase),
         base=[span.begin_s for span in spans],
         marker={"color": COLOURS[phase]},
@@ -82,27 +79,16 @@ def _bars(phase: str, spans: Sequence[PhaseSpan]) -> Trace:
 
 def _summary(spans: Sequence[PhaseSpan], nodes: Sequence[str]) -> str:
     """How long it took until every node was ready, or how many are; then which are lost now."""
-    newest = {span.node: span.phase for span in sorted(spans, key=lambda span: span.begin_s)}
-    lost = ", ".join(node for node in nodes if newest[node] == "lost")
-    ready = _until_ready(spans, nodes)
-    return f"{ready} {_('Lost: %(names)s.') % {'names': lost}}" if lost else ready
-
-
-def _until_ready(spans: Sequence[PhaseSpan], nodes: Sequence[str]) -> str:
-    first_ready = {
-        node: min(
-            (span.begin_s for span in spans if span.node == node and span.phase == "ready"),
-            default=None,
-        )
-        for node in nodes
-    }
-    times = [time for time in first_ready.values() if time is not None]
-    if nodes and len(times) == len(nodes):
-        return _("All %(nodes)s nodes were ready after %(longest)s s.") % {
+    in_order = sorted(spans, key=lambda span: span.begin_s)
+    newest = {span.node: span.phase for span in in_order}
+    ready_s = {span.node: span.begin_s for span in reversed(in_order) if span.phase == "ready"}
+    said = {"ready": len(ready_s), "nodes": len(nodes)}
+    text = _("%(ready)s of %(nodes)s nodes have been ready so far.") % said
+    if nodes and len(ready_s) == len(nodes):
+        longest = f"{max(ready_s.values()):.1f}"
+        text = _("All %(nodes)s nodes were ready after %(longest)s s.") % {
             "nodes": len(nodes),
-            "longest": f"{max(times):.1f}",
+            "longest": longest,
         }
-    return _("%(ready)s of %(nodes)s nodes have been ready so far.") % {
-        "ready": len(times),
-        "nodes": len(nodes),
-    }
+    lost = ", ".join(node for node in nodes if newest[node] == "lost")
+    return f"{text} {_('Lost: %(names)s.') % {'names': lost}}" if lost else text

@@ -177,8 +177,6 @@ def _busiest_link(ordered: Sequence[LinkForecast]) -> str:
         "target": busiest.target,
         "busy": f"{busiest.utilisation:.0%}",
     }
-    return (
-        _("%(text)s; the %(shown)s busiest are shown.") % {"text": text, "shown": MOST_LINKS}
-        if len(ordered) > MOST_LINKS
-        else f"{text}."
-    )
+    if len(ordered) <= MOST_LINKS:
+        return f"{text}."
+    return _("%(text)s; the %(shown)s busiest are shown.") % {"text": text, "shown": MOST_LINKS}

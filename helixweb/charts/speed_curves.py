@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from helixweb.charts.chart import (
     PALETTE,
-    UNKNOWN,
     Chart,
     Legend,
     axes_layout,
     figure_json,
     plain,
+    rate_text,
     tokens_per_s,
     trace,
     whole_ticks,
@@ -31,6 +32,10 @@ class SpeedCurve:
 
 def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
     """On a logarithmic scale: speed falls about as one over the layers."""
+    styles = [
+        (PALETTE[number % len(PALETTE)], number // len(PALETTE) % len(_SYMBOLS))
+        for number in range(len(curves))
+    ]
     traces = [
         trace(
             "scatter",
@@ -38,15 +43,11 @@ def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
             mode="lines+markers",
             x=list(range(1, len(curve.tokens_per_s) + 1)),
             y=list(curve.tokens_per_s),
-            line={
-                "color": PALETTE[number % len(PALETTE)],
-                "width": 2,
-                "dash": "solid" if curve.is_measured else "dot",
-            },
-            marker={"size": 5, "symbol": number // len(PALETTE) % len(_SYMBOLS)},
+            line={"color": colour, "width": 2, "dash": "solid" if curve.is_measured else "dot"},
+            marker={"size": 5, "symbol": symbol},
             hovertemplate=f"%{{x}}: %{{y:,.0f}} tokens/s<extra>{plain(curve.name)}</extra>",
         )
-        for number, curve in enumerate(curves)
+        for curve, (colour, symbol) in zip(curves, styles, strict=True)
     ]
     longest = max((len(curve.tokens_per_s) for curve in curves), default=0)
     layout = axes_layout(
@@ -65,28 +66,19 @@ def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
         figure=figure_json(traces, layout),
         summary=_summary(curves),
         columns=(_("Layers held"), *(curve.name for curve in curves)),
-        rows=tuple((layers, *(_cell(curve, layers) for curve in curves))
-                   for layers in range(1, longest + 1)),
-        # In HTML, which finds room on a phone.
-        legend=_legend(curves) if len(curves) > 1 else (),
-    )  # fmt: skip
-
-
-def _legend(curves: Sequence[SpeedCurve]) -> tuple[Legend, ...]:
-    """Where colours come again, with the symbol of the line's points."""
-    return tuple(
-        Legend(
-            colour=PALETTE[number % len(PALETTE)],
-            label=f"{curve.name} {_SYMBOLS[number // len(PALETTE) % len(_SYMBOLS)]}".rstrip(),
-        )
-        for number, curve in enumerate(curves)
+        rows=tuple(
+            (layers, *map(rate_text, speeds))
+            for layers, speeds in enumerate(
+                zip_longest(*(curve.tokens_per_s for curve in curves)), start=1
+            )
+        ),
+        # In HTML, which finds room on a phone; where colours come again, with the points' symbol.
+        legend=tuple(
+            Legend(colour=colour, label=f"{curve.name} {_SYMBOLS[symbol]}".rstrip())
+            for curve, (colour, symbol) in zip(curves, styles, strict=True)
+            if len(curves) > 1
+        ),
     )
-
-
-def _cell(curve: SpeedCurve, layers: int) -> str:
-    if layers > len(curve.tokens_per_s):
-        return UNKNOWN
-    return tokens_per_s(curve.tokens_per_s[layers - 1])
 
 
 def _summary(curves: Sequence[SpeedCurve]) -> str:

@@ -4,6 +4,8 @@ from helixweb.charts.chart import (
     MOST_BARS,
     SHARES,
     Chart,
+    of_capacity,
+    percent,
     plain,
     row_bars,
     rows_figure,
@@ -22,24 +24,16 @@ def utilisation(problem: Problem, plan: Plan) -> Chart:
     Of more than `MOST_BARS` nodes only the busiest.
     """
     nodes = plan.flow.nodes
-    ordered = sorted(nodes.items(), key=lambda item: (-item[1].utilisation, item[0]))[:MOST_BARS]
+    names = sorted(nodes, key=lambda name: (-nodes[name].utilisation, name))[:MOST_BARS]
     cut = set(plan.flow.min_cut.nodes)
-    names = [name for name, _ in ordered]
+    shares = [nodes[name].utilisation for name in names]
     bars = row_bars(
         names,
-        [node.utilisation for _, node in ordered],
-        [
-            f"{plain(name)}: "
-            + _("%(flow)s of %(capacity)s tokens/s")
-            % {
-                "flow": tokens_per_s(node.flow_tokens_per_s),
-                "capacity": tokens_per_s(node.capacity_tokens_per_s),
-            }
-            for name, node in ordered
-        ],
+        shares,
+        [f"{plain(name)}: {of_capacity(nodes[name])}" for name in names],
         text=[
-            f"{node.utilisation:.0%}" + (_(" · min cut") if name in cut else "")
-            for name, node in ordered
+            f"{share:.0%}" + (_(" · min cut") if name in cut else "")
+            for name, share in zip(names, shares, strict=True)
         ],
         marker={"color": ["var(--bad)" if name in cut else "var(--accent)" for name in names]},
     )
@@ -57,48 +51,47 @@ def utilisation(problem: Problem, plan: Plan) -> Chart:
             (
                 name,
                 problem.profile_of(name).gpu,
-                tokens_per_s(node.flow_tokens_per_s),
-                tokens_per_s(node.capacity_tokens_per_s),
-                f"{node.utilisation:.1%}",
+                tokens_per_s(nodes[name].flow_tokens_per_s),
+                tokens_per_s(nodes[name].capacity_tokens_per_s),
+                percent(nodes[name].utilisation),
                 _("min cut") if name in cut else "",
             )
-            for name, node in ordered
+            for name in names
         ),
     )  # fmt: skip
 
 
 def bottlenecks(problem: Problem, plan: Plan) -> tuple[str, ...]:
     """A sentence for every member of the min cut, the one with most capacity first."""
-    cut = plan.flow.min_cut
+    cut, flow = plan.flow.min_cut, plan.flow
+    node = _("%(name)s (%(gpu)s): compute limits, %(capacity)s tokens/s with layers %(layers)s.")
+    link = _("%(source)s → %(target)s: the link limits, %(capacity)s tokens/s.")
     limits = [
         (
-            plan.flow.nodes[name].capacity_tokens_per_s,
-            _("%(name)s (%(gpu)s): compute limits, %(capacity)s tokens/s with layers %(layers)s.")
-            % {
+            flow.nodes[name].capacity_tokens_per_s,
+            node,
+            {
                 "name": name,
                 "gpu": problem.profile_of(name).gpu,
-                "capacity": tokens_per_s(plan.flow.nodes[name].capacity_tokens_per_s),
                 "layers": plan.placement.layers[name],
             },
         )
         for name in cut.nodes
     ]
-    capacity_of = {
-        (edge.source, edge.target): edge.capacity_tokens_per_s for edge in plan.flow.edges
-    }
     limits += [
         (
-            capacity_of[source, target],
-            _("%(source)s → %(target)s: the link limits, %(capacity)s tokens/s.")
-            % {
-                "source": _end(source),
-                "target": _end(target),
-                "capacity": tokens_per_s(capacity_of[source, target]),
-            },
+            edge.capacity_tokens_per_s,
+            link,
+            {"source": _end(edge.source), "target": _end(edge.target)},
         )
-        for source, target in cut.edges
+        for edge in flow.edges
+        if (edge.source, edge.target) in cut.edges
     ]
-    return tuple(text for _, text in sorted(limits, key=lambda limit: (-limit[0], limit[1])))
+    said = [
+        (-capacity, text % {**names, "capacity": tokens_per_s(capacity)})
+        for capacity, text, names in limits
+    ]
+    return tuple(text for _capacity, text in sorted(said))
 
 
 def _end(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from helixweb.charts.chart import Chart
 from helixweb.charts.flow_diagram import flow_diagram
-from helixweb.charts.incumbent_curve import CurveGoal, CurvePoint, incumbent_curve
+from helixweb.charts.incumbent_curve import CurveGoal, incumbent_curve
 from helixweb.charts.layer_map import layer_map
 from helixweb.charts.moved_bytes import moved_bytes
 from helixweb.charts.utilisation import bottlenecks, utilisation
@@ -157,26 +157,16 @@ def better_incumbents(run: PlanRun) -> Sequence[Incumbent]:
 
 def run_curve(run: PlanRun, *, now: datetime) -> Chart:
     """The incumbents of a run against time, up to its end or to `now`."""
+    rows = _thinned(list(run.incumbents.defer("placement").order_by("pk")))
+    values = [objective_figure(run.goal, row.objective_value).plotted for row in rows]
+    goal = CurveGoal(
+        name=LABELS[run.goal],
+        unit=AXIS_UNITS[run.goal],
+        values=values,
+        known="exact" if run.goal == "survival" else "estimated",
+    )
     return incumbent_curve(
-        [
-            CurvePoint(
-                id=str(row.pk),
-                elapsed_s=row.elapsed_s,
-                flow_tokens_per_s=row.flow_tokens_per_s,
-                upper_bound_tokens_per_s=row.upper_bound_tokens_per_s,
-                placer=row.placer,
-                objective_value=objective_figure(run.goal, row.objective_value).plotted,
-            )
-            for row in _thinned(list(run.incumbents.defer("placement").order_by("pk")))
-        ],
-        until_s=run.age_s(now=now),
-        goal=None
-        if run.goal == "flow"
-        else CurveGoal(
-            name=LABELS[run.goal],
-            unit=AXIS_UNITS[run.goal],
-            known="exact" if run.goal == "survival" else "estimated",
-        ),
+        rows, until_s=run.age_s(now=now), goal=None if run.goal == "flow" else goal
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.template.loader import render_to_string
 
 from helixweb.charts.flow_diagram import flow_diagram
-from helixweb.charts.incumbent_curve import CurvePoint, incumbent_curve
+from helixweb.charts.incumbent_curve import incumbent_curve
 from helixweb.charts.latency_heat import latency_heat
 from helixweb.charts.layer_map import layer_map
 from helixweb.charts.moved_bytes import moved_bytes
@@ -17,6 +17,7 @@ from helixweb.charts.share_bars import FlowShare, flow_share
 from helixweb.charts.time_lines import latency
 from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.common.plotly_finder import FOLDER, NAME, map_style_id
+from helixweb.planning.models import Incumbent
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.placers.base import NeverCancelled
@@ -182,8 +183,8 @@ def _moment() -> datetime:
     return datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def _point(elapsed_s: float, flow: float, bound: float | None) -> CurvePoint:
-    return CurvePoint(
+def _point(elapsed_s: float, flow: float, bound: float | None) -> Incumbent:
+    return Incumbent(
         elapsed_s=elapsed_s,
         flow_tokens_per_s=flow,
         upper_bound_tokens_per_s=bound,

@@ -15,7 +15,7 @@ import helixweb.charts
 from helixweb.charts.chart import Chart, figure_json, trace
 from helixweb.charts.flow_diagram import flow_diagram
 from helixweb.charts.gantt import gantt
-from helixweb.charts.incumbent_curve import CurveGoal, CurvePoint, incumbent_curve
+from helixweb.charts.incumbent_curve import CurveGoal, incumbent_curve
 from helixweb.charts.latency_heat import latency_heat
 from helixweb.charts.layer_map import layer_map
 from helixweb.charts.live_flow import load_flow, measured_flow
@@ -29,6 +29,7 @@ from helixweb.charts.speed_curves import SpeedCurve, speed_curves
 from helixweb.charts.time_lines import Marker, between, latency, small, time_lines
 from helixweb.charts.utilisation import utilisation
 from helixweb.common.templatetags.bulk import table_rows
+from helixweb.planning.models import Incumbent
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.placers.base import NeverCancelled
@@ -41,14 +42,7 @@ from tests.helixweb.request_traces import made_up_trace
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 TIMES = [AT, AT + timedelta(seconds=1)]
 POINTS = [
-    CurvePoint(
-        id="1",
-        elapsed_s=1.0,
-        flow_tokens_per_s=5.0,
-        upper_bound_tokens_per_s=None,
-        placer="milp",
-        objective_value=2.0,
-    )
+    Incumbent(elapsed_s=1.0, flow_tokens_per_s=5.0, upper_bound_tokens_per_s=None, placer="milp")
 ]
 CELLS = {("a", "b"): MatrixCell(bandwidth_bytes_per_s=1e9, latency_s=0.01, in_use=True)}
 CHARTS: dict[str, Callable[[Problem, Plan], Chart]] = {
@@ -61,7 +55,7 @@ CHARTS: dict[str, Callable[[Problem, Plan], Chart]] = {
     "flow_share": lambda _problem, _plan: flow_share([FlowShare("tower", 1.0, None)]),
     "gantt": lambda _problem, _plan: gantt(made_up_trace(1)),
     "incumbent_curve": lambda _problem, _plan: incumbent_curve(
-        POINTS, until_s=2.0, goal=CurveGoal(name="Cost", unit="tokens per price")
+        POINTS, until_s=2.0, goal=CurveGoal(name="Cost", unit="tokens per price", values=[2.0])
     ),
     "latency_heat": lambda _problem, _plan: latency_heat(TIMES, [[1, 2, 0], None], bounds_s=[1, 2]),
     "layer_map": lambda problem, plan: layer_map(problem, plan.placement),

@@ -1,6 +1,7 @@
 """What a run makes large, in words and on the curve."""
 
-from helixweb.charts.incumbent_curve import CurveGoal, CurvePoint, incumbent_curve
+from helixweb.charts.incumbent_curve import CurveGoal, incumbent_curve
+from helixweb.planning.models import Incumbent
 from helixweb.planning.objectives import objective_figure
 
 
@@ -20,14 +21,11 @@ def test_every_figure_has_its_unit() -> None:
 
 
 def curve(unit: str) -> list[dict[str, object]]:
-    point = CurvePoint(
-        elapsed_s=1.0,
-        flow_tokens_per_s=100.0,
-        upper_bound_tokens_per_s=120.0,
-        placer="some",
-        objective_value=40.0,
+    point = Incumbent(
+        elapsed_s=1.0, flow_tokens_per_s=100.0, upper_bound_tokens_per_s=120.0, placer="some"
     )
-    chart = incumbent_curve([point], until_s=2.0, goal=CurveGoal(name="Served", unit=unit))
+    goal = CurveGoal(name="Served", unit=unit, values=[40.0])
+    chart = incumbent_curve([point], until_s=2.0, goal=goal)
     assert chart.rows == (("1.0", "40", "100", "120", "some"),)
     assert chart.summary == (
         f"Served 40 {unit} by some after 1.0 s, with a flow of 100 tokens/s; no flow can exceed "
