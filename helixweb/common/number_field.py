@@ -45,6 +45,18 @@ class MbitPerSField(ScaledField):
     scale = 125_000
 
 
+class GbitPerSField(ScaledField):
+    """Of a column in bytes/s."""
+
+    scale = 125_000_000
+
+
+class PercentField(ScaledField):
+    """Of a ratio."""
+
+    scale = 0.01
+
+
 class MillisecondsField(ScaledField):
     """Of a column in seconds."""
 

@@ -9,7 +9,7 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy
 from rest_framework import serializers
 
-from helixweb.common.number_field import NumberField
+from helixweb.common.number_field import NumberField, ScaledField
 from helixweb.common.serializers import StrictFieldsMixin
 from planner.domain.option import OptionField, options_of
 
@@ -60,8 +60,13 @@ def _rest_value(option: OptionField, **settings: Any) -> Any:
     return _REST_FIELDS[kind](**settings)
 
 
-def form_field(option: OptionField, **changes: Any) -> forms.Field:
-    """An input for a flag, a word or a number; `changes` overrule. Blank: the option's default."""
+def form_field(
+    option: OptionField, scaled: type[ScaledField] | None = None, **changes: Any
+) -> forms.Field:
+    """An input for a flag, a word or a number; `changes` overrule. Blank: the option's default.
+
+    People write the number in the unit of a `scaled` field.
+    """
     spec = option.spec
     label, unit = gettext_lazy(spec.label), gettext_lazy(spec.unit)
     with_unit = format_lazy(gettext_lazy("{label} ({unit})"), label=label, unit=unit)
@@ -77,8 +82,12 @@ def form_field(option: OptionField, **changes: Any) -> forms.Field:
         kind = forms.ChoiceField
         settings["choices"] = [(word, gettext_lazy(text)) for word, text in spec.choices.items()]
     elif option.kind is not bool:
-        kind = forms.IntegerField if option.value_kind is int else NumberField
-        settings |= {"min_value": spec.least, "max_value": spec.most}
+        kind = scaled or (forms.IntegerField if option.value_kind is int else NumberField)
+        limits = {"min_value": spec.least, "max_value": spec.most}
+        settings |= {
+            name: limit / scaled.scale if scaled and limit else limit
+            for name, limit in limits.items()
+        }
     return kind(**(settings | changes))
 
 

@@ -330,7 +330,10 @@ class SimulationViewSet(JobViewSet[Simulation]):
     def create(self, request: Request) -> Response:
         """Queue a simulation of a plan."""
         asked = asked_of(serializers.SimulationRequestSerializer, request)
-        row = simulating.start_simulation(**asked, user=request.user)
+        plan = asked.pop("plan")
+        row = simulating.start_simulation(
+            plan, simulating.SimulationRequest(**asked), user=request.user
+        )
         return queued(self.get_serializer(row).data, request, "api-simulation-detail", row.pk)
 
     @extend_schema(request=None, responses={202: serializers.SimulationSerializer})

@@ -1,6 +1,6 @@
-"""The forms that start a search: for a plan of a cluster, and around a plan that runs."""
+"""The forms that start a search, and of what is asked about a plan."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django import forms
@@ -10,20 +10,33 @@ from django.utils.translation import gettext_lazy
 
 from helixweb.charts.chart import tokens_per_s
 from helixweb.common.forms import ScopedForm
-from helixweb.common.number_field import NumberField, PlainNumberInput
+from helixweb.common.number_field import (
+    GigabytesField,
+    NumberField,
+    PercentField,
+    PlainNumberInput,
+)
 from helixweb.common.options import form_field, initial_of, options_from
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services.problems import models_of
 from helixweb.planning import options
 from helixweb.planning.models import Plan
-from helixweb.planning.pickers import NodesField, RowsField
-from helixweb.planning.rule_rows import LimitRow, PinRow, rows_of
+from helixweb.planning.pickers import (
+    AddedRow,
+    LimitRow,
+    LinkRow,
+    NodesField,
+    PinRow,
+    RowsField,
+    UpgradedRow,
+)
+from helixweb.planning.services.simulating import SimulationRequest
+from helixweb.planning.what_if import Edits
+from planner.domain.cluster import COORDINATOR
 from planner.domain.option import options_of
 from planner.domain.rules import PlacementRules
 from planner.plan_options import PlanOptions
 
-PERCENT = 100.0
-BYTES_PER_GB = 1e9
 # Earlier plans that are offered to begin with.
 START_PLANS = 50
 MAX_WEIGHT = 1e6
@@ -36,7 +49,7 @@ LIMITS_OF: dict[str, tuple[str, ...]] = {
 
 
 class SearchForm(forms.Form):
-    """How to search and what to honour, as people write it; `plan_options` gives the planner's.
+    """How to search and what to honour; `plan_options` gives the planner's.
 
     For the flow; PlanRunForm knows the other objectives. `nodes` can be chosen for rules.
     """
@@ -49,37 +62,29 @@ class SearchForm(forms.Form):
     def __init__(self, *args: Any, nodes: Iterable[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields |= {name: form_field(options.OPTIONS[name]) for name in self.names}
-        gap = options.OPTIONS["relative_gap"]
-        self.fields["gap_percent"] = form_field(
-            gap,
+        self.fields["relative_gap"] = form_field(
+            options.OPTIONS["relative_gap"],
+            PercentField,
             label=gettext_lazy("Stop within (percent of the bound)"),
-            max_value=(gap.spec.most or 1) * PERCENT,
-            initial=gap.default * PERCENT,
         )
-        rules = options_of(PlacementRules)
+        rules, nodes = options_of(PlacementRules), tuple(nodes)
         for name in ("max_hops", "max_layers_per_node", "kv_reserve_tokens"):
             self.fields[name] = form_field(rules[name], required=False, initial=None)
-        names = tuple(nodes)
-        self.fields["excluded_nodes"] = NodesField(
-            label=gettext_lazy(rules["excluded_nodes"].spec.label), names=names
-        )
-        self.fields["pinned"] = RowsField(
-            PinRow,
-            label=gettext_lazy(rules["pinned"].spec.label),
-            help_text=gettext_lazy(rules["pinned"].spec.help),
-            choices={"node": names},
-        )
-        self.fields["max_layers_of"] = RowsField(
-            LimitRow,
-            label=gettext_lazy(rules["max_layers_of"].spec.label),
-            choices={"node": names},
-        )
+        for name, field, settings in (
+            ("excluded_nodes", NodesField, {"names": nodes}),
+            ("pinned", RowsField, {"row": PinRow, "choices": {"node": nodes}}),
+            ("max_layers_of", RowsField, {"row": LimitRow, "choices": {"node": nodes}}),
+        ):
+            spec = rules[name].spec
+            self.fields[name] = field(
+                label=gettext_lazy(spec.label),
+                help_text=gettext_lazy(spec.help) if spec.help else "",
+                **settings,
+            )
 
     def plan_options(self) -> PlanOptions:
         """Raises planner's InvalidOptions and InvalidRules; call after `is_valid`."""
-        gap = self.cleaned_data["gap_percent"] / PERCENT
-        values = {"objective": "flow", **self.cleaned_data, "relative_gap": gap}
-        return options_from(PlanOptions, values)
+        return options_from(PlanOptions, {"objective": "flow", **self.cleaned_data})
 
 
 class StartPlanField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not generic at run time
@@ -171,11 +176,11 @@ class PlanRunForm(ScopedForm, SearchForm):
 class ReplanForm(SearchForm):
     """A search around a plan that runs."""
 
-    budget_gb = NumberField(
+    budget_bytes = GigabytesField(
         required=False,
         label=gettext_lazy("Move at most (GB)"),
         min_value=0,
-        max_value=options.MAX_BUDGET_BYTES / BYTES_PER_GB,
+        max_value=options.MAX_BUDGET_BYTES / GigabytesField.scale,
         help_text=gettext_lazy(
             "Layers that nodes load anew, 10⁹ bytes. 0: new routing weights only. "
             "Blank: as much as it takes."
@@ -185,12 +190,6 @@ class ReplanForm(SearchForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         del self.fields["warm_start"]  # it starts from the plan that runs
-
-    @property
-    def budget_bytes(self) -> float | None:
-        """Call after `is_valid`."""
-        budget_gb: float | None = self.cleaned_data["budget_gb"]
-        return None if budget_gb is None else budget_gb * BYTES_PER_GB
 
 
 class MixForm(SearchForm):
@@ -217,6 +216,13 @@ class MixForm(SearchForm):
         }
 
 
+class SecondsInput(PlainNumberInput):
+    """A short input beside a button, with a label for readers of the screen only."""
+
+    def __init__(self, label: Any) -> None:
+        super().__init__(attrs={"aria-label": label, "class": "short"})
+
+
 class ExtensionForm(forms.Form):
     """How much longer to search."""
 
@@ -224,10 +230,100 @@ class ExtensionForm(forms.Form):
         options.OPTIONS["time_limit_s"],
         label=gettext_lazy("Seconds"),
         help_text="",
-        widget=PlainNumberInput(
-            attrs={"aria-label": gettext_lazy("Seconds to search on"), "class": "short"}
-        ),
+        widget=SecondsInput(gettext_lazy("Seconds to search on")),
     )
+
+
+class ExplanationForm(forms.Form):
+    """How long to replan for every kind of node that one more is added of."""
+
+    search_s = NumberField(
+        label=gettext_lazy("Seconds for each kind"),
+        min_value=0,
+        max_value=options.MAX_EXPLANATION_SEARCH_S,
+        initial=2,
+        widget=SecondsInput(gettext_lazy("Seconds for each kind")),
+    )
+
+
+class SimulationForm(forms.Form):
+    """What to serve a plan in the simulator."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        asked = options_of(SimulationRequest)
+        self.fields |= {
+            "workload": form_field(asked["workload"], initial="poisson"),
+            "share": form_field(
+                asked["share"],
+                PercentField,
+                label=gettext_lazy("Requests at (percent of the peak)"),
+                initial=0.75,
+            ),
+            "burst_size": form_field(asked["burst_size"], initial=10),
+            "policy": form_field(asked["policy"]),
+            "seed": form_field(asked["seed"], initial=1, help_text=""),
+        }
+
+    def request(self) -> SimulationRequest:
+        """What the workload needs of it; call after `is_valid`. Raises InvalidWorkload."""
+        values = dict(self.cleaned_data)
+        if values["workload"] == "backlog":
+            values["share"] = None
+        if values["workload"] != "bursts":
+            values["burst_size"] = None
+        return SimulationRequest(**values)
+
+
+class WhatIfForm(forms.Form):
+    """Changes to a copy of a plan's cluster, and how long to search on it."""
+
+    time_limit_s = form_field(
+        options.OPTIONS["time_limit_s"], label=gettext_lazy("Search for (seconds)"), help_text=""
+    )
+
+    def __init__(
+        self,
+        *args: Any,
+        nodes: Sequence[str],
+        profiles: Sequence[str],
+        regions: Sequence[str],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        ends = (COORDINATOR, *regions, *nodes)
+        self.fields |= {
+            "removed": NodesField(label=gettext_lazy("Nodes that go"), names=nodes),
+            "added": RowsField(
+                AddedRow,
+                label=gettext_lazy("Nodes that come"),
+                choices={"profile": profiles, "region": regions},
+            ),
+            "upgraded": RowsField(
+                UpgradedRow,
+                label=gettext_lazy("Nodes of another kind"),
+                choices={"node": nodes, "becomes": profiles},
+            ),
+            "links": RowsField(
+                LinkRow,
+                label=gettext_lazy("Other links"),
+                help_text=gettext_lazy(
+                    "One direction each. Between two regions: all links that have no row of their "
+                    "own."
+                ),
+                choices={"source": ends, "target": ends},
+            ),
+        }
+
+    def edits(self) -> Edits:
+        """Call after `is_valid`."""
+        values = self.cleaned_data
+        return Edits(**{name: values[name] for name in ("removed", "added", "upgraded", "links")})
+
+    @property
+    def rows(self) -> list[forms.BoundField]:
+        """The changes that are rows."""
+        return [self[name] for name in ("added", "upgraded", "links")]
 
 
 def node_names(cluster: Cluster | None) -> tuple[str, ...]:
@@ -242,8 +338,13 @@ def initial_from(search: PlanOptions) -> dict[str, Any]:
     rules = search.rules
     return {
         **initial_of(search),
-        "gap_percent": search.relative_gap * PERCENT,
         "kv_reserve_tokens": rules.kv_reserve_tokens or None,
         "excluded_nodes": sorted(rules.excluded_nodes),
-        **rows_of(rules),
+        "pinned": [
+            {"node": name, "first": held.first, "end": held.end}
+            for name, held in sorted(rules.pinned.items())
+        ],
+        "max_layers_of": [
+            {"node": name, "layers": layers} for name, layers in sorted(rules.max_layers_of.items())
+        ],
     }

@@ -1,4 +1,5 @@
-"""Fields of forms that are chosen from lists: nodes, and rows of several columns."""
+"""Fields of forms that are chosen from lists: nodes, and rows of several columns: rules about
+single nodes, and changes to a cluster."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import zip_longest
@@ -9,7 +10,14 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from helixweb.common.number_field import GbitPerSField, MillisecondsField
+from helixweb.common.options import form_field
+from helixweb.planning.what_if import MAX_ADDED, AddedNodes
+from planner.domain.cluster import Link
 from planner.domain.errors import PlannerError
+from planner.domain.option import options_of
+from planner.domain.placement import LayerRange
+from planner.domain.rules import PlacementRules
 
 
 class NodesField(forms.MultipleChoiceField):
@@ -17,7 +25,7 @@ class NodesField(forms.MultipleChoiceField):
 
     SHOWN = 6  # rows of the list
 
-    def __init__(self, *, label: Any, names: Iterable[str]) -> None:
+    def __init__(self, *, label: Any, names: Iterable[str], help_text: Any = "") -> None:
         choices = [(name, name) for name in names]
         rows = max(2, min(self.SHOWN, len(choices)))
         super().__init__(
@@ -25,7 +33,7 @@ class NodesField(forms.MultipleChoiceField):
             label=label,
             choices=choices,
             widget=forms.SelectMultiple(attrs={"size": rows}),
-            help_text=gettext_lazy("Ctrl or ⌘ and a click choose several."),
+            help_text=help_text or gettext_lazy("Ctrl or ⌘ and a click choose several."),
             error_messages={
                 "invalid_choice": gettext_lazy("'%(value)s' is no node here; choose from the list.")
             },
@@ -150,3 +158,63 @@ class BoundRows(forms.BoundField):
                 for number, values in enumerate(self.initial or ())
             ]
         return [*rows, self.field.row(prefix=name, number=len(rows))]
+
+
+class PinRow(Row):
+    """A node, and the layers that it holds."""
+
+    unique = ("node",)
+    collect = dict
+    node = forms.ChoiceField(label=gettext_lazy("Node"))
+    first = form_field(options_of(LayerRange)["first"])
+    end = form_field(options_of(LayerRange)["end"])
+
+    def made(self) -> tuple[str, LayerRange]:
+        node, first, end = self.cleaned_data.values()
+        return node, LayerRange(first=first, end=end)
+
+
+class LimitRow(Row):
+    """A node, and how many layers it may hold."""
+
+    unique = ("node",)
+    collect = dict
+    node = forms.ChoiceField(label=gettext_lazy("Node"))
+    layers = form_field(
+        options_of(PlacementRules)["max_layers_of"],
+        label=gettext_lazy("Most layers"),
+        initial=None,
+    )
+
+
+class AddedRow(Row):
+    """So many nodes of a profile."""
+
+    count = forms.IntegerField(label=gettext_lazy("How many"), min_value=1, max_value=MAX_ADDED)
+    profile = forms.ChoiceField(label=gettext_lazy("Of profile"))
+    region = forms.ChoiceField(label=gettext_lazy("In region"))
+
+    def made(self) -> AddedNodes:
+        return AddedNodes(**self.cleaned_data)
+
+
+class UpgradedRow(Row):
+    """A node, and its other profile."""
+
+    unique = ("node",)
+    collect = dict
+    node = forms.ChoiceField(label=gettext_lazy("Node"))
+    becomes = forms.ChoiceField(label=gettext_lazy("Becomes"))
+
+
+class LinkRow(Row):
+    """A directed link between two nodes or two regions."""
+
+    unique = ("source", "target")
+    source = forms.ChoiceField(label=gettext_lazy("From"))
+    target = forms.ChoiceField(label=gettext_lazy("To"))
+    bandwidth_bytes_per_s = GbitPerSField(label=gettext_lazy("Gbit/s"), min_value=0)
+    latency_s = MillisecondsField(label=gettext_lazy("Latency (ms)"), min_value=0)
+
+    def made(self) -> Link:
+        return Link(**self.cleaned_data)

@@ -19,7 +19,7 @@ from helixweb.planning.models import (
     Replan,
     Simulation,
 )
-from helixweb.planning.services.simulating import MAX_BURST_SIZE, MAX_SHARE, MIN_SHARE
+from helixweb.planning.services.simulating import SimulationRequest
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.plan_options import PlanOptions
@@ -291,23 +291,11 @@ class ModelMixSerializer(JobSerializer[ModelMix]):
         read_only_fields = fields
 
 
-class SimulationRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+class SimulationRequestSerializer(OptionsSerializer):
     """Which plan to serve what. `share` is of the plan's peak, when requests always wait."""
 
+    of = SimulationRequest
     plan = RowKey(queryset=Plan.objects.all())
-    workload = serializers.ChoiceField(
-        choices=Simulation.Workload.choices, default=Simulation.Workload.BACKLOG
-    )
-    share = serializers.FloatField(
-        min_value=MIN_SHARE, max_value=MAX_SHARE, allow_null=True, default=None
-    )
-    burst_size = serializers.IntegerField(
-        min_value=1, max_value=MAX_BURST_SIZE, allow_null=True, default=None
-    )
-    policy = serializers.ChoiceField(
-        choices=Simulation.Policy.choices, default=Simulation.Policy.RUNTIME
-    )
-    seed = rest_field(options.OPTIONS["seed"])
 
 
 class SimulationSerializer(JobSerializer[Simulation]):

@@ -111,7 +111,7 @@ def replan(person: Person, world: World) -> None:
     person.until(lambda: person.browser.current_url != before)  # both say what they are around
     person.see("#run-state", "around plan")
     person.open(f"/plans/by-id/{world['plan']}/replan")
-    person.fill("budget_gb", "0")
+    person.fill("budget_bytes", "0")
     person.fill("time_limit_s", "1")
     person.click("Advanced: how to search, and rules for every placement")
     row = another_row(person, "max_layers_of")

@@ -92,7 +92,7 @@ def test_the_form_refuses_gpus_of_instances_for_pipelines_at_their_field(
     form = {
         "cluster": two.cluster.pk, "model": two.model.pk, "time_limit_s": "60",
         "objective": "decode", "placer": "auto", "solver": "auto", "seed": "0",
-        "warm_start": "best", "gap_percent": "0.1", "method": "pipelines", "tensor_parallel": "2",
+        "warm_start": "best", "relative_gap": "0.1", "method": "pipelines", "tensor_parallel": "2",
     }  # fmt: skip
     before = PlanRun.unscoped.count()
     answer = browser.post("/plans/new", form)
@@ -124,7 +124,7 @@ def test_a_degree_that_does_not_divide_is_refused_on_the_form(
         "solver": "auto",
         "seed": "0",
         "warm_start": "best",
-        "gap_percent": "0.1",
+        "relative_gap": "0.1",
         "method": "instances",
         "tensor_parallel": "3",
     }

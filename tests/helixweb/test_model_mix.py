@@ -88,7 +88,7 @@ def test_the_page_starts_a_mix_and_shows_its_plans(
     address = f"/plans/mixes/new/{cluster.pk}"
     assert "second-llama" in browser.get(address).content.decode()
     form = {
-        "time_limit_s": "2", "placer": "auto", "solver": "auto", "gap_percent": "0.1", "seed": "0",
+        "time_limit_s": "2", "placer": "auto", "solver": "auto", "relative_gap": "0.1", "seed": "0",
         "warm_start": "best", "partial_inference": "on",
         f"weight-{models[0].pk}": "1", f"weight-{models[1].pk}": "",
     }  # fmt: skip

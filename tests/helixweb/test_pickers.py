@@ -14,7 +14,7 @@ from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_from_json
 
 REPLAN = {
-    "time_limit_s": "2", "placer": "auto", "solver": "auto", "gap_percent": "0.1", "seed": "0",
+    "time_limit_s": "2", "placer": "auto", "solver": "auto", "relative_gap": "0.1", "seed": "0",
     "partial_inference": "on",
 }  # fmt: skip
 

@@ -152,8 +152,8 @@ def test_the_page_estimates_a_change_at_once(browser: Client, plan: Plan) -> Non
     form = {
         "added-count": ["2", "1"], "added-profile": ["big", "small"],
         "added-region": ["home", "away"],
-        "links-source": "home", "links-target": "away", "links-gbit_per_s": "2.5",
-        "links-latency_ms": "3",
+        "links-source": "home", "links-target": "away", "links-bandwidth_bytes_per_s": "2.5",
+        "links-latency_s": "3",
     }  # fmt: skip
     answer = browser.post(path, {**form, "time_limit_s": "5"})
     assert answer.status_code == 200
@@ -197,11 +197,11 @@ def test_a_search_on_the_copy_says_so_and_cannot_be_deployed(
         ({"added-count": "0", "added-profile": "big", "added-region": "home"}, "or equal to 1"),
         ({"upgraded-node": "ghost", "upgraded-becomes": "big"}, "ghost is not one of"),
         ({"upgraded-node": ["mini"] * 2, "upgraded-becomes": ["big"] * 2}, "mini has two rows"),
-        ({"links-gbit_per_s": "3"}, "leave the whole row blank"),
+        ({"links-bandwidth_bytes_per_s": "3"}, "leave the whole row blank"),
         (
             {
-                "links-source": "home", "links-target": "away", "links-gbit_per_s": "0",
-                "links-latency_ms": "1",
+                "links-source": "home", "links-target": "away", "links-bandwidth_bytes_per_s": "0",
+                "links-latency_s": "1",
             },
             "bandwidth",
         ),

@@ -39,7 +39,7 @@ def form(cluster: Cluster) -> dict[str, Any]:
         "seed": "0",
         "warm_start": "best",
         "prune_degree": "",
-        "gap_percent": "0.1",
+        "relative_gap": "0.1",
     }
 
 
@@ -71,7 +71,7 @@ def test_without_a_cluster_the_page_says_what_to_add_first(browser: Client) -> N
 
 
 def test_the_form_starts_a_run_and_shows_it(browser: Client, form: dict[str, Any]) -> None:
-    answer = browser.post("/plans/new", {**form, "gap_percent": "2", "prune_degree": "6"})
+    answer = browser.post("/plans/new", {**form, "relative_gap": "2", "prune_degree": "6"})
     run = PlanRun.unscoped.get()
     assert answer.headers["Location"] == f"/plans/{run.pk}/"
     assert run.options["relative_gap"] == pytest.approx(0.02)
@@ -194,7 +194,7 @@ def test_starting_from_a_plan_fills_the_form_with_how_it_was_searched_for(
 def test_what_is_wrong_is_said_beside_the_field_and_what_was_typed_stays(
     browser: Client, form: dict[str, Any]
 ) -> None:
-    answer = browser.post("/plans/new", {**form, "time_limit_s": "0.25", "gap_percent": "3.5"})
+    answer = browser.post("/plans/new", {**form, "time_limit_s": "0.25", "relative_gap": "3.5"})
     page = answer.content.decode()
     assert answer.status_code == 422
     assert "greater than or equal to 1" in page

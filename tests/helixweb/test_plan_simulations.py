@@ -29,7 +29,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def ask(plan: Plan, user: Any, **changed: Any) -> Simulation:
     asked = {"workload": "backlog", "share": None, "burst_size": None, "policy": "runtime"}
-    return simulating.start_simulation(plan, **{**asked, "seed": 0, **changed}, user=user)
+    request = simulating.SimulationRequest(**{**asked, "seed": 0, **changed})
+    return simulating.start_simulation(plan, request, user=user)
 
 
 def simulated(row: Simulation) -> Simulation:
@@ -135,7 +136,7 @@ def test_the_plans_page_shows_the_forecast_and_simulates_again(
     assert "by 2 forecasts" in browser.get(path).content.decode()
     for chart in ("simulated-busy", "simulated-kv", "simulated-links"):
         assert f'id="{chart}"' in shown
-    form = {"workload": "bursts", "share_percent": "50", "burst_size": "4", "seed": "5"}
+    form = {"workload": "bursts", "share": "50", "burst_size": "4", "seed": "5"}
     answer = browser.post(f"/plans/by-id/{plan.pk}/simulations", {**form, "policy": "published"})
     assert answer.headers["Location"] == f"{path}#forecast"
     row = Simulation.unscoped.latest("pk")
@@ -149,7 +150,7 @@ def test_the_plans_page_shows_the_forecast_and_simulates_again(
 
 
 def test_the_page_says_what_is_wrong_with_a_workload(browser: Client, plan: Plan) -> None:
-    form = {"workload": "poisson", "share_percent": "", "policy": "runtime", "seed": "0"}
+    form = {"workload": "poisson", "share": "", "policy": "runtime", "seed": "0"}
     answer = browser.post(f"/plans/by-id/{plan.pk}/simulations", form, follow=True)
     assert "requests that arrive need one" in answer.content.decode()
 

@@ -149,8 +149,8 @@ def test_the_form_says_what_changed_and_leaves_silent_nodes_out(
     assert '<option value="mini" selected>' in page
     assert "Now, no layer moved" in page
     form = {
-        "time_limit_s": "2", "placer": "auto", "solver": "auto", "gap_percent": "0.1", "seed": "0",
-        "partial_inference": "on", "excluded_nodes": "mini", "budget_gb": "0.001",
+        "time_limit_s": "2", "placer": "auto", "solver": "auto", "relative_gap": "0.1", "seed": "0",
+        "partial_inference": "on", "excluded_nodes": "mini", "budget_bytes": "0.001",
     }  # fmt: skip
     answer = browser.post(f"/plans/by-id/{plan.pk}/replan", form)
     run = PlanRun.unscoped.latest("pk")

@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
 
 from django.db import transaction
 from django.utils.translation import gettext as _
@@ -12,7 +12,9 @@ from pydantic import TypeAdapter
 from helixweb.common import events, jobs
 from helixweb.common.leases import Lease
 from helixweb.planning.models import Plan, Simulation
+from helixweb.planning.options import OPTIONS
 from helixweb.planning.watched_engine import watched
+from planner.domain.option import Option
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY, ServingPolicy
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.simulator.compiled.compiled_engine import new_engine
@@ -26,7 +28,6 @@ from planner.workload.request import InvalidWorkload, Lengths
 
 Workload = Simulation.Workload
 MIN_SHARE, MAX_SHARE = 0.01, 2.0
-MAX_BURST_SIZE = 1000
 WARM_UP_S, WINDOW_S = 300.0, 600.0
 POLICIES: dict[str, ServingPolicy] = {
     Simulation.Policy.RUNTIME: RUNTIME_POLICY,
@@ -51,48 +52,62 @@ def forecast_from_json(values: dict[str, Any]) -> Forecast:
     return _FORECAST.validate_python(values)
 
 
-def start_simulation(
-    plan: Plan,
-    *,
-    workload: str,
-    share: float | None,
-    burst_size: int | None,
-    policy: str,
-    seed: int,
-    user: Any,
-) -> Simulation:
-    """Queue a simulation. Raises InvalidWorkload for what the workload lacks or cannot have."""
-    is_online = workload != Simulation.Workload.BACKLOG
-    if is_online and (share is None or not MIN_SHARE <= share <= MAX_SHARE):
-        raise InvalidWorkload(
-            _(
-                "share is %(share)s; requests that arrive need one from %(min_share)s to "
-                "%(max_share)s of the peak"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationRequest:
+    """What to serve a plan. `share` is of its peak, which it serves while requests always wait.
+
+    Raises InvalidWorkload for what the workload lacks or cannot have.
+    """
+
+    workload: Annotated[str, Option("Workload", choices=dict(Workload.choices))] = "backlog"
+    share: Annotated[
+        float | None,
+        Option(
+            "Requests at this share of the peak",
+            "The peak is what the plan serves when requests always wait.",
+            least=MIN_SHARE,
+            most=MAX_SHARE,
+        ),
+    ] = None
+    burst_size: Annotated[int | None, Option("Requests in a burst", least=1, most=1000)] = None
+    policy: Annotated[
+        str, Option("Batches and links as in", choices=dict(Simulation.Policy.choices))
+    ] = "runtime"
+    seed: Annotated[int, OPTIONS["seed"].spec] = 0
+
+    def __post_init__(self) -> None:
+        is_online = self.workload != Workload.BACKLOG
+        if is_online and (self.share is None or not MIN_SHARE <= self.share <= MAX_SHARE):
+            raise InvalidWorkload(
+                _(
+                    "share is %(share)s; requests that arrive need one from %(min_share)s to "
+                    "%(max_share)s of the peak"
+                )
+                % {
+                    "share": self.share,
+                    "min_share": f"{MIN_SHARE:g}",
+                    "max_share": f"{MAX_SHARE:g}",
+                }
             )
-            % {"share": share, "min_share": f"{MIN_SHARE:g}", "max_share": f"{MAX_SHARE:g}"}
-        )
-    if not is_online and share is not None:
-        raise InvalidWorkload(
-            _("share is %(share)s but requests always wait; leave it out") % {"share": share}
-        )
-    if (burst_size is not None) != (workload == Simulation.Workload.BURSTS):
-        raise InvalidWorkload(
-            _(
-                "burst_size is %(burst_size)s but the workload is %(workload)s; it is "
-                "for 'bursts', which need it"
+        if not is_online and self.share is not None:
+            raise InvalidWorkload(
+                _("share is %(share)s but requests always wait; leave it out")
+                % {"share": self.share}
             )
-            % {"burst_size": burst_size, "workload": repr(str(workload))}
-        )
+        if (self.burst_size is not None) != (self.workload == Workload.BURSTS):
+            raise InvalidWorkload(
+                _(
+                    "burst_size is %(burst_size)s but the workload is %(workload)s; it is "
+                    "for 'bursts', which need it"
+                )
+                % {"burst_size": self.burst_size, "workload": repr(str(self.workload))}
+            )
+
+
+def start_simulation(plan: Plan, request: SimulationRequest, *, user: Any) -> Simulation:
+    """Queue a simulation."""
     with transaction.atomic():
-        asked = Simulation.objects.create(
-            plan=plan,
-            workload=workload,
-            share=share,
-            burst_size=burst_size,
-            policy=policy,
-            seed=seed,
-            created_by=user,
-        )
+        asked = Simulation.objects.create(plan=plan, **asdict(request), created_by=user)
         jobs.wake(asked)
     return asked
 

@@ -38,7 +38,7 @@ def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
             run = replanning.start_replan(
                 plan,
                 options=form.plan_options(),
-                budget_bytes=form.budget_bytes,
+                budget_bytes=form.cleaned_data["budget_bytes"],
                 user=request.user,
             )
             return redirect("plan-run", run.pk)

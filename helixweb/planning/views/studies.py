@@ -23,11 +23,11 @@ from helixweb.planning.comparing import (
     plans_to_compare,
 )
 from helixweb.planning.forecasts import forecast_context
+from helixweb.planning.forms import ExplanationForm, SimulationForm, WhatIfForm
 from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.options import DEFAULTS
 from helixweb.planning.presentation import explanation_of, num_node_kinds
 from helixweb.planning.services import explaining, simulating, starting
-from helixweb.planning.study_forms import ExplanationForm, SimulationForm, WhatIfForm
 from helixweb.planning.what_if import answer_what_if
 
 
@@ -67,7 +67,7 @@ def simulations(request: HttpRequest, pk: int) -> HttpResponse:
     form = SimulationForm(request.POST)
     if _is_valid(request, form):
         with refusals_shown(request):
-            simulating.start_simulation(plan, **form.request(), user=request.user)
+            simulating.start_simulation(plan, form.request(), user=request.user)
             return _to_plan(plan, part="#forecast")
     return _to_plan(plan)
 
