@@ -46,7 +46,21 @@ def scope_of(request: Any, role: str = "") -> Scope:
     return Scope(rights_of_request(request).where(needed))
 
 
-class ScopedQuerySet(models.QuerySet[RowT]):
+class LightQuerySet(models.QuerySet[RowT]):
+    """Reads a model's `large` columns only when they are asked for, of related rows too."""
+
+    def select_related(self, *paths: Any) -> Self:
+        rows = super().select_related(*paths)
+        for path in paths if paths != (None,) else ():
+            model: Any = self.model
+            for number, name in enumerate(path.split("__"), start=1):
+                model = model._meta.get_field(name).related_model
+                at = "__".join(path.split("__")[:number])
+                rows = rows.defer(*(f"{at}__{column}" for column in getattr(model, "large", ())))
+        return rows
+
+
+class ScopedQuerySet(LightQuerySet[RowT]):
     """Has a scope by `within`, or as the rows of a row in scope: `cluster.nodes`."""
 
     _is_scoped = False
@@ -112,24 +126,36 @@ class ScopedQuerySet(models.QuerySet[RowT]):
         return super()._raw_delete(using)
 
 
-class ScopedManager(models.Manager[RowT]):
+class LightManager(models.Manager[RowT]):
+    """Of rows of all clusters."""
+
+    rows: ClassVar[type[LightQuerySet[Any]]] = LightQuerySet
+
+    def get_queryset(self) -> Any:
+        rows = self.rows(self.model, using=self._db, hints=getattr(self, "_hints", {}))
+        return rows.defer(*self.model.large)  # type: ignore[attr-defined]  # of InCluster
+
+
+class ScopedManager(LightManager[RowT]):
     """Its query sets need `within`."""
 
-    def get_queryset(self) -> ScopedQuerySet[RowT]:
-        return ScopedQuerySet(self.model, using=self._db, hints=getattr(self, "_hints", {}))
+    rows = ScopedQuerySet
 
     def within(self, scope: Any, role: str = "") -> ScopedQuerySet[RowT]:
         """See `ScopedQuerySet.within`."""
-        return self.get_queryset().within(scope, role)
+        rows: ScopedQuerySet[RowT] = self.get_queryset().within(scope, role)
+        return rows
 
 
 class InCluster(models.Model):
     """A row that belongs to a cluster."""
 
     cluster_path: ClassVar[str] = "cluster"
+    # Columns that are read only when they are asked for.
+    large: ClassVar[tuple[str, ...]] = ()
 
     objects = ScopedManager()
-    unscoped = models.Manager()  # noqa: DJ012 - no field
+    unscoped = LightManager()
 
     class Meta:
         abstract = True

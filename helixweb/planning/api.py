@@ -1,6 +1,5 @@
 """REST: plan runs with their incumbents, plans with their figures, mixes and simulations."""
 
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from django.db.models import Prefetch
@@ -27,7 +26,7 @@ from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.planning import serializers
 from helixweb.planning.comparing import NothingToCompare, compare, plans_to_compare
 from helixweb.planning.models import ModelMix, Plan, PlanRun, Replan, Simulation
-from helixweb.planning.options import DEFAULTS, options_from_json
+from helixweb.planning.options import SimulationRequest, options_from_json
 from helixweb.planning.presentation import FIGURES, explanation_of, plan_context
 from helixweb.planning.serializers import PlanRunSerializer
 from helixweb.planning.services import (
@@ -39,19 +38,8 @@ from helixweb.planning.services import (
     starting,
 )
 from helixweb.planning.what_if import Edits, answer_what_if
-from helixweb.planning.what_if_serializers import (
-    ComparisonSerializer,
-    WhatIfAnswerSerializer,
-    WhatIfSerializer,
-)
-from planner.domain.rules import PlacementRules
 
 Row = TypeVar("Row", bound=Job)
-# Of a run, of its plan, and of who started it, what a list shows.
-COLUMNS_OF_LIST = (
-    *(name for name in PlanRunSerializer.Meta.fields if name not in ("gap", "plan", "created_by")),
-    "plan__id", "created_by__username",
-)  # fmt: skip
 
 
 def asked_of(serializer: type[BaseSerializer[Any]], request: Request) -> Any:
@@ -89,17 +77,11 @@ class JobViewSet(ReadViewSet[Row]):
 
 @needs(VIEWER, OPERATOR)
 class PlanRunViewSet(JobViewSet[PlanRun]):
-    queryset = PlanRun.objects.select_related("plan", "created_by").defer(
-        "problem", "plan__problem", "plan__document"
-    )
+    queryset = PlanRun.objects.select_related("plan", "created_by")
     serializer_class = PlanRunSerializer
     filterset_fields = ["cluster", "model", "status", "created_at", "flow_tokens_per_s"]
     search_fields = ("cluster__name", "model__name", "what_if")
     action_parameters = {"incumbents": PAGING}
-
-    def get_queryset(self) -> Any:
-        rows = super().get_queryset()
-        return rows.only(*COLUMNS_OF_LIST) if self.action == "list" else rows
 
     @extend_schema(request=serializers.PlanRunRequestSerializer, responses={202: PlanRunSerializer})
     def create(self, request: Request) -> Response:
@@ -172,10 +154,6 @@ class PlanViewSet(ReadViewSet[Plan]):
     action_parameters = {"compare": ("plan",)}
     may_repeat = frozenset({"plan"})
 
-    def get_queryset(self) -> Any:
-        plans = super().get_queryset()
-        return plans.defer("problem", "document") if self.action == "list" else plans
-
     def get_serializer_class(self) -> type[BaseSerializer[Plan]]:
         if self.action == "list":
             return serializers.PlanSummarySerializer
@@ -215,18 +193,14 @@ class PlanViewSet(ReadViewSet[Plan]):
         """What this plan's placement carries on the cluster as it is now, no layer moved."""
         plan = self.get_object()
         changes = replanning.changes_since(plan, now=timezone.now())
-        options = replace(
-            DEFAULTS,
-            partial_inference=plan.document["partial_inference"],
-            rules=PlacementRules(excluded_nodes=frozenset(changes.silent)),
-        )
+        options = replanning.search_without_silent(plan, changes)
         flow = replanning.flow_without_moves(plan, changes, options=options)
         told = {name: getattr(changes, name) for name in ("gone", "added", "silent", "changes")}
         return Response(serializers.UnmovedSerializer({"flow_tokens_per_s": flow, **told}).data)
 
     @extend_schema(
         parameters=[OpenApiParameter("plan", OpenApiTypes.INT, many=True, required=True)],
-        responses=ComparisonSerializer,
+        responses=serializers.ComparisonSerializer,
     )
     @action(detail=False, filter_backends=[])
     @in_own_turn
@@ -236,9 +210,11 @@ class PlanViewSet(ReadViewSet[Plan]):
             rows = plans_to_compare(request, request.query_params.getlist("plan"))
         except NothingToCompare as error:
             raise ValidationError({"plan": [str(error)]}) from error
-        return Response(ComparisonSerializer(compare(rows)).data)
+        return Response(serializers.ComparisonSerializer(compare(rows)).data)
 
-    @extend_schema(request=WhatIfSerializer, responses=WhatIfAnswerSerializer)
+    @extend_schema(
+        request=serializers.WhatIfSerializer, responses=serializers.WhatIfAnswerSerializer
+    )
     @action(detail=True, methods=["post"], url_path="what-if")
     @in_own_turn
     def what_if(self, request: Request, pk: str) -> Response:
@@ -246,7 +222,7 @@ class PlanViewSet(ReadViewSet[Plan]):
 
         With `options` a search on the copy is queued as well, beginning with the plan.
         """
-        asked = asked_of(WhatIfSerializer, request)
+        asked = asked_of(serializers.WhatIfSerializer, request)
         plan, options, edits = self.get_object(), asked.pop("options"), Edits(**asked)
         answer = answer_what_if(plan, edits)
         run = None
@@ -259,7 +235,7 @@ class PlanViewSet(ReadViewSet[Plan]):
                 user=request.user,
             )
         content = {"before": answer.before, "after": answer.after, "run": run and run.pk}
-        return Response(WhatIfAnswerSerializer(content).data)
+        return Response(serializers.WhatIfAnswerSerializer(content).data)
 
     @extend_schema(responses=serializers.ExplanationSerializer)
     @action(detail=True, filter_backends=[])
@@ -286,7 +262,7 @@ class PlanViewSet(ReadViewSet[Plan]):
 @needs(VIEWER, OPERATOR)
 class ModelMixViewSet(JobViewSet[ModelMix]):
     queryset = ModelMix.objects.select_related("created_by").prefetch_related(
-        "shares", Prefetch("runs", PlanRun.objects.defer("problem").order_by("pk"))
+        "shares", Prefetch("runs", PlanRun.objects.order_by("pk"))
     )
     serializer_class = serializers.ModelMixSerializer
     filterset_fields = ["cluster", "status", "created_at"]
@@ -316,9 +292,7 @@ class ModelMixViewSet(JobViewSet[ModelMix]):
 
 @needs(VIEWER, OPERATOR)
 class SimulationViewSet(JobViewSet[Simulation]):
-    queryset = Simulation.objects.select_related("created_by", "plan").defer(
-        "plan__problem", "plan__document"
-    )
+    queryset = Simulation.objects.select_related("created_by", "plan")
     serializer_class = serializers.SimulationSerializer
     filterset_fields = ["plan", "status", "workload", "policy", "created_at"]
     search_fields = ("plan__cluster__name", "plan__model__name")
@@ -331,9 +305,7 @@ class SimulationViewSet(JobViewSet[Simulation]):
         """Queue a simulation of a plan."""
         asked = asked_of(serializers.SimulationRequestSerializer, request)
         plan = asked.pop("plan")
-        row = simulating.start_simulation(
-            plan, simulating.SimulationRequest(**asked), user=request.user
-        )
+        row = simulating.start_simulation(plan, SimulationRequest(**asked), user=request.user)
         return queued(self.get_serializer(row).data, request, "api-simulation-detail", row.pk)
 
     @extend_schema(request=None, responses={202: serializers.SimulationSerializer})

@@ -76,7 +76,7 @@ def plans_to_choose(scope: Any, chosen: Sequence[int]) -> list[Plan]:
     """The newest plans in scope and those `chosen`, newest first, as choices of a list."""
     plans = Plan.objects.within(scope)
     newest = list(plans.order_by("-pk").values_list("pk", flat=True)[:PLANS_OFFERED])
-    rows = plans.select_related("cluster", "model").defer("problem", "document")
+    rows = plans.select_related("cluster", "model")
     return list(rows.filter(pk__in=[*newest, *chosen]).order_by("-pk"))
 
 
@@ -89,7 +89,6 @@ def plans_to_compare(scope: Any, ids: Sequence[str]) -> list[Plan]:
             % {"count": len(wanted), "most_plans": MOST_PLANS}
         )
     rows = Plan.objects.within(scope).select_related("cluster", "model", "run")
-    rows = rows.defer("problem", "document", "run__problem")
     found = {row.pk: row for row in rows.filter(pk__in=[pk for pk in wanted if pk is not None])}
     missing = [text for text, pk in zip(ids, wanted, strict=False) if pk not in found]
     if missing:

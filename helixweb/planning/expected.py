@@ -21,9 +21,7 @@ class Output:
 def offline_simulations(row: Plan) -> QuerySet[Simulation]:
     """Those that ended, under the runtime's policy, the newest first."""
     return row.simulations.filter(
-        workload=Simulation.Workload.BACKLOG,
-        policy=Simulation.Policy.RUNTIME,
-        forecast__isnull=False,
+        workload="backlog", policy="runtime", forecast__isnull=False
     ).order_by("-pk")
 
 

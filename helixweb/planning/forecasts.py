@@ -65,36 +65,27 @@ def _in_detail(plan: Plan, row: SimulationRow) -> dict[str, Any]:
     if forecast is None:
         raise ValueError(f"simulation {row.simulation.pk} has no forecast to show")
     nodes = sorted(forecast.nodes.items(), key=lambda item: (-item[1].utilisation, item[0]))
+    busy, kv = _("%(utilisation)s, batch %(batch_decodes)s"), _("%(kv_mean)s, at most %(kv_peak)s")
+    in_words = {
+        name: {
+            "utilisation": f"{node.utilisation:.0%}",
+            "batch_decodes": f"{node.batch_decodes:.0f}",
+            "kv_mean": f"{node.kv_mean:.0%}",
+            "kv_peak": f"{node.kv_peak:.0%}",
+        }
+        for name, node in nodes
+    }
     return {
         "row": row,
         "timing": timing_source(stored_problem(plan)),
         "as_stages": sorted(instance_nodes(stored_plan(plan).instances)),
         "link_queue_peak": max((link.queued_peak for link in forecast.links), default=0),
         "busy": node_bars(
-            [
-                NodeShare(
-                    name,
-                    node.utilisation,
-                    _("%(utilisation)s, batch %(batch_decodes)s")
-                    % {
-                        "utilisation": f"{node.utilisation:.0%}",
-                        "batch_decodes": f"{node.batch_decodes:.0f}",
-                    },
-                )
-                for name, node in nodes
-            ],
+            [NodeShare(name, node.utilisation, busy % in_words[name]) for name, node in nodes],
             what=_("time computing"),
         ),
         "kv": node_bars(
-            [
-                NodeShare(
-                    name,
-                    node.kv_mean,
-                    _("%(kv_mean)s, at most %(kv_peak)s")
-                    % {"kv_mean": f"{node.kv_mean:.0%}", "kv_peak": f"{node.kv_peak:.0%}"},
-                )
-                for name, node in nodes
-            ],
+            [NodeShare(name, node.kv_mean, kv % in_words[name]) for name, node in nodes],
             what=_("KV cache in use"),
         ),
         "links": link_bars(forecast.links),

@@ -1,6 +1,6 @@
 """The forms that start a search, and of what is asked about a plan."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
@@ -21,6 +21,7 @@ from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services.problems import models_of
 from helixweb.planning import options
 from helixweb.planning.models import Plan
+from helixweb.planning.options import SimulationRequest
 from helixweb.planning.pickers import (
     AddedRow,
     LimitRow,
@@ -30,7 +31,6 @@ from helixweb.planning.pickers import (
     RowsField,
     UpgradedRow,
 )
-from helixweb.planning.services.simulating import SimulationRequest
 from helixweb.planning.what_if import Edits
 from planner.domain.cluster import COORDINATOR
 from planner.domain.option import options_of
@@ -51,7 +51,7 @@ LIMITS_OF: dict[str, tuple[str, ...]] = {
 class SearchForm(forms.Form):
     """How to search and what to honour; `plan_options` gives the planner's.
 
-    For the flow; PlanRunForm knows the other objectives. `nodes` can be chosen for rules.
+    For the flow; PlanRunForm knows the other objectives. Rules are about nodes of `cluster`.
     """
 
     names: tuple[str, ...] = (
@@ -59,7 +59,7 @@ class SearchForm(forms.Form):
         "partial_inference",
     )  # fmt: skip
 
-    def __init__(self, *args: Any, nodes: Iterable[str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, cluster: Cluster | None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields |= {name: form_field(options.OPTIONS[name]) for name in self.names}
         self.fields["relative_gap"] = form_field(
@@ -67,7 +67,7 @@ class SearchForm(forms.Form):
             PercentField,
             label=gettext_lazy("Stop within (percent of the bound)"),
         )
-        rules, nodes = options_of(PlacementRules), tuple(nodes)
+        rules, nodes = options_of(PlacementRules), node_names(cluster)
         for name in ("max_hops", "max_layers_per_node", "kv_reserve_tokens"):
             self.fields[name] = form_field(rules[name], required=False, initial=None)
         for name, field, settings in (
@@ -109,7 +109,7 @@ class PlanRunForm(ScopedForm, SearchForm):
     cluster = forms.ModelChoiceField(Cluster.objects.all(), empty_label=None)
     model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
     start_plan = StartPlanField(
-        Plan.objects.select_related("model").defer("problem", "document"),
+        Plan.objects.select_related("model"),
         required=False,
         label=gettext_lazy("Begin with an earlier plan"),
         empty_label=gettext_lazy("none"),
@@ -131,22 +131,18 @@ class PlanRunForm(ScopedForm, SearchForm):
         help_text=gettext_lazy("For the objective of most flow only."),
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, cluster: Cluster | None, start: int = 0, **kwargs: Any) -> None:
+        """The cluster's newest plans are offered to begin with, and the one with the id `start`."""
+        super().__init__(*args, cluster=cluster, **kwargs)
         self.fields["method"].required = self.fields["backend"].required = False
+        plans = Plan.unscoped.filter(cluster=cluster)
+        newest = list(plans.order_by("-pk").values_list("pk", flat=True)[:START_PLANS])
+        field: Any = self.fields["start_plan"]
+        field.queryset = field.queryset.filter(cluster=cluster, pk__in=[*newest, start])
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
         objective = cleaned.get("objective", "flow")
-        if cleaned.get("survive_one_loss") and objective != "flow":
-            self.add_error(
-                "objective",
-                _(
-                    "What survives a loss is known of the flow only: choose '%(choice)s', "
-                    "or do not ask to survive the loss of one node."
-                )
-                % {"choice": _(OBJECTIVES["flow"])},
-            )
         for other in LIMITS_OF.keys() - {objective}:
             cleaned |= dict.fromkeys(LIMITS_OF[other])
         asked = LIMITS_OF.get(objective, ())
@@ -162,15 +158,6 @@ class PlanRunForm(ScopedForm, SearchForm):
         if refused := options.why_no_degree(method, cleaned.get("tensor_parallel")):
             self.add_error("tensor_parallel", refused)
         return cleaned
-
-    def offer_plans_of(self, cluster: Cluster | None, *, chosen: int = 0) -> None:
-        """Let only that cluster's newest plans be chosen to begin with, and the one `chosen`."""
-        field = self.fields["start_plan"]
-        plans = Plan.unscoped.filter(cluster=cluster)
-        newest = list(plans.order_by("-pk").values_list("pk", flat=True)[:START_PLANS])
-        field.queryset = field.queryset.filter(  # type: ignore[attr-defined]
-            cluster=cluster, pk__in=[*newest, chosen]
-        )
 
 
 class ReplanForm(SearchForm):
@@ -196,7 +183,7 @@ class MixForm(SearchForm):
     """Weights for several models of one cluster; blank leaves a model out."""
 
     def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
-        super().__init__(*args, nodes=node_names(cluster), **kwargs)
+        super().__init__(*args, cluster=cluster, **kwargs)
         del self.fields["pinned"]  # of which model would a pin be?
         self._models = {f"weight-{model.pk}": model for model in models_of(cluster)}
         for name, model in self._models.items():

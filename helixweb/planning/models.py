@@ -6,13 +6,14 @@ from typing import Any
 from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_noop
 
 from helixweb.access.scope import InCluster
 from helixweb.common.events import emit
 from helixweb.common.models import Job
 from helixweb.common.sentences import sentence
 from helixweb.planning.objectives import Goal, ObjectiveFigure, objective_figure
+from helixweb.planning.options import choices_of
 from planner.domain.plan_forecast import Objective
 
 _ENDED = {
@@ -73,6 +74,7 @@ class PlanRun(Bounded, InCluster, Job):
     )
     event_type = "plan-run"
     event_columns = {"run": "pk"}
+    large = ("problem",)
 
     class Meta:
         ordering = ["-pk"]
@@ -148,6 +150,8 @@ class Incumbent(Bounded, InCluster):
 class Plan(Bounded, InCluster):
     """A checked plan: `document` is `helixweb.plan/1`, `problem` what it was computed for."""
 
+    large = ("problem", "document")
+
     cluster = models.ForeignKey("inventory.Cluster", on_delete=models.CASCADE, related_name="plans")
     model = models.ForeignKey(
         "inventory.LanguageModel", on_delete=models.CASCADE, related_name="plans"
@@ -219,20 +223,11 @@ class Simulation(JobOfPlan):
     `forecast` is what `simulating.forecast_to_json` wrote, null until it has ended.
     """
 
-    class Workload(models.TextChoices):
-        BACKLOG = "backlog", gettext_lazy("Offline: requests always wait")
-        POISSON = "poisson", gettext_lazy("Online: requests come at random")
-        BURSTS = "bursts", gettext_lazy("Online, in bursts")
-
-    class Policy(models.TextChoices):
-        RUNTIME = "runtime", gettext_lazy("HelixWeb's runtime")
-        PUBLISHED = "published", gettext_lazy("Helix's prototype, as published")
-
     plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="simulations")
-    workload = models.CharField(max_length=10, choices=Workload, default=Workload.BACKLOG)
+    workload = models.CharField(max_length=10, choices=choices_of("workload"), default="backlog")
     share = models.FloatField(null=True)
     burst_size = models.PositiveIntegerField(null=True)
-    policy = models.CharField(max_length=10, choices=Policy, default=Policy.RUNTIME)
+    policy = models.CharField(max_length=10, choices=choices_of("policy"), default="runtime")
     seed = models.PositiveBigIntegerField(default=0)
     progress = models.FloatField(default=0.0)
     requests_per_s = models.FloatField(null=True)
@@ -247,7 +242,7 @@ class Simulation(JobOfPlan):
     @property
     def workload_text(self) -> str:
         """The workload in a few words."""
-        if self.workload == self.Workload.BACKLOG:
+        if self.workload == "backlog":
             return _("offline, requests always wait")
         at_once = (
             _(" in bursts of %(burst_size)s") % {"burst_size": self.burst_size}
@@ -287,6 +282,7 @@ class MixShare(InCluster):
     """One model of a mix, its weight, and the cluster as it was when the mix was started."""
 
     cluster_path = "mix__cluster"
+    large = ("problem",)
 
     mix = models.ForeignKey(ModelMix, on_delete=models.CASCADE, related_name="shares")
     model = models.ForeignKey(

@@ -1,20 +1,24 @@
-"""Plan options between the planner's dataclass, JSON columns, forms and the REST API."""
+"""Options of plans and simulations, for JSON columns, forms and the REST API."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from pydantic import TypeAdapter, ValidationError
 
-from planner.domain.option import options_of
+from planner.domain.option import Option, options_of
 from planner.placers.base import InvalidOptions
 from planner.plan_options import PlanOptions
+from planner.workload.request import InvalidWorkload
 from runtime.protocol.complaints import complaint
 
 MAX_BUDGET_BYTES = 1e18
 MAX_EXPLANATION_SEARCH_S = 60.0
 OPTIONS = options_of(PlanOptions)
 DEFAULTS = PlanOptions()
+MIN_SHARE, MAX_SHARE = 0.01, 2.0
 
 
 _JSON = TypeAdapter(PlanOptions)
@@ -51,3 +55,78 @@ def options_from_json(values: Mapping[str, Any]) -> PlanOptions:
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
         raise InvalidOptions("; ".join(complaint(detail) for detail in details)) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationRequest:
+    """What to serve a plan. `share` is of its peak, which it serves while requests always wait.
+
+    Raises InvalidWorkload for what the workload lacks or cannot have.
+    """
+
+    workload: Annotated[
+        str,
+        Option(
+            "Workload",
+            choices={
+                "backlog": "Offline: requests always wait",
+                "poisson": "Online: requests come at random",
+                "bursts": "Online, in bursts",
+            },
+        ),
+    ] = "backlog"
+    share: Annotated[
+        float | None,
+        Option(
+            "Requests at this share of the peak",
+            "The peak is what the plan serves when requests always wait.",
+            least=MIN_SHARE,
+            most=MAX_SHARE,
+        ),
+    ] = None
+    burst_size: Annotated[int | None, Option("Requests in a burst", least=1, most=1000)] = None
+    policy: Annotated[
+        str,
+        Option(
+            "Batches and links as in",
+            choices={
+                "runtime": "HelixWeb's runtime",
+                "published": "Helix's prototype, as published",
+            },
+        ),
+    ] = "runtime"
+    seed: Annotated[int, OPTIONS["seed"].spec] = 0
+
+    def __post_init__(self) -> None:
+        is_online = self.workload != "backlog"
+        if is_online and (self.share is None or not MIN_SHARE <= self.share <= MAX_SHARE):
+            raise InvalidWorkload(
+                _(
+                    "share is %(share)s; requests that arrive need one from %(min_share)s to "
+                    "%(max_share)s of the peak"
+                )
+                % {
+                    "share": self.share,
+                    "min_share": f"{MIN_SHARE:g}",
+                    "max_share": f"{MAX_SHARE:g}",
+                }
+            )
+        if not is_online and self.share is not None:
+            raise InvalidWorkload(
+                _("share is %(share)s but requests always wait; leave it out")
+                % {"share": self.share}
+            )
+        if (self.burst_size is not None) != (self.workload == "bursts"):
+            raise InvalidWorkload(
+                _(
+                    "burst_size is %(burst_size)s but the workload is %(workload)s; it is "
+                    "for 'bursts', which need it"
+                )
+                % {"burst_size": self.burst_size, "workload": repr(self.workload)}
+            )
+
+
+def choices_of(name: str) -> list[tuple[str, Any]]:
+    """Words and labels of an option of simulations, for its column."""
+    words = options_of(SimulationRequest)[name].spec.choices
+    return [(word, gettext_lazy(text)) for word, text in words.items()]

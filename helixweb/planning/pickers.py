@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy
 
 from helixweb.common.number_field import GbitPerSField, MillisecondsField
 from helixweb.common.options import form_field
-from helixweb.planning.what_if import MAX_ADDED, AddedNodes
+from helixweb.planning.what_if import AddedNodes
 from planner.domain.cluster import Link
 from planner.domain.errors import PlannerError
 from planner.domain.option import options_of
@@ -190,7 +190,7 @@ class LimitRow(Row):
 class AddedRow(Row):
     """So many nodes of a profile."""
 
-    count = forms.IntegerField(label=gettext_lazy("How many"), min_value=1, max_value=MAX_ADDED)
+    count = form_field(options_of(AddedNodes)["count"])
     profile = forms.ChoiceField(label=gettext_lazy("Of profile"))
     region = forms.ChoiceField(label=gettext_lazy("In region"))
 

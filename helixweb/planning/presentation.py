@@ -139,7 +139,7 @@ def incumbent_context(row: Incumbent) -> dict[str, Any]:
 # People look at one incumbent of a run after the other.
 @lru_cache(maxsize=2)
 def _flow_graphs(run_id: int, created_at: datetime) -> FlowGraphs:
-    run = PlanRun.unscoped.defer("problem").get(pk=run_id, created_at=created_at)
+    run = PlanRun.unscoped.get(pk=run_id, created_at=created_at)
     options = options_from_json(run.options)
     return FlowGraphs(
         stored_problem(run),

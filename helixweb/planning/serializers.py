@@ -1,10 +1,10 @@
-"""Plan runs, plans, mixes and simulations as JSON."""
+"""Plan runs, plans, mixes, simulations, comparisons and what-ifs as JSON."""
 
 from typing import Any, TypeVar
 
+from django.db.models import Model
 from rest_framework import serializers
 
-from helixweb.common.models import Job
 from helixweb.common.options import OptionsSerializer, rest_field
 from helixweb.common.serializers import RowKey, StrictFieldsMixin
 from helixweb.inventory.models import Cluster, LanguageModel
@@ -19,12 +19,21 @@ from helixweb.planning.models import (
     Replan,
     Simulation,
 )
-from helixweb.planning.services.simulating import SimulationRequest
+from helixweb.planning.options import SimulationRequest
+from helixweb.planning.what_if import AddedNodes
+from planner.domain.cluster import Link
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.plan_options import PlanOptions
 
-Row = TypeVar("Row", bound=Job)
+Row = TypeVar("Row", bound=Model)
+MAX_BANDWIDTH_BYTES_PER_S, MAX_LATENCY_S = 1e15, 3600.0
+
+
+# No docstring: the OpenAPI document would give it to each that has none.
+class ShownSerializer(serializers.ModelSerializer[Row]):
+    def get_extra_kwargs(self) -> dict[str, Any]:
+        return {name: {"read_only": True} for name in self.Meta.fields}
 
 
 class PinSerializer(OptionsSerializer):
@@ -68,7 +77,7 @@ class PlanRunRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     cluster = RowKey(queryset=Cluster.objects.all())
     model = serializers.PrimaryKeyRelatedField(queryset=LanguageModel.objects.all())
     options = PlanOptionsSerializer(default=dict)
-    start_plan = RowKey(queryset=Plan.objects.defer("problem"), allow_null=True, default=None)
+    start_plan = RowKey(queryset=Plan.objects.all(), allow_null=True, default=None)
     survive_one_loss = serializers.BooleanField(
         default=False,
         help_text="Make the flow large that is left when the worst node fails; only with the "
@@ -114,7 +123,7 @@ class ReplanPointSerializer(serializers.Serializer[Any]):
     method = serializers.CharField(read_only=True)
 
 
-class ReplanSerializer(serializers.ModelSerializer[Replan]):
+class ReplanSerializer(ShownSerializer[Replan]):
     """`points` rise in bytes and in flow; `budget_bytes` null: as much as it takes."""
 
     points = ReplanPointSerializer(many=True, read_only=True)
@@ -122,7 +131,6 @@ class ReplanSerializer(serializers.ModelSerializer[Replan]):
     class Meta:
         model = Replan
         fields = ["running_plan", "budget_bytes", "points"]
-        read_only_fields = fields
 
 
 class AdoptionSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
@@ -159,7 +167,7 @@ class MarginalValueSerializer(serializers.Serializer[Any]):
     gain = serializers.FloatField(read_only=True)
 
 
-class ExplanationSerializer(serializers.ModelSerializer[Explanation]):
+class ExplanationSerializer(ShownSerializer[Explanation]):
     """`survival_tokens_per_s` is left when `worst_node` is lost."""
 
     limits = serializers.ListField(child=serializers.CharField(), read_only=True)
@@ -171,10 +179,9 @@ class ExplanationSerializer(serializers.ModelSerializer[Explanation]):
             "plan", "status", "error", "search_s", "limits", "survival_tokens_per_s", "worst_node",
             "values", "created_at", "started_at", "finished_at",
         ]  # fmt: skip
-        read_only_fields = fields
 
 
-class JobSerializer(serializers.ModelSerializer[Row]):
+class JobSerializer(ShownSerializer[Row]):
     """A job that a person started; null: the site did."""
 
     created_by = serializers.CharField(
@@ -189,7 +196,6 @@ class PlanRunSerializer(JobSerializer[PlanRun]):
     """
 
     options = PlanOptionsSerializer(read_only=True)
-    gap = serializers.FloatField(read_only=True, allow_null=True)
     plan = serializers.IntegerField(source="plan.pk", default=None, read_only=True, allow_null=True)
 
     class Meta:
@@ -200,11 +206,9 @@ class PlanRunSerializer(JobSerializer[PlanRun]):
             "solver", "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap", "objective_value",
             "plan", "created_by", "created_at", "started_at", "finished_at",
         ]  # fmt: skip
-        read_only_fields = fields
 
 
-class IncumbentSerializer(serializers.ModelSerializer[Incumbent]):
-    gap = serializers.FloatField(read_only=True, allow_null=True)
+class IncumbentSerializer(ShownSerializer[Incumbent]):
     placement = serializers.DictField(
         child=serializers.ListField(child=serializers.IntegerField()), read_only=True
     )
@@ -218,10 +222,9 @@ class IncumbentSerializer(serializers.ModelSerializer[Incumbent]):
             "id", "attempt", "elapsed_s", "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap",
             "objective_value", "placer", "placement", "components",
         ]  # fmt: skip
-        read_only_fields = fields
 
 
-class PlanSummarySerializer(serializers.ModelSerializer[Plan]):
+class PlanSummarySerializer(ShownSerializer[Plan]):
     gap = serializers.FloatField(read_only=True)
 
     class Meta:
@@ -230,17 +233,13 @@ class PlanSummarySerializer(serializers.ModelSerializer[Plan]):
             "id", "cluster", "model", "run", "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap",
             "hops", "created_at",
         ]  # fmt: skip
-        read_only_fields = fields
 
 
 class PlanSerializer(PlanSummarySerializer):
     """`document` is the whole plan as `helixweb.plan/1`."""
 
-    document = serializers.JSONField(read_only=True)
-
     class Meta(PlanSummarySerializer.Meta):
         fields = [*PlanSummarySerializer.Meta.fields, "document"]
-        read_only_fields = fields
 
 
 class WeightSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
@@ -265,11 +264,10 @@ class ModelMixRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         return models
 
 
-class MixShareSerializer(serializers.ModelSerializer[MixShare]):
+class MixShareSerializer(ShownSerializer[MixShare]):
     class Meta:
         model = MixShare
         fields = ["model", "weight"]
-        read_only_fields = fields
 
 
 class ModelMixSerializer(JobSerializer[ModelMix]):
@@ -288,7 +286,6 @@ class ModelMixSerializer(JobSerializer[ModelMix]):
             "level_tokens_per_s", "level_bound_tokens_per_s", "runs", "created_by", "created_at",
             "started_at", "finished_at",
         ]  # fmt: skip
-        read_only_fields = fields
 
 
 class SimulationRequestSerializer(OptionsSerializer):
@@ -310,4 +307,107 @@ class SimulationSerializer(JobSerializer[Simulation]):
             "policy", "seed", "requests_per_s", "forecast", "created_by", "created_at",
             "started_at", "finished_at",
         ]  # fmt: skip
-        read_only_fields = fields
+
+
+class AddedNodesSerializer(OptionsSerializer):
+    """So many nodes of a profile in a region."""
+
+    of = AddedNodes
+
+
+class ChangedLinkSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """A directed link between nodes, or between regions."""
+
+    source = serializers.CharField()  # type: ignore[assignment]  # rest_framework moves it away
+    target = serializers.CharField()
+    bandwidth_bytes_per_s = serializers.FloatField(
+        min_value=1e-3, max_value=MAX_BANDWIDTH_BYTES_PER_S
+    )
+    latency_s = serializers.FloatField(min_value=0, max_value=MAX_LATENCY_S)
+
+
+class WhatIfSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+    """Changes to a copy of the plan's cluster; `options` given: search on it too."""
+
+    removed = serializers.ListField(child=serializers.CharField(), default=list)
+    added = AddedNodesSerializer(many=True, default=list)
+    upgraded = serializers.DictField(child=serializers.CharField(), default=dict)
+    links = ChangedLinkSerializer(many=True, default=list)
+    options = PlanOptionsSerializer(allow_null=True, default=None)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        return attrs | {
+            "removed": frozenset(attrs["removed"]),
+            "added": tuple(AddedNodes(**some) for some in attrs["added"]),
+            "links": tuple(Link(**link) for link in attrs["links"]),
+        }
+
+
+class WorthSerializer(serializers.Serializer[Any]):
+    """By the estimate, while requests always wait; the flow and its bound are exact."""
+
+    nodes_used = serializers.IntegerField(read_only=True)
+    flow_tokens_per_s = serializers.FloatField(read_only=True)
+    upper_bound_tokens_per_s = serializers.FloatField(read_only=True)
+    decode_tokens_per_s = serializers.FloatField(read_only=True)
+    ttft_s = serializers.FloatField(read_only=True)
+    tpot_s = serializers.FloatField(read_only=True)
+    requests_in_flight = serializers.FloatField(read_only=True)
+    price_per_hour = serializers.FloatField(
+        read_only=True, allow_null=True, help_text="Of its nodes; null where one has no price."
+    )
+    million_tokens_per_price = serializers.FloatField(
+        read_only=True, allow_null=True, help_text="Decode tokens for a unit of price, in millions."
+    )
+
+
+class WhatIfAnswerSerializer(serializers.Serializer[Any]):
+    """`run` is the search on the copy, null where none was asked for."""
+
+    before = WorthSerializer(read_only=True)
+    after = WorthSerializer(read_only=True)
+    run = serializers.IntegerField(read_only=True, allow_null=True)
+
+
+class SimulatedSerializer(serializers.Serializer[Any]):
+    """Figures of a plan's newest offline simulation under the runtime's policy."""
+
+    decode_tokens_per_s = serializers.FloatField(read_only=True)
+    prompt_tokens_per_s = serializers.FloatField(read_only=True)
+    ttft_p50_s = serializers.FloatField(source="ttft.p50_s", read_only=True)
+    ttft_p95_s = serializers.FloatField(source="ttft.p95_s", read_only=True)
+    tpot_p50_s = serializers.FloatField(source="tpot.p50_s", read_only=True)
+    tpot_p95_s = serializers.FloatField(source="tpot.p95_s", read_only=True)
+
+
+class ComparedPlanSerializer(serializers.Serializer[Any]):
+    """`moved_bytes` is what nodes load anew on the way from the first plan."""
+
+    plan = serializers.IntegerField(source="row.pk", read_only=True)
+    objective = serializers.CharField(source="plan.forecast.objective", default="flow")
+    objective_value = serializers.FloatField(
+        source="plan.forecast.value", default=None, allow_null=True
+    )
+    simulated = SimulatedSerializer(read_only=True, allow_null=True)
+    flow_tokens_per_s = serializers.FloatField(source="row.flow_tokens_per_s", read_only=True)
+    upper_bound_tokens_per_s = serializers.FloatField(
+        source="row.upper_bound_tokens_per_s", read_only=True
+    )
+    gap = serializers.FloatField(source="row.gap", read_only=True)
+    hops = serializers.FloatField(source="row.hops", read_only=True)
+    moved_bytes = serializers.FloatField(read_only=True, allow_null=True)
+
+
+class NodeLayersSerializer(serializers.Serializer[Any]):
+    """A node's layers in each plan, blank where it holds none."""
+
+    node = serializers.CharField(read_only=True)
+    layers = serializers.ListField(child=serializers.CharField(), read_only=True)
+    differs = serializers.BooleanField(read_only=True)
+
+
+class ComparisonSerializer(serializers.Serializer[Any]):
+    """Plans in the order they were asked for."""
+
+    plans = ComparedPlanSerializer(many=True, read_only=True)
+    nodes = NodeLayersSerializer(many=True, read_only=True)

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from helixweb.planning.views import mixes, replanning, runs, site, studies
+from helixweb.planning.views import runs, site, studies
 
 urlpatterns = [
     path("plans/", runs.plan_runs, name="plan-runs"),
@@ -18,14 +18,14 @@ urlpatterns = [
     path("plans/<int:pk>/accept", runs.plan_run_accept, name="plan-run-accept"),
     path("plans/<int:pk>/extend", runs.plan_run_extend, name="plan-run-extend"),
     path("plans/<int:pk>/again", runs.plan_run_again, name="plan-run-again"),
-    path("plans/<int:pk>/adopt", replanning.replan_adopt, name="replan-adopt"),
-    path("plans/by-id/<int:pk>/replan", replanning.replan_plan, name="replan"),
+    path("plans/<int:pk>/adopt", studies.replan_adopt, name="replan-adopt"),
+    path("plans/by-id/<int:pk>/replan", studies.replan_plan, name="replan"),
     path("plans/by-id/<int:pk>/explanation", studies.explanation, name="plan-explanation"),
     path("plans/by-id/<int:pk>/simulations", studies.simulations, name="plan-simulations"),
     path("plans/simulations/<int:pk>/cancel", studies.simulation_cancel, name="simulation-cancel"),
     path("plans/compare", studies.compare_plans, name="plans-compare"),
     path("plans/by-id/<int:pk>/what-if", studies.what_if, name="what-if"),
-    path("plans/mixes/new/<int:cluster_pk>", mixes.mix_new, name="model-mix-new"),
-    path("plans/mixes/<int:pk>/", mixes.mix, name="model-mix"),
-    path("plans/mixes/<int:pk>/cancel", mixes.mix_cancel, name="model-mix-cancel"),
+    path("plans/mixes/new/<int:cluster_pk>", studies.mix_new, name="model-mix-new"),
+    path("plans/mixes/<int:pk>/", studies.mix, name="model-mix"),
+    path("plans/mixes/<int:pk>/cancel", studies.mix_cancel, name="model-mix-cancel"),
 ]

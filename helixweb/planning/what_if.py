@@ -4,8 +4,10 @@ Nodes that are gone drop out, new nodes take the layers that are served least, a
 joins Petals does. All others keep what they hold, as far as it fits.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Annotated, Any
 
 from django.utils.translation import gettext as _
 
@@ -15,6 +17,7 @@ from planner.bounds import upper_bound_tokens_per_s
 from planner.capacity import longest_ranges, throughput_tokens_per_s
 from planner.domain.cluster import COORDINATOR, Cluster, Link, Node
 from planner.domain.errors import InvalidProblem
+from planner.domain.option import Option
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
@@ -32,9 +35,9 @@ TOKENS_PER_MILLION = 1e6
 class AddedNodes:
     """So many more nodes of one kind."""
 
-    count: int
-    profile: str
-    region: str
+    count: Annotated[int, Option("How many", least=1, most=MAX_ADDED)]
+    profile: Annotated[str, Option("Of profile")]
+    region: Annotated[str, Option("In region")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +172,8 @@ def worth(
         max_hops=max_hops,
     )
     trial = trials.estimated(placement, placer="what if")
+    prices = [problem.price_per_hour(name) for name in placement.layers]
+    known = [price for price in prices if price is not None]
     return Worth(
         nodes_used=len(placement.layers),
         flow_tokens_per_s=trial.flow.value_tokens_per_s,
@@ -177,14 +182,8 @@ def worth(
         ttft_s=trial.estimate.ttft_s,
         tpot_s=trial.estimate.tpot_s,
         requests_in_flight=trial.estimate.held,
-        price_per_hour=_price_per_hour(problem, placement),
+        price_per_hour=sum(known) if len(known) == len(prices) else None,
     )
-
-
-def _price_per_hour(problem: Problem, placement: Placement) -> float | None:
-    prices = [problem.price_per_hour(name) for name in placement.layers]
-    known = [price for price in prices if price is not None]
-    return sum(known) if len(known) == len(prices) else None
 
 
 def _count(speed_of_layer: list[float], held: LayerRange, speed: float) -> None:
@@ -194,35 +193,25 @@ def _count(speed_of_layer: list[float], held: LayerRange, speed: float) -> None:
 
 def _with_added(cluster: Cluster, some: AddedNodes) -> Cluster:
     """One node more; its named links are those of a node of its region, of its kind if there is."""
-    node = Node(name=_free_name(cluster), region=some.region, compute_profile=some.profile)
-    neighbours = [other for other in cluster.nodes if other.region == some.region]
+    number = next(number for number in count(1) if not cluster.has_node(f"new-{number}"))
+    node = Node(name=f"new-{number}", region=some.region, compute_profile=some.profile)
+    neighbours = sorted(
+        (other for other in cluster.nodes if other.region == some.region),
+        key=lambda other: other.compute_profile != some.profile,
+    )
     if not neighbours and cluster.coordinator_region != some.region:
         regions = sorted({other.region for other in cluster.nodes})
         raise InvalidProblem(
             _("there is no region %(region)s; use one of: %(names)s")
             % {"region": repr(some.region), "names": ", ".join(regions)}
         )
-    like = next(
-        (other for other in neighbours if other.compute_profile == some.profile),
-        neighbours[0] if neighbours else None,
-    )
-    links = tuple(_links_like(cluster, like.name, node.name)) if like else ()
+    like = neighbours[0].name if neighbours else None
+    links = [
+        replace(link, source=node.name) if link.source == like else replace(link, target=node.name)
+        for link in cluster.links
+        if like in (link.source, link.target)
+    ]
     return replace(cluster, nodes=(*cluster.nodes, node), links=(*cluster.links, *links))
-
-
-def _links_like(cluster: Cluster, name: str, new_name: str) -> Iterator[Link]:
-    for link in cluster.links:
-        if link.source == name:
-            yield replace(link, source=new_name)
-        elif link.target == name:
-            yield replace(link, target=new_name)
-
-
-def _free_name(cluster: Cluster) -> str:
-    number = 1
-    while cluster.has_node(f"new-{number}"):
-        number += 1
-    return f"new-{number}"
 
 
 def _with_link(cluster: Cluster, link: Link) -> Cluster:
@@ -257,17 +246,11 @@ def answer_what_if(plan: Plan, edits: Edits) -> WhatIfAnswer:
     problem, stored = stored_problem(plan), stored_plan(plan)
     changed = edited(problem, edits)
     carried = carried_over(problem, stored.placement, changed)
-
-    def worth_of(where: Problem, placement: Placement) -> Worth:
-        return worth(
-            where,
-            placement,
-            partial_inference=stored.partial_inference,
-            max_hops=stored.max_hops,
-        )
-
+    conditions: dict[str, Any] = {
+        "partial_inference": stored.partial_inference, "max_hops": stored.max_hops,
+    }  # fmt: skip
     return WhatIfAnswer(
         problem=changed,
-        before=worth_of(problem, stored.placement),
-        after=worth_of(changed, carried),
+        before=worth(problem, stored.placement, **conditions),
+        after=worth(changed, carried, **conditions),
     )

@@ -9,7 +9,7 @@ from rest_framework.test import APIClient
 
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning.models import Plan, PlanRun
-from helixweb.planning.services.searches import search_for
+from helixweb.planning.services.solving import search_for
 from planner.placers.base import NeverCancelled
 from tests.helixweb.instance_doubles import Instances, refused
 from tests.helixweb.recorded import recorded
@@ -27,8 +27,8 @@ def searched() -> Plan:
     """The newest run's plan, by its own search."""
     run = PlanRun.unscoped.latest("pk")
     lease = claimed(run)
-    found = search_for(run, progress=lambda _: None, cancel=NeverCancelled())
-    return end_with(run, lease, found.plan)
+    plan, _ = search_for(run, progress=lambda _: None, cancel=NeverCancelled())
+    return end_with(run, lease, plan)
 
 
 def test_a_run_by_instances_is_asked_for_by_form_and_by_rest(

@@ -8,10 +8,9 @@ from rest_framework.test import APIClient
 
 from helixweb.common import jobs
 from helixweb.common.models import Event
-from helixweb.common.refusals import Conflict
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning.models import Explanation, Plan
-from helixweb.planning.services import explaining, starting
+from helixweb.planning.services import starting
 from planner.explanation import marginal_values
 from planner.plan_options import PlanOptions
 from planner.robust import survival
@@ -83,18 +82,6 @@ def test_a_search_for_each_kind_finds_at_least_what_kept_layers_give(
     for value in searched:
         assert value["gain"] >= value["kept_tokens_per_s"] / value["before_tokens_per_s"] - 1 - 1e-9
         assert value["replanned_tokens_per_s"] is not None
-
-
-def test_one_explanation_at_a_time(plan: Plan) -> None:
-    with pytest.raises(Conflict, match="being explained already"):
-        explaining.explain_again(plan, search_s=1)
-
-
-def test_an_explanation_that_kills_every_worker_is_given_up(plan: Plan) -> None:
-    Explanation.unscoped.filter(plan=plan).update(attempt=jobs.MAX_ATTEMPTS)
-    found = explained(plan)
-    assert found.status == Status.FAILED
-    assert "died 3 times" in found.error
 
 
 def test_rest_explains_too(plan: Plan, api: APIClient) -> None:

@@ -1,8 +1,5 @@
 """The pages of plan runs: start one, watch it, read the plan."""
 
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,7 +11,6 @@ from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services.problems import build_problem
 from helixweb.planning.models import Explanation, PlanRun, Simulation
 from helixweb.planning.options import options_from_json
-from helixweb.planning.services import fit as fits
 from helixweb.planning.services import fit as planning_fit
 from helixweb.planning.services import starting
 from planner.domain.placement import LayerRange
@@ -78,16 +74,6 @@ def test_the_form_starts_a_run_and_shows_it(browser: Client, form: dict[str, Any
     assert run.options["prune_degree"] == 6
     assert run.created_by.username == "ada"
     assert "tiny-llama on tiny" in text(browser, f"/plans/{run.pk}/")
-
-
-def test_the_form_refuses_another_objective_with_the_loss_of_a_node(
-    browser: Client, form: dict[str, Any]
-) -> None:
-    typed = {"objective": "decode", "survive_one_loss": "on"}
-    response = browser.post("/plans/new", {**form, **typed})
-    assert response.status_code == 422
-    (error,) = response.context["form"].errors["objective"]
-    assert "known of the flow only: choose 'Most flow, the Helix paper's objective'" in error
 
 
 @pytest.mark.parametrize(
@@ -156,6 +142,9 @@ def test_every_option_of_the_form_reaches_the_run(
         ({"max_hops": "0"}, "greater than or equal to 1"),
         ({"placer": "magic"}, "magic is not one of the available choices"),
         ({"start_plan": "99"}, "not one of the available choices"),
+        ({"objective": "decode", "survive_one_loss": "on"}, "known of the flow only"),
+        ({"time_limit_s": "0.25"}, "greater than or equal to 1"),
+        ({"time_limit_s": "0.25", "relative_gap": "3.5"}, 'value="3.5"'),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused_by_name(
@@ -191,18 +180,6 @@ def test_starting_from_a_plan_fills_the_form_with_how_it_was_searched_for(
     assert "tiny-llama" not in text(browser, "/plans/new/starts?cluster=999")
 
 
-def test_what_is_wrong_is_said_beside_the_field_and_what_was_typed_stays(
-    browser: Client, form: dict[str, Any]
-) -> None:
-    answer = browser.post("/plans/new", {**form, "time_limit_s": "0.25", "relative_gap": "3.5"})
-    page = answer.content.decode()
-    assert answer.status_code == 422
-    assert "greater than or equal to 1" in page
-    assert 'value="0.25"' in page
-    assert 'value="3.5"' in page
-    assert not PlanRun.unscoped.exists()
-
-
 def test_a_cluster_that_cannot_hold_the_model_is_refused_with_a_remedy(
     browser: Client, cluster: Cluster, form: dict[str, Any]
 ) -> None:
@@ -217,20 +194,14 @@ def test_a_cluster_that_cannot_hold_the_model_is_refused_with_a_remedy(
     assert not PlanRun.unscoped.exists()
 
 
-def test_the_preview_counts_layers_and_bounds_the_flow(
-    browser: Client, form: dict[str, Any]
-) -> None:
-    page = text(browser, f"/plans/new/fit?cluster={form['cluster']}&model={form['model']}")
-    assert "can hold 7 layers; tiny-llama has 4" in page
-    assert "No placement can exceed" in page
-    assert browser.get("/plans/new/fit?cluster=x&model=1").status_code == 404
-
-
 def test_the_preview_has_the_baselines_beside_and_follows_the_inventory(
     browser: Client, cluster: Cluster, form: dict[str, Any]
 ) -> None:
     address = f"/plans/new/fit?cluster={form['cluster']}&model={form['model']}"
     page = text(browser, address)
+    assert "can hold 7 layers; tiny-llama has 4" in page
+    assert "No placement can exceed" in page
+    assert browser.get("/plans/new/fit?cluster=x&model=1").status_code == 404
     fit = planning_fit.preview_fit(cluster=cluster, model=LanguageModel.objects.get())
     problem = build_problem(cluster, LanguageModel.objects.get())
     for baseline in fit.baselines:
@@ -242,43 +213,8 @@ def test_the_preview_has_the_baselines_beside_and_follows_the_inventory(
     assert any(baseline.flow_tokens_per_s for baseline in fit.baselines)
     cluster.nodes.filter(name="laptop").delete()
     assert "can hold 5 layers" in text(browser, address)
-
-
-class TakingTurns(dict[Any, Any]):
-    """While a thread looks for the oldest entry, others take a turn."""
-
-    def __iter__(self) -> Iterator[Any]:
-        found = super().__iter__()
-        time.sleep(0)
-        return found
-
-
-def test_previews_of_many_clusters_at_once_do_not_break_each_other(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = LanguageModel.objects.get()
-    known, problem = (
-        planning_fit.preview_fit(cluster=cluster, model=model),
-        build_problem(cluster, model),
-    )
-    monkeypatch.setattr(fits, "build_problem", lambda *_: problem)
-    monkeypatch.setattr(fits, "_fit_of_all", lambda _: known)
-    monkeypatch.setattr(fits, "_answers", TakingTurns())
-
-    def look(thread: int) -> bool:
-        others = [Cluster(pk=1000 * thread + number) for number in range(200)]
-        return all(fits.preview_fit(cluster=one, model=model) is known for one in others)
-
-    with ThreadPoolExecutor(4) as threads:
-        assert all(threads.map(look, range(1, 5)))
-
-
-def test_the_preview_says_what_the_inventory_lacks(
-    browser: Client, cluster: Cluster, form: dict[str, Any]
-) -> None:
     cluster.profiles.all().delete()
-    page = text(browser, f"/plans/new/fit?cluster={form['cluster']}&model={form['model']}")
-    assert "tower" in page
+    assert "tower" in text(browser, address), "what the inventory lacks"
 
 
 def test_while_it_runs_the_page_listens_from_the_moment_it_was_rendered(
@@ -290,6 +226,9 @@ def test_while_it_runs_the_page_listens_from_the_moment_it_was_rendered(
     assert 'hx-trigger="helix:plan-run from:document"' in page
     assert "Waiting for a worker" in page
     assert "No placement has been found yet." in page
+    swapped = browser.get(f"/plans/{run.pk}/", headers={"HX-Request": "true"}).content.decode()
+    assert tight(swapped).startswith('<div id="run"')
+    assert "<nav" not in swapped, "a change of state swaps the run without the shell around it"
 
 
 def test_a_finished_run_shows_its_plan_and_listens_until_it_is_explained_and_simulated(
@@ -313,14 +252,6 @@ def test_a_finished_run_shows_its_plan_and_listens_until_it_is_explained_and_sim
     assert {node.name for node in answer.context["page"]} == set(run.plan.document["placement"])
     assert 'id="deploy"' in page
     assert "style=" not in page, "the content security policy blocks inline styles"
-
-
-def test_a_change_of_state_swaps_the_run_without_the_shell_around_it(
-    browser: Client, run: PlanRun
-) -> None:
-    swapped = browser.get(f"/plans/{run.pk}/", headers={"HX-Request": "true"}).content.decode()
-    assert tight(swapped).startswith('<div id="run"')
-    assert "<nav" not in swapped
 
 
 def test_cancel_ends_a_queued_run_and_a_second_cancel_says_so(

@@ -23,9 +23,8 @@ from helixweb.inventory.services import problems
 from helixweb.planning import incumbents
 from helixweb.planning.models import Incumbent, Plan, PlanRun
 from helixweb.planning.presentation import run_curve
-from helixweb.planning.services import searches, solving, starting
+from helixweb.planning.services import solving, starting
 from helixweb.planning.services.solving import Recorder
-from planner.capacity import ModelDoesNotFit
 from planner.domain import plan as domain
 from planner.domain.placement import LayerRange, Placement
 from planner.placers.base import CancelToken, InvalidOptions, NeverCancelled
@@ -94,18 +93,6 @@ def test_starting_a_run_snapshots_the_problem_and_sends_its_message_after_commit
     assert messages.get(timeout=1).payload[1] == {"kind": "search", "job_id": run.pk}
     cluster.nodes.all().delete()
     assert len(problem_from_dict(run.problem).cluster.nodes) == 3
-
-
-def test_a_model_that_does_not_fit_is_refused_before_anything_is_written(
-    cluster: Cluster, user: Any
-) -> None:
-    cluster.nodes.exclude(name="mini").delete()
-    cluster.links.all().delete()
-    with pytest.raises(ModelDoesNotFit, match=r"can hold 2 layers .* has 4; add"):
-        starting.start_plan_run(
-            cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
-        )
-    assert not PlanRun.unscoped.exists()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -194,7 +181,7 @@ def test_an_accepted_run_succeeds_with_the_best_it_has(
         return replace(plan, stop_reason="cancelled")
 
     monkeypatch.setattr(incumbents, "record_incumbents", record_and_tell)
-    monkeypatch.setattr(searches, "plan_by_method", search_until_accepted)
+    monkeypatch.setattr(solving, "plan_by_method", search_until_accepted)
     jobs.attempt_job(run)
     run.refresh_from_db()
     assert run.status == Status.SUCCEEDED
@@ -267,18 +254,6 @@ def test_a_plan_that_shall_survive_a_loss_does(cluster: Cluster, user: Any) -> N
     assert str(rows[-1].figure) == str(run.figure)
     assert run.figure.label == "Flow left after the worst loss"
     assert run_curve(run, now=timezone.now()).summary.startswith("Flow left after the worst loss")
-
-
-def test_only_a_run_for_the_flow_can_survive_a_loss(cluster: Cluster, user: Any) -> None:
-    with pytest.raises(InvalidOptions, match="known of the flow only, not of 'decode'"):
-        starting.start_plan_run(
-            cluster=cluster,
-            model=LanguageModel.objects.get(),
-            options=PlanOptions(),
-            user=user,
-            survive_one_loss=True,
-        )
-    assert not PlanRun.unscoped.exists()
 
 
 def test_best_incumbent_joins_the_best_flow_and_the_tightest_bound(run: PlanRun) -> None:

@@ -81,7 +81,7 @@ def site(joined: FakeCluster, cluster: Cluster, user: Any) -> Callable[[], dict[
         run=run, attempt=1, elapsed_s=1.0, flow_tokens_per_s=1.0, placer="milp",
         placement=joined.plan.document["placement"],
     )  # fmt: skip
-    other = Plan.unscoped.get(pk=joined.plan.pk)
+    other = Plan.unscoped.defer(None).get(pk=joined.plan.pk)
     other.pk = other.run_id = None
     other.save()
     record_traces(cluster.pk, [made_up_trace(1)])

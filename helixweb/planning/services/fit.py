@@ -1,8 +1,10 @@
 """What would fit, what the baselines reach and no plan exceeds, before a run is started."""
 
-import threading
+import json
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from django.utils.translation import gettext
 
@@ -14,9 +16,7 @@ from planner.capacity import layer_limits, max_layers, most_held
 from planner.domain.problem import Problem
 from planner.placers.flow_meter import FlowMeter
 from planner.plan_options import BASELINES
-
-# Clusters and models, whose answers are kept: baselines of a thousand nodes take a moment.
-KEPT = 16
+from planner.serialization import problem_from_dict, problem_to_dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,63 +86,44 @@ class Fit:
         return self.layers_holdable >= self.layers_needed
 
 
-# The latest answer for each cluster and model, with its problem; under `_lock`.
-_answers: dict[tuple[int, int], tuple[Problem, Fit]] = {}
-_lock = threading.Lock()
-
-
 def preview_fit(*, cluster: Cluster, model: LanguageModel) -> Fit:
     """What a plan run would start from. Raises InvalidProblem for an incomplete inventory."""
-    problem = build_problem(cluster, model)
-    key = cluster.pk, model.pk
-    with _lock:
-        known = _answers.get(key)
-    if known is not None and known[0] == problem:
-        return known[1]
-    fit = _fit_of_all(problem)
-    with _lock:
-        _answers[key] = problem, fit
-        while len(_answers) > KEPT:
-            del _answers[next(iter(_answers))]
-    return fit
+    return _fit_of(json.dumps(problem_to_dict(build_problem(cluster, model))))
 
 
-def _fit_of_all(problem: Problem) -> Fit:
-    profiles = tuple(_fit_of(problem, name) for name in sorted(_profiles_in_use(problem)))
+# Baselines of a thousand nodes take a moment.
+@lru_cache(maxsize=16)
+def _fit_of(document: str) -> Fit:
+    problem = problem_from_dict(json.loads(document))
     needed, bound = problem.model.num_layers, upper_bound_tokens_per_s(problem)
+    names_of: dict[str, list[str]] = defaultdict(list)
+    for node in problem.cluster.nodes:
+        names_of[node.compute_profile].append(node.name)
     limits = [layer_limits(problem, node.name) for node in problem.cluster.nodes]
     holdable = most_held(limits, num_layers=needed)
     return Fit(
-        profiles=profiles,
+        profiles=tuple(
+            ProfileFit(
+                profile=profile,
+                gpu=problem.compute_profiles[profile].gpu,
+                nodes=len(names),
+                layers_per_node=max_layers(problem, names[0]),
+            )
+            for profile, names in sorted(names_of.items())
+        ),
         layers_holdable=holdable,
         layers_needed=needed,
         upper_bound_tokens_per_s=bound,
-        baselines=tuple(_baselines(problem, upper_bound_tokens_per_s=bound))
-        if holdable >= needed
-        else (),
+        baselines=tuple(_baselines(problem, bound)) if holdable >= needed else (),
     )
 
 
-def _baselines(problem: Problem, *, upper_bound_tokens_per_s: float) -> Iterator[BaselineFit]:
+def _baselines(problem: Problem, bound_tokens_per_s: float) -> Iterator[BaselineFit]:
     meter = FlowMeter(problem, DEFAULTS.search_options)
     for name, place in BASELINES.items():
         placement = place(problem)
         yield BaselineFit(
             name=name,
             flow_tokens_per_s=None if placement is None else meter.tokens_per_s(placement),
-            upper_bound_tokens_per_s=upper_bound_tokens_per_s,
+            upper_bound_tokens_per_s=bound_tokens_per_s,
         )
-
-
-def _profiles_in_use(problem: Problem) -> set[str]:
-    return {node.compute_profile for node in problem.cluster.nodes}
-
-
-def _fit_of(problem: Problem, profile: str) -> ProfileFit:
-    names = [node.name for node in problem.cluster.nodes if node.compute_profile == profile]
-    return ProfileFit(
-        profile=profile,
-        gpu=problem.compute_profiles[profile].gpu,
-        nodes=len(names),
-        layers_per_node=max_layers(problem, names[0]),
-    )

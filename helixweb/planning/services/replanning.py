@@ -1,7 +1,7 @@
 """From a plan that runs to one for the cluster as it is now, moving few bytes."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -15,8 +15,8 @@ from helixweb.inventory.node_list import in_state
 from helixweb.inventory.services.problems import build_problem
 from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun, Replan
-from helixweb.planning.options import options_from_json
-from helixweb.planning.services.searches import plan_of
+from helixweb.planning.options import DEFAULTS, options_from_json
+from helixweb.planning.services.solving import plan_of
 from helixweb.planning.services.starting import queue_run
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain.problem import Problem
@@ -81,15 +81,21 @@ def changes_since(plan: Plan, *, now: datetime) -> Changes:
     names = {node.name for node in before.cluster.nodes}
     names_now = {node.name for node in after.cluster.nodes}
     lost = plan.cluster.nodes.filter(in_state(NodeState.LOST, now=now))
-    silent = sorted(lost.values_list("name", flat=True))
-    gone, added = sorted(names - names_now), sorted(names_now - names)
-    return Changes(
-        problem=after,
-        gone=tuple(gone),
-        added=tuple(added),
-        silent=tuple(silent),
-        changes=tuple(_sentences(before, after, gone=gone, added=added, silent=silent)),
-    )
+    apart = {
+        "gone": tuple(sorted(names - names_now)),
+        "added": tuple(sorted(names_now - names)),
+        "silent": tuple(sorted(lost.values_list("name", flat=True))),
+    }
+    return Changes(problem=after, **apart, changes=tuple(_sentences(before, after, **apart)))
+
+
+def search_without_silent(plan: Plan, changes: Changes) -> PlanOptions:
+    """The options that the plan was searched for with, without the nodes that are silent."""
+    search = options_from_json(plan.run.options) if plan.run else DEFAULTS
+    known = {node.name for node in changes.problem.cluster.nodes}
+    rules = search.rules.about(known - set(changes.silent))
+    excluded = rules.excluded_nodes | set(changes.silent)
+    return replace(search, rules=replace(rules, excluded_nodes=excluded))
 
 
 def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
@@ -162,14 +168,20 @@ def _check_same_layers(plan: Plan, problem: Problem) -> None:
 
 
 def _sentences(
-    before: Problem, after: Problem, *, gone: list[str], added: list[str], silent: list[str]
+    before: Problem,
+    after: Problem,
+    *,
+    gone: Sequence[str],
+    added: Sequence[str],
+    silent: Sequence[str],
 ) -> Iterator[str]:
-    if gone:
-        yield _("Gone since the plan was computed: %(names)s.") % {"names": ", ".join(gone)}
-    if added:
-        yield _("New since the plan was computed: %(names)s.") % {"names": ", ".join(added)}
-    if silent:
-        yield _("Silent now: %(names)s.") % {"names": ", ".join(silent)}
+    for text, names in (
+        (_("Gone since the plan was computed: %(names)s."), gone),
+        (_("New since the plan was computed: %(names)s."), added),
+        (_("Silent now: %(names)s."), silent),
+    ):
+        if names:
+            yield text % {"names": ", ".join(names)}
     if before.compute_profiles != after.compute_profiles:
         yield _("Profiles have changed.")
     kept_before = [node for node in before.cluster.nodes if node.name not in gone]

@@ -2,19 +2,17 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any
+from dataclasses import asdict, replace
+from typing import Any
 
 from django.db import transaction
-from django.utils.translation import gettext as _
 from pydantic import TypeAdapter
 
 from helixweb.common import events, jobs
 from helixweb.common.leases import Lease
 from helixweb.planning.models import Plan, Simulation
-from helixweb.planning.options import OPTIONS
+from helixweb.planning.options import SimulationRequest
 from helixweb.planning.watched_engine import watched
-from planner.domain.option import Option
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY, ServingPolicy
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.simulator.compiled.compiled_engine import new_engine
@@ -24,14 +22,12 @@ from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.arrivals import bursts, poisson, rate_at_share_of_peak, requests
 from planner.workload.demand import Arrivals, Backlog, Demand
 from planner.workload.lengths import scaled_lengths
-from planner.workload.request import InvalidWorkload, Lengths
+from planner.workload.request import Lengths
 
-Workload = Simulation.Workload
-MIN_SHARE, MAX_SHARE = 0.01, 2.0
 WARM_UP_S, WINDOW_S = 300.0, 600.0
 POLICIES: dict[str, ServingPolicy] = {
-    Simulation.Policy.RUNTIME: RUNTIME_POLICY,
-    Simulation.Policy.PUBLISHED: PUBLISHED_POLICY,
+    "runtime": RUNTIME_POLICY,
+    "published": PUBLISHED_POLICY,
 }
 _LOOKS = 200
 _PROGRESS_INTERVAL_S = 0.5
@@ -52,58 +48,6 @@ def forecast_from_json(values: dict[str, Any]) -> Forecast:
     return _FORECAST.validate_python(values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationRequest:
-    """What to serve a plan. `share` is of its peak, which it serves while requests always wait.
-
-    Raises InvalidWorkload for what the workload lacks or cannot have.
-    """
-
-    workload: Annotated[str, Option("Workload", choices=dict(Workload.choices))] = "backlog"
-    share: Annotated[
-        float | None,
-        Option(
-            "Requests at this share of the peak",
-            "The peak is what the plan serves when requests always wait.",
-            least=MIN_SHARE,
-            most=MAX_SHARE,
-        ),
-    ] = None
-    burst_size: Annotated[int | None, Option("Requests in a burst", least=1, most=1000)] = None
-    policy: Annotated[
-        str, Option("Batches and links as in", choices=dict(Simulation.Policy.choices))
-    ] = "runtime"
-    seed: Annotated[int, OPTIONS["seed"].spec] = 0
-
-    def __post_init__(self) -> None:
-        is_online = self.workload != Workload.BACKLOG
-        if is_online and (self.share is None or not MIN_SHARE <= self.share <= MAX_SHARE):
-            raise InvalidWorkload(
-                _(
-                    "share is %(share)s; requests that arrive need one from %(min_share)s to "
-                    "%(max_share)s of the peak"
-                )
-                % {
-                    "share": self.share,
-                    "min_share": f"{MIN_SHARE:g}",
-                    "max_share": f"{MAX_SHARE:g}",
-                }
-            )
-        if not is_online and self.share is not None:
-            raise InvalidWorkload(
-                _("share is %(share)s but requests always wait; leave it out")
-                % {"share": self.share}
-            )
-        if (self.burst_size is not None) != (self.workload == Workload.BURSTS):
-            raise InvalidWorkload(
-                _(
-                    "burst_size is %(burst_size)s but the workload is %(workload)s; it is "
-                    "for 'bursts', which need it"
-                )
-                % {"burst_size": self.burst_size, "workload": repr(str(self.workload))}
-            )
-
-
 def start_simulation(plan: Plan, request: SimulationRequest, *, user: Any) -> Simulation:
     """Queue a simulation."""
     with transaction.atomic():
@@ -114,7 +58,7 @@ def start_simulation(plan: Plan, request: SimulationRequest, *, user: Any) -> Si
 
 def run(row: Simulation, lease: Lease) -> jobs.Outcome:
     """The job: serve the row's plan its workload."""
-    is_online = row.workload != Workload.BACKLOG
+    is_online = row.workload != "backlog"
     progress = _Progress(row, lease, runs=2 if is_online else 1)
     lease.write = progress.write
     problem, plan = problem_from_dict(row.plan.problem), plan_from_dict(row.plan.document)
@@ -145,7 +89,7 @@ def run(row: Simulation, lease: Lease) -> jobs.Outcome:
     )
     times = (
         bursts(rate_per_s=rate, size=row.burst_size or 1, seed=row.seed)
-        if row.workload == Workload.BURSTS
+        if row.workload == "bursts"
         else poisson(rate_per_s=rate, seed=row.seed)
     )
     online = served(Arrivals(requests=requests(times, lengths())))

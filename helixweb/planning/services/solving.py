@@ -1,35 +1,51 @@
-"""The work of a plan run: the planner in this thread, lease and database in another."""
+"""The work of a plan run: for flow, for what survives a loss, or around a running plan.
+
+The planner runs in this thread, lease and database are in another.
+"""
 
 import queue
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from django.db import transaction
 from django.utils import timezone
 
+from helixweb.charts.quantities import bytes_text
 from helixweb.common import jobs
 from helixweb.common.leases import Lease
 from helixweb.planning import incumbents
-from helixweb.planning.models import PlanRun
-from helixweb.planning.services.searches import search_for
-from planner.domain.plan import Incumbent
+from helixweb.planning.models import Plan, PlanRun, Replan
+from helixweb.planning.options import options_from_json
+from planner.bounds import upper_bound_tokens_per_s
+from planner.checked_plan import checked_plan
+from planner.domain import plan as domain
+from planner.domain.placement import Placement
+from planner.domain.problem import Problem
+from planner.placers.base import CancelToken, Progress
+from planner.plan_instances import plan_by_method
+from planner.plan_options import PlanOptions
+from planner.planning import NoPlacementFound
+from planner.replanning import ReplanOptions, ReplanPoint, replan
+from planner.robust import compute_robust_plan
+from planner.serialization import plan_from_dict, problem_from_dict
 
 Status = PlanRun.Status
+Found = tuple[domain.Plan, Sequence[ReplanPoint]]
 # Bounds improve many times a second; one row a second is enough for the chart.
 BOUND_INTERVAL_S = 1.0
-ACCEPTED = "accepted"
+ACCEPTED, SURVIVING = "accepted", "surviving one loss"
 
 
 def solve(run: PlanRun, lease: Lease) -> jobs.Outcome:
     """Search as the run asks; better placements are written as they are found."""
     recorder = Recorder(run, lease)
     lease.write = recorder.write
-    found = search_for(run, progress=recorder.report, cancel=lease)
+    plan, points = search_for(run, progress=recorder.report, cancel=lease)
     run.refresh_from_db(fields=["accept_requested"])
-    plan = found.plan
     if plan.stop_reason == "cancelled" and run.accept_requested:
         plan = replace(plan, stop_reason=ACCEPTED)
-    return incumbents.outcome_of(run, plan, points=found.points)
+    return incumbents.outcome_of(run, plan, points=points)
 
 
 def accept_best_so_far(run: PlanRun) -> bool:
@@ -52,13 +68,13 @@ class Recorder:
     def __init__(self, run: PlanRun, lease: Lease) -> None:
         self._run_id, self._lease = run.pk, lease
         self._elapsed_before_s = run.age_s(now=timezone.now())
-        self._reported: queue.SimpleQueue[Incumbent] = queue.SimpleQueue()
-        self._to_write: list[Incumbent] = []
-        self._better_bound: Incumbent | None = None
+        self._reported: queue.SimpleQueue[domain.Incumbent] = queue.SimpleQueue()
+        self._to_write: list[domain.Incumbent] = []
+        self._better_bound: domain.Incumbent | None = None
         self._best_value = 0.0
         self._written_s = -BOUND_INTERVAL_S
 
-    def report(self, incumbent: Incumbent, /) -> None:
+    def report(self, incumbent: domain.Incumbent, /) -> None:
         self._reported.put(incumbent)
 
     def write(self, ended: bool) -> None:
@@ -86,3 +102,141 @@ class Recorder:
             )
             self._to_write = []
             self._written_s = now_s
+
+
+def search_for(run: PlanRun, *, progress: Progress, cancel: CancelToken) -> Found:
+    """A checked plan, and of a replanning the answers that none beats in flow and bytes.
+
+    Goes on from earlier attempts and from the run it continues. Raises PlannerError.
+    """
+    problem = problem_from_dict(run.problem)
+    options = options_from_json(run.options)
+    if hasattr(run, "replan"):
+        return _replanned(problem, run.replan, options=options, progress=progress, cancel=cancel)
+    best_known = incumbents.best_incumbent(run.pk)
+    if best_known is None and run.continues_id is not None:
+        best_known = incumbents.best_incumbent(run.continues_id)
+    start = _start_of(run)
+    if not run.survive_one_loss:
+        plan = plan_by_method(
+            problem,
+            options=options,
+            progress=progress,
+            cancel=cancel,
+            best_known=best_known,
+            start=start,
+        )
+        return plan, ()
+    started_s = time.monotonic()
+    robust = compute_robust_plan(
+        problem,
+        options=options,
+        start=best_known.placement if best_known else start,
+        progress=progress,
+        cancel=cancel,
+    )
+    plan = plan_of(
+        problem,
+        robust.placement,
+        options=options,
+        upper_bound_tokens_per_s=upper_bound_tokens_per_s(problem),
+        placer=SURVIVING,
+        is_cancelled=cancel.is_cancelled(),
+        elapsed_s=time.monotonic() - started_s,
+    )
+    return plan, ()
+
+
+def _start_of(run: PlanRun) -> Placement | None:
+    if run.start_plan_id is None:
+        return None
+    document = Plan.unscoped.values_list("document", flat=True).get(pk=run.start_plan_id)
+    return plan_from_dict(document).placement
+
+
+def _replanned(
+    problem: Problem,
+    asked: Replan,
+    *,
+    options: PlanOptions,
+    progress: Progress,
+    cancel: CancelToken,
+) -> Found:
+    running = plan_from_dict(asked.running_plan.document).placement
+    bound = upper_bound_tokens_per_s(problem)
+    best_flow = 0.0
+
+    def report(point: ReplanPoint) -> None:
+        nonlocal best_flow
+        is_within = asked.budget_bytes is None or point.moved_bytes <= asked.budget_bytes
+        if is_within and point.flow_tokens_per_s > best_flow:
+            best_flow = point.flow_tokens_per_s
+            progress(
+                domain.Incumbent(
+                    elapsed_s=point.elapsed_s,
+                    flow_tokens_per_s=point.flow_tokens_per_s,
+                    upper_bound_tokens_per_s=bound,
+                    placer=point.method,
+                    placement=point.placement,
+                )
+            )
+
+    found = replan(
+        problem,
+        running,
+        options=ReplanOptions(
+            plan=options, time_limit_s=options.time_limit_s, budget_bytes=asked.budget_bytes
+        ),
+        progress=report,
+        cancel=cancel,
+    )
+    chosen = found.chosen
+    if chosen.flow_tokens_per_s <= 0:
+        raise NoPlacementFound(_too_small(asked.budget_bytes, found.pareto))
+    plan = plan_of(
+        problem,
+        chosen.placement,
+        options=options,
+        upper_bound_tokens_per_s=min(bound, found.upper_bound_tokens_per_s),
+        placer=chosen.method,
+        is_cancelled=cancel.is_cancelled(),
+        elapsed_s=chosen.elapsed_s,
+    )
+    return plan, found.pareto
+
+
+def _too_small(budget_bytes: float | None, pareto: Sequence[ReplanPoint]) -> str:
+    enough = [point.moved_bytes for point in pareto if point.flow_tokens_per_s > 0]
+    if budget_bytes is None or not enough:
+        return (
+            "no placement that carries any flow was found around the running plan; give the "
+            "search more time, or compute a new plan"
+        )
+    return (
+        f"no placement that carries any flow was found within {bytes_text(budget_bytes)} of moved "
+        f"layers; {bytes_text(min(enough))} is the least that was found to do, so allow that much"
+    )
+
+
+def plan_of(
+    problem: Problem,
+    placement: Placement,
+    *,
+    options: PlanOptions,
+    upper_bound_tokens_per_s: float,
+    placer: str,
+    is_cancelled: bool,
+    elapsed_s: float,
+) -> domain.Plan:
+    """A heuristic's placement as a checked plan. Raises InvalidPlacement and FlowCheckFailed."""
+    return checked_plan(
+        problem,
+        placement,
+        partial_inference=options.partial_inference,
+        max_hops=options.rules.max_hops,
+        upper_bound_tokens_per_s=upper_bound_tokens_per_s,
+        placer=placer,
+        solver="none",
+        stop_reason="cancelled" if is_cancelled else "heuristic",
+        elapsed_s=elapsed_s,
+    )

@@ -6,7 +6,6 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Page, Paginator
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -46,11 +45,7 @@ NODES_PER_PAGE = 100
 @needs(VIEWER)
 def plan_runs(request: HttpRequest) -> HttpResponse:
     """The newest first; `?cluster=`, `?model=`, `?status=` narrow them."""
-    runs = (
-        PlanRun.objects.within(request)
-        .select_related("cluster", "model", "created_by", "plan")
-        .defer("problem", "plan__problem", "plan__document")
-    )
+    runs = PlanRun.objects.within(request).select_related("cluster", "model", "created_by", "plan")
     chosen: dict[str, Any] = {name: query_id(request, name) for name in ("cluster", "model")}
     status = request.GET.get("status", "")
     chosen["status"] = status if status in PlanRun.Status.values else ""
@@ -69,22 +64,22 @@ def plan_runs(request: HttpRequest) -> HttpResponse:
 def plan_run_new(request: HttpRequest) -> HttpResponse:
     """Choose what to plan; POST starts the run and shows it. `?start=` begins with that plan."""
     if request.method == "POST":
-        cluster = Cluster.objects.within(request).filter(pk=_typed_id(request, "cluster")).first()
-        form = PlanRunForm(request.POST, scope=request, nodes=node_names(cluster))
-        form.offer_plans_of(cluster, chosen=_typed_id(request, "start_plan"))
-        if form.is_valid():
-            with refusals_shown(request, form):
-                named = ("cluster", "model", "survive_one_loss", "start_plan")
-                run = starting.start_plan_run(
-                    **{name: form.cleaned_data[name] for name in named},
-                    options=form.plan_options(),
-                    user=request.user,
-                )
-                return redirect("plan-run", run.pk)
+        cluster = _cluster(request, _typed_id(request, "cluster"))
+        start = _typed_id(request, "start_plan")
+        form = PlanRunForm(request.POST, scope=request, cluster=cluster, start=start)
     else:
         chosen = _choices(request)
-        form = PlanRunForm(initial=chosen, scope=request, nodes=node_names(chosen.get("cluster")))
-        form.offer_plans_of(chosen.get("cluster"), chosen=chosen.get("start_plan", 0))
+        cluster, start = chosen.get("cluster"), chosen.get("start_plan", 0)
+        form = PlanRunForm(initial=chosen, scope=request, cluster=cluster, start=start)
+    if form.is_valid():
+        with refusals_shown(request, form):
+            named = ("cluster", "model", "survive_one_loss", "start_plan")
+            run = starting.start_plan_run(
+                **{name: form.cleaned_data[name] for name in named},
+                options=form.plan_options(),
+                user=request.user,
+            )
+            return redirect("plan-run", run.pk)
     context = {
         "form": form,
         "has_clusters": Cluster.objects.within(request).exists(),
@@ -99,23 +94,24 @@ def _choices(request: HttpRequest) -> dict[str, Any]:
 
     Where nothing is asked for: the first cluster, and a model that it has profiles for.
     """
-    start = _plans(request).filter(pk=query_id(request, "start")).first()
+    plans = Plan.objects.within(request).select_related("cluster", "model", "run")
+    start = plans.filter(pk=query_id(request, "start")).first()
     if start is not None:
         search = options_from_json(start.run.options) if start.run else DEFAULTS
         rules = search.rules.about(node_names(start.cluster))
         chosen = {"cluster": start.cluster, "model": start.model, "start_plan": start.pk}
         return {**initial_from(replace(search, rules=rules)), **chosen}
-    cluster = Cluster.objects.within(request).filter(pk=query_id(request, "cluster")).first()
-    cluster = cluster or Cluster.objects.within(request).first()
+    cluster = _cluster(request) or Cluster.objects.within(request).first()
     if cluster is None:
         return {}
     model = LanguageModel.objects.filter(pk=query_id(request, "model")).first()
     return {"cluster": cluster, "model": model or next(iter(models_of(cluster)), None)}
 
 
-def _plans(request: HttpRequest) -> QuerySet[Plan]:
-    rows = Plan.objects.within(request).select_related("cluster", "model", "run")
-    return rows.defer("problem", "document", "run__problem")
+def _cluster(request: HttpRequest, pk: int | None = None) -> Cluster | None:
+    """The cluster in scope with that id, or that of `?cluster=`."""
+    asked = query_id(request, "cluster") if pk is None else pk
+    return Cluster.objects.within(request).filter(pk=asked).first()
 
 
 def _typed_id(request: HttpRequest, name: str) -> int:
@@ -125,18 +121,14 @@ def _typed_id(request: HttpRequest, name: str) -> int:
 @needs(VIEWER)
 def plan_run_starts(request: HttpRequest) -> HttpResponse:
     """The earlier plans of the cluster just chosen, as the options of the form's field."""
-    form = PlanRunForm(scope=request, nodes=())
-    form.offer_plans_of(
-        Cluster.objects.within(request).filter(pk=query_id(request, "cluster")).first()
-    )
+    form = PlanRunForm(scope=request, cluster=_cluster(request))
     return render(request, "planning/_starts.html", {"field": form["start_plan"]})
 
 
 @needs(VIEWER)
 def plan_run_node_rules(request: HttpRequest) -> HttpResponse:
     """The fields of rules about single nodes, for the nodes of the cluster just chosen."""
-    cluster = Cluster.objects.within(request).filter(pk=query_id(request, "cluster")).first()
-    form = PlanRunForm(scope=request, nodes=node_names(cluster))
+    form = PlanRunForm(scope=request, cluster=_cluster(request))
     return render(request, "planning/_node_rules.html", {"form": form})
 
 
@@ -161,22 +153,11 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
     `?page=` of the placement.
     """
     last_event_id = events.latest_id()
-    run = get_object_or_404(
-        PlanRun.objects.within(request)
-        .select_related(
-            "cluster", "model", "created_by", "continues", "start_plan", "replan__running_plan"
-        )
-        .defer(
-            "problem",
-            "continues__problem",
-            "start_plan__problem",
-            "start_plan__document",
-            "replan__running_plan__problem",
-            "replan__running_plan__document",
-        ),
-        pk=pk,
+    runs = PlanRun.objects.within(request).select_related(
+        "cluster", "model", "created_by", "continues", "start_plan", "replan__running_plan"
     )
-    plan = Plan.unscoped.filter(run=run).defer("problem", "document").first()
+    run = get_object_or_404(runs, pk=pk)
+    plan = Plan.unscoped.filter(run=run).first()
     now = timezone.now()
     view = plan_context(plan) if plan else None
     context = {
@@ -220,7 +201,7 @@ def _stale_profiles(run: PlanRun, view: PlanContext | None) -> list[StaleProfile
 @needs(change=OPERATOR, of=PlanRun)
 def plan_run_cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask the search to end with its best so far."""
-    run = get_object_or_404(PlanRun.objects.within(request).defer("problem"), pk=pk)
+    run = get_object_or_404(PlanRun.objects.within(request), pk=pk)
     if not jobs.cancel(run):
         messages.info(request, _("The search had ended already."))
     return redirect("plan-run", pk)
@@ -229,7 +210,7 @@ def plan_run_cancel(request: HttpRequest, pk: int) -> HttpResponse:
 @needs(change=OPERATOR, of=PlanRun)
 def plan_run_accept(request: HttpRequest, pk: int) -> HttpResponse:
     """The best so far is good enough: end the search with it."""
-    run = get_object_or_404(PlanRun.objects.within(request).defer("problem"), pk=pk)
+    run = get_object_or_404(PlanRun.objects.within(request), pk=pk)
     if not solving.accept_best_so_far(run):
         messages.info(request, _("The search had ended already, or has found nothing yet."))
     return redirect("plan-run", pk)
@@ -266,13 +247,8 @@ def incumbent(request: HttpRequest, pk: int, incumbent_pk: int) -> HttpResponse:
 
     `?page=` of its nodes.
     """
-    row = get_object_or_404(
-        Incumbent.objects.within(request)
-        .select_related("run__cluster", "run__model")
-        .defer("run__problem"),
-        pk=incumbent_pk,
-        run=pk,
-    )
+    rows = Incumbent.objects.within(request).select_related("run__cluster", "run__model")
+    row = get_object_or_404(rows, pk=incumbent_pk, run=pk)
     context = incumbent_context(row)
     context["page"] = _page(request, context["nodes"])
     return render(request, "planning/incumbent.html", context)

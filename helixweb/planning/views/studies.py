@@ -1,4 +1,4 @@
-"""Pages about a plan: what limits it, what it delivers, how it compares with others, what if."""
+"""Pages about plans: what limits one, what it delivers, comparing, what if, replanning, mixes."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,13 +8,15 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
-from helixweb.common import jobs
+from helixweb.common import events, jobs
 from helixweb.common.own_turns import in_own_turn
 from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.queries import parsed_id, query_id
+from helixweb.inventory.models import Cluster
 from helixweb.planning.comparing import (
     MOST_PLANS,
     NothingToCompare,
@@ -23,12 +25,23 @@ from helixweb.planning.comparing import (
     plans_to_compare,
 )
 from helixweb.planning.forecasts import forecast_context
-from helixweb.planning.forms import ExplanationForm, SimulationForm, WhatIfForm
-from helixweb.planning.models import Plan, Simulation
+from helixweb.planning.forms import (
+    ExplanationForm,
+    MixForm,
+    ReplanForm,
+    SimulationForm,
+    WhatIfForm,
+    initial_from,
+)
+from helixweb.planning.models import ModelMix, Plan, PlanRun, Simulation
 from helixweb.planning.options import DEFAULTS
 from helixweb.planning.presentation import explanation_of, num_node_kinds
-from helixweb.planning.services import explaining, simulating, starting
+from helixweb.planning.services import explaining, mixing, replanning, simulating, starting
 from helixweb.planning.what_if import answer_what_if
+from planner.domain.errors import PlannerError
+from planner.plan_options import PlanOptions
+
+REPLAN_S = 10.0
 
 
 def studies_context(request: HttpRequest, plan: Plan) -> dict[str, Any]:
@@ -106,12 +119,8 @@ def compare_plans(request: HttpRequest) -> HttpResponse:
 @in_own_turn
 def what_if(request: HttpRequest, pk: int) -> HttpResponse:
     """POST estimates the changed copy at once; with `solve` a search on it is started."""
-    plan = get_object_or_404(
-        Plan.objects.within(request)
-        .select_related("cluster", "model", "run")
-        .defer("document", "run__problem"),
-        pk=pk,
-    )
+    plans = Plan.objects.within(request).select_related("cluster", "model", "run")
+    plan = get_object_or_404(plans, pk=pk)
     nodes = plan.problem["nodes"]
     form = WhatIfForm(
         request.POST if request.method == "POST" else None,
@@ -140,7 +149,7 @@ def what_if(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _plan(request: HttpRequest, pk: int) -> Plan:
-    return get_object_or_404(Plan.objects.within(request).defer("problem", "document"), pk=pk)
+    return get_object_or_404(Plan.objects.within(request), pk=pk)
 
 
 def _is_valid(request: HttpRequest, form: forms.Form) -> bool:
@@ -155,3 +164,97 @@ def _to_plan(plan: Plan, *, part: str = "") -> HttpResponse:
     if plan.run_id is None:
         return redirect("plan-runs")
     return redirect(f"{reverse('plan-run', args=[plan.run_id])}{part}")
+
+
+@needs(OPERATOR, OPERATOR, of=Plan)
+@in_own_turn
+def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
+    """What has changed since the plan, and what it carries now; POST searches around it."""
+    plans = Plan.objects.within(request).select_related("cluster", "model", "run")
+    plan = get_object_or_404(plans, pk=pk)
+    cluster = plan.cluster
+    form = ReplanForm(request.POST, cluster=cluster) if request.method == "POST" else None
+    if form is not None and form.is_valid():
+        with refusals_shown(request, form):
+            run = replanning.start_replan(
+                plan,
+                options=form.plan_options(),
+                budget_bytes=form.cleaned_data["budget_bytes"],
+                user=request.user,
+            )
+            return redirect("plan-run", run.pk)
+    context = {"plan": plan, **_standing(plan)}
+    context["form"] = form or ReplanForm(initial=_initial(context["search"]), cluster=cluster)
+    status = 200 if form is None else 422
+    return render(request, "planning/replan.html", context, status=status)
+
+
+@needs(change=OPERATOR, of=PlanRun)
+def replan_adopt(request: HttpRequest, pk: int) -> HttpResponse:
+    """Make a plan of another of a replanning's answers, and show it."""
+    run = get_object_or_404(PlanRun.objects.within(request).select_related("replan"), pk=pk)
+    number = parsed_id(request.POST.get("point", ""))
+    with refusals_shown(request):
+        adopted = replanning.adopt_point(run, -1 if number is None else number, user=request.user)
+        return redirect("plan-run", adopted.pk)
+    return redirect("plan-run", pk)
+
+
+def _standing(plan: Plan) -> dict[str, Any]:
+    """What changed, and the flow without moves, or why there is none."""
+    try:
+        changes = replanning.changes_since(plan, now=timezone.now())
+        search = replanning.search_without_silent(plan, changes)
+        unmoved = replanning.flow_without_moves(plan, changes, options=search)
+    except PlannerError as error:
+        return {"search": None, "standing_error": str(error)}
+    return {"changes": changes, "search": search, "unmoved_tokens_per_s": unmoved}
+
+
+def _initial(search: PlanOptions | None) -> dict[str, Any]:
+    return {**(initial_from(search) if search else {}), "time_limit_s": REPLAN_S}
+
+
+@needs(OPERATOR, OPERATOR, of=Cluster, by="cluster_pk")
+def mix_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
+    """Choose weights for the models that the cluster has profiles for; POST starts and shows it."""
+    cluster = get_object_or_404(Cluster.objects.within(request), pk=cluster_pk)
+    form = MixForm(request.POST if request.method == "POST" else None, cluster=cluster)
+    if form.is_valid():
+        with refusals_shown(request, form):
+            mix = mixing.start_model_mix(
+                cluster=cluster,
+                weights=form.weights(),
+                options=form.plan_options(),
+                user=request.user,
+            )
+            return redirect("model-mix", mix.pk)
+    status = 422 if form.is_bound else 200
+    context = {"cluster": cluster, "form": form, "weights": form.weight_fields()}
+    return render(request, "planning/mix_new.html", context, status=status)
+
+
+@needs(VIEWER, of=ModelMix)
+def mix(request: HttpRequest, pk: int) -> HttpResponse:
+    """How far it is, and the plan of each model once it has ended."""
+    last_event_id = events.latest_id()
+    row = get_object_or_404(
+        ModelMix.objects.within(request).select_related("cluster", "created_by"), pk=pk
+    )
+    context = {
+        "mix": row,
+        "shares": row.shares.select_related("model"),
+        "runs": row.runs.select_related("model", "plan").order_by("pk"),
+        "last_event_id": last_event_id,
+    }
+    is_swap = request.headers.get("HX-Request") == "true"
+    return render(request, f"planning/{'_mix' if is_swap else 'mix'}.html", context)
+
+
+@needs(change=OPERATOR, of=ModelMix)
+def mix_cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    """End the search with what it has."""
+    row = get_object_or_404(ModelMix.objects.within(request), pk=pk)
+    if not jobs.cancel(row):
+        messages.info(request, _("The search had ended already."))
+    return redirect("model-mix", pk)
