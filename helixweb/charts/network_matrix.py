@@ -1,12 +1,13 @@
 """Bandwidth or latency of every directed pair as a heat map; the links of the plan are outlined."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
 from helixweb.charts.chart import (
+    UNKNOWN,
     Chart,
     Legend,
     Trace,
@@ -36,10 +37,30 @@ class MatrixCell:
     note: str = ""
     in_use: bool = False
 
+    def value(self, measure: Measure) -> float:
+        if measure == "bandwidth":
+            return self.bandwidth_bytes_per_s
+        return max(self.latency_s, LEAST_LATENCY_S)
+
+    @property
+    def text(self) -> str:
+        rate, latency = bit_rate_text(self.bandwidth_bytes_per_s), duration_text(self.latency_s)
+        lines = [f"{rate}, {latency}"]
+        lines += [plain(self.note)] if self.note else []
+        lines += [_("carries the plan's flow")] if self.in_use else []
+        return "<br>".join(lines)
+
+
+Cells = Mapping[tuple[str, str], MatrixCell]
+_TEXT_OF: dict[Measure, Callable[[float], str]] = {
+    "bandwidth": bit_rate_text,
+    "latency": duration_text,
+}
+
 
 def network_matrix(
     names: Sequence[str],
-    cells: Mapping[tuple[str, str], MatrixCell],
+    cells: Cells,
     *,
     measure: Measure = "bandwidth",
     possible: int | None = None,
@@ -48,25 +69,13 @@ def network_matrix(
 
     `possible` is how many pairs there could be: where names are regions, None, and not told.
     """
-    values = [_value(cell, measure) for cell in cells.values()]
     out: dict[str, list[MatrixCell]] = {name: [] for name in names}
     for (source, _target), cell in cells.items():
         out[source].append(cell)
-    figure = figure_json([_heatmap(names, cells, values, measure)], _layout(names, cells))
-    summary = _("No two nodes are connected yet.")
-    if values:
-        count = (
-            ""
-            if possible is None
-            else _("%(count)s of %(possible)s directed pairs connected, ")
-            % {"count": len(cells), "possible": possible}
-        )
-        summary = f"{count}{_range(min(values), max(values), measure)}{_used(cells)}" + _(".")
-        summary = summary[0].upper() + summary[1:]
     in_use = any(cell.in_use for cell in cells.values())
     return Chart(
-        figure=figure,
-        summary=summary,
+        figure=figure_json([_heatmap(names, cells, measure)], _layout(names, cells)),
+        summary=_summary(cells, measure, possible),
         columns=(
             _("From"), _("Links out"), _("Slowest"), _("Median"), _("Fastest"),
             _("Largest latency"),
@@ -76,38 +85,25 @@ def network_matrix(
     )  # fmt: skip
 
 
-def _value(cell: MatrixCell, measure: Measure) -> float:
-    if measure == "bandwidth":
-        return cell.bandwidth_bytes_per_s
-    return max(cell.latency_s, LEAST_LATENCY_S)
-
-
-def _text(value: float, measure: Measure) -> str:
-    return bit_rate_text(value) if measure == "bandwidth" else duration_text(value)
-
-
-def _heatmap(
-    names: Sequence[str],
-    cells: Mapping[tuple[str, str], MatrixCell],
-    values: Sequence[float],
-    measure: Measure,
-) -> Trace:
-    low, high = (math.log10(min(values)), math.log10(max(values))) if values else (0.0, 1.0)
+def _heatmap(names: Sequence[str], cells: Cells, measure: Measure) -> Trace:
+    logs = {pair: math.log10(cell.value(measure)) for pair, cell in cells.items()}
+    low, high = min(logs.values(), default=0.0), max(logs.values(), default=1.0)
     ticks = sorted({low, (low + high) / 2, high})
+    # What many pairs have in common is worded once.
+    shown, said = {name: plain(name) for name in names}, {one: one.text for one in cells.values()}
+    no_link = _("%(ends)s: no link")
+
+    def hover(source: str, target: str) -> str:
+        ends = f"{shown[source]} → {shown[target]}"
+        cell = cells.get((source, target))
+        return no_link % {"ends": ends} if cell is None else f"{ends}: {said[cell]}"
+
     return trace(
         "heatmap",
         x=list(names),
         y=list(names),
-        z=[
-            [
-                math.log10(_value(cells[source, target], measure))
-                if (source, target) in cells
-                else None
-                for target in names
-            ]
-            for source in names
-        ],
-        text=_hovers(names, cells),
+        z=[[logs.get((source, target)) for target in names] for source in names],
+        text=[[hover(source, target) for target in names] for source in names],
         hovertemplate="%{text}<extra></extra>",
         hoverongaps=False,
         colorscale="Cividis",
@@ -120,93 +116,70 @@ def _heatmap(
         colorbar={
             "title": {"text": _(measure), "side": "right"},
             "tickvals": ticks,
-            "ticktext": [_text(10**tick, measure) for tick in ticks],
+            "ticktext": [_TEXT_OF[measure](10**tick) for tick in ticks],
             "thickness": 12,
         },
     )
 
 
-def _layout(names: Sequence[str], cells: Mapping[tuple[str, str], MatrixCell]) -> dict[str, object]:
-    axis = {
-        "type": "category",
-        "tickmode": "array",
-        "tickvals": list(names),
-        "ticktext": [shortened(name) for name in names],
-        "showgrid": False,
-        "zeroline": False,
-    }
-    number_of = {name: number for number, name in enumerate(names)}
+def _layout(names: Sequence[str], cells: Cells) -> dict[str, object]:
+    def axis(title: str) -> dict[str, object]:
+        return {
+            "type": "category",
+            "tickmode": "array",
+            "tickvals": list(names),
+            "ticktext": list(map(shortened, names)),
+            "showgrid": False,
+            "zeroline": False,
+            "title": {"text": title, "standoff": 8},
+            "automargin": True,
+        }
+
+    def sides(name: str, letter: str) -> dict[str, float]:
+        number = names.index(name)
+        return {f"{letter}0": number - 0.46, f"{letter}1": number + 0.46}
+
+    line = {"color": OUTLINE, "width": 2.5}
     return {
         "height": height_for_rows(len(names), minimum_px=260),
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "xaxis": {**axis, "title": {"text": _("to"), "standoff": 8}, "automargin": True},
-        "yaxis": {
-            **axis,
-            "title": {"text": _("from"), "standoff": 8},
-            "automargin": True,
-            "autorange": "reversed",
-        },
+        "xaxis": axis(_("to")),
+        "yaxis": axis(_("from")) | {"autorange": "reversed"},
         "shapes": [
-            {
-                "type": "rect",
-                "x0": number_of[target] - 0.46,
-                "x1": number_of[target] + 0.46,
-                "y0": number_of[source] - 0.46,
-                "y1": number_of[source] + 0.46,
-                "line": {"color": OUTLINE, "width": 2.5},
-            }
+            {"type": "rect", "line": line, **sides(target, "x"), **sides(source, "y")}
             for (source, target), cell in cells.items()
             if cell.in_use
         ],
     }
 
 
-def _range(low: float, high: float, measure: Measure) -> str:
-    if low == high:
-        return _("all at %(low)s") % {"low": _text(low, measure)}
-    return _("%(measure)s %(low)s to %(high)s") % {
+def _summary(cells: Cells, measure: Measure, possible: int | None) -> str:
+    if not cells:
+        return _("No two nodes are connected yet.")
+    values = [cell.value(measure) for cell in cells.values()]
+    low, high = (_TEXT_OF[measure](value) for value in (min(values), max(values)))
+    text = _("%(measure)s %(low)s to %(high)s") % {
         "measure": _(measure),
-        "low": _text(low, measure),
-        "high": _text(high, measure),
+        "low": low,
+        "high": high,
     }
-
-
-def _used(cells: Mapping[tuple[str, str], MatrixCell]) -> str:
-    used = sum(cell.in_use for cell in cells.values())
-    return _("; %(used)s carry the plan's flow") % {"used": used} if used else ""
-
-
-def _hovers(names: Sequence[str], cells: Mapping[tuple[str, str], MatrixCell]) -> list[list[str]]:
-    """What hovering says of every pair; what many pairs have in common is worded once."""
-    shown = {name: plain(name) for name in names}
-    said = {cell: _said(cell) for cell in set(cells.values())}
-    no_link = _("%(ends)s: no link")
-
-    def hover(source: str, target: str) -> str:
-        ends = f"{shown[source]} → {shown[target]}"
-        cell = cells.get((source, target))
-        return no_link % {"ends": ends} if cell is None else f"{ends}: {said[cell]}"
-
-    return [[hover(source, target) for target in names] for source in names]
-
-
-def _said(cell: MatrixCell) -> str:
-    rate, latency = bit_rate_text(cell.bandwidth_bytes_per_s), duration_text(cell.latency_s)
-    lines = [f"{rate}, {latency}"]
-    lines += [plain(cell.note)] if cell.note else []
-    lines += [_("carries the plan's flow")] if cell.in_use else []
-    return "<br>".join(lines)
+    if min(values) == max(values):
+        text = _("all at %(low)s") % {"low": low}
+    if possible is not None:
+        told = _("%(count)s of %(possible)s directed pairs connected, ")
+        text = told % {"count": len(cells), "possible": possible} + text
+    if used := sum(cell.in_use for cell in cells.values()):
+        text += _("; %(used)s carry the plan's flow") % {"used": used}
+    return text[0].upper() + text[1:] + _(".")
 
 
 def _row(name: str, out: Sequence[MatrixCell]) -> tuple[str | int, ...]:
     if not out:
-        return (name, 0, "—", "—", "—", "—")
+        return (name, 0, *[UNKNOWN] * 4)
     rates = [cell.bandwidth_bytes_per_s for cell in out]
     return (
         name,
         len(out),
-        bit_rate_text(min(rates)),
-        bit_rate_text(median(rates)),
-        bit_rate_text(max(rates)),
+        *(bit_rate_text(rate) for rate in (min(rates), median(rates), max(rates))),
         duration_text(max(cell.latency_s for cell in out)),
     )

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from helixweb.charts.chart import (
@@ -50,13 +49,13 @@ def time_lines(
     The table has the newest `LISTED` moments, the newest first, in the zone that they come in; the
     axis is in that of the reader.
     """
-    moments = _isoformats(tuple(times))
+    moments = [moment.isoformat() for moment in times]
     traces = [
         trace(
             "scatter",
             name=name,
             mode="lines",
-            x=list(moments),
+            x=moments,
             y=list(values),
             line={"width": 2, **STYLES[index]},
             connectgaps=False,
@@ -151,12 +150,6 @@ def _with_layout(chart: Chart, **changes: Any) -> Chart:
     for axis in changes.keys() & {"xaxis", "yaxis"}:
         changes[axis] = {**layout[axis], **changes[axis]}
     return replace(chart, figure={**chart.figure, "layout": {**layout, **changes}})
-
-
-@lru_cache(maxsize=2)
-def _isoformats(times: tuple[datetime, ...]) -> tuple[str, ...]:
-    """A page has several charts over the same moments."""
-    return tuple(moment.isoformat() for moment in times)
 
 
 def _cell(value: float | None) -> str:

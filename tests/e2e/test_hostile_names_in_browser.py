@@ -8,7 +8,7 @@ from selenium import webdriver
 
 from tests.e2e.test_charts_in_browser import open_page
 from tests.helixweb.conftest import TINY_PROBLEM
-from tests.helixweb.test_charts_names import charts_of
+from tests.helixweb.test_charts import charts_of
 
 pytestmark = pytest.mark.browser
 NAME = '<img src=x onerror="window.taken=1"><a href="javascript:window.taken=1">tower</a>'

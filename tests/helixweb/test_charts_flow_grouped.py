@@ -36,22 +36,23 @@ def staged_plan(num_nodes: int) -> tuple[Problem, Plan]:
     return problem, plan
 
 
-@pytest.mark.parametrize("num_nodes", [GROUPED_FROM, 3 * GROUPED_FROM])
-def test_what_flows_through_groups_is_what_flows_through_their_nodes(num_nodes: int) -> None:
+@pytest.mark.parametrize("num_nodes", [GROUPED_FROM - 1, GROUPED_FROM, 3 * GROUPED_FROM])
+def test_the_whole_flow_leads_to_the_right_through_nodes_or_their_groups(num_nodes: int) -> None:
     problem, plan = staged_plan(num_nodes)
     chart = flow_diagram(problem, plan)
     trace = chart.figure["data"][0]
-    kinds = {
-        (str(layers), problem.profile_of(name).gpu)
-        for name, layers in plan.placement.layers.items()
-        if plan.flow.nodes[name].flow_tokens_per_s > 0
-    }
-    assert len(trace["node"]["label"]) == len(kinds) + 2 < num_nodes
-    assert "drawn as one" in chart.summary
+    carrying = [name for name, flow in plan.flow.nodes.items() if flow.flow_tokens_per_s > 0]
+    layers, is_grouped = plan.placement.layers, num_nodes >= GROUPED_FROM
+    kinds = {(str(layers[name]), problem.profile_of(name).gpu) for name in carrying}
+    drawn = kinds if is_grouped else carrying
+    assert len(trace["node"]["label"]) == len(drawn) + 2
+    assert ("drawn as one" in chart.summary) == is_grouped
     into: dict[int, float] = defaultdict(float)
     out: dict[int, float] = defaultdict(float)
     links = trace["link"]
+    x = trace["node"]["x"]
     for source, target, value in zip(links["source"], links["target"], links["value"], strict=True):
+        assert x[source] < x[target]
         out[source] += value
         into[target] += value
     (start,) = set(out) - set(into)
@@ -84,11 +85,3 @@ def test_what_is_measured_at_nodes_is_added_up_for_their_groups() -> None:
     assert len(chart.rows) < len([rate for rate in measured.values() if rate])
     assert {row[4] for row in chart.rows} == {"as planned"}
     assert len({row[:2] for row in chart.rows}) == len(chart.rows)
-
-
-def test_a_few_nodes_are_drawn_one_by_one() -> None:
-    problem, plan = staged_plan(GROUPED_FROM - 1)
-    chart = flow_diagram(problem, plan)
-    assert "drawn as one" not in chart.summary
-    carrying = [name for name, flow in plan.flow.nodes.items() if flow.flow_tokens_per_s > 0]
-    assert len(chart.figure["data"][0]["node"]["label"]) == len(carrying) + 2
