@@ -13,6 +13,12 @@ from planner.planning import compute_plan
 from planner.replanning import ReplanPoint
 from planner.serialization import problem_from_dict
 
+# What a form sends of how to search, where nothing is changed.
+SEARCH = {
+    "time_limit_s": "2", "placer": "auto", "solver": "auto", "relative_gap": "0.1", "seed": "0",
+    "warm_start": "best", "partial_inference": "on",
+}  # fmt: skip
+
 
 def claimed(run: PlanRun) -> Lease:
     """A new attempt at the run."""

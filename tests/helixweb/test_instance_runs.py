@@ -13,7 +13,7 @@ from helixweb.planning.services.solving import search_for
 from planner.placers.base import NeverCancelled
 from tests.helixweb.instance_doubles import Instances, refused
 from tests.helixweb.recorded import recorded
-from tests.helixweb.searching import claimed, end_with
+from tests.helixweb.searching import SEARCH, claimed, end_with
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -89,17 +89,17 @@ def test_gpus_of_instances_are_refused_where_pipelines_are_asked_for(
 def test_the_form_refuses_gpus_of_instances_for_pipelines_at_their_field(
     browser: Client, two: Instances
 ) -> None:
-    form = {
-        "cluster": two.cluster.pk, "model": two.model.pk, "time_limit_s": "60",
-        "objective": "decode", "placer": "auto", "solver": "auto", "seed": "0",
-        "warm_start": "best", "relative_gap": "0.1", "method": "pipelines", "tensor_parallel": "2",
-    }  # fmt: skip
+    row = {"cluster": two.cluster.pk, "model": two.model.pk, "objective": "decode"}
+    form = {**SEARCH, **row, "method": "pipelines", "tensor_parallel": "2"}
     before = PlanRun.unscoped.count()
     answer = browser.post("/plans/new", form)
     assert answer.status_code == 422
     assert list(answer.context["form"].errors) == ["tensor_parallel"]
     assert PlanRun.unscoped.count() == before
     assert browser.post("/plans/new", form | {"tensor_parallel": ""}).status_code == 302
+    answer = browser.post("/plans/new", form | {"method": "instances", "tensor_parallel": "3"})
+    assert answer.status_code == 422
+    assert "degree of 3 does not divide the 1 GPUs" in answer.content.decode()
 
 
 def test_a_model_that_no_machine_holds_is_refused_before_a_run_is_queued(
@@ -110,24 +110,3 @@ def test_a_model_that_no_machine_holds_is_refused_before_a_run_is_queued(
     answer = api.post("/api/v1/plan-runs/", body, format="json")
     refused(answer, "no machine holds all 4 layers")
     assert not PlanRun.unscoped.exists()
-
-
-def test_a_degree_that_does_not_divide_is_refused_on_the_form(
-    browser: Client, two: Instances
-) -> None:
-    form = {
-        "cluster": two.cluster.pk,
-        "model": two.model.pk,
-        "time_limit_s": "60",
-        "objective": "decode",
-        "placer": "auto",
-        "solver": "auto",
-        "seed": "0",
-        "warm_start": "best",
-        "relative_gap": "0.1",
-        "method": "instances",
-        "tensor_parallel": "3",
-    }
-    answer = browser.post("/plans/new", form)
-    assert answer.status_code == 422
-    assert "degree of 3 does not divide the 1 GPUs" in answer.content.decode()

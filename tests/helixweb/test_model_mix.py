@@ -14,6 +14,7 @@ from helixweb.planning.services import mixing
 from planner.domain.rules import PlacementRules
 from planner.feasibility import check_rules
 from planner.serialization import problem_from_dict
+from tests.helixweb.searching import SEARCH
 
 MIXES = "/api/v1/model-mixes/"
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -87,11 +88,7 @@ def test_the_page_starts_a_mix_and_shows_its_plans(
 ) -> None:
     address = f"/plans/mixes/new/{cluster.pk}"
     assert "second-llama" in browser.get(address).content.decode()
-    form = {
-        "time_limit_s": "2", "placer": "auto", "solver": "auto", "relative_gap": "0.1", "seed": "0",
-        "warm_start": "best", "partial_inference": "on",
-        f"weight-{models[0].pk}": "1", f"weight-{models[1].pk}": "",
-    }  # fmt: skip
+    form = {**SEARCH, f"weight-{models[0].pk}": "1", f"weight-{models[1].pk}": ""}
     refused = browser.post(address, form)
     assert refused.status_code == 422
     assert "1 models are no mix; choose 2 or more" in refused.content.decode()

@@ -12,11 +12,7 @@ from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import problems, records
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_from_json
-
-REPLAN = {
-    "time_limit_s": "2", "placer": "auto", "solver": "auto", "relative_gap": "0.1", "seed": "0",
-    "partial_inference": "on",
-}  # fmt: skip
+from tests.helixweb.searching import SEARCH
 
 
 def rows_of(page: str, name: str) -> list[str]:
@@ -55,7 +51,7 @@ def test_replanning_takes_pins_from_rows_and_shows_them_again_with_what_is_wrong
         "pinned-first": ["", "0", "2", ""],
         "pinned-end": ["", "2", "2", ""],
     }
-    refused = browser.post(address, {**REPLAN, **chosen})
+    refused = browser.post(address, {**SEARCH, **chosen})
     assert refused.status_code == 422
     page = refused.content.decode()
     assert rows_of(page, "pinned") == ["tower 0 2", "laptop 2 2", ""]
@@ -63,7 +59,7 @@ def test_replanning_takes_pins_from_rows_and_shows_them_again_with_what_is_wrong
     ids = re.findall(r'id="(id_[^"]*)"', page)
     assert len(ids) == len(set(ids))
     chosen["pinned-end"] = ["", "2", "4", ""]
-    browser.post(address, {**REPLAN, **chosen})
+    browser.post(address, {**SEARCH, **chosen})
     run = PlanRun.unscoped.latest("pk")
     pins = options_from_json(run.options).rules.pinned
     assert {name: str(held) for name, held in pins.items()} == {
@@ -74,7 +70,7 @@ def test_replanning_takes_pins_from_rows_and_shows_them_again_with_what_is_wrong
 
 def test_a_row_with_a_cell_too_few_is_read_as_incomplete(browser: Client, plan: Plan) -> None:
     refused = browser.post(
-        f"/plans/by-id/{plan.pk}/replan", {**REPLAN, "pinned-node": ["tower"], "pinned-first": "0"}
+        f"/plans/by-id/{plan.pk}/replan", {**SEARCH, "pinned-node": ["tower"], "pinned-first": "0"}
     )
     assert refused.status_code == 422
     assert "pinned" in refused.context["form"].errors
@@ -91,19 +87,7 @@ def test_the_nodes_to_choose_from_are_those_of_the_cluster_just_chosen(
         assert listed(page, name) == ["attic"]
 
 
-def test_starting_from_a_plan_leaves_out_rules_about_nodes_that_are_gone(
-    browser: Client, plan: Plan, cluster: Cluster
-) -> None:
-    assert plan.run is not None
-    pins = {"mini": {"first": 3, "end": 4}, "tower": {"first": 0, "end": 3}}
-    plan.run.options["rules"]["pinned"] = pins
-    plan.run.save()
-    records.delete(cluster.nodes.get(name="mini"))
-    page = browser.get("/plans/new", {"start": plan.pk}).content.decode()
-    assert rows_of(page, "pinned") == ["tower 0 3", ""]
-
-
-def test_replanning_begins_without_the_pins_of_silent_nodes(
+def test_rules_about_nodes_that_are_silent_or_gone_are_left_out(
     browser: Client, plan: Plan, cluster: Cluster
 ) -> None:
     assert plan.run is not None
@@ -115,3 +99,6 @@ def test_replanning_begins_without_the_pins_of_silent_nodes(
     page = browser.get(f"/plans/by-id/{plan.pk}/replan").content.decode()
     assert rows_of(page, "pinned") == ["tower 0 3", ""]
     assert '<option value="mini" selected>' in page
+    records.delete(cluster.nodes.get(name="mini"))
+    page = browser.get("/plans/new", {"start": plan.pk}).content.decode()
+    assert rows_of(page, "pinned") == ["tower 0 3", ""]

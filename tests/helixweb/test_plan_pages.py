@@ -18,7 +18,7 @@ from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.plan_options import BASELINES, PlanOptions
 from tests.helixweb.markup import tight
-from tests.helixweb.searching import claimed, searched
+from tests.helixweb.searching import SEARCH, claimed, searched
 
 
 @pytest.fixture
@@ -27,15 +27,10 @@ def form(cluster: Cluster) -> dict[str, Any]:
     return {
         "cluster": cluster.pk,
         "model": LanguageModel.objects.get().pk,
+        **SEARCH,
         "time_limit_s": "60",
         "objective": "flow",
-        "partial_inference": "on",
-        "placer": "auto",
-        "solver": "auto",
-        "seed": "0",
-        "warm_start": "best",
         "prune_degree": "",
-        "relative_gap": "0.1",
     }
 
 

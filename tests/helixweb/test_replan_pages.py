@@ -18,6 +18,7 @@ from planner.domain.placement import LayerRange, Placement
 from planner.plan_options import PlanOptions
 from planner.replanning import zero_moves
 from planner.serialization import plan_from_dict, plan_to_dict, problem_from_dict
+from tests.helixweb.searching import SEARCH
 
 OPTIONS = PlanOptions(time_limit_s=0.5)
 FOUND_SOON = PlanOptions(objective="flow", time_limit_s=0.5)
@@ -148,10 +149,7 @@ def test_the_form_says_what_changed_and_leaves_silent_nodes_out(
     assert "Silent now: mini." in page
     assert '<option value="mini" selected>' in page
     assert "Now, no layer moved" in page
-    form = {
-        "time_limit_s": "2", "placer": "auto", "solver": "auto", "relative_gap": "0.1", "seed": "0",
-        "partial_inference": "on", "excluded_nodes": "mini", "budget_bytes": "0.001",
-    }  # fmt: skip
+    form = {**SEARCH, "excluded_nodes": "mini", "budget_bytes": "0.001"}
     answer = browser.post(f"/plans/by-id/{plan.pk}/replan", form)
     run = PlanRun.unscoped.latest("pk")
     assert answer.headers["Location"] == f"/plans/{run.pk}/"
