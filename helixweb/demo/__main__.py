@@ -102,7 +102,7 @@ def _demo(model: DemoModel, *, port: int) -> int:
 
 def _watch(processes: Processes) -> None:
     """Until nothing runs any more."""
-    while processes.names:
+    while processes.children:
         for ended in processes.take_ended():
             print(
                 f"\n{ended.name} ended with exit code {ended.process.returncode}, see "

@@ -58,10 +58,6 @@ class Processes:
         """Those that were started and not stopped, oldest first."""
         return tuple(self._running)
 
-    @property
-    def names(self) -> list[str]:
-        return [running.name for running in self._running]
-
     def start(
         self,
         name: str,

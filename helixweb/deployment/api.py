@@ -45,6 +45,11 @@ from helixweb.inventory.models import Cluster, Node
 from runtime.protocol.log_levels import LogLevel
 
 
+def _given(asked: BaseSerializer[Any]) -> Any:
+    asked.is_valid(raise_exception=True)
+    return asked.validated_data
+
+
 def _accepted(deployment: Deployment, request: Request) -> Response:
     """Its nodes begin; where to look for it."""
     where = reverse("api-deployment-detail", args=[deployment.pk], request=request)
@@ -90,12 +95,11 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
     @extend_schema(request=DeployRequestSerializer, responses={202: DeploymentSerializer})
     def create(self, request: Request) -> Response:
         """Make a plan what its cluster runs; what ran there before is superseded."""
-        asked = DeployRequestSerializer(data=request.data, context={"request": request})
-        asked.is_valid(raise_exception=True)
+        given = _given(DeployRequestSerializer(data=request.data, context={"request": request}))
         deployment = deploying.deploy(
-            asked.validated_data["plan"],
+            given["plan"],
             user=request.user,
-            options=options_from(DeployOptions, asked.validated_data),
+            options=options_from(DeployOptions, given),
             now=timezone.now(),
         )
         return _accepted(deployment, request)
@@ -175,14 +179,13 @@ class MeasureView(RestView):
     def post(self, request: Request, pk: int) -> Response:
         """Measure all nodes of a cluster that lack a fresh measurement for the model: those of
         different machines at once, those that share cores in turn."""
-        asked = MeasureSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
+        given = _given(MeasureSerializer(data=request.data))
         rows = measure_cluster(
             get_object_or_404(Cluster.objects.within(request), pk=pk),
-            asked.validated_data["model"],
+            given["model"],
             user=request.user,
             now=timezone.now(),
-            again=asked.validated_data["again"],
+            again=given["again"],
         )
         return Response(ProfilingSerializer(rows, many=True).data, status=status.HTTP_202_ACCEPTED)
 
@@ -212,9 +215,8 @@ class NodeLogView(RestView):
     @extend_schema(parameters=[LogQuerySerializer], responses=NodeLogLineSerializer(many=True))
     def get(self, request: Request, pk: int) -> Response:
         node = get_object_or_404(Node.objects.within(request), pk=pk)
-        asked = LogQuerySerializer(data=request.query_params.dict())
-        asked.is_valid(raise_exception=True)
-        level, limit = LogLevel(asked.validated_data["level"]), asked.validated_data["limit"]
+        given = _given(LogQuerySerializer(data=request.query_params.dict()))
+        level, limit = LogLevel(given["level"]), given["limit"]
         lines = log_tail(node, level=level, count=limit)
         return Response(NodeLogLineSerializer(lines, many=True).data)
 
@@ -232,10 +234,9 @@ class WeightsView(RestView):
     @extend_schema(request=HoldingSerializer, responses=LinksAtWorkSerializer)
     def post(self, request: Request, pk: int) -> Response:
         """Route by the plan's weights even if links are slow, or let weights follow links again."""
-        asked = HoldingSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
+        given = _given(HoldingSerializer(data=request.data))
         row = get_object_or_404(Deployment.light(request), pk=pk, status__in=SERVING)
-        held = asked.validated_data["held"]
+        held = given["held"]
         hold_weights(row, held=held, user=request.user, now=timezone.now())
         return _links_of(row)
 

@@ -1,5 +1,7 @@
 """What users do on pages of nodes and networks: drain, measure, read the log, keep rates."""
 
+from collections.abc import Callable
+
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -21,40 +23,42 @@ from helixweb.deployment.services import draining
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 
 
-@needs(change=OPERATOR, of=Cluster)
-def node_drain(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
-    """Have requests leave it, then its layers."""
-    node = _node(request, pk, node_pk)
-    with refusals_shown(request):
-        draining.drain(node, user=request.user, now=timezone.now())
-    return _back(request, node)
+def _on_node(act: Callable[[HttpRequest, Node], object]) -> Callable[..., HttpResponse]:
+    """A view that does this to a node, then shows the page on which the button was pressed."""
+
+    @needs(change=OPERATOR, of=Cluster)
+    def view(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
+        rows = Node.objects.within(request).select_related("cluster")
+        node = get_object_or_404(rows, pk=node_pk, cluster_id=pk)
+        with refusals_shown(request):
+            act(request, node)
+        deployment = Deployment.serving(pk)
+        if request.POST.get("from") == "deployment" and deployment is not None:
+            return redirect("deployment", deployment.pk)
+        return redirect("node", pk, node_pk)
+
+    return view
 
 
-@needs(change=OPERATOR, of=Cluster)
-def node_take_in(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
-    """Undo a drain; pressed twice, nothing more happens."""
-    node = _node(request, pk, node_pk)
+def _take_in(request: HttpRequest, node: Node) -> None:
+    """Pressed twice, nothing more happens."""
     for row in Drain.unscoped.filter(node=node).select_related("node"):
         draining.take_in(row, user=request.user, now=timezone.now())
-    return _back(request, node)
 
 
-@needs(change=OPERATOR, of=Cluster)
-def node_measure(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
+def _measure(request: HttpRequest, node: Node) -> None:
     """Beside what it serves, for the model that the form names."""
-    node = _node(request, pk, node_pk)
-    with refusals_shown(request):
-        order_profiling(node, _model(request), user=request.user, now=timezone.now())
-    return redirect("node", pk, node_pk)
+    order_profiling(node, _model(request), user=request.user, now=timezone.now())
 
 
-@needs(change=OPERATOR, of=Cluster)
-def node_measure_cancel(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
+def _cancel(_request: HttpRequest, node: Node) -> None:
     """Pressed twice, or too late, nothing more happens."""
-    for row in Profiling.unscoped.filter(node=_node(request, pk, node_pk), state__in=STANDING):
-        with refusals_shown(request):
-            cancel_profiling(row, now=timezone.now())
-    return redirect("node", pk, node_pk)
+    for row in Profiling.unscoped.filter(node=node, state__in=STANDING):
+        cancel_profiling(row, now=timezone.now())
+
+
+node_drain = _on_node(lambda r, node: draining.drain(node, user=r.user, now=timezone.now()))
+node_take_in, node_measure, node_measure_cancel = map(_on_node, (_take_in, _measure, _cancel))
 
 
 @needs(change=OPERATOR, of=Cluster)
@@ -104,16 +108,3 @@ def _model(request: HttpRequest) -> LanguageModel:
     if model is None:
         raise Conflict(_("Choose the model to measure nodes for."))
     return model
-
-
-def _node(request: HttpRequest, pk: int, node_pk: int) -> Node:
-    rows = Node.objects.within(request).select_related("cluster")
-    return get_object_or_404(rows, pk=node_pk, cluster_id=pk)
-
-
-def _back(request: HttpRequest, node: Node) -> HttpResponse:
-    """To the page on which the button was pressed."""
-    deployment = Deployment.serving(node.cluster_id)
-    if request.POST.get("from") == "deployment" and deployment is not None:
-        return redirect("deployment", deployment.pk)
-    return redirect("node", node.cluster_id, node.pk)

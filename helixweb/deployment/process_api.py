@@ -3,16 +3,14 @@
 Bodies are the messages of runtime.protocol.control.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db import transaction
 from django.http import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from pydantic import BaseModel
 from rest_framework.exceptions import ValidationError
 from rest_framework.permissions import AllowAny
 from rest_framework.renderers import JSONRenderer
@@ -33,8 +31,7 @@ from helixweb.deployment.processes import (
 from helixweb.deployment.profiling import follow_profiling
 from helixweb.deployment.services import desired, observing
 from helixweb.deployment.services.deploying import follow_addresses
-from helixweb.deployment.streams import ReadState, desired_stream
-from helixweb.inventory.models import Coordinator, Node
+from helixweb.deployment.streams import desired_stream
 from helixweb.inventory.services.endpoint_claims import is_of_this_machine
 from helixweb.inventory.services.joining import register
 from helixweb.inventory.services.presence import update_identity
@@ -52,8 +49,6 @@ from runtime.protocol.control import (
 )
 from runtime.protocol.node_log import LogBatch
 from runtime.protocol.weight_access import WeightPeers
-
-ProcessT = TypeVar("ProcessT", Node, Coordinator)
 
 for_processes = partial(extend_schema, tags=["processes"])
 _LOOKS = OpenApiParameter(
@@ -160,7 +155,7 @@ class AgentStreamView(AgentView):
     @for_processes(parameters=[_LOOKS], responses=_STREAM)
     def get(self, request: Request) -> HttpResponseBase:
         decide = partial(desired.desired_state, takes_looks=_takes_looks(request))
-        return desired_stream(self.process.topic, follow(self.process, decide))
+        return desired_stream(self.process, decide)
 
 
 class CoordinatorDesiredView(CoordinatorView):
@@ -193,8 +188,7 @@ class CoordinatorStreamView(CoordinatorView):
 
     @for_processes(responses=_STREAM)
     def get(self, request: Request) -> HttpResponseBase:
-        sender = self.process
-        return desired_stream(sender.topic, follow(sender, desired.coordinator_desired))
+        return desired_stream(self.process, desired.coordinator_desired)
 
 
 def _takes_looks(request: Request) -> bool:
@@ -203,14 +197,3 @@ def _takes_looks(request: Request) -> bool:
     if value not in ("true", "false"):
         raise ValidationError({LOOKS_PARAMETER: f"It is {value!r}; send true or false."})
     return value == "true"
-
-
-def follow(process: ProcessT, decide: Callable[[ProcessT], BaseModel]) -> ReadState:
-    """Reads the state of `process` again; None once its credential is no longer its own."""
-
-    def read() -> BaseModel | None:
-        rows = type(process)._base_manager.select_related("cluster")
-        row = rows.filter(pk=process.pk, credential_hash=process.credential_hash).first()
-        return None if row is None else decide(row)
-
-    return read

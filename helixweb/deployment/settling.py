@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db import transaction
 from django.utils.translation import gettext_noop
@@ -44,8 +45,7 @@ class NodeReport:
     runs_instances: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Elsewhere:
+class Elsewhere(NamedTuple):
     """Servers elsewhere in the place of nodes, as coordinators report them. `is_awaited`: there
     is nothing else, and none answers yet, or any more; `troubles`: why not."""
 
@@ -54,8 +54,7 @@ class Elsewhere:
     troubles: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(NamedTuple):
     status: Status
     message: str = ""
 
@@ -88,7 +87,7 @@ def verdict_in_service(
     only_instances = failed and all(report.runs_instances for report in failed)
     is_whole = not refusals and not any(report.removed for report in reports)
     if is_answered and only_instances and is_whole:
-        return Verdict(status=Status.DEGRADED, message="\n".join(told))
+        return Verdict(Status.DEGRADED, "\n".join(told))
     failures = [*refusals, *told]
     failures += [
         f"{report.name} was removed from the cluster; deploy a plan without it"
@@ -98,19 +97,19 @@ def verdict_in_service(
     if elsewhere.is_awaited:
         failures += elsewhere.troubles
     if failures:
-        return Verdict(status=Status.FAILED, message="\n".join(failures))
+        return Verdict(Status.FAILED, "\n".join(failures))
     if elsewhere.is_awaited:
-        return Verdict(status=Status.DEPLOYING)
+        return Verdict(Status.DEPLOYING)
     if all(report.phase is Phase.READY for report in reports):
         lost = [report.name for report in reports if report.lost]
         if lost:
             nodes = "node" if len(lost) == 1 else "nodes"
-            return Verdict(status=Status.DEGRADED, message=f"{nodes} {', '.join(lost)} lost")
+            return Verdict(Status.DEGRADED, f"{nodes} {', '.join(lost)} lost")
         if not unanswered:
-            return Verdict(status=Status.READY)
+            return Verdict(Status.READY)
         status = Status.DEGRADED if was_ready else Status.DEPLOYING
-        return Verdict(status=status, message=unanswered)
-    return Verdict(status=Status.DEPLOYING)
+        return Verdict(status, unanswered)
+    return Verdict(Status.DEPLOYING)
 
 
 def _is_answered(reports: Sequence[NodeReport]) -> bool:
@@ -125,8 +124,8 @@ def verdict_while_stopping(reports: Sequence[NodeReport]) -> Verdict:
     """Stopped once every node that can be heard holds nothing."""
     heard = [report for report in reports if not (report.removed or report.lost)]
     if all(report.phase is Phase.IDLE for report in heard):
-        return Verdict(status=Status.STOPPED)
-    return Verdict(status=Status.STOPPING)
+        return Verdict(Status.STOPPED)
+    return Verdict(Status.STOPPING)
 
 
 def settle(deployment_id: int, *, now: datetime) -> None:
@@ -140,10 +139,9 @@ def settle(deployment_id: int, *, now: datetime) -> None:
         for row, phase in _newly_shown(deployment, reports):
             PhaseChange.objects.create(assignment=row, phase=phase, at=now)
         verdict = _verdict(deployment, reports, now=now)
-        if (deployment.status, deployment.message) == (verdict.status, verdict.message):
+        if (deployment.status, deployment.message) == verdict:
             return
-        deployment.status = verdict.status
-        deployment.message = verdict.message
+        deployment.status, deployment.message = verdict
         if verdict.status is Status.READY and deployment.ready_at is None:
             deployment.ready_at = now
         if verdict.status is Status.STOPPED:
@@ -157,9 +155,9 @@ def settle(deployment_id: int, *, now: datetime) -> None:
 def is_settled(deployment: Deployment, *, now: datetime) -> bool:
     """True if `settle` would change nothing."""
     reports = _reports(deployment, now)
-    verdict = _verdict(deployment, reports, now=now)
-    known = (deployment.status, deployment.message) == (verdict.status, verdict.message)
-    return known and not _newly_shown(deployment, reports)
+    known = deployment.status, deployment.message
+    is_known = known == _verdict(deployment, reports, now=now)
+    return is_known and not _newly_shown(deployment, reports)
 
 
 def _verdict(deployment: Deployment, reports: Sequence[NodeReport], *, now: datetime) -> Verdict:

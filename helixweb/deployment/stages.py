@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -25,7 +24,6 @@ from helixweb.deployment.models import (
 )
 from helixweb.inventory.models import Node, NodeState
 from helixweb.planning.stored import kept, stored_plan
-from planner.domain.placement import LayerRange
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from runtime.protocol.control import StageStats
@@ -48,21 +46,41 @@ TAIL = 0.25
 SHORTEST_TAIL = timedelta(seconds=2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStage:
     """A node's part in a deployment: `layers` of its plan. `kind` colours the badge; `phase` may
-    say more than the agent does. `stats` None: its stage has reported nothing yet."""
+    say more than the agent does. `stats` None: its stage has reported nothing yet.
 
-    assignment: NodeAssignment
-    deployment: Deployment
-    layers: LayerRange
-    phase: str
-    kind: str
-    message: str
-    loaded_ratio: float | None
-    fetch: dict[str, Any] | None
-    stats: StageStats | None
-    drain: Drain | None
+    `is_lost`: to the coordinators. Layers are the plan's; `desired` has them too, but in a large
+    cluster it is long.
+    """
+
+    def __init__(self, assignment: NodeAssignment, *, is_lost: bool, now: datetime) -> None:
+        self.assignment, self.deployment = assignment, assignment.deployment
+        answered = assignment.observed_generation == self.deployment.generation
+        is_shown = answered and self.deployment.status in LIVE
+        self.drain: Drain | None = getattr(assignment.node, "drain", None)
+        self.layers = stored_plan(self.deployment.plan).placement.layers[assignment.node_name]
+        self.phase, self.kind = self._phase(answered=answered, is_lost=is_lost, now=now)
+        self.message = assignment.message if answered else ""
+        self.loaded_ratio = assignment.loaded_ratio if is_shown else None
+        is_loading = self.phase == Phase.LOADING.value
+        self.fetch = _fetch_row(assignment, is_loading=is_loading) if is_shown else None
+        stats = assignment.stats
+        self.stats = StageStats.model_validate(stats) if stats else None
+
+    def _phase(self, *, answered: bool, is_lost: bool, now: datetime) -> tuple[str, str]:
+        phase, node = Phase(self.assignment.phase), self.assignment.node
+        if self.deployment.status not in LIVE:
+            return "ended", ""
+        if node is None:
+            return "removed", "bad"
+        if self.drain is not None and self.drain.state is not Drain.State.DRAINING:
+            return self.drain.state.value, "warn"
+        if answered and is_lost and phase is Phase.READY:
+            return LOST, "bad"
+        if node.state_at(now) is NodeState.LOST:
+            return SILENT, "bad"
+        return (phase.value, PHASE_KINDS[phase]) if answered else ("waiting", "")
 
     @property
     def ranks(self) -> int:
@@ -104,45 +122,9 @@ def _stages(rows: QuerySet[NodeAssignment], *, now: datetime) -> list[NodeStage]
     deployments = {row.deployment_id: row.deployment for row in assignments}
     lost = {pk: lost_stages(one, now=now) for pk, one in deployments.items()}
     return [
-        _stage(row, is_lost=row.node_name in lost[row.deployment_id], now=now)
+        NodeStage(row, is_lost=row.node_name in lost[row.deployment_id], now=now)
         for row in assignments
     ]
-
-
-def _stage(assignment: NodeAssignment, *, is_lost: bool, now: datetime) -> NodeStage:
-    """`is_lost`: to the coordinators. Layers are the plan's; `desired` has them too, but in a large
-    cluster it is long."""
-    deployment, node = assignment.deployment, assignment.node
-    answered = assignment.observed_generation == deployment.generation
-    in_service = deployment.status in LIVE
-    drain: Drain | None = getattr(node, "drain", None)
-    if not in_service:
-        phase, kind = "ended", ""
-    elif node is None:
-        phase, kind = "removed", "bad"
-    elif drain is not None and drain.state is not Drain.State.DRAINING:
-        phase, kind = drain.state.value, "warn"
-    elif answered and is_lost and assignment.phase == Phase.READY.value:
-        phase, kind = LOST, "bad"
-    elif node.state_at(now) is NodeState.LOST:
-        phase, kind = SILENT, "bad"
-    elif not answered:
-        phase, kind = "waiting", ""
-    else:
-        phase, kind = assignment.phase, PHASE_KINDS[Phase(assignment.phase)]
-    is_shown = answered and in_service
-    return NodeStage(
-        assignment=assignment,
-        deployment=deployment,
-        layers=stored_plan(deployment.plan).placement.layers[assignment.node_name],
-        phase=phase,
-        kind=kind,
-        message=assignment.message if answered else "",
-        loaded_ratio=assignment.loaded_ratio if is_shown else None,
-        fetch=_fetch_row(assignment, is_loading=phase == Phase.LOADING.value) if is_shown else None,
-        stats=StageStats.model_validate(assignment.stats) if assignment.stats else None,
-        drain=drain,
-    )
 
 
 def _fetch_row(assignment: NodeAssignment, *, is_loading: bool) -> dict[str, Any] | None:

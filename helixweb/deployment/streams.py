@@ -6,7 +6,7 @@ a stream never goes back to an older state and the outbox holds no keys and no a
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.http import StreamingHttpResponse
@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from helixweb.common.broadcaster import BROADCASTER, KEEP_ALIVE_S, Subscription
 from helixweb.common.connections import returns_connection
 from helixweb.common.sse import stream_response
+from helixweb.inventory.models import Coordinator, Node
 from runtime.protocol.control import DesiredState, HeartbeatReply, StageAssignment
 from runtime.protocol.profiling import ProfileOrder
 
@@ -25,13 +26,29 @@ _NEWER: dict[type[BaseModel], tuple[str, ...]] = {
     HeartbeatReply: ("to_reach", "to_measure"),
     ProfileOrder: ("engine",),
 }
-# The state as the process must see it; None once the process was removed.
-ReadState = Callable[[], BaseModel | None]
+ProcessT = TypeVar("ProcessT", Node, Coordinator)
+# The state as the process must see it, as JSON; None once the process was removed.
+ReadState = Callable[[], str | None]
 
 
-def desired_stream(topic: str, read_state: ReadState) -> StreamingHttpResponse:
+def desired_stream(
+    process: ProcessT, decide: Callable[[ProcessT], BaseModel]
+) -> StreamingHttpResponse:
     """`event: desired`, `data: {"state": …}` as text/event-stream."""
-    return stream_response(desired_frames(topic, read_state))
+    return stream_response(desired_frames(process.topic, follow(process, decide)))
+
+
+def follow(process: ProcessT, decide: Callable[[ProcessT], BaseModel]) -> ReadState:
+    """Reads the state of `process` again; None once its credential is no longer its own."""
+
+    @returns_connection
+    def read() -> str | None:
+        rows = type(process)._base_manager.select_related("cluster")
+        row = rows.filter(pk=process.pk, credential_hash=process.credential_hash).first()
+        state = None if row is None else decide(row)
+        return None if state is None else state.model_dump_json(exclude=unset_of(state))
+
+    return read
 
 
 async def desired_frames(
@@ -46,7 +63,7 @@ async def desired_frames(
         yield b"retry: 1000\n\n"
         sent = None
         while not subscription.is_over:
-            state = await sync_to_async(_read)(read_state)
+            state = await sync_to_async(read_state)()
             if state is None:
                 return
             if state != sent:
@@ -57,12 +74,6 @@ async def desired_frames(
             await _nudge(subscription, timeout_s=look_again_s)
     finally:
         BROADCASTER.unsubscribe(subscription)
-
-
-@returns_connection
-def _read(read_state: ReadState) -> str | None:
-    state = read_state()
-    return None if state is None else state.model_dump_json(exclude=unset_of(state))
 
 
 def unset_of(message: BaseModel) -> dict[str, Any]:

@@ -17,9 +17,8 @@ from helixweb.common.auth import sha256_hex
 from helixweb.common.connections import returns_connection
 from helixweb.common.events import emit
 from helixweb.common.models import ApiKey, Event
-from helixweb.deployment.process_api import follow
 from helixweb.deployment.services import desired
-from helixweb.deployment.streams import desired_frames
+from helixweb.deployment.streams import desired_frames, follow
 from helixweb.inventory.models import Cluster, Node
 from helixweb.inventory.services import joining, records
 from runtime.coordinator.access import ApiKeys

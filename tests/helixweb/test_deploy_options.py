@@ -73,7 +73,7 @@ def test_a_nodes_own_option_counts_before_the_deployments_and_that_before_the_mo
 ) -> None:
     set_up(joined, engine="helix")
     first, *others = joined.used_agents
-    deploy(joined, api)
+    joined.deploy()
     assert told(joined, "engine") == dict.fromkeys([first, *others], Engine.HELIX)
     asked = {"engine": "vllm", "engine_by_node": {first: "auto"}}
     asked |= {"tensor_parallel": 2, "tensor_parallel_by_node": {first: 1}}
@@ -87,11 +87,9 @@ def test_a_nodes_own_option_counts_before_the_deployments_and_that_before_the_mo
     assert newest.after["engine"] == "vllm"
 
 
-def test_a_deployment_keeps_its_engine_when_the_models_changes(
-    joined: FakeCluster, api: APIClient
-) -> None:
+def test_a_deployment_keeps_its_engine_when_the_models_changes(joined: FakeCluster) -> None:
     set_up(joined, engine="helix")
-    deploy(joined, api)
+    joined.deploy()
     set_up(joined, engine="vllm")
     next(iter(joined.used_agents.values())).move("tcp://127.0.0.1:7999")
     assert set(told(joined, "engine").values()) == {Engine.HELIX}
@@ -156,7 +154,7 @@ def test_what_is_no_option_of_a_node_is_refused_beside_its_field(
         ),
         (
             HARDWARE, {}, {"tensor_parallel_by_node": {"nobody": 2}},
-            "node nobody, which holds no layers in this plan; leave it out",
+            "node nobody holds no layers and runs no instance that this applies to; leave it out",
         ),
         (HARDWARE, {}, {"tensor_parallel": 0}, "tensor_parallel"),
         (HARDWARE, {}, {"tensor_parallel_by_node": {"a": 65}}, "tensor_parallel"),
@@ -191,10 +189,10 @@ def test_what_a_node_or_the_model_does_not_allow_is_an_obstacle(
 
 
 def test_an_agent_of_an_earlier_release_may_compute_by_the_engine_it_has(
-    joined: FakeCluster, api: APIClient
+    joined: FakeCluster,
 ) -> None:
     Node.unscoped.update(hardware=HARDWARE)
-    deploy(joined, api)
+    joined.deploy()
 
 
 def test_nodes_that_cannot_run_the_model_are_left_out_of_plans(
@@ -232,9 +230,9 @@ def test_a_model_that_no_node_can_run_is_not_planned(joined: FakeCluster, api: A
 
 
 def test_a_stage_without_a_fast_kernel_is_marked_as_slow(
-    browser: Client, joined: FakeCluster, api: APIClient
+    browser: Client, joined: FakeCluster
 ) -> None:
-    deploy(joined, api)
+    joined.deploy()
     agent = next(iter(joined.used_agents.values()))
     page = f"/clusters/{joined.cluster.pk}/nodes/{agent.row.pk}/"
     for engine, is_slow in (("vLLM on cpu (CPU_ATTN)", False), ("vLLM on cpu (Torch, slow)", True)):

@@ -45,11 +45,18 @@ def _used_today(keys: list[int], *, now: datetime) -> dict[int, int]:
     return {row.key_id: row.prompt_tokens + row.output_tokens for row in rows}
 
 
-def book_spending(coordinator: Coordinator, report: CoordinatorReport, *, now: datetime) -> None:
-    """Call it before the last report is replaced. Totals that fell are a new process's."""
+def book_spending(
+    coordinator: Coordinator,
+    report: CoordinatorReport,
+    last: LatestReport | None,
+    *,
+    now: datetime,
+) -> None:
+    """What was spent since the last report. Totals that fell are a new process's."""
     if not report.keys:
         return
-    known = _told_before(coordinator)
+    keys = {} if last is None else last.says("keys")
+    known = {key: KeySpending.model_validate(told) for key, told in keys.items()}
     news = {key: told for key, told in report.keys.items() if told != known.get(key, NOTHING)}
     # In order: two coordinators that book the same keys at once must not wait for each other.
     for row in _keys_of(coordinator.cluster_id).filter(key__in=news).only("pk", "key"):
@@ -68,9 +75,3 @@ def book_spending(coordinator: Coordinator, report: CoordinatorReport, *, now: d
 
 def _keys_of(cluster_id: int) -> QuerySet[ApiKey]:
     return ApiKey.objects.filter(Q(cluster__isnull=True) | Q(cluster=cluster_id)).order_by("pk")
-
-
-def _told_before(coordinator: Coordinator) -> dict[str, KeySpending]:
-    reports = LatestReport.unscoped.filter(coordinator=coordinator)
-    keys = reports.values_list("report__keys", flat=True).first()
-    return {key: KeySpending.model_validate(told) for key, told in (keys or {}).items()}

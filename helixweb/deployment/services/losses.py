@@ -6,6 +6,7 @@ Reads only.
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
@@ -28,15 +29,11 @@ from planner.routers.leading_past import leads_past
 from runtime.protocol.phases import Phase
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
+class Changed(NamedTuple):
     """Nodes that a deployment should have and has not, and that it might have; in order."""
 
     lost: tuple[str, ...]
     added: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.lost or self.added)
 
 
 def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
@@ -81,7 +78,7 @@ def _not_heard(deployment: Deployment, *, now: datetime) -> frozenset[str]:
 
 
 def is_about(row: Repair, changed: Changed) -> bool:
-    return (tuple(row.lost), tuple(row.added)) == (changed.lost, changed.added)
+    return (tuple(row.lost), tuple(row.added)) == changed
 
 
 def shown_repair(deployment: Deployment, *, now: datetime) -> Repair | None:

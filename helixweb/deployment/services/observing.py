@@ -94,17 +94,14 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
     Returns the generation that the coordinator must be at. What changes the status of a deployment,
     such as a lost stage, is concluded at once and pushed to its page.
     """
-    rows = LatestReport.unscoped.filter(coordinator=coordinator)
+    told = report.model_dump(mode="json", exclude={"traces", "reach"})
     with transaction.atomic():
-        before = rows.values_list(*(f"report__{field}" for field in _STANDING)).first()
+        before = LatestReport.unscoped.filter(coordinator=coordinator).first()
+        is_news = before is None or any(before.says(field) != told[field] for field in _STANDING)
         record_seen(coordinator, now)
-        book_spending(coordinator, report, now=now)
+        book_spending(coordinator, report, before, now=now)
         LatestReport.unscoped.update_or_create(
-            coordinator=coordinator,
-            defaults={
-                "report": report.model_dump(mode="json", exclude={"traces", "reach"}),
-                "at": now,
-            },
+            coordinator=coordinator, defaults={"report": told, "at": now}
         )
         joint = with_others(coordinator, report, now=now)
         report_received.send(
@@ -116,7 +113,6 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
         )
         follow_change(coordinator.cluster_id, joint, now=now)
         follow_drains(now=now, cluster_id=coordinator.cluster_id)
-    is_news = before != _standing(report)
     if is_news or report.lost_nodes or report.refused_generation is not None:
         serving = Deployment.unscoped.filter(cluster=coordinator.cluster_id, status__in=SERVING)
         for deployment in serving.defer("serving_plan"):
@@ -155,10 +151,6 @@ def has_taken_over(report: CoordinatorReport) -> bool:
     if report.refused_generation == report.generation:
         return False
     return report.serving and report.coming_generation is None and report.leaving_generation is None
-
-
-def _standing(report: CoordinatorReport) -> tuple[Any, ...]:
-    return tuple(getattr(report, field) for field in _STANDING)
 
 
 def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) -> bool:

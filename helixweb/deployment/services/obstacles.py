@@ -21,6 +21,7 @@ from helixweb.planning.stored import stored_plan
 from planner.domain import plan as domain
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.instance import instance_nodes
+from planner.domain.option import options_of
 from runtime.protocol.engines import Engine
 from runtime.protocol.head_shares import why_not_shared
 
@@ -59,11 +60,6 @@ def _obstacles_to_instances(
                 "Node %(name)s is emulated and runs no model, so no instance either; compute a "
                 "plan of pipelines, or without it."
             ) % {"name": name}
-    for name in sorted(set(options.backend_by_node) - running):
-        yield _(
-            "A backend is named for node %(name)s, which runs no instance in this plan; leave it "
-            "out."
-        ) % {"name": name}
 
 
 def _obstacles_between(cluster_id: int, stored: domain.Plan, *, now: datetime) -> Iterator[str]:
@@ -122,16 +118,23 @@ def _obstacles(plan: Plan, now: datetime, options: DeployOptions) -> Iterator[st
                 "without it."
             ) % {"name": name}
     yield from _obstacles_to_instances(stored, options, rows)
-    hardware = dict(rows.filter(name__in=stored.placement.layers).values_list("name", "hardware"))
-    yield from _obstacles_to_ranks(
-        options,
-        model=model,
-        hardware={name: hardware.get(name) for name in stored.placement.layers},
-    )
-    staged = stored.placement.layers.keys() - instance_nodes(stored.instances)
-    yield from _obstacles_to_engines(
-        options, model=model, hardware={name: hardware.get(name) for name in staged}
-    )
+    placed, running = stored.placement.layers.keys(), instance_nodes(stored.instances)
+    hardware = dict(rows.filter(name__in=placed).values_list("name", "hardware"))
+    of_placed = {name: hardware.get(name) for name in placed}
+    of_staged = {name: of_placed[name] for name in placed - running}
+    yield from _obstacles_to_ranks(options, model=model, hardware=of_placed)
+    yield from _obstacles_to_engines(options, model=model, hardware=of_staged)
+    for option, counts in (
+        ("tensor_parallel_by_node", placed),
+        ("engine_by_node", of_staged.keys()),
+        ("backend_by_node", running),
+    ):
+        label = _(options_of(DeployOptions)[option].spec.label)
+        for name in sorted(set(getattr(options, option)) - counts):
+            yield _(
+                "%(label)s: node %(name)s holds no layers and runs no instance that this applies "
+                "to; leave it out."
+            ) % {"label": label, "name": name}
     yield from _obstacles_between(plan.cluster_id, stored, now=now)
     coordinators = Coordinator.unscoped.filter(cluster=plan.cluster_id)
     if not coordinators:
@@ -148,10 +151,6 @@ def _obstacles_to_ranks(
     `hardware` is that of every node of the placement; None: not known, or of no matter since no
     ranks share its layers.
     """
-    for name in sorted(set(options.tensor_parallel_by_node) - set(hardware)):
-        yield _(
-            "Ranks are asked of node %(name)s, which holds no layers in this plan; leave it out."
-        ) % {"name": name}
     for name, known in sorted(hardware.items()):
         ranks = options.ranks_of(name)
         if ranks == 1 or not known:
@@ -181,11 +180,6 @@ def _obstacles_to_engines(
     options: DeployOptions, *, model: LanguageModel, hardware: Mapping[str, Any]
 ) -> Iterator[str]:
     """One sentence each, with its remedy; `hardware` is that of every node with layers."""
-    for name in sorted(set(options.engine_by_node) - set(hardware)):
-        yield _(
-            "An engine is named for node %(name)s, which holds no layers in this plan; leave it "
-            "out."
-        ) % {"name": name}
     for name, known in sorted(hardware.items()):
         asked = options.engine_of(name)
         choice = choice_of(known, model, asked=asked)

@@ -92,10 +92,9 @@ def repair(deployment: Deployment, *, now: datetime) -> None:
     if row is not None and (policy == Replanning.NEVER or not is_about(row, changed)):
         _end(row, State.OVERTAKEN, why=gettext_noop("The cluster changed again."))
         row = None
-    if policy == Replanning.NEVER or not changed:
+    if policy == Replanning.NEVER or not any(changed):
         return
-    if row is None:
-        row = _notice(deployment, changed, now=now)
+    row = row or _notice(deployment, changed, now=now)
     if row is None:
         return
     if row.state == State.WAITING:
