@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from rest_framework.test import APIClient
-
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
 from helixweb.inventory.services import problems
@@ -22,11 +20,6 @@ class Instances(FakeCluster):
         super().__init__(cluster, user)
         make_whole(cluster, self.model, list(self.agents)[:whole])
         self.plan = plan_by(cluster, self.model, method)
-
-    def deploy(self, api: APIClient, **options: Any) -> Deployment:
-        answer = api.post("/api/v1/deployments/", {"plan": self.plan.pk, **options}, format="json")
-        assert answer.status_code == 202, answer.content
-        return Deployment.unscoped.get(pk=answer.json()["id"])
 
 
 def make_whole(cluster: Cluster, model: LanguageModel, names: list[str]) -> None:

@@ -205,8 +205,8 @@ class FakeCluster:
 
     def deploy(self, **options: Any) -> Deployment:
         """Its plan, put to work."""
-        asked, now = DeployOptions(**options), timezone.now()
-        return deploying.deploy(self.plan, user=self.user, options=asked, now=now)
+        plan, asked = Plan.unscoped.get(pk=self.plan.pk), DeployOptions(**options)
+        return deploying.deploy(plan, user=self.user, options=asked, now=timezone.now())
 
     def ready(self, *, generation: int = 1) -> None:
         """Every node of the plan has loaded its layers."""

@@ -15,32 +15,22 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 WAKE_EVENT = "desired"
 
 
-def deploy(joined: FakeCluster, api: APIClient, **options: Any) -> Deployment:
-    answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk, **options})
-    assert answer.status_code == 202, answer.content
-    return Deployment.unscoped.get(pk=answer.json()["id"])
-
-
-def bring_up(joined: FakeCluster, generation: int) -> None:
-    joined.ready(generation=generation)
-
-
-def follow_without_mini(joined: FakeCluster, api: APIClient, **options: Any) -> Deployment:
+def follow_without_mini(joined: FakeCluster, **options: Any) -> Deployment:
     """The second deployment, beside the first, which is ready."""
-    deploy(joined, api)
-    bring_up(joined, 1)
+    joined.deploy()
+    joined.ready()
     joined.plan = make_plan(joined.cluster, without="mini")
-    return deploy(joined, api, **options)
+    return joined.deploy(**options)
 
 
 def test_what_ran_before_goes_on_at_nodes_with_layers_and_at_those_without(
-    joined: FakeCluster, api: APIClient
+    joined: FakeCluster,
 ) -> None:
-    deploy(joined, api)
+    joined.deploy()
     assert not joined.agents["mini"].desired().continues
-    bring_up(joined, 1)
+    joined.ready()
     joined.plan = make_plan(joined.cluster, without="mini")
-    second = deploy(joined, api)
+    second = joined.deploy()
     assert second.follows_generation == 1
     for name, agent in joined.agents.items():
         state = agent.desired()
@@ -49,35 +39,31 @@ def test_what_ran_before_goes_on_at_nodes_with_layers_and_at_those_without(
 
 
 @pytest.mark.parametrize("options", [{"page_tokens": 32}])
-def test_nothing_goes_on_beside_other_pages(
-    joined: FakeCluster, api: APIClient, options: dict[str, int]
-) -> None:
-    assert follow_without_mini(joined, api, **options).follows_generation is None
+def test_nothing_goes_on_beside_other_pages(joined: FakeCluster, options: dict[str, int]) -> None:
+    assert follow_without_mini(joined, **options).follows_generation is None
     assert not joined.agents["tower"].desired().continues
 
 
-def test_nothing_goes_on_beside_another_checkpoint(joined: FakeCluster, api: APIClient) -> None:
-    deploy(joined, api)
-    bring_up(joined, 1)
+def test_nothing_goes_on_beside_another_checkpoint(joined: FakeCluster) -> None:
+    joined.deploy()
+    joined.ready()
     joined.model.checkpoint = "/models/another"
     joined.model.save()
-    deploy(joined, api)
+    joined.deploy()
     assert not joined.agents["tower"].desired().continues
 
 
 def test_nothing_goes_on_after_a_stop(joined: FakeCluster, api: APIClient) -> None:
-    second = follow_without_mini(joined, api)
+    second = follow_without_mini(joined)
     api.post(f"/api/v1/deployments/{second.pk}/stop/")
     assert [agent.desired().continues for agent in joined.agents.values()] == [False] * 3
-    deploy(joined, api)
+    joined.deploy()
     assert not joined.agents["tower"].desired().continues
 
 
-def test_a_process_that_moved_lets_the_generation_before_go_on(
-    joined: FakeCluster, api: APIClient
-) -> None:
-    deployment = deploy(joined, api)
-    bring_up(joined, 1)
+def test_a_process_that_moved_lets_the_generation_before_go_on(joined: FakeCluster) -> None:
+    deployment = joined.deploy()
+    joined.ready()
     joined.agents["tower"].move("tcp://127.0.0.1:7999")
     deployment.refresh_from_db()
     assert (deployment.generation, deployment.follows_generation) == (2, 1)
@@ -87,7 +73,7 @@ def test_a_process_that_moved_lets_the_generation_before_go_on(
 def test_it_has_taken_over_when_the_coordinator_says_that_nothing_is_left(
     joined: FakeCluster, api: APIClient
 ) -> None:
-    second = follow_without_mini(joined, api)
+    second = follow_without_mini(joined)
     Event.objects.filter(type=WAKE_EVENT).delete()
     for unfinished in (
         {"generation": 1},
@@ -112,11 +98,9 @@ def test_it_has_taken_over_when_the_coordinator_says_that_nothing_is_left(
     assert list(woken) == [f"agent:{joined.agents['mini'].row.pk}"]
 
 
-def test_a_report_while_nothing_changes_looks_no_further(
-    joined: FakeCluster, api: APIClient
-) -> None:
-    deployment = deploy(joined, api)
-    bring_up(joined, 1)
+def test_a_report_while_nothing_changes_looks_no_further(joined: FakeCluster) -> None:
+    deployment = joined.deploy()
+    joined.ready()
     before = Event.objects.filter(topic=deployment.topic).count()
     joined.coordinator.report(generation=1)
     deployment.refresh_from_db()
@@ -124,10 +108,8 @@ def test_a_report_while_nothing_changes_looks_no_further(
     assert Event.objects.filter(topic=deployment.topic).count() == before
 
 
-def test_the_page_shows_how_far_the_change_is(
-    joined: FakeCluster, api: APIClient, browser: Client
-) -> None:
-    second = follow_without_mini(joined, api)
+def test_the_page_shows_how_far_the_change_is(joined: FakeCluster, browser: Client) -> None:
+    second = follow_without_mini(joined)
 
     def page() -> str:
         return browser.get(f"/deployments/{second.pk}/").content.decode()
@@ -152,13 +134,13 @@ def test_the_page_shows_how_far_the_change_is(
 
 
 def test_one_button_brings_back_what_served_before_with_its_options(
-    joined: FakeCluster, api: APIClient, browser: Client
+    joined: FakeCluster, browser: Client
 ) -> None:
-    first = deploy(joined, api, max_queued_requests=7)
+    first = joined.deploy(max_queued_requests=7)
     assert "roll-back" not in browser.get(f"/deployments/{first.pk}/").content.decode()
-    bring_up(joined, 1)
+    joined.ready()
     joined.plan = make_plan(joined.cluster, without="mini")
-    second = deploy(joined, api)
+    second = joined.deploy()
     assert f"Roll back to #{first.pk}" in browser.get(f"/deployments/{second.pk}/").content.decode()
     answer = browser.post(f"/deployments/{second.pk}/roll-back")
     third = Deployment.unscoped.latest("pk")
@@ -176,13 +158,13 @@ def test_one_button_brings_back_what_served_before_with_its_options(
 def test_the_api_rolls_back_past_what_never_served_and_says_when_there_is_nothing(
     joined: FakeCluster, api: APIClient
 ) -> None:
-    first = deploy(joined, api)
+    first = joined.deploy()
     refused = api.post(f"/api/v1/deployments/{first.pk}/roll-back/")
     assert refused.status_code == 409
     assert "deploy another plan" in refused.json()["detail"]
-    bring_up(joined, 1)
-    deploy(joined, api, max_queued_requests=1)  # never ready
-    third = deploy(joined, api, max_queued_requests=2)
+    joined.ready()
+    joined.deploy(max_queued_requests=1)  # never ready
+    third = joined.deploy(max_queued_requests=2)
     answer = api.post(f"/api/v1/deployments/{third.pk}/roll-back/")
     assert answer.status_code == 202
     assert answer.json()["max_queued_requests"] == first.max_queued_requests

@@ -5,19 +5,11 @@ from django.test import Client
 from process_doubles import HARDWARE, FakeCluster
 from rest_framework.test import APIClient
 
-from helixweb.deployment.models import Deployment
 from tests.helixweb.markup import tight
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 MARK = "emulated</span>"
-
-
-def deploy(joined: FakeCluster, api: APIClient) -> Deployment:
-    answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk})
-    assert answer.status_code == 202, answer.content
-    joined.ready()
-    return Deployment.unscoped.get(pk=answer.json()["id"])
 
 
 def emulate(joined: FakeCluster) -> str:
@@ -32,7 +24,8 @@ def test_a_deployment_on_an_emulated_node_is_marked_wherever_it_shows(
     joined: FakeCluster, api: APIClient, browser: Client
 ) -> None:
     name = emulate(joined)
-    deployment = deploy(joined, api)
+    deployment = joined.deploy()
+    joined.ready()
     shown = api.get(f"/api/v1/deployments/{deployment.pk}/").json()
     assert shown["emulated"] is True
     assert {row["node_name"]: row["emulated"] for row in shown["assignments"]} == (
@@ -52,7 +45,8 @@ def test_a_deployment_on_an_emulated_node_is_marked_wherever_it_shows(
 def test_a_deployment_on_real_nodes_is_not_marked(
     joined: FakeCluster, api: APIClient, browser: Client
 ) -> None:
-    deployment = deploy(joined, api)
+    deployment = joined.deploy()
+    joined.ready()
     shown = api.get(f"/api/v1/deployments/{deployment.pk}/").json()
     assert shown["emulated"] is False
     assert not any(row["emulated"] for row in shown["assignments"])
@@ -64,10 +58,9 @@ def test_a_deployment_on_real_nodes_is_not_marked(
     assert "emulated" not in browser.get("/playground/").content.decode()
 
 
-def test_a_node_that_becomes_emulated_starts_a_generation_that_says_so(
-    joined: FakeCluster, api: APIClient
-) -> None:
-    deployment = deploy(joined, api)
+def test_a_node_that_becomes_emulated_starts_a_generation_that_says_so(joined: FakeCluster) -> None:
+    deployment = joined.deploy()
+    joined.ready()
     emulate(joined)
     deployment.refresh_from_db()
     assert (deployment.generation, deployment.emulated) == (2, True)

@@ -166,16 +166,6 @@ def test_the_live_part_is_sent_alone_when_htmx_asks(browser: Client, joined: Fak
     assert ">ready<" in text
 
 
-def test_a_ready_deployment_whose_agent_falls_silent_says_so(
-    browser: Client, joined: FakeCluster
-) -> None:
-    deployment = press_deploy(browser, joined)
-    joined.ready()
-    joined.silence("mini")
-    page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
-    assert "The agent of mini is silent" in page
-
-
 def test_stop_ends_it_once_the_nodes_are_idle(browser: Client, joined: FakeCluster) -> None:
     deployment = press_deploy(browser, joined)
     answer = browser.post(f"/deployments/{deployment.pk}/stop")
@@ -188,17 +178,6 @@ def test_stop_ends_it_once_the_nodes_are_idle(browser: Client, joined: FakeClust
     page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
     assert "only one that is deploying, ready, degraded or failed can be stopped" in page
     assert "This deployment has ended" in page
-
-
-def test_deploying_and_stopping_need_a_csrf_token_and_a_login(
-    joined: FakeCluster, user: Any
-) -> None:
-    strict = Client(enforce_csrf_checks=True)
-    strict.force_login(user)
-    url = f"/deployments/new?plan={joined.plan.pk}"
-    assert strict.post(url).status_code == 403
-    assert Client().post(url)["Location"].startswith("/login/")
-    assert not Deployment.unscoped.exists()
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,8 @@ def two(cluster: Cluster, user: Any) -> Instances:
     return recorded(lambda: Instances(cluster, user, whole=2, method="instances"))
 
 
-def test_nodes_are_told_their_instances_and_coordinators_where_these_answer(
-    api: APIClient, two: Instances
-) -> None:
-    deployment = two.deploy(api, theta=3.0)
+def test_nodes_are_told_their_instances_and_coordinators_where_these_answer(two: Instances) -> None:
+    deployment = two.deploy(theta=3.0)
     names = sorted(two.plan.document["placement"])
     agent = two.agents[names[0]]
     desired = agent.desired()
@@ -59,13 +57,13 @@ def test_vllm_gets_the_flags_of_its_model_from_the_next_deployment(
     api: APIClient, two: Instances
 ) -> None:
     name = sorted(two.plan.document["placement"])[0]
-    two.deploy(api, backend_by_node={name: "vllm"})
+    two.deploy(backend_by_node={name: "vllm"})
     assert two.agents[name].desired().instances[0].vllm_flags == ()
     flags = "--enable-auto-tool-choice --tool-call-parser hermes"
     answer = api.patch(f"/api/v1/models/{two.model.pk}/", {"vllm_flags": flags}, format="json")
     assert answer.status_code == 200, answer.content
     assert two.agents[name].desired().instances[0].vllm_flags == ()
-    two.deploy(api, backend_by_node={name: "vllm"})
+    two.deploy(backend_by_node={name: "vllm"})
     assert two.agents[name].desired().instances[0].vllm_flags == tuple(flags.split())
 
 
@@ -102,17 +100,15 @@ def test_flags_that_load_code_are_refused_in_form_rest_and_file(
 def test_the_page_warns_of_a_server_to_which_requests_go_unencrypted(
     api: APIClient, browser: Client, two: Instances, url: str, is_warned_of: bool
 ) -> None:
-    deployment = two.deploy(api, backend_by_node={min(two.plan.document["placement"]): url})
+    deployment = two.deploy(backend_by_node={min(two.plan.document["placement"]): url})
     page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
     assert ("not encrypted" in page) is is_warned_of
     (row, _) = api.get(f"/api/v1/deployments/{deployment.pk}/instances/").json()["instances"]
     assert row["unencrypted"] is is_warned_of
 
 
-def test_coordinators_are_told_the_certificate_of_an_instance_that_has_one(
-    api: APIClient, two: Instances
-) -> None:
-    deployment = two.deploy(api)
+def test_coordinators_are_told_the_certificate_of_an_instance_that_has_one(two: Instances) -> None:
+    deployment = two.deploy()
     first, second = sorted(two.plan.document["placement"])
     lines = "MIIB\n" * 1000  # a chain is long
     certificate = f"-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n"
@@ -128,22 +124,22 @@ def test_coordinators_are_told_the_certificate_of_an_instance_that_has_one(
 
 
 def test_the_key_of_an_instance_is_no_column_and_the_same_in_the_next_generation(
-    api: APIClient, two: Instances
+    two: Instances,
 ) -> None:
-    first = two.deploy(api)
+    first = two.deploy()
     name = next(iter(two.plan.document["placement"]))
     (before,) = two.agents[name].desired().instances
     row = first.assignments.get(node_name=name)
     assert before.api_key not in str(row.instances)
-    two.deploy(api)
+    two.deploy()
     (after,) = two.agents[name].desired().instances
     assert after == before
 
 
 def test_one_that_fails_degrades_the_deployment_and_its_page_says_why(
-    api: APIClient, browser: Client, two: Instances
+    browser: Client, two: Instances
 ) -> None:
-    deployment = two.deploy(api)
+    deployment = two.deploy()
     beat_all(two, deployment)
     name = next(iter(two.plan.document["placement"]))
     two.agents[name].beat(
@@ -163,8 +159,8 @@ def test_one_that_fails_degrades_the_deployment_and_its_page_says_why(
     assert "CUDA oom" in page
 
 
-def test_a_deployment_whose_instances_all_fail_has_failed(api: APIClient, two: Instances) -> None:
-    deployment = two.deploy(api)
+def test_a_deployment_whose_instances_all_fail_has_failed(two: Instances) -> None:
+    deployment = two.deploy()
     for name in two.plan.document["placement"]:
         two.agents[name].beat(
             Phase.FAILED, generation=deployment.generation, message="no", instances=[told(name)]
@@ -174,10 +170,10 @@ def test_a_deployment_whose_instances_all_fail_has_failed(api: APIClient, two: I
 
 
 def test_a_server_of_somebody_that_answers_keeps_a_deployment_from_having_failed(
-    api: APIClient, two: Instances
+    two: Instances,
 ) -> None:
     failed, elsewhere = sorted(two.plan.document["placement"])
-    deployment = two.deploy(api, backend_by_node={elsewhere: "http://192.0.2.7:8000"})
+    deployment = two.deploy(backend_by_node={elsewhere: "http://192.0.2.7:8000"})
     for is_open, status in ((False, Status.FAILED), (True, Status.DEGRADED)):
         traffic = InstanceTraffic(node=elsewhere, condition="ready", open=is_open)
         two.coordinator.report(generation=1, instances={elsewhere: traffic})
@@ -189,10 +185,10 @@ def test_a_server_of_somebody_that_answers_keeps_a_deployment_from_having_failed
 
 
 def test_servers_of_somebody_alone_are_a_deployment_that_is_ready_once_one_answers(
-    api: APIClient, browser: Client, two: Instances
+    browser: Client, two: Instances
 ) -> None:
     names = sorted(two.plan.document["placement"])
-    deployment = two.deploy(api, backend_by_node={name: f"http://{name}:8000" for name in names})
+    deployment = two.deploy(backend_by_node={name: f"http://{name}:8000" for name in names})
 
     def told_that(message: str, *, is_open: bool, **more: Any) -> Status:
         condition = "ready" if is_open else "starting"
@@ -219,10 +215,10 @@ def test_servers_of_somebody_alone_are_a_deployment_that_is_ready_once_one_answe
 
 @pytest.mark.parametrize("stages", [Phase.READY, Phase.LOADING])
 def test_pipelines_beside_an_instance_that_failed_answer_where_all_their_stages_are_there(
-    api: APIClient, cluster: Cluster, user: Any, stages: Phase
+    cluster: Cluster, user: Any, stages: Phase
 ) -> None:
     there = Instances(cluster, user, whole=1, method="mixed")
-    deployment = there.deploy(api)
+    deployment = there.deploy()
     (instance,) = (one["node"] for one in there.plan.document["instances"])
     for name in set(there.plan.document["placement"]) - {instance}:
         there.agents[name].beat(stages, generation=1)
@@ -237,7 +233,7 @@ def test_pipelines_beside_an_instance_that_failed_answer_where_all_their_stages_
 def test_pages_show_what_coordinators_send_where(
     api: APIClient, browser: Client, two: Instances
 ) -> None:
-    deployment = two.deploy(api)
+    deployment = two.deploy()
     beat_all(two, deployment)
     first, second = sorted(two.plan.document["placement"])
     traffic = {
@@ -263,11 +259,9 @@ def test_pages_show_what_coordinators_send_where(
     assert (failing["failures"], failing["left_alone"]) == (4, True)
 
 
-def test_a_url_in_place_of_a_node_is_no_business_of_its_agent(
-    api: APIClient, two: Instances
-) -> None:
+def test_a_url_in_place_of_a_node_is_no_business_of_its_agent(two: Instances) -> None:
     first, second = sorted(two.plan.document["placement"])
-    deployment = two.deploy(api, backend_by_node={first: "http://192.0.2.7:8000"})
+    deployment = two.deploy(backend_by_node={first: "http://192.0.2.7:8000"})
     assert two.agents[first].desired().instances == ()
     plan = two.coordinator.desired().plan
     assert plan is not None
@@ -278,20 +272,16 @@ def test_a_url_in_place_of_a_node_is_no_business_of_its_agent(
     assert deployment.status == Status.READY
 
 
-def test_a_url_with_a_slash_at_its_end_is_asked_at_the_paths_there_are(
-    api: APIClient, two: Instances
-) -> None:
+def test_a_url_with_a_slash_at_its_end_is_asked_at_the_paths_there_are(two: Instances) -> None:
     first = min(two.plan.document["placement"])
-    two.deploy(api, backend_by_node={first: "http://192.0.2.7:8000/"})
+    two.deploy(backend_by_node={first: "http://192.0.2.7:8000/"})
     plan = two.coordinator.desired().plan
     assert plan is not None
     assert plan.instances[0].url == "http://192.0.2.7:8000"
 
 
-def test_coordinators_wait_for_no_instance_of_a_node_that_is_drained(
-    api: APIClient, two: Instances
-) -> None:
-    deployment = two.deploy(api)
+def test_coordinators_wait_for_no_instance_of_a_node_that_is_drained(two: Instances) -> None:
+    deployment = two.deploy()
     beat_all(two, deployment)
     drained, other = sorted(two.plan.document["placement"])
 
@@ -311,11 +301,9 @@ def test_coordinators_wait_for_no_instance_of_a_node_that_is_drained(
     assert told_of() == ([], 2)
 
 
-def test_transformers_is_asked_by_the_name_of_its_checkpoint(
-    api: APIClient, two: Instances
-) -> None:
+def test_transformers_is_asked_by_the_name_of_its_checkpoint(two: Instances) -> None:
     first = min(two.plan.document["placement"])
-    deployment = two.deploy(api, backend_by_node={first: "transformers"})
+    deployment = two.deploy(backend_by_node={first: "transformers"})
     beat_all(two, deployment)
     plan = two.coordinator.desired().plan
     assert plan is not None
@@ -381,12 +369,10 @@ def test_the_form_takes_backends_as_words(browser: Client, two: Instances) -> No
     assert f"{first}=vllm" in page
 
 
-def test_a_mixed_plan_has_pipelines_beside_its_instances(
-    api: APIClient, cluster: Cluster, user: Any
-) -> None:
+def test_a_mixed_plan_has_pipelines_beside_its_instances(cluster: Cluster, user: Any) -> None:
     there = Instances(cluster, user, whole=1, method="mixed")
     assert there.plan.document["method_choice"]["chosen"] == "instances and pipelines"
-    there.deploy(api)
+    there.deploy()
     (node,) = (one["node"] for one in there.plan.document["instances"])
     plan = there.coordinator.desired().plan
     assert plan is not None
@@ -400,9 +386,9 @@ def test_a_mixed_plan_has_pipelines_beside_its_instances(
 
 
 def test_pipelines_beside_instances_have_a_row_of_their_own(
-    api: APIClient, browser: Client, two: Instances
+    browser: Client, two: Instances
 ) -> None:
-    deployment = two.deploy(api)
+    deployment = two.deploy()
     pipelines = InstanceTraffic(node="", condition="ready", open=True, answered_total=5)
     two.coordinator.report(generation=deployment.generation, instances={PIPELINES: pipelines})
     page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
@@ -421,9 +407,9 @@ def test_an_emulated_node_runs_no_instance(api: APIClient, two: Instances) -> No
 
 def test_a_roll_back_deploys_with_the_backends_that_were(api: APIClient, two: Instances) -> None:
     first = min(two.plan.document["placement"])
-    before = two.deploy(api, backend_by_node={first: "vllm"}, theta=5.0)
+    before = two.deploy(backend_by_node={first: "vllm"}, theta=5.0)
     beat_all(two, before)
-    now = two.deploy(api)
+    now = two.deploy()
     answer = api.post(f"/api/v1/deployments/{now.pk}/roll-back/")
     assert answer.status_code == 202, answer.content
     again = Deployment.unscoped.get(pk=answer.json()["id"])
@@ -432,28 +418,28 @@ def test_a_roll_back_deploys_with_the_backends_that_were(api: APIClient, two: In
     assert order.backend == "vllm"
 
 
-def test_what_serves_goes_on_while_the_next_plan_comes_up(api: APIClient, two: Instances) -> None:
+def test_what_serves_goes_on_while_the_next_plan_comes_up(two: Instances) -> None:
     first, second = sorted(two.plan.document["placement"])
-    before = two.deploy(api)
+    before = two.deploy()
     beat_all(two, before)
     Node.unscoped.filter(cluster=two.cluster, name=first).update(profile_name="small")
     two.plan = plan_by(two.cluster, two.model, "instances")
     assert list(two.plan.document["placement"]) == [second]
-    two.deploy(api)
+    two.deploy()
     left_out = two.agents[first].desired()
     assert (left_out.continues, left_out.instances) == (True, ())
 
 
 def test_pipelines_do_not_go_on_where_instances_take_their_place(
-    api: APIClient, browser: Client, cluster: Cluster, user: Any
+    browser: Client, cluster: Cluster, user: Any
 ) -> None:
     there = Instances(cluster, user, whole=2, method="pipelines")
-    before = there.deploy(api)
+    before = there.deploy()
     there.plan = plan_by(cluster, there.model, "instances")
     page = browser.get(f"/deployments/new?plan={there.plan.pk}").content.decode()
     assert "requests under way there end with an error" in page
-    after = there.deploy(api)
+    after = there.deploy()
     assert after.follows_generation is None
     assert before.pk != after.pk
-    again = there.deploy(api)
+    again = there.deploy()
     assert again.follows_generation == after.generation

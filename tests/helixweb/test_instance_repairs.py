@@ -1,17 +1,14 @@
 """A node with whole-model instances is lost: what else could serve is found, and deployed."""
 
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
-from rest_framework.test import APIClient
 
 from helixweb.common import jobs
-from helixweb.deployment.models import Deployment, Repair, Status
+from helixweb.deployment.models import Repair
 from helixweb.deployment.services import repairing
-from helixweb.deployment.services import repairing as deployment_repairing
 from helixweb.deployment.services.repairing import WAITS_S
 from helixweb.inventory.models import Cluster, Node, Replanning
 from runtime.protocol.control import NodeTraffic
@@ -19,6 +16,7 @@ from runtime.protocol.instance_orders import InstanceTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.instance_doubles import Instances, beat_all, told
 from tests.helixweb.recorded import recorded
+from tests.helixweb.test_repairs import Repaired as RepairedPipelines
 
 # A search has a thread that looks into the database as well.
 pytestmark = [
@@ -34,23 +32,14 @@ def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repairing, "SEARCH_S", 0.5)
 
 
-class Repaired:
+class Repaired(RepairedPipelines):
     """Serves by `there.plan`; `until_done` is what the task does every two seconds."""
 
-    def __init__(self, there: Instances, api: APIClient, **options: Any) -> None:
+    def __init__(self, there: Instances, **options: Any) -> None:
         self.there = there
         self.now = timezone.now()
-        self.deployment = there.deploy(api, **options)
+        self.deployment = there.deploy(**options)
         beat_all(there, self.deployment)
-
-    @property
-    def serving(self) -> Deployment:
-        return Deployment.unscoped.exclude(status=Status.SUPERSEDED).get()
-
-    def beat(self, *, after_s: float = 0.0) -> list[str]:
-        self.now += timedelta(seconds=after_s)
-        deployment_repairing.repair(self.serving, now=self._heard_now(self.now))
-        return [row.state for row in Repair.unscoped.order_by("pk")]
 
     def until_done(self) -> list[str]:
         self.beat()
@@ -59,12 +48,6 @@ class Repaired:
         assert run is not None
         jobs.attempt_job(run)
         return self.beat()
-
-    def _heard_now(self, now: datetime) -> datetime:
-        """Agents that are not silent were heard of just now, however far the clock was moved."""
-        fresh = Node.unscoped.filter(last_seen_at__gt=timezone.now() - timedelta(seconds=30))
-        fresh.update(last_seen_at=now)
-        return now
 
 
 def make(cluster: Cluster, user: Any, policy: Replanning) -> Instances:
@@ -80,9 +63,9 @@ def spare_machine(there: Instances) -> str:
 
 
 def test_an_instance_takes_the_place_of_a_lost_one_where_another_machine_holds_the_model(
-    cluster: Cluster, user: Any, api: APIClient
+    cluster: Cluster, user: Any
 ) -> None:
-    here = Repaired(make(cluster, user, Replanning.AUTOMATIC), api)
+    here = Repaired(make(cluster, user, Replanning.AUTOMATIC))
     spare = spare_machine(here.there)
     lost, stays = sorted(here.there.plan.document["placement"])
     before = here.there.agents[stays].desired().instances
@@ -97,9 +80,9 @@ def test_an_instance_takes_the_place_of_a_lost_one_where_another_machine_holds_t
 
 
 def test_what_is_predicted_of_another_plan_is_offered_in_its_own_words(
-    cluster: Cluster, user: Any, api: APIClient, browser: Client
+    cluster: Cluster, user: Any, browser: Client
 ) -> None:
-    here = Repaired(make(cluster, user, Replanning.ASK), api)
+    here = Repaired(make(cluster, user, Replanning.ASK))
     spare_machine(here.there)
     here.there.silence(min(here.there.plan.document["placement"]))
     assert here.until_done() == [State.OFFERED]
@@ -108,19 +91,15 @@ def test_what_is_predicted_of_another_plan_is_offered_in_its_own_words(
     assert "Deploy this placement" in page
 
 
-def test_without_another_machine_requests_only_go_around(
-    cluster: Cluster, user: Any, api: APIClient
-) -> None:
-    here = Repaired(make(cluster, user, Replanning.AUTOMATIC), api)
+def test_without_another_machine_requests_only_go_around(cluster: Cluster, user: Any) -> None:
+    here = Repaired(make(cluster, user, Replanning.AUTOMATIC))
     here.there.silence(min(here.there.plan.document["placement"]))
     assert here.until_done() == [State.NEEDLESS]
     assert here.serving == here.deployment
 
 
-def test_an_instance_that_fails_is_its_agents_to_start_again(
-    cluster: Cluster, user: Any, api: APIClient
-) -> None:
-    here = Repaired(make(cluster, user, Replanning.AUTOMATIC), api)
+def test_an_instance_that_fails_is_its_agents_to_start_again(cluster: Cluster, user: Any) -> None:
+    here = Repaired(make(cluster, user, Replanning.AUTOMATIC))
     name = min(here.there.plan.document["placement"])
     here.there.agents[name].beat(
         Phase.FAILED, generation=1, message="no", instances=[told(name, "waiting")]
@@ -136,21 +115,19 @@ def test_an_instance_that_fails_is_its_agents_to_start_again(
 
 
 def test_a_server_behind_a_url_is_not_lost_with_the_agent_beside_it(
-    cluster: Cluster, user: Any, api: APIClient
+    cluster: Cluster, user: Any
 ) -> None:
     there = make(cluster, user, Replanning.AUTOMATIC)
     name = min(there.plan.document["placement"])
-    here = Repaired(there, api, backend_by_node={name: "http://192.0.2.7:8000"})
+    here = Repaired(there, backend_by_node={name: "http://192.0.2.7:8000"})
     there.silence(name)
     assert here.beat() == []
 
 
-def test_backends_of_lost_nodes_do_not_stand_in_the_way(
-    cluster: Cluster, user: Any, api: APIClient
-) -> None:
+def test_backends_of_lost_nodes_do_not_stand_in_the_way(cluster: Cluster, user: Any) -> None:
     there = make(cluster, user, Replanning.AUTOMATIC)
     lost, stays = sorted(there.plan.document["placement"])
-    here = Repaired(there, api, backend_by_node={lost: "vllm", stays: "vllm"})
+    here = Repaired(there, backend_by_node={lost: "vllm", stays: "vllm"})
     spare_machine(there)
     there.silence(lost)
     assert here.until_done() == [State.DEPLOYED], Repair.unscoped.get().why
@@ -158,14 +135,14 @@ def test_backends_of_lost_nodes_do_not_stand_in_the_way(
 
 
 def test_pipelines_beside_instances_are_planned_anew_when_one_of_their_nodes_is_lost(
-    cluster: Cluster, user: Any, api: APIClient
+    cluster: Cluster, user: Any
 ) -> None:
     Cluster.unscoped.filter(pk=cluster.pk).update(replanning=Replanning.AUTOMATIC)
     there = Instances(cluster, user, whole=1, method="mixed")
     (whole,) = {one["node"] for one in there.plan.document["instances"]}
     stages = set(there.plan.document["placement"]) - {whole}
     assert stages, "the small nodes have the model together"
-    here = Repaired(there, api)
+    here = Repaired(there)
     lost = min(stages)
     Node.unscoped.filter(cluster=cluster, name=max(stages)).update(profile_name="whole")
     there.silence(lost)

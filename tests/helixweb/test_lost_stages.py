@@ -16,7 +16,6 @@ from runtime.protocol.control import NodeTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.process_doubles import FakeCluster, FakeCoordinator
 from tests.helixweb.recorded import recorded
-from tests.helixweb.test_deploy_beside import bring_up, deploy
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 ENDED = "its process has ended"
@@ -25,10 +24,10 @@ ENDED = "its process has ended"
 class Served(FakeCluster):
     """Its deployment is ready; `name` is one of its nodes."""
 
-    def __init__(self, cluster: Cluster, user: Any, api: APIClient) -> None:
+    def __init__(self, cluster: Cluster, user: Any) -> None:
         super().__init__(cluster, user)
-        deploy(self, api)
-        bring_up(self, 1)
+        self.deploy()
+        self.ready()
         self.coordinator.report()
         self.name = next(iter(self.used_agents))
         self.row = Deployment.unscoped.get()
@@ -48,8 +47,8 @@ class Served(FakeCluster):
 
 
 @pytest.fixture
-def served(cluster: Cluster, user: Any, api: APIClient) -> Served:
-    return recorded(lambda: Served(cluster, user, api))
+def served(cluster: Cluster, user: Any) -> Served:
+    return recorded(lambda: Served(cluster, user))
 
 
 def state(browser: Client, served: Served) -> str:
@@ -136,7 +135,7 @@ def test_a_stage_that_another_coordinator_reaches_is_not_lost(served: Served, us
     second = FakeCoordinator(served.cluster, user, port=7050, name="back")
     served.row.refresh_from_db()
     generation = served.row.generation
-    bring_up(served, generation)
+    served.ready(generation=generation)
     for front in (served.coordinator, second):
         front.report(generation=generation)
     lost = {"generation": generation, "lost_nodes": {served.name: ENDED}}

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
-from rest_framework.test import APIClient
 
 from helixweb.common import jobs
 from helixweb.inventory.models import Cluster, Profile
@@ -53,10 +52,10 @@ def shown(browser: Client, plan: Plan) -> list[NewerMeasurements | None]:
 
 
 def test_a_plan_that_is_older_than_a_measurement_is_computed_again_by_one_click(
-    measured: Measured, api: APIClient, browser: Client, plan: Plan
+    measured: Measured, browser: Client, plan: Plan
 ) -> None:
     assert shown(browser, plan) == [None, None]
-    name = measure(measured, "tower", api).profile_name
+    name = measure(measured, "tower").profile_name
     measure_link(plan.cluster)
     for newer in shown(browser, plan):
         assert newer is not None

@@ -42,12 +42,6 @@ def joined(joined: FakeCluster, hub: HubServer) -> FakeCluster:
     return joined
 
 
-def deploy(joined: FakeCluster, api: APIClient) -> Deployment:
-    answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk})
-    assert answer.status_code == 202, answer.content
-    return Deployment.unscoped.get(pk=answer.json()["id"])
-
-
 def move_main(hub: HubServer) -> None:
     hub.older_commits.add(hub.commit)
     hub.commit = NEWER
@@ -71,7 +65,7 @@ def loaded_commit(checkpoint: str, store: Path, *sources: HubSettings) -> str:
 def test_stages_that_load_at_different_times_hold_the_same_commit(
     joined: FakeCluster, api: APIClient, browser: Client, hub: HubServer, tmp_path: Path
 ) -> None:
-    deployment = deploy(joined, api)
+    deployment = joined.deploy()
     source = HubSettings(endpoint=hub.url)
     first, *others = sorted(joined.used_agents)
     assert loaded_commit(ordered(joined, first), tmp_path / first, source) == COMMIT
@@ -96,15 +90,15 @@ def test_stages_that_load_at_different_times_hold_the_same_commit(
 def test_only_a_stop_brings_a_newer_version_and_a_roll_back_the_older_one(
     joined: FakeCluster, api: APIClient, hub: HubServer
 ) -> None:
-    deploy(joined, api)
+    joined.deploy()
     joined.ready()
     move_main(hub)
     joined.plan = make_plan(joined.cluster, without="mini")
-    beside = deploy(joined, api)
+    beside = joined.deploy()
     assert (beside.follows_generation, beside.pinned_checkpoint) == (1, f"{NAME}@{COMMIT}")
     joined.ready(generation=2)
     assert api.post(f"/api/v1/deployments/{beside.pk}/stop/").status_code == 202
-    newer = deploy(joined, api)
+    newer = joined.deploy()
     assert newer.pinned_checkpoint == f"{NAME}@{NEWER}"
     answer = api.post(f"/api/v1/deployments/{newer.pk}/roll-back/")
     assert answer.status_code == 202, answer.content
@@ -113,13 +107,13 @@ def test_only_a_stop_brings_a_newer_version_and_a_roll_back_the_older_one(
 
 
 def test_no_stage_takes_the_hubs_version_in_place_of_the_sites(
-    joined: FakeCluster, api: APIClient, hub: HubServer, tmp_path: Path, settings: Any
+    joined: FakeCluster, hub: HubServer, tmp_path: Path, settings: Any
 ) -> None:
     folder = tmp_path / "models" / NAME
     folder.mkdir(parents=True)
     (folder / "config.json").write_bytes(b"{}")
     settings.HELIX_MODELS_DIR = str(tmp_path / "models")
-    deploy(joined, api)
+    joined.deploy()
     checkpoint = ordered(joined, "tower")
     assert checkpoint not in (NAME, f"{NAME}@{COMMIT}")
     access = WeightAccess(
@@ -131,17 +125,17 @@ def test_no_stage_takes_the_hubs_version_in_place_of_the_sites(
 
 
 def test_a_name_that_the_site_cannot_look_up_is_deployed_as_written_and_the_page_says_so(
-    joined: FakeCluster, api: APIClient, browser: Client, settings: Any
+    joined: FakeCluster, browser: Client, settings: Any
 ) -> None:
     settings.HF_ENDPOINT = "http://127.0.0.1:9"
-    deployment = deploy(joined, api)
+    deployment = joined.deploy()
     assert ordered(joined, "tower") == NAME
     shown = browser.get(reverse("deployment", args=[deployment.pk])).content.decode()
     assert "can hold different versions" in shown
     settings.HF_HUB_OFFLINE = True
     joined.model.checkpoint = f"{NAME}@{COMMIT}"
     joined.model.save()
-    deployment = deploy(joined, api)
+    deployment = joined.deploy()
     assert ordered(joined, "tower") == f"{NAME}@{COMMIT}"
     shown = browser.get(reverse("deployment", args=[deployment.pk])).content.decode()
     assert "can hold different versions" not in shown

@@ -13,6 +13,7 @@ from rest_framework.test import APIClient
 from site_in_process import Shell, new_key
 
 from helixweb.deployment.models import Profiling
+from helixweb.deployment.profiling import order_profiling
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
 from helixweb.inventory.services import problems, profile_versions
 from helixweb.planning.services import starting
@@ -78,18 +79,16 @@ class Measured:
         ordered = answer.json()["profile"]
         return None if ordered is None else ProfileOrder.model_validate(ordered)
 
-    def measure(self, name: str, api: APIClient, found: NodeMeasurement = FOUND) -> Profiling:
-        row = self.order(name, api)
+    def measure(self, name: str, found: NodeMeasurement = FOUND) -> Profiling:
+        row = self.order(name)
         progress = ProfilingProgress(id=row.pk, phase=ProfilingPhase.DONE, measurement=found)
         assert self.beat(name, progress) is None
         row.refresh_from_db()
         return row
 
-    def order(self, name: str, api: APIClient) -> Profiling:
-        asked = {"node": self.node(name).pk, "model": self.cluster.model.pk}
-        answer = api.post("/api/v1/profilings/", asked)
-        assert answer.status_code == 201, answer.content
-        return Profiling.unscoped.get(pk=answer.json()["id"])
+    def order(self, name: str) -> Profiling:
+        model = LanguageModel.objects.get(pk=self.cluster.model.pk)
+        return order_profiling(self.node(name), model, user=self.user, now=timezone.now())
 
 
 @pytest.fixture
@@ -98,10 +97,10 @@ def measured(cluster: Cluster, user: Any) -> Measured:
 
 
 def test_a_heartbeat_is_answered_with_the_order_until_its_result_is_there(
-    measured: Measured, api: APIClient
+    measured: Measured,
 ) -> None:
     assert measured.beat("tower") is None
-    row = measured.order("tower", api)
+    row = measured.order("tower")
     ordered = measured.beat("tower")
     assert ordered is not None
     assert ordered.id == row.pk
@@ -133,22 +132,22 @@ def test_the_kv_minimum_that_somebody_chose_holds_for_every_measurement(
         update={"memory": NodeMemory(**{k: EndRoom(**v) for k, v in memory.items()})}
     )
     for _ in range(2):
-        row = measured.order("tower", api)
+        row = measured.order("tower")
         ordered = measured.beat("tower")
         assert ordered is not None
         assert ordered.kv_minimum == KvMinimum(**chosen)
         done = ProfilingProgress(id=row.pk, phase=ProfilingPhase.DONE, measurement=found)
         measured.beat("tower", done)
-    measured.order("mini", api)
+    measured.order("mini")
     usual = measured.beat("mini")
     assert usual is not None
     assert usual.kv_minimum is None
 
 
 def test_what_was_measured_is_the_nodes_profile_and_what_was_before_is_kept(
-    measured: Measured, api: APIClient
+    measured: Measured,
 ) -> None:
-    row = measured.measure("tower", api)
+    row = measured.measure("tower")
     assert row.version is not None
     profile = row.version.profile
     assert (profile.name, profile.origin) == ("big", Origin.MEASURED)
@@ -160,7 +159,7 @@ def test_what_was_measured_is_the_nodes_profile_and_what_was_before_is_kept(
 
 
 def test_what_a_measured_node_holds_at_the_ends_of_the_model_is_what_plans_read(
-    measured: Measured, api: APIClient
+    measured: Measured,
 ) -> None:
     room = EndRoom(max_layers=1, kv_token_layers_less=250.0)
     memory = NodeMemory(
@@ -169,25 +168,23 @@ def test_what_a_measured_node_holds_at_the_ends_of_the_model_is_what_plans_read(
         both=EndRoom(max_layers=0),
         kv_minimum=KvMinimum(requests=1, tokens=128),
     )
-    measured.measure("tower", api, FOUND.model_copy(update={"memory": memory}))
+    measured.measure("tower", FOUND.model_copy(update={"memory": memory}))
     problem = problems.build_problem(measured.cluster.cluster, measured.cluster.model)
     assert problem.profile_of("tower").memory == memory
 
 
-def test_what_a_measurement_does_not_tell_stays(measured: Measured, api: APIClient) -> None:
+def test_what_a_measurement_does_not_tell_stays(measured: Measured) -> None:
     times = {"2": {"prefill": [1e-6, 0.0, 0.0, 1e-3], "decode": [0.0, 1e-4, 0.0, 1e-3]}}
     Profile.unscoped.filter(name="big").update(price_per_hour=2.5, instance_times=times)
-    measured.measure("tower", api)
+    measured.measure("tower")
     profile = Profile.unscoped.get(name="big")
     assert profile.price_per_hour == 2.5
     assert profile.instance_times == times
     assert profile.tokens_per_s == [300.0, 140.0]
 
 
-def test_a_node_that_shares_its_profile_gets_one_of_its_own(
-    measured: Measured, api: APIClient
-) -> None:
-    row = measured.measure("laptop", api)
+def test_a_node_that_shares_its_profile_gets_one_of_its_own(measured: Measured) -> None:
+    row = measured.measure("laptop")
     assert row.version is not None
     assert row.version.profile.name == "laptop"
     assert measured.node("laptop").profile_name == "laptop"
@@ -195,16 +192,14 @@ def test_a_node_that_shares_its_profile_gets_one_of_its_own(
     assert Profile.unscoped.get(name="small").origin == Origin.IMPORTED
 
 
-def test_its_new_profile_says_of_other_models_what_the_shared_one_did(
-    measured: Measured, api: APIClient
-) -> None:
+def test_its_new_profile_says_of_other_models_what_the_shared_one_did(measured: Measured) -> None:
     small = Profile.unscoped.get(name="small")
     other = LanguageModel.objects.create(
         name="other", num_layers=2, activation_bytes_per_token=2, bytes_per_layer=1e3
     )
     small.pk, small.model = None, other
     small.save()
-    measured.measure("laptop", api)
+    measured.measure("laptop")
     copied = Profile.unscoped.get(name="laptop", model=other)
     assert copied.tokens_per_s == small.tokens_per_s
 
@@ -237,7 +232,7 @@ def test_a_model_without_a_checkpoint_cannot_be_measured_for(
 def test_one_node_is_measured_once_at_a_time_and_may_be_let_alone(
     measured: Measured, api: APIClient
 ) -> None:
-    row = measured.order("tower", api)
+    row = measured.order("tower")
     asked = {"node": row.node_id, "model": row.model_id}
     assert api.post("/api/v1/profilings/", asked).status_code == 409
     assert api.delete(f"/api/v1/profilings/{row.pk}/").status_code == 204
@@ -249,8 +244,8 @@ def test_one_node_is_measured_once_at_a_time_and_may_be_let_alone(
     assert api.delete(f"/api/v1/profilings/{row.pk}/").status_code == 409
 
 
-def test_what_failed_says_why_and_the_profile_stays(measured: Measured, api: APIClient) -> None:
-    row = measured.order("tower", api)
+def test_what_failed_says_why_and_the_profile_stays(measured: Measured) -> None:
+    row = measured.order("tower")
     progress = ProfilingProgress(
         id=row.pk, phase=ProfilingPhase.FAILED, message="no checkpoint there; copy it"
     )
@@ -260,9 +255,9 @@ def test_what_failed_says_why_and_the_profile_stays(measured: Measured, api: API
     assert Profile.unscoped.get(name="big").origin == Origin.IMPORTED
 
 
-def test_a_result_that_no_profile_can_be_is_refused(measured: Measured, api: APIClient) -> None:
+def test_a_result_that_no_profile_can_be_is_refused(measured: Measured) -> None:
     found = FOUND.model_copy(update={"tokens_per_s": (300.0,)})
-    row = measured.measure("tower", api, found)
+    row = measured.measure("tower", found)
     assert row.state == Profiling.State.FAILED
     assert "tokens_per_s has 1 entries" in row.message
 
@@ -288,7 +283,7 @@ def test_a_person_orders_it_on_the_nodes_page_and_may_cancel(
 def test_an_earlier_version_can_be_used_again(
     measured: Measured, api: APIClient, browser: Client
 ) -> None:
-    row = measured.measure("tower", api)
+    row = measured.measure("tower")
     assert row.version is not None
     profile = row.version.profile
     shown = browser.get(f"/profiles/{profile.pk}/").content.decode()
@@ -309,7 +304,7 @@ def test_an_earlier_version_can_be_used_again(
 def test_an_exported_profile_is_read_again_elsewhere(
     measured: Measured, api: APIClient, browser: Client
 ) -> None:
-    row = measured.measure("tower", api)
+    row = measured.measure("tower")
     assert row.version is not None
     pk = row.version.profile_id
     document = json.loads(browser.get(f"/profiles/{pk}/profile.json").content)
@@ -493,7 +488,7 @@ def test_a_node_of_the_same_kind_times_a_few_steps_instead(
             "checkpoint": "/models/tiny-llama",
         }
     )
-    measured.measure("tower", api, found)
+    measured.measure("tower", found)
     unmeasured(measured)
     source = Profile.unscoped.filter(name=measured.node("tower").profile_name)
     source.update(origin=Origin.MEASURED)

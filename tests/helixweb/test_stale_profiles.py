@@ -29,9 +29,7 @@ def offer(name: str, budget_bytes: int) -> Node:
     return node
 
 
-def measure(
-    there: Measured, name: str, api: APIClient, dtype: str = "bfloat16", engine: str = ""
-) -> Node:
+def measure(there: Measured, name: str, dtype: str = "bfloat16", engine: str = "") -> Node:
     """As its agent would with the budget that it offers, 9 MB."""
     node = offer(name, 9_000_000)
     model = there.cluster.model
@@ -43,7 +41,7 @@ def measure(
             "bytes_per_layer": model.bytes_per_layer,
         }
     )
-    there.measure(name, api, found)
+    there.measure(name, found)
     return Node.unscoped.get(pk=node.pk)
 
 
@@ -53,9 +51,9 @@ def reasons(name: str) -> tuple[str, ...]:
 
 
 def test_another_memory_budget_makes_a_profile_stale_until_it_is_measured_again(
-    measured: Measured, api: APIClient, browser: Client
+    measured: Measured, browser: Client
 ) -> None:
-    measure(measured, "tower", api)
+    measure(measured, "tower")
     assert reasons("tower") == ()
     node = offer("tower", 12_000_000)
     (why,) = reasons("tower")
@@ -77,11 +75,11 @@ def test_another_memory_budget_makes_a_profile_stale_until_it_is_measured_again(
 
 
 def test_a_profile_of_another_engine_is_stale_until_a_stage_would_run_on_it(
-    measured: Measured, api: APIClient
+    measured: Measured,
 ) -> None:
     measured.cluster.model.architecture = "gemma3_text"
     measured.cluster.model.save()
-    node = measure(measured, "tower", api, engine="helix")
+    node = measure(measured, "tower", engine="helix")
     with_vllm = offers_of(EngineSettings(python="/python"))
     for offers, told in ((with_vllm, 1), (offers_of(EngineSettings()), 0)):
         engines = [offer.model_dump(mode="json") for offer in offers]
@@ -99,19 +97,19 @@ def test_a_profile_of_another_engine_is_stale_until_a_stage_would_run_on_it(
     ],
 )
 def test_another_checkpoint_or_data_type_makes_a_profile_stale(
-    measured: Measured, api: APIClient, changes: dict[str, Any], words: tuple[str, ...]
+    measured: Measured, changes: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    measure(measured, "tower", api)
+    measure(measured, "tower")
     LanguageModel.objects.filter(pk=measured.cluster.model.pk).update(**changes)
     (why,) = reasons("tower")
     assert all(word in why for word in words)
 
 
 def test_another_data_type_of_the_same_size_makes_older_measurements_stale(
-    measured: Measured, api: APIClient
+    measured: Measured,
 ) -> None:
-    measure(measured, "tower", api)
-    measure(measured, "mini", api, dtype="float16")
+    measure(measured, "tower")
+    measure(measured, "mini", dtype="float16")
     (why,) = reasons("tower")
     assert "bfloat16" in why
     assert "float16" in why
@@ -125,10 +123,10 @@ def test_estimates_and_imported_profiles_are_never_stale(measured: Measured) -> 
 
 
 def test_the_page_of_a_plan_names_stale_profiles_of_its_nodes(
-    measured: Measured, api: APIClient, browser: Client, plan: Any
+    measured: Measured, browser: Client, plan: Any
 ) -> None:
     name = sorted(plan.document["placement"])[0]
-    measure(measured, name, api)
+    measure(measured, name)
     address = reverse("plan-run", args=[plan.run_id])
     assert browser.get(address).context["stale_profiles"] == []
     offer(name, 12_000_000)
@@ -137,9 +135,9 @@ def test_the_page_of_a_plan_names_stale_profiles_of_its_nodes(
 
 
 def test_a_profile_measured_on_other_hardware_is_assigned_after_confirmation(
-    measured: Measured, api: APIClient, browser: Client
+    measured: Measured, browser: Client
 ) -> None:
-    measure(measured, "tower", api)
+    measure(measured, "tower")
     name = Node.unscoped.get(name="tower").profile_name
     other = offer("mini", 100)
     assert other.profile_name != name
@@ -160,9 +158,9 @@ def test_a_profile_measured_on_other_hardware_is_assigned_after_confirmation(
     ],
 )
 def test_as_much_memory_on_another_machine_does_not_make_its_profile_fit(
-    measured: Measured, api: APIClient, browser: Client, hardware: dict[str, Any]
+    measured: Measured, browser: Client, hardware: dict[str, Any]
 ) -> None:
-    source = measure(measured, "tower", api)
+    source = measure(measured, "tower")
     other = offer("mini", 9_000_000)
     other.hardware = {**(source.hardware or {}), **hardware}
     other.save()
@@ -178,9 +176,9 @@ def test_as_much_memory_on_another_machine_does_not_make_its_profile_fit(
 
 
 def test_many_nodes_get_such_a_profile_only_by_an_action_of_its_own(
-    measured: Measured, api: APIClient, browser: Client
+    measured: Measured, browser: Client
 ) -> None:
-    measure(measured, "tower", api)
+    measure(measured, "tower")
     name = Node.unscoped.get(name="tower").profile_name
     other = offer("mini", 100)
     asked = {"node": [other.pk], "word": name}
@@ -193,7 +191,7 @@ def test_many_nodes_get_such_a_profile_only_by_an_action_of_its_own(
 def test_programs_assign_such_a_profile_only_if_they_confirm_it(
     measured: Measured, api: APIClient
 ) -> None:
-    measure(measured, "tower", api)
+    measure(measured, "tower")
     name = Node.unscoped.get(name="tower").profile_name
     other = offer("mini", 100)
     before = other.profile_name

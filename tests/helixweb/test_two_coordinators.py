@@ -10,8 +10,6 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 from process_doubles import FakeCluster, FakeCoordinator
-from rest_framework.test import APIClient
-from test_deploy_beside import bring_up, deploy
 
 from helixweb.access.scope import WHOLE_SITE
 from helixweb.common.models import Event
@@ -33,10 +31,10 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 class TwoFronts(FakeCluster):
     """`coordinator` and `second`, which has joined after the deployment was up."""
 
-    def __init__(self, cluster: Cluster, user: Any, api: APIClient) -> None:
+    def __init__(self, cluster: Cluster, user: Any) -> None:
         super().__init__(cluster, user)
-        deploy(self, api)
-        bring_up(self, 1)
+        self.deploy()
+        self.ready()
         self.coordinator.report()
         self.second = FakeCoordinator(cluster, user, port=7050, name="back")
 
@@ -46,8 +44,8 @@ class TwoFronts(FakeCluster):
 
 
 @pytest.fixture
-def fronts(cluster: Cluster, user: Any, api: APIClient) -> TwoFronts:
-    return recorded(lambda: TwoFronts(cluster, user, api))
+def fronts(cluster: Cluster, user: Any) -> TwoFronts:
+    return recorded(lambda: TwoFronts(cluster, user))
 
 
 def go_silent(front: FakeCoordinator) -> None:
@@ -93,7 +91,7 @@ def test_one_that_joins_later_gets_the_plan_and_every_stage_hears_of_it(
 
 
 def test_the_change_is_over_when_all_that_can_be_heard_have_taken_over(fronts: TwoFronts) -> None:
-    bring_up(fronts, 2)
+    fronts.ready(generation=2)
     fronts.coordinator.report(generation=2, leaving_generation=1, leaving_requests=2)
     fronts.second.report(generation=2)
     told = change_of(fronts.deployment)
@@ -107,7 +105,7 @@ def test_the_change_is_over_when_all_that_can_be_heard_have_taken_over(fronts: T
 
 
 def test_one_that_is_silent_holds_no_change_up(fronts: TwoFronts) -> None:
-    bring_up(fronts, 2)
+    fronts.ready(generation=2)
     fronts.second.report(generation=1)
     go_silent(fronts.second)
     fronts.coordinator.report(generation=2)
@@ -204,7 +202,7 @@ def test_what_each_says_is_told_with_its_name(fronts: TwoFronts) -> None:
 
 
 def test_a_node_is_lost_when_none_that_can_be_heard_hears_of_its_stage(fronts: TwoFronts) -> None:
-    bring_up(fronts, 2)
+    fronts.ready(generation=2)
     name = next(iter(fronts.used_agents))
     lost = {name: node(0.0, 0, ready=False)}
     fronts.coordinator.report(generation=2, nodes=lost)
@@ -215,7 +213,7 @@ def test_a_node_is_lost_when_none_that_can_be_heard_hears_of_its_stage(fronts: T
 
 
 def test_what_one_could_not_read_counts_as_long_as_it_can_be_heard(fronts: TwoFronts) -> None:
-    bring_up(fronts, 2)
+    fronts.ready(generation=2)
     fronts.coordinator.report(generation=2)
     fronts.second.report(generation=2, refused_generation=2, message="no tokenizer")
     assert fronts.deployment.status == Status.FAILED
