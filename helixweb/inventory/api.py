@@ -182,7 +182,6 @@ class NodeViewSet(_RevokeMixin, RowViewSet):
         """Change region, profile or tags of many nodes at once, all or none."""
         given = checked(BulkSerializer, request)
         wanted, is_confirmed = set(given.pop("nodes")), given.pop("confirm_profile", False)
-        changes = inventory_bulk.NodeChanges(**given)
         nodes = Node.objects.within(request).filter(pk__in=wanted)
         missing = sorted(wanted - {*nodes.values_list("pk", flat=True)})
         if missing:
@@ -192,10 +191,10 @@ class NodeViewSet(_RevokeMixin, RowViewSet):
             raise serializers.ValidationError(
                 {"nodes": [f"There is no node {named}, so nothing was changed."]}
             )
-        if changes.profile_name and not is_confirmed:
-            others = nodes.exclude(profile_name=changes.profile_name)
-            refuse_measured_elsewhere(others, changes.profile_name)
-        changed = inventory_bulk.change_nodes(nodes, sorted(wanted), changes)
+        name = given.get("profile_name")
+        if name and not is_confirmed:
+            refuse_measured_elsewhere(nodes.exclude(profile_name=name), name)
+        changed = inventory_bulk.change_nodes(nodes, sorted(wanted), **given)
         return Response(ChangedSerializer({"changed": changed}).data)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from prometheus_client import Metric
 
 from helixweb.inventory.models import Cluster, Coordinator, Node, NodeState
+from helixweb.inventory.node_list import state_counts_by_cluster
 from runtime.protocol.exposition import gauge
 
 
@@ -15,18 +16,14 @@ def collect(now: datetime, scope: Any) -> Iterator[Metric]:
     nodes = list(
         Node.objects.within(scope).select_related("cluster").defer("hardware").order_by("pk")
     )
-    counts: dict[tuple[str, str], int] = {
-        (cluster, state.value): 0
-        for cluster in Cluster.objects.within(scope).values_list("name", flat=True)
-        for state in NodeState
-    }
-    for node in nodes:
-        counts[node.cluster.name, node.state_at(now).value] += 1
-    yield gauge(
-        "helix_nodes",
-        "Nodes of a cluster by what is known of the machine",
-        [({"cluster": name, "state": state}, count) for (name, state), count in counts.items()],
-    )
+    known = state_counts_by_cluster(now=now)
+    none = dict.fromkeys(NodeState.values, 0)
+    counts = [
+        ({"cluster": name, "state": state}, count)
+        for pk, name in Cluster.objects.within(scope).values_list("pk", "name")
+        for state, count in known.get(pk, none).items()
+    ]
+    yield gauge("helix_nodes", "Nodes of a cluster by what is known of the machine", counts)
     coordinators = list(Coordinator.objects.within(scope).select_related("cluster").order_by("pk"))
     yield from _signs_of_life("node", "node", nodes, now)
     yield from _signs_of_life("front", "coordinator", coordinators, now)

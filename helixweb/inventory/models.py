@@ -179,20 +179,57 @@ class Profile(InCluster):
         return self.name
 
     @property
-    def steps(self) -> list[tuple[int, float, float]]:
-        """(layers held, tokens/s, KV room in tokens x layers) for 1 .. max_layers."""
+    def label(self) -> str:
+        """Told apart from the profiles of other models."""
+        return f"{self.name} ({self.model.name})"
+
+    @property
+    def steps(self) -> list[tuple[int, float, float, float]]:
+        """(layers held, bytes of their weights, tokens/s, KV room in tokens x layers)."""
         curves = zip(self.tokens_per_s, self.kv_capacity_token_layers, strict=False)
-        return [(layers, *step) for layers, step in enumerate(curves, start=1)][: self.max_layers]
+        per_layer = self.model.bytes_per_layer
+        found = [(layers, layers * per_layer, *step) for layers, step in enumerate(curves, 1)]
+        return found[: self.max_layers]
 
     @property
     def first_tokens_per_s(self) -> float | None:
         """With one layer held; None when it can hold none."""
-        return self.steps[0][1] if self.steps else None
+        return self.steps[0][2] if self.steps else None
 
     @property
     def last_tokens_per_s(self) -> float | None:
         """With as many layers as it can hold."""
-        return self.steps[-1][1] if self.steps else None
+        return self.steps[-1][2] if self.steps else None
+
+    @property
+    def weights_bytes(self) -> float:
+        """With as many layers as it can hold."""
+        return self.max_layers * self.model.bytes_per_layer
+
+    @property
+    def kv_bytes_per_token_layer(self) -> float | None:
+        """What a token takes in one layer's cache; None: the curve does not tell.
+
+        From one number of layers to the next one layer's weights take room away, so the curve
+        itself tells it: no other source is needed, and none is guessed.
+        """
+        rooms = [room for *_, room in self.steps]
+        if len(rooms) < 2 or rooms[0] <= rooms[-1]:
+            return None
+        return self.model.bytes_per_layer * (len(rooms) - 1) / (rooms[0] - rooms[-1])
+
+    @property
+    def kv_room_bytes(self) -> float | None:
+        """Of the cache beside `weights_bytes`; None: the curve does not tell."""
+        per_token = self.kv_bytes_per_token_layer
+        if per_token is None:
+            return None
+        return min(self.steps[-1][3] * per_token, self.vram_bytes - self.weights_bytes)
+
+    @property
+    def left_bytes(self) -> float:
+        """Beside weights and cache."""
+        return max(0.0, self.vram_bytes - self.weights_bytes - (self.kv_room_bytes or 0.0))
 
 
 class ProfileVersion(InCluster):

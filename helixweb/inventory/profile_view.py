@@ -1,13 +1,7 @@
-"""A profile as people read it: its speeds, the arithmetic of its memory, and its versions.
-
-A profile says how many tokens of KV cache are left at each number of layers held. From one number
-to the next a layer's weights take room away, so the curve itself tells what a token's keys and
-values of one layer take: no other source is needed, and none is guessed.
-"""
+"""Charts of profiles, and the versions of one. Reads only."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from django.utils.translation import gettext as _
@@ -24,95 +18,45 @@ SHOWN = 20
 _PHASES = ("prompt", "decode")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileView:
-    """Bytes with `max_layers` held; None where the curve does not tell.
-
-    `kv_bytes_per_token_layer` is what a token takes in one layer's cache.
-    """
-
-    profile: Profile
-    weights_bytes: float
-    kv_bytes_per_token_layer: float | None
-    kv_room_bytes: float | None
-    left_bytes: float
-
-    @property
-    def label(self) -> str:
-        """Told apart from the profiles of other models."""
-        return f"{self.profile.name} ({self.profile.model.name})"
-
-    @property
-    def steps(self) -> list[tuple[int, float, float, float]]:
-        """(layers held, bytes of their weights, tokens/s, KV room in tokens x layers)."""
-        per_layer = self.profile.model.bytes_per_layer
-        return [
-            (layers, layers * per_layer, speed, room) for layers, speed, room in self.profile.steps
-        ]
-
-
-def profile_view(profile: Profile) -> ProfileView:
-    """`profile` with its model."""
-    per_layer = profile.model.bytes_per_layer
-    weights = profile.max_layers * per_layer
-    rooms = [room for _, _, room in profile.steps]
-    per_token = _bytes_per_token_layer(rooms, bytes_per_layer=per_layer)
-    room = None if per_token is None else min(rooms[-1] * per_token, profile.vram_bytes - weights)
-    return ProfileView(
-        profile=profile,
-        weights_bytes=weights,
-        kv_bytes_per_token_layer=per_token,
-        kv_room_bytes=room,
-        left_bytes=max(0.0, profile.vram_bytes - weights - (room or 0.0)),
-    )
-
-
-def _bytes_per_token_layer(rooms: Sequence[float], *, bytes_per_layer: float) -> float | None:
-    """What one layer's weights take, divided by the room that goes with them."""
-    if len(rooms) < 2 or rooms[0] <= rooms[-1]:
-        return None
-    return bytes_per_layer * (len(rooms) - 1) / (rooms[0] - rooms[-1])
-
-
-def profiles_memory(views: Sequence[ProfileView]) -> Chart:
+def profiles_memory(profiles: Sequence[Profile]) -> Chart:
     """What each holds with the most layers it can hold."""
     return memory_bars(
         {
             name: {
-                "weights": view.weights_bytes,
-                "KV cache room": max(0.0, view.kv_room_bytes or 0.0),
-                "left": view.left_bytes,
+                "weights": profile.weights_bytes,
+                "KV cache room": max(0.0, profile.kv_room_bytes or 0.0),
+                "left": profile.left_bytes,
             }
-            for name, view in zip(_names(views), views, strict=True)
+            for name, profile in zip(_names(profiles), profiles, strict=True)
         }
     )
 
 
-def profile_speed(views: Sequence[ProfileView]) -> Chart:
+def profile_speed(profiles: Sequence[Profile]) -> Chart:
     """Tokens/s against layers held, a line each."""
     return speed_curves(
         [
             SpeedCurve(
                 name=name,
-                tokens_per_s=tuple(speed for _, speed, _ in view.profile.steps),
-                is_measured=view.profile.origin == "measured",
+                tokens_per_s=tuple(speed for _, _, speed, _ in profile.steps),
+                is_measured=profile.origin == "measured",
             )
-            for name, view in zip(_names(views), views, strict=True)
+            for name, profile in zip(_names(profiles), profiles, strict=True)
         ]
     )
 
 
-def _names(views: Sequence[ProfileView]) -> list[str]:
+def _names(profiles: Sequence[Profile]) -> list[str]:
     """What a chart calls them: with model, and with cluster, where these tell them apart.
 
     Bars and lines of one name would be drawn as one.
     """
-    several_models = len({view.profile.model_id for view in views}) > 1
-    names = [view.label if several_models else view.profile.name for view in views]
+    several_models = len({profile.model_id for profile in profiles}) > 1
+    names = [profile.label if several_models else profile.name for profile in profiles]
     shown = Counter(names)
     return [
-        f"{name}, {view.profile.cluster.name}" if shown[name] > 1 else name
-        for name, view in zip(names, views, strict=True)
+        f"{name}, {profile.cluster.name}" if shown[name] > 1 else name
+        for name, profile in zip(names, profiles, strict=True)
     ]
 
 

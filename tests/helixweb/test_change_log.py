@@ -92,9 +92,7 @@ def test_a_profile_that_one_of_the_clusters_lacks_changes_no_node(cluster: Clust
     stranger = records.create(Node, cluster=other, name="stranger")
     mini = Node.unscoped.get(name="mini")
     with pytest.raises(InvalidProblem, match="cluster other has no compute profile 'big'"):
-        bulk.change_nodes(
-            Node.unscoped.all(), [mini.pk, stranger.pk], bulk.NodeChanges(profile_name="big")
-        )
+        bulk.change_nodes(Node.unscoped.all(), [mini.pk, stranger.pk], profile_name="big")
     mini.refresh_from_db()
     assert mini.profile_name == "small"
 

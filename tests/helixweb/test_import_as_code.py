@@ -65,7 +65,7 @@ def world(user: Any, measured_problem: Document, tiny_problem: Document) -> Docu
         latency_s=0, origin=Origin.MEASURED,
     )  # fmt: skip
     node = Node.unscoped.get(cluster=cluster, name="tower")
-    bulk.change_nodes(Node.unscoped.all(), [node.pk], bulk.NodeChanges(add_tags=("loud", "1e5")))
+    bulk.change_nodes(Node.unscoped.all(), [node.pk], add_tags=("loud", "1e5"))
     profile = Profile.unscoped.filter(cluster=other).first()
     assert profile is not None
     Profile.unscoped.filter(pk=profile.pk).update(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from helixweb.inventory.models import Profile
-from helixweb.inventory.profile_view import profile_speed, profile_view, profiles_memory
+from helixweb.inventory.profile_view import profile_speed, profiles_memory
 from helixweb.inventory.services import problems
 
 
@@ -29,9 +29,10 @@ def test_profiles_of_one_name_in_several_clusters_are_told_apart(
 ) -> None:
     for cluster in clusters:
         problems.import_problem_document(tiny_problem, user=user, cluster_name=cluster)
-    rows = Profile.unscoped.select_related("cluster", "model").order_by("name", "cluster__name")
-    views = [profile_view(row) for row in rows]
-    bars = profiles_memory(views).figure["data"][0]["y"]
+    rows = list(
+        Profile.unscoped.select_related("cluster", "model").order_by("name", "cluster__name")
+    )
+    bars = profiles_memory(rows).figure["data"][0]["y"]
     assert sorted(bars) == names
-    lines = [trace["name"] for trace in profile_speed(views).figure["data"]]
+    lines = [trace["name"] for trace in profile_speed(rows).figure["data"]]
     assert sorted(lines) == names

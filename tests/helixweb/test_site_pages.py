@@ -10,7 +10,6 @@ from django.urls import reverse
 from django.utils import timezone
 
 from helixweb.inventory.models import Cluster, JoinToken, LanguageModel, Node, Origin, Profile
-from helixweb.inventory.profile_view import profile_view
 from helixweb.inventory.services import joining, problems, records
 from helixweb.planning.models import Incumbent, Plan, PlanRun, Simulation
 from helixweb.planning.services import fit as planning_fit
@@ -127,7 +126,7 @@ def test_the_demo_cluster_is_loaded_once_and_can_be_planned(browser: Client) -> 
 def test_profiles_are_listed_by_where_they_come_from(browser: Client, cluster: Cluster) -> None:
     Profile.unscoped.filter(name="big").update(origin=Origin.MEASURED)
     found = browser.get(reverse("profiles"), {"origin": "measured"})
-    assert [view.profile.name for view in found.context["profiles"]] == ["big"]
+    assert [row.name for row in found.context["profiles"]] == ["big"]
     assert "1 of 1 measured here" in found.content.decode()
     assert "No profile matches" in html(browser, "profiles", origin="estimated")
     page = html(browser, "profile", Profile.unscoped.get(name="big").pk)
@@ -137,7 +136,7 @@ def test_profiles_are_listed_by_where_they_come_from(browser: Client, cluster: C
 
 def test_the_curve_of_a_profile_tells_what_a_token_takes(cluster: Cluster) -> None:
     """3 MB of weights and 2 layers' worth of room lost: 1 MB / 1000 tokens a layer."""
-    view = profile_view(Profile.unscoped.select_related("model").get(name="big"))
+    view = Profile.unscoped.select_related("model").get(name="big")
     assert view.kv_bytes_per_token_layer == pytest.approx(1000)
     assert view.kv_room_bytes == pytest.approx(2e6)
     assert view.weights_bytes + (view.kv_room_bytes or 0) + view.left_bytes == pytest.approx(8e6)
@@ -146,7 +145,7 @@ def test_the_curve_of_a_profile_tells_what_a_token_takes(cluster: Cluster) -> No
 def test_one_entry_alone_tells_nothing_of_a_token(cluster: Cluster) -> None:
     row = Profile.unscoped.select_related("model").get(name="big")
     row.max_layers, row.tokens_per_s, row.kv_capacity_token_layers = 1, [4.0], [9.0]
-    assert profile_view(row).kv_bytes_per_token_layer is None
+    assert row.kv_bytes_per_token_layer is None
 
 
 def test_every_better_placement_of_a_search_can_be_looked_at(

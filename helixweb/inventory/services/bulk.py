@@ -1,7 +1,6 @@
 """Changes many nodes at once: one transaction, one batch in the change log, one event a cluster."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from django.core.exceptions import ValidationError
@@ -33,47 +32,34 @@ _REMOVED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeChanges:
-    """What shall be alike on all the nodes; None leaves as it is. Checked when made.
+def change_nodes(
+    rows: QuerySet[Node],
+    node_ids: Iterable[int],
+    *,
+    add_tags: Sequence[str] = (),
+    remove_tags: Sequence[str] = (),
+    **columns: str,
+) -> int:
+    """Make these columns, `region` and `profile_name`, and tags alike on those of `rows` with these
+    ids; return how many differ from before.
 
-    Raises InvalidProblem, naming what is wrong.
+    Raises InvalidProblem, naming what is wrong, and then changes none.
     """
-
-    region: str | None = None
-    profile_name: str | None = None
-    add_tags: Sequence[str] = ()
-    remove_tags: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        try:
-            if self.region is not None:
-                validate_name(self.region)
-            for tag in (*self.add_tags, *self.remove_tags):
-                validate_tag(tag)
-        except ValidationError as error:
-            raise InvalidProblem(error.messages[0]) from error
-
-
-def change_nodes(rows: QuerySet[Node], node_ids: Iterable[int], changes: NodeChanges) -> int:
-    """Change those of `rows` with these ids; return how many differ from before.
-
-    Raises InvalidProblem, and then changes none.
-    """
+    try:
+        validate_name(columns.get("region", ""))
+        for tag in (*add_tags, *remove_tags):
+            validate_tag(tag)
+    except ValidationError as error:
+        raise InvalidProblem(error.messages[0]) from error
     with together(), transaction.atomic():
         nodes = _nodes(rows, node_ids)
-        _check_profile(nodes.values(), changes.profile_name)
-        columns = {
-            name: value
-            for name in ("region", "profile_name")
-            if (value := getattr(changes, name)) is not None
-        }
+        _check_profile(nodes.values(), columns.get("profile_name", ""))
         for part in batches(list(nodes)):
             if columns:
                 Node.unscoped.filter(pk__in=part).update(**columns)
-            if changes.remove_tags:
-                NodeTag.unscoped.filter(node__in=part, name__in=changes.remove_tags).delete()
-        added = [NodeTag(node_id=key, name=name) for key in nodes for name in changes.add_tags]
+            if remove_tags:
+                NodeTag.unscoped.filter(node__in=part, name__in=remove_tags).delete()
+        added = [NodeTag(node_id=key, name=name) for key in nodes for name in add_tags]
         NodeTag.objects.bulk_create(added, ignore_conflicts=True, batch_size=AT_ONCE)
         told = record_all(
             change_of(node, Change.Action.CHANGED, before=_told(nodes[key]), after=_told(node))
@@ -120,7 +106,7 @@ def _told(node: Node) -> Values:
     return {**values_of(node), "tags": sorted(tag.name for tag in node.tags.all())}
 
 
-def _check_profile(nodes: Iterable[Node], profile_name: str | None) -> None:
+def _check_profile(nodes: Iterable[Node], profile_name: str) -> None:
     if not profile_name:
         return
     clusters = Cluster.unscoped.filter(pk__in={node.cluster_id for node in nodes})

@@ -19,7 +19,6 @@ from helixweb.inventory.join_form import JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, LanguageModel
 from helixweb.inventory.node_list import cluster_counts, node_rows
 from helixweb.inventory.presentation import cluster_network
-from helixweb.inventory.profile_view import profile_view
 from helixweb.inventory.services import demonstration, joining, problems, reachability
 from helixweb.inventory.services.errors import InventoryError
 from helixweb.inventory.views.editing import (
@@ -202,7 +201,7 @@ def _live_context(row: Cluster) -> dict[str, Any]:
 def _context(row: Cluster, *, last_event_id: str) -> dict[str, Any]:
     live = _live_context(row)
     return live | {
-        "profiles": [profile_view(profile) for profile in row.profiles.select_related("model")],
+        "profiles": row.profiles.select_related("model"),
         "models": problems.models_of(row),
         "join_form": JoinForm(initial=_next_to_join(row, live["view"])),
         "last_event_id": last_event_id,

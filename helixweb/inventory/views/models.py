@@ -12,7 +12,7 @@ from helixweb.inventory.first_fits import fits_of_facts
 from helixweb.inventory.model_form import LanguageModelForm
 from helixweb.inventory.models import LanguageModel, Node, Profile
 from helixweb.inventory.presentation import fits_of_models
-from helixweb.inventory.profile_view import profile_view, profiles_memory
+from helixweb.inventory.profile_view import profiles_memory
 from helixweb.inventory.services import checkpoint_reading
 from helixweb.inventory.views.editing import ResourcePages
 
@@ -34,12 +34,12 @@ def model(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(LanguageModel, pk=pk)
     profiles = Profile.objects.within(request).filter(model=row).select_related("cluster", "model")
     profiles = profiles.order_by("cluster__name", "name")
-    views = [profile_view(profile) for profile in profiles[:MAX_PROFILES]]
+    shown = list(profiles[:MAX_PROFILES])
     context = {
         "model": row,
         "fits": fits_of_models(request, [row])[row.pk],
-        "profiles": views,
-        "memory": profiles_memory(views),
+        "profiles": shown,
+        "memory": profiles_memory(shown),
         "num_profiles": profiles.count(),
         "engines": engine_groups(
             row, Node.objects.within(request).select_related("cluster").order_by("name")

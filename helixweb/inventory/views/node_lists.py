@@ -34,18 +34,17 @@ from helixweb.inventory.node_list import (
     state_counts,
 )
 from helixweb.inventory.services import bulk
-from helixweb.inventory.services.bulk import NodeChanges
 from helixweb.inventory.stale_profiles import measured_elsewhere
 from helixweb.inventory.views.editing import UNPROCESSABLE, by_htmx
 from planner.domain.errors import InvalidProblem
 
 # What can be done to many nodes at once, by the name of its button: from the word typed beside it.
-CHANGES: dict[str, Callable[[str], NodeChanges]] = {
-    "region": lambda word: NodeChanges(region=word),
-    "profile": lambda word: NodeChanges(profile_name=word),
-    "profile-anyway": lambda word: NodeChanges(profile_name=word),
-    "tag": lambda word: NodeChanges(add_tags=tuple(word.split()) or (word,)),
-    "untag": lambda word: NodeChanges(remove_tags=tuple(word.split()) or (word,)),
+CHANGES: dict[str, Callable[[str], dict[str, Any]]] = {
+    "region": lambda word: {"region": word},
+    "profile": lambda word: {"profile_name": word},
+    "profile-anyway": lambda word: {"profile_name": word},
+    "tag": lambda word: {"add_tags": word.split() or (word,)},
+    "untag": lambda word: {"remove_tags": word.split() or (word,)},
 }
 
 
@@ -110,9 +109,8 @@ def nodes_bulk(request: HttpRequest) -> HttpResponse:
         messages.error(request, why)
         return _back(asked)
     try:
-        changed = bulk.change_nodes(
-            Node.objects.within(request), chosen.values_list("pk", flat=True), CHANGES[action](word)
-        )
+        ids = chosen.values_list("pk", flat=True)
+        changed = bulk.change_nodes(Node.objects.within(request), ids, **CHANGES[action](word))
     except InvalidProblem as error:
         messages.error(request, _("No node is changed: %(error)s") % {"error": error})
     else:

@@ -18,7 +18,6 @@ from helixweb.inventory.forms import NodeForm
 from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.node_list import node_rows
 from helixweb.inventory.presentation import cluster_network
-from helixweb.inventory.profile_view import profile_view
 from helixweb.inventory.views.changes import change_lines
 from helixweb.inventory.views.editing import ResourcePages, by_htmx
 
@@ -42,11 +41,10 @@ def node(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
     if by_htmx(request):
         context = {"cluster": row.cluster, "row": shown}
         return render(request, "inventory/_node_live.html", context)
-    profiles = list(row.cluster.profiles.filter(name=row.profile_name).select_related("model"))
     context = {
         "cluster": row.cluster,
         "row": shown,
-        "profiles": [profile_view(profile) for profile in profiles],
+        "profiles": row.cluster.profiles.filter(name=row.profile_name).select_related("model"),
         "last_event_id": last_event_id,
         "changes": change_lines(_changes_of(row)[:CHANGES_SHOWN], LogReader.of(request)),
         **_peers(request, row),

@@ -18,12 +18,7 @@ from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.pages import ListFilter, filtered
 from helixweb.inventory.forms import CLUSTER_FILTER, EstimateForm, ProfileForm, ProfileImportForm
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
-from helixweb.inventory.profile_view import (
-    profile_speed,
-    profile_view,
-    profiles_memory,
-    version_lines,
-)
+from helixweb.inventory.profile_view import profile_speed, profiles_memory, version_lines
 from helixweb.inventory.services import profile_versions
 from helixweb.inventory.views.editing import ResourcePages, import_page, json_file
 from planner.document import parse_document
@@ -53,13 +48,8 @@ def profiles(request: HttpRequest) -> HttpResponse:
     found = Profile.objects.within(request).select_related("cluster", "model")
     found = found.order_by("model__name", "cluster__name", "name", "pk")
     shown = filtered(request, found, ProfileFilter)
-    views = [profile_view(row) for row in shown["page"]]
-    context = {
-        **shown,
-        "profiles": views,
-        "speed": profile_speed(views),
-        "now": timezone.now(),
-    }
+    rows = list(shown["page"])
+    context = {**shown, "profiles": rows, "speed": profile_speed(rows), "now": timezone.now()}
     return render(request, "inventory/profiles.html", context)
 
 
@@ -70,12 +60,11 @@ def profile(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(
         Profile.objects.within(request).select_related("cluster", "model"), pk=pk
     )
-    view = profile_view(row)
     nodes = Node.unscoped.filter(cluster=row.cluster_id, profile_name=row.name)
     context = {
-        "view": view,
-        "speed": profile_speed([view]),
-        "memory": profiles_memory([view]),
+        "profile": row,
+        "speed": profile_speed([row]),
+        "memory": profiles_memory([row]),
         "nodes": nodes.aggregate(count=Count("pk"))["count"],
         "versions": version_lines(row),
         "now": timezone.now(),
