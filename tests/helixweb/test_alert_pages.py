@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 from helixweb.access.models import Grant
 from helixweb.alerting import evaluating
 from helixweb.alerting.kinds import Kind
-from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, Silence
+from helixweb.alerting.models import Alert, AlertRule, Channel, Silence
 from helixweb.alerting.templatetags.sentences import in_unit
 from helixweb.inventory.models import Change, Cluster
 from helixweb.inventory.services import records
@@ -65,30 +65,6 @@ def test_what_is_over_is_shown_when_it_is_asked_for_and_cannot_be_looked_after(
     assert "is over" in answer.json()["detail"]
 
 
-def test_a_rule_is_made_changed_and_deleted_in_the_browser(
-    cluster: Cluster, browser: Client
-) -> None:
-    form = {
-        "name": "slow", "kind": "ttft_p95", "threshold": "2", "clears_at": "3", "for_s": "10",
-        "resolve_s": "10", "severity": "critical", "enabled": "on",
-    }  # fmt: skip
-    refused = browser.post(f"/alerts/rules/new/{cluster.pk}", form)
-    assert refused.status_code == 422
-    assert "It is over at 3, which is past its threshold of 2." in refused.content.decode()
-    browser.post(f"/alerts/rules/new/{cluster.pk}", {**form, "clears_at": "1"})
-    rule = AlertRule.unscoped.get()
-    assert (rule.kind, rule.threshold, rule.severity) == ("ttft_p95", 2, "critical")
-    browser.post(f"/alerts/rules/{rule.pk}/", {**form, "clears_at": "1", "threshold": "4"})
-    rule.refresh_from_db()
-    assert rule.threshold == 4
-    assert "slow" in browser.get("/alerts/rules/", {"cluster": cluster.pk}).content.decode()
-    assert "slow" not in browser.get("/alerts/rules/?cluster=999").content.decode()
-    browser.post(f"/alerts/rules/{rule.pk}/delete")
-    assert not AlertRule.unscoped.exists()
-    told = Change.unscoped.filter(kind="alertrule").order_by("pk")
-    assert [change.action for change in told] == ["added", "changed", "removed"]
-
-
 @pytest.mark.parametrize(
     ("value", "unit", "words"),
     [
@@ -119,15 +95,6 @@ def test_a_channel_shows_its_secret_once_and_never_in_the_change_log(
     told = str(list(Change.unscoped.values("before", "after", "text")))
     assert channel.sealed_secret not in told
     assert "hooks.example" not in told  # such URLs often hold a key themselves
-    browser.post(f"/alerts/channels/{channel.pk}/", {**form, "name": "night"})
-    log = browser.post(f"/alerts/channels/{channel.pk}/test", follow=True).content.decode()
-    assert "A test is on its way to night." in log
-    Delivery.unscoped.update(status="failed", error="nobody there")
-    assert "nobody there" in browser.get("/alerts/deliveries/").content.decode()
-    browser.post(f"/alerts/deliveries/{Delivery.unscoped.get().pk}/again")
-    assert Delivery.unscoped.get().status == "queued"
-    browser.post(f"/alerts/channels/{channel.pk}/delete")
-    assert not Channel.unscoped.exists()
 
 
 def test_where_alerts_go_is_told_in_the_change_log_without_what_is_secret(
@@ -194,7 +161,7 @@ def test_silences_are_made_and_ended(alert: Alert, browser: Client) -> None:
     assert row.ends_at <= timezone.now()
 
 
-def test_everything_is_there_over_rest_with_tags_and_filters(alert: Alert, api: APIClient) -> None:
+def test_programs_look_after_alerts_and_have_channels_tested(alert: Alert, api: APIClient) -> None:
     (found,) = api.get("/api/v1/alerts/", {"state": "firing"}).json()["results"]
     assert (found["kind"], found["rule_name"]) == ("ttft_p95", "ttft p95")
     assert "9 s" in found["text"]
@@ -210,10 +177,6 @@ def test_everything_is_there_over_rest_with_tags_and_filters(alert: Alert, api: 
         f"/api/v1/alert-rules/{alert.rule_id}/", {"channels": [channel], "threshold": 6}
     )
     assert changed.json()["channels"] == [channel], changed.content
-    stale = api.patch(
-        f"/api/v1/alert-channels/{channel}/", {"name": "x"}, headers={"If-Match": '"0-0"'}
-    )
-    assert stale.status_code == 412
     tested = api.post(f"/api/v1/alert-channels/{channel}/test/")
     assert (tested.status_code, tested.json()["occasion"]) == (202, "test")
     number = tested.json()["id"]
@@ -226,10 +189,6 @@ def test_everything_is_there_over_rest_with_tags_and_filters(alert: Alert, api: 
         {"cluster": alert.cluster_id, "rule": alert.rule_id, "ends_at": ends},
     )
     assert silence.status_code == 201, silence.content
-    for collection in ("alerts", "alert-rules", "alert-channels", "alert-silences"):
-        assert api.get(f"/api/v1/{collection}/?bogus=1").status_code == 400
-    assert api.delete(f"/api/v1/alert-silences/{silence.json()['id']}/").status_code == 204
-    assert api.delete(f"/api/v1/alert-channels/{channel}/").status_code == 204
 
 
 @pytest.mark.parametrize(
