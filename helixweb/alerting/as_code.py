@@ -10,7 +10,6 @@ from django.utils import timezone
 
 from helixweb.alerting.models import AlertRule, Evaluation
 from helixweb.inventory.as_code.kinds import Kind
-from helixweb.inventory.columns import columns_of
 from helixweb.inventory.models import Cluster
 
 
@@ -22,9 +21,7 @@ def _added(rows: Sequence[AlertRule]) -> None:
 
 ALERT_RULES = Kind(
     section="alert_rules",
-    label="alert rule",
     row=AlertRule,
-    keys=columns_of(AlertRule),
     added=_added,
     # Before a cluster was first looked at it has no rules, and is about to get the usual ones.
     clusters=lambda: Cluster.unscoped.filter(alert_evaluation__isnull=False),

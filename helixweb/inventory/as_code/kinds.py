@@ -33,22 +33,33 @@ def _nothing(_: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One section of a file. `key` names a row within its cluster; `keys` is what a row of a file
-    may say, and `renamed` which of them are columns of another name. Of a node that is also "tags",
-    of a profile the name of its "model".
+    """One section of a file: rows of a model, with the columns that people write. `key` names a row
+    within its cluster; `more` are keys of the file that are no such columns: "tags" of a node, the
+    name of a profile's "model". `renamed` says which keys are columns of another name.
 
     `added` is called with the new rows of one cluster. A cluster that `clusters` leaves out has no
     such section in a file.
     """
 
     section: str
-    label: str
     row: type[models.Model]
     key: tuple[str, ...] = ("name",)
-    keys: tuple[str, ...]
+    more: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
     added: Callable[[Sequence[Any]], None] = _nothing
     clusters: Callable[[], "models.QuerySet[Any]"] = Cluster.unscoped.all
+
+    @property
+    def label(self) -> str:
+        """What people call a row."""
+        return str(self.row._meta.verbose_name)
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """What a row of a file may say."""
+        names = {column: key for key, column in self.renamed.items()}
+        columns = [names.get(column, column) for column in columns_of(self.row)]
+        return tuple(dict.fromkeys((*self.key, *columns, *self.more)))
 
     @cached_property
     def required(self) -> tuple[str, ...]:
@@ -164,29 +175,14 @@ def _clean_model(value: Any) -> str:
     return value
 
 
-MODELS = Kind(section="models", label="model", row=LanguageModel, keys=columns_of(LanguageModel))
-CLUSTERS = Kind(section="clusters", label="cluster", row=Cluster, keys=columns_of(Cluster))
-PROFILES = Kind(
-    section="profiles", label="profile", row=Profile, key=("model", "name"),
-    keys=("model", *columns_of(Profile)),
-)  # fmt: skip
-NODES = Kind(
-    section="nodes", label="node", row=Node,
-    keys=tuple(
-        "gpus" if name == "declared_gpus" else name for name in (*columns_of(Node), "tags")
-    ),
-    renamed={"gpus": "declared_gpus"},
-)  # fmt: skip
 _ENDS = ("source", "target")
-REGION_LINKS = Kind(
-    section="region_links", label="region link", row=RegionLink, key=_ENDS,
-    keys=columns_of(RegionLink),
-)  # fmt: skip
-LINKS = Kind(section="links", label="link", row=Link, key=_ENDS, keys=columns_of(Link))
-SHARED = Kind(
-    section="shared_bandwidths", label="shared bandwidth", row=SharedBandwidth,
-    keys=columns_of(SharedBandwidth),
-)  # fmt: skip
+MODELS = Kind(section="models", row=LanguageModel)
+CLUSTERS = Kind(section="clusters", row=Cluster)
+PROFILES = Kind(section="profiles", row=Profile, key=("model", "name"), more=("model",))
+NODES = Kind(section="nodes", row=Node, more=("tags",), renamed={"gpus": "declared_gpus"})
+REGION_LINKS = Kind(section="region_links", row=RegionLink, key=_ENDS)
+LINKS = Kind(section="links", row=Link, key=_ENDS)
+SHARED = Kind(section="shared_bandwidths", row=SharedBandwidth)
 
 # In the order in which rows must be made; they go in the opposite one. Apps above add theirs.
 OF_CLUSTER = [PROFILES, NODES, REGION_LINKS, LINKS, SHARED]
