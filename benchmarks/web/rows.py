@@ -45,8 +45,9 @@ KEY = "k" * 40
 
 
 def user() -> Any:
-    """Who has made everything."""
-    return get_user_model().objects.get_or_create(username=USER)[0]
+    """Who has made everything, and may see it."""
+    users = get_user_model().objects
+    return users.get_or_create(username=USER, defaults={"is_superuser": True})[0]
 
 
 def large_cluster(*, nodes: int, regions: int) -> Cluster:
