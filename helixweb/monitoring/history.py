@@ -28,7 +28,7 @@ MEANS = (
 MAXIMA = ("ttft_p95_s", "itl_p95_s", "tpot_p95_s", "e2e_p95_s")
 FIELDS = (*MEANS, *MAXIMA)
 
-# FIELDS, and "latency_totals" where they were asked for.
+# FIELDS, and of a roll-up "latency_totals".
 Values = dict[str, Any]
 
 
@@ -110,7 +110,9 @@ def points(cluster: Cluster, *, since: datetime, until: datetime, step_s: int) -
     """
     found: list[Point] = []
     longest_s = max(4.0, 2.5 * step_s)
-    for second, values in _recorded(cluster, since=since, until=until, step_s=step_s):
+    rolled_up, samples = _recorded(cluster, since=since, until=until, step_s=step_s)
+    joined = {second: _joined(values) for second, values in rolled_up.items()}
+    for second, values in sorted((_means(samples, step_s) | joined).items()):
         at = datetime.fromtimestamp(second, tz=UTC)
         if found and (at - found[-1].at).total_seconds() > longest_s:
             found.append(Point(at=found[-1].at + (at - found[-1].at) / 2, values=None))
@@ -132,9 +134,10 @@ def latency_columns(
     is_alone = Coordinator.unscoped.filter(cluster=cluster).count() < 2
     columns: list[Column] = []
     before: tuple[int, Sequence[int]] | None = None
-    recorded = _recorded(cluster, since=since, until=until, step_s=step_s, with_totals=True)
-    for second, values in recorded:
-        totals = values["latency_totals"].get(kind)
+    rolled_up, samples = _recorded(cluster, since=since, until=until, step_s=step_s)
+    last = {second: values[-1].get("latency_totals", {}) for second, values in rolled_up.items()}
+    for second, counted in sorted((last or _last_totals(samples, step_s)).items()):
+        totals = counted.get(kind)
         if not totals:
             continue
         if before is not None:
@@ -159,17 +162,18 @@ def roll_up(now: datetime) -> None:
             second__gte=0 if newest is None else newest + ROLLUP_STEP_S,
             second__lt=until,
         )
-        simulated = samples.filter(simulated_plan__isnull=False).annotate(step=_step(ROLLUP_STEP_S))
-        simulated_steps = set(simulated.order_by("step").values_list("step", flat=True).distinct())
+        simulated = samples.filter(simulated_plan__isnull=False)
+        simulated_steps = {row["step"] for row in _by_step(simulated, ROLLUP_STEP_S)}
+        totals = _last_totals(samples, ROLLUP_STEP_S)
         MetricRollup.objects.bulk_create(
             [
                 MetricRollup(
                     cluster=cluster,
                     second=second,
                     simulated=second in simulated_steps,
-                    values=values,
+                    values={**values, "latency_totals": totals[second]},
                 )
-                for second, values in _by_step(samples, ROLLUP_STEP_S, with_totals=True).items()
+                for second, values in _means(samples, ROLLUP_STEP_S).items()
             ],
             ignore_conflicts=True,
         )
@@ -177,49 +181,47 @@ def roll_up(now: datetime) -> None:
 
 
 def _recorded(
-    cluster: Cluster, *, since: datetime, until: datetime, step_s: int, with_totals: bool = False
-) -> list[tuple[int, Values]]:
-    """(second a step begins, its values), oldest first."""
+    cluster: Cluster, *, since: datetime, until: datetime, step_s: int
+) -> tuple[dict[int, list[Values]], QuerySet[MetricSample]]:
+    """Roll-ups by the second a step begins, of a long time; and samples where there are none."""
     begin, end = int(since.timestamp()), int(until.timestamp())
     together: dict[int, list[Values]] = {}
     if until - since > MOST_OF_SAMPLES:
         rows = MetricRollup.unscoped.filter(cluster=cluster, second__gte=begin, second__lte=end)
-        for row in rows.order_by("second"):
-            together.setdefault(row.second - row.second % step_s, []).append(row.values)
-            begin = row.second + ROLLUP_STEP_S
+        for second, values in rows.order_by("second").values_list("second", "values"):
+            together.setdefault(second - second % step_s, []).append(values)
+            begin = second + ROLLUP_STEP_S
     samples = MetricSample.unscoped.filter(cluster=cluster, second__gte=begin, second__lte=end)
-    steps = _by_step(samples, step_s, with_totals=with_totals)
-    steps |= {second: _joined(values) for second, values in together.items()}
-    return sorted(steps.items())
+    return together, samples
 
 
 def _joined(rolled_up: Sequence[Values]) -> Values:
-    """Of several roll-ups: means of means, maxima of maxima, the last totals."""
-    values: Values = {"latency_totals": rolled_up[-1].get("latency_totals", {})}
+    """Of several roll-ups: means of means, maxima of maxima."""
+    values: Values = {}
     for name in FIELDS:
         known = [each[name] for each in rolled_up if each.get(name) is not None]
         values[name] = (max if name in MAXIMA else mean)(known) if known else None
     return values
 
 
-def _step(step_s: int) -> Any:
-    return F("second") - F("second") % step_s
+def _by_step(samples: QuerySet[MetricSample], step_s: int, **aggregates: Any) -> Iterable[Any]:
+    """The aggregates of each step, which begins at second "step"."""
+    step = F("second") - F("second") % step_s
+    return samples.annotate(step=step).order_by("step").values("step").annotate(**aggregates)
 
 
-def _by_step(samples: QuerySet[MetricSample], step_s: int, *, with_totals: bool) -> dict[int, Any]:
-    """Values by the second a step begins."""
+def _means(samples: QuerySet[MetricSample], step_s: int) -> dict[int, Values]:
+    """FIELDS by the second a step begins."""
     means: dict[str, Any] = {f"step_{name}": Avg(name, output_field=FloatField()) for name in MEANS}
     maxima = {f"step_{name}": Max(name) for name in MAXIMA}
-    steps: Iterable[Any] = list(
-        samples.annotate(step=_step(step_s))
-        .order_by("step")
-        .values("step")
-        .annotate(**means, **maxima, last=Max("second"))
-    )
-    found = {row["step"]: {name: row[f"step_{name}"] for name in FIELDS} for row in steps}
-    if with_totals:
-        last = samples.filter(second__in=[row["last"] for row in steps])
-        totals = dict(last.values_list("second", "latency_totals"))
-        for row in steps:
-            found[row["step"]]["latency_totals"] = totals.get(row["last"], {})
-    return found
+    return {
+        row["step"]: {name: row[f"step_{name}"] for name in FIELDS}
+        for row in _by_step(samples, step_s, **means, **maxima)
+    }
+
+
+def _last_totals(samples: QuerySet[MetricSample], step_s: int) -> dict[int, dict[str, Any]]:
+    """The last `latency_totals` of each step, by the second that it begins."""
+    last = {row["last"]: row["step"] for row in _by_step(samples, step_s, last=Max("second"))}
+    rows = samples.filter(second__in=list(last)).values_list("second", "latency_totals")
+    return {last[second]: totals for second, totals in rows}

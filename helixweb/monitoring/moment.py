@@ -172,6 +172,7 @@ def measured_rates(sample: MetricSample | None) -> dict[tuple[str, str], float] 
         sample.generation,
         since=sample.second - SHARE_WINDOW_S,
         until=sample.second,
+        column="edge_tokens_total",
     )
     if before is None:
         return None

@@ -144,25 +144,25 @@ def _thin_detail(samples: QuerySet[MetricSample], *, before: int) -> None:
 
 
 def detailed_sample(
-    cluster_id: int, generation: int, *, since: int, until: int, newest: bool = False
+    cluster_id: int,
+    generation: int,
+    *,
+    since: int,
+    until: int,
+    column: str = "nodes",
+    newest: bool = False,
 ) -> MetricSample | None:
-    """The first one, or the newest, in [since, until) that says what single nodes did; of a
-    coordinator, in this generation."""
+    """The first one, or the newest, in [since, until) that has the `column` of what single nodes
+    did, and no other; of a coordinator, in this generation."""
     samples = MetricSample.unscoped.filter(
         cluster=cluster_id,
         second__gte=since,
         second__lt=until,
         generation=generation,
         simulated_plan=None,
-    ).order_by("-second" if newest else "second")
-    return next(
-        (
-            sample
-            for sample in samples.iterator(chunk_size=1)
-            if sample.nodes or sample.edge_tokens_total
-        ),
-        None,
-    )
+    ).only("second", "entered_tokens_total", column)
+    ordered = samples.order_by("-second" if newest else "second").iterator(chunk_size=1)
+    return next((sample for sample in ordered if getattr(sample, column)), None)
 
 
 def prune_samples(now: datetime, *, rest: Callable[[float], None] = time.sleep) -> None:
