@@ -7,8 +7,52 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 I64, REAL, POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+Field: TypeAlias = "int | float | npt.NDArray[np.int64] | npt.NDArray[np.float64]"
+
+
+class Packed:
+    """A C struct of 8-byte fields, which keeps the arrays that it points to.
+
+    An int is an int64_t, a float a double, an array a pointer to its numbers. Fields are in the
+    order of the C declaration.
+    """
+
+    def __init__(self, **fields: Field) -> None:
+        """Raises TypeError for an array that C cannot read as it lies in memory."""
+        self._arrays = [value for value in fields.values() if isinstance(value, np.ndarray)]
+        declared = [(name, _type_of(name, value)) for name, value in fields.items()]
+        struct = type("_Struct", (ctypes.Structure,), {"_fields_": declared})
+        self._struct: ctypes.Structure = struct(
+            *(
+                value.ctypes.data if isinstance(value, np.ndarray) else value
+                for value in fields.values()
+            )
+        )
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self._struct)
+
+    def value(self, name: str) -> int | float:
+        """The field as it is now."""
+        read: int | float = getattr(self._struct, name)
+        return read
+
+
+def _type_of(name: str, value: Field) -> type:
+    if isinstance(value, np.ndarray):
+        if value.dtype not in (np.int64, np.float64) or not value.flags.c_contiguous:
+            raise TypeError(
+                f"{name} is {value.dtype} or has gaps; C reads contiguous 8-byte numbers"
+            )
+        return POINTER
+    return I64 if isinstance(value, int) else REAL
 
 
 def library(

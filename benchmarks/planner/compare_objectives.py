@@ -85,7 +85,7 @@ def compared(cluster: Mapping[str, Any], parameters: Mapping[str, Any], *, secon
     taken_s = time.process_time() - started_s
     trials = Trials(
         problem,
-        goal=Goal(objective="decode"),
+        goal=Goal(),
         policy=RUNTIME_POLICY,
         partial_inference=True,
         max_hops=None,

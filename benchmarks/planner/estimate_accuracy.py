@@ -25,15 +25,14 @@ from planner.commands.options import POLICIES
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
-from planner.estimate.compiled.stage_search import Cooling, Stages, anneal
 from planner.generate import generated_cluster
 from planner.objectives.arena import Arena
 from planner.objectives.goal import Goal
 from planner.objectives.partitions import partitions
+from planner.objectives.stage_search import Stages, StageSearch
 from planner.objectives.trial import Span, Trials
 from planner.placers.base import NeverCancelled, SearchOptions
 from planner.placers.board import Board
-from planner.placers.decode_search import StageSearch
 from planner.placers.stage_patterns import search_stage_patterns
 from planner.placers.stop import Stop
 from planner.plan_options import BASELINES
@@ -71,7 +70,7 @@ def main() -> None:
         )
     trials = Trials(
         problem,
-        goal=Goal(objective="decode"),
+        goal=Goal(),
         policy=POLICIES[parsed.policy],
         partial_inference=True,
         max_hops=None,
@@ -96,6 +95,10 @@ def main() -> None:
     )
 
 
+def _stop(seconds: float) -> Stop:
+    return Stop(time_limit_s=seconds, cancel=NeverCancelled(), clock=time.process_time)
+
+
 def _generated(text: str) -> Problem:
     nodes, regions, seed, model = text.split("/")
     problem = generated_cluster(num_nodes=int(nodes), num_regions=int(regions), seed=int(seed))
@@ -115,9 +118,7 @@ def _divided(problem: Problem, trials: Trials, *, seed: int) -> Iterator[tuple[s
                     goal=trials.goal,
                     seed=seed * 31 + number * 7 + place,
                 )
-                arena.seed_by_patterns(
-                    time_limit_s=1.0, cancel=NeverCancelled(), clock=time.process_time
-                )
+                arena.seed_by_patterns(_stop(1.0))
                 arena.anneal(moves=moves, hot=_ARENA_HOTNESS)
                 if arena.best is not None:
                     parts.append(arena.best)
@@ -152,14 +153,14 @@ def _placements(
             yield name, placement
             count -= 1
     names = [node.name for node in problem.cluster.nodes]
-    search = StageSearch(trials.estimator, names=names, rules=PlacementRules())
+    search = StageSearch(trials.estimator, names=names, rules=PlacementRules(), goal=trials.goal)
     starts: list[Stages] = []
     for share in _HOP_SHARES:
         hops = max(1, round(share * len(names)))
         found = Board(
             problem,
             SearchOptions(rules=PlacementRules(max_hops=hops)),
-            stop=Stop(time_limit_s=_PATTERNS_S, cancel=NeverCancelled(), clock=time.process_time),
+            stop=_stop(_PATTERNS_S),
         )
         search_stage_patterns(found, 0)
         stages = found.placement and search.stages_of(found.placement)
@@ -171,12 +172,8 @@ def _placements(
     chance = random.Random(seed)
     for number in range(count - len(starts)):
         start, moves, hot = chance.choice(starts), chance.choice(_WALKS), chance.choice(_HOTNESS)
-        walked = anneal(
-            search.task,
-            start,
-            Cooling(moves=moves, hot=hot, cold=0.9 * hot, seed=seed * 1000 + number),
-        )
-        yield f"walk, {moves} at {hot:g}", search.placement_of(walked.last)
+        walked = search.walked(start, moves=moves, hot=hot, seed=seed * 1000 + number)
+        yield f"walk, {moves} at {hot:g}", search.placement_of(walked)
 
 
 if __name__ == "__main__":

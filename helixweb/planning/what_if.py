@@ -166,7 +166,7 @@ def worth(
     """By the estimate, for our runtime's policy. Raises PlannerError."""
     trials = Trials(
         problem,
-        goal=Goal(objective="decode"),
+        goal=Goal(),
         policy=RUNTIME_POLICY,
         partial_inference=partial_inference,
         max_hops=max_hops,

@@ -12,8 +12,9 @@ from planner.domain.serving_policy import ServingPolicy
 from planner.estimate.compiled.library import library
 from planner.estimate.fixed_point import Sustained, sustained
 from planner.estimate.lengths import LengthStatistics, lengths_like_published
-from planner.estimate.load import Load, NodeFigures, Tables, loads_of
+from planner.estimate.load import Load, NodeFigures, Spread, Tables, loads_of
 from planner.estimate.model import Model, model_of
+from planner.native import Packed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +63,15 @@ class Estimator:
 
     def of(self, placement: Placement, flow: Flow) -> Estimate:
         """`flow` is the placement's, as the routing weights spread it (`balanced_flow`)."""
+        return self.of_spread(
+            placement, {(edge.source, edge.target): edge.flow_tokens_per_s for edge in flow.edges}
+        )
+
+    def of_spread(self, placement: Placement, spread: Spread) -> Estimate:
+        """As `of`, for requests that are spread so."""
         components = tuple(
             sustained_of(self.model, load, self.figures.tables)
-            for load in loads_of(self.figures, placement, flow)
+            for load in loads_of(self.figures, placement, spread)
         )
         whole = sum(part.decode_tokens_per_s for part in components)
         if whole <= 0:
@@ -85,34 +92,29 @@ def sustained_of(model: Model, load: Load, tables: Tables) -> Sustained:
     loops = library()
     if loops is None:
         return sustained(model, load, tables)
-    numbers = model.as_array()
     nodes, edges = len(load.share_N), len(load.share_E)
     work, result = np.empty(6 * nodes + edges), np.empty(4)
-    arrays = (
-        load.group_N,
-        load.table_N,
-        load.share_N,
-        load.layers_N,
-        load.step_s_N,
-        load.room_N,
-        load.decode_limit_N,
-        load.tail_E,
-        load.head_E,
-        load.share_E,
-        load.bandwidth_E,
-        load.latency_E,
-        load.crowding_E,
-        tables.decode_s_KB,
-        tables.slope_s_K,
+    packed = Packed(
+        nodes=nodes,
+        edges=edges,
+        table_size=tables.decode_s_KB.shape[1],
+        group=load.group_N,
+        table=load.table_N,
+        tails=load.tail_E,
+        heads=load.head_E,
+        share=load.share_N,
+        layers=load.layers_N,
+        step_s=load.step_s_N,
+        room=load.room_N,
+        decode_limit=load.decode_limit_N,
+        edge_share=load.share_E,
+        bandwidth=load.bandwidth_E,
+        latency=load.latency_E,
+        crowding=load.crowding_E,
+        decode_s=tables.decode_s_KB,
+        decode_slope=tables.slope_s_K,
+        return_s=load.return_s,
     )
-    loops.sustained_load(
-        numbers.ctypes.data,
-        nodes,
-        edges,
-        tables.decode_s_KB.shape[1],
-        *(array.ctypes.data for array in arrays),
-        load.return_s,
-        work.ctypes.data,
-        result.ctypes.data,
-    )
+    numbers = model.as_array()
+    loops.sustained(numbers.ctypes.data, packed.address, work.ctypes.data, result.ctypes.data)
     return Sustained(*result.tolist())

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
-from planner.domain.flow import Flow
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import ServingPolicy
@@ -154,17 +154,20 @@ class NodeFigures:
         return float(limits.decode_max_tokens[held - 1])
 
 
-def loads_of(figures: NodeFigures, placement: Placement, flow: Flow) -> tuple[Load, ...]:
-    """One load for each component that has flow; `flow` is the placement's, balanced."""
+Spread: TypeAlias = Mapping[tuple[str, str], float]
+"""(source, target) -> what flows there, SOURCE to SINK; only ratios matter"""
+
+
+def loads_of(figures: NodeFigures, placement: Placement, spread: Spread) -> tuple[Load, ...]:
+    """One load for each component that has flow."""
     component_of = {
         name: number for number, component in enumerate(placement.components) for name in component
     }
     sides: dict[int, dict[tuple[str, str], float]] = {}
-    for edge in flow.edges:
-        if edge.flow_tokens_per_s > 0:
-            inner = edge.target if edge.source == SOURCE else edge.source
-            edges = sides.setdefault(component_of.get(inner, 0), {})
-            edges[edge.source, edge.target] = edge.flow_tokens_per_s
+    for (source, target), flow in spread.items():
+        if flow > 0:
+            inner = target if source == SOURCE else source
+            sides.setdefault(component_of.get(inner, 0), {})[source, target] = flow
     return tuple(
         _load(figures, placement, flows)
         for number in sorted(sides)
@@ -193,9 +196,7 @@ def _apart(
     return list(parts.values())
 
 
-def _load(
-    figures: NodeFigures, placement: Placement, flows: Mapping[tuple[str, str], float]
-) -> Load:
+def _load(figures: NodeFigures, placement: Placement, flows: Spread) -> Load:
     whole = math.fsum(flow for (source, _), flow in flows.items() if source == SOURCE)
     through: dict[str, float] = {}
     run: dict[str, float] = {}

@@ -6,12 +6,11 @@ from dataclasses import replace
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
-from planner.estimate.compiled.stage_search import Stages
 from planner.estimate.estimate import Estimator
 from planner.objectives.goal import Goal
+from planner.objectives.stage_search import Stages, StageSearch
 from planner.placers.base import SearchOptions
 from planner.placers.board import Board
-from planner.placers.decode_search import StageSearch
 from planner.placers.stage_patterns import search_stage_patterns
 from planner.placers.stop import Stop
 
@@ -39,14 +38,7 @@ class Arena:
         self._rules = rules
         self._seed = seed
         self._rounds = 0
-        self._search = StageSearch(
-            estimator,
-            names=names,
-            rules=rules,
-            aim=goal.aim,
-            demand_tokens_per_s=goal.demand_tokens_per_s,
-            price_of=goal.price_of,
-        )
+        self._search = StageSearch(estimator, names=names, rules=rules, goal=goal)
         self._known: dict[Stages, float] = {}
 
     @property
@@ -103,10 +95,10 @@ class Arena:
         start = ranked[(self._rounds // 2) % len(ranked)] if self._rounds % 2 else ranked[0]
         before = self.score
         self._rounds += 1
-        score, stages = self._search.annealed(
+        found = self._search.annealed(
             start, moves=moves, hot=hot, seed=self._seed * 1009 + self._rounds
         )
-        self._keep(stages, score)
+        self._keep(found.best, found.score)
         return self.score > before * (1 + 1e-3)
 
     def walked_from(self, placement: Placement, *, walks: int) -> Iterator[Placement]:

@@ -1,27 +1,35 @@
-"""One number per plan to make large, for each objective."""
+"""What a plan is forecast to deliver as one number to make large: a class for each objective."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import ClassVar
 
 from planner.domain.plan_forecast import LimitPercentile, Objective
 from planner.domain.problem import Problem
-from planner.estimate.compiled.stage_search import Aim
 from planner.placers.base import InvalidOptions
 
 _SECONDS_PER_HOUR = 3600.0
 _TOKENS_PER_MILLION = 1e6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim(IntEnum):
+    """The value of a goal as `stage_search.c` computes it."""
+
+    THROUGHPUT = 0
+    PER_PRICE = 1
+    FEWEST_NODES = 2
+
+
+@dataclass(frozen=True, kw_only=True)
 class Goal:
-    """`price_of` is per hour of a node, whatever the currency; only the objective "cost" reads it.
+    """Decode throughput in tokens/s, and what is true of the other goals unless they say more."""
 
-    Limits are on TTFT and TPOT of the request at `limit_percentile` and hold for "latency" only;
-    estimates hold their means against them.
-    """
-
-    objective: Objective
+    objective: ClassVar[Objective] = "decode"
+    aim: ClassVar[Aim] = Aim.THROUGHPUT
+    # Whether a search by simulation around the best plan by estimate is worth its time.
+    climbs: ClassVar[bool] = True
     ttft_limit_s: float = math.inf
     tpot_limit_s: float = math.inf
     limit_percentile: LimitPercentile = "p50"
@@ -32,27 +40,49 @@ class Goal:
     def has_limits(self) -> bool:
         return min(self.ttft_limit_s, self.tpot_limit_s) < math.inf
 
-    @property
-    def aim(self) -> Aim:
-        if self.objective == "cost":
-            return Aim.PER_PRICE
-        if self.objective == "fewest_nodes":
-            return Aim.FEWEST_NODES
-        return Aim.THROUGHPUT
+    def cost_of(self, name: str) -> float:
+        """What the use of the node adds to what the throughput is divided by."""
+        return 0.0
 
     def value(self, decode_tokens_per_s: float, *, used: tuple[str, ...], nodes: int) -> float:
-        """Of a plan that uses some of the cluster's `nodes` nodes; larger is better.
-
-        "cost": million tokens per price. "fewest_nodes": the served share of the demand, and from
-        1 on one more for every node spared.
-        """
-        if self.objective == "cost":
-            price = sum(self.price_of[name] for name in used)
-            return decode_tokens_per_s * _SECONDS_PER_HOUR / _TOKENS_PER_MILLION / price
-        if self.objective == "fewest_nodes":
-            share = decode_tokens_per_s / self.demand_tokens_per_s
-            return share if share < 1 else 1.0 + (nodes - len(used) + 1)
+        """Of a plan that uses some of the cluster's `nodes` nodes; larger is better."""
         return decode_tokens_per_s
+
+
+class WithinLimits(Goal):
+    """Decode throughput while the request at `limit_percentile` keeps limits on TTFT and TPOT.
+
+    Estimates hold their means against the limits.
+    """
+
+    objective = "latency"
+    climbs = False
+
+
+class TokensPerPrice(Goal):
+    """Million decode tokens for a unit of price; `price_of` is per hour of a node."""
+
+    objective = "cost"
+    aim = Aim.PER_PRICE
+    climbs = False
+
+    def cost_of(self, name: str) -> float:
+        return self.price_of[name] * _TOKENS_PER_MILLION / _SECONDS_PER_HOUR
+
+    def value(self, decode_tokens_per_s: float, *, used: tuple[str, ...], nodes: int) -> float:
+        return decode_tokens_per_s / sum(self.cost_of(name) for name in used)
+
+
+class FewestNodes(Goal):
+    """The served share of the demand, and from 1 on one more for every node spared."""
+
+    objective = "fewest_nodes"
+    aim = Aim.FEWEST_NODES
+    climbs = False
+
+    def value(self, decode_tokens_per_s: float, *, used: tuple[str, ...], nodes: int) -> float:
+        share = decode_tokens_per_s / self.demand_tokens_per_s
+        return share if share < 1 else 1.0 + (nodes - len(used) + 1)
 
 
 def goal_for(
@@ -65,22 +95,27 @@ def goal_for(
     limit_percentile: LimitPercentile = "p50",
 ) -> Goal:
     """Raises InvalidOptions for an objective that lacks what it needs."""
-    prices: dict[str, float] = {}
+    if objective == "latency":
+        return WithinLimits(
+            ttft_limit_s=math.inf if ttft_limit_s is None else ttft_limit_s,
+            tpot_limit_s=math.inf if tpot_limit_s is None else tpot_limit_s,
+            limit_percentile=limit_percentile,
+        )
     if objective == "cost":
-        for node in problem.cluster.nodes:
-            price = problem.price_per_hour(node.name)
-            if price is None:
-                raise InvalidOptions(
-                    f"objective is 'cost' but node {node.name!r} has no price; give it or its "
-                    f"compute profile {node.compute_profile!r} a price_per_hour"
-                )
-            prices[node.name] = price
-    is_latency = objective == "latency"
-    return Goal(
-        objective=objective,
-        ttft_limit_s=ttft_limit_s if is_latency and ttft_limit_s is not None else math.inf,
-        tpot_limit_s=tpot_limit_s if is_latency and tpot_limit_s is not None else math.inf,
-        limit_percentile=limit_percentile,
-        demand_tokens_per_s=demand_tokens_per_s or 0.0,
-        price_of=prices,
-    )
+        return TokensPerPrice(price_of=_prices(problem))
+    if objective == "fewest_nodes":
+        return FewestNodes(demand_tokens_per_s=demand_tokens_per_s or 0.0)
+    return Goal()
+
+
+def _prices(problem: Problem) -> dict[str, float]:
+    prices = {}
+    for node in problem.cluster.nodes:
+        price = problem.price_per_hour(node.name)
+        if price is None:
+            raise InvalidOptions(
+                f"objective is 'cost' but node {node.name!r} has no price; give it or its "
+                f"compute profile {node.compute_profile!r} a price_per_hour"
+            )
+        prices[node.name] = price
+    return prices

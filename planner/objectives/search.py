@@ -218,7 +218,7 @@ class ServingSearch:
     def _neighbours(self, trial: Trial) -> Iterator[Trial]:
         """Stages that short walks reach from the trial's and that are estimated nearly as good."""
         arena = self._whole
-        if arena is None or trial.placement.components or self._trials.goal.objective != "decode":
+        if arena is None or trial.placement.components or not self._trials.goal.climbs:
             return
         for placement in arena.walked_from(trial.placement, walks=_WALKS):
             before = len(self._tried)

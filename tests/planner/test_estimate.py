@@ -203,7 +203,8 @@ def test_straight_from_last_to_first_a_token_is_spared_the_way_by_the_coordinato
         for policy, count in links.items():
             figures = Estimator(whole, policy=policy, lengths=SHORT).figures
             flow = balanced_flow(whole, placed, partial_inference=True)
-            for load in loads_of(figures, placed, flow):
+            spread = {(edge.source, edge.target): edge.flow_tokens_per_s for edge in flow.edges}
+            for load in loads_of(figures, placed, spread):
                 assert load.return_s == pytest.approx(count * 0.001)
 
 

@@ -1,4 +1,4 @@
-"""Stages annealed on the estimate: the same in both languages, and better than they began."""
+"""Stages annealed on the estimate: scored as their placement is, and better than they began."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,16 +12,10 @@ from planner.domain.cluster import COORDINATOR
 from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.estimate.compiled.library import is_compiled
-from planner.estimate.compiled.stage_search import (
-    Aim,
-    Cooling,
-    Stages,
-    anneal,
-    anneal_in_python,
-    score_of,
-)
 from planner.estimate.estimate import Estimator
-from planner.placers.decode_search import StageSearch
+from planner.objectives import stage_search
+from planner.objectives.goal import FewestNodes, Goal, TokensPerPrice
+from planner.objectives.stage_search import Stages, StageSearch
 from planner.timing import layer_times_of
 
 PROBLEM = tiny_problem(
@@ -54,45 +48,53 @@ CROWDED = sharing(
 KINDS = ["own links", "shared bandwidth", "hops"]
 
 
-def search(
-    *, problem=PROBLEM, policy=RUNTIME_POLICY, aim=Aim.THROUGHPUT, rules=None, demand=0.0
-) -> StageSearch:
+GOALS = [
+    Goal(),
+    TokensPerPrice(price_of={name: 1.0 + number for number, name in enumerate(NAMES)}),
+    FewestNodes(demand_tokens_per_s=5.0),
+]
+
+needs_loop = pytest.mark.skipif(not is_compiled(), reason="the loops are not compiled here")
+
+
+def search(*, problem=PROBLEM, policy=RUNTIME_POLICY, goal=None, rules=None) -> StageSearch:
     return StageSearch(
         Estimator(problem, policy=policy),
         names=NAMES,
         rules=rules or PlacementRules(),
-        aim=aim,
-        demand_tokens_per_s=demand,
-        price_of={name: 1.0 + number for number, name in enumerate(NAMES)},
+        goal=goal or Goal(),
     )
 
 
-@pytest.mark.skipif(not is_compiled(), reason="the loops are not compiled here")
+@needs_loop
 @pytest.mark.parametrize("policy", [RUNTIME_POLICY, PUBLISHED_POLICY])
-@pytest.mark.parametrize("aim", list(Aim))
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.objective)
 @pytest.mark.parametrize("problem", [PROBLEM, CROWDED, HOPPING], ids=KINDS)
-def test_both_languages_anneal_to_the_same_stages(problem, policy, aim):
-    stages = search(problem=problem, policy=policy, aim=aim, demand=5.0)
+def test_what_is_found_is_worth_its_placement_s_estimate(problem, policy, goal, monkeypatch):
+    stages = search(problem=problem, policy=policy, goal=goal)
     start = stages.stages_of(START)
-    for seed in range(3):
-        cooling = Cooling(moves=250, hot=0.1, cold=0.01, seed=seed)
-        ours, theirs = (
-            anneal(stages.task, start, cooling),
-            anneal_in_python(stages.task, start, cooling),
-        )
-        assert ours == theirs
-        assert ours.score == score_of(stages.task, ours.best)
+    found = [stages.annealed(start, moves=250, hot=0.1, seed=seed) for seed in range(3)]
+    assert found[0] == stages.annealed(start, moves=250, hot=0.1, seed=0)
+    walked = stages.walked(start, moves=30, hot=0.1, seed=0)
+    ends = [(one.score, one.best) for one in found] + [(stages.score(walked), walked)]
+    monkeypatch.setattr(stage_search, "library", lambda: None)
+    for score, best in ends:
+        # The fixed point ends near its end, which depends on the order of sums.
+        assert score == pytest.approx(stages.score(best), rel=2e-3)
 
 
-@pytest.mark.skipif(not is_compiled(), reason="the loops are not compiled here")
+@needs_loop
 def test_searches_in_several_threads_find_what_each_finds_alone():
     stages = search()
     start = stages.stages_of(START)
-    coolings = [Cooling(moves=10_000, hot=0.1, cold=0.01, seed=seed) for seed in (0, 0, 1, 2)]
-    alone = [anneal(stages.task, start, cooling) for cooling in coolings]
-    with ThreadPoolExecutor(len(coolings)) as threads:
-        together = list(threads.map(lambda cooling: anneal(stages.task, start, cooling), coolings))
-    assert together == alone
+
+    def annealed(seed):
+        return stages.annealed(start, moves=10_000, hot=0.1, seed=seed)
+
+    seeds = (0, 0, 1, 2)
+    alone = [annealed(seed) for seed in seeds]
+    with ThreadPoolExecutor(len(seeds)) as threads:
+        assert list(threads.map(annealed, seeds)) == alone
 
 
 def test_stages_come_back_from_their_placement():
@@ -124,17 +126,18 @@ def test_stages_of_one_uplink_are_estimated_to_serve_no_more_than_it_carries():
     assert together.score(stages) * tokens * 30 / 80 <= 15.0
 
 
+@needs_loop
 def test_annealing_finds_better_stages_and_keeps_to_the_rules():
     free, narrow = search(), search(rules=PlacementRules(max_hops=2, max_layers_of={"n0": 2}))
     start = free.stages_of(START)
-    score, best = free.annealed(start, moves=3000, hot=0.1, seed=1)
-    assert score > free.score(start)
+    found = free.annealed(start, moves=3000, hot=0.1, seed=1)
+    assert found.score > free.score(start)
     begin = narrow.stages_of(placement(n2=(0, 3), n1=(3, 5)))
-    _, limited = narrow.annealed(begin, moves=3000, hot=0.5, seed=1)
+    limited = narrow.annealed(begin, moves=3000, hot=0.5, seed=1).best
     assert len(limited.lengths) == 2
     layers = narrow.placement_of(limited).layers
     assert len(layers.get("n0", ())) <= 2
-    assert sum(best.lengths) == sum(limited.lengths) == 5
+    assert sum(found.best.lengths) == sum(limited.lengths) == 5
 
 
 def test_pinned_nodes_take_no_part():
@@ -142,12 +145,13 @@ def test_pinned_nodes_take_no_part():
     assert search(rules=PlacementRules(pinned=held)).names == NAMES[1:]
 
 
+@needs_loop
 def test_fewest_nodes_leaves_idle_what_the_demand_does_not_need():
-    plenty = search(aim=Aim.THROUGHPUT)
+    plenty = search()
     start = plenty.stages_of(START)
     demand = plenty.score(start) / 2
-    few = search(aim=Aim.FEWEST_NODES, demand=demand)
-    _, best = few.annealed(start, moves=3000, hot=0.1, seed=0)
+    few = search(goal=FewestNodes(demand_tokens_per_s=demand))
+    best = few.annealed(start, moves=3000, hot=0.1, seed=0).best
     assert sum(stage >= 0 for stage in best.stage_of) < 3
     assert plenty.score(best) >= demand
 
@@ -155,31 +159,32 @@ def test_fewest_nodes_leaves_idle_what_the_demand_does_not_need():
 def test_stages_without_a_link_or_with_too_many_layers_score_nothing():
     stages = search()
     assert stages.score(Stages(lengths=(3, 2), stage_of=(-1, 1, -1, 0, -1))) == 0
-    unlinked = replace(stages.task, bandwidth=stages.task.bandwidth * 0)
-    assert score_of(unlinked, stages.stages_of(START)) == 0
+    alone = replace(PROBLEM.cluster, region_links=())
+    unlinked = search(problem=replace(PROBLEM, cluster=alone))
+    assert unlinked.score(stages.stages_of(START)) == 0
 
 
 def test_links_are_those_of_the_cluster():
-    task = search().task
+    stages = search()
     ends = [*NAMES, COORDINATOR]
     for row, source in enumerate(ends):
         for column, target in enumerate(ends):
             link = None if source == target else PROBLEM.cluster.link_between(source, target)
             bandwidth = 0.0 if link is None else link.bandwidth_bytes_per_s
-            assert task.bandwidth[row, column] == bandwidth
-            assert link is None or task.latency[row, column] == link.latency_s
+            assert stages.bandwidth[row, column] == bandwidth
+            assert link is None or stages.latency[row, column] == link.latency_s
 
 
 def test_hops_and_handling_are_estimated():
     flow = balanced_flow(PROBLEM, START, partial_inference=True)
-    task = search(problem=HOPPING).task
+    stages = search(problem=HOPPING)
     for row, column in ((0, 1), (1, 3), (3, 1)):
         link = HOPPING.cluster.link_between(NAMES[row], NAMES[column])
-        assert task.latency[row, column] == pytest.approx(
+        assert stages.latency[row, column] == pytest.approx(
             link.latency_s + 0.02 * (row + column) / 2
         )
     link = HOPPING.cluster.link_between(COORDINATOR, NAMES[3])
-    assert task.latency[-1, 3] == pytest.approx(link.latency_s + 0.06)
+    assert stages.latency[-1, 3] == pytest.approx(link.latency_s + 0.06)
     plain, hopping = (
         Estimator(problem, policy=RUNTIME_POLICY).of(START, flow) for problem in (PROBLEM, HOPPING)
     )

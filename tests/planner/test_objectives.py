@@ -20,7 +20,7 @@ from planner.feasibility import conform
 from planner.generate import generated_cluster
 from planner.max_flow import routing_weights
 from planner.objectives import trial as trial_module
-from planner.objectives.goal import Goal
+from planner.objectives.goal import Goal, WithinLimits
 from planner.objectives.partitions import partitions
 from planner.objectives.search import LimitsNotKept, ServingSearch
 from planner.objectives.trial import Span, Trials
@@ -74,7 +74,7 @@ def found():
 def trials(problem=PROBLEM, *, policy=RUNTIME_POLICY, goal=None) -> Trials:
     return Trials(
         problem,
-        goal=goal or Goal(objective="decode"),
+        goal=goal or Goal(),
         policy=policy,
         partial_inference=True,
         max_hops=None,
@@ -236,7 +236,7 @@ def test_limits_may_bind_the_slow_requests_too():
     found = free.simulated(free.estimated(placed, placer="by hand"), seeds=(0,), span=span)
     limit = found.ttft.p95_s
     for percentile in ("p50", "p95"):
-        goal = Goal(objective="latency", ttft_limit_s=limit, limit_percentile=percentile)
+        goal = WithinLimits(ttft_limit_s=limit, limit_percentile=percentile)
         bound = trials(goal=goal)
         kept = bound.simulated(bound.estimated(placed, placer="by hand"), seeds=(0,), span=span)
         assert kept.ttft.at(percentile) <= limit

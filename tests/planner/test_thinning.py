@@ -47,7 +47,7 @@ def test_what_a_share_serves_stands_for_the_whole(monkeypatch):
     def served() -> float:
         trials = Trials(
             PROBLEM,
-            goal=Goal(objective="decode"),
+            goal=Goal(),
             policy=RUNTIME_POLICY,
             partial_inference=True,
             max_hops=None,

@@ -5,7 +5,7 @@ import functools
 from pathlib import Path
 
 from planner import native
-from planner.native import I64, POINTER, REAL
+from planner.native import POINTER, REAL
 
 
 def is_compiled() -> bool:
@@ -18,20 +18,9 @@ def library() -> ctypes.CDLL | None:
     return native.library(
         Path(__file__).parent,
         "_estimate",
-        edition=("estimate_edition", 10),
+        edition=("estimate_edition", 11),
         functions={
-            "sustained_load": (
-                None,
-                [POINTER, I64, I64, I64, *[POINTER] * 15, REAL, POINTER, POINTER],
-            ),
-            "anneal_estimate": (
-                REAL,
-                [
-                    *(POINTER, I64, I64, I64, I64, I64, I64, REAL),
-                    *[POINTER] * 19,
-                    *(I64, I64, I64, REAL, REAL, I64),
-                    *[POINTER] * 6,
-                ],
-            ),
+            "sustained": (None, [POINTER] * 4),
+            "anneal_estimate": (REAL, [POINTER] * 4),
         },
     )

@@ -1,5 +1,4 @@
-/* Annealing of stages on the estimate; stage_search.py beside this is the same in Python, explains
-   it, and gives the same answer. Change both together. */
+/* Annealing of stages on the estimate; stage_search.py beside this explains it. */
 
 #include "sustained.h"
 
@@ -10,15 +9,32 @@
 enum { IDLE = -1, OUTSIDE = -1 };
 enum { THROUGHPUT = 0, PER_PRICE = 1, FEWEST_NODES = 2 };
 
+/* As SearchTask writes it. */
 typedef struct {
-    i64 nodes, num_layers, max_stages, row, mode;
+    i64 nodes, num_layers, max_stages, row, aim, shares, table_size;
+    double demand;
+    const Model *model;
     const i64 *most, *table; /* most: layers of each node, by the ends of the model that it has */
     const double *step_s, *speeds, *rooms, *limits, *bandwidth, *latency, *price;
-    i64 shares;
     const double *share_bandwidth;
     const i64 *is_card, *member, *leaving_start, *leaving, *reaching_start, *reaching;
-    double demand;
+    const double *decode_s, *decode_slope;
 } Task;
+
+/* As Cooling writes it. */
+typedef struct {
+    i64 moves;
+    double hot, cooling;
+    i64 first_random;
+    const double *minus_logarithms;
+    i64 num_logarithms;
+} Cooling;
+
+/* `stage_of` every node, IDLE for none; `lengths` has room for num_layers stages. */
+typedef struct {
+    i64 count;
+    i64 *stage_of, *lengths;
+} Stages;
 
 /* Room for one load, filled anew for every candidate. */
 typedef struct {
@@ -103,8 +119,9 @@ static i64 taken_by(const Task *task, i64 from, i64 to, i64 *taken)
 }
 
 /* Limits connections to the shared bandwidths they take, and finds what others take of these. */
-static void crowd(const Model *model, const Task *task, Space *space, const Load *load, i64 *taken)
+static void crowd(const Task *task, Space *space, const Load *load, i64 *taken)
 {
+    const Model *model = task->model;
     double per_output = model->activation_bytes * (1 + model->prompt_tokens / model->output_tokens);
     for (i64 share = 0; share < task->shares; share++) space->carried[share] = 0;
     for (int turn = 0; turn < 2; turn++)
@@ -130,9 +147,9 @@ static void crowd(const Model *model, const Task *task, Space *space, const Load
 }
 
 /* Seconds from the last stage to the first; a single stage is both. */
-static double return_s(const Model *model, const Task *task, const Space *space, i64 stages,
-                       i64 nodes)
+static double return_s(const Task *task, const Space *space, i64 stages, i64 nodes)
 {
+    const Model *model = task->model;
     i64 width = task->nodes + 1, outside = task->nodes;
     double total = 0;
     if (model->straight_back > 0 && stages == 1) return 0;
@@ -149,14 +166,14 @@ static double return_s(const Model *model, const Task *task, const Space *space,
 }
 
 /* How good the stages are; 0 for stages that are empty, too long, not linked or of no speed. */
-static double score_of(const Model *model, const Task *task, Space *space, const double *decode_s,
-                       const double *decode_slope, i64 table_size, const i64 *stage_of,
-                       const i64 *lengths, i64 stages)
+static double score_of(const Task *task, Space *space, const Stages *tried)
 {
-    Load load = {0, 0, table_size, space->group, space->table, space->tails, space->heads,
+    const i64 *stage_of = tried->stage_of, *lengths = tried->lengths;
+    i64 stages = tried->count;
+    Load load = {0, 0, task->table_size, space->group, space->table, space->tails, space->heads,
                  space->share, space->layers, space->step_s, space->room, space->limit,
-                 space->edge_share, space->bandwidth, space->latency, space->crowding, decode_s,
-                 decode_slope, 0};
+                 space->edge_share, space->bandwidth, space->latency, space->crowding,
+                 task->decode_s, task->decode_slope, 0};
     double price = 0;
     for (i64 stage = 0; stage < stages; stage++) {
         double speed = 0;
@@ -189,37 +206,49 @@ static double score_of(const Model *model, const Task *task, Space *space, const
                 if (!add_edge(task, space, &load, tail, head)) return 0;
     for (i64 tail = space->starts[stages - 1]; tail < load.nodes; tail++)
         if (!add_edge(task, space, &load, tail, OUTSIDE)) return 0;
-    load.return_s = return_s(model, task, space, stages, load.nodes);
-    if (task->shares > 0) crowd(model, task, space, &load, space->taken);
+    load.return_s = return_s(task, space, stages, load.nodes);
+    if (task->shares > 0) crowd(task, space, &load, space->taken);
     double result[4];
-    sustained(model, &load, space->work, result);
-    if (task->mode == PER_PRICE) return result[0] / price;
-    if (task->mode == FEWEST_NODES) {
+    sustained(task->model, &load, space->work, result);
+    if (task->aim == PER_PRICE) return result[0] / price;
+    if (task->aim == FEWEST_NODES) {
         if (result[0] < task->demand) return result[0] / task->demand;
         return 1 + (double)(task->nodes - load.nodes + 1);
     }
     return result[0];
 }
 
-static void remove_stage(i64 nodes, i64 *stage_of, i64 *lengths, i64 *stages, i64 gone)
+static void remove_stage(i64 nodes, Stages *stages, i64 gone)
 {
-    for (i64 node = 0; node < nodes; node++) stage_of[node] -= stage_of[node] > gone;
-    for (i64 stage = gone; stage + 1 < *stages; stage++) lengths[stage] = lengths[stage + 1];
-    *stages -= 1;
+    for (i64 node = 0; node < nodes; node++)
+        stages->stage_of[node] -= stages->stage_of[node] > gone;
+    stages->count -= 1;
+    for (i64 stage = gone; stage < stages->count; stage++)
+        stages->lengths[stage] = stages->lengths[stage + 1];
 }
 
-static void add_stage(i64 nodes, i64 *stage_of, i64 *lengths, i64 *stages, i64 fresh, i64 layers)
+static void add_stage(i64 nodes, Stages *stages, i64 fresh, i64 layers)
 {
-    for (i64 node = 0; node < nodes; node++) stage_of[node] += stage_of[node] >= fresh;
-    for (i64 stage = *stages; stage > fresh; stage--) lengths[stage] = lengths[stage - 1];
-    lengths[fresh] = layers;
-    *stages += 1;
+    for (i64 node = 0; node < nodes; node++)
+        stages->stage_of[node] += stages->stage_of[node] >= fresh;
+    for (i64 stage = stages->count; stage > fresh; stage--)
+        stages->lengths[stage] = stages->lengths[stage - 1];
+    stages->lengths[fresh] = layers;
+    stages->count += 1;
+}
+
+static void copy(const Task *task, Stages *to, const Stages *from)
+{
+    to->count = from->count;
+    memcpy(to->stage_of, from->stage_of, (size_t)task->nodes * sizeof(i64));
+    memcpy(to->lengths, from->lengths, (size_t)task->num_layers * sizeof(i64));
 }
 
 /* Changes the candidate; 0 where the move makes no sense. */
-static int move(const Task *task, i64 *state, i64 *stage_of, i64 *lengths, i64 *stages)
+static int move(const Task *task, i64 *state, Stages *stages)
 {
-    i64 n = task->nodes, kind = draw(state, 10), count = *stages;
+    i64 *stage_of = stages->stage_of, *lengths = stages->lengths;
+    i64 n = task->nodes, kind = draw(state, 10), count = stages->count;
     if (kind < 2) {
         if (count < 2) return 0;
         i64 left = draw(state, count - 1), layers = 1 + draw(state, 2);
@@ -233,7 +262,7 @@ static int move(const Task *task, i64 *state, i64 *stage_of, i64 *lengths, i64 *
         lengths[to] += lengths[from];
         for (i64 node = 0; node < n; node++)
             if (stage_of[node] == from) stage_of[node] = to;
-        remove_stage(n, stage_of, lengths, stages, from);
+        remove_stage(n, stages, from);
         return 1;
     }
     if (kind < 4) {
@@ -266,7 +295,7 @@ static int move(const Task *task, i64 *state, i64 *stage_of, i64 *lengths, i64 *
         if (lengths[stage] < 2 || count >= task->max_stages) return 0;
         i64 layers = 1 + draw(state, lengths[stage] - 1);
         lengths[stage] -= layers;
-        add_stage(n, stage_of, lengths, stages, stage + 1, layers);
+        add_stage(n, stages, stage + 1, layers);
         for (i64 node = 0; node < n; node++)
             if (stage_of[node] == stage && draw(state, 2)) stage_of[node] = stage + 1;
         return 1;
@@ -276,7 +305,7 @@ static int move(const Task *task, i64 *state, i64 *stage_of, i64 *lengths, i64 *
         i64 layers = 1 + draw(state, 4);
         if (count >= task->max_stages || lengths[giver] <= layers) return 0;
         lengths[giver] -= layers;
-        add_stage(n, stage_of, lengths, stages, fresh, layers);
+        add_stage(n, stages, fresh, layers);
         stage_of[node] = fresh;
         return 1;
     }
@@ -287,65 +316,41 @@ static int move(const Task *task, i64 *state, i64 *stage_of, i64 *lengths, i64 *
     return 1;
 }
 
-/* Returns the best score, or -1 without memory. `stage_of` and `lengths` (of num_layers entries)
-   start as the first candidate and end as the last; `best_*` end as the best. */
-double anneal_estimate(const double *model_numbers, i64 nodes, i64 num_layers, i64 max_stages,
-                       i64 row, i64 table_size, i64 mode, double demand, const i64 *most,
-                       const i64 *table, const double *step_s, const double *speeds,
-                       const double *rooms, const double *limits, const double *bandwidth,
-                       const double *latency, const double *price, const double *share_bandwidth,
-                       const i64 *is_card, const i64 *member, const i64 *leaving_start,
-                       const i64 *leaving, const i64 *reaching_start, const i64 *reaching,
-                       const double *decode_s, const double *decode_slope,
-                       const double *minus_logarithms, i64 shares, i64 num_logarithms,
-                       i64 moves, double hot, double cooling, i64 first_random, i64 *stage_of,
-                       i64 *lengths, i64 *stages, i64 *best_stage_of, i64 *best_lengths,
-                       i64 *best_stages)
+/* Returns the best score, or -1 without memory. `last` starts as the first candidate and ends as the
+   last one taken; `best` ends as the best. */
+double anneal_estimate(const Task *task, const Cooling *cooling, Stages *last, Stages *best)
 {
-    const Model *model = (const Model *)model_numbers;
-    Task task = {nodes, num_layers, max_stages, row, mode, most, table, step_s, speeds, rooms,
-                 limits, bandwidth, latency, price, shares, share_bandwidth, is_card, member,
-                 leaving_start, leaving, reaching_start, reaching, demand};
     Space space;
-    char *memory = spread_out(&space, nodes, shares);
-    i64 *tried_stage_of = malloc((size_t)(nodes + num_layers + 1) * sizeof(i64));
-    if (memory == NULL || tried_stage_of == NULL) {
+    char *memory = spread_out(&space, task->nodes, task->shares);
+    i64 *numbers = malloc((size_t)(task->nodes + task->num_layers + 1) * sizeof(i64));
+    if (memory == NULL || numbers == NULL) {
         free(memory);
-        free(tried_stage_of);
+        free(numbers);
         return -1;
     }
-    i64 *tried_lengths = tried_stage_of + nodes;
-    i64 random_state = first_random;
-    double score = score_of(model, &task, &space, decode_s, decode_slope, table_size, stage_of,
-                            lengths, *stages);
-    double best = score, temperature = hot;
-    memcpy(best_stage_of, stage_of, (size_t)nodes * sizeof(i64));
-    memcpy(best_lengths, lengths, (size_t)num_layers * sizeof(i64));
-    *best_stages = *stages;
-    for (i64 number = 0; number < moves; number++, temperature *= cooling) {
-        i64 tried_stages = *stages;
-        memcpy(tried_stage_of, stage_of, (size_t)nodes * sizeof(i64));
-        memcpy(tried_lengths, lengths, (size_t)num_layers * sizeof(i64));
-        if (!move(&task, &random_state, tried_stage_of, tried_lengths, &tried_stages)) continue;
-        double tried = score_of(model, &task, &space, decode_s, decode_slope, table_size,
-                                tried_stage_of, tried_lengths, tried_stages);
-        if (!(tried > 0)) continue;
-        if (tried < score) {
-            double patience = temperature * minus_logarithms[draw(&random_state, num_logarithms)];
-            if (score - tried > patience * score) continue;
+    Stages tried = {0, numbers, numbers + task->nodes};
+    i64 random_state = cooling->first_random;
+    double score = score_of(task, &space, last);
+    double best_score = score, temperature = cooling->hot;
+    copy(task, best, last);
+    for (i64 number = 0; number < cooling->moves; number++, temperature *= cooling->cooling) {
+        copy(task, &tried, last);
+        if (!move(task, &random_state, &tried)) continue;
+        double tried_score = score_of(task, &space, &tried);
+        if (!(tried_score > 0)) continue;
+        if (tried_score < score) {
+            i64 drawn = draw(&random_state, cooling->num_logarithms);
+            double patience = temperature * cooling->minus_logarithms[drawn];
+            if (score - tried_score > patience * score) continue;
         }
-        memcpy(stage_of, tried_stage_of, (size_t)nodes * sizeof(i64));
-        memcpy(lengths, tried_lengths, (size_t)num_layers * sizeof(i64));
-        *stages = tried_stages;
-        score = tried;
-        if (score > best) {
-            best = score;
-            memcpy(best_stage_of, stage_of, (size_t)nodes * sizeof(i64));
-            memcpy(best_lengths, lengths, (size_t)num_layers * sizeof(i64));
-            *best_stages = *stages;
+        copy(task, last, &tried);
+        score = tried_score;
+        if (score > best_score) {
+            best_score = score;
+            copy(task, best, last);
         }
     }
     free(memory);
-    free(tried_stage_of);
-    return best;
+    free(numbers);
+    return best_score;
 }

@@ -257,18 +257,3 @@ void sustained(const Model *model, const Load *load, double *work, double result
         if (change <= SETTLED_STAYS) return;
     }
 }
-
-/* The same for a load whose arrays come one by one. */
-void sustained_load(const double *model, i64 nodes, i64 edges, i64 table_size, const i64 *group,
-                    const i64 *table, const double *share, const double *layers,
-                    const double *step_s, const double *room, const double *decode_limit,
-                    const i64 *tails, const i64 *heads, const double *edge_share,
-                    const double *bandwidth, const double *latency, const double *crowding,
-                    const double *decode_s, const double *decode_slope, double return_s,
-                    double *work, double *result)
-{
-    Load load = {nodes, edges, table_size, group, table, tails, heads, share, layers, step_s, room,
-                 decode_limit, edge_share, bandwidth, latency, crowding, decode_s, decode_slope,
-                 return_s};
-    sustained((const Model *)model, &load, work, result);
-}

@@ -18,7 +18,7 @@ typedef struct {
     double prompts_in_flight, tpot_limit_s, ttft_limit_s;
 } Model;
 
-/* One component; as planner.estimate.load.Load. Nodes of one group are in a row. */
+/* One component; as planner.estimate.load.Load packs it. Nodes of one group are in a row. */
 typedef struct {
     i64 nodes, edges, table_size;
     const i64 *group, *table, *tails, *heads;

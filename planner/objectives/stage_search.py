@@ -1,0 +1,249 @@
+"""Searches aligned stages for what they are estimated to serve: annealing on `planner.estimate`.
+
+A candidate is a sequence of stages: how many layers each holds, and which nodes (IDLE: none). All
+nodes of a stage are linked to all of the next, with the shares that their speeds give them. Moves:
+layers to a neighbour (a stage left without layers joins it) or to any stage, a node to another
+stage or to none, two nodes or two stages exchanged, a stage split, a node made a stage of its own.
+
+The loop is `planner/estimate/compiled/stage_search.c`. Without a C compiler stages are estimated,
+but not improved.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from planner.capacity import allowed_limits, throughput_tokens_per_s
+from planner.chance import MINUS_LOGARITHMS, first_random
+from planner.domain.cluster import COORDINATOR, SINK, SOURCE
+from planner.domain.placement import LayerRange, Placement
+from planner.domain.problem import Problem
+from planner.domain.rules import PlacementRules
+from planner.estimate.compiled.library import library
+from planner.estimate.estimate import Estimator
+from planner.estimate.shared import Reals, SharedLinks
+from planner.link_matrix import links_between
+from planner.native import Packed
+from planner.objectives.goal import Goal
+from planner.timing import hop_s
+
+IDLE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """Layers of each stage in order, and the stage of every node."""
+
+    lengths: tuple[int, ...]
+    stage_of: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """The best stages and their score, and where the search ended.
+
+    The score is the aim's value of the estimate; 0 for stages that are empty, too long, not linked
+    or of no speed.
+    """
+
+    score: float
+    best: Stages
+    last: Stages
+
+
+class StageSearch:
+    """One component: the nodes `names` of the estimator's problem, which may be idle.
+
+    Pinned nodes take no part; callers add them.
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        *,
+        names: Sequence[str],
+        rules: PlacementRules,
+        goal: Goal,
+    ) -> None:
+        problem = estimator.figures.problem
+        self.names = tuple(name for name in names if name not in rules.pinned)
+        self._estimator = estimator
+        self._goal = goal
+        self._limits_NE = [allowed_limits(problem, name, rules) for name in self.names]
+        self._num_layers = problem.model.num_layers
+        self._max_stages = min(rules.max_hops or len(self.names), len(self.names))
+        self.bandwidth, self.latency = _links(problem, self.names)
+        # N nodes; columns j are layers held, 0 .. J - 1. E are the ends of the model that a stage
+        # has (`planner.capacity.LayerLimits`): 0 none, 1 the first layer, 2 the last, 3 both.
+        width = max((one.middle for one in self._limits_NE), default=0) + 1
+        speeds_NJ, limits_NJ = (np.zeros((len(self.names), width)) for _ in range(2))
+        rooms_ENJ = np.zeros((4, len(self.names), width))
+        for row, (name, one) in enumerate(zip(self.names, self._limits_NE, strict=True)):
+            for held in range(1, one.middle + 1):
+                speeds_NJ[row, held] = throughput_tokens_per_s(problem, name, held)
+                for at in range(4):
+                    rooms_ENJ[at, row, held] = estimator.figures.room(
+                        name, held=held, layers=held, ends=(at % 2 == 1, at >= 2)
+                    )
+                limits_NJ[row, held] = estimator.figures.decode_limit(name, held=held)
+        figures, shared = estimator.figures, SharedLinks.of(problem.cluster, self.names)
+        self._task = Packed(
+            nodes=len(self.names),
+            num_layers=self._num_layers,
+            max_stages=self._max_stages,
+            row=width,
+            aim=int(goal.aim),
+            shares=len(shared.bandwidth_S),
+            table_size=figures.tables.decode_s_KB.shape[1],
+            demand=goal.demand_tokens_per_s,
+            model=estimator.model.as_array(),
+            most=np.array(self._limits_NE, dtype=np.int64).reshape(len(self.names), 4),
+            table=np.array([figures.table_of[name] for name in self.names], dtype=np.int64),
+            step_s=np.array([figures.step_s(name) for name in self.names], dtype=np.float64),
+            speeds=speeds_NJ,
+            rooms=rooms_ENJ,
+            limits=limits_NJ,
+            bandwidth=self.bandwidth,
+            latency=self.latency,
+            price=np.array([goal.cost_of(name) for name in self.names], dtype=np.float64),
+            share_bandwidth=shared.bandwidth_S,
+            is_card=shared.is_card_S,
+            member=shared.member_SM,
+            leaving_start=shared.leaving_start_M1,
+            leaving=shared.leaving,
+            reaching_start=shared.reaching_start_M1,
+            reaching=shared.reaching,
+            decode_s=figures.tables.decode_s_KB,
+            decode_slope=figures.tables.slope_s_K,
+        )
+
+    def stages_of(self, placement: Placement) -> Stages | None:
+        """The placement as stages, one component's nodes only; None where it is not aligned."""
+        held = {name: placement.layers[name] for name in self.names if name in placement.layers}
+        ranges = sorted({(one.first, one.end) for one in held.values()})
+        ends = [end for _, end in ranges]
+        if [first for first, _ in ranges] != [0, *ends][: len(ranges)]:
+            return None
+        if not ends or ends[-1] != self._num_layers or len(ranges) > self._max_stages:
+            return None
+        number_of = {first: number for number, (first, _) in enumerate(ranges)}
+        return Stages(
+            lengths=tuple(end - first for first, end in ranges),
+            stage_of=tuple(
+                number_of[held[name].first] if name in held else IDLE for name in self.names
+            ),
+        )
+
+    def placement_of(self, stages: Stages) -> Placement:
+        ends = np.cumsum(stages.lengths).tolist()
+        return Placement(
+            layers={
+                name: LayerRange(first=ends[stage] - stages.lengths[stage], end=ends[stage])
+                for name, stage in zip(self.names, stages.stage_of, strict=True)
+                if stage != IDLE
+            }
+        )
+
+    def score(self, stages: Stages) -> float:
+        return self.annealed(stages, moves=0, hot=1.0, seed=0).score
+
+    def annealed(self, start: Stages, *, moves: int, hot: float, seed: int) -> Searched:
+        """The best found from `start`; the temperature falls to a hundredth of `hot`.
+
+        A candidate worse by a share s is taken with probability exp(-s / temperature).
+        """
+        return self._searched(start, moves=moves, hot=hot, cold=hot / 100, seed=seed)
+
+    def walked(self, start: Stages, *, moves: int, hot: float, seed: int) -> Stages:
+        """Where a walk at one temperature ends, better or worse than `start`."""
+        return self._searched(start, moves=moves, hot=hot, cold=hot, seed=seed).last
+
+    def _searched(
+        self, start: Stages, *, moves: int, hot: float, cold: float, seed: int
+    ) -> Searched:
+        loops = library()
+        if loops is None:
+            return Searched(score=self._estimated(start), best=start, last=start)
+        last, best = (_Buffers(start, num_layers=self._num_layers) for _ in range(2))
+        cooling = Packed(
+            moves=moves,
+            hot=hot,
+            cooling=float((cold / hot) ** (1.0 / max(1, moves))),
+            first_random=first_random(seed),
+            minus_logarithms=MINUS_LOGARITHMS,
+            num_logarithms=len(MINUS_LOGARITHMS),
+        )
+        score: float = loops.anneal_estimate(
+            self._task.address, cooling.address, last.packed.address, best.packed.address
+        )
+        if score < 0:
+            raise MemoryError("no memory for annealing stages")
+        return Searched(score=score, best=best.stages(), last=last.stages())
+
+    def _estimated(self, stages: Stages) -> float:
+        """The score, by the estimate of the placement that the stages are."""
+        problem, placement = self._estimator.figures.problem, self.placement_of(stages)
+        shares_of_stage: list[dict[str, float]] = [{} for _ in stages.lengths]
+        for name, limits, stage in zip(self.names, self._limits_NE, stages.stage_of, strict=True):
+            if stage == IDLE:
+                continue
+            held = placement.layers[name]
+            if not limits.allow(held, num_layers=self._num_layers):
+                return 0.0
+            shares_of_stage[stage][name] = throughput_tokens_per_s(problem, name, len(held))
+        speeds = [sum(shares.values()) for shares in shares_of_stage]
+        if min(speeds) <= 0:
+            return 0.0
+        spread = {
+            (tail, head): tail_share / tail_speed * head_share / head_speed
+            for (tails, tail_speed), (heads, head_speed) in pairwise(
+                [
+                    ({SOURCE: 1.0}, 1.0),
+                    *zip(shares_of_stage, speeds, strict=True),
+                    ({SINK: 1.0}, 1.0),
+                ]
+            )
+            for tail, tail_share in tails.items()
+            for head, head_share in heads.items()
+        }
+        ends = {SOURCE: COORDINATOR, SINK: COORDINATOR}
+        if any(
+            problem.cluster.link_between(ends.get(tail, tail), ends.get(head, head)) is None
+            for tail, head in spread
+        ):
+            return 0.0
+        rate = self._estimator.of_spread(placement, spread).decode_tokens_per_s
+        return self._goal.value(rate, used=tuple(placement.layers), nodes=len(self.names))
+
+
+class _Buffers:
+    """Stages that the loop reads and writes."""
+
+    def __init__(self, stages: Stages, *, num_layers: int) -> None:
+        self._stage_of = np.array(stages.stage_of, dtype=np.int64)
+        self._lengths = np.zeros(num_layers, dtype=np.int64)
+        self._lengths[: len(stages.lengths)] = stages.lengths
+        self.packed = Packed(
+            count=len(stages.lengths), stage_of=self._stage_of, lengths=self._lengths
+        )
+
+    def stages(self) -> Stages:
+        count = int(self.packed.value("count"))
+        return Stages(
+            lengths=tuple(self._lengths[:count].tolist()), stage_of=tuple(self._stage_of.tolist())
+        )
+
+
+def _links(problem: Problem, names: Sequence[str]) -> tuple[Reals, Reals]:
+    """Bandwidth and latency between all names, the coordinator last; 0 where there is no link.
+
+    Latencies are those of `planner.timing.latency_s`.
+    """
+    bandwidth, latency = links_between(problem.cluster, [*names, COORDINATOR])
+    hops = np.array([hop_s(problem, name) for name in names])
+    latency[:-1, :-1] += (hops[:, None] + hops) / 2
+    latency[:-1, -1] += hops
+    latency[-1, :-1] += hops
+    return bandwidth, latency
