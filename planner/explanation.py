@@ -104,7 +104,7 @@ def marginal_values(
             found = replan(
                 larger,
                 placement,
-                options=ReplanOptions(plan=options, time_limit_s=search_s),
+                options=ReplanOptions(plan=options.for_flow, time_limit_s=search_s),
                 progress=lambda _: None,
                 cancel=cancel or NeverCancelled(),
             )

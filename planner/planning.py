@@ -29,7 +29,7 @@ from planner.objectives.goal import goal_for
 from planner.objectives.search import ServingSearch
 from planner.objectives.trial import Trials
 from planner.placers.base import NEVER, START, CancelToken, InvalidOptions, Progress, StopReason
-from planner.placers.board import Board
+from planner.placers.board import Board, LargestFlow, Objective
 from planner.placers.choice import METHODS
 from planner.placers.replicas import place_replicas
 from planner.placers.separate_pipelines import place_separate_pipelines_plus
@@ -124,6 +124,16 @@ def serving_trials(problem: Problem, options: PlanOptions) -> Trials:
     )
 
 
+def objective_of(problem: Problem, options: PlanOptions) -> Objective:
+    """What the options make large; their rules are applied to `problem` already.
+
+    Raises InvalidOptions.
+    """
+    if options.objective == "flow":
+        return LargestFlow(problem, options.search_options)
+    return serving_trials(problem, options)
+
+
 def _plan_for_serving(
     problem: Problem,
     options: PlanOptions,
@@ -134,6 +144,43 @@ def _plan_for_serving(
     progress: Progress,
 ) -> Plan:
     """As much of the goal as is found; the flow's answer where nothing is forecast to serve."""
+    trials = serving_trials(problem, options)
+    serving, found = _begun(problem, options, trials, known, stop=stop, progress=progress)
+    limit_s = options.time_limit_s
+    search_ends_s = min(
+        limit_s * _MOST_SEARCH_SHARE_OF_TIME,
+        max(limit_s * _LEAST_SEARCH_SHARE_OF_TIME, search_s - serving.expected_decision_s()),
+    )
+    stop_reason = serving.run(stop.until(search_ends_s))
+    decision = serving.decide(stop.until(search_s))
+    if decision is None:
+        return _checked(found, found.board.placement, found.board.placer, stop_reason)
+    plan = _checked(found, decision.trial.placement, decision.trial.placer, stop_reason)
+    return replace(plan, forecast=decision.forecast)
+
+
+def placements_to_serve(
+    problem: Problem, options: PlanOptions, trials: Trials, *, stop: Stop, progress: Progress
+) -> list[Placement]:
+    """The best by estimate, the best first; the rules are applied to `problem` already."""
+    known = _Known(best=None, start=None)
+    options = replace(options, time_limit_s=max(stop.left_s, _CHECK_S_PER_NODE))
+    serving, _ = _begun(problem, options, trials, known, stop=stop, progress=progress)
+    serving.run(stop)
+    return [trial.placement for trial in serving.ranked()]
+
+
+def _begun(
+    problem: Problem,
+    options: PlanOptions,
+    trials: Trials,
+    known: _Known,
+    *,
+    stop: Stop,
+    progress: Progress,
+) -> tuple[ServingSearch, "_FlowSearch"]:
+    """The search for served tokens with what is known, and what a short one for flow found."""
+    started_s = stop.elapsed_s
     board = Board(
         problem,
         options.search_options,
@@ -142,7 +189,7 @@ def _plan_for_serving(
         # Until the search for flow proves one, if nothing needs one before.
         flow_bound_tokens_per_s=math.inf if known == _Known(best=None, start=None) else None,
     )
-    serving = ServingSearch(board, serving_trials(problem, options), seed=options.seed)
+    serving = ServingSearch(board, trials, seed=options.seed)
     if known.best is not None:
         board.tighten(known.best.upper_bound_tokens_per_s)
         serving.offer(known.best.placement, placer=known.best.placer, is_guard=True)
@@ -159,27 +206,16 @@ def _plan_for_serving(
             estimating_s += stop.elapsed_s - begun_s
         board.tighten(bound)
 
-    limit_s = options.time_limit_s
-    flow_s = limit_s * _FLOW_SHARE_OF_TIME - (limit_s - search_s)
-    found = _largest_flow(
-        problem, options, known, stop=stop.until(flow_s), progress=offer_on_the_way
-    )
+    check_s = _CHECK_S_PER_NODE * len(problem.cluster.nodes)
+    flow_stop = stop.until(started_s + options.time_limit_s * _FLOW_SHARE_OF_TIME - check_s)
+    found = _largest_flow(problem, options, known, stop=flow_stop, progress=offer_on_the_way)
     board.tighten(found.board.proven_bound_tokens_per_s)
     for name, placement in found.placed.items():
         if placement is not None:
             serving.offer(placement, placer=name, is_guard=True)
     if found.board.placement is not None:
         serving.offer(found.board.placement, placer=found.board.placer)
-    search_ends_s = min(
-        limit_s * _MOST_SEARCH_SHARE_OF_TIME,
-        max(limit_s * _LEAST_SEARCH_SHARE_OF_TIME, search_s - serving.expected_decision_s()),
-    )
-    stop_reason = serving.run(stop.until(search_ends_s))
-    decision = serving.decide(stop.until(search_s))
-    if decision is None:
-        return _checked(found, found.board.placement, found.board.placer, stop_reason)
-    plan = _checked(found, decision.trial.placement, decision.trial.placer, stop_reason)
-    return replace(plan, forecast=decision.forecast)
+    return serving, found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,11 +243,11 @@ def _largest_flow(
             board.offer(placement, by=name)
     own: StopReason = "heuristic"
     if not board.is_at_bound() and stop.left_s > 0:
-        own = METHODS[options.placer](_begun(board, options, placed), options.seed)
+        own = METHODS[options.placer](_warm_started(board, options, placed), options.seed)
     return _FlowSearch(board=board, placed=placed, stop_reason=board.stop_reason(own))
 
 
-def _begun(board: Board, options: PlanOptions, placed: dict[str, Placement | None]) -> Board:
+def _warm_started(board: Board, options: PlanOptions, placed: dict[str, Placement | None]) -> Board:
     """The board to search on: this one, or one that begins elsewhere and reports to this one."""
     if options.warm_start == "best":
         return board

@@ -31,16 +31,16 @@ def run(parsed: argparse.Namespace) -> None:
     problem = read_problem(parsed.problem)
     plan = read_plan_of(problem, parsed.plan)
     options = options.for_running(plan)
-    point = zero_moves(problem, plan.placement, options=options)
-    for number, sentence in enumerate(explain_min_cut(problem, point.placement, point.flow)):
+    kept, flow = zero_moves(problem, plan.placement, options=options)
+    for number, sentence in enumerate(explain_min_cut(problem, kept, flow)):
         print(sentence if number == 0 else f"  {sentence}")
-    worst = survival(problem, point.placement, options=options)
+    worst = survival(problem, kept, options=options)
     if worst.worst_node:
         print(f"Without {worst.worst_node}, the worst loss: {worst.flow_tokens_per_s:.1f} tokens/s")
     interrupt = Interrupt()
     with interrupt.listening():
         values = marginal_values(
-            problem, point.placement, options=options, search_s=parsed.search, cancel=interrupt
+            problem, kept, options=options, search_s=parsed.search, cancel=interrupt
         )
     if parsed.search > 0 and plan.forecast is not None:
         print(

@@ -6,14 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner.checked_plan import checked_plan
-from planner.commands.files import check_writable, read_plan_of, read_problem, write_plan
-from planner.commands.options import add_plan_options, plan_options
-from planner.commands.progress import Interrupt
+from planner.commands.files import check_writable, read_plan_of, write_plan
+from planner.commands.forecasts import forecast_lines
+from planner.commands.options import (
+    add_objective_options,
+    add_plan_options,
+    plan_options,
+    timed_problem,
+)
+from planner.commands.progress import FORECAST, Interrupt
 from planner.replanning import Replan, ReplanOptions, ReplanPoint, replan
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     add_plan_options(command, time_limit_s=10.0)
+    add_objective_options(command)
     command.add_argument("running", type=Path, metavar="PLAN.json", help="the plan that runs")
     command.add_argument("--output", type=Path, required=True, metavar="PLAN.json")
     command.add_argument(
@@ -22,16 +29,16 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
+    output: Path = parsed.output
+    check_writable(output)
+    problem = timed_problem(parsed)
+    running = read_plan_of(problem, parsed.running)
+    asked = plan_options(parsed, objective="flow" if running.forecast is None else "decode")
     options = ReplanOptions(
-        plan=plan_options(parsed),
+        plan=asked.for_running(running),
         time_limit_s=parsed.time_limit_s,
         budget_bytes=None if parsed.budget_gb is None else parsed.budget_gb * 1e9,
     )
-    output: Path = parsed.output
-    check_writable(output)
-    problem = read_problem(parsed.problem)
-    running = read_plan_of(problem, parsed.running)
-    options = replace(options, plan=options.plan.for_running(running))
     interrupt = Interrupt()
     with interrupt.listening():
         found = replan(
@@ -49,8 +56,12 @@ def run(parsed: argparse.Namespace) -> None:
         stop_reason="cancelled" if interrupt.is_cancelled() else "heuristic",
         elapsed_s=chosen.elapsed_s,
     )
-    write_plan(output, plan)
+    write_plan(output, replace(plan, forecast=found.forecast))
     _print_front(found)
+    if found.forecast is not None:
+        print(f"chosen: {_row(chosen)}")
+        for line in forecast_lines(found.forecast):
+            print(line)
 
 
 def _print_progress(point: ReplanPoint) -> None:
@@ -64,7 +75,7 @@ def _print_front(found: Replan) -> None:
 
 
 def _row(point: ReplanPoint) -> str:
-    return (
-        f"{point.flow_tokens_per_s:12.1f} tokens/s  {point.moved_bytes / 1e9:10.2f} GB moved  "
-        f"{point.method}"
-    )
+    value = point.score.objective_value
+    served = "" if value is None else f"{value:12.1f} {FORECAST}"
+    moved = f"{point.moved_bytes / 1e9:10.2f} GB moved  {point.method}"
+    return f"{point.flow_tokens_per_s:12.1f} tokens/s{served}  {moved}"

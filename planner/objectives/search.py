@@ -31,7 +31,7 @@ from planner.objectives.partitions import partitions
 from planner.objectives.trial import Trial, Trials
 from planner.placers.around_pins import AroundPins
 from planner.placers.base import StopReason
-from planner.placers.board import Board, Score
+from planner.placers.board import Board
 from planner.placers.stop import Stop
 
 PLACER = "stages by estimate"
@@ -109,12 +109,9 @@ class ServingSearch:
             self._guards.append(trial)
         if trial.value > 0 and (self.best is None or trial.value > self.best.value):
             self.best = trial
-            score = Score(
-                flow_tokens_per_s=trial.flow.value_tokens_per_s,
-                merit=(trial.value,),
-                objective_value=trial.value if trial.keeps_limits else 0.0,
+            self._board.take(
+                placement, trial.score, by=placer, bound_tokens_per_s=bound_tokens_per_s
             )
-            self._board.take(placement, score, by=placer, bound_tokens_per_s=bound_tokens_per_s)
         return trial
 
     def run(self, stop: Stop) -> StopReason:
@@ -157,10 +154,7 @@ class ServingSearch:
 
         Raises LimitsNotKept.
         """
-        ranked = sorted(self._tried.values(), key=lambda trial: trial.value, reverse=True)
-        ranked = [trial for trial in ranked[:_COMPARED] if trial.value > 0]
-        ranked.sort(key=lambda trial: -trial.value * (1 - _PER_HOP * mean_hops(trial.flow)))
-        ranked = _distinct(self._trials.problem, ranked)
+        ranked = self.ranked()
         if not ranked:
             return None
         guards = [guard for guard in self._guards if guard.value > 0]
@@ -173,6 +167,13 @@ class ServingSearch:
             trial=outcome.trial,
             forecast=self._trials.forecast(outcome.trial, outcome.figures),
         )
+
+    def ranked(self) -> list[Trial]:
+        """By estimate, the best first, without those that serve nothing or repeat another."""
+        ranked = sorted(self._tried.values(), key=lambda trial: trial.value, reverse=True)
+        ranked = [trial for trial in ranked[:_COMPARED] if trial.value > 0]
+        ranked.sort(key=lambda trial: -trial.value * (1 - _PER_HOP * mean_hops(trial.flow)))
+        return distinct(self._trials.problem, ranked)
 
     def _check_limits(self, best: Trial) -> None:
         """`best` was not simulated, or not within the limits. Raises LimitsNotKept."""
@@ -322,7 +323,7 @@ class ServingSearch:
             left -= moves
 
 
-def _distinct(problem: Problem, trials: Iterable[Trial]) -> list[Trial]:
+def distinct(problem: Problem, trials: Iterable[Trial]) -> list[Trial]:
     """Without those whose estimate, flow and shape equal a better one's: the same plan by other
     names."""
     kept: list[Trial] = []

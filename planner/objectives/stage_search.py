@@ -9,6 +9,7 @@ The loop is `planner/estimate/compiled/stage_search.c`. Without a C compiler sta
 but not improved.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -53,6 +54,23 @@ class Searched:
     last: Stages
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """What it costs to load layers that nodes do not hold now.
+
+    A layer costs a share `charge` of the score, and a share `penalty` more beyond the budget. With
+    a penalty, a search may begin with stages that serve nothing: these score below 0.
+    """
+
+    budget_layers: int
+    charge: float = 0.0
+    penalty: float = 0.05
+
+
+NOTHING = Placement(layers={})
+FREE = Loading(budget_layers=0, penalty=0.0)
+
+
 class StageSearch:
     """One component: the nodes `names` of the estimator's problem, which may be idle.
 
@@ -66,7 +84,9 @@ class StageSearch:
         names: Sequence[str],
         rules: PlacementRules,
         goal: Goal,
+        running: Placement = NOTHING,
     ) -> None:
+        """`running` is what nodes hold already, which `Loading` goes by."""
         problem = estimator.figures.problem
         self.names = tuple(name for name in names if name not in rules.pinned)
         self._estimator = estimator
@@ -117,20 +137,38 @@ class StageSearch:
             reaching=shared.reaching,
             decode_s=figures.tables.decode_s_KB,
             decode_slope=figures.tables.slope_s_K,
+            running=np.array(
+                [
+                    (0, 0) if held is None else (held.first, held.end)
+                    for held in map(running.layers.get, self.names)
+                ],
+                dtype=np.int64,
+            ).reshape(len(self.names), 2),
         )
 
     def stages_of(self, placement: Placement) -> Stages | None:
-        """The placement as stages, one component's nodes only; None where it is not aligned."""
+        """The placement as stages, one component's nodes only; None where it is not aligned.
+
+        Layers that no node holds are stages without nodes, and serve nothing.
+        """
         held = {name: placement.layers[name] for name in self.names if name in placement.layers}
         ranges = sorted({(one.first, one.end) for one in held.values()})
-        ends = [end for _, end in ranges]
-        if [first for first, _ in ranges] != [0, *ends][: len(ranges)]:
+        lengths: list[int] = []
+        number_of: dict[int, int] = {}
+        before = 0
+        for first, end in [*ranges, (self._num_layers, self._num_layers)]:
+            if first < before:
+                return None
+            if first > before:
+                lengths.append(first - before)
+            if end > first:
+                number_of[first] = len(lengths)
+                lengths.append(end - first)
+            before = end
+        if not held or len(lengths) > self._max_stages:
             return None
-        if not ends or ends[-1] != self._num_layers or len(ranges) > self._max_stages:
-            return None
-        number_of = {first: number for number, (first, _) in enumerate(ranges)}
         return Stages(
-            lengths=tuple(end - first for first, end in ranges),
+            lengths=tuple(lengths),
             stage_of=tuple(
                 number_of[held[name].first] if name in held else IDLE for name in self.names
             ),
@@ -149,19 +187,27 @@ class StageSearch:
     def score(self, stages: Stages) -> float:
         return self.annealed(stages, moves=0, hot=1.0, seed=0).score
 
-    def annealed(self, start: Stages, *, moves: int, hot: float, seed: int) -> Searched:
+    def annealed(
+        self, start: Stages, *, moves: int, hot: float, seed: int, loading: Loading = FREE
+    ) -> Searched:
         """The best found from `start`; the temperature falls to a hundredth of `hot`.
 
         A candidate worse by a share s is taken with probability exp(-s / temperature).
         """
-        return self._searched(start, moves=moves, hot=hot, cold=hot / 100, seed=seed)
+        return self._searched(
+            start, moves=moves, hot=hot, cold=hot / 100, seed=seed, loading=loading
+        )
 
-    def walked(self, start: Stages, *, moves: int, hot: float, seed: int) -> Stages:
+    def walked(
+        self, start: Stages, *, moves: int, hot: float, seed: int, loading: Loading = FREE
+    ) -> Stages:
         """Where a walk at one temperature ends, better or worse than `start`."""
-        return self._searched(start, moves=moves, hot=hot, cold=hot, seed=seed).last
+        return self._searched(
+            start, moves=moves, hot=hot, cold=hot, seed=seed, loading=loading
+        ).last
 
     def _searched(
-        self, start: Stages, *, moves: int, hot: float, cold: float, seed: int
+        self, start: Stages, *, moves: int, hot: float, cold: float, seed: int, loading: Loading
     ) -> Searched:
         loops = library()
         if loops is None:
@@ -169,6 +215,9 @@ class StageSearch:
         last, best = (_Buffers(start, num_layers=self._num_layers) for _ in range(2))
         cooling = Packed(
             moves=moves,
+            budget=loading.budget_layers,
+            charge=loading.charge,
+            penalty=loading.penalty,
             hot=hot,
             cooling=float((cold / hot) ** (1.0 / max(1, moves))),
             first_random=first_random(seed),
@@ -178,7 +227,7 @@ class StageSearch:
         score: float = loops.anneal_estimate(
             self._task.address, cooling.address, last.packed.address, best.packed.address
         )
-        if score < 0:
+        if math.isnan(score):
             raise MemoryError("no memory for annealing stages")
         return Searched(score=score, best=best.stages(), last=last.stages())
 

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import TypeAlias
 
 from planner.balanced_flow import balanced_flow
+from planner.capacity import coverage_tokens_per_s
 from planner.domain.flow import Flow
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan_forecast import (
@@ -21,6 +22,7 @@ from planner.estimate.estimate import Estimate, Estimator
 from planner.max_flow import mean_hops, routing_weights
 from planner.objectives.goal import Goal
 from planner.objectives.thinning import thinned
+from planner.placers.board import Score
 from planner.simulator.forecast import Forecast, Spread
 from planner.simulator.simulate import InvalidSimulation, SimulationOptions, simulate
 from planner.timing import timing_source
@@ -60,6 +62,14 @@ class Trial:
     estimate: Estimate
     value: float
     keeps_limits: bool = True
+
+    @property
+    def score(self) -> Score:
+        return Score(
+            flow_tokens_per_s=self.flow.value_tokens_per_s,
+            merit=(self.value,),
+            objective_value=self.value if self.keeps_limits else 0.0,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +134,10 @@ class Trials:
                 tpot_limit_s=goal.tpot_limit_s,
             )
 
+    def score(self, placement: Placement) -> Score:
+        """By the estimate. Raises InvalidPlacement."""
+        return self.estimated(placement, placer="").score
+
     def estimated(self, placement: Placement, *, placer: str) -> Trial:
         """Raises InvalidPlacement."""
         flow = balanced_flow(
@@ -138,12 +152,16 @@ class Trials:
         if not keeps_limits and self.goal.has_limits:
             estimate = self._unlimited.of(placement, flow)
             rate = _UNLIKELY * estimate.decode_tokens_per_s
+        # Nodes of a component that lacks a layer would wait for it; nothing deploys them so.
+        is_whole = all(
+            min(coverage_tokens_per_s(self.problem, part)) > 0 for part in placement.parts
+        )
         return Trial(
             placement=placement,
             placer=placer,
             flow=flow,
             estimate=estimate,
-            value=self.value(placement, rate),
+            value=self.value(placement, rate) if is_whole else 0.0,
             keeps_limits=keeps_limits,
         )
 

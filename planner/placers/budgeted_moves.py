@@ -1,8 +1,8 @@
 """Better placements close to a running one: few layers loaded where they are not held yet.
 
-`climb` changes one node at a time and measures each change by exact max flow, so it sees links,
-hops and shared bandwidth. `planner.placers.range_annealing` is far faster, estimates what links
-pass and sees neither hops nor shared bandwidth.
+`climb` changes one node at a time and measures each change by the objective, so it sees links, hops
+and shared bandwidth. `planner.placers.range_annealing` is far faster, estimates what links pass and
+sees neither hops nor shared bandwidth.
 """
 
 import random
@@ -29,14 +29,14 @@ def climb(
     *,
     rules: PlacementRules,
     budget_layers: int,
-    flow_of: Callable[[Placement], float],
+    value_of: Callable[[Placement], float],
     tries: int,
     seed: int,
 ) -> Iterator[Placement]:
     """Every improvement that `tries` random changes of one node find, one after the other."""
     chance = random.Random(seed)  # noqa: S311 - a search, not a secret
     names = [node.name for node in problem.cluster.nodes if node.name not in rules.pinned]
-    best, best_flow = start, flow_of(start)
+    best, best_value = start, value_of(start)
     for _ in range(tries if names else 0):
         name = chance.choice(names)
         held = _other_range(problem, best, name, rules=rules, chance=chance)
@@ -47,9 +47,9 @@ def climb(
             changed = best.with_node(name, held, component=component)
         if changed == best or moved_layers(running, changed) > budget_layers:
             continue
-        flow = flow_of(changed)
-        if flow > best_flow * (1 + 1e-9):
-            best, best_flow = changed, flow
+        value = value_of(changed)
+        if value > best_value * (1 + 1e-9):
+            best, best_value = changed, value
             yield best
 
 

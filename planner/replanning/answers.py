@@ -1,38 +1,46 @@
-"""The answers of a replanning: flow against bytes moved, by exact max flow."""
+"""The answers of a replanning: what the objective makes large against bytes moved."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from planner.domain.flow import Flow
 from planner.domain.placement import Placement
+from planner.domain.plan_forecast import PlanForecast
 from planner.domain.problem import Problem
+from planner.placers.board import Objective, Score
 from planner.placers.budgeted_moves import moved_layers
-from planner.placers.flow_meter import FlowMeter, flow_under
-from planner.plan_options import PlanOptions
+
+_BUDGET_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplanPoint:
-    """One possible answer: a placement, its max flow now, and the bytes that nodes must load."""
+    """One possible answer: a placement, its score now, and the bytes that nodes must load."""
 
     placement: Placement
-    flow: Flow
+    score: Score
     moved_bytes: float
     method: str
     elapsed_s: float
 
     @property
     def flow_tokens_per_s(self) -> float:
-        return self.flow.value_tokens_per_s
+        return self.score.flow_tokens_per_s
+
+    @property
+    def value(self) -> float:
+        """What the objective makes large; 0 if the placement serves nothing."""
+        return self.score.merit[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replan:
-    """The answers. `pareto` rises in bytes and in flow; `chosen` is its best within the budget.
+    """The answers. `pareto` rises in bytes and in value; `chosen` is the best within the budget.
 
-    `zero_moves` may carry no flow. `from_scratch` (None: none found in time) ignores what runs.
-    No placement exceeds `upper_bound_tokens_per_s`, the best bound that was proven in the time.
+    `zero_moves` may serve nothing. `from_scratch` (None: none found in time) ignores what runs.
+    No placement's flow exceeds `upper_bound_tokens_per_s`, the best bound that was proven in the
+    time. Where the flow is not the objective, values are estimates, and the best of these were
+    simulated to choose one: `forecast` is the chosen one's.
     """
 
     zero_moves: ReplanPoint
@@ -40,37 +48,37 @@ class Replan:
     pareto: tuple[ReplanPoint, ...]
     chosen: ReplanPoint
     upper_bound_tokens_per_s: float
+    forecast: PlanForecast | None = None
 
 
 class ReplanProgress(Protocol):
-    """Called for every answer that no earlier one beats in both flow and bytes."""
+    """Called for every answer that no earlier one beats in both value and bytes."""
 
     def __call__(self, point: ReplanPoint, /) -> None: ...
 
 
 class Front:
-    """All answers that none beats, by exact flow and bytes."""
+    """All answers that none beats, by value and bytes."""
 
     def __init__(
         self,
         problem: Problem,
         running: Placement,
         *,
-        options: PlanOptions,
-        elapsed: Callable[[], float],
-        hear: ReplanProgress,
+        objective: Objective,
+        elapsed: Callable[[], float] = lambda: 0.0,
+        hear: ReplanProgress = lambda _: None,
     ) -> None:
         self.running = running
         self._problem = problem
-        self._options = options
+        self._objective = objective
         self._elapsed = elapsed
         self._hear = hear
-        self._meter = FlowMeter(problem, options.search_options)
         self._points: list[ReplanPoint] = []
 
-    def flow_of(self, placement: Placement) -> float:
-        """The max flow in tokens/s."""
-        return self._meter.tokens_per_s(placement)
+    def value_of(self, placement: Placement) -> float:
+        """What the objective makes large."""
+        return self._objective.score(placement).merit[0]
 
     def layers_to_load(self, placement: Placement) -> int:
         return moved_layers(self.running, placement)
@@ -78,14 +86,14 @@ class Front:
     def point(self, placement: Placement, *, method: str) -> ReplanPoint:
         return ReplanPoint(
             placement=placement,
-            flow=flow_under(self._options.search_options, self._problem, placement),
+            score=self._objective.score(placement),
             moved_bytes=self.layers_to_load(placement) * self._problem.model.bytes_per_layer,
             method=method,
             elapsed_s=self._elapsed(),
         )
 
     def offer(self, placement: Placement, *, method: str) -> ReplanPoint:
-        """Measure an answer; keep and report it unless one known is as good in both."""
+        """Score an answer; keep and report it unless one known is as good in both."""
         new = self.point(placement, method=method)
         if not any(_is_as_good(old, new) for old in self._points):
             self._points = [old for old in self._points if not _is_as_good(new, old)] + [new]
@@ -93,27 +101,37 @@ class Front:
         return new
 
     def best_within(self, budget_layers: int) -> ReplanPoint | None:
-        """The answer of most flow that loads no more."""
+        """The answer of most value that loads no more."""
         budget_bytes = budget_layers * self._problem.model.bytes_per_layer
         within = [point for point in self._points if point.moved_bytes <= budget_bytes]
-        return max(within, key=lambda point: point.flow_tokens_per_s, default=None)
+        return max(within, key=lambda point: point.value, default=None)
 
     @property
-    def most_flow_tokens_per_s(self) -> float:
-        return max((point.flow_tokens_per_s for point in self._points), default=0.0)
+    def most_value(self) -> float:
+        return max((point.value for point in self._points), default=0.0)
 
-    def cheapest_from(self, flow_tokens_per_s: float) -> ReplanPoint | None:
-        """The answer of fewest bytes with that flow or more."""
-        enough = [p for p in self._points if p.flow_tokens_per_s >= flow_tokens_per_s]
+    def cheapest_from(self, value: float) -> ReplanPoint | None:
+        """The answer of fewest bytes with that value or more."""
+        enough = [point for point in self._points if point.value >= value]
         return min(enough, key=lambda point: point.moved_bytes, default=None)
 
+    def budgets(self, fresh: ReplanPoint | None, asked_bytes: float | None) -> list[int]:
+        """Layers to load at most: what is asked for, and a share of what a fresh start loads."""
+        whole = [self._problem.model.num_layers]
+        if fresh is not None:
+            # As much by exchanging like nodes, perhaps, so the fewest bytes of a fresh start.
+            alike = self.cheapest_from(fresh.value * (1 - 1e-9))
+            whole = [self.layers_to_load(point.placement) for point in (fresh, alike or fresh)]
+        usual = {max(1, int(layers * _BUDGET_SHARE)) for layers in whole}
+        if asked_bytes is None:
+            return sorted(usual, reverse=True)
+        asked = int(asked_bytes / self._problem.model.bytes_per_layer)
+        return sorted({asked} | {layers for layers in usual if layers < asked}, reverse=True)
+
     def pareto(self) -> tuple[ReplanPoint, ...]:
-        """In order of bytes, and so of flow; never empty once something was offered."""
+        """In order of bytes, and so of value; never empty once something was offered."""
         return tuple(sorted(self._points, key=lambda point: point.moved_bytes))
 
 
 def _is_as_good(one: ReplanPoint, other: ReplanPoint) -> bool:
-    return (
-        one.flow_tokens_per_s >= other.flow_tokens_per_s * (1 - 1e-9)
-        and one.moved_bytes <= other.moved_bytes
-    )
+    return one.value >= other.value * (1 - 1e-9) and one.moved_bytes <= other.moved_bytes

@@ -30,7 +30,6 @@ _GOAL_EFFORT = 0.3
 # Nothing stops one on its way: it may be as long as a small part of the time is.
 _LONG_EFFORT_PER_S = 0.5
 _MOST_EFFORT = 8.0
-_BUDGET_SHARE = 0.25
 _PATIENCE = 60
 _LEAST_GAIN = 2e-3
 _STEP = 0.01
@@ -86,7 +85,7 @@ class Around:
         ends = [
             annealing.attempt(
                 self._kept,
-                target_tokens_per_s=max(self._front.flow_of(self._kept), target),
+                target_tokens_per_s=max(self._front.value_of(self._kept), target),
                 budget_layers=self._problem.model.num_layers,
                 hotness=hotness,
                 effort=_REPAIR_EFFORT,
@@ -103,7 +102,10 @@ class Around:
 
         The second finds most: from a good placement that moves too much, the way down is short.
         """
-        budgets = [_BudgetSearch(budget_layers=layers) for layers in self.budgets(fresh)]
+        budgets = [
+            _BudgetSearch(budget_layers=layers)
+            for layers in self._front.budgets(fresh, self._options.budget_bytes)
+        ]
         goals = [_GoalSearch(share=share) for share in _GOAL_SHARES]
         for number in range(self._options.attempts):
             for search in budgets:
@@ -114,7 +116,7 @@ class Around:
                     self._load_less(goal_search, number=number)
 
     def _load_less(self, search: "_GoalSearch", *, number: int) -> None:
-        goal = search.share * self._front.most_flow_tokens_per_s
+        goal = search.share * self._front.most_value
         cheapest = self._front.cheapest_from(goal)
         if cheapest is None or cheapest.moved_bytes == 0:
             search.is_done = True
@@ -143,7 +145,7 @@ class Around:
             starts.append(before.placement)
         if fresh is not None:
             starts.append(fresh.placement)
-        goal = self._front.most_flow_tokens_per_s
+        goal = self._front.most_value
         is_close = before is not None and before.flow_tokens_per_s >= _GOAL_SHARES[1] * goal
         turn, which = divmod(number, len(self._annealings))
         annealing, hotness = self._annealings[which]
@@ -172,26 +174,11 @@ class Around:
             best.placement if best is not None else self._kept,
             rules=self._options.plan.rules,
             budget_layers=search.budget_layers,
-            flow_of=self._front.flow_of,
+            value_of=self._front.value_of,
             tries=_CLIMB_TRIES,
             seed=self._options.plan.seed + number,
         ):
             self._front.offer(better, method=CLIMBED)
-
-    def budgets(self, fresh: ReplanPoint | None) -> list[int]:
-        """Layers to load at most: what was asked for, and a share of what a fresh start loads."""
-        whole = [self._problem.model.num_layers]
-        if fresh is not None:
-            # The same flow by exchanging like nodes, perhaps, so the fewest bytes of a fresh start.
-            alike = self._front.cheapest_from(fresh.flow_tokens_per_s * (1 - 1e-9))
-            whole = [
-                self._front.layers_to_load(point.placement) for point in (fresh, alike or fresh)
-            ]
-        usual = {max(1, int(layers * _BUDGET_SHARE)) for layers in whole}
-        if self._options.budget_bytes is None:
-            return sorted(usual, reverse=True)
-        asked = int(self._options.budget_bytes / self._problem.model.bytes_per_layer)
-        return sorted({asked} | {layers for layers in usual if layers < asked}, reverse=True)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -51,7 +51,7 @@ class ByStages:
         """
         too_much = self._upper_bound
         for way in _WAYS:
-            most = self._front.most_flow_tokens_per_s
+            most = self._front.most_value
             target = _SHARE * (most + way * (self._upper_bound - most))
             if target >= too_much or self._is_met(target, way=way, budget_layers=budget_layers):
                 continue
@@ -64,7 +64,7 @@ class ByStages:
                 return
             elif self._front.layers_to_load(answer.placement) > budget_layers:
                 too_much = target
-        target = _SHARE * self._front.most_flow_tokens_per_s
+        target = _SHARE * self._front.most_value
         if self._layers_for(target) > budget_layers and not stop.is_over():
             self._solved(target * (1 - _STEP_DOWN), self._limits(stop))
 

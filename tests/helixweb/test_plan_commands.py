@@ -12,6 +12,7 @@ from helixweb.common import jobs
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Link, Node, Profile
 from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
 from helixweb.planning.services.simulating import forecast_to_json
+from planner.placers.board import Score
 from planner.replanning import ReplanPoint
 from planner.serialization import plan_from_dict
 from tests.helixweb.searching import claimed, end_with
@@ -31,7 +32,9 @@ def solve(plan: Plan) -> None:
     """What a worker does while the command waits; it finds what it began with."""
     run = PlanRun.unscoped.get(status=PlanRun.Status.QUEUED)
     found = plan_from_dict(plan.document)
-    points = [ReplanPoint(placement=found.placement, flow=found.flow, moved_bytes=0.0,
+    flow = found.flow.value_tokens_per_s
+    score = Score(flow_tokens_per_s=flow, merit=(flow,))
+    points = [ReplanPoint(placement=found.placement, score=score, moved_bytes=0.0,
                           method="unmoved", elapsed_s=0.0)]  # fmt: skip
     end_with(run, claimed(run), found, points=points)
 

@@ -103,7 +103,9 @@ def test_stages_come_back_from_their_placement():
     assert found == Stages(lengths=(3, 2), stage_of=(0, 1, -1, 1, -1))
     assert stages.placement_of(found) == START
     assert stages.stages_of(placement(n0=(0, 3), n1=(2, 4))) is None
-    assert stages.stages_of(placement(n0=(0, 3))) is None
+    gap = stages.stages_of(placement(n0=(0, 3)))
+    assert gap == Stages(lengths=(3, 2), stage_of=(0, -1, -1, -1, -1))
+    assert stages.score(gap) == 0
 
 
 @pytest.mark.parametrize("problem", [PROBLEM, CROWDED, HOPPING], ids=KINDS)

@@ -81,6 +81,17 @@ def trials(problem=PROBLEM, *, policy=RUNTIME_POLICY, goal=None) -> Trials:
     )
 
 
+def test_a_component_that_pins_leave_without_a_layer_is_no_candidate():
+    """Replicas, of which one lost its first layer to a pin: nobody can deploy these."""
+    problem = tiny_problem(
+        [[100.0, 60.0, 30.0, 20.0], [50.0, 24.0, 20.0, 9.0], [30.0, 10.0]], num_layers=4
+    )
+    rules = PlacementRules(pinned={"n1": LayerRange(first=1, end=3)})
+    plan = solve(problem, rules=rules)
+    assert plan.placement.layers["n1"] == LayerRange(first=1, end=3)
+    assert plan.forecast.value > 0
+
+
 def test_a_forecast_is_of_the_requests_that_simulate_draws_with_its_seed():
     roomy = replace(
         tiny_problem([[90.0], [70.0]], num_layers=2),

@@ -3,9 +3,11 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from searched import needs_annealing
 from tiny_problems import all_placements, placement, tiny_problem
 
 from planner.bounds import knapsack_bound_tokens_per_s
+from planner.bounds.node_kinds import NO_RULES
 from planner.domain.cluster import Link
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
@@ -13,7 +15,7 @@ from planner.max_flow import max_flow
 from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.placers.budgeted_moves import moved_layers
 from planner.plan_options import PlanOptions
-from planner.planning import compute_plan
+from planner.planning import compute_plan, serving_trials
 from planner.replanning import ReplanOptions, replan, unmoved_tokens_per_s, zero_moves
 from planner.replanning.around import Way, way_of
 
@@ -32,7 +34,7 @@ def lost(problem, name):
 
 
 def answer(problem, running=RUNNING, *, heard=None, cancel=None, **options):
-    options.setdefault("plan", PlanOptions(solver="highs", time_limit_s=5.0))
+    options.setdefault("plan", PlanOptions(objective="flow", solver="highs", time_limit_s=5.0))
     options.setdefault("time_limit_s", 30.0)
     options.setdefault("attempts", 9)
     return replan(
@@ -46,14 +48,11 @@ def answer(problem, running=RUNNING, *, heard=None, cancel=None, **options):
 
 def test_without_moves_a_lost_node_takes_its_layers_with_it_and_the_rest_is_rerouted():
     left = lost(CLUSTER, "n1")
-    point = zero_moves(left, RUNNING, options=PlanOptions())
-    flow = unmoved_tokens_per_s(left, RUNNING, options=PlanOptions())
-    assert flow == point.flow_tokens_per_s
-    assert point.moved_bytes == 0
-    assert point.placement == placement(n0=(0, 2), n2=(2, 4), n3=(2, 3))
-    expected = max_flow(left, point.placement, partial_inference=True)
-    assert point.flow == expected
-    assert expected.value_tokens_per_s == pytest.approx(20.0)
+    kept, flow = zero_moves(left, RUNNING, options=PlanOptions())
+    assert unmoved_tokens_per_s(left, RUNNING, options=PlanOptions()) == flow.value_tokens_per_s
+    assert kept == placement(n0=(0, 2), n2=(2, 4), n3=(2, 3))
+    assert flow == max_flow(left, kept, partial_inference=True)
+    assert flow.value_tokens_per_s == pytest.approx(20.0)
 
 
 def test_without_moves_a_slower_link_only_slows():
@@ -67,22 +66,23 @@ def test_without_moves_a_slower_link_only_slows():
             ),
         ),
     )
-    point = zero_moves(slower, RUNNING, options=PlanOptions())
-    flow = unmoved_tokens_per_s(slower, RUNNING, options=PlanOptions())
-    assert flow == point.flow_tokens_per_s
-    assert point.placement == RUNNING
-    assert point.flow_tokens_per_s == pytest.approx(30.0)
+    kept, flow = zero_moves(slower, RUNNING, options=PlanOptions())
+    assert unmoved_tokens_per_s(slower, RUNNING, options=PlanOptions()) == flow.value_tokens_per_s
+    assert kept == RUNNING
+    assert flow.value_tokens_per_s == pytest.approx(30.0)
 
 
 @pytest.mark.parametrize("partial_inference", [True, False])
 def test_the_front_holds_for_every_budget_what_trying_everything_finds(partial_inference):
     left = lost(CLUSTER, "n1")
-    plan = PlanOptions(solver="highs", time_limit_s=5.0, partial_inference=partial_inference)
+    plan = PlanOptions(
+        objective="flow", solver="highs", time_limit_s=5.0, partial_inference=partial_inference
+    )
     result = answer(left, plan=plan, attempts=30)
     for point in result.pareto:
         assert point.moved_bytes == moved_layers(RUNNING, point.placement) * BYTES_PER_LAYER
         flow = max_flow(left, point.placement, partial_inference=partial_inference)
-        assert point.flow == flow
+        assert point.flow_tokens_per_s == flow.value_tokens_per_s
     best = {}
     for placed in all_placements(left):
         moved = moved_layers(RUNNING, placed) * BYTES_PER_LAYER
@@ -149,7 +149,7 @@ def test_rules_hold_in_every_answer():
         max_layers_of={"n0": 2},
         max_hops=2,
     )
-    plan = PlanOptions(solver="highs", time_limit_s=5.0, rules=rules)
+    plan = PlanOptions(objective="flow", solver="highs", time_limit_s=5.0, rules=rules)
     for point in answer(CLUSTER, plan=plan).pareto:
         assert point.placement.layers["n2"] == LayerRange(first=2, end=4)
         assert "n3" not in point.placement.layers
@@ -183,3 +183,68 @@ def test_annealings_for_more_flow_try_every_start_at_every_hotness_short_and_lon
         for hotness in range(num_hotness)
         for is_short in (True, False)
     }
+
+
+def served(problem, running=RUNNING, **options):
+    options.setdefault("plan", PlanOptions(solver="highs", time_limit_s=5.0))
+    return replan(
+        problem,
+        running,
+        options=ReplanOptions(time_limit_s=30.0, attempts=12, **options),
+        clock=lambda: 0.0,  # work ends the search, not the clock
+    )
+
+
+def most_served(problem, *, most_layers, rules=NO_RULES):
+    """By the estimate of every placement that loads so few layers."""
+    trials = serving_trials(problem, PlanOptions(rules=rules))
+    return max(
+        trials.score(placed).merit[0]
+        for placed in all_placements(problem)
+        if moved_layers(RUNNING, placed) <= most_layers
+        and all(placed.layers.get(name) == held for name, held in rules.pinned.items())
+        and placed.layers
+    )
+
+
+@needs_annealing
+@pytest.mark.parametrize("name", ["n0", "n1", "n3"])
+def test_the_front_of_served_tokens_is_what_trying_every_placement_finds(name):
+    left = lost(CLUSTER, name)
+    result = served(left)
+    values = [point.value for point in result.pareto]
+    assert values == sorted(values)
+    for point in result.pareto:
+        layers = moved_layers(RUNNING, point.placement)
+        assert point.moved_bytes == layers * BYTES_PER_LAYER
+        assert point.value == point.score.objective_value
+        assert point.value >= 0.97 * most_served(left, most_layers=layers)
+    assert values[-1] >= 0.97 * most_served(left, most_layers=4 * 3)
+    assert result.forecast.simulated.decode_tokens_per_s == result.forecast.value
+
+
+@needs_annealing
+def test_the_answer_that_is_chosen_for_what_it_serves_keeps_the_budget():
+    left = lost(CLUSTER, "n0")
+    for layers in (2, 3):
+        chosen = served(left, budget_bytes=layers * BYTES_PER_LAYER).chosen
+        assert chosen.moved_bytes <= layers * BYTES_PER_LAYER
+        assert chosen.value >= 0.9 * most_served(left, most_layers=layers)
+
+
+def test_a_component_that_lost_a_layer_leaves_what_the_others_serve():
+    apart = replace(RUNNING, layers={**RUNNING.layers, "n3": LayerRange(first=0, end=2)})
+    apart = replace(apart, components=(frozenset({"n0", "n1"}), frozenset({"n2", "n3"})))
+    left = lost(CLUSTER, "n1")
+    result = served(left, apart)
+    assert result.zero_moves.value == 0
+    unmoved = [point for point in result.pareto if point.moved_bytes == 0]
+    assert set(unmoved[0].placement.layers) == {"n2", "n3"}
+
+
+def test_pinned_nodes_stay_while_others_are_moved_for_what_they_serve():
+    rules = PlacementRules(pinned={"n2": LayerRange(first=2, end=4)})
+    result = served(lost(CLUSTER, "n1"), plan=PlanOptions(time_limit_s=5.0, rules=rules))
+    assert result.chosen.value > 0
+    for point in result.pareto:
+        assert point.placement.layers["n2"] == LayerRange(first=2, end=4)

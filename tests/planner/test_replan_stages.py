@@ -8,6 +8,7 @@ from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.placers.base import NeverCancelled
+from planner.placers.board import LargestFlow
 from planner.placers.budgeted_moves import moved_layers
 from planner.placers.stop import ProgramLimits, Stop
 from planner.plan_options import PlanOptions
@@ -208,7 +209,10 @@ def test_an_answer_that_loads_too_much_is_followed_by_one_of_less_flow():
         heard = []
         options = ReplanOptions(plan=PlanOptions(solver="highs"))
         front = Front(
-            problem, running, options=options.plan, elapsed=lambda: 0.0, hear=heard.append
+            problem,
+            running,
+            objective=LargestFlow(problem, options.plan.search_options),
+            hear=heard.append,
         )
         ByStages(problem, options=options, front=front, upper_bound_tokens_per_s=200.0).search(
             Stop(time_limit_s=60.0, cancel=NeverCancelled()), budget_layers=budget_layers

@@ -42,14 +42,14 @@ def explain(row: Explanation, lease: Lease) -> jobs.Outcome:
     problem, plan = problem_from_dict(row.plan.problem), plan_from_dict(row.plan.document)
     options = options_from_json(row.plan.run.options) if row.plan.run else DEFAULTS
     options = options.for_running(plan)
-    standing = zero_moves(problem, plan.placement, options=options)
+    kept, flow = zero_moves(problem, plan.placement, options=options)
     worst = survival(problem, plan.placement, options=options)
     values = marginal_values(
         problem, plan.placement, options=options, search_s=row.search_s, cancel=lease
     )
     return jobs.Outcome(
         columns={
-            "limits": list(explain_min_cut(problem, standing.placement, standing.flow)),
+            "limits": list(explain_min_cut(problem, kept, flow)),
             "survival_tokens_per_s": worst.flow_tokens_per_s,
             "worst_node": worst.worst_node,
             "values": [{**asdict(value), "gain": value.gain} for value in values],

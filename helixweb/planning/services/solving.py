@@ -164,13 +164,13 @@ def _replanned(
 ) -> Found:
     running = plan_from_dict(asked.running_plan.document).placement
     bound = upper_bound_tokens_per_s(problem)
-    best_flow = 0.0
+    best_value = 0.0
 
     def report(point: ReplanPoint) -> None:
-        nonlocal best_flow
+        nonlocal best_value
         is_within = asked.budget_bytes is None or point.moved_bytes <= asked.budget_bytes
-        if is_within and point.flow_tokens_per_s > best_flow:
-            best_flow = point.flow_tokens_per_s
+        if is_within and point.value > best_value:
+            best_value = point.value
             progress(
                 domain.Incumbent(
                     elapsed_s=point.elapsed_s,
@@ -178,6 +178,7 @@ def _replanned(
                     upper_bound_tokens_per_s=bound,
                     placer=point.method,
                     placement=point.placement,
+                    objective_value=point.score.objective_value,
                 )
             )
 
@@ -202,7 +203,7 @@ def _replanned(
         is_cancelled=cancel.is_cancelled(),
         elapsed_s=chosen.elapsed_s,
     )
-    return plan, found.pareto
+    return replace(plan, forecast=found.forecast), found.pareto
 
 
 def _too_small(budget_bytes: float | None, pareto: Sequence[ReplanPoint]) -> str:

@@ -19,12 +19,14 @@ typedef struct {
     const double *share_bandwidth;
     const i64 *is_card, *member, *leaving_start, *leaving, *reaching_start, *reaching;
     const double *decode_s, *decode_slope;
+    const i64 *running; /* first and end of the layers that each node holds now */
 } Task;
 
-/* As Cooling writes it. */
+/* How to search: a layer to load costs a share `charge` of the score, one beyond `budget` `penalty`
+   more. */
 typedef struct {
-    i64 moves;
-    double hot, cooling;
+    i64 moves, budget;
+    double charge, penalty, hot, cooling;
     i64 first_random;
     const double *minus_logarithms;
     i64 num_logarithms;
@@ -218,6 +220,53 @@ static double score_of(const Task *task, Space *space, const Stages *tried)
     return result[0];
 }
 
+static i64 least(i64 one, i64 other) { return one < other ? one : other; }
+static i64 most(i64 one, i64 other) { return one > other ? one : other; }
+
+/* Layers that nodes hold in these stages and not now. */
+static i64 loaded(const Task *task, i64 *ends, const Stages *tried)
+{
+    i64 total = 0;
+    for (i64 stage = 0, end = 0; stage < tried->count; stage++)
+        ends[stage] = end += tried->lengths[stage];
+    for (i64 node = 0; node < task->nodes; node++) {
+        i64 stage = tried->stage_of[node];
+        if (stage == IDLE) continue;
+        i64 end = ends[stage], first = end - tried->lengths[stage];
+        const i64 *now = task->running + 2 * node;
+        total += end - first - most(0, least(end, now[1]) - most(first, now[0]));
+    }
+    return total;
+}
+
+/* Layers that no node holds, or that nodes hold beyond their limits. */
+static i64 lacking(const Task *task, const Stages *tried)
+{
+    i64 total = 0;
+    for (i64 stage = 0; stage < tried->count; stage++) {
+        i64 ends = (stage == 0) + 2 * (stage == tried->count - 1);
+        i64 held = tried->lengths[stage], is_held = 0;
+        for (i64 node = 0; node < task->nodes; node++) {
+            if (tried->stage_of[node] != stage) continue;
+            total += most(0, held - task->most[4 * node + ends]);
+            is_held = 1;
+        }
+        if (!is_held) total += held;
+    }
+    return total;
+}
+
+/* The score less what is to be loaded; below 0 what serves nothing, by what it lacks. */
+static double charged(const Task *task, const Cooling *cooling, Space *space, const Stages *tried)
+{
+    double score = score_of(task, space, tried);
+    if (!(cooling->penalty > 0)) return score;
+    if (!(score > 0)) return -1 - (double)lacking(task, tried);
+    i64 layers = loaded(task, space->starts, tried);
+    return score / (1 + cooling->charge * (double)layers
+                    + cooling->penalty * (double)most(0, layers - cooling->budget));
+}
+
 static void remove_stage(i64 nodes, Stages *stages, i64 gone)
 {
     for (i64 node = 0; node < nodes; node++)
@@ -316,7 +365,7 @@ static int move(const Task *task, i64 *state, Stages *stages)
     return 1;
 }
 
-/* Returns the best score, or -1 without memory. `last` starts as the first candidate and ends as the
+/* Returns the best score, or NAN without memory. `last` starts as the first candidate and ends as the
    last one taken; `best` ends as the best. */
 double anneal_estimate(const Task *task, const Cooling *cooling, Stages *last, Stages *best)
 {
@@ -326,19 +375,20 @@ double anneal_estimate(const Task *task, const Cooling *cooling, Stages *last, S
     if (memory == NULL || numbers == NULL) {
         free(memory);
         free(numbers);
-        return -1;
+        return NAN;
     }
     Stages tried = {0, numbers, numbers + task->nodes};
     i64 random_state = cooling->first_random;
-    double score = score_of(task, &space, last);
+    double score = charged(task, cooling, &space, last);
     double best_score = score, temperature = cooling->hot;
     copy(task, best, last);
     for (i64 number = 0; number < cooling->moves; number++, temperature *= cooling->cooling) {
         copy(task, &tried, last);
         if (!move(task, &random_state, &tried)) continue;
-        double tried_score = score_of(task, &space, &tried);
-        if (!(tried_score > 0)) continue;
+        double tried_score = charged(task, cooling, &space, &tried);
+        if (!(tried_score > 0) && (score > 0 || !(cooling->penalty > 0))) continue;
         if (tried_score < score) {
+            if (!(score > 0)) continue;
             i64 drawn = draw(&random_state, cooling->num_logarithms);
             double patience = temperature * cooling->minus_logarithms[drawn];
             if (score - tried_score > patience * score) continue;
