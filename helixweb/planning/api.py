@@ -191,12 +191,8 @@ class PlanViewSet(ReadViewSet[Plan]):
     @in_own_turn
     def unmoved(self, request: Request, pk: str) -> Response:
         """What this plan's placement carries on the cluster as it is now, no layer moved."""
-        plan = self.get_object()
-        changes = replanning.changes_since(plan, now=timezone.now())
-        options = replanning.search_without_silent(plan, changes)
-        flow = replanning.flow_without_moves(plan, changes, options=options)
-        told = {name: getattr(changes, name) for name in ("gone", "added", "silent", "changes")}
-        return Response(serializers.UnmovedSerializer({"flow_tokens_per_s": flow, **told}).data)
+        found = replanning.unmoved(self.get_object(), now=timezone.now())
+        return Response(serializers.UnmovedSerializer(found).data)
 
     @extend_schema(
         parameters=[OpenApiParameter("plan", OpenApiTypes.INT, many=True, required=True)],
@@ -224,17 +220,11 @@ class PlanViewSet(ReadViewSet[Plan]):
         """
         asked = asked_of(serializers.WhatIfSerializer, request)
         plan, options, edits = self.get_object(), asked.pop("options"), Edits(**asked)
-        answer = answer_what_if(plan, edits)
-        run = None
+        answer, run = answer_what_if(plan, edits), None
         if options is not None:
-            run = starting.start_what_if(
-                plan,
-                answer.problem,
-                changes=edits.sentence,
-                options=options_from_json(options),
-                user=request.user,
-            )
-        content = {"before": answer.before, "after": answer.after, "run": run and run.pk}
+            options = options_from_json(options)
+            run = starting.start_what_if(plan, edits, options=options, user=request.user)
+        content = {**answer, "run": run and run.pk}
         return Response(serializers.WhatIfAnswerSerializer(content).data)
 
     @extend_schema(responses=serializers.ExplanationSerializer)

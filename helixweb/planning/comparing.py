@@ -1,7 +1,6 @@
 """Several plans side by side: what they deliver, and which layers lie elsewhere."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -10,7 +9,6 @@ from helixweb.common.queries import parsed_id
 from helixweb.planning.expected import offline_simulations
 from helixweb.planning.forecasts import objective_words
 from helixweb.planning.models import Plan
-from helixweb.planning.objectives import ObjectiveFigure
 from helixweb.planning.services.simulating import forecast_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain.errors import PlannerError
@@ -26,50 +24,6 @@ PLANS_OFFERED = 50
 
 class NothingToCompare(PlannerError, ValueError):
     """Too few or too many plans, or some that are not there."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedPlan:
-    """One plan. `simulated` is its newest offline simulation under our runtime's policy.
-
-    `moved_bytes` is what nodes load anew on the way from the first plan; None for the first, and
-    where the models differ.
-    """
-
-    row: Plan
-    plan: DomainPlan
-    figure: ObjectiveFigure | None
-    simulated: Forecast | None
-    moved_bytes: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLayers:
-    """What one node holds in each plan, as text; `differs` from plan to plan."""
-
-    node: str
-    layers: tuple[str, ...]
-    differs: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """Plans in the order they were asked for, nodes by name."""
-
-    plans: tuple[ComparedPlan, ...]
-    nodes: tuple[NodeLayers, ...]
-
-    @property
-    def shown(self) -> tuple[NodeLayers, ...]:
-        """All nodes; from `MANY_NODES` on those that differ."""
-        if len(self.nodes) < MANY_NODES:
-            return self.nodes
-        return tuple(node for node in self.nodes if node.differs)
-
-    @property
-    def left_out(self) -> int:
-        """Nodes that hold the same in every plan, where they are not shown."""
-        return len(self.nodes) - len(self.shown)
 
 
 def plans_to_choose(scope: Any, chosen: Sequence[int]) -> list[Plan]:
@@ -98,28 +52,35 @@ def plans_to_compare(scope: Any, ids: Sequence[str]) -> list[Plan]:
     return [found[pk] for pk in wanted if pk is not None]
 
 
-def compare(rows: Sequence[Plan]) -> Comparison:
-    """Everything beside the first of them."""
+def compare(rows: Sequence[Plan]) -> dict[str, Any]:
+    """Plans in the order they were asked for, and what each node holds in each, by name.
+
+    `simulated` is a plan's newest offline simulation under our runtime's policy, `moved_bytes` what
+    nodes load anew on the way from the first plan: None for the first, and where models differ.
+    From `MANY_NODES` on those nodes are `shown` that differ.
+    """
     plans = [stored_plan(row) for row in rows]
-    names = sorted({name for plan in plans for name in plan.placement.layers})
-    lines = []
-    for name in names:
+    nodes = []
+    for name in sorted({name for plan in plans for name in plan.placement.layers}):
         held = [plan.placement.layers.get(name) for plan in plans]
-        texts = tuple("" if layers is None else str(layers) for layers in held)
-        lines.append(NodeLayers(node=name, layers=texts, differs=len(set(texts)) > 1))
-    return Comparison(
-        plans=tuple(
-            ComparedPlan(
-                row=row,
-                plan=plan,
-                figure=objective_words(plan.forecast),
-                simulated=_simulated(row),
-                moved_bytes=_moved_bytes(rows[0], plans[0], row, plan),
-            )
+        texts = ["" if layers is None else str(layers) for layers in held]
+        nodes.append({"node": name, "layers": texts, "differs": len(set(texts)) > 1})
+    shown = [node for node in nodes if node["differs"] or len(nodes) < MANY_NODES]
+    return {
+        "plans": [
+            {
+                "row": row,
+                "plan": plan,
+                "figure": objective_words(plan.forecast),
+                "simulated": _simulated(row),
+                "moved_bytes": _moved_bytes(rows[0], plans[0], row, plan),
+            }
             for row, plan in zip(rows, plans, strict=True)
-        ),
-        nodes=tuple(lines),
-    )
+        ],
+        "nodes": nodes,
+        "shown": shown,
+        "left_out": len(nodes) - len(shown),
+    }
 
 
 def _simulated(row: Plan) -> Forecast | None:

@@ -1,13 +1,12 @@
 """What pages show of a plan's forecasts and simulations: numbers and charts."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.utils.translation import gettext as _
 
 from helixweb.charts.share_bars import NodeShare, link_bars, node_bars
 from helixweb.planning.expected import output_forecasts
-from helixweb.planning.models import Plan, Simulation
+from helixweb.planning.models import Plan
 from helixweb.planning.objectives import ObjectiveFigure, objective_figure
 from helixweb.planning.services.simulating import forecast_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
@@ -17,31 +16,22 @@ from planner.simulator.forecast import Forecast
 from planner.timing import timing_source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationRow:
-    """One line of the table of simulations; `forecast` is None while there is none."""
-
-    simulation: Simulation
-    forecast: Forecast | None
-
-
 def forecast_context(plan: Plan, *, asked: int) -> dict[str, Any]:
     """What the card shows; the simulation with the id `asked` in detail, else the newest."""
     forecast = stored_plan(plan).forecast
-    rows = [
-        SimulationRow(
-            simulation=row, forecast=forecast_from_json(row.forecast) if row.forecast else None
-        )
+    rows: list[dict[str, Any]] = [
+        {"simulation": row, "forecast": row.forecast and forecast_from_json(row.forecast)}
         for row in plan.simulations.select_related("created_by")
     ]
-    done = [row for row in rows if row.forecast is not None]
-    chosen = next((row for row in done if row.simulation.pk == asked), done[-1] if done else None)
+    done = [row for row in rows if row["forecast"] is not None]
+    newest = done[-1] if done else None
+    chosen = next((row for row in done if row["simulation"].pk == asked), newest)
     return {
         "headline": _headline(plan),
         "forecast": forecast,
         "forecast_figure": objective_words(forecast),
         "simulations": rows,
-        "is_simulating": any(not row.simulation.is_finished for row in rows),
+        "is_simulating": any(not row["simulation"].is_finished for row in rows),
         "simulated": _in_detail(plan, chosen) if chosen else None,
         "simulation_asked": bool(asked),
     }
@@ -58,12 +48,10 @@ def _headline(row: Plan) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _in_detail(plan: Plan, row: SimulationRow) -> dict[str, Any]:
+def _in_detail(plan: Plan, row: dict[str, Any]) -> dict[str, Any]:
     """`timing` is "measured" or "derived". `as_stages`: nodes whose whole-model instances were
     simulated as stages of all layers. `link_queue_peak`: most messages that waited for one link."""
-    forecast = row.forecast
-    if forecast is None:
-        raise ValueError(f"simulation {row.simulation.pk} has no forecast to show")
+    forecast: Forecast = row["forecast"]
     nodes = sorted(forecast.nodes.items(), key=lambda item: (-item[1].utilisation, item[0]))
     busy, kv = _("%(utilisation)s, batch %(batch_decodes)s"), _("%(kv_mean)s, at most %(kv_peak)s")
     in_words = {

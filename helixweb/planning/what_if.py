@@ -7,7 +7,7 @@ joins Petals does. All others keep what they hold, as far as it fits.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Annotated, Any
+from typing import Annotated
 
 from django.utils.translation import gettext as _
 
@@ -87,15 +87,6 @@ class Worth:
         return (
             self.decode_tokens_per_s * SECONDS_PER_HOUR / TOKENS_PER_MILLION / self.price_per_hour
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIfAnswer:
-    """The changed problem, and what the plan is worth on it and was before."""
-
-    problem: Problem
-    before: Worth
-    after: Worth
 
 
 def edited(problem: Problem, edits: Edits) -> Problem:
@@ -241,16 +232,23 @@ def _others(links: tuple[Link, ...], ends: tuple[str, str]) -> tuple[Link, ...]:
     return tuple(link for link in links if (link.source, link.target) != ends)
 
 
-def answer_what_if(plan: Plan, edits: Edits) -> WhatIfAnswer:
-    """Milliseconds: no search. Raises InvalidProblem, also for what the changed problem lacks."""
+def answer_what_if(plan: Plan, edits: Edits) -> dict[str, Worth]:
+    """What the plan is worth before and after. Milliseconds: no search.
+
+    Raises InvalidProblem, also for what the changed problem lacks.
+    """
     problem, stored = stored_problem(plan), stored_plan(plan)
     changed = edited(problem, edits)
-    carried = carried_over(problem, stored.placement, changed)
-    conditions: dict[str, Any] = {
-        "partial_inference": stored.partial_inference, "max_hops": stored.max_hops,
-    }  # fmt: skip
-    return WhatIfAnswer(
-        problem=changed,
-        before=worth(problem, stored.placement, **conditions),
-        after=worth(changed, carried, **conditions),
-    )
+    placed = {
+        "before": (problem, stored.placement),
+        "after": (changed, carried_over(problem, stored.placement, changed)),
+    }
+    return {
+        when: worth(
+            where,
+            placement,
+            partial_inference=stored.partial_inference,
+            max_hops=stored.max_hops,
+        )
+        for when, (where, placement) in placed.items()
+    }

@@ -120,7 +120,7 @@ def test_the_demo_cluster_is_loaded_once_and_can_be_planned(browser: Client) -> 
     assert "Load the demo cluster" not in html(browser, "clusters")
     (model,) = problems.models_of(Cluster.unscoped.get())
     fit = planning_fit.preview_fit(cluster=Cluster.unscoped.get(), model=model)
-    assert fit.fits
+    assert fit["fits"]
 
 
 def test_profiles_are_listed_by_where_they_come_from(browser: Client, cluster: Cluster) -> None:

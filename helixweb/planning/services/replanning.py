@@ -1,7 +1,7 @@
 """From a plan that runs to one for the cluster as it is now, moving few bytes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -27,17 +27,6 @@ from planner.replanning import ReplanOptions, unmoved_tokens_per_s
 from planner.serialization import problem_from_dict, problem_to_dict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """How the cluster, now as `problem` has it, differs from the one a plan was computed for."""
-
-    problem: Problem
-    gone: tuple[str, ...]
-    added: tuple[str, ...]
-    silent: tuple[str, ...]
-    changes: tuple[str, ...]
-
-
 def start_replan(
     plan: Plan, *, options: PlanOptions, budget_bytes: float | None, user: Any
 ) -> PlanRun:
@@ -49,7 +38,6 @@ def start_replan(
     """
     ReplanOptions(plan=options, time_limit_s=options.time_limit_s, budget_bytes=budget_bytes)
     problem = _problem_now(plan)
-    _check_same_layers(plan, problem)
     check_rules(problem, options.rules)
     columns = {"cluster": plan.cluster, "model": plan.model, "created_by": user}
     with transaction.atomic():
@@ -58,44 +46,31 @@ def start_replan(
     return run
 
 
-def _problem_now(plan: Plan) -> Problem:
-    """Whole-model instances need no engine for stages."""
-    is_for_stages = not stored_plan(plan).instances
-    return build_problem(plan.cluster, plan.model, is_for_stages=is_for_stages)
+def unmoved(plan: Plan, *, now: datetime) -> dict[str, Any]:
+    """What is another since the plan was computed, and what it carries with new weights only.
 
-
-def flow_without_moves(plan: Plan, changes: Changes, *, options: PlanOptions) -> float:
-    """Tokens/s of the plan's placement on the changed cluster: new routing weights only.
-
-    Raises InvalidRules, InvalidOptions and ModelDoesNotFit.
+    `search` is how it was searched for, without the nodes that are silent. Raises InvalidProblem,
+    InvalidRules, InvalidOptions and ModelDoesNotFit.
     """
-    _check_same_layers(plan, changes.problem)
-    running = stored_plan(plan).placement
-    return unmoved_tokens_per_s(changes.problem, running, options=options)
-
-
-def changes_since(plan: Plan, *, now: datetime) -> Changes:
-    """What is another since the plan was computed. Raises InvalidProblem."""
-    before = stored_problem(plan)
-    after = _problem_now(plan)
-    names = {node.name for node in before.cluster.nodes}
-    names_now = {node.name for node in after.cluster.nodes}
+    before, after = stored_problem(plan), _problem_now(plan)
+    names, names_now = ({node.name for node in one.cluster.nodes} for one in (before, after))
     lost = plan.cluster.nodes.filter(in_state(NodeState.LOST, now=now))
+    silent = set(lost.values_list("name", flat=True))
     apart = {
-        "gone": tuple(sorted(names - names_now)),
-        "added": tuple(sorted(names_now - names)),
-        "silent": tuple(sorted(lost.values_list("name", flat=True))),
+        "gone": sorted(names - names_now),
+        "added": sorted(names_now - names),
+        "silent": sorted(silent),
     }
-    return Changes(problem=after, **apart, changes=tuple(_sentences(before, after, **apart)))
-
-
-def search_without_silent(plan: Plan, changes: Changes) -> PlanOptions:
-    """The options that the plan was searched for with, without the nodes that are silent."""
     search = options_from_json(plan.run.options) if plan.run else DEFAULTS
-    known = {node.name for node in changes.problem.cluster.nodes}
-    rules = search.rules.about(known - set(changes.silent))
-    excluded = rules.excluded_nodes | set(changes.silent)
-    return replace(search, rules=replace(rules, excluded_nodes=excluded))
+    rules = search.rules.about(names_now - silent)
+    rules = replace(rules, excluded_nodes=rules.excluded_nodes | silent)
+    search, running = replace(search, rules=rules), stored_plan(plan).placement
+    return {
+        **apart,
+        "changes": list(_sentences(before, after, **apart)),
+        "search": search,
+        "flow_tokens_per_s": unmoved_tokens_per_s(after, running, options=search),
+    }
 
 
 def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
@@ -150,9 +125,11 @@ def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
     return adopted
 
 
-def _check_same_layers(plan: Plan, problem: Problem) -> None:
-    placed = stored_plan(plan).num_layers
-    if placed != problem.model.num_layers:
+def _problem_now(plan: Plan) -> Problem:
+    """Raises InvalidOptions for a model of other layers. Instances need no engine for stages."""
+    stored = stored_plan(plan)
+    problem = build_problem(plan.cluster, plan.model, is_for_stages=not stored.instances)
+    if stored.num_layers != problem.model.num_layers:
         raise InvalidOptions(
             _(
                 "plan %(id)s places %(placed)s layers but model %(name)s has "
@@ -160,11 +137,12 @@ def _check_same_layers(plan: Plan, problem: Problem) -> None:
             )
             % {
                 "id": plan.pk,
-                "placed": placed,
+                "placed": stored.num_layers,
                 "name": repr(problem.model.name),
                 "num_layers": problem.model.num_layers,
             }
         )
+    return problem
 
 
 def _sentences(

@@ -17,6 +17,8 @@ from helixweb.inventory.services.problems import build_problem
 from helixweb.inventory.signals import profiles_missing
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_from_json, options_to_json
+from helixweb.planning.stored import stored_problem
+from helixweb.planning.what_if import Edits, edited
 from planner.domain.errors import InvalidProblem
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules, restricted_problem
@@ -125,21 +127,19 @@ def _problem(cluster: Cluster, model: LanguageModel, user: Any, *, is_for_stages
         ) from error
 
 
-def start_what_if(
-    plan: Plan, problem: Problem, *, changes: str, options: PlanOptions, user: Any
-) -> PlanRun:
+def start_what_if(plan: Plan, edits: Edits, *, options: PlanOptions, user: Any) -> PlanRun:
     """Queue a search on a changed copy of the plan's problem, beginning with the plan.
 
-    `changes` says what is another in the copy. Raises InvalidRules and ModelDoesNotFit, before
-    anything is written.
+    Raises InvalidProblem, InvalidRules and ModelDoesNotFit, before anything is written.
     """
+    problem = edited(stored_problem(plan), edits)
     check_rules(problem, options.rules)
     return queue_run(
         problem_to_dict(problem),
         options,
         cluster=plan.cluster,
         model=plan.model,
-        what_if=changes,
+        what_if=edits.sentence,
         start_plan=plan,
         created_by=user,
     )

@@ -134,14 +134,8 @@ def what_if(request: HttpRequest, pk: int) -> HttpResponse:
             edits = form.edits()
             answer = answer_what_if(plan, edits)
             if "solve" in request.POST:
-                limit_s = form.cleaned_data["time_limit_s"]
-                run = starting.start_what_if(
-                    plan,
-                    answer.problem,
-                    changes=edits.sentence,
-                    options=replace(DEFAULTS, time_limit_s=limit_s),
-                    user=request.user,
-                )
+                options = replace(DEFAULTS, time_limit_s=form.cleaned_data["time_limit_s"])
+                run = starting.start_what_if(plan, edits, options=options, user=request.user)
                 return redirect("plan-run", run.pk)
     context = {"plan": plan, "form": form, "answer": answer}
     status = 422 if form.errors else 200
@@ -203,12 +197,9 @@ def replan_adopt(request: HttpRequest, pk: int) -> HttpResponse:
 def _standing(plan: Plan) -> dict[str, Any]:
     """What changed, and the flow without moves, or why there is none."""
     try:
-        changes = replanning.changes_since(plan, now=timezone.now())
-        search = replanning.search_without_silent(plan, changes)
-        unmoved = replanning.flow_without_moves(plan, changes, options=search)
+        return replanning.unmoved(plan, now=timezone.now())
     except PlannerError as error:
         return {"search": None, "standing_error": str(error)}
-    return {"changes": changes, "search": search, "unmoved_tokens_per_s": unmoved}
 
 
 def _initial(search: PlanOptions | None) -> dict[str, Any]:
