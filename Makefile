@@ -5,7 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UNPACKED := $(VENV)/.unpacked
 LARGE := ^(torch|litellm|transformers|sympy|networkx|gurobipy|openai)==
+BUILT := $(VENV)/.built
+SOURCES := pyproject.toml setup.py $(shell find planner runtime -name "*.[ch]")
 UNPACK := $(BIN)/pip install --quiet --no-compile --no-deps --requirement
+BUILD := $(BIN)/pip install --quiet --no-compile --no-deps --editable . && touch $(BUILT)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Tests start hundreds of Python processes, which read bytecode only where it may be written.
@@ -32,8 +35,9 @@ help:
 	@echo "make clean         removes .venv and what was built; never var/, the data of a site run from here"
 	@echo "make distclean     the same, and var/: database, secret key, queue"
 
-# Most of the time goes into unpacking, so two processes do it. A package of constraints.txt may not exist
-# for this system or Python: $(STAMP) then installs what is missing, or fails with the reason.
+# Most of the time goes into unpacking and into compiling our loops: three processes do it. A package of
+# constraints.txt may not exist for this system or Python: $(STAMP) then installs what is missing, or fails
+# with the reason.
 $(UNPACKED): constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "HelixWeb needs Python 3.11 or newer; $(PYTHON) is older. Try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 2; }
@@ -41,11 +45,16 @@ $(UNPACKED): constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet 'pip>=26' # older ones take twice as long to choose versions
 	@grep -E '$(LARGE)' constraints.txt >$(VENV)/large.txt; grep -vE '$(LARGE)' constraints.txt >$(VENV)/small.txt
-	@-$(UNPACK) $(VENV)/large.txt & large=$$!; $(UNPACK) $(VENV)/small.txt; wait $$large || true
+	@-{ $(BUILD); } & $(UNPACK) $(VENV)/large.txt & $(UNPACK) $(VENV)/small.txt; wait
 	@touch $@
 
-$(STAMP): $(UNPACKED) pyproject.toml setup.py $(shell find planner runtime -name "*.[ch]")
-	@$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[agent,postgres,dev,docs]'
+$(BUILT): $(SOURCES)
+	@$(BUILD)
+
+# make looks for what exists before the rules run, so whether $(BUILT) does is asked of a make of its own.
+$(STAMP): $(UNPACKED) $(SOURCES)
+	@$(MAKE) --silent $(BUILT)
+	@$(BIN)/pip install --quiet --no-compile --constraint constraints.txt 'helixweb[agent,postgres,dev,docs]'
 	@touch $@
 
 demo: $(STAMP)
