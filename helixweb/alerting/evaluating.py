@@ -132,7 +132,7 @@ def _evaluate_rule(
         if _follow(alert, rule, readings.get(subject), now):
             yield alert
     for subject, reading in readings.items():
-        if subject not in open_alerts and rule.limits.is_bad(reading.value):
+        if subject not in open_alerts and rule.is_bad(reading.value):
             alert_or_none = _begin(rule, reading, now)
             if alert_or_none is not None and alert_or_none.state == State.FIRING:
                 yield alert_or_none
@@ -147,7 +147,7 @@ def _begin(rule: AlertRule, reading: Reading, now: datetime) -> Alert | None:
     alert = Alert(
         cluster_id=rule.cluster_id, rule=rule, subject=reading.subject, severity=rule.severity
     )
-    if not begin(alert, reading.value, rule.limits, before=last, now=now):
+    if not begin(alert, reading.value, before=last, now=now):
         return None
     _write(alert, "", reading)
     return alert
@@ -157,10 +157,10 @@ def _follow(alert: Alert, rule: AlertRule, reading: Reading | None, now: datetim
     """Whether it turned."""
     value = None if reading is None else reading.value
     before, alert.rule = alert.state, rule
-    if not follow(alert, value, rule.limits, now=now):
+    if not follow(alert, value, now=now):
         alert.delete()
         return False
-    if value is not None and rule.limits.is_good(value):
+    if value is not None and rule.is_good(value):
         reading = None  # the alert keeps what was wrong, until it is over and after
     _write(alert, before, reading)
     return alert.state != before

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from helixweb.access.scope import InCluster
 from helixweb.alerting import signing
 from helixweb.alerting.kinds import DEFAULTS, Bad, Kind, Severity
-from helixweb.alerting.states import Limits, State
+from helixweb.alerting.states import State
 from helixweb.alerting.validators import (
     validate_addresses,
     validate_seconds,
@@ -115,7 +115,7 @@ class AlertRule(InCluster):
 
     def check_row(self) -> None:
         """Raises InvalidProblem."""
-        if self.limits.is_bad(self.clears_at):
+        if self.is_bad(self.clears_at):
             error = _("It is over at %(clears_at)s, which is past its threshold of %(threshold)s.")
             numbers = {
                 "clears_at": f"{self.clears_at:g}",
@@ -135,15 +135,11 @@ class AlertRule(InCluster):
         """Of its threshold."""
         return DEFAULTS[Kind(self.kind)].unit
 
-    @property
-    def limits(self) -> Limits:
-        return Limits(
-            threshold=self.threshold,
-            clears_at=self.clears_at,
-            for_s=self.for_s,
-            resolve_s=self.resolve_s,
-            bad=self.bad,
-        )
+    def is_bad(self, value: float) -> bool:
+        return value > self.threshold if self.bad is Bad.ABOVE else value < self.threshold
+
+    def is_good(self, value: float) -> bool:
+        return value <= self.clears_at if self.bad is Bad.ABOVE else value >= self.clears_at
 
 
 class Alert(InCluster):

@@ -4,15 +4,12 @@ A reading is bad past the threshold, good once it is back past `clears_at`; betw
 changes. What is not read any more (the node was removed, nothing is served) counts as good.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from helixweb.alerting.kinds import Bad
-
 if TYPE_CHECKING:
-    from helixweb.alerting.models import Alert
+    from helixweb.alerting.models import Alert, AlertRule
 
 # Who fires again so soon after it was over flaps, and must then be good for longer each time.
 FLAPS_WITHIN = timedelta(minutes=15)
@@ -26,58 +23,39 @@ class State(StrEnum):
     RESOLVED = "resolved"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Of a rule."""
-
-    threshold: float
-    clears_at: float
-    for_s: float
-    resolve_s: float
-    bad: Bad
-
-    def is_bad(self, value: float) -> bool:
-        return value > self.threshold if self.bad is Bad.ABOVE else value < self.threshold
-
-    def is_good(self, value: float) -> bool:
-        return value <= self.clears_at if self.bad is Bad.ABOVE else value >= self.clears_at
-
-
-def resolve_after(flaps: int, limits: Limits) -> timedelta:
+def resolve_after(flaps: int, rule: "AlertRule") -> timedelta:
     """How long readings must be good, of an alert that came back `flaps` times."""
-    doubled = max(limits.resolve_s, 1.0 if flaps else 0.0) * 2.0 ** min(flaps, MOST_DOUBLINGS)
-    return timedelta(seconds=max(limits.resolve_s, min(doubled, LONGEST_RESOLVE_S)))
+    doubled = max(rule.resolve_s, 1.0 if flaps else 0.0) * 2.0 ** min(flaps, MOST_DOUBLINGS)
+    return timedelta(seconds=max(rule.resolve_s, min(doubled, LONGEST_RESOLVE_S)))
 
 
-def begin(
-    alert: "Alert", value: float, limits: Limits, *, before: "Alert | None", now: datetime
-) -> bool:
+def begin(alert: "Alert", value: float, *, before: "Alert | None", now: datetime) -> bool:
     """Whether a new alert is to be kept; `before` is the last one of its subject, which is over."""
-    if not limits.is_bad(value):
+    if not alert.rule.is_bad(value):
         return False
     alert.state, alert.since, alert.flaps = State.PENDING.value, now, 0
     if before is not None and before.resolved_at is not None:
         alert.flaps = before.flaps + 1 if now - before.resolved_at <= FLAPS_WITHIN else 0
-    _fire_if_due(alert, limits, now)
+    _fire_if_due(alert, now)
     return True
 
 
-def follow(alert: "Alert", value: float | None, limits: Limits, *, now: datetime) -> bool:
+def follow(alert: "Alert", value: float | None, *, now: datetime) -> bool:
     """Change an open alert by one more reading; False: it never fired, and is to be deleted."""
-    is_bad = value is not None and limits.is_bad(value)
-    is_good = value is None or limits.is_good(value)
+    is_bad = value is not None and alert.rule.is_bad(value)
+    is_good = value is None or alert.rule.is_good(value)
     if alert.state == State.PENDING:
-        _fire_if_due(alert, limits, now)
+        _fire_if_due(alert, now)
         return is_bad or not is_good
     if not is_good:
         alert.good_since = None
         return True
     alert.good_since = alert.good_since or now
-    if now - alert.good_since >= resolve_after(alert.flaps, limits):
+    if now - alert.good_since >= resolve_after(alert.flaps, alert.rule):
         alert.state, alert.resolved_at = State.RESOLVED.value, now
     return True
 
 
-def _fire_if_due(alert: "Alert", limits: Limits, now: datetime) -> None:
-    if now - alert.since >= timedelta(seconds=limits.for_s):
+def _fire_if_due(alert: "Alert", now: datetime) -> None:
+    if now - alert.since >= timedelta(seconds=alert.rule.for_s):
         alert.state, alert.fired_at = State.FIRING.value, now

@@ -2,24 +2,15 @@
 
 from django.urls import path
 
-from helixweb.inventory.views import (
-    changes,
-    clusters,
-    models,
-    network,
-    node_lists,
-    nodes,
-    profiles,
-    tokens,
-)
+from helixweb.inventory.views import changes, clusters, models, network, nodes, profiles
 
 urlpatterns = [
-    path("nodes/", node_lists.nodes, name="nodes"),
-    path("nodes/bulk", node_lists.nodes_bulk, name="nodes-bulk"),
-    path("nodes/nodes.csv", node_lists.nodes_csv, name="nodes-csv"),
-    path("settings/join-tokens/", tokens.join_tokens, name="join-tokens"),
+    path("nodes/", nodes.nodes, name="nodes"),
+    path("nodes/bulk", nodes.nodes_bulk, name="nodes-bulk"),
+    path("nodes/nodes.csv", nodes.nodes_csv, name="nodes-csv"),
+    path("settings/join-tokens/", clusters.join_tokens, name="join-tokens"),
     path(
-        "settings/join-tokens/<int:pk>/revoke", tokens.join_token_revoke, name="join-token-revoke"
+        "settings/join-tokens/<int:pk>/revoke", clusters.join_token_revoke, name="join-token-revoke"
     ),
     path("changes/", changes.changes, name="changes"),
     path("changes/changes.csv", changes.changes_csv, name="changes-csv"),

@@ -14,6 +14,7 @@ from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import DELETE_CLUSTER, OPERATOR, SITE_OPERATOR, VIEWER, needs
 from helixweb.common import events
+from helixweb.common.pages import list_page
 from helixweb.inventory.forms import ClusterForm, ImportForm
 from helixweb.inventory.join_form import JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, LanguageModel
@@ -158,6 +159,26 @@ def _join_progress(request: HttpRequest, row: Cluster, token_pk: int) -> HttpRes
         answer.headers["HX-Retarget"] = "#join-made"
         answer.headers["HX-Reswap"] = "outerHTML"
     return answer
+
+
+@needs(VIEWER)
+@never_cache
+def join_tokens(request: HttpRequest) -> HttpResponse:
+    """The newest first; secrets are shown once, where they are made."""
+    tokens = (
+        JoinToken.objects.within(request).select_related("cluster", "created_by").order_by("-pk")
+    )
+    return list_page(request, "inventory/join_tokens.html", tokens, now=timezone.now())
+
+
+@needs(change=OPERATOR, of=JoinToken)
+def join_token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
+    """Let a token expire at once, used or not."""
+    if joining.revoke_join_token(pk, now=timezone.now()):
+        messages.success(request, _("The token is revoked."))
+    else:
+        messages.info(request, _("The token had expired already."))
+    return redirect("join-tokens")
 
 
 @needs(change=SITE_OPERATOR)
