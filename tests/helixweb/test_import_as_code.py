@@ -32,8 +32,8 @@ from helixweb.alerting.evaluating import evaluate
 from helixweb.alerting.kinds import DEFAULTS
 from helixweb.alerting.models import AlertRule, Channel
 from helixweb.command_line import exit_codes
+from helixweb.inventory.as_code.api import yaml_text
 from helixweb.inventory.as_code.kinds import LINKS
-from helixweb.inventory.as_code.media import yaml_text
 from helixweb.inventory.models import (
     Change,
     Cluster,

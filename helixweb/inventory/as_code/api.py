@@ -1,11 +1,14 @@
 """REST: the inventory as one document, out and in."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import IO, Any
 
+import yaml
+from django.conf import settings
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
+from rest_framework import parsers, renderers, serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -15,27 +18,95 @@ from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
 from helixweb.common.parsers import DocumentParser
+from helixweb.common.problems import TooLarge
 from helixweb.common.rest.negotiation import ByFormat
 from helixweb.common.rest.views import RestView
 from helixweb.common.serializers import RowKey, StrictFieldsMixin, checked
 from helixweb.inventory.as_code.csv_files import KINDS, read_csv, write_csv
-from helixweb.inventory.as_code.declared import Declaration
 from helixweb.inventory.as_code.diff import Action, document_of, read_site
-from helixweb.inventory.as_code.documents import read_document, read_text
+from helixweb.inventory.as_code.documents import Declaration, read_document, read_text
 from helixweb.inventory.as_code.importing import import_declaration
 from helixweb.inventory.as_code.kinds import SECTIONS, Kind
-from helixweb.inventory.as_code.media import (
-    CSV,
-    YAML,
-    CsvBytes,
-    CsvRenderer,
-    YamlBytes,
-    YamlRenderer,
-)
 from helixweb.inventory.models import Cluster
+from planner.yaml_reader import NUMBER
 
+YAML, CSV = "application/yaml", "text/csv"
 _JSON = "application/json"
 _KINDS = sorted(KINDS)
+_Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_Base):  # type: ignore[misc]  # which of two is known when it runs
+    """Quotes texts like 1e5 or 0o17, which YAML 1.2 and our reader take for numbers."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+0123456789."))
+
+
+def yaml_text(document: Any) -> str:
+    """One line for every row without lists in it, so that files compare well line by line."""
+    text: str = yaml.dump(
+        document,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None,
+        width=1_000_000,
+    )
+    return text
+
+
+class _Bytes(parsers.BaseParser):
+    """`{"content": bytes}`, as they came; who reads them looks at their encoding."""
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        content: bytes = stream.read(most + 1)
+        if len(content) > most:
+            raise TooLarge
+        return {"content": content}
+
+
+class YamlBytes(_Bytes):
+    media_type = YAML
+
+
+class CsvBytes(_Bytes):
+    media_type = CSV
+
+
+class YamlRenderer(renderers.BaseRenderer):
+    media_type, format, charset = YAML, "yaml", "utf-8"
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Mapping[str, Any] | None = None,
+    ) -> str:
+        return yaml_text(data)
+
+
+class CsvRenderer(renderers.BaseRenderer):
+    """Of text that is CSV already."""
+
+    media_type, format, charset = CSV, "csv", "utf-8"
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Mapping[str, Any] | None = None,
+    ) -> str:
+        return str(data)
 
 
 def _kind_field() -> serializers.ChoiceField:

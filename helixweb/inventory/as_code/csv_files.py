@@ -8,8 +8,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from helixweb.common.spreadsheets import FORMULA_BEGINS, cell
-from helixweb.inventory.as_code.declared import Declaration
-from helixweb.inventory.as_code.documents import decoded
+from helixweb.inventory.as_code.documents import Declaration, decoded
 from helixweb.inventory.as_code.kinds import LINKS, NODES, REGION_LINKS, Kind
 from planner.domain.errors import InvalidProblem
 

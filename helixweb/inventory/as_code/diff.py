@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from helixweb.inventory.as_code.declared import Declaration, Key
+from helixweb.inventory.as_code.documents import Declaration, Key
 from helixweb.inventory.as_code.kinds import (
     CLUSTERS,
     FORMAT,

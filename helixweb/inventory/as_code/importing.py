@@ -14,8 +14,8 @@ from rest_framework.exceptions import PermissionDenied, ValidationError
 
 from helixweb.common.actor import together
 from helixweb.inventory.as_code.applying import Written, announce, apply
-from helixweb.inventory.as_code.declared import Declaration, Errors
 from helixweb.inventory.as_code.diff import Action, Site, Step, read_site, steps
+from helixweb.inventory.as_code.documents import Declaration, Errors
 from helixweb.inventory.as_code.kinds import ALL, CLUSTERS, MODELS
 from helixweb.inventory.cluster_names import ClusterNames
 from helixweb.inventory.models import Cluster, LanguageModel
