@@ -1,7 +1,7 @@
 """The tensors of a checkpoint by name, whichever files hold them: safetensors or GGUF."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -78,7 +78,7 @@ class TensorFiles:
                 opened=lambda _path: nullcontext(tensors),
             )
         listing, holders = tensor_holders(checkpoint)
-        return cls(listing=listing, holders=holders, opened=_open)
+        return cls(listing=listing, holders=holders, opened=_LatestFile())
 
     def require(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Raises CheckpointError unless the listing names every tensor of `shapes`."""
@@ -183,10 +183,17 @@ class _Safetensors:
         yield (tensor if tensor.dim() else tensor[None])[start:stop]
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[TensorFile]:
-    with _open_safetensors(path) as handle:
-        yield _Safetensors(handle)
+class _LatestFile:
+    """Opens files; the latest stays open, for tensors are read in the order of their files."""
+
+    def __init__(self) -> None:
+        self._latest: tuple[Path, _Safetensors] | None = None
+
+    def __call__(self, path: Path) -> AbstractContextManager[TensorFile]:
+        if self._latest is None or self._latest[0] != path:
+            self._latest = None
+            self._latest = path, _Safetensors(_open_safetensors(path))
+        return nullcontext(self._latest[1])
 
 
 def _open_safetensors(path: Path) -> safe_open:
