@@ -151,7 +151,7 @@ def test_one_button_brings_back_what_served_before_with_its_options(
     assert second.status == Status.SUPERSEDED
     browser.post(f"/deployments/{second.pk}/roll-back")
     shown = browser.get(f"/deployments/{second.pk}/").content.decode()
-    assert "only what runs can be rolled back" in shown
+    assert "degraded or failed can be stopped or rolled back" in shown
     assert Deployment.unscoped.count() == 3
 
 

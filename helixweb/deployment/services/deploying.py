@@ -80,10 +80,8 @@ def deploy(
             created_by=user,
             created_at=now,
         )
-        _begin_generation(deployment, now=now)
-        _write_orders(deployment, _orders(deployment), now=now)
         said = gettext_noop("Deploying %(model)s (plan %(plan)s).")
-        _tell_all(deployment, said, before=None, model=plan.model.name, plan=plan.pk)
+        _begin_generation(deployment, said, before=None, now=now, plan=plan.pk)
     return deployment
 
 
@@ -93,11 +91,7 @@ def roll_back(deployment: Deployment, *, user: Any, now: datetime) -> Deployment
     Raises DeployRefused as `deploy`; also when this one does not run any more, or was the first.
     """
     before = deployment_before(deployment)
-    if deployment.status not in SERVING:
-        raise DeployRefused(
-            _("Deployment %(id)s is %(status)s; only what runs can be rolled back.")
-            % {"id": deployment.pk, "status": _(deployment.status)}
-        )
+    _check_serves(deployment)
     if before is None:
         raise DeployRefused(
             _("No deployment served on this cluster before deployment %(id)s; deploy another plan.")
@@ -125,21 +119,24 @@ def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
     with transaction.atomic():
         _hold(deployment.cluster_id)
         current = Deployment.unscoped.select_for_update(no_key=True).get(pk=deployment.pk)
-        if current.status not in SERVING:
-            raise DeployRefused(
-                _(
-                    "Deployment %(id)s is %(status)s; only one that is deploying, ready, "
-                    "degraded or failed can be stopped."
-                )
-                % {"id": current.pk, "status": _(current.status)}
-            )
+        _check_serves(current)
         before = logged_values(current)
         current.status = Status.STOPPING
         current.follows_generation = None
-        _begin_generation(current, now=now)
         said = gettext_noop("%(user)s stops %(model)s.")
-        _tell_all(current, said, before=before, user=str(user), model=current.model_name)
+        _begin_generation(current, said, before=before, now=now, user=str(user))
     return current
+
+
+def _check_serves(deployment: Deployment) -> None:
+    if deployment.status not in SERVING:
+        raise DeployRefused(
+            _(
+                "Deployment %(id)s is %(status)s; only one that is deploying, ready, "
+                "degraded or failed can be stopped or rolled back."
+            )
+            % {"id": deployment.pk, "status": _(deployment.status)}
+        )
 
 
 def pause(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
@@ -196,23 +193,22 @@ def follow_addresses(cluster: Cluster, *, now: datetime) -> None:
         before = logged_values(deployment)
         deployment.follows_generation, deployment.took_over_at = deployment.generation, None
         deployment.status = Status.DEPLOYING
-        _begin_generation(deployment, now=now)
-        _write_orders(deployment, _orders(deployment), now=now)
-        _tell_all(deployment, said, before=before, model=deployment.model_name)
+        _begin_generation(deployment, said, before=before, now=now)
 
 
-def _begin_generation(deployment: Deployment, *, now: datetime) -> None:
-    """Save it with the cluster's next generation."""
+def _begin_generation(
+    deployment: Deployment, said: str, *, before: Values | None, now: datetime, **of: Any
+) -> None:
+    """Save it with the cluster's next generation and the orders for that; the change log, open
+    pages and the processes of the cluster hear of it."""
     deployment.generation = current_generation(deployment.cluster_id) + 1
     deployment.message = ""
     deployment.changed_at = deployment.pushed_at = now
     deployment.save()
-
-
-def _tell_all(deployment: Deployment, message: str, *, before: Values | None, **of: Any) -> None:
-    """The change log, open pages and the processes of the cluster hear of a generation."""
+    if deployment.status != Status.STOPPING:
+        _write_orders(deployment, _orders(deployment), now=now)
     record(deployment, before=before)
-    announce(deployment, message, **of)
+    announce(deployment, said, model=deployment.model_name, **of)
     wake_cluster(deployment.cluster_id)
 
 
