@@ -116,7 +116,7 @@ def test_a_person_goes_from_login_to_a_chat_answer(
     chat_in_the_playground(person)
     watch_the_numbers_rise(person, lambda: stream_all(scenario, key))
     assert stream_all(scenario, key) == expected
-    deploy_again_while_it_answers(person, site, cluster_id, lambda: stream_all(scenario, key))
+    deploy_another_while_it_answers(person, site, cluster_id, lambda: stream_all(scenario, key))
     every_kv_page_is_free(person, site, cluster_id)
     if not services:  # what the nodes run does not depend on them
         ranks_are_processes_of_a_node(scenario, site, cluster_id)
@@ -285,10 +285,10 @@ def watch_the_numbers_rise(person: Person, make_load: Callable[[], object]) -> N
         loading.result()
 
 
-def deploy_again_while_it_answers(
+def deploy_another_while_it_answers(
     person: Person, site: Site, cluster_id: int, ask_all: Callable[[], list[list[int]]]
 ) -> None:
-    """The same plan once more, beside itself, by a button; no answer is another than before."""
+    """Another plan beside the first, by a button: layers move, no answer changes."""
     expected = ask_all()
     answers: list[list[list[int]]] = []
     over = threading.Event()
@@ -298,11 +298,17 @@ def deploy_again_while_it_answers(
             answers.append(ask_all())
 
     (first,) = site.results("deployments/", cluster=cluster_id)
-    plan = site.get(f"plans/{first['plan']}/")
+    options = {"objective": "flow", "time_limit_s": 5}
+    asked = {"cluster": cluster_id, "model": first["model"], "options": options}
+    where = f"plan-runs/{site.post('plan-runs/', asked)['id']}/"
+    person.until(lambda: site.get(where)["status"] == "succeeded")
+    run = site.get(where)
+    before, after = (site.get(f"plans/{pk}/")["document"] for pk in (first["plan"], run["plan"]))
+    assert before["placement"] != after["placement"]
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(go_on_asking)
         try:
-            person.open(f"/plans/{plan['run']}/")
+            person.open(f"/plans/{run['id']}/")
             person.click("Deploy this plan")
             person.see("#deployment-status", "generation 2")
             person.until(
