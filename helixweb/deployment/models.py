@@ -140,7 +140,6 @@ class Deployment(InCluster):
 
     @property
     def topic(self) -> str:
-        """The event topic of this deployment."""
         return f"deployment:{self.pk}"
 
 
@@ -211,7 +210,6 @@ class NodeLogLine(InCluster):
 
     @property
     def level_name(self) -> str:
-        """debug, info, warning or error."""
         return LOG_LEVELS[self.level].value
 
 
@@ -314,7 +312,6 @@ class Drain(InCluster):
 
     @property
     def state(self) -> State:
-        """How far it is."""
         if self.drained_at is not None:
             return self.State.DRAINED
         return self.State.DRAINING if self.let_go_at is None else self.State.LETTING_GO
