@@ -81,14 +81,14 @@ def test_a_member_cannot_stand_for_another(seal: Seal) -> None:
         opened(seal, sealed(seal, b"x", member="a"), member="b")
 
 
-def write(path: Path, *, seal: Seal | None, format: str = archives.FORMAT) -> None:
+def write(path: Path, *, seal: Seal | None) -> None:
     """A backup of one table and one file."""
     with ArchiveWriter.open(path, seal=seal) as writer:
         rows, _ = writer.add("tables/common.event.jsonl", [b'[1,"x"]\n[2,"y"]\n'])
         file, _ = writer.add("files/secret_key", [b"hush"])
         writer.finish(
             Manifest(
-                format=format,
+                format=archives.FORMAT,
                 version="1",
                 created_at="2026-01-01T00:00:00+00:00",
                 database="sqlite",
@@ -191,25 +191,22 @@ def test_what_is_no_backup_is_refused_by_its_name(tmp_path: Path) -> None:
             pass
 
 
-def test_another_format_is_refused_with_the_one_that_is_read(tmp_path: Path) -> None:
-    write(tmp_path / "b.helix", seal=None, format="helixweb.backup/9")
-    with (
-        pytest.raises(NoBackup, match=r"backup/9.*backup/1"),
-        ArchiveReader.open(tmp_path / "b.helix"),
-    ):
-        pass
-
-
-def test_a_backup_of_a_newer_version_is_refused_with_what_to_install(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (b"backup/1", b"backup/9", r"backup/9.*backup/1"),
+        (b"0001_initial", b"0099_new", r"HelixWeb 1.*common\.0099_new.*install"),
+    ],
+)
+def test_another_format_and_newer_migrations_are_refused_with_what_to_install(
+    old: bytes, new: bytes, told: str, tmp_path: Path
+) -> None:
     path = tmp_path / "b.helix"
     write(path, seal=None)
-    with zipfile.ZipFile(path) as old:
-        manifest = old.read("manifest.json").replace(b"0001_initial", b"0099_from_the_future")
+    with zipfile.ZipFile(path) as file:
+        manifest = file.read("manifest.json").replace(old, new)
     rewritten(path, **{"manifest.json": manifest})
-    with (
-        pytest.raises(NoBackup, match=r"HelixWeb 1.*common\.0099_from_the_future.*install"),
-        ArchiveReader.open(path) as archive,
-    ):
+    with pytest.raises(NoBackup, match=told), ArchiveReader.open(path) as archive:
         check(archive)
 
 

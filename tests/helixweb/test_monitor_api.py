@@ -41,10 +41,15 @@ def test_a_series_takes_since_and_step(cluster: Cluster, api: APIClient) -> None
     assert len(series["points"]) in (3, 4)
 
 
-def test_a_series_is_no_finer_than_900_points(cluster: Cluster, api: APIClient) -> None:
-    since = (timezone.now() - timedelta(hours=4, minutes=59)).isoformat()
+@pytest.mark.parametrize(
+    ("length", "step_s"), [(timedelta(hours=4, minutes=59), 20), (timedelta(days=30), 900)]
+)
+def test_a_series_has_at_most_900_points_of_a_week(
+    cluster: Cluster, api: APIClient, length: timedelta, step_s: int
+) -> None:
+    since = (timezone.now() - length).isoformat()
     series = api.get(f"/api/v1/clusters/{cluster.pk}/metrics/", {"since": since, "step": 1}).json()
-    assert series["step_s"] == 20
+    assert series["step_s"] == step_s
     assert series["points"] == []
 
 

@@ -101,19 +101,6 @@ def test_a_silent_coordinator_is_named_with_the_time_since(
     assert "Now: output" not in html
 
 
-@pytest.mark.parametrize(("name", "step_s"), [("5m", 1), ("1h", 4), ("24h", 300), ("7y", 1)])
-def test_the_range_decides_how_far_back_and_how_fine(
-    cluster: Cluster, browser: Client, name: str, step_s: int
-) -> None:
-    now = timezone.now()
-    MetricSample.objects.bulk_create(
-        bare_sample(cluster, now - timedelta(seconds=age), output=1.0) for age in range(0, 600, 10)
-    )
-    html = page(browser, range=name)
-    assert f'data-step="{step_s}"' in html
-    assert f"One point every {step_s} s" in html
-
-
 def test_tables_of_charts_are_newest_first_and_short(cluster: Cluster, browser: Client) -> None:
     now = timezone.now()
     MetricSample.objects.bulk_create(

@@ -120,6 +120,10 @@ def test_a_coordinator_that_is_not_there_is_named_with_the_remedy(deployed: int,
     assert "start it again" in message
 
 
+def folded(content: bytes, **headers: str) -> tuple[bytes, dict[str, str]]:
+    return gzip.compress(content, mtime=0), {"Content-Encoding": "gzip", **headers}
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("status", "body", "headers"),
@@ -129,39 +133,19 @@ def test_a_coordinator_that_is_not_there_is_named_with_the_remedy(deployed: int,
         (302, {"error": "secret"}, {"Location": "http://127.0.0.1/secret"}),
         (500, {"error": "secret"}, {"Content-Type": "text/html"}),
         (500, {"error": "secret" * 20_000}, {}),
-    ],
-)
-def test_what_answers_and_is_no_coordinator_is_not_shown(
-    reachable: int, chat_server: ChatDouble, user: Any, status: int, body: Any, headers: Any
-) -> None:
-    chat_server.refusal = (status, body, headers)
-    response, content = ask(user, {"deployment": reachable, "messages": HELLO})
-    assert response.status_code == 502
-    assert response.headers["Content-Type"] == "application/json"
-    assert "is no coordinator" in json.loads(content)["error"]["message"]
-    assert b"secret" not in content
-
-
-def folded(content: bytes, **headers: str) -> tuple[bytes, dict[str, str]]:
-    return gzip.compress(content, mtime=0), {"Content-Encoding": "gzip", **headers}
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(
-    ("status", "body", "headers"),
-    [
         (400, *folded(b'{"error": "' + b"secret" * 1_000_000 + b'"}', **{"Content-Type": JSON})),
         (400, *folded(b'{"error": "secret"}', **{"Content-Type": JSON})),
         (200, *folded(b"data: secret\n\n" * 100_000, **{"Content-Type": "text/event-stream"})),
         (400, b"[" * 60_000, {"Content-Type": JSON}),
     ],
 )
-def test_no_answer_unfolds_in_the_site(
-    reachable: int, chat_server: ChatDouble, user: Any, status: int, body: bytes, headers: Any
+def test_what_answers_and_is_no_coordinator_is_neither_unfolded_nor_shown(
+    reachable: int, chat_server: ChatDouble, user: Any, status: int, body: Any, headers: Any
 ) -> None:
     chat_server.refusal = (status, body, headers)
     response, content = ask(user, {"deployment": reachable, "messages": HELLO})
     assert response.status_code == 502
+    assert response.headers["Content-Type"] == "application/json"
     assert "is no coordinator" in json.loads(content)["error"]["message"]
     assert b"secret" not in content
     assert chat_server.encodings == ["identity"]
