@@ -5,8 +5,8 @@ A plan's own forecast is for requests that always wait; what is measured is of t
 
 import itertools
 import logging
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db.models import Avg, F, Q, QuerySet
 
@@ -35,8 +35,7 @@ MOST_NODES, MOST_RUNNING = 100, 1000
 WARM_UP_S, WINDOW_S = 60.0, 120.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PresentLoad:
+class PresentLoad(NamedTuple):
     """Requests at once, running or waiting, while there was any; and their mean lengths."""
 
     running: float
@@ -44,10 +43,15 @@ class PresentLoad:
     mean_output_tokens: float
 
 
+def serving() -> QuerySet[Deployment]:
+    """Deployments that answer requests, with their plans."""
+    rows = Deployment.unscoped.filter(status__in=(Status.READY, Status.DEGRADED))
+    return rows.select_related("plan").defer("serving_plan")
+
+
 def predict_live(now: datetime) -> None:
     """Of all that serves and has requests."""
-    serving = Deployment.unscoped.filter(status__in=(Status.READY, Status.DEGRADED))
-    for deployment in serving.select_related("plan").defer("serving_plan"):
+    for deployment in serving():
         load = present_load(deployment, now=now)
         if load is None or prediction_at(deployment, load, now=now) is not None:
             continue
@@ -61,9 +65,7 @@ def predict_live(now: datetime) -> None:
                 deployment=deployment,
                 defaults={
                     "generation": deployment.generation,
-                    "running": load.running,
-                    "mean_prompt_tokens": load.mean_prompt_tokens,
-                    "mean_output_tokens": load.mean_output_tokens,
+                    **load._asdict(),
                     "forecast": forecast_to_json(forecast),
                     "at": now,
                 },
@@ -139,6 +141,6 @@ def prediction_at(
     ).first()
     is_of_load = row is not None and all(
         abs(getattr(row, name) - getattr(load, name)) <= CHANGED * getattr(row, name)
-        for name in ("running", "mean_prompt_tokens", "mean_output_tokens")
+        for name in load._fields
     )
     return row if is_of_load else None

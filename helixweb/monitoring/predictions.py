@@ -49,22 +49,14 @@ def agreement_of(deployment: Deployment, *, now: datetime) -> Agreement:
     workload = stored_problem(deployment.plan).workload
     prediction = None if load is None else prediction_at(deployment, load, now=now)
     return Agreement(
-        running=None if load is None else load.running,
+        running=load and load.running,
         predicted_running=None if prediction is None else prediction.running,
         figures=tuple(_figures(deployment, load, prediction, now=now)),
         nodes=tuple(_nodes(deployment, now=now)),
         links=tuple(_links(deployment, now=now)),
         lengths=(
-            mean_tokens(
-                "prompt",
-                workload.mean_prompt_tokens,
-                None if load is None else load.mean_prompt_tokens,
-            ),
-            mean_tokens(
-                "decode",
-                workload.mean_output_tokens,
-                None if load is None else load.mean_output_tokens,
-            ),
+            mean_tokens("prompt", workload.mean_prompt_tokens, load and load.mean_prompt_tokens),
+            mean_tokens("decode", workload.mean_output_tokens, load and load.mean_output_tokens),
         ),
     )
 

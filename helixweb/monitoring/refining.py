@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from helixweb.deployment.models import Deployment, Status
+from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Origin, Profile
 from helixweb.inventory.services.profile_versions import keep_refined
 from helixweb.monitoring.node_work import observed_steps
+from helixweb.monitoring.predicting import serving
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.domain.errors import InvalidProblem
 from planner.domain.problem import Problem
@@ -22,8 +23,7 @@ CHANGED = 0.02
 
 def refine_profiles(now: datetime) -> None:
     """Of the nodes of all that serves."""
-    serving = Deployment.unscoped.filter(status__in=(Status.READY, Status.DEGRADED))
-    for deployment in serving.select_related("plan").defer("serving_plan"):
+    for deployment in serving():
         observed = observed_steps(deployment, now=now)
         problem = stored_problem(deployment.plan)
         by_profile: dict[str, list[str]] = {}

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from helixweb.command_line.failures import BadUsage, CommandFailed
 from helixweb.operations import site
-from helixweb.operations.opening import opened
 from planner.units import bytes_text
 from runtime.checkpoints.adding import add_checkpoint
 from runtime.checkpoints.downloading import download
@@ -30,7 +29,7 @@ def add(arguments: Namespace, name: str | None) -> Path:
             f"{name or path.resolve().name!r} cannot be a model's name; give --name with letters, "
             "digits and . _ - alone"
         )
-    with opened(arguments.data):
+    with site.opened(arguments.data):
         folder = _models_folder() / own.repository
         _reported(arguments, lambda progress: add_checkpoint(path, folder, progress=progress))
     return folder

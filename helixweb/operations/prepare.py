@@ -12,7 +12,7 @@ from typing import Any
 
 from helixweb.command_line.failures import CommandFailed
 from helixweb.operations.data_folder import DataFolder
-from helixweb.operations.opening import opened
+from helixweb.operations.site import opened
 
 
 def main(argv: list[str]) -> int:

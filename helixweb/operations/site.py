@@ -1,16 +1,21 @@
-"""What commands that work on the site's own data have in common."""
+"""What commands that work on the site's own data have in common: they open it in their process."""
 
+import os
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db.utils import DatabaseError
 
 from helixweb.command_line.command import Act, argument
 from helixweb.command_line.failures import BadUsage, CommandFailed
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.command_line.text_files import text_of
-from helixweb.operations.opening import opened
+from helixweb.django_loading import django_loaded
 
 PASSPHRASE = "HELIX_BACKUP_PASSPHRASE"  # noqa: S105 - the variable's name
 Say: TypeAlias = Callable[[str], None]
@@ -40,6 +45,45 @@ def passphrase_of(arguments: Namespace) -> str:
     if not first:
         raise CommandFailed(f"{path} is empty; put the passphrase on its first line")
     return first
+
+
+@contextmanager
+def opened(data: Path | None = None) -> Iterator[None]:
+    """Within, Django knows the site with that data folder, else that of the environment. Raises
+    CommandFailed for what its operator must change."""
+    if data is not None:
+        os.environ["HELIX_DATA_DIR"] = str(data.expanduser().resolve())
+    with _said_plainly():
+        with django_loaded():
+            pass
+        yield
+
+
+@contextmanager
+def _said_plainly() -> Iterator[None]:
+    """Raise CommandFailed, with the remedy, for a database or settings that cannot be used."""
+    try:
+        yield
+    except ImproperlyConfigured as error:
+        text = str(error)
+        if "psycopg" in text:
+            text = "DATABASE_URL names PostgreSQL; install its driver: "
+            text += "pip install 'helixweb[postgres]'"
+        raise CommandFailed(text) from error
+    except DatabaseError as error:
+        raise CommandFailed(_database_fault(error)) from error
+
+
+def _database_fault(error: DatabaseError) -> str:
+    from django.conf import settings
+
+    said = " ".join(str(error).split())
+    database: dict[str, Any] = settings.DATABASES["default"]
+    if database["ENGINE"].endswith("sqlite3"):
+        path = Path(database["NAME"])
+        remedy = "make room on its disk" if "full" in said else "check the rights of its folder"
+        return f"The database {path} cannot be used: {said}; {remedy}."
+    return f"The database does not answer: {said}; start it, or check DATABASE_URL."
 
 
 def on_site(act: Act) -> Act:

@@ -1,21 +1,17 @@
 """A simulator's engine that stops at even ticks of simulated time, to be looked at from outside."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from planner.simulator.engine import Engine, Occurrence
 
 
-def watched(engine: Engine, *, tick_s: float, on_tick: Callable[[Engine], None]) -> Engine:
-    """`engine` itself, but `on_tick` hears of every `tick_s` of simulated time that has passed.
+class WatchedEngine:
+    """`engine` itself, but `on_tick` hears of every `tick_s` of simulated time that has passed, and
+    `admitted` counts requests that were let in.
 
     What `on_tick` raises ends the simulation. It may read and reset the engine's statistics.
     """
-    return cast(Engine, WatchedEngine(engine, tick_s=tick_s, on_tick=on_tick))
-
-
-class WatchedEngine:
-    """Everything but `advance` is the engine's own; `admitted` counts requests that were let in."""
 
     def __init__(self, engine: Engine, *, tick_s: float, on_tick: Callable[[Any], None]) -> None:
         self.admitted = 0

@@ -13,7 +13,6 @@ from helixweb.command_line.failures import CommandFailed
 from helixweb.command_line.numbers import port
 from helixweb.operations import site
 from helixweb.operations.doctor.findings import Finding, State, failed
-from helixweb.operations.opening import opened
 from helixweb.places import Addresses
 
 _MARKS = {State.OK: "ok", State.NOTE: "note", State.WARNING: "warn", State.FAILED: "FAIL"}
@@ -41,7 +40,7 @@ def doctor(arguments: Namespace) -> int:
             )
 
     try:
-        with opened(arguments.data):
+        with site.opened(arguments.data):
             from helixweb.operations.doctor.examination import examine
 
             stored = Addresses.kept_in(Path(settings.DATA_DIR))

@@ -6,7 +6,6 @@ import sys
 
 from helixweb.command_line.command import argument, command
 from helixweb.operations import site
-from helixweb.operations.opening import opened
 
 
 @command(
@@ -18,7 +17,7 @@ from helixweb.operations.opening import opened
 )
 def manage(arguments: argparse.Namespace) -> int | None:
     try:
-        with opened(arguments.data):
+        with site.opened(arguments.data):
             from django.core.management import ManagementUtility
 
             ManagementUtility([os.path.basename(sys.argv[0]), *arguments.words]).execute()

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 from django.db import transaction
 from pydantic import TypeAdapter
@@ -12,7 +12,7 @@ from helixweb.common import events, jobs
 from helixweb.common.leases import Lease
 from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.options import SimulationRequest
-from helixweb.planning.watched_engine import watched
+from helixweb.planning.watched_engine import WatchedEngine
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY, ServingPolicy
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.simulator.compiled.compiled_engine import new_engine
@@ -115,7 +115,8 @@ class _Progress:
             if self._lease.is_cancelled():
                 raise jobs.Cancelled
 
-        return watched(new_engine(setup), tick_s=whole_s / _LOOKS, on_tick=look)
+        watched = WatchedEngine(new_engine(setup), tick_s=whole_s / _LOOKS, on_tick=look)
+        return cast(Engine, watched)
 
     def write(self, ended: bool) -> None:
         now_s = time.monotonic()
