@@ -1,30 +1,33 @@
 """Why a plan is no faster, in words, and what one more unit of each resource would bring.
 
+Values are what the options' objective makes large: the flow, or what is estimated to be served.
 Two honest numbers per resource. `kept_tokens_per_s`: all nodes keep their layers and the added node
-takes the best range there is, which is exact: every range is tried, or shown to be no better.
+takes the best range there is. For the flow that is exact: every range is tried, or shown to be no
+better; else it takes the range of another node.
 Where several ranges of layers are as slow as the flow, as in a chain of even stages, one more node
 brings nothing; then it is the fewest nodes of the kind that serve all these ranges.
 `replanned_tokens_per_s`: what a search of the given time finds around the plan, so at least that
-much is possible. For bandwidth nobody moves, and the flow is solved again.
+much is possible. For bandwidth no layers move.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from planner.capacity import coverage_tokens_per_s, fits, max_layers, throughput_tokens_per_s
-from planner.domain.cluster import SOURCE, Cluster, Link, Node, free_name
+from planner.domain.cluster import SOURCE
 from planner.domain.flow import Flow, Price
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.feasibility import restricted_problem
+from planner.larger_problems import with_a_twin, with_more_bandwidth, with_one_more_node
 from planner.placers.base import CancelToken, NeverCancelled
 from planner.placers.flow_meter import flow_under
 from planner.plan_options import PlanOptions
+from planner.planning import objective_of
 from planner.replanning import ReplanOptions, replan
 
-ADDED_NODE = "added-node"
-_MORE_BANDWIDTH = 1.1
 _TIGHT = 1 + 1e-6  # coverage as low as that times the flow limits it
 _GAINS = 1e-9
 _MOST_MORE_NODES = 8
@@ -32,7 +35,7 @@ _MOST_MORE_NODES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginalValue:
-    """One more unit of `resource` ("+1 T4 in eu") and the flows with and without it.
+    """One more unit of `resource` ("+1 T4 in eu") and the values with and without it.
 
     `replanned_tokens_per_s` is None where nothing was searched.
     """
@@ -44,7 +47,7 @@ class MarginalValue:
 
     @property
     def gain(self) -> float:
-        """The best known flow with it over the flow without it, less 1; 0 without flow before."""
+        """The best known value with it over the one without it, less 1; 0 if nothing was before."""
         if self.before_tokens_per_s <= 0:
             return 0.0
         best = max(self.kept_tokens_per_s, self.replanned_tokens_per_s or 0.0)
@@ -97,156 +100,85 @@ def marginal_values(
     problem = restricted_problem(problem, options.rules)
     options = replace(options, rules=options.rules.once_restricted)
     values = []
-    before = flow_under(options.search_options, problem, placement)
+    flow = flow_under(options.search_options, problem, placement)
+    before = _value(problem, placement, options)
     for resource, larger in with_one_more_node(problem):
         replanned = None
         if search_s > 0:
             found = replan(
                 larger,
                 placement,
-                options=ReplanOptions(plan=options.for_flow, time_limit_s=search_s),
+                options=ReplanOptions(plan=options, time_limit_s=search_s),
                 progress=lambda _: None,
                 cancel=cancel or NeverCancelled(),
             )
-            replanned = found.chosen.flow_tokens_per_s
+            replanned = found.pareto[-1].value
         value = MarginalValue(
             resource=resource,
-            before_tokens_per_s=before.value_tokens_per_s,
+            before_tokens_per_s=before,
             kept_tokens_per_s=_best_with_added_node(
-                larger, placement, options=options, before=before.value_tokens_per_s
+                larger, placement, options=options, before=before
             ),
             replanned_tokens_per_s=replanned,
         )
         values.append(value)
         if value.gain <= _GAINS:
             values.extend(
-                _with_fewest_more_nodes(problem, larger, placement, options=options, before=before)
+                _with_fewest_more_nodes(
+                    problem, larger, placement, options=options, flow=flow, before=before
+                )
             )
-    for resource, wider in with_more_bandwidth(problem, before):
+    for resource, wider in with_more_bandwidth(problem, flow):
         values.append(
             MarginalValue(
                 resource=resource,
-                before_tokens_per_s=before.value_tokens_per_s,
-                kept_tokens_per_s=flow_under(
-                    options.search_options, wider, placement
-                ).value_tokens_per_s,
+                before_tokens_per_s=before,
+                kept_tokens_per_s=_value(wider, placement, options),
                 replanned_tokens_per_s=None,
             )
         )
     return tuple(sorted(values, key=lambda value: (-value.gain, value.resource)))
 
 
-def with_one_more_node(problem: Problem) -> Iterator[tuple[str, Problem]]:
-    """("+1 PROFILE in REGION", the problem with that node) for every kind that the cluster has.
-
-    The added node has the links of the first node of its kind, and a network card of its own. The
-    two are linked as the first is with another node of its region.
-    """
-    seen = set()
-    for node in problem.cluster.nodes:
-        kind = (node.compute_profile, node.region)
-        if kind in seen or max_layers(problem, node.name) == 0:
-            continue
-        seen.add(kind)
-        cluster = _with_a_twin(problem.cluster, node)
-        yield f"+1 {kind[0]} in {kind[1]}", replace(problem, cluster=cluster)
-
-
-def with_more_bandwidth(problem: Problem, flow: Flow) -> Iterator[tuple[str, Problem]]:
-    """("+10 % ...", the problem with it) for every bandwidth in the flow's minimum cut.
-
-    A link that only its regions define is widened together with all between these regions.
-    """
-    cluster = problem.cluster
-    named = {(link.source, link.target) for link in cluster.links}
-    ends_of_cut = [
-        tuple("coordinator" if end in ("source", "sink") else end for end in edge)
-        for edge in flow.min_cut.edges
-    ]
-    for source, target in sorted({(s, t) for s, t in ends_of_cut if (s, t) in named}):
-        links = tuple(
-            _wider(link) if (link.source, link.target) == (source, target) else link
-            for link in cluster.links
-        )
-        yield (
-            f"+10 % of link {source} -> {target}",
-            replace(problem, cluster=replace(cluster, links=links)),
-        )
-    pairs = {
-        (cluster.region_of(s), cluster.region_of(t)) for s, t in ends_of_cut if (s, t) not in named
-    }
-    for source, target in sorted(pairs):
-        links = tuple(
-            _wider(link) if (link.source, link.target) == (source, target) else link
-            for link in cluster.region_links
-        )
-        yield (
-            f"+10 % of every link {source} -> {target}",
-            replace(problem, cluster=replace(cluster, region_links=links)),
-        )
-    for name in flow.min_cut.shared:
-        shared = tuple(
-            replace(share, bandwidth_bytes_per_s=share.bandwidth_bytes_per_s * _MORE_BANDWIDTH)
-            if share.name == name
-            else share
-            for share in cluster.shared
-        )
-        yield (
-            f"+10 % of shared bandwidth {name}",
-            replace(problem, cluster=replace(cluster, shared=shared)),
-        )
-
-
-def _wider(link: Link) -> Link:
-    return replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * _MORE_BANDWIDTH)
-
-
-def _with_a_twin(cluster: Cluster, node: Node) -> Cluster:
-    twin = replace(node, name=free_name(ADDED_NODE, {one.name for one in cluster.nodes}))
-
-    def renamed(old: str, end: str) -> str:
-        return twin.name if end == old else end
-
-    twin_links = [
-        replace(
-            link, source=renamed(node.name, link.source), target=renamed(node.name, link.target)
-        )
-        for link in cluster.links
-        if node.name in (link.source, link.target)
-    ]
-    near = next(
-        (n.name for n in cluster.nodes if n.region == node.region and n.name != node.name), None
-    )
-    if near is not None:
-        twin_links += [
-            replace(link, source=renamed(near, link.source), target=renamed(near, link.target))
-            for link in cluster.links
-            if {link.source, link.target} == {node.name, near}
-        ]
-    shared = []
-    for share in cluster.shared:
-        if node.name not in share.members:
-            shared.append(share)
-        elif share.members == (node.name,):
-            name = free_name(share.name, {one.name for one in (*cluster.shared, *shared)})
-            shared += [share, replace(share, name=name, members=(twin.name,))]
-        else:
-            shared.append(replace(share, members=(*share.members, twin.name)))
-    return replace(
-        cluster,
-        nodes=(*cluster.nodes, twin),
-        links=(*cluster.links, *twin_links),
-        shared=tuple(shared),
-    )
+def _value(problem: Problem, placement: Placement, options: PlanOptions) -> float:
+    return objective_of(problem, options).score(placement).merit[0]
 
 
 def _best_with_added_node(
     problem: Problem, placement: Placement, *, options: PlanOptions, before: float
 ) -> float:
-    """The best max flow over all ranges of the last node in any component, the others as placed.
+    """The best value over ranges of the last node in any component, the others as placed."""
+    name = problem.cluster.nodes[-1].name
+    objective = objective_of(problem, options)
+    ranges = _ranges_by_flow if options.objective == "flow" else _ranges_of_others
+    best = before
+    for most, component, held in ranges(problem, placement, before):
+        if most <= best * (1 + 1e-9):
+            break
+        tried = placement.with_node(name, held, component=component)
+        best = max(best, objective.score(tried).merit[0])
+    return best
 
-    No component's flow exceeds its coverage, so ranges are tried from the most coverage down, until
-    no other can be better than the best found.
+
+def _ranges_of_others(
+    problem: Problem, placement: Placement, before: float
+) -> list[tuple[float, int, LayerRange]]:
+    """Of every component what its nodes hold and the last node can; no bound on its value."""
+    name = problem.cluster.nodes[-1].name
+    return [
+        (math.inf, component, held)
+        for component, part in enumerate(placement.parts)
+        for held in sorted(set(part.layers.values()), key=lambda held: (held.first, held.end))
+        if len(held) <= max_layers(problem, name) and fits(problem, name, held)
+    ]
+
+
+def _ranges_by_flow(
+    problem: Problem, placement: Placement, before: float
+) -> list[tuple[float, int, LayerRange]]:
+    """(the most flow, component, range) of the last node where that is more than before.
+
+    No component's flow exceeds its coverage: the ranges are in order of coverage, the most first.
     """
     name = problem.cluster.nodes[-1].name
     num_layers = problem.model.num_layers
@@ -265,17 +197,17 @@ def _best_with_added_node(
                 most = others + min(rest, min(coverage[first:end]) + speed)
                 if most > before:
                     candidates.append((most, component, LayerRange(first=first, end=end)))
-    best = before
-    for most, component, held in sorted(candidates, key=lambda one: (-one[0], one[2].first)):
-        if most <= best * (1 + 1e-9):
-            break
-        tried = placement.with_node(name, held, component=component)
-        best = max(best, flow_under(options.search_options, problem, tried).value_tokens_per_s)
-    return best
+    return sorted(candidates, key=lambda one: (-one[0], one[2].first))
 
 
 def _with_fewest_more_nodes(
-    problem: Problem, larger: Problem, placement: Placement, *, options: PlanOptions, before: Flow
+    problem: Problem,
+    larger: Problem,
+    placement: Placement,
+    *,
+    options: PlanOptions,
+    flow: Flow,
+    before: float,
 ) -> Iterator[MarginalValue]:
     """Two or more nodes of the kind that `larger` has one more of, if as many bring anything.
 
@@ -292,7 +224,7 @@ def _with_fewest_more_nodes(
         default=0,
     )
     values = []
-    for component, tight in enumerate(_tight_layers(problem, placement, before)):
+    for component, tight in enumerate(_tight_layers(problem, placement, flow)):
         ranges = _windows(tight, longest=longest)
         if not 2 <= len(ranges) <= _MOST_MORE_NODES:
             continue
@@ -301,13 +233,13 @@ def _with_fewest_more_nodes(
         cluster, with_all = larger.cluster, placement
         for number, held in enumerate(ranges):
             if number > 0:
-                cluster = _with_a_twin(cluster, added)
+                cluster = with_a_twin(cluster, added)
             with_all = with_all.with_node(cluster.nodes[-1].name, held, component=component)
-        kept = flow_under(options.search_options, replace(larger, cluster=cluster), with_all)
+        kept = _value(replace(larger, cluster=cluster), with_all, options)
         value = MarginalValue(
             resource=f"+{len(ranges)} {added.compute_profile} in {added.region}, together",
-            before_tokens_per_s=before.value_tokens_per_s,
-            kept_tokens_per_s=kept.value_tokens_per_s,
+            before_tokens_per_s=before,
+            kept_tokens_per_s=kept,
             replanned_tokens_per_s=None,
         )
         if value.gain > _GAINS:

@@ -29,14 +29,14 @@ from planner.placers.annealing import Try
 from planner.placers.base import START, CancelToken, InvalidOptions, Progress, StopReason
 from planner.placers.board import Board, Score
 from planner.placers.compiled.loops import is_compiled
-from planner.placers.flow_meter import FlowMeter, flow_under
+from planner.placers.flow_meter import flow_under
 from planner.placers.flow_tables import flow_tables
 from planner.placers.interval_annealing import IntervalAnnealer
 from planner.placers.pattern_placing import improving
 from planner.placers.stage_patterns import AlignedStages
 from planner.placers.stop import ProgramLimits, Stop
 from planner.plan_options import BASELINES, PlanOptions
-from planner.planning import NoPlacementFound, compute_plan
+from planner.planning import NoPlacementFound, compute_plan, objective_of
 
 _SPARES = 1
 _PATTERN_SHARE, _PLAIN_SHARE = 0.3, 0.2  # of the time
@@ -50,9 +50,12 @@ _CHUNK_MOVES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survival:
-    """The flow that is left when the worst node is lost; "" if every single loss costs nothing."""
+    """What is left of the objective's value when the worst node is lost.
 
-    flow_tokens_per_s: float
+    No node is the worst, "", if every single loss costs nothing.
+    """
+
+    value: float
     worst_node: str
 
 
@@ -73,32 +76,30 @@ class RobustPlan:
 
 
 def survival(problem: Problem, placement: Placement, *, options: PlanOptions) -> Survival:
-    """The exact N-1 flow.
+    """The N-1 value of the options' objective: the exact flow, or what is estimated to be served.
 
-    What a node carries of one max flow is the most that its loss can take, so losses are tried by
-    what they threaten until the rest cannot be worse. (Not with a hop limit: there a loss may let
-    other connections in, and all are tried.)
+    For the flow, what a node carries of one max flow is the most that its loss can take, so losses
+    are tried by what they threaten until the rest cannot be worse. (Not with a hop limit: there a
+    loss may let other connections in, and all are tried.)
     """
-    whole = flow_under(options.search_options, problem, placement)
-    at_least = {
-        name: whole.value_tokens_per_s - whole.nodes[name].flow_tokens_per_s
-        if options.rules.max_hops is None
-        else 0.0
-        for name in placement.layers
-    }
-    worst = Survival(flow_tokens_per_s=whole.value_tokens_per_s, worst_node="")
-    meter = FlowMeter(problem, options.search_options)
+    objective = objective_of(problem, options)
+    at_least = dict.fromkeys(placement.layers, 0.0)
+    if options.objective == "flow" and options.rules.max_hops is None:
+        whole = flow_under(options.search_options, problem, placement)
+        for name in at_least:
+            at_least[name] = whole.value_tokens_per_s - whole.nodes[name].flow_tokens_per_s
+    worst = Survival(value=objective.score(placement).merit[0], worst_node="")
     of_class = _like_nodes(problem, placement)
     lost_before: set[tuple[object, ...]] = set()
     for name in sorted(at_least, key=lambda lost: (at_least[lost], lost)):
-        if worst.flow_tokens_per_s <= at_least[name]:
+        if worst.value <= at_least[name]:
             break
         if of_class[name] in lost_before:
             continue
         lost_before.add(of_class[name])
-        flow = meter.tokens_per_s(placement.without({name}))
-        if flow < worst.flow_tokens_per_s:
-            worst = Survival(flow_tokens_per_s=flow, worst_node=name)
+        value = objective.score(placement.without({name})).merit[0]
+        if value < worst.value:
+            worst = Survival(value=value, worst_node=name)
     return worst
 
 
@@ -216,7 +217,7 @@ class _LargestSurvival:
 
     def score(self, placement: Placement) -> Score:
         flow = flow_under(self._options.search_options, self._problem, placement).value_tokens_per_s
-        left = survival(self._problem, placement, options=self._options).flow_tokens_per_s
+        left = survival(self._problem, placement, options=self._options).value
         return Score(flow_tokens_per_s=flow, merit=(left, flow), objective_value=left)
 
 

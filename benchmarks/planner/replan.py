@@ -18,7 +18,7 @@ from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
-from planner.explanation import with_one_more_node
+from planner.larger_problems import with_one_more_node
 from planner.placers.alignment import aligned_to
 from planner.placers.base import NeverCancelled
 from planner.placers.budgeted_moves import moved_layers

@@ -3,10 +3,16 @@
 import argparse
 from pathlib import Path
 
-from planner.commands.files import read_plan_of, read_problem
-from planner.commands.options import add_plan_options, plan_options
+from planner.commands.files import read_plan_of
+from planner.commands.options import (
+    add_objective_options,
+    add_plan_options,
+    plan_options,
+    timed_problem,
+)
 from planner.commands.progress import Interrupt
 from planner.explanation import MarginalValue, explain_min_cut, marginal_values
+from planner.plan_options import PlanOptions
 from planner.replanning import zero_moves
 from planner.robust import survival
 
@@ -21,35 +27,37 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="S",
-        help="seconds of replanning with one more node of each kind, for the largest flow whatever "
-        "the plan's objective is (default: 0)",
+        help="seconds of replanning with one more node of each kind (default: 0)",
     )
+    add_objective_options(command)
 
 
 def run(parsed: argparse.Namespace) -> None:
-    options = plan_options(parsed)
-    problem = read_problem(parsed.problem)
+    problem = timed_problem(parsed)
     plan = read_plan_of(problem, parsed.plan)
+    options = plan_options(parsed, objective="flow" if plan.forecast is None else "decode")
     options = options.for_running(plan)
     kept, flow = zero_moves(problem, plan.placement, options=options)
     for number, sentence in enumerate(explain_min_cut(problem, kept, flow)):
         print(sentence if number == 0 else f"  {sentence}")
     worst = survival(problem, kept, options=options)
     if worst.worst_node:
-        print(f"Without {worst.worst_node}, the worst loss: {worst.flow_tokens_per_s:.1f} tokens/s")
+        print(f"Without {worst.worst_node}, the worst loss: {worst.value:.1f}{_unit(options)}")
     interrupt = Interrupt()
     with interrupt.listening():
         values = marginal_values(
             problem, kept, options=options, search_s=parsed.search, cancel=interrupt
         )
-    if parsed.search > 0 and plan.forecast is not None:
-        print(
-            f"The plan's objective is {plan.forecast.objective!r}; replanning searches for the "
-            "largest flow, and all numbers below are flows in tokens/s."
-        )
+    print(f"Values below are by the objective {options.objective!r}{_unit(options)}:")
     print(f"{'one more unit':<{_LABEL_WIDTH}}{'layers kept':>13}{'replanned':>13}{'gain':>9}")
     for value in values:
         print(_row(value))
+
+
+def _unit(options: PlanOptions) -> str:
+    """Of the objective's values, where they have one."""
+    units = {"flow": " tokens/s", "decode": " decode tokens/s", "latency": " decode tokens/s"}
+    return units.get(options.objective, "")
 
 
 def _row(value: MarginalValue) -> str:

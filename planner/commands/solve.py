@@ -138,7 +138,7 @@ def _robust_plan(
     robust = compute_robust_plan(
         problem, options=options, start=start, progress=progress, cancel=interrupt
     )
-    reached, bound = robust.survival.flow_tokens_per_s, robust.survival_bound_tokens_per_s
+    reached, bound = robust.survival.value, robust.survival_bound_tokens_per_s
     limit = f"at most {bound:.1f} can (gap {1 - reached / bound:.1%})" if bound > 0 else _NONE_CAN
     print(
         f"{reached:.1f} tokens/s survive the loss of any one node "

@@ -43,7 +43,7 @@ def test_a_plan_is_explained_as_the_planner_explains_it(plan: Plan) -> None:
     placement = plan_from_dict(plan.document).placement
     left = survival(problem, placement, options=OPTIONS)
     assert (found.survival_tokens_per_s, found.worst_node) == (
-        left.flow_tokens_per_s,
+        left.value,
         left.worst_node,
     )
     by_planner = marginal_values(problem, placement, options=OPTIONS)

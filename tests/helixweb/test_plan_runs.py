@@ -242,14 +242,14 @@ def test_a_plan_that_shall_survive_a_loss_does(cluster: Cluster, user: Any) -> N
     assert (run.status, run.error) == (Status.SUCCEEDED, "")
     plan = plan_from_dict(run.plan.document)
     left = survival(problem_from_dict(run.problem), plan.placement, options=OPTIONS)
-    assert left.flow_tokens_per_s > 0
+    assert left.value > 0
     rows = list(run.incumbents.order_by("pk"))
     survived = [row.objective_value for row in rows]
     assert survived == sorted(survived)
     assert rows[0].elapsed_s < run.plan.document["elapsed_s"]  # told of while it searched
     assert rows[-1].flow_tokens_per_s == plan.flow.value_tokens_per_s
     assert rows[-1].placement == plan.placement.as_lists()
-    assert survived[-1] == pytest.approx(left.flow_tokens_per_s)
+    assert survived[-1] == pytest.approx(left.value)
     assert run.objective_value == survived[-1]
     assert str(rows[-1].figure) == str(run.figure)
     assert run.figure.label == "Flow left after the worst loss"

@@ -10,9 +10,12 @@ from planner.capacity import max_layers
 from planner.domain.cluster import Link
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.rules import PlacementRules
-from planner.explanation import explain_min_cut, marginal_values, with_one_more_node
+from planner.explanation import explain_min_cut, marginal_values
+from planner.larger_problems import with_one_more_node
 from planner.max_flow import max_flow
 from planner.plan_options import PlanOptions
+from planner.planning import objective_of, serving_trials
+from planner.robust import Survival, survival
 from tests.examples import examples
 
 TWO_KINDS = tiny_problem([[90.0, 50.0], [40.0, 20.0], [40.0, 20.0]], num_layers=4)
@@ -20,7 +23,9 @@ PLACED = placement(n0=(0, 2), n1=(2, 4), n2=(2, 4))
 
 
 def value_of(problem, layers, resource, **options):
-    values = marginal_values(problem, layers, options=PlanOptions(**options))
+    values = marginal_values(
+        problem, layers, options=PlanOptions(**{"objective": "flow"} | options)
+    )
     (value,) = (value for value in values if value.resource == resource)
     return value
 
@@ -32,7 +37,9 @@ def test_an_added_node_is_worth_what_trying_all_its_ranges_finds(placed, partial
     values = {
         value.resource: value
         for value in marginal_values(
-            problem, layers, options=PlanOptions(partial_inference=partial_inference)
+            problem,
+            layers,
+            options=PlanOptions(objective="flow", partial_inference=partial_inference),
         )
     }
     for resource, larger in with_one_more_node(problem):
@@ -92,7 +99,7 @@ def test_a_search_may_find_more_than_the_kept_layers_allow():
         for value in marginal_values(
             TWO_KINDS,
             PLACED,
-            options=PlanOptions(solver="highs", time_limit_s=5.0),
+            options=PlanOptions(objective="flow", solver="highs", time_limit_s=5.0),
             search_s=5.0,
         )
         if value.resource.startswith("+1 p(90")
@@ -223,7 +230,7 @@ def test_an_added_node_is_worth_the_best_range_in_the_best_component(data, parti
     parts = tuple(half for half in halves if half) if names else ()
     apart = replace(layers, components=parts)
     values = marginal_values(
-        problem, apart, options=PlanOptions(partial_inference=partial_inference)
+        problem, apart, options=PlanOptions(objective="flow", partial_inference=partial_inference)
     )
     kept = {value.resource: value.kept_tokens_per_s for value in values}
     for resource, larger in with_one_more_node(problem):
@@ -240,3 +247,30 @@ def test_an_added_node_is_worth_the_best_range_in_the_best_component(data, parti
                     flow = max_flow(larger, tried, partial_inference=partial_inference)
                     flows.append(flow.value_tokens_per_s)
         assert kept[resource] == pytest.approx(max(flows), abs=1e-6)
+
+
+def test_one_more_of_each_is_worth_what_is_served_with_it():
+    options = PlanOptions()
+    trials = serving_trials(TWO_KINDS, options)
+    before = trials.score(PLACED).merit[0]
+    values = {
+        value.resource: value for value in marginal_values(TWO_KINDS, PLACED, options=options)
+    }
+    for resource, larger in with_one_more_node(TWO_KINDS):
+        name = larger.cluster.nodes[-1].name
+        served = [
+            serving_trials(larger, options).score(PLACED.with_node(name, held)).merit[0]
+            for held in set(PLACED.layers.values())
+        ]
+        assert values[resource].before_tokens_per_s == before
+        assert values[resource].kept_tokens_per_s == pytest.approx(max(served))
+        assert values[resource].gain > 0
+
+
+@pytest.mark.parametrize("objective", ["flow", "decode"])
+def test_what_survives_is_the_least_that_any_loss_leaves(objective):
+    options = PlanOptions(objective=objective)
+    score = objective_of(TWO_KINDS, options).score
+    left = {name: score(PLACED.without({name})).merit[0] for name in PLACED.layers}
+    worst = survival(TWO_KINDS, PLACED, options=options)
+    assert worst == Survival(value=min(left.values()), worst_node=min(left, key=left.__getitem__))

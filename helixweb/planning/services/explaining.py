@@ -41,7 +41,7 @@ def explain(row: Explanation, lease: Lease) -> jobs.Outcome:
     """The job: work out what explains the row's plan."""
     problem, plan = problem_from_dict(row.plan.problem), plan_from_dict(row.plan.document)
     options = options_from_json(row.plan.run.options) if row.plan.run else DEFAULTS
-    options = options.for_running(plan)
+    options = options.for_running(plan).for_flow
     kept, flow = zero_moves(problem, plan.placement, options=options)
     worst = survival(problem, plan.placement, options=options)
     values = marginal_values(
@@ -50,7 +50,7 @@ def explain(row: Explanation, lease: Lease) -> jobs.Outcome:
     return jobs.Outcome(
         columns={
             "limits": list(explain_min_cut(problem, kept, flow)),
-            "survival_tokens_per_s": worst.flow_tokens_per_s,
+            "survival_tokens_per_s": worst.value,
             "worst_node": worst.worst_node,
             "values": [{**asdict(value), "gain": value.gain} for value in values],
         }
