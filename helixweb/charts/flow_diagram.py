@@ -13,8 +13,7 @@ from helixweb.charts.chart import (
 )
 from helixweb.charts.plan_graph import PlanGraph, Vertex
 from helixweb.words import gettext as _
-from planner.domain.plan import Plan
-from planner.domain.problem import Problem
+from planner import Plan, Problem
 
 NAMES_SHOWN = 8
 

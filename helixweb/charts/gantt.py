@@ -15,7 +15,7 @@ from helixweb.charts.chart import (
 from helixweb.charts.quantities import duration_text
 from helixweb.words import gettext as _
 from helixweb.words import gettext_noop, ngettext
-from planner.domain.cluster import COORDINATOR
+from planner import COORDINATOR
 from runtime.protocol.request_trace import RequestTrace, TracePart, TraceRow
 
 # Okabe-Ito; what belongs to the prompt is hatched as well.

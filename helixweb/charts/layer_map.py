@@ -12,8 +12,7 @@ from helixweb.charts.chart import (
     whole_ticks,
 )
 from helixweb.words import gettext as _
-from planner.domain.placement import LayerRange, Placement
-from planner.domain.problem import Problem
+from planner import LayerRange, Placement, Problem
 
 
 def layer_map(problem: Problem, placement: Placement) -> Chart:

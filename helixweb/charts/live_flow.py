@@ -15,7 +15,7 @@ from helixweb.charts.chart import (
 from helixweb.charts.plan_graph import Ends, PlanGraph
 from helixweb.words import gettext as _
 from helixweb.words import gettext_noop
-from planner.domain.cluster import SOURCE
+from planner import SOURCE
 
 # Okabe-Ito; what a colour says stands in the table in words, too.
 LESS, AS_PLANNED, MORE, NOTHING = "#E69F00", "#0072B2", "#CC79A7", "#999999"

@@ -13,10 +13,7 @@ from typing import Any
 
 from helixweb.charts.chart import figure_json, plain, trace
 from helixweb.words import gettext as _
-from planner.domain.cluster import SINK, SOURCE
-from planner.domain.flow import EdgeFlow
-from planner.domain.plan import Plan
-from planner.domain.problem import Problem
+from planner import SINK, SOURCE, EdgeFlow, Plan, Problem
 
 NODE_PADDING_PX = 30
 PX_PER_NODE_IN_COLUMN = 52

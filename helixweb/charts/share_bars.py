@@ -17,7 +17,7 @@ from helixweb.charts.chart import (
 )
 from helixweb.charts.quantities import bit_rate_text
 from helixweb.words import gettext as _
-from planner.simulator.forecast import LinkForecast
+from planner import LinkForecast
 
 # Two bars a node, axis and legend.
 PAIR_HEIGHT_PX = 34

@@ -13,9 +13,7 @@ from helixweb.charts.chart import (
     tokens_per_s,
 )
 from helixweb.words import gettext as _
-from planner.domain.cluster import SINK, SOURCE
-from planner.domain.plan import Plan
-from planner.domain.problem import Problem
+from planner import SINK, SOURCE, Plan, Problem
 
 
 def utilisation(problem: Problem, plan: Plan) -> Chart:

@@ -11,10 +11,8 @@ from helixweb.planning.forecasts import objective_words
 from helixweb.planning.models import Plan
 from helixweb.planning.services.simulating import forecast_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
-from planner.domain.errors import PlannerError
-from planner.domain.plan import Plan as DomainPlan
-from planner.placers.budgeted_moves import moved_layers
-from planner.simulator.forecast import Forecast
+from planner import Forecast, PlannerError, moved_layers
+from planner import Plan as DomainPlan
 
 MOST_PLANS = 4
 # Of so many nodes nobody looks for those that differ.

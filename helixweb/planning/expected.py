@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from django.db.models import QuerySet
 
 from helixweb.planning.models import Plan, Simulation
-from planner.domain.instance import instance_nodes
-from planner.domain.plan import Plan as DomainPlan
+from planner import Plan as DomainPlan
+from planner import instance_nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

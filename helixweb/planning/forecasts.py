@@ -10,10 +10,7 @@ from helixweb.planning.models import Plan
 from helixweb.planning.objectives import ObjectiveFigure, objective_figure
 from helixweb.planning.services.simulating import forecast_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
-from planner.domain.instance import instance_nodes
-from planner.domain.plan_forecast import PlanForecast
-from planner.simulator.forecast import Forecast
-from planner.timing import timing_source
+from planner import Forecast, PlanForecast, instance_nodes, timing_source
 
 
 def forecast_context(plan: Plan, *, asked: int) -> dict[str, Any]:

@@ -32,10 +32,7 @@ from helixweb.planning.pickers import (
     UpgradedRow,
 )
 from helixweb.planning.what_if import Edits
-from planner.domain.cluster import COORDINATOR
-from planner.domain.option import options_of
-from planner.domain.rules import PlacementRules
-from planner.plan_options import PlanOptions
+from planner import COORDINATOR, PlacementRules, PlanOptions, options_of
 
 # Earlier plans that are offered to begin with.
 START_PLANS = 50

@@ -8,13 +8,12 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
+import planner
 from helixweb.common import events, jobs
 from helixweb.common.leases import Lease
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan, Simulation
 from helixweb.planning.objectives import objective_figure
-from planner.domain import plan as domain
-from planner.domain.placement import LayerRange, Placement
-from planner.replanning import ReplanPoint
+from planner import LayerRange, Placement, ReplanPoint
 from planner.serialization import plan_to_dict
 
 Status = PlanRun.Status
@@ -24,7 +23,7 @@ _IN_EVENTS = (
 )  # fmt: skip
 
 
-def best_incumbent(run_id: int) -> domain.Incumbent | None:
+def best_incumbent(run_id: int) -> planner.Incumbent | None:
     """What earlier attempts reached: the best placement with the tightest bound."""
     best = (
         Incumbent.unscoped.filter(run_id=run_id)
@@ -37,7 +36,7 @@ def best_incumbent(run_id: int) -> domain.Incumbent | None:
     bound = bounds.order_by("upper_bound_tokens_per_s").values_list(
         "upper_bound_tokens_per_s", flat=True
     )
-    return domain.Incumbent(
+    return planner.Incumbent(
         elapsed_s=best.elapsed_s,
         flow_tokens_per_s=best.flow_tokens_per_s,
         upper_bound_tokens_per_s=bound.first() or math.inf,
@@ -48,7 +47,7 @@ def best_incumbent(run_id: int) -> domain.Incumbent | None:
 
 
 def record_incumbents(
-    lease: Lease, run_id: int, incumbents: Sequence[domain.Incumbent], *, elapsed_before_s: float
+    lease: Lease, run_id: int, incumbents: Sequence[planner.Incumbent], *, elapsed_before_s: float
 ) -> None:
     """Write incumbents, oldest first; the attempt began when the run was `elapsed_before_s` old.
 
@@ -83,7 +82,7 @@ def record_incumbents(
 
 
 def outcome_of(
-    run: PlanRun, plan: domain.Plan, *, points: Sequence[ReplanPoint] = ()
+    run: PlanRun, plan: planner.Plan, *, points: Sequence[ReplanPoint] = ()
 ) -> jobs.Outcome:
     """How a run ends with its plan: succeeded, or cancelled with the best so far.
 
@@ -110,7 +109,7 @@ def outcome_of(
     )
 
 
-def store_plan(run: PlanRun, plan: domain.Plan) -> Plan:
+def store_plan(run: PlanRun, plan: planner.Plan) -> Plan:
     """The plan of a run that has ended, and the jobs of explaining and of simulating it."""
     row = Plan.objects.create(
         cluster_id=run.cluster_id,
@@ -152,7 +151,7 @@ def placement_of(
     )
 
 
-def record_finished_run(run: PlanRun, plan: domain.Plan, *, now: datetime) -> PlanRun:
+def record_finished_run(run: PlanRun, plan: planner.Plan, *, now: datetime) -> PlanRun:
     """Store a run that was found otherwise than by its own search, with its plan."""
     for name, value in _found(plan).items():
         setattr(run, name, value)
@@ -163,7 +162,7 @@ def record_finished_run(run: PlanRun, plan: domain.Plan, *, now: datetime) -> Pl
     return run
 
 
-def _found(plan: domain.Plan) -> dict[str, Any]:
+def _found(plan: planner.Plan) -> dict[str, Any]:
     """Columns of a run."""
     return {
         "solver": plan.solver,

@@ -14,7 +14,7 @@ from helixweb.common.models import Job
 from helixweb.common.sentences import sentence
 from helixweb.planning.objectives import Goal, ObjectiveFigure, objective_figure
 from helixweb.planning.options import choices_of
-from planner.domain.plan_forecast import Objective
+from planner import Objective
 
 _ENDED = {
     "succeeded": gettext_noop("Plan run %(id)s succeeded."),

@@ -5,7 +5,7 @@ from typing import Literal
 
 from helixweb.charts.chart import UNKNOWN, tokens_per_s
 from helixweb.words import gettext, gettext_noop
-from planner.domain.plan_forecast import Objective
+from planner import Objective
 
 # What a run makes large: an objective, or the flow that is left when the worst node is lost.
 Goal = Objective | Literal["survival"]

@@ -8,10 +8,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from pydantic import TypeAdapter, ValidationError
 
-from planner.domain.option import Option, options_of
-from planner.placers.base import InvalidOptions
-from planner.plan_options import PlanOptions
-from planner.workload.request import InvalidWorkload
+from planner import InvalidOptions, Option, PlanOptions, options_of
+from planner.workload import InvalidWorkload
 from runtime.protocol.complaints import complaint
 
 MAX_BUDGET_BYTES = 1e18

@@ -13,11 +13,7 @@ from django.utils.translation import gettext_lazy
 from helixweb.common.number_field import GbitPerSField, MillisecondsField
 from helixweb.common.options import form_field
 from helixweb.planning.what_if import AddedNodes
-from planner.domain.cluster import Link
-from planner.domain.errors import PlannerError
-from planner.domain.option import options_of
-from planner.domain.placement import LayerRange
-from planner.domain.rules import PlacementRules
+from planner import LayerRange, Link, PlacementRules, PlannerError, options_of
 
 
 class NodesField(forms.MultipleChoiceField):

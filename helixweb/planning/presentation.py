@@ -17,12 +17,8 @@ from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Repl
 from helixweb.planning.objectives import AXIS_UNITS, LABELS, objective_figure
 from helixweb.planning.options import options_from_json
 from helixweb.planning.stored import kept, stored_problem
-from planner.domain.flow import NodeFlow
-from planner.domain.placement import LayerRange, Placement
-from planner.domain.plan import Plan as DomainPlan
-from planner.domain.problem import Problem
-from planner.flow_graph import FlowGraphs
-from planner.max_flow import flow_through_nodes
+from planner import FlowGraphs, LayerRange, NodeFlow, Placement, Problem, flow_through_nodes
+from planner import Plan as DomainPlan
 from planner.roofline import is_estimated
 
 FIGURES = ("flow", "layers", "utilisation")

@@ -21,10 +21,7 @@ from helixweb.planning.models import (
 )
 from helixweb.planning.options import SimulationRequest
 from helixweb.planning.what_if import AddedNodes
-from planner.domain.cluster import Link
-from planner.domain.placement import LayerRange
-from planner.domain.rules import PlacementRules
-from planner.plan_options import PlanOptions
+from planner import LayerRange, Link, PlacementRules, PlanOptions
 
 Row = TypeVar("Row", bound=Model)
 MAX_BANDWIDTH_BYTES_PER_S, MAX_LATENCY_S = 1e15, 3600.0

@@ -15,8 +15,8 @@ from django.utils.translation import get_language
 
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_from_json
-from planner.domain.plan import Plan as DomainPlan
-from planner.domain.problem import Problem
+from planner import Plan as DomainPlan
+from planner import Problem
 from planner.serialization import plan_from_dict, problem_from_dict
 
 Made = TypeVar("Made")

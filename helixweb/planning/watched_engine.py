@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from planner.simulator.engine import Engine, Occurrence
+from planner import Engine, Occurrence
 
 
 class WatchedEngine:

@@ -11,20 +11,10 @@ from typing import Annotated
 
 from django.utils.translation import gettext as _
 
+import planner
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan, stored_problem
-from planner.bounds import upper_bound_tokens_per_s
-from planner.capacity import longest_ranges, throughput_tokens_per_s
-from planner.domain.cluster import COORDINATOR, Cluster, Link, Node
-from planner.domain.errors import InvalidProblem
-from planner.domain.option import Option
-from planner.domain.placement import LayerRange, Placement
-from planner.domain.problem import Problem
-from planner.domain.rules import PlacementRules
-from planner.domain.serving_policy import RUNTIME_POLICY
-from planner.feasibility import conform
-from planner.objectives.goal import Goal
-from planner.objectives.trial import Trials
+from planner import upper_bound_tokens_per_s
 
 MAX_ADDED = 200
 SECONDS_PER_HOUR = 3600.0
@@ -35,9 +25,9 @@ TOKENS_PER_MILLION = 1e6
 class AddedNodes:
     """So many more nodes of one kind."""
 
-    count: Annotated[int, Option("How many", least=1, most=MAX_ADDED)]
-    profile: Annotated[str, Option("Of profile")]
-    region: Annotated[str, Option("In region")]
+    count: Annotated[int, planner.Option("How many", least=1, most=MAX_ADDED)]
+    profile: Annotated[str, planner.Option("Of profile")]
+    region: Annotated[str, planner.Option("In region")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +41,7 @@ class Edits:
     removed: frozenset[str] = frozenset()
     added: tuple[AddedNodes, ...] = ()
     upgraded: Mapping[str, str] = field(default_factory=dict)
-    links: tuple[Link, ...] = ()
+    links: tuple[planner.Link, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -89,19 +79,19 @@ class Worth:
         )
 
 
-def edited(problem: Problem, edits: Edits) -> Problem:
+def edited(problem: planner.Problem, edits: Edits) -> planner.Problem:
     """Raises InvalidProblem naming what the problem does not have."""
     cluster = problem.cluster
     for name in sorted(edits.removed | edits.upgraded.keys()):
         if not cluster.has_node(name):
-            raise InvalidProblem(
+            raise planner.InvalidProblem(
                 _("there is no node %(name)s in cluster %(cluster)s; use its nodes' names")
                 % {"name": repr(name), "cluster": repr(cluster.name)}
             )
     if len(edits.removed) == len(cluster.nodes) and not edits.added:
-        raise InvalidProblem(_("all nodes are removed; keep one or add some"))
+        raise planner.InvalidProblem(_("all nodes are removed; keep one or add some"))
     if sum(some.count for some in edits.added) > MAX_ADDED:
-        raise InvalidProblem(
+        raise planner.InvalidProblem(
             _("more than %(max_added)s nodes are added; add fewer") % {"max_added": MAX_ADDED}
         )
     nodes = tuple(
@@ -119,46 +109,50 @@ def edited(problem: Problem, edits: Edits) -> Problem:
     return replace(problem, cluster=cluster)
 
 
-def carried_over(before: Problem, placement: Placement, after: Problem) -> Placement:
+def carried_over(
+    before: planner.Problem, placement: planner.Placement, after: planner.Problem
+) -> planner.Placement:
     """What of the placement fits the changed problem; new nodes hold the layers served least.
 
     Each joins the component in which that is.
     """
-    carried = conform(after, placement, PlacementRules())
+    carried = planner.conform(after, placement, planner.PlacementRules())
     num_layers = after.model.num_layers
     speeds = [[0.0] * num_layers for _ in carried.parts]
     for part, speed_of_layer in zip(carried.parts, speeds, strict=True):
         for name, held in part.layers.items():
-            _count(speed_of_layer, held, throughput_tokens_per_s(after, name, len(held)))
+            _count(speed_of_layer, held, planner.throughput_tokens_per_s(after, name, len(held)))
     for node in after.cluster.nodes:
         if before.cluster.has_node(node.name):
             continue
         choices = (
             (sum(speed_of_layer[held.first : held.end]), held.first, component, held)
             for component, speed_of_layer in enumerate(speeds)
-            for held in longest_ranges(after, node.name)
+            for held in planner.longest_ranges(after, node.name)
         )
         best = min(choices, key=lambda one: one[:3], default=None)
         if best is None:
             continue
         _, _, component, held = best
         carried = carried.with_node(node.name, held, component=component)
-        _count(speeds[component], held, throughput_tokens_per_s(after, node.name, len(held)))
+        _count(
+            speeds[component], held, planner.throughput_tokens_per_s(after, node.name, len(held))
+        )
     return carried
 
 
 def worth(
-    problem: Problem,
-    placement: Placement,
+    problem: planner.Problem,
+    placement: planner.Placement,
     *,
     partial_inference: bool,
     max_hops: int | None = None,
 ) -> Worth:
     """By the estimate, for our runtime's policy. Raises PlannerError."""
-    trials = Trials(
+    trials = planner.Trials(
         problem,
-        goal=Goal(),
-        policy=RUNTIME_POLICY,
+        goal=planner.Goal(),
+        policy=planner.RUNTIME_POLICY,
         partial_inference=partial_inference,
         max_hops=max_hops,
     )
@@ -177,22 +171,22 @@ def worth(
     )
 
 
-def _count(speed_of_layer: list[float], held: LayerRange, speed: float) -> None:
+def _count(speed_of_layer: list[float], held: planner.LayerRange, speed: float) -> None:
     for layer in range(held.first, held.end):
         speed_of_layer[layer] += speed
 
 
-def _with_added(cluster: Cluster, some: AddedNodes) -> Cluster:
+def _with_added(cluster: planner.Cluster, some: AddedNodes) -> planner.Cluster:
     """One node more; its named links are those of a node of its region, of its kind if there is."""
     number = next(number for number in count(1) if not cluster.has_node(f"new-{number}"))
-    node = Node(name=f"new-{number}", region=some.region, compute_profile=some.profile)
+    node = planner.Node(name=f"new-{number}", region=some.region, compute_profile=some.profile)
     neighbours = sorted(
         (other for other in cluster.nodes if other.region == some.region),
         key=lambda other: other.compute_profile != some.profile,
     )
     if not neighbours and cluster.coordinator_region != some.region:
         regions = sorted({other.region for other in cluster.nodes})
-        raise InvalidProblem(
+        raise planner.InvalidProblem(
             _("there is no region %(region)s; use one of: %(names)s")
             % {"region": repr(some.region), "names": ", ".join(regions)}
         )
@@ -205,14 +199,14 @@ def _with_added(cluster: Cluster, some: AddedNodes) -> Cluster:
     return replace(cluster, nodes=(*cluster.nodes, node), links=(*cluster.links, *links))
 
 
-def _with_link(cluster: Cluster, link: Link) -> Cluster:
+def _with_link(cluster: planner.Cluster, link: planner.Link) -> planner.Cluster:
     ends = (link.source, link.target)
-    if all(end == COORDINATOR or cluster.has_node(end) for end in ends):
+    if all(end == planner.COORDINATOR or cluster.has_node(end) for end in ends):
         return replace(cluster, links=(*_others(cluster.links, ends), link))
     regions = {node.region for node in cluster.nodes} | {cluster.coordinator_region}
     unknown = [end for end in ends if end not in regions]
     if unknown:
-        raise InvalidProblem(
+        raise planner.InvalidProblem(
             _(
                 "link %(source)s -> %(target)s: %(unknown)s is neither a node nor a "
                 "region beside the other end; name two nodes, %(coordinator)s and a "
@@ -222,13 +216,13 @@ def _with_link(cluster: Cluster, link: Link) -> Cluster:
                 "source": link.source,
                 "target": link.target,
                 "unknown": repr(unknown[0]),
-                "coordinator": repr(COORDINATOR),
+                "coordinator": repr(planner.COORDINATOR),
             }
         )
     return replace(cluster, region_links=(*_others(cluster.region_links, ends), link))
 
 
-def _others(links: tuple[Link, ...], ends: tuple[str, str]) -> tuple[Link, ...]:
+def _others(links: tuple[planner.Link, ...], ends: tuple[str, str]) -> tuple[planner.Link, ...]:
     return tuple(link for link in links if (link.source, link.target) != ends)
 
 

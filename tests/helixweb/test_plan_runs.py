@@ -12,6 +12,7 @@ import pytest
 from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
+import planner
 from helixweb.celery import app
 from helixweb.common import jobs, leases
 from helixweb.common.jobs import Outcome
@@ -181,7 +182,7 @@ def test_an_accepted_run_succeeds_with_the_best_it_has(
         return replace(plan, stop_reason="cancelled")
 
     monkeypatch.setattr(incumbents, "record_incumbents", record_and_tell)
-    monkeypatch.setattr(solving, "plan_by_method", search_until_accepted)
+    monkeypatch.setattr(planner, "plan_by_method", search_until_accepted)
     jobs.attempt_job(run)
     run.refresh_from_db()
     assert run.status == Status.SUCCEEDED

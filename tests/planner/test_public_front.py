@@ -1,5 +1,6 @@
 """What `planner` offers without knowing its modules."""
 
+import inspect
 import subprocess
 import sys
 
@@ -12,7 +13,9 @@ from planner.serialization import plan_from_text
 
 @pytest.mark.parametrize("name", planner.__all__)
 def test_every_name_of_the_front_is_there(name):
-    assert getattr(planner, name).__name__ == name
+    found = getattr(planner, name)
+    if inspect.isclass(found) or inspect.isfunction(found):
+        assert found.__name__ == name
 
 
 def test_a_plan_is_computed_explained_and_written_by_the_front(tmp_path):

@@ -9,9 +9,7 @@ from helixweb.common.leases import Lease
 from helixweb.common.refusals import Conflict
 from helixweb.planning.models import Explanation, Plan
 from helixweb.planning.options import DEFAULTS, options_from_json
-from planner.explanation import explain_min_cut, marginal_values
-from planner.replanning import zero_moves
-from planner.robust import survival
+from planner import explain_min_cut, marginal_values, survival, zero_moves
 from planner.serialization import plan_from_dict, problem_from_dict
 
 

@@ -5,14 +5,10 @@ from collections import defaultdict
 from functools import lru_cache
 from typing import Any
 
+import planner
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services.problems import build_problem
 from helixweb.planning.options import DEFAULTS, OPTIONS
-from planner.bounds import upper_bound_tokens_per_s
-from planner.capacity import layer_limits, max_layers, most_held
-from planner.domain.problem import Problem
-from planner.placers.flow_meter import FlowMeter
-from planner.plan_options import BASELINES
 from planner.serialization import problem_from_dict, problem_to_dict
 
 
@@ -29,13 +25,13 @@ def preview_fit(*, cluster: Cluster, model: LanguageModel) -> dict[str, Any]:
 @lru_cache(maxsize=16)
 def _fit_of(document: str) -> dict[str, Any]:
     problem = problem_from_dict(json.loads(document))
-    needed, bound = problem.model.num_layers, upper_bound_tokens_per_s(problem)
+    needed, bound = problem.model.num_layers, planner.upper_bound_tokens_per_s(problem)
     names_of: dict[str, list[str]] = defaultdict(list)
     for node in problem.cluster.nodes:
         names_of[node.compute_profile].append(node.name)
     profiles: list[dict[str, Any]] = []
     for profile, names in sorted(names_of.items()):
-        each = max_layers(problem, names[0])
+        each = planner.max_layers(problem, names[0])
         profiles.append(
             {
                 "profile": profile,
@@ -45,8 +41,8 @@ def _fit_of(document: str) -> dict[str, Any]:
                 "layers": each * len(names),
             }
         )
-    limits = [layer_limits(problem, node.name) for node in problem.cluster.nodes]
-    holdable = most_held(limits, num_layers=needed)
+    limits = [planner.layer_limits(problem, node.name) for node in problem.cluster.nodes]
+    holdable = planner.most_held(limits, num_layers=needed)
     return {
         "profiles": profiles,
         "fits": holdable >= needed,
@@ -62,10 +58,10 @@ def _fit_of(document: str) -> dict[str, Any]:
     }
 
 
-def _baselines(problem: Problem, bound_tokens_per_s: float) -> list[dict[str, Any]]:
+def _baselines(problem: planner.Problem, bound_tokens_per_s: float) -> list[dict[str, Any]]:
     """The max flow of each baseline's placement; None: it finds none."""
-    meter, found = FlowMeter(problem, DEFAULTS.search_options), []
-    for name, place in BASELINES.items():
+    meter, found = planner.FlowMeter(problem, DEFAULTS.search_options), []
+    for name, place in planner.BASELINES.items():
         placement = place(problem)
         flow = None if placement is None else meter.tokens_per_s(placement)
         share = flow / bound_tokens_per_s if flow is not None and bound_tokens_per_s > 0 else None

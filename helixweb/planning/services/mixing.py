@@ -9,6 +9,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+import planner
 from helixweb.common import events, jobs
 from helixweb.common.leases import Lease
 from helixweb.common.sentences import sentence
@@ -17,12 +18,8 @@ from helixweb.inventory.services.problems import build_problem
 from helixweb.planning import incumbents
 from helixweb.planning.models import MixShare, ModelMix, PlanRun
 from helixweb.planning.options import options_from_json, options_to_json
-from planner.domain import plan as domain
-from planner.domain.errors import InvalidProblem
-from planner.domain.rules import InvalidRules
-from planner.feasibility import check_rules
+from planner import InvalidProblem, InvalidRules, PlanOptions, check_rules
 from planner.multi_model import ModelShare, plan_models
-from planner.plan_options import PlanOptions
 from planner.serialization import problem_from_dict, problem_to_dict
 
 LEAST_MODELS = 2
@@ -105,7 +102,7 @@ def plan_mix(mix: ModelMix, lease: Lease) -> jobs.Outcome:
 
 
 def _options_beside(
-    mix: ModelMix, plan: domain.Plan, plans: Sequence[domain.Plan]
+    mix: ModelMix, plan: planner.Plan, plans: Sequence[planner.Plan]
 ) -> dict[str, Any]:
     """The mix's options, with the other models' nodes left to them."""
     options = options_from_json(mix.options)

@@ -9,6 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+import planner
 from helixweb.common.refusals import Conflict
 from helixweb.inventory.models import NodeState
 from helixweb.inventory.node_list import in_state
@@ -19,16 +20,11 @@ from helixweb.planning.options import DEFAULTS, options_from_json
 from helixweb.planning.services.solving import plan_of
 from helixweb.planning.services.starting import queue_run
 from helixweb.planning.stored import stored_plan, stored_problem
-from planner.domain.problem import Problem
-from planner.feasibility import check_rules
-from planner.placers.base import InvalidOptions
-from planner.plan_options import PlanOptions
-from planner.replanning import ReplanOptions, unmoved_tokens_per_s
 from planner.serialization import problem_from_dict, problem_to_dict
 
 
 def start_replan(
-    plan: Plan, *, options: PlanOptions, budget_bytes: float | None, user: Any
+    plan: Plan, *, options: planner.PlanOptions, budget_bytes: float | None, user: Any
 ) -> PlanRun:
     """Queue a search around the plan, on the inventory as it is now.
 
@@ -36,9 +32,11 @@ def start_replan(
     Raises InvalidProblem, InvalidRules, InvalidOptions and ModelDoesNotFit, before anything is
     written.
     """
-    ReplanOptions(plan=options, time_limit_s=options.time_limit_s, budget_bytes=budget_bytes)
+    planner.ReplanOptions(
+        plan=options, time_limit_s=options.time_limit_s, budget_bytes=budget_bytes
+    )
     problem = _problem_now(plan)
-    check_rules(problem, options.rules)
+    planner.check_rules(problem, options.rules)
     columns = {"cluster": plan.cluster, "model": plan.model, "created_by": user}
     with transaction.atomic():
         run = queue_run(problem_to_dict(problem), options, **columns)
@@ -69,7 +67,7 @@ def unmoved(plan: Plan, *, now: datetime) -> dict[str, Any]:
         **apart,
         "changes": list(_sentences(before, after, **apart)),
         "search": search,
-        "flow_tokens_per_s": unmoved_tokens_per_s(after, running, options=search),
+        "flow_tokens_per_s": planner.unmoved_tokens_per_s(after, running, options=search),
     }
 
 
@@ -125,12 +123,12 @@ def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
     return adopted
 
 
-def _problem_now(plan: Plan) -> Problem:
+def _problem_now(plan: Plan) -> planner.Problem:
     """Raises InvalidOptions for a model of other layers. Instances need no engine for stages."""
     stored = stored_plan(plan)
     problem = build_problem(plan.cluster, plan.model, is_for_stages=not stored.instances)
     if stored.num_layers != problem.model.num_layers:
-        raise InvalidOptions(
+        raise planner.InvalidOptions(
             _(
                 "plan %(id)s places %(placed)s layers but model %(name)s has "
                 "%(num_layers)s now; compute a new plan"
@@ -146,8 +144,8 @@ def _problem_now(plan: Plan) -> Problem:
 
 
 def _sentences(
-    before: Problem,
-    after: Problem,
+    before: planner.Problem,
+    after: planner.Problem,
     *,
     gone: Sequence[str],
     added: Sequence[str],

@@ -8,33 +8,36 @@ from typing import Any, cast
 from django.db import transaction
 from pydantic import TypeAdapter
 
+import planner
 from helixweb.common import events, jobs
 from helixweb.common.leases import Lease
 from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.options import SimulationRequest
 from helixweb.planning.watched_engine import WatchedEngine
-from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY, ServingPolicy
 from planner.serialization import plan_from_dict, problem_from_dict
-from planner.simulator.compiled.compiled_engine import new_engine
-from planner.simulator.engine import Engine, EngineSetup
-from planner.simulator.forecast import Forecast
-from planner.simulator.simulate import SimulationOptions, simulate
-from planner.workload.arrivals import bursts, poisson, rate_at_share_of_peak, requests
-from planner.workload.demand import Arrivals, Backlog, Demand
-from planner.workload.lengths import scaled_lengths
-from planner.workload.request import Lengths
+from planner.workload import (
+    Arrivals,
+    Backlog,
+    Demand,
+    Lengths,
+    bursts,
+    poisson,
+    rate_at_share_of_peak,
+    requests,
+    scaled_lengths,
+)
 
 WARM_UP_S, WINDOW_S = 300.0, 600.0
-POLICIES: dict[str, ServingPolicy] = {
-    "runtime": RUNTIME_POLICY,
-    "published": PUBLISHED_POLICY,
+POLICIES: dict[str, planner.ServingPolicy] = {
+    "runtime": planner.RUNTIME_POLICY,
+    "published": planner.PUBLISHED_POLICY,
 }
 _LOOKS = 200
 _PROGRESS_INTERVAL_S = 0.5
-_FORECAST = TypeAdapter(Forecast)
+_FORECAST = TypeAdapter(planner.Forecast)
 
 
-def forecast_to_json(forecast: Forecast) -> dict[str, Any]:
+def forecast_to_json(forecast: planner.Forecast) -> dict[str, Any]:
     """Plain JSON values; of the links only those that carried something."""
     used = tuple(link for link in forecast.links if link.bytes_per_s > 0)
     values: dict[str, Any] = _FORECAST.dump_python(
@@ -43,7 +46,7 @@ def forecast_to_json(forecast: Forecast) -> dict[str, Any]:
     return values
 
 
-def forecast_from_json(values: dict[str, Any]) -> Forecast:
+def forecast_from_json(values: dict[str, Any]) -> planner.Forecast:
     """What `forecast_to_json` wrote."""
     return _FORECAST.validate_python(values)
 
@@ -67,15 +70,17 @@ def run(row: Simulation, lease: Lease) -> jobs.Outcome:
     def lengths() -> Iterator[Lengths]:
         return scaled_lengths(row.seed, mean_prompt_tokens=means[0], mean_output_tokens=means[1])
 
-    def served(demand: Demand) -> Forecast:
-        return simulate(
+    def served(demand: Demand) -> planner.Forecast:
+        return planner.simulate(
             problem,
             placement=plan.placement,
             routing_weights=plan.routing_weights,
             demand=demand,
             policy=POLICIES[row.policy],
             partial_inference=plan.partial_inference,
-            options=SimulationOptions(warm_up_s=WARM_UP_S, window_s=WINDOW_S, seed=row.seed),
+            options=planner.SimulationOptions(
+                warm_up_s=WARM_UP_S, window_s=WINDOW_S, seed=row.seed
+            ),
             engine_maker=progress.engine_of,
         )
 
@@ -105,18 +110,19 @@ class _Progress:
         self._written, self._written_s = row.progress, 0.0
         self._progress = 0.0
 
-    def engine_of(self, setup: EngineSetup) -> Engine:
+    def engine_of(self, setup: planner.EngineSetup) -> planner.Engine:
         """The engine of the next run. It raises jobs.Cancelled once it is to end."""
         before, whole_s = self._begun, WARM_UP_S + WINDOW_S
         self._begun += 1
 
-        def look(engine: Engine) -> None:
+        def look(engine: planner.Engine) -> None:
             self._progress = (before + min(1.0, engine.now / whole_s)) / self._runs
             if self._lease.is_cancelled():
                 raise jobs.Cancelled
 
-        watched = WatchedEngine(new_engine(setup), tick_s=whole_s / _LOOKS, on_tick=look)
-        return cast(Engine, watched)
+        engine = planner.new_engine(setup)
+        watched = WatchedEngine(engine, tick_s=whole_s / _LOOKS, on_tick=look)
+        return cast(planner.Engine, watched)
 
     def write(self, ended: bool) -> None:
         now_s = time.monotonic()

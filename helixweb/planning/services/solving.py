@@ -11,27 +11,19 @@ from dataclasses import replace
 from django.db import transaction
 from django.utils import timezone
 
+import planner
 from helixweb.charts.quantities import bytes_text
 from helixweb.common import jobs
 from helixweb.common.leases import Lease
 from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.options import options_from_json
-from planner.bounds import upper_bound_tokens_per_s
+from planner import upper_bound_tokens_per_s
 from planner.checked_plan import checked_plan
-from planner.domain import plan as domain
-from planner.domain.placement import Placement
-from planner.domain.problem import Problem
-from planner.placers.base import CancelToken, Progress
-from planner.plan_instances import plan_by_method
-from planner.plan_options import PlanOptions
-from planner.planning import NoPlacementFound
-from planner.replanning import ReplanOptions, ReplanPoint, replan
-from planner.robust import compute_robust_plan
 from planner.serialization import plan_from_dict, problem_from_dict
 
 Status = PlanRun.Status
-Found = tuple[domain.Plan, Sequence[ReplanPoint]]
+Found = tuple[planner.Plan, Sequence[planner.ReplanPoint]]
 # Bounds improve many times a second; one row a second is enough for the chart.
 BOUND_INTERVAL_S = 1.0
 ACCEPTED, SURVIVING = "accepted", "surviving one loss"
@@ -68,13 +60,13 @@ class Recorder:
     def __init__(self, run: PlanRun, lease: Lease) -> None:
         self._run_id, self._lease = run.pk, lease
         self._elapsed_before_s = run.age_s(now=timezone.now())
-        self._reported: queue.SimpleQueue[domain.Incumbent] = queue.SimpleQueue()
-        self._to_write: list[domain.Incumbent] = []
-        self._better_bound: domain.Incumbent | None = None
+        self._reported: queue.SimpleQueue[planner.Incumbent] = queue.SimpleQueue()
+        self._to_write: list[planner.Incumbent] = []
+        self._better_bound: planner.Incumbent | None = None
         self._best_value = 0.0
         self._written_s = -BOUND_INTERVAL_S
 
-    def report(self, incumbent: domain.Incumbent, /) -> None:
+    def report(self, incumbent: planner.Incumbent, /) -> None:
         self._reported.put(incumbent)
 
     def write(self, ended: bool) -> None:
@@ -104,7 +96,7 @@ class Recorder:
             self._written_s = now_s
 
 
-def search_for(run: PlanRun, *, progress: Progress, cancel: CancelToken) -> Found:
+def search_for(run: PlanRun, *, progress: planner.Progress, cancel: planner.CancelToken) -> Found:
     """A checked plan, and of a replanning the answers that none beats in flow and bytes.
 
     Goes on from earlier attempts and from the run it continues. Raises PlannerError.
@@ -118,7 +110,7 @@ def search_for(run: PlanRun, *, progress: Progress, cancel: CancelToken) -> Foun
         best_known = incumbents.best_incumbent(run.continues_id)
     start = _start_of(run)
     if not run.survive_one_loss:
-        plan = plan_by_method(
+        plan = planner.plan_by_method(
             problem,
             options=options,
             progress=progress,
@@ -128,7 +120,7 @@ def search_for(run: PlanRun, *, progress: Progress, cancel: CancelToken) -> Foun
         )
         return plan, ()
     started_s = time.monotonic()
-    robust = compute_robust_plan(
+    robust = planner.compute_robust_plan(
         problem,
         options=options,
         start=best_known.placement if best_known else start,
@@ -147,7 +139,7 @@ def search_for(run: PlanRun, *, progress: Progress, cancel: CancelToken) -> Foun
     return plan, ()
 
 
-def _start_of(run: PlanRun) -> Placement | None:
+def _start_of(run: PlanRun) -> planner.Placement | None:
     if run.start_plan_id is None:
         return None
     document = Plan.unscoped.values_list("document", flat=True).get(pk=run.start_plan_id)
@@ -155,24 +147,24 @@ def _start_of(run: PlanRun) -> Placement | None:
 
 
 def _replanned(
-    problem: Problem,
+    problem: planner.Problem,
     asked: Replan,
     *,
-    options: PlanOptions,
-    progress: Progress,
-    cancel: CancelToken,
+    options: planner.PlanOptions,
+    progress: planner.Progress,
+    cancel: planner.CancelToken,
 ) -> Found:
     running = plan_from_dict(asked.running_plan.document).placement
     bound = upper_bound_tokens_per_s(problem)
     best_value = 0.0
 
-    def report(point: ReplanPoint) -> None:
+    def report(point: planner.ReplanPoint) -> None:
         nonlocal best_value
         is_within = asked.budget_bytes is None or point.moved_bytes <= asked.budget_bytes
         if is_within and point.value > best_value:
             best_value = point.value
             progress(
-                domain.Incumbent(
+                planner.Incumbent(
                     elapsed_s=point.elapsed_s,
                     flow_tokens_per_s=point.flow_tokens_per_s,
                     upper_bound_tokens_per_s=bound,
@@ -182,10 +174,10 @@ def _replanned(
                 )
             )
 
-    found = replan(
+    found = planner.replan(
         problem,
         running,
-        options=ReplanOptions(
+        options=planner.ReplanOptions(
             plan=options, time_limit_s=options.time_limit_s, budget_bytes=asked.budget_bytes
         ),
         progress=report,
@@ -193,7 +185,7 @@ def _replanned(
     )
     chosen = found.chosen
     if chosen.flow_tokens_per_s <= 0:
-        raise NoPlacementFound(_too_small(asked.budget_bytes, found.pareto))
+        raise planner.NoPlacementFound(_too_small(asked.budget_bytes, found.pareto))
     plan = plan_of(
         problem,
         chosen.placement,
@@ -206,7 +198,7 @@ def _replanned(
     return replace(plan, forecast=found.forecast), found.pareto
 
 
-def _too_small(budget_bytes: float | None, pareto: Sequence[ReplanPoint]) -> str:
+def _too_small(budget_bytes: float | None, pareto: Sequence[planner.ReplanPoint]) -> str:
     enough = [point.moved_bytes for point in pareto if point.flow_tokens_per_s > 0]
     if budget_bytes is None or not enough:
         return (
@@ -220,15 +212,15 @@ def _too_small(budget_bytes: float | None, pareto: Sequence[ReplanPoint]) -> str
 
 
 def plan_of(
-    problem: Problem,
-    placement: Placement,
+    problem: planner.Problem,
+    placement: planner.Placement,
     *,
-    options: PlanOptions,
+    options: planner.PlanOptions,
     upper_bound_tokens_per_s: float,
     placer: str,
     is_cancelled: bool,
     elapsed_s: float,
-) -> domain.Plan:
+) -> planner.Plan:
     """A heuristic's placement as a checked plan. Raises InvalidPlacement and FlowCheckFailed."""
     return checked_plan(
         problem,

@@ -9,6 +9,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+import planner
 from helixweb.common import events, jobs
 from helixweb.common.refusals import Conflict
 from helixweb.common.sentences import sentence
@@ -19,13 +20,6 @@ from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_from_json, options_to_json
 from helixweb.planning.stored import stored_problem
 from helixweb.planning.what_if import Edits, edited
-from planner.domain.errors import InvalidProblem
-from planner.domain.problem import Problem
-from planner.feasibility import check_rules, restricted_problem
-from planner.objectives.goal import goal_for
-from planner.placers.base import InvalidOptions
-from planner.placers.whole_machines import check_instances
-from planner.plan_options import MAX_SEED, MAX_TIME_LIMIT_S, MIN_TIME_LIMIT_S, PlanOptions
 from planner.serialization import problem_to_dict
 
 
@@ -33,7 +27,7 @@ def start_plan_run(
     *,
     cluster: Cluster,
     model: LanguageModel,
-    options: PlanOptions,
+    options: planner.PlanOptions,
     user: Any,
     survive_one_loss: bool = False,
     start_plan: Plan | None = None,
@@ -45,7 +39,7 @@ def start_plan_run(
     InvalidRules, ModelDoesNotFit and NoDegree, before anything is written.
     """
     if survive_one_loss and options.objective != "flow":
-        raise InvalidOptions(
+        raise planner.InvalidOptions(
             _(
                 "what survives a loss is known of the flow only, not of %(objective)s; "
                 "choose the objective 'flow', or do not ask to survive a loss"
@@ -53,18 +47,20 @@ def start_plan_run(
             % {"objective": repr(options.objective)}
         )
     if start_plan is not None and start_plan.cluster_id != cluster.pk:
-        raise InvalidOptions(
+        raise planner.InvalidOptions(
             _("plan %(id)s is of another cluster than %(name)s; begin with one of its own plans")
             % {"id": start_plan.pk, "name": repr(cluster.name)}
         )
     is_for_stages = options.method != "instances"
     problem = _problem(cluster, model, user, is_for_stages=is_for_stages)
     if options.method == "instances":
-        check_instances(restricted_problem(problem, options.rules), degree=options.tensor_parallel)
+        planner.check_instances(
+            planner.restricted_problem(problem, options.rules), degree=options.tensor_parallel
+        )
     else:
-        check_rules(problem, options.rules)
+        planner.check_rules(problem, options.rules)
     # Refuses an objective that the problem lacks something for: a price of a node.
-    goal_for(
+    planner.goal_for(
         problem,
         objective=options.objective,
         ttft_limit_s=options.ttft_limit_s,
@@ -105,11 +101,13 @@ def compute_again(run: PlanRun, *, user: Any) -> PlanRun:
     )
 
 
-def _problem(cluster: Cluster, model: LanguageModel, user: Any, *, is_for_stages: bool) -> Problem:
+def _problem(
+    cluster: Cluster, model: LanguageModel, user: Any, *, is_for_stages: bool
+) -> planner.Problem:
     """Raises InvalidProblem; for a `user`, nodes that lack a profile are measured from then on."""
     try:
         return build_problem(cluster, model, is_for_stages=is_for_stages)
-    except InvalidProblem as error:
+    except planner.InvalidProblem as error:
         if user is None:  # the site repairs, in a transaction that this error rolls back
             raise
         answers: Sequence[tuple[object, Any]] = profiles_missing.send(
@@ -118,7 +116,7 @@ def _problem(cluster: Cluster, model: LanguageModel, user: Any, *, is_for_stages
         names = [name for _receiver, answer in answers for name in answer]
         if not names:
             raise
-        raise InvalidProblem(
+        raise planner.InvalidProblem(
             _(
                 "nodes without a profile for model %(model)s are measured for it now: %(nodes)s; "
                 "compute the plan when they have been, which the page of the cluster shows"
@@ -127,13 +125,13 @@ def _problem(cluster: Cluster, model: LanguageModel, user: Any, *, is_for_stages
         ) from error
 
 
-def start_what_if(plan: Plan, edits: Edits, *, options: PlanOptions, user: Any) -> PlanRun:
+def start_what_if(plan: Plan, edits: Edits, *, options: planner.PlanOptions, user: Any) -> PlanRun:
     """Queue a search on a changed copy of the plan's problem, beginning with the plan.
 
     Raises InvalidProblem, InvalidRules and ModelDoesNotFit, before anything is written.
     """
     problem = edited(stored_problem(plan), edits)
-    check_rules(problem, options.rules)
+    planner.check_rules(problem, options.rules)
     return queue_run(
         problem_to_dict(problem),
         options,
@@ -151,15 +149,15 @@ def extend_plan_run(run: PlanRun, *, seconds: float, user: Any) -> PlanRun:
     Its seed is the next one: with the same seed it would go the same ways again. Raises Conflict
     unless the run has ended with something to go on from, InvalidOptions for the seconds.
     """
-    if not MIN_TIME_LIMIT_S <= seconds <= MAX_TIME_LIMIT_S:
-        raise InvalidOptions(
+    if not planner.MIN_TIME_LIMIT_S <= seconds <= planner.MAX_TIME_LIMIT_S:
+        raise planner.InvalidOptions(
             _(
                 "a run is extended by %(min_time_limit_s)s to %(max_time_limit_s)s s, "
                 "not by %(seconds)s"
             )
             % {
-                "min_time_limit_s": f"{MIN_TIME_LIMIT_S:g}",
-                "max_time_limit_s": f"{MAX_TIME_LIMIT_S:g}",
+                "min_time_limit_s": f"{planner.MIN_TIME_LIMIT_S:g}",
+                "max_time_limit_s": f"{planner.MAX_TIME_LIMIT_S:g}",
                 "seconds": f"{seconds:g}",
             }
         )
@@ -181,7 +179,9 @@ def extend_plan_run(run: PlanRun, *, seconds: float, user: Any) -> PlanRun:
             _("Plan run %(id)s found no placement to go on from; start a new run.") % {"id": run.pk}
         )
     options = options_from_json(run.options)
-    options = replace(options, time_limit_s=seconds, seed=(options.seed + 1) % (MAX_SEED + 1))
+    options = replace(
+        options, time_limit_s=seconds, seed=(options.seed + 1) % (planner.MAX_SEED + 1)
+    )
     return queue_run(
         run.problem,
         options,
@@ -194,7 +194,7 @@ def extend_plan_run(run: PlanRun, *, seconds: float, user: Any) -> PlanRun:
     )
 
 
-def queue_run(problem: dict[str, Any], options: PlanOptions, **columns: Any) -> PlanRun:
+def queue_run(problem: dict[str, Any], options: planner.PlanOptions, **columns: Any) -> PlanRun:
     """Store a run with an event for the cluster's page, and wake a worker after commit."""
     with transaction.atomic():
         run = PlanRun.objects.create(problem=problem, options=options_to_json(options), **columns)

@@ -11,7 +11,7 @@ from django.utils.translation import ngettext
 from helixweb.charts.quantities import duration_text
 from helixweb.planning.models import Plan
 from helixweb.planning.templatetags.humanize_numbers import tokens_per_s
-from planner.domain.plan_forecast import PlanForecast, SimulatedFigures
+from planner import PlanForecast, SimulatedFigures
 
 register = template.Library()
 

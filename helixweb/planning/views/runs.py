@@ -36,7 +36,7 @@ from helixweb.planning.presentation import (
 from helixweb.planning.services import fit as planning_fit
 from helixweb.planning.services import solving, starting
 from helixweb.planning.views.studies import studies_context
-from planner.domain.errors import PlannerError
+from planner import PlannerError
 
 RUNS_PER_PAGE = 30
 NODES_PER_PAGE = 100

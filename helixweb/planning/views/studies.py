@@ -38,8 +38,7 @@ from helixweb.planning.options import DEFAULTS
 from helixweb.planning.presentation import explanation_of, num_node_kinds
 from helixweb.planning.services import explaining, mixing, replanning, simulating, starting
 from helixweb.planning.what_if import answer_what_if
-from planner.domain.errors import PlannerError
-from planner.plan_options import PlanOptions
+from planner import PlannerError, PlanOptions
 
 REPLAN_S = 10.0
 
