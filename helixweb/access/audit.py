@@ -8,6 +8,7 @@ from typing import Any
 
 from django.apps import apps
 from django.core.cache import cache
+from django.db.models import Model
 
 from helixweb.common.actor import by_whom, current_request
 from helixweb.common.auth import sha256_hex
@@ -50,6 +51,12 @@ def note(
         **by_whom(),
     )
     mark_told()
+
+
+def note_row(row: Model, action: str, **said: Any) -> None:
+    """One line about a user, a group or a key."""
+    cluster_id = getattr(row, "cluster_id", None)
+    note(str(row._meta.model_name), str(row), action, row_id=row.pk, cluster_id=cluster_id, **said)
 
 
 def _kept(text: str) -> str:

@@ -21,7 +21,7 @@ def make(**columns: Any) -> api_keys.NewKey:
     """A key with these columns, as `create_api_key` makes it. Raises ValueError."""
     with transaction.atomic():
         new = api_keys.create_api_key(**columns)
-        _note(new.row, "added", after=_told(new.row))
+        audit.note_row(new.row, "added", after=_told(new.row))
     return new
 
 
@@ -71,7 +71,7 @@ def end(key: ApiKey) -> bool:
     with transaction.atomic():
         if not api_keys.revoke(key):
             return False
-        _note(key, "removed", before=_told(key), text="revoked")
+        audit.note_row(key, "removed", before=_told(key), text="revoked")
         end_streams([key.user_id])
     return True
 
@@ -91,10 +91,6 @@ def used_by(rows: Iterable[ApiKey], *, now: datetime) -> list[ApiKey]:
         key.used = {name: ever.get(key.pk, {}).get(name, 0) for name in COUNTS}  # type: ignore[attr-defined]
         key.used_today = {name: today.get(key.pk, {}).get(name, 0) for name in COUNTS}  # type: ignore[attr-defined]
     return keys
-
-
-def _note(key: ApiKey, action: str, **said: Any) -> None:
-    audit.note("apikey", str(key), action, row_id=key.pk, cluster_id=key.cluster_id, **said)
 
 
 def _told(key: ApiKey) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def invite(username: str, *, role: Role | None = None) -> str:
     with transaction.atomic():
         user, is_new = get_user_model().objects.get_or_create(username=username)
         if is_new:
-            audit.note("user", username, "added", row_id=user.pk)
+            audit.note_row(user, "added")
             if role is not None:
                 roles_of_holders.give(user, role)
         return login_token(user)
@@ -36,7 +36,7 @@ def invite(username: str, *, role: Role | None = None) -> str:
 def login_token(user: Any) -> str:
     """Of a one-time login link."""
     with transaction.atomic():
-        audit.note("user", user.get_username(), "noted", row_id=user.pk, text="login link made")
+        audit.note_row(user, "noted", text="login link made")
         return login_links.create(user)
 
 
@@ -46,27 +46,22 @@ def login_path(token: str) -> str:
 
 
 def administrator(username: str) -> Any:
-    """The user of that name; who is not there is made, and may do everything."""
+    """The user of that name; a new one is an administrator of the site."""
     rights = {"is_staff": True, "is_superuser": True}
     with transaction.atomic():
         user, is_new = get_user_model().objects.get_or_create(username=username, defaults=rights)
         if is_new:
-            audit.note("user", username, "added", row_id=user.pk, after={"is_superuser": True})
+            audit.note_row(user, "added", after={"is_superuser": True})
     return user
 
 
 @contextmanager
 def telling_of_users() -> Iterator[None]:
-    """Within, whoever saves a user, as commands of Django's do, has it told."""
+    """Within, users that are saved, as by commands of Django, are logged."""
 
     def tell(sender: Any, instance: Any, created: bool, **signal: Any) -> None:
-        audit.note(
-            "user",
-            instance.get_username(),
-            "added" if created else "changed",
-            row_id=instance.pk,
-            after={"is_superuser": instance.is_superuser} if created else None,
-        )
+        after = {"is_superuser": instance.is_superuser} if created else None
+        audit.note_row(instance, "added" if created else "changed", after=after)
 
     users = get_user_model()
     post_save.connect(tell, sender=users, weak=False)
@@ -94,12 +89,5 @@ def _set(user: Any, *, is_active: bool) -> None:
         before = {"is_active": user.is_active}
         user.is_active = is_active
         user.save(update_fields=["is_active"])
-        audit.note(
-            "user",
-            user.get_username(),
-            "changed",
-            row_id=user.pk,
-            before=before,
-            after={"is_active": is_active},
-        )
+        audit.note_row(user, "changed", before=before, after={"is_active": is_active})
         roles_of_holders.tell_changed([user.pk])

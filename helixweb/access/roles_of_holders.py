@@ -48,14 +48,8 @@ def set_members(group: Group, members: Iterable[Any]) -> None:
         if before == after:
             return
         group.user_set.set(list(after))
-        audit.note(
-            "group",
-            group.name,
-            "changed",
-            row_id=group.pk,
-            before={"members": sorted(before.values())},
-            after={"members": sorted(after.values())},
-        )
+        named = [{"members": sorted(names.values())} for names in (before, after)]
+        audit.note_row(group, "changed", before=named[0], after=named[1])
         tell_changed(before.keys() ^ after.keys())
 
 
@@ -63,7 +57,7 @@ def make_group(name: str) -> Group:
     """A new group, empty. Its name must be free."""
     with transaction.atomic():
         group = Group.objects.create(name=name)
-        audit.note("group", name, "added", row_id=group.pk)
+        audit.note_row(group, "added")
     return group
 
 
@@ -71,7 +65,7 @@ def delete_group(group: Group) -> None:
     """With the roles it gave."""
     with transaction.atomic():
         people = set(group.user_set.values_list("pk", flat=True))
-        audit.note("group", group.name, "removed", row_id=group.pk)
+        audit.note_row(group, "removed")
         group.delete()
         tell_changed(people)
 

@@ -159,7 +159,7 @@ def _new_user(claims: dict[str, Any]) -> Any:
     Identity.objects.create(
         user=user, issuer=settings.HELIX_OIDC_ISSUER, subject=str(claims["sub"])
     )
-    audit.note("user", name, "added", row_id=user.pk, text="by single sign-on")
+    audit.note_row(user, "added", text="by single sign-on")
     return user
 
 

@@ -35,7 +35,7 @@ def metrics_page(now: datetime, scope: Any) -> bytes:
 
 def _of_site(now: datetime, scope: Any) -> Iterator[Metric]:
     yield from ProcessCollector(registry=None).collect()
-    yield from web_requests.collect()
+    yield from web_requests.REGISTRY.collect()
     tasks, oldest = [], []
     for model in [kind.model for kind in jobs.KINDS.values()]:
         kind = {"kind": str(model._meta.model_name)}
