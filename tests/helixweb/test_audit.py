@@ -49,12 +49,6 @@ def test_a_request_id_that_could_do_harm_is_replaced(api: APIClient) -> None:
     assert refused.json()["request_id"] == shown
 
 
-def test_what_no_service_tells_of_is_told_all_the_same(api: APIClient, plan: Any) -> None:
-    made = api.post("/api/v1/simulations/", {"plan": plan.pk, "workload": "steady"})
-    line = newest(kind="request") if made.status_code < 300 else newest(action="refused")
-    assert "api-simulation-list" in line.name
-
-
 def test_what_no_service_tells_of_names_its_row_and_its_cluster(
     api: APIClient, browser: Client, plan: Any, django_user_model: Any
 ) -> None:
@@ -216,15 +210,6 @@ def test_a_session_ends_by_its_age_however_much_it_is_used(browser: Client, sett
     assert browser.get("/clusters/").status_code == 302
     settings.HELIX_SESSION_MAX_AGE_S = 1000
     assert browser.get("/clusters/").status_code == 302
-
-
-def test_logging_in_gives_the_session_another_key(user: Any) -> None:
-    client = Client()
-    client.get("/login/")
-    client.session["known"] = True
-    before = client.session.session_key
-    client.force_login(user)
-    assert client.session.session_key != before
 
 
 def test_a_revoked_credential_shuts_a_machine_out_until_it_joins_anew(

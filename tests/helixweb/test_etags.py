@@ -184,10 +184,6 @@ def test_if_match_is_a_star_or_tags(api: APIClient, node: Node, header: str, sta
     assert answer.status_code == status
 
 
-def test_who_sends_no_tag_edits_as_ever(api: APIClient, node: Node) -> None:
-    assert api.patch(address(node), {"region": "away"}).status_code == 200
-
-
 @pytest.mark.django_db(transaction=True)
 def test_of_two_edits_at_once_one_wins_and_the_other_is_told(user: Any, cluster: Cluster) -> None:
     node = cluster.nodes.get(name="tower")
