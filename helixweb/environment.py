@@ -68,14 +68,6 @@ def words(name: str, default: str = "") -> list[str]:
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
 
 
-def port(name: str, default: int) -> int:
-    """1 to 65535."""
-    value = text(name, str(default))
-    if not (value.isascii() and value.isdigit() and 0 < int(value[:6]) < 1 << 16):
-        raise ImproperlyConfigured(f"{name} is {value!r}; give a port from 1 to 65535")
-    return int(value)
-
-
 def number(name: str, default: int, *, least: int, most: int) -> int:
     """A whole number from `least` to `most`."""
     value = text(name, str(default))

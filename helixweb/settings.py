@@ -379,7 +379,7 @@ HELIX_CA = environment.text("HELIX_CA")
 HELIX_TLS_CERTIFICATE = environment.text("HELIX_TLS_CERTIFICATE")
 # Mails of alerts; without a host none is sent.
 EMAIL_HOST = environment.text("EMAIL_HOST")
-EMAIL_PORT = environment.port("EMAIL_PORT", 587)
+EMAIL_PORT = environment.number("EMAIL_PORT", 587, least=1, most=65_535)
 EMAIL_HOST_USER = environment.text("EMAIL_HOST_USER")
 EMAIL_HOST_PASSWORD = environment.text("EMAIL_HOST_PASSWORD")
 EMAIL_USE_TLS = environment.flag("EMAIL_USE_TLS", default=True)

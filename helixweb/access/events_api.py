@@ -15,10 +15,9 @@ from rest_framework.request import Request
 
 from helixweb.access.needs import OWN, needs
 from helixweb.access.topics import listen
-from helixweb.common import broadcaster
+from helixweb.common import broadcaster, open_streams
 from helixweb.common.broadcaster import BROADCASTER, Ending, Frame
 from helixweb.common.event_place import Place
-from helixweb.common.open_streams import OPEN_STREAMS
 from helixweb.common.rest.views import RestView
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.common.sse import EventStreamRenderer, counted, event_stream
@@ -121,7 +120,7 @@ class EventsView(RestView):
             return event_stream(request._request, topics, ending=ending)
         pieces = _answer(topics, given.get("after") or ending.since, given["wait"], ending)
         if given["wait"]:
-            pieces = counted(pieces, OPEN_STREAMS.begin(int(request.user.pk or 0)))
+            pieces = counted(pieces, open_streams.begin(int(request.user.pk or 0)))
         return StreamingHttpResponse(
             pieces,
             content_type="application/json",

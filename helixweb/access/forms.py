@@ -22,17 +22,10 @@ from helixweb.common.api_keys import MOST_NETWORKS
 from helixweb.common.forms import ScopedForm
 
 
-class ClusterField(forms.ModelChoiceField):  # type: ignore[type-arg]
-    """One of the clusters in scope, or none."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(None, required=False, **kwargs)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "ClusterField":
-        """Of one form: the model is above this app."""
-        made: ClusterField = super().__deepcopy__(memo)
-        made.queryset = apps.get_model("inventory.Cluster").objects.order_by("name")
-        return made
+def _cluster(**options: Any) -> Any:
+    """One of the clusters in scope, or none; the model is above this app."""
+    rows = apps.get_model("inventory.Cluster").objects.order_by("name")
+    return forms.ModelChoiceField(rows, required=False, **options)
 
 
 class InviteForm(forms.Form):
@@ -54,7 +47,7 @@ class GrantForm(ScopedForm):
     """A role for the user or group of the page."""
 
     role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices)
-    cluster = ClusterField(label=gettext_lazy("On"), empty_label=gettext_lazy("the whole site"))
+    cluster = _cluster(label=gettext_lazy("On"), empty_label=gettext_lazy("the whole site"))
 
 
 class ClusterGrantForm(forms.Form):
@@ -137,7 +130,7 @@ class ApiKeyForm(ScopedForm):
         initial=[auth.SERVE],
         error_messages={"required": gettext_lazy("Choose at least one.")},
     )
-    cluster = ClusterField(
+    cluster = _cluster(
         label=gettext_lazy("For"), empty_label=gettext_lazy("every cluster that you may see")
     )
     valid_days = forms.IntegerField(

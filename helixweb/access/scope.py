@@ -7,8 +7,8 @@ clusters: for work outside of users' requests, and for rows of a row that is in 
 that has no scope raises `Unscoped` where it would read or change rows.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, ClassVar, Self, TypeVar
 
 from django.db import models
@@ -60,6 +60,18 @@ class LightQuerySet(models.QuerySet[RowT]):
         return rows
 
 
+def _scoped(name: str) -> Any:
+    """The method of Django's query sets; raises Unscoped without a scope."""
+    plain = getattr(models.QuerySet, name)
+
+    @wraps(plain)
+    def method(rows: "ScopedQuerySet[Any]", *args: Any, **options: Any) -> Any:
+        rows._check_scope()
+        return plain(rows, *args, **options)
+
+    return method
+
+
 class ScopedQuerySet(LightQuerySet[RowT]):
     """Has a scope by `within`, or as the rows of a row in scope: `cluster.nodes`."""
 
@@ -75,6 +87,8 @@ class ScopedQuerySet(LightQuerySet[RowT]):
         return rows  # type: ignore[no-any-return]
 
     def _check_scope(self) -> None:
+        if self._result_cache is not None:
+            return  # it was checked before they were read
         owner = self._hints.get("instance")  # type: ignore[attr-defined]
         if not (self._is_scoped or isinstance(owner, InCluster)):
             name = self.model.__name__
@@ -89,41 +103,12 @@ class ScopedQuerySet(LightQuerySet[RowT]):
         return clone
 
     # What reads or changes rows, of Django's query sets.
-
-    def _fetch_all(self) -> None:
-        if self._result_cache is None:
-            self._check_scope()
-        super()._fetch_all()
-
-    def iterator(self, *args: Any, **options: Any) -> Iterator[RowT]:
-        self._check_scope()
-        return super().iterator(*args, **options)
-
-    def aggregate(self, *args: Any, **named: Any) -> dict[str, Any]:
-        self._check_scope()
-        return super().aggregate(*args, **named)
-
-    def count(self) -> int:
-        if self._result_cache is None:
-            self._check_scope()
-        return super().count()
-
-    def exists(self) -> bool:
-        if self._result_cache is None:
-            self._check_scope()
-        return super().exists()
-
-    def update(self, **values: Any) -> int:
-        self._check_scope()
-        return super().update(**values)
-
-    def delete(self) -> tuple[int, dict[str, int]]:
-        self._check_scope()
-        return super().delete()
-
-    def _raw_delete(self, using: str | None) -> Any:
-        self._check_scope()
-        return super()._raw_delete(using)
+    _fetch_all, count, exists, aggregate = map(
+        _scoped, ("_fetch_all", "count", "exists", "aggregate")
+    )
+    iterator, aiterator, update, delete, _raw_delete = map(
+        _scoped, ("iterator", "aiterator", "update", "delete", "_raw_delete")
+    )
 
 
 class LightManager(models.Manager[RowT]):

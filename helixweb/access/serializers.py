@@ -23,15 +23,10 @@ from helixweb.common.serializers import RowKey, StrictFieldsMixin
 MOST_MEMBERS = 1000
 
 
-class ClusterKey(RowKey):
-    """One of the clusters in scope; null: the whole site."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(queryset=Grant.objects.none(), allow_null=True, default=None, **options)
-
-    def get_queryset(self) -> Any:
-        clusters: Any = apps.get_model("inventory.Cluster").objects.order_by("pk")
-        return clusters.within(self.context["request"])
+def _cluster() -> RowKey:
+    """One of the clusters in scope, null: the whole site; the model is above this app."""
+    rows = apps.get_model("inventory.Cluster").objects.order_by("pk")
+    return RowKey(queryset=rows, allow_null=True, default=None)
 
 
 class GrantSerializer(StrictFieldsMixin, serializers.ModelSerializer[Grant]):
@@ -39,7 +34,7 @@ class GrantSerializer(StrictFieldsMixin, serializers.ModelSerializer[Grant]):
 
     user = serializers.CharField(source="user.username", allow_null=True, default=None)
     group = serializers.CharField(source="group.name", allow_null=True, default=None)
-    cluster = ClusterKey()
+    cluster = _cluster()
     role = serializers.ChoiceField(choices=Role.choices)
 
     class Meta:
@@ -160,7 +155,7 @@ class ApiKeySerializer(StrictFieldsMixin, serializers.ModelSerializer[ApiKey]):
 
     owner = serializers.CharField(source="user.username", read_only=True)
     scopes = ScopesField(choices=auth.SCOPES, allow_empty=False)
-    cluster = ClusterKey()
+    cluster = _cluster()
     networks = serializers.ListField(
         child=serializers.CharField(max_length=60), max_length=MOST_NETWORKS, default=list
     )

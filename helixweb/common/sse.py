@@ -6,10 +6,10 @@ from contextlib import aclosing
 from django.http import HttpRequest, StreamingHttpResponse
 from rest_framework.renderers import JSONRenderer
 
-from helixweb.common import broadcaster
+from helixweb.common import broadcaster, open_streams
 from helixweb.common.broadcaster import Ending
 from helixweb.common.event_place import Place
-from helixweb.common.open_streams import OPEN_STREAMS, OpenStream
+from helixweb.common.open_streams import OpenStream
 
 # A key or a session may end by its time meanwhile.
 LONGEST_STREAM_S = 3600.0
@@ -31,7 +31,7 @@ def event_stream(
     frames = broadcaster.stream(
         topics, place=Place.parse(text), ending=ending, longest_s=LONGEST_STREAM_S
     )
-    return stream_response(counted(frames, OPEN_STREAMS.begin(int(request.user.pk or 0))))
+    return stream_response(counted(frames, open_streams.begin(int(request.user.pk or 0))))
 
 
 def stream_response(frames: AsyncIterator[bytes]) -> StreamingHttpResponse:

@@ -55,14 +55,6 @@ def test_a_folder_is_made_or_named_as_impossible(
         environment.folder("FOLDER", tmp_path)
 
 
-def test_a_port_is_a_number_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert environment.port("MAIL_PORT", 587) == 587
-    for value in ("0", "65536", "smtp", "-1", "²", "9" * 30):
-        monkeypatch.setenv("MAIL_PORT", value)
-        with pytest.raises(ImproperlyConfigured, match="give a port from 1 to 65535"):
-            environment.port("MAIL_PORT", 587)
-
-
 def test_a_number_is_one_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment.number("MOST", 100, least=1, most=500) == 100
     for value in ("0", "501", "many", "-1", "1.5", "²", "9" * 30):

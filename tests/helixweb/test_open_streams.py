@@ -15,10 +15,10 @@ from django.test import AsyncClient, Client
 from helixweb.access import topics
 from helixweb.access.models import Grant
 from helixweb.access.roles import Role
-from helixweb.common import api_keys, broadcaster, events
+from helixweb.common import api_keys, broadcaster, events, open_streams
 from helixweb.common.connections import returns_connection
 from helixweb.common.event_place import Place
-from helixweb.common.open_streams import COME_AGAIN_S, OPEN_STREAMS, OpenStreams
+from helixweb.common.open_streams import COME_AGAIN_S
 from helixweb.inventory.models import Cluster
 from tests.helixweb.test_hostile_topics import demoted, ends, kept_out, key_revoked, logged_out
 
@@ -56,12 +56,12 @@ class Reader:
         assert answer.status_code == 200, answer.content
         pieces = answer._iterator  # which `streaming_content` wraps, anew each time
         assert await anext(pieces) == b"retry: 2000\n\n"
-        number = OPEN_STREAMS.count(self.user.pk)
+        number = open_streams.count(self.user.pk)
         yield pieces
         await pieces.aclose()
         # The test client has wrapped it, and leaves it to Python, which tells nobody.
         async with asyncio.timeout(30):
-            while OPEN_STREAMS.count(self.user.pk) == number:  # noqa: ASYNC110
+            while open_streams.count(self.user.pk) == number:  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
 
@@ -99,7 +99,7 @@ def test_one_person_has_so_many_streams_open_and_no_more_and_others_have_theirs(
                     pass
             async with reader.stream(PAGES):  # one has ended
                 pass
-        assert OPEN_STREAMS.count(reader.user.pk) == 0
+        assert open_streams.count(reader.user.pk) == 0
 
     scenario()
 
@@ -130,7 +130,7 @@ def test_who_waits_for_events_has_a_stream_open_and_who_only_looks_has_not(reade
         for wait in waits:
             async with asyncio.timeout(30):
                 assert [piece async for piece in wait.streaming_content]
-        assert OPEN_STREAMS.count(reader.user.pk) == 0
+        assert open_streams.count(reader.user.pk) == 0
 
     scenario()
 
@@ -221,22 +221,22 @@ def test_places_are_taken_before_it_is_asked_what_may_be_heard(
 
 def test_streams_are_counted_while_others_are_opened() -> None:
     """Views are in several threads, and one may look while another adds."""
-    streams, over = OpenStreams(), threading.Event()
+    over = threading.Event()
     wrong: list[RuntimeError] = []
 
     def look() -> None:
         try:
             while not over.is_set():
-                streams.count(2)
+                open_streams.count(2)
         except RuntimeError as error:
             wrong.append(error)
 
     looking = threading.Thread(target=look)
     looking.start()
     try:
-        kept = [streams.begin(user_id) for user_id in range(3, 1000)]
+        kept = [open_streams.begin(user_id) for user_id in range(3, 1000)]
     finally:
         over.set()
         looking.join(60)
     assert not wrong
-    assert streams.count(kept[0].user_id) == 1
+    assert open_streams.count(kept[0].user_id) == 1

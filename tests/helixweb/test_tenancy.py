@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
+from django.db.models import Max
 from django.http import HttpRequest, StreamingHttpResponse
 from django.test import RequestFactory
 from rest_framework.test import APIClient
@@ -43,6 +44,8 @@ def request_of(cluster: Cluster, django_user_model: Any) -> Any:
         lambda: Node.objects.filter(name="mini").delete(),
         lambda: Node.objects.values_list("name", flat=True).first(),
         lambda: list(Node.objects.iterator()),
+        lambda: Node.objects.aiterator(),
+        lambda: Node.objects.aggregate(most=Max("pk")),
         lambda: Node.objects.get(name="mini"),
         lambda: list(AT_IMPORT.all()),
     ],

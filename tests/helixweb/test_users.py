@@ -9,9 +9,8 @@ from django.contrib.auth.models import Group
 from django.test import Client, RequestFactory
 from rest_framework.test import APIClient
 
-from helixweb.access.forms import ClusterField
+from helixweb.access.forms import GrantForm
 from helixweb.common.api_keys import create_api_key
-from helixweb.common.forms import ScopedForm
 from helixweb.common.models import Event
 from helixweb.inventory.models import Cluster
 from tests.helixweb.process_doubles import FakeCoordinator
@@ -81,13 +80,10 @@ def test_nobody_locks_themselves_out(office: Client, admin: Any) -> None:
 def test_a_form_that_was_loaded_for_somebody_shows_all_to_others(
     cluster: Cluster, user: Any, django_user_model: Any, rf: RequestFactory
 ) -> None:
-    class Loaded(ScopedForm):
-        cluster = ClusterField()
-
     def shown(asker: Any) -> list[str]:
         asked = rf.get("/")
         asked.user = asker
-        field: Any = Loaded(scope=asked).fields["cluster"]
+        field: Any = GrantForm(scope=asked).fields["cluster"]
         return [str(row) for row in field.queryset]
 
     assert shown(django_user_model.objects.create_user("nobody")) == []
