@@ -8,13 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from helixweb.demo.processes import Processes, free_port
-from helixweb.demo.scenario import WORKER_COMMAND, Places, web_command
+from helixweb.demo.scenario import WORKER_COMMAND, Places, Scenario, Timings, web_command
 from helixweb.demo.site import wait_until
 from helixweb.operations.asking import answers
 from tests.e2e import blank_database
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 300
+
+
+@contextmanager
+def scenario_in(
+    folder: Path, models: Path, database: Path | None, **services: str
+) -> Iterator[Scenario]:
+    """A site of which nothing is started yet, with a copy of `database`, or with `services`."""
+    places = Places(
+        data_dir=folder, models_dir=models, web_port=free_port(), coordinator_port=free_port()
+    )
+    env = {**places.env, "DATABASE_URL": "", "REDIS_URL": "", **services}
+    if database is not None:
+        blank_database.put(database, Path(env["HELIX_DATA_DIR"]))
+    with Processes(log_dir=folder / "logs", cwd=ROOT, env=env) as processes:
+        yield Scenario(places, processes, Timings())
 
 
 class BrowsedSite:
@@ -28,12 +43,8 @@ class BrowsedSite:
     @contextmanager
     def started(cls, folder: Path, database: Path) -> Iterator["BrowsedSite"]:
         """Empty, a copy of `database`, and without a worker."""
-        places = Places(
-            data_dir=folder, models_dir=folder, web_port=free_port(), coordinator_port=free_port()
-        )
-        env = {**places.env, "DATABASE_URL": "", "REDIS_URL": ""}
-        blank_database.put(database, Path(env["HELIX_DATA_DIR"]))
-        with Processes(log_dir=folder / "logs", cwd=ROOT, env=env) as processes:
+        with scenario_in(folder, folder, database) as scenario:
+            processes, places = scenario.processes, scenario.places
             processes.start("web", web_command(places.web_port))
             wait_until(
                 "the site answers",

@@ -10,6 +10,7 @@ around every node but the hub, through which everything goes:
     first-2 /         \\ last-2
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -20,9 +21,8 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -47,6 +47,7 @@ from runtime.protocol.engines import AUTOMATIC, EngineSettings
 from runtime.protocol.stage_pipe import StageLaunch
 from runtime.transport.keys import KeyPair
 from tests.e2e.cut_cable import Cabling
+from tests.waiting import until
 
 API_KEY = "hlxk_chaos"
 MODEL = "random"
@@ -76,7 +77,6 @@ _WEIGHTS = {
 _PAGE_TOKENS = 16
 _CONTEXT = 512
 _BUDGET_BYTES = 64 * 2**20
-_STARTS_WITHIN_S = 240
 _LOSS = re.compile(r"^(\S+ \S+) WARNING \S+ lost the ((?:stage of|link) [^;]+)", re.MULTILINE)
 _LEAVE_WITHIN_S = 5.0
 _DEAD_FOR_S = 0.2  # until whoever watches a process starts it again
@@ -90,8 +90,10 @@ class Served:
     checkpoint: Path
     num_layers: int = SIZES.num_layers
     layers: Mapping[str, tuple[int, int]] = field(default_factory=lambda: LAYERS)
+    weights: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: _WEIGHTS)
     engines: Mapping[str, EngineSettings] = field(default_factory=dict)
     budget_bytes: int = _BUDGET_BYTES
+    fronts: Sequence[str] = (COORDINATOR,)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,29 +104,36 @@ class _Stage:
 
 
 class ChaosCluster:
-    """Made by `running_cluster`. `url` is where clients ask."""
+    """Made by `running_cluster`. `urls` are where clients ask, by coordinator."""
 
     def __init__(self, folder: Path, cabling: Cabling) -> None:
-        self.url = ""
+        self.urls: dict[str, str] = {}
         self.cabling = cabling
         self._folder = folder
         self._stages: dict[str, _Stage] = {}
-        self._coordinator: subprocess.Popen[bytes] | None = None
+        self._coordinators: dict[str, subprocess.Popen[bytes]] = {}
         self._closing = threading.Event()
         self._watch = threading.Thread(target=self._restart_dead, name="supervisor")
 
+    @property
+    def url(self) -> str:
+        return self.urls[COORDINATOR]
+
     def kill(self, node: str) -> None:
         self._stages[node].process.kill()
+
+    def kill_coordinator(self, name: str) -> None:
+        """It is gone afterwards: nothing connects to it any more."""
+        self._coordinators[name].kill()
+        self._coordinators[name].wait()
 
     def tell_to_end(self, node: str) -> None:
         self._stages[node].process.terminate()
 
     def tell_coordinator_to_end(self) -> subprocess.Popen[bytes]:
         """Its process, which is to be waited for; `start_coordinator` starts another."""
-        if self._coordinator is None:
-            raise RuntimeError("no coordinator was started")
-        self._coordinator.terminate()
-        return self._coordinator
+        self._coordinators[COORDINATOR].terminate()
+        return self._coordinators[COORDINATOR]
 
     def freeze(self, node: str) -> None:
         self._stages[node].process.send_signal(signal.SIGSTOP)
@@ -142,7 +151,8 @@ class ChaosCluster:
 
     def pages_held(self) -> dict[str, int]:
         """Pages of requests per node, as each stage told last; nodes with none are left out."""
-        held = {node: self._last_stats(node).get("kv_pages_used", 0) for node in self._stages}
+        last = {node: self.stats(node)[-1:] for node in self._stages}
+        held = {node: told["kv_pages_used"] for node, stats in last.items() for told in stats}
         return {node: pages for node, pages in held.items() if pages}
 
     def coordinator_log(self) -> str:
@@ -156,20 +166,21 @@ class ChaosCluster:
             for at, what in found
         ]
 
-    def _last_stats(self, node: str) -> dict[str, int]:
+    def stats(self, node: str) -> list[dict[str, int]]:
+        """What its process reported, oldest first, without a line that it is writing."""
         text = (self._folder / f"{node}.{self._stages[node].starts}.events").read_text()
-        lines = [line for line in text.splitlines() if '"stats"' in line]
-        if not lines:
-            return {}
-        stats: dict[str, int] = json.loads(lines[-1])["stats"]
-        return stats
+        lines = text[: text.rfind("\n") + 1].splitlines()
+        return [json.loads(line)["stats"] for line in lines if '"stats"' in line]
+
+    def stage_log(self, node: str) -> str:
+        return (self._folder / f"{node}.{self._stages[node].starts}.log").read_text()
 
     def start(self, served: Served) -> None:
         folder = self._folder
         checkpoint = served.checkpoint
-        names = (COORDINATOR, *served.layers)
+        names = (*served.fronts, *served.layers)
         keys = {name: KeyPair.load_or_create(folder / name / "curve.key") for name in names}
-        ports = {name: _free_port() for name in (*names, "http")}
+        ports = {name: _free_port() for name in names}
         peers = {
             viewer: tuple(
                 PeerAddress(
@@ -177,7 +188,7 @@ class ChaosCluster:
                     endpoint=f"tcp://127.0.0.1:{self.cabling.lay(viewer, name, port=ports[name])}",
                     public_key=keys[name].public_key,
                 )
-                for name in names
+                for name in (served.layers if viewer in served.fronts else names)
                 if name != viewer
             )
             for viewer in names
@@ -215,39 +226,41 @@ class ChaosCluster:
             placement=Placement(
                 layers={name: LayerRange(first=a, end=b) for name, (a, b) in served.layers.items()}
             ),
-            routing_weights=_WEIGHTS,
+            routing_weights=served.weights,
             workload=Workload(mean_prompt_tokens=64, mean_output_tokens=64),
             max_context_tokens=_CONTEXT,
             page_tokens=_PAGE_TOKENS,
-            peers=peers[COORDINATOR],
+            peers=(),
         )
-        _write_coordinator(folder / COORDINATOR, plan, data_port=ports[COORDINATOR])
-        self.url = f"http://127.0.0.1:{ports['http']}"
-        self.start_coordinator()
+        for name in served.fronts:
+            own = plan.model_copy(update={"peers": peers[name]})
+            _write_coordinator(folder / name, own, name=name, data_port=ports[name])
+            self.urls[name] = f"http://127.0.0.1:{_free_port()}"
+            self.start_coordinator(name)
         self._watch.start()
 
-    def start_coordinator(self) -> None:
-        """Returns when it serves; its log begins anew. One before it must have ended."""
-        if self._coordinator is not None:
-            _forget(self._coordinator)
-        self._coordinator = _start(
-            self._folder / "coordinator.log",
-            self._folder / "coordinator.out",
+    def start_coordinator(self, name: str = COORDINATOR) -> None:
+        """Returns when it serves; its log starts empty. One before it must have ended."""
+        if name in self._coordinators:
+            _forget(self._coordinators[name])
+        self._coordinators[name] = _start(
+            self._folder / f"{name}.log",
+            self._folder / f"{name}.out",
             "coordinator",
-            "--server=http://127.0.0.1:9",  # nobody there: it goes by what it has
-            f"--data-dir={self._folder / COORDINATOR}",
-            f"--port={self.url.rpartition(':')[2]}",
+            "--server=http://127.0.0.1:9",  # where nothing listens: it goes by what it has
+            f"--name={name}",
+            f"--data-dir={self._folder / name}",
+            f"--port={self.urls[name].rpartition(':')[2]}",
             "--request-timeout=60",
         )
-        self._await_ready()
+        until(lambda: self._serves(name), f"{name} serves; logs are in {self._folder}")
 
     def close(self) -> None:
         self._closing.set()
         if self._watch.is_alive():
             self._watch.join()
-        processes = [stage.process for stage in self._stages.values()]
-        if self._coordinator is not None:
-            processes.append(self._coordinator)
+        stages = (stage.process for stage in self._stages.values())
+        processes = [*stages, *self._coordinators.values()]
         for process in processes:
             process.send_signal(signal.SIGCONT)
             process.send_signal(signal.SIGINT)  # at once
@@ -271,19 +284,12 @@ class ChaosCluster:
                     stage.starts += 1
                     stage.process = self._start_stage(stage.launch, number=stage.starts)
 
-    def _await_ready(self) -> None:
-        deadline = time.monotonic() + _STARTS_WITHIN_S
-        while time.monotonic() < deadline:
-            for stage in self._stages.values():
-                if stage.process.poll() is not None:
-                    raise RuntimeError(f"{stage.launch.name} ended; logs are in {self._folder}")
-            try:
-                if httpx.get(f"{self.url}/health", timeout=5).status_code == httpx.codes.OK:
-                    return
-            except httpx.TransportError:
-                pass  # not listening yet
-            time.sleep(0.2)
-        raise RuntimeError(f"not ready in {_STARTS_WITHIN_S} s; logs are in {self._folder}")
+    def _serves(self, name: str) -> bool:
+        for stage in self._stages.values():
+            assert stage.process.poll() is None, f"{stage.launch.name} ended; see {self._folder}"
+        with contextlib.suppress(httpx.TransportError):  # not listening yet
+            return httpx.get(f"{self.urls[name]}/health", timeout=5).is_success
+        return False
 
 
 @contextmanager
@@ -318,13 +324,13 @@ def _forget(process: subprocess.Popen[bytes]) -> None:
         process.stdin.close()
 
 
-def _write_coordinator(directory: Path, plan: ServingPlan, *, data_port: int) -> None:
+def _write_coordinator(directory: Path, plan: ServingPlan, *, name: str, data_port: int) -> None:
     DataDir(directory).save_identity(
         Identity(
             node_uuid=str(uuid.uuid4()),
             data_port=data_port,
             membership=Membership(
-                name=COORDINATOR, cluster="chaos", credential="none", heartbeat_interval_s=60
+                name=name, cluster="chaos", credential="none", heartbeat_interval_s=60
             ),
         )
     )

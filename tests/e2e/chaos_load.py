@@ -157,7 +157,7 @@ class Load:
                     if "error" in event:
                         error = json.dumps(event["error"])
                         break
-                    new = _new_tokens(event)
+                    new = new_tokens(event)
                     token_ids += new
                     came_s += [time.monotonic()] * len(new)
         return Stream(
@@ -178,7 +178,7 @@ def make_load(url: str, *, seed: int) -> Load:
     return Load(url=url, prompts=prompts)
 
 
-def _new_tokens(event: dict[str, object]) -> Sequence[int]:
+def new_tokens(event: dict[str, object]) -> Sequence[int]:
     choices = event.get("choices")
     if not isinstance(choices, list) or not choices:
         return []

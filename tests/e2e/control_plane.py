@@ -18,10 +18,10 @@ import psutil
 from helixweb.demo.processes import Processes, Running, free_port
 from helixweb.demo.scenario import web_command
 from tests.e2e.servers import Server
+from tests.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
 CELERY = [sys.executable, "-m", "celery", "-A", "helixweb"]
-PATIENCE_S = 300.0
 _DEAD_FOR_S = 0.2  # until whoever watches a process starts it again
 _LOCKED_FOR_S = 3.0
 _SERVER_GONE_FOR_S = (0.0, 4.0)
@@ -109,6 +109,9 @@ class ControlPlane:
         os.killpg(self._running[name].process.pid, signal.SIGKILL)
         self.kills += 1
 
+    def pid_of(self, name: str) -> int:
+        return self._running[name].process.pid
+
     def is_up(self) -> bool:
         try:
             return httpx.get(f"{self.url}/readyz", timeout=30).is_success
@@ -124,10 +127,7 @@ class ControlPlane:
         *_, self.login_link, self.key = self.processes.run("make-user", command).split()
         for name, command in self._commands.items():
             self._running[name] = self.processes.start(name, command)
-        deadline = time.monotonic() + PATIENCE_S
-        while not self.is_up():
-            assert time.monotonic() < deadline, f"the web never answered; logs in {self._folder}"
-            time.sleep(0.2)
+        until(self.is_up, f"the web answers; logs in {self._folder}")
         self._watch.start()
 
     def _stop(self) -> None:

@@ -5,14 +5,13 @@ what was not done: so everything that is in the diary must have happened exactly
 """
 
 import random
-import time
 from collections.abc import Callable
 from typing import Any
 
 import httpx
 
-PATIENCE_S = 300.0
-_AGAIN_AFTER_S = 0.2
+from tests.waiting import until
+
 _NUMBERS = 1000  # no two edits use the same; they begin here
 
 
@@ -37,13 +36,14 @@ class Person:
 
     def look(self, path: str, **params: Any) -> Any:
         """What is there; asked until an answer comes."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            answer = self._ask("GET", path, params=params)
-            if answer is not None and answer.status_code == httpx.codes.OK:
-                return answer.json()
-            assert time.monotonic() < deadline, f"GET {path} is never answered: {answer}"
-            time.sleep(_AGAIN_AFTER_S)
+
+        def answer() -> httpx.Response | None:
+            told = self._ask("GET", path, params=params)
+            return told if told is not None and told.status_code == httpx.codes.OK else None
+
+        found = until(answer, f"GET {path} is answered")
+        assert found is not None
+        return found.json()
 
     def rows(self, path: str, **params: Any) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.look(path, limit=1000, **params)["results"]
@@ -58,17 +58,32 @@ class Person:
         done: Callable[[], bool],
     ) -> dict[str, Any] | None:
         """Ask until it is `done`; the answer, or None if only a look told of it."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
+        answer: httpx.Response | None = None
+
+        def is_done() -> bool:
+            nonlocal answer
             answer = self._ask(method, path, json=content)
             if answer is not None and answer.is_success:
-                return answer.json() if answer.content else {}
-            if not _is_passing(answer):
-                raise AssertionError((method, path, answer and answer.text))
-            if done():
-                return None
-            assert time.monotonic() < deadline, f"{method} {path} is never done"
-            time.sleep(_AGAIN_AFTER_S)
+                return True
+            assert _is_passing(answer), (method, path, answer and answer.text)
+            return done()
+
+        until(is_done, f"{method} {path} is done")
+        if answer is None or not answer.is_success:
+            return None
+        return answer.json() if answer.content else {}
+
+    def give_checkpoint(self, name: str, checkpoint: str) -> int:
+        """The id of the model with that name, which has the checkpoint then."""
+        (row,) = self.rows("models/", name=name)
+        self._change("languagemodel", "models", row["id"], "checkpoint", checkpoint)
+        return int(row["id"])
+
+    def token(self, cluster: int, role: str) -> str:
+        content = {"cluster": cluster, "role": role}
+        made = self.insist("POST", "join-tokens/", content, done=lambda: False)
+        assert made is not None
+        return str(made["secret"])
 
     def import_cluster(self, problem: dict[str, Any], *, name: str) -> int:
         self.insist(
@@ -144,13 +159,10 @@ class Person:
         return run
 
     def await_end(self, run: int) -> dict[str, Any]:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            row: dict[str, Any] = self.look(f"plan-runs/{run}/")
-            if row["finished_at"] is not None:
-                return row
-            assert time.monotonic() < deadline, f"the run never ends: {row}"
-            time.sleep(_AGAIN_AFTER_S)
+        path = f"plan-runs/{run}/"
+        until(lambda: self.look(path)["finished_at"] is not None, f"run {run} ends")
+        row: dict[str, Any] = self.look(path)
+        return row
 
     def deploy(self, cluster: int, plan: int) -> None:
         before = len(self.rows("deployments/", cluster=cluster))
@@ -165,13 +177,8 @@ class Person:
         self.deployments.append(max(row["id"] for row in rows))
 
     def await_ready(self, deployment: int) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            row = self.look(f"deployments/{deployment}/")
-            if row["status"] == "ready":
-                return
-            assert time.monotonic() < deadline, f"it is never ready: {row}"
-            time.sleep(_AGAIN_AFTER_S)
+        path = f"deployments/{deployment}/"
+        until(lambda: self.look(path)["status"] == "ready", f"deployment {deployment} is ready")
 
     def _ask(self, method: str, path: str, **what: Any) -> httpx.Response | None:
         try:

@@ -1,11 +1,12 @@
 """An open page: reads events, and after a break asks for those that came meanwhile."""
 
-import json
 import re
 import threading
 import time
 
 import httpx
+
+from helixweb.client.wire import read_events
 
 _TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
@@ -19,7 +20,6 @@ class EventReader:
         self.seen: list[int] = []
         self.breaks = 0
         self._last_id = "0"
-        self._begun: dict[str, str] = {}  # fields of an event whose end has not come yet
         self._http = httpx.Client(base_url=url, timeout=120)
         form = self._http.get(login_link).text
         found = _TOKEN.search(form)
@@ -51,22 +51,11 @@ class EventReader:
                     headers=headers,
                     timeout=httpx.Timeout(30, read=_SILENT_S),
                 ) as answer:
-                    self._begun.clear()
-                    for line in answer.iter_lines():
-                        self._take(line)
+                    for event in read_events(answer.iter_lines()):  # whole ones
+                        self._last_id = event.id
+                        self.seen.append(event.data["event_id"])
                         if self._closing.is_set():
                             return
             except httpx.TransportError:
                 self.breaks += 1
             time.sleep(0.1)
-
-    def _take(self, line: str) -> None:
-        """An event counts once it is whole: what breaks off in its middle comes again."""
-        if line:
-            name, _, value = line.partition(": ")
-            self._begun[name] = value
-            return
-        if "data" in self._begun:
-            self._last_id = self._begun["id"]
-            self.seen.append(json.loads(self._begun["data"])["event_id"])
-        self._begun.clear()

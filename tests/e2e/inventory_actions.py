@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 from selenium.webdriver.common.keys import Keys
 
-from tests.e2e.person import PATIENCE_S, Person, look_like
+from tests.e2e.person import Person, look_like
 from tests.helixweb.conftest import TINY_PROBLEM
+from tests.waiting import PATIENCE_S
 
 World = dict[str, Any]
 # Marks what the event has the page replace.

@@ -8,7 +8,7 @@ from pathlib import Path
 from helixweb.demo.local_cluster import LocalNode
 from helixweb.demo.processes import Processes, free_port
 from helixweb.demo.site import wait_until
-from tests.e2e.person import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 
 class LocalMachines:

@@ -20,7 +20,8 @@ from selenium.common.exceptions import (
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-PATIENCE_S = 300  # a bound on hanging, not a measurement
+from tests.waiting import PATIENCE_S
+
 T = TypeVar("T")
 NOT_YET = (
     StaleElementReferenceException,

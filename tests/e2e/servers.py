@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,8 +15,7 @@ from typing import Any, Protocol
 import psutil
 
 from helixweb.demo.processes import free_port
-
-_STARTS_WITHIN_S = 300.0
+from tests.waiting import until
 
 
 class Server(Protocol):
@@ -80,11 +78,7 @@ class PostgresServer:
                 cwd=self._folder,
                 **self._user,
             )  # fmt: skip
-        deadline = time.monotonic() + _STARTS_WITHIN_S
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError((self._folder / "log").read_text()[-2000:])
-            time.sleep(0.05)
+        until(self._answers, "PostgreSQL answers")
 
     def kill(self) -> None:
         for part in psutil.Process(self._process.pid).children(recursive=True):
@@ -99,6 +93,7 @@ class PostgresServer:
         shutil.rmtree(self._folder, ignore_errors=True)  # its last children may write still
 
     def _answers(self) -> bool:
+        assert self._process.poll() is None, (self._folder / "log").read_text()[-2000:]
         asked = [self._binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self._port)]
         return subprocess.run(asked, check=False).returncode == 0
 
@@ -120,13 +115,10 @@ class RedisServer:
             stdout=subprocess.DEVNULL,
             cwd=self._folder,
         )
-        deadline = time.monotonic() + _STARTS_WITHIN_S
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"redis does not answer at port {self._port}")
-            time.sleep(0.02)
+        until(self._answers, f"Redis answers at port {self._port}")
 
     def _answers(self) -> bool:
+        assert self._process.poll() is None, f"Redis ended; is port {self._port} taken?"
         with contextlib.suppress(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
             return True

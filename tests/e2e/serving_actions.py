@@ -8,8 +8,9 @@ from selenium.webdriver.support.ui import Select
 
 from runtime.protocol.control import CoordinatorReport
 from tests.e2e.inventory_actions import on_phone, theme_of
-from tests.e2e.person import PATIENCE_S, Person
+from tests.e2e.person import Person
 from tests.helixweb.chat_double import ChatDouble
+from tests.waiting import PATIENCE_S
 
 World = dict[str, Any]
 # So that a talk is longer than its place, and whether one sees its end.

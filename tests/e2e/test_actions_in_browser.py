@@ -10,7 +10,7 @@ import httpx
 import pytest
 from selenium import webdriver
 
-from tests.e2e.addresses import all_names, names_of
+from tests.e2e.addresses import FOR_PEOPLE, names_of
 from tests.e2e.alert_actions import act_on_alerts
 from tests.e2e.browsed_site import BrowsedSite
 from tests.e2e.inventory_actions import (
@@ -22,11 +22,12 @@ from tests.e2e.inventory_actions import (
     find_profiles_out,
     take_the_serving_cluster_down,
 )
-from tests.e2e.person import PATIENCE_S, Person, look_like
+from tests.e2e.person import Person, look_like
 from tests.e2e.planning_actions import act_on_plans
 from tests.e2e.serving_actions import act_on_what_serves
 from tests.e2e.site_world import PASSWORD
 from tests.helixweb.chat_double import ChatDouble
+from tests.waiting import PATIENCE_S
 
 LAST = "post /logout/: Log out"  # pressed after the record was read, which ends with the session
 RECORDER = Path(__file__).with_name("record_controls.js").read_text()
@@ -67,7 +68,7 @@ def test_every_action_does_what_it_says(
     assert unused == set()
     pressed = [key for key in recorded["used"] if key.startswith(("get /", "post /"))]
     keys = [*recorded["pages"], *pressed, *recorded["asked"], *followed]
-    assert all_names() - opened(keys) == set()
+    assert FOR_PEOPLE - opened(keys) == set()
 
 
 def go_in(person: Person, world: dict[str, Any]) -> None:

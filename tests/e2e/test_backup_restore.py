@@ -4,11 +4,8 @@ The rows are compared by what the databases themselves say, past all code of our
 """
 
 import json
-import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,28 +16,11 @@ import pytest
 from psycopg import sql
 
 from tests.e2e import blank_database
+from tests.programs import helixweb, run_python
 
-ROOT = Path(__file__).resolve().parents[2]
 PASSPHRASE = "correct horse battery staple"
-NO_SERVICES = {"DATABASE_URL": "", "REDIS_URL": ""}
 _ROWS = "SELECT t::text FROM {} t"
 SEQUENCES = "SELECT sequencename, last_value FROM pg_sequences"
-
-
-def helixweb(
-    *words: str, environ: Mapping[str, str], expect: int = 0
-) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "helixweb.command_line", *words],
-        cwd=ROOT,
-        env={**os.environ, **NO_SERVICES, **environ},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == expect, done.stderr
-    return done
 
 
 def told(*words: str, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -53,9 +33,8 @@ def lived_in(blank_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """The data folder of a site with rows in it, some of which came and went."""
     data = tmp_path_factory.mktemp("site") / "data"
     blank_database.put(blank_sqlite, data)
-    command = [sys.executable, "-m", "tests.e2e.site_world", "home", "http://127.0.0.1:9"]
-    environ = {**os.environ, **NO_SERVICES, "HELIX_DATA_DIR": str(data)}
-    subprocess.run(command, cwd=ROOT, env=environ, check=True, stdout=subprocess.DEVNULL)
+    world = ("-m", "tests.e2e.site_world", "home", "http://127.0.0.1:9")
+    run_python(*world, environ={"HELIX_DATA_DIR": str(data)})
     with sqlite3.connect(data / "helixweb.sqlite3") as database:
         # Numbers that were given are not given again, so the last of them must be kept as well.
         database.execute(

@@ -18,6 +18,7 @@ from planner.domain.cluster import COORDINATOR
 from tests.e2e.chaos_cluster import ChaosCluster, running_cluster
 from tests.e2e.chaos_load import Load, Stream, make_load
 from tests.e2e.cut_cable import Way
+from tests.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
 
@@ -182,10 +183,8 @@ async def _run(cluster: ChaosCluster, load: Load, scenario: Scenario) -> Outcome
 
 
 async def _until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _HEALS_WITHIN_S
-    while not await asyncio.to_thread(condition):
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        await asyncio.sleep(0.1)
+    """In a thread, since the load runs in the loop."""
+    await asyncio.to_thread(until, condition, what, within_s=_HEALS_WITHIN_S)
 
 
 def check(load: Load, outcome: Outcome) -> None:

@@ -9,8 +9,9 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.waiting import PATIENCE_S
+
 pytestmark = pytest.mark.browser
-PATIENCE_S = 300
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 CHARTS = Path(__file__).resolve().parents[2] / "static" / "js" / "charts.js"
 PAGE = """<!doctype html>

@@ -7,9 +7,7 @@ that must not notice, and prints what was done.
 import json
 import random
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,13 @@ from typing import Any
 import pytest
 
 from tests.e2e import blank_database
-from tests.e2e.control_plane import PATIENCE_S, ControlPlane
+from tests.e2e.control_plane import ControlPlane
 from tests.e2e.day_of_work import Person
 from tests.e2e.event_reader import EventReader
 from tests.e2e.joined_doubles import JoinedDoubles
 from tests.e2e.servers import PostgresServer, RedisServer
 from tests.helixweb.conftest import TINY_PROBLEM
+from tests.waiting import until
 
 pytestmark = pytest.mark.e2e
 
@@ -40,32 +39,12 @@ class Day:
         stack.callback(self.person.close)
         self.cluster = self.person.import_cluster(TINY_PROBLEM, name="work")
         self.other = self.person.import_cluster(TINY_PROBLEM, name="other")
-        self.model = self._model("tiny-llama")
-        tokens = {name: self._token("node") for name in NODES}
-        tokens["coordinator"] = self._token("coordinator")
+        self.model = self.person.give_checkpoint("tiny-llama", "/models/tiny-llama")
+        tokens = {name: self.person.token(self.cluster, "node") for name in NODES}
+        tokens["coordinator"] = self.person.token(self.cluster, "coordinator")
         self.doubles = stack.enter_context(JoinedDoubles(plane.url, tokens=tokens))
         self.topics = [f"cluster:{self.cluster}", f"cluster:{self.other}"]
         self.plans: list[int] = []
-
-    def _model(self, name: str) -> int:
-        model = int(self.person.rows("models/", name=name)[0]["id"])
-        path = f"models/{model}/"
-        checkpoint = f"/models/{name}"
-        self.person.insist(
-            "PATCH",
-            path,
-            {"checkpoint": checkpoint},
-            done=lambda: bool(self.person.look(path)["checkpoint"] == checkpoint),
-        )
-        self.person.edits.append(("languagemodel", model, "checkpoint", checkpoint))
-        return model
-
-    def _token(self, role: str) -> str:
-        made = self.person.insist(
-            "POST", "join-tokens/", {"cluster": self.cluster, "role": role}, done=lambda: False
-        )
-        assert made is not None
-        return str(made["secret"])
 
     def round(self) -> None:
         """Edits, a plan, and it or an earlier one put to work."""
@@ -146,13 +125,6 @@ class Killer:
                 self.strikes[self._plane.strike(self._dice)] += 1
         finally:
             self.done.set()  # also where it failed, so that nobody waits for it for ever
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.2)
 
 
 def work_under_fire(day: Day, *, kills: int, seed: int, mean_s: float) -> str:

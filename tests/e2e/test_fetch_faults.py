@@ -11,8 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,12 @@ import pytest
 from helixweb.demo.processes import Running, free_port
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from tests.e2e.control_plane import PATIENCE_S, ControlPlane
+from tests.e2e.control_plane import ControlPlane
 from tests.e2e.day_of_work import Person
 from tests.helixweb.conftest import TINY_PROBLEM
 from tests.runtime.hub_server import HubServer, hub_server
 from tests.shaped_links.network import cabled, require_shaping
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -57,10 +57,7 @@ class World:
         problem["nodes"] = [{"name": name, **node} for name in NODES]
         problem["network"]["links"] = []
         self.cluster = person.import_cluster(problem, name="fetching")
-        (model,) = person.rows("models/", name="tiny-llama")
-        self._model = model["id"]
-        path = f"models/{self._model}/"
-        person.insist("PATCH", path, {"checkpoint": NAME}, done=lambda: False)
+        self._model = person.give_checkpoint("tiny-llama", NAME)
         self.port = free_port()
 
     def start_coordinator(self) -> Running:
@@ -77,10 +74,7 @@ class World:
             f"--name={name}", f"--data-dir={self.data_dir(name)}", *options,
         ]  # fmt: skip
         if not self.data_dir(name).exists():
-            content = {"cluster": self.cluster, "role": role}
-            made = self.person.insist("POST", "join-tokens/", content, done=lambda: False)
-            assert made is not None
-            command.append(f"--token={made['secret']}")
+            command.append(f"--token={self.person.token(self.cluster, role)}")
         shell = ["bash", "-c", f"{before}; exec {shlex.join(command)}"]
         return self.plane.processes.start(name, shell)
 
@@ -128,13 +122,6 @@ class World:
             content = file.read_bytes()
             length = int.from_bytes(content[:8], "little")
             assert content[8 + length :] in whole, file
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.2)
 
 
 @pytest.fixture

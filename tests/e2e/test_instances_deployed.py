@@ -13,14 +13,12 @@ import pytest
 
 from helixweb.demo import local_cluster
 from helixweb.demo.local_cluster import LocalNode
-from helixweb.demo.processes import Processes, free_port
-from helixweb.demo.scenario import PATIENCE_S, Places, Scenario, Timings, answers_ok
+from helixweb.demo.scenario import PATIENCE_S, Scenario, answers_ok
 from helixweb.demo.site import Site
 from runtime.models.config import read_config
 from runtime.profiler.main import model_numbers
-from tests.e2e import blank_database
+from tests.e2e.browsed_site import scenario_in
 
-ROOT = Path(__file__).resolve().parents[2]
 WHOLE, HALVES = ("left", "right"), ("lower", "upper")
 NODES = tuple(
     LocalNode(name=name, memory_bytes=60_000_000, relative_speed=1.0) for name in (*WHOLE, *HALVES)
@@ -32,16 +30,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 def scenario(tmp_path: Path, trained_models: Path, blank_sqlite: Path) -> Iterator[Scenario]:
-    places = Places(
-        data_dir=tmp_path,
-        models_dir=trained_models,
-        web_port=free_port(),
-        coordinator_port=free_port(),
-    )
-    env = {**places.env, "DATABASE_URL": "", "REDIS_URL": ""}
-    blank_database.put(blank_sqlite, Path(env["HELIX_DATA_DIR"]))
-    with Processes(log_dir=tmp_path / "logs", cwd=ROOT, env=env) as processes:
-        scenario = Scenario(places, processes, Timings())
+    with scenario_in(tmp_path, trained_models, blank_sqlite) as scenario:
         scenario.start_web()
         scenario.login_link()
         yield scenario

@@ -8,8 +8,7 @@ import copy
 import random
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,11 @@ from planner.domain.layer_times import LayerTimes
 from planner.domain.model_spec import ModelSpec
 from planner.domain.profile import ComputeProfile
 from runtime.protocol.emulation import Emulation
-from tests.e2e.control_plane import PATIENCE_S, ControlPlane
+from tests.e2e.control_plane import ControlPlane
 from tests.e2e.day_of_work import Person
 from tests.e2e.joined_doubles import JoinedDoubles
 from tests.helixweb.conftest import TINY_PROBLEM
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
 
@@ -97,16 +97,10 @@ class Site:
     def __init__(self, person: Person) -> None:
         self.person = person
         self.cluster = person.import_cluster(_problem(), name="one")
-        self.model = person.rows("models/", name="tiny-llama")[0]["id"]
-        path = f"models/{self.model}/"
-        checkpoint = {"checkpoint": "/models/tiny-llama"}
-        person.insist("PATCH", path, checkpoint, done=lambda: False)
+        self.model = person.give_checkpoint("tiny-llama", "/models/tiny-llama")
 
     def token(self, role: str) -> str:
-        content = {"cluster": self.cluster, "role": role}
-        made = self.person.insist("POST", "join-tokens/", content, done=lambda: False)
-        assert made is not None
-        return str(made["secret"])
+        return self.person.token(self.cluster, role)
 
     def node(self) -> dict[str, Any]:
         """The only one there is."""
@@ -121,13 +115,6 @@ class Site:
     def assignments(self, deployment: int) -> list[tuple[int, str]]:
         rows = self.person.look(f"deployments/{deployment}/")["assignments"]
         return [(row["node"], row["phase"]) for row in rows]
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.2)
 
 
 @pytest.fixture

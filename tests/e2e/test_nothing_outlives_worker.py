@@ -1,10 +1,5 @@
 """A worker that is killed leaves nothing behind, beat least of all: the next one brings its own."""
 
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -13,9 +8,9 @@ import pytest
 from helixweb.demo.processes import Processes
 from helixweb.demo.scenario import WORKER_COMMAND
 from tests.e2e import blank_database
+from tests.programs import ROOT, run_python
+from tests.waiting import until
 
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 300.0
 ORPHAN = """
 import os, time
 from helixweb import celery
@@ -37,26 +32,15 @@ def test_the_processes_of_a_killed_worker_end(tmp_path: Path, blank_sqlite: Path
     with Processes(log_dir=tmp_path / "logs", cwd=ROOT, env=env) as processes:
         command = [*WORKER_COMMAND, "--concurrency", "1"]
         worker = psutil.Process(processes.start("worker", command).process.pid)
-        wait_until(lambda: len(worker.children()) >= 2)  # beat, and one that runs tasks
+        until(lambda: len(worker.children()) >= 2, "beat runs, and one that runs tasks")
         children = worker.children()
         worker.kill()
-        wait_until(lambda: all(has_ended(child) for child in children))
+        until(lambda: all(has_ended(child) for child in children), "all have ended")
 
 
 def test_beat_ends_that_begins_after_its_worker_was_killed(tmp_path: Path) -> None:
     """Whoever reads what it says waits for the last that may say something."""
-    subprocess.run(
-        [sys.executable, "-c", ORPHAN],
-        cwd=ROOT, env={**os.environ, "HELIX_DATA_DIR": str(tmp_path)}, check=True,
-        stdout=subprocess.PIPE, timeout=PATIENCE_S,
-    )  # fmt: skip
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    run_python("-c", ORPHAN, environ={"HELIX_DATA_DIR": str(tmp_path)})
 
 
 def has_ended(process: psutil.Process) -> bool:

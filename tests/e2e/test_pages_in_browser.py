@@ -16,11 +16,12 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.e2e.addresses import ANSWERS, all_names, names_of
+from tests.e2e.addresses import ANSWERS, FOR_PEOPLE, names_of
 from tests.e2e.browsed_site import BrowsedSite
 from tests.e2e.chromium import picture_of_page
 from tests.e2e.pages import EMPTY, LARGE, PAGES
-from tests.e2e.person import PATIENCE_S, Person, look_like
+from tests.e2e.person import Person, look_like
+from tests.waiting import PATIENCE_S
 
 AXE = (Path(__file__).parents[1] / "assets" / "axe.min.js").read_text()
 # Before anybody is known.
@@ -77,7 +78,7 @@ def test_every_page_is_within_reach_of_everybody(
         person.until(lambda: person.browser.find_elements("css selector", "#marginal-values"))
     assert dict(problems(person, pages, name="full")) == {}
     opened = names_of(path.split("?")[0] for path in (*pages, *BARE) if path != MISSING)
-    assert all_names() - ANSWERS - opened == set()
+    assert FOR_PEOPLE - ANSWERS - opened == set()
 
 
 def test_every_page_of_a_new_site_says_what_to_do_next(

@@ -1,4 +1,5 @@
-"""One plan follows another and is followed by the first, under load: no answer differs by a token.
+"""Under load one plan follows another and is followed by the first, and then a node is drained: no
+answer differs by a token.
 
 Real stage processes of a small checkpoint, started and added to as agents do it, over real sockets;
 the coordinator runs in the test. Two nodes hold other layers under the second plan, which has one
@@ -10,9 +11,10 @@ import contextlib
 import itertools
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -41,8 +43,12 @@ from runtime.protocol.routes import Sampling
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyPair
 from runtime.transport.pulse import Loss
+from tests.waiting import PATIENCE_S, until_async
 
 pytestmark = pytest.mark.e2e
+
+Layers: TypeAlias = dict[str, tuple[int, int]]
+Weights: TypeAlias = dict[str, dict[str, float]]
 
 SIZES = TinySizes(
     num_layers=6,
@@ -54,10 +60,17 @@ SIZES = TinySizes(
 FIRST = {"one": (0, 3), "two": (3, 6)}
 SECOND = {"one": (0, 2), "two": (2, 4), "three": (4, 6)}
 NODES = ("one", "two", "three")
+# Requests can do without "two" or "three".
+FORKED = {"one": (0, 3), "two": (3, 6), "three": (3, 6)}
+FORK = {
+    SOURCE: {"one": 1.0},
+    "one": {"two": 1.0, "three": 1.0},
+    "two": {SINK: 1.0},
+    "three": {SINK: 1.0},
+}
 CONTEXT = 512
 LENGTHS = (10, 100)  # tokens of answers; the longer ones move at the deadline
 MIGRATE_AFTER_S = 0.5
-PATIENCE_S = 300.0  # a bound on hanging, not a measurement
 
 
 class Node:
@@ -189,7 +202,7 @@ class Cluster:
             *(node.follow() for node in self.nodes.values()),
         ]
 
-    async def deploy(self, layers: dict[str, tuple[int, int]]) -> None:
+    async def deploy(self, layers: Layers, weights: Weights | None = None) -> None:
         self.generation += 1
         for name, node in self.nodes.items():
             assignment = None
@@ -203,7 +216,7 @@ class Cluster:
                     continues=self.generation > 1,
                 )
             )
-        plan = self.plan(layers)
+        plan = self.plan(layers, weights)
         await self.front.follower.apply(CoordinatorDesired(generation=plan.generation, plan=plan))
 
     def assignment(self, first: int, end: int, peers: tuple[PeerAddress, ...]) -> StageAssignment:
@@ -219,7 +232,8 @@ class Cluster:
             peers=peers,
         )
 
-    def plan(self, layers: dict[str, tuple[int, int]]) -> ServingPlan:
+    def plan(self, layers: Layers, weights: Weights | None = None) -> ServingPlan:
+        """Without weights: one way through all."""
         way = [SOURCE, *layers, SINK]
         return ServingPlan(
             deployment_id=1,
@@ -231,7 +245,7 @@ class Cluster:
             placement=Placement(
                 layers={name: LayerRange(first=a, end=b) for name, (a, b) in layers.items()}
             ),
-            routing_weights={a: {b: 1.0} for a, b in itertools.pairwise(way)},
+            routing_weights=weights or {a: {b: 1.0} for a, b in itertools.pairwise(way)},
             workload=Workload(mean_prompt_tokens=32, mean_output_tokens=64),
             max_context_tokens=CONTEXT,
             peers=tuple(self.nodes[name].address for name in layers),
@@ -245,7 +259,10 @@ class Cluster:
             newest = plans.of(self.generation)
             return newest is plans.serving and newest.is_up and plans.leaving is None
 
-        await until(is_so, f"generation {self.generation} alone serves")
+        await until_async(is_so, f"generation {self.generation} alone serves")
+
+    def holds(self, name: str) -> bool:
+        return self.nodes[name].supervisor.local.running is not None
 
     def pages_held(self) -> dict[str, int]:
         running = {name: node.supervisor.local.running for name, node in self.nodes.items()}
@@ -256,14 +273,9 @@ class Cluster:
         }
 
 
-async def until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        await asyncio.sleep(0.05)
-
-
-def test_a_plan_is_followed_and_brought_back_without_a_wrong_token(tmp_path: Path) -> None:
+def test_plans_follow_each_other_and_a_node_is_drained_without_a_wrong_token(
+    tmp_path: Path,
+) -> None:
     make_tiny_checkpoint(tmp_path / "checkpoint", sizes=SIZES, seed=5)
     asyncio.run(change_under_load(tmp_path))
 
@@ -272,39 +284,9 @@ async def change_under_load(folder: Path) -> None:
     cluster = Cluster(folder, folder / "checkpoint")
     works = [asyncio.create_task(work) for work in cluster.works()]
     try:
-        await cluster.deploy(FIRST)
-        await cluster.until_served()
-        front, dice = cluster.front, random.Random(3)
-        cases = [([dice.randrange(5, 260) for _ in range(30)], tokens) for tokens in LENGTHS]
-        right = [await front.ask(prompt, tokens=tokens) for prompt, tokens in cases]
-        over = asyncio.Event()
-        wrong: list[list[int]] = []
-        asked = 0
-
-        async def client(number: int) -> None:
-            nonlocal asked
-            prompt, tokens = cases[number]
-            while not over.is_set():
-                answer = await front.ask(prompt, tokens=tokens)
-                asked += 1
-                if answer != right[number]:
-                    wrong.append(answer)
-                await asyncio.sleep(0.3)
-
-        clients = [asyncio.create_task(client(number)) for number in range(len(cases))]
-        await cluster.deploy(SECOND)
-        await cluster.until_served()
-        await cluster.deploy(FIRST)
-        await cluster.until_served()
-        await until(lambda: asked > 2 * len(cases), "many were answered meanwhile")
-        over.set()
-        await asyncio.gather(*clients)
-        await until(lambda: cluster.nodes["three"].supervisor.local.running is None, "it has left")
-        assert wrong == []
-        assert [node.starts for node in cluster.nodes.values()] == [1, 1, 1]
-        allowed = 2 + front.silences
-        assert max(front.epochs) <= allowed, "a request moves at most once with each change"
-        await until(lambda: not cluster.pages_held(), "all pages are given back")
+        await one_plan_follows_another(cluster)
+        await a_node_is_drained(cluster)
+        await until_async(lambda: not cluster.pages_held(), "all pages are given back")
     finally:
         for work in works:
             work.cancel()
@@ -312,3 +294,67 @@ async def change_under_load(folder: Path) -> None:
         for node in cluster.nodes.values():
             await node.supervisor.stop()
         cluster.front.transport.close()
+
+
+async def one_plan_follows_another(cluster: Cluster) -> None:
+    front = cluster.front
+    await cluster.deploy(FIRST)
+    await cluster.until_served()
+    async with asking(front):
+        await cluster.deploy(SECOND)
+        await cluster.until_served()
+        await cluster.deploy(FIRST)
+        await cluster.until_served()
+        await until_async(
+            lambda: len(front.epochs) > 2 * len(LENGTHS), "many were answered meanwhile"
+        )
+    await until_async(lambda: not cluster.holds("three"), "it has left")
+    assert [node.starts for node in cluster.nodes.values()] == [1, 1, 1]
+    allowed = 2 + front.silences
+    assert max(front.epochs) <= allowed, "a request moves at most once with each change"
+
+
+async def a_node_is_drained(cluster: Cluster) -> None:
+    """It holds nothing in the end; requests can do without it."""
+    front = cluster.front
+    await cluster.deploy(FORKED, FORK)
+    await cluster.until_served()
+    silences = front.silences
+    async with asking(front):
+        in_use = front.dispatcher
+        await until_async(lambda: "three" in in_use.nodes_in_use, "requests run through it")
+        plan = cluster.plan(FORKED, FORK)
+        wanted = CoordinatorDesired(generation=plan.generation, plan=plan, draining=("three",))
+        await front.follower.apply(wanted)
+        progress = front.dispatcher.draining.progress
+        await until_async(lambda: not progress()["three"].requests, "no request is left on it")
+        assert not progress()["three"].needed
+        cluster.nodes["three"].want(DesiredState(generation=plan.generation))
+        await until_async(lambda: not cluster.holds("three"), "it holds nothing")
+        asked = len(front.epochs)
+        more = asked + len(LENGTHS)
+        await until_async(lambda: len(front.epochs) >= more, "answers come without it")
+    assert max(front.epochs) <= 1 + front.silences - silences, "they moved once"
+
+
+@asynccontextmanager
+async def asking(front: Front) -> AsyncIterator[None]:
+    """Within, clients ask the same again and again; each answer must equal the first."""
+    dice = random.Random(3)
+    cases = [([dice.randrange(5, 260) for _ in range(30)], tokens) for tokens in LENGTHS]
+    right = [await front.ask(prompt, tokens=tokens) for prompt, tokens in cases]
+    front.epochs.clear()
+    over = asyncio.Event()
+
+    async def client(number: int) -> None:
+        prompt, tokens = cases[number]
+        while not over.is_set():
+            assert await front.ask(prompt, tokens=tokens) == right[number]
+            await asyncio.sleep(0.3)
+
+    clients = [asyncio.create_task(client(number)) for number in range(len(cases))]
+    try:
+        yield
+    finally:
+        over.set()
+        await asyncio.gather(*clients)

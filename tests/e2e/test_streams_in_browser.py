@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from tests.e2e.person import PATIENCE_S, Person
+from tests.e2e.person import Person
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.browser
 SHELL = Path(__file__).resolve().parents[2] / "static" / "js" / "shell.js"

@@ -1,64 +1,210 @@
 """Two coordinators serve the same stages, one is killed: the other's clients notice nothing."""
 
+import json
 import random
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.e2e.two_fronts import FRONTS, STAGES, RoundRobin, TwoFronts, round_robin, two_fronts
+from planner.domain.cluster import COORDINATOR, SINK, SOURCE
+from runtime.models.tiny_checkpoint import make_tiny_checkpoint
+from tests.e2e.chaos_cluster import API_KEY, MODEL, SIZES, ChaosCluster, Served, running_cluster
+from tests.e2e.chaos_load import new_tokens
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.e2e
 
 LONG, SHORT = 400, 10
+OTHER = "coordinator:2"
+STAGES = {"one": (0, 3), "two": (3, 6)}
+WEIGHTS = {SOURCE: {"one": 1.0}, "one": {"two": 1.0}, "two": {SINK: 1.0}}
 
 
 def test_one_of_two_coordinators_may_die_at_any_moment(tmp_path: Path) -> None:
     dice = random.Random(3)
     prompts = [[dice.randrange(5, 260) for _ in range(40)] for _ in range(2)]
-    with two_fronts(tmp_path) as fronts, round_robin([*fronts.urls.values()]) as front:
-        first, second = (fronts.urls[name] for name in FRONTS)
-        undisturbed = [fronts.ask(first, prompt, tokens=LONG) for prompt in prompts]
-        answers = [stream.answer() for stream in undisturbed]
+    with two_fronts(tmp_path) as cluster, round_robin([*cluster.urls.values()]) as front:
+
+        def ask(coordinator: str) -> list[Streaming]:
+            url = cluster.urls[coordinator]
+            return [Streaming(url=url, prompt=prompt, tokens=LONG) for prompt in prompts]
+
+        answers = [stream.answer() for stream in ask(COORDINATOR)]
         assert min(map(len, answers)) > 100, "they are long enough to be disturbed"
-        while not all(map(fronts.most_pages, STAGES)):  # which are told once a second
-            again = [fronts.ask(first, prompt, tokens=LONG) for prompt in prompts]
-            assert [stream.answer() for stream in again] == answers
-        asked_again = clients_of(front, fronts, prompts[0], answers[0])
+        while not all(most_pages(cluster, stage) for stage in STAGES):  # reported once a second
+            assert [stream.answer() for stream in ask(COORDINATOR)] == answers
+        asked_again = clients_of(front, prompts[0], answers[0])
         assert (asked_again, front.behind) == (0, 2)
 
-        ours = [fronts.ask(first, prompt, tokens=LONG) for prompt in prompts]
-        theirs = [fronts.ask(second, prompt, tokens=LONG) for prompt in prompts]
-        fronts.until(lambda: all(stream.token_ids for stream in (*ours, *theirs)), "all stream")
-        fronts.kill(FRONTS[1])
-        asked_again = clients_of(front, fronts, prompts[0], answers[0])
+        ours, theirs = ask(COORDINATOR), ask(OTHER)
+        until(lambda: all(stream.token_ids for stream in (*ours, *theirs)), "all stream")
+        cluster.kill_coordinator(OTHER)
+        asked_again = clients_of(front, prompts[0], answers[0])
         assert (asked_again, front.behind) == (0, 1)
         assert [stream.answer() for stream in ours] == answers
         for stream, answer in zip(theirs, answers, strict=True):
             stream.thread.join()
             assert stream.token_ids == answer[: len(stream.token_ids)]
             assert len(stream.token_ids) < len(answer), "it died before"
-        fronts.until(lambda: fronts.says("'coordinator:2' is lost"), "the stages know of it")
-        fronts.until(lambda: fronts.pages_held() == 0, "nobody holds a page")
-        assert_no_stage_noticed(fronts)
+        lost = f"{OTHER!r} is lost"
+        until(lambda: all(lost in cluster.stage_log(stage) for stage in STAGES), "stages know it")
+        until(lambda: not cluster.pages_held(), "all pages are given back")
+        assert_no_stage_noticed(cluster)
 
 
-def clients_of(front: RoundRobin, fronts: TwoFronts, prompt: list[int], answer: list[int]) -> int:
+@contextmanager
+def two_fronts(folder: Path) -> Iterator[ChaosCluster]:
+    sizes = replace(SIZES, dtype="float32")
+    make_tiny_checkpoint(folder / "checkpoint", sizes=sizes, seed=5)
+    served = Served(
+        checkpoint=folder / "checkpoint",
+        layers=STAGES,
+        weights=WEIGHTS,
+        fronts=(COORDINATOR, OTHER),
+    )
+    with running_cluster(folder, served) as cluster:
+        yield cluster
+
+
+def most_pages(cluster: ChaosCluster, stage: str) -> int:
+    """Of all that it reported so far."""
+    return max((told["kv_pages_used"] for told in cluster.stats(stage)), default=0)
+
+
+def clients_of(front: "RoundRobin", prompt: list[int], answer: list[int]) -> int:
     """A few are answered; how many had to ask again, as their coordinator died with them."""
     asked_again = 0
     for _ in range(4):
-        stream = fronts.ask(front.url, prompt, tokens=SHORT)
+        stream = Streaming(url=front.url, prompt=prompt, tokens=SHORT)
         stream.thread.join()
         if stream.error:
             asked_again += 1
-            stream = fronts.ask(front.url, prompt, tokens=SHORT)
+            stream = Streaming(url=front.url, prompt=prompt, tokens=SHORT)
         assert stream.answer() == answer[:SHORT]
     return asked_again
 
 
-def assert_no_stage_noticed(fronts: TwoFronts) -> None:
+def assert_no_stage_noticed(cluster: ChaosCluster) -> None:
     """There were pages for all, and no request but the dead one's was forgotten."""
     for stage in STAGES:
-        told = fronts.stats(stage)
-        assert fronts.most_pages(stage) > 0
+        told = cluster.stats(stage)
+        assert most_pages(cluster, stage) > 0
         assert all(stats["kv_pages_used"] <= stats["kv_pages_total"] for stats in told)
-        assert "'coordinator' is lost" not in fronts.log(stage)
+        assert f"{COORDINATOR!r} is lost" not in cluster.stage_log(stage)
+
+
+@dataclass(slots=True, kw_only=True)
+class Streaming:
+    """An answer that comes in by a thread of its own; `error` says what ended it early."""
+
+    url: str
+    prompt: list[int]
+    tokens: int
+    token_ids: list[int] = field(default_factory=list)
+    error: str = ""
+    thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._ask, daemon=True)
+        self.thread.start()
+
+    def answer(self) -> list[int]:
+        """Once it has ended. Raises AssertionError if it did not end well."""
+        self.thread.join(PATIENCE_S)
+        assert not self.thread.is_alive()
+        assert not self.error, self.error
+        return self.token_ids
+
+    def _ask(self) -> None:
+        """By a connection of its own, so that a balancer may send it elsewhere."""
+        body = {
+            "model": MODEL,
+            "prompt": self.prompt,
+            "max_tokens": self.tokens,
+            "temperature": 0,
+            "stream": True,
+            "return_token_ids": True,
+        }
+        headers = {"Authorization": f"Bearer {API_KEY}"}
+        url = f"{self.url}/v1/completions"
+        try:
+            with httpx.stream("POST", url, json=body, headers=headers, timeout=PATIENCE_S) as reply:
+                if reply.status_code != httpx.codes.OK:
+                    self.error = f"{reply.status_code}: {reply.read()!r}"
+                    return
+                for line in reply.iter_lines():
+                    if line.startswith("data: {"):
+                        event = json.loads(line.removeprefix("data: "))
+                        self.error = self.error or str(event.get("error", ""))
+                        self.token_ids += new_tokens(event)
+        except httpx.TransportError as error:
+            self.error = repr(error)
+
+
+class RoundRobin(socketserver.ThreadingTCPServer):
+    """What a load balancer does, and no more: each connection to the next that takes it.
+
+    One that refuses connections is dropped for good.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, ports: list[int]) -> None:
+        self._ports = list(ports)
+        self._lock = threading.Lock()
+        super().__init__(("127.0.0.1", 0), _Relay)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    @property
+    def behind(self) -> int:
+        return len(self._ports)
+
+    def connect(self) -> socket.socket:
+        with self._lock:
+            while True:
+                port = self._ports.pop(0)
+                try:
+                    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+                except ConnectionRefusedError:
+                    continue
+                self._ports.append(port)
+                return connection
+
+
+class _Relay(socketserver.BaseRequestHandler):
+    server: RoundRobin
+
+    def handle(self) -> None:
+        with self.server.connect() as target:
+            answering = threading.Thread(target=_copy, args=(target, self.request), daemon=True)
+            answering.start()
+            _copy(self.request, target)
+            answering.join()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    """Until one of the two ends it."""
+    with suppress(OSError):
+        while part := source.recv(1 << 16):
+            target.sendall(part)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def round_robin(urls: list[str]) -> Iterator[RoundRobin]:
+    """In front of these."""
+    with RoundRobin([int(url.rpartition(":")[2]) for url in urls]) as front:
+        thread = threading.Thread(target=front.serve_forever, daemon=True)
+        thread.start()
+        yield front
+        front.shutdown()
+        thread.join()

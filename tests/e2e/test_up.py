@@ -7,8 +7,7 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,9 @@ from helixweb.demo.processes import free_port
 from helixweb.operations.asking import answers
 from tests.certificate import write_certificate
 from tests.e2e import blank_database
+from tests.programs import NO_SERVICES, ROOT, helixweb
 from tests.shaped_links.network import require_shaping
-
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 300
-NO_SERVICES = {"DATABASE_URL": "", "REDIS_URL": ""}
+from tests.waiting import PATIENCE_S, until
 
 
 class Up:
@@ -99,13 +96,6 @@ def started(
             up.stop()
 
 
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 @pytest.mark.e2e
 def test_one_command_runs_a_site_that_mends_itself_and_ends_whole(tmp_path: Path) -> None:
     data = tmp_path / "data"
@@ -113,7 +103,7 @@ def test_one_command_runs_a_site_that_mends_itself_and_ends_whole(tmp_path: Path
         assert up.told["migrated"] > 0
         assert up.told["backup"] == ""
         assert httpx.get(up.told["login_link"], timeout=PATIENCE_S).status_code == 200
-        until(lambda: set(up.checks().values()) == {"ok"})
+        until(lambda: set(up.checks().values()) == {"ok"}, "all parts are well")
 
         children = up.children()
         assert set(children) == {"web", "worker", "coordinator"}
@@ -138,7 +128,7 @@ def test_one_command_runs_a_site_that_mends_itself_and_ends_whole(tmp_path: Path
 
         everyone = psutil.Process(up.process.pid).children(recursive=True)
         assert up.stop(signal.SIGINT) == 0
-        until(lambda: not [child for child in everyone if lives(child)])
+        until(lambda: not [child for child in everyone if lives(child)], "all have ended")
     secret = (data / "secret_key").read_text()
     assert (data / "secret_key").stat().st_mode & 0o777 == 0o600
 
@@ -151,7 +141,8 @@ def test_one_command_runs_a_site_that_mends_itself_and_ends_whole(tmp_path: Path
     with started(data) as again:
         assert again.told["migrated"] == 0
         assert (data / "secret_key").read_text() == secret
-        until(lambda: answers(f"http://127.0.0.1:{again.coordinator_port}/health", any_status=True))
+        health = f"http://127.0.0.1:{again.coordinator_port}/health"
+        until(lambda: answers(health, any_status=True), "the coordinator answers")
         assert again.stop() == 0
 
 
@@ -167,7 +158,7 @@ def test_two_variables_give_it_postgresql_and_redis(
     services = {"DATABASE_URL": database, "REDIS_URL": redis_url}
     with started(tmp_path / "data", services) as up:
         assert up.told["migrated"] > 0
-        until(lambda: set(up.checks().values()) == {"ok"})
+        until(lambda: set(up.checks().values()) == {"ok"}, "all parts are well")
         assert not (tmp_path / "data" / "helixweb.sqlite3").exists()
         assert up.stop() == 0
 
@@ -234,18 +225,7 @@ def test_what_is_away_is_named_with_what_to_do(tmp_path: Path) -> None:
         ({"REDIS_URL": "redis://127.0.0.1:1/0"}, "check REDIS_URL"),
         ({"DATABASE_URL": "mysql://somewhere"}, "postgres://USER:PASSWORD@HOST/NAME"),
     ):
-        done = subprocess.run(
-            [
-                sys.executable, "-m", "helixweb.command_line", "up", "--data", str(tmp_path),
-                "--role", "web", "--port", str(free_port()),
-            ],
-            cwd=ROOT,
-            env={**os.environ, **NO_SERVICES, **services},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )  # fmt: skip
-        assert done.returncode == 1
+        words = ("up", "--data", str(tmp_path), "--role", "web", "--port", str(free_port()))
+        done = helixweb(*words, environ=services, expect=1)
         assert told in done.stderr
         assert "Traceback" not in done.stderr

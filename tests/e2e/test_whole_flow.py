@@ -17,11 +17,11 @@ from selenium.webdriver.common.by import By
 
 from helixweb.demo import local_cluster
 from helixweb.demo.check import reference_ids
-from helixweb.demo.processes import Processes, free_port
-from helixweb.demo.scenario import MAX_TOKENS, Places, Scenario, Timings
+from helixweb.demo.scenario import MAX_TOKENS, Scenario
 from helixweb.demo.site import Site
-from tests.e2e import blank_database
-from tests.e2e.person import PATIENCE_S, Person
+from tests.e2e.browsed_site import scenario_in
+from tests.e2e.person import Person
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL_OF = {"mixed24": "llama-70b-like", local_cluster.CLUSTER: local_cluster.TINY.name}
@@ -57,18 +57,8 @@ def scenario(
     trained_models: Path,
 ) -> Iterator[Scenario]:
     """A site that runs; nodes are started by the test."""
-    places = Places(
-        data_dir=tmp_path,
-        models_dir=trained_models,
-        web_port=free_port(),
-        coordinator_port=free_port(),
-    )
-    env = {**places.env, "DATABASE_URL": "", "REDIS_URL": "", **services}
-    if not services:
-        database = request.getfixturevalue("blank_sqlite")
-        blank_database.put(database, Path(env["HELIX_DATA_DIR"]))
-    with Processes(log_dir=tmp_path / "logs", cwd=ROOT, env=env) as processes:
-        scenario = Scenario(places, processes, Timings())
+    database = None if services else request.getfixturevalue("blank_sqlite")
+    with scenario_in(tmp_path, trained_models, database, **services) as scenario:
         scenario.start_web()
         yield scenario
 

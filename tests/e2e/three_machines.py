@@ -12,13 +12,13 @@ from pathlib import Path
 from tests.docs.console_world import make_shims
 from tests.docs.pages import DOCS, ROOT, Block, blocks
 from tests.shaped_links.network import Namespaces, Side
+from tests.waiting import PATIENCE_S
 
 PAGE = DOCS / "three-machines.md"
 ADDRESSES: dict[Side, str] = {"a": "10.99.0.1", "b": "10.99.0.2", "c": "10.99.0.3"}
 CHECKPOINT = "/models/smollm2"  # on the page
 STAYING = ("helixweb up", "helix-agent join")
 ASKED_AGAIN = ("helixweb status", "helixweb api GET")
-PATIENCE_S = 300.0
 
 
 class Machines:

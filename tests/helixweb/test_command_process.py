@@ -11,10 +11,10 @@ from django.contrib.auth import get_user_model
 from site_in_process import new_key
 
 from helixweb.inventory.services import problems
+from tests.programs import helixweb
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.processes
-
-WITHIN_S = 300.0
 
 
 @pytest.fixture
@@ -22,29 +22,17 @@ def environ(transactional_db: None, live_server: Any, tiny_problem: Any, tmp_pat
     user = get_user_model().objects.create_superuser("ada")
     problems.import_problem_document(tiny_problem, user=user)
     return {
-        **os.environ,
         "HELIXWEB_URL": live_server.url,
         "HELIXWEB_KEY": new_key(user),
         "XDG_CONFIG_HOME": str(tmp_path),
     }
 
 
-def run(environ: Any, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "helixweb.command_line", *words],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-    )
-
-
 def test_a_process_lists_nodes_and_a_shell_completes_their_names(
     environ: Any, tmp_path: Path
 ) -> None:
-    done = run(environ, "node", "list")
-    assert (done.returncode, done.stderr) == (0, "")
+    done = helixweb("node", "list", environ=environ)
+    assert done.stderr == ""
     assert [row.split()[0] for row in done.stdout.splitlines()] == [
         "NAME", "tower", "laptop", "mini",
     ]  # fmt: skip
@@ -58,7 +46,7 @@ def test_a_process_lists_nodes_and_a_shell_completes_their_names(
         "COMP_LINE": typed,
         "COMP_POINT": str(len(typed)),
     }
-    assert run(shell).returncode == 0
+    helixweb(environ=shell)
     assert offered.read_text().split() == ["tower"]
 
 
@@ -67,11 +55,11 @@ def test_who_reads_only_the_beginning_is_no_error(environ: Any) -> None:
     os.close(reader)
     done = subprocess.run(
         [sys.executable, "-m", "helixweb.command_line", "export"],
-        env=environ,
+        env={**os.environ, **environ},
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=WITHIN_S,
+        timeout=PATIENCE_S,
         check=False,
     )
     os.close(writer)

@@ -2,10 +2,7 @@
 
 import gzip
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +13,7 @@ import pytest
 
 from helixweb.operations.backup.archive import ArchiveReader, table_member
 from tests.e2e.conftest import blank_sqlite, postgres, postgres_url  # noqa: F401 - fixtures
+from tests.programs import run_python
 
 pytestmark = pytest.mark.processes
 
@@ -34,17 +32,7 @@ GROWING = {"django_migrations", "django_content_type", "auth_permission", "sqlit
 
 
 def run(*words: str, environ: Mapping[str, str]) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=ROOT,
-        env={**os.environ, "DATABASE_URL": "", "REDIS_URL": "", **environ},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python("-m", *words, environ=environ).stdout
 
 
 @pytest.fixture
