@@ -39,7 +39,8 @@ _HELP = re.compile(
     r"^(?:(-\w) )?(?:--)?([\w-]+)((?: [A-Z_=|\[\]]+)*): (.+(?:\n +.+)*)", re.MULTILINE
 )
 # Names of parameters that name rows: the collection whose names the shell offers.
-_COMPLETED = dict(cluster="clusters", model="models", **dict.fromkeys(("node", "nodes"), "nodes"))
+_COMPLETED = {"cluster": "clusters", "model": "models"}
+_COMPLETED |= dict.fromkeys(("node", "nodes", "without"), "nodes")
 _SHARED_HELP = dict.fromkeys(_COMPLETED, "its name or id") | {
     "no_wait": "print what was begun and return",
     "deployment": "else the one in service",

@@ -20,9 +20,9 @@ ResultT = TypeVar("ResultT")
 
 
 def add(arguments: Namespace, name: str | None) -> Path:
-    """Have the checkpoint at the path `arguments.model` in the models folder, called `name`, else
+    """Have the checkpoint at the path `arguments.source` in the models folder, called `name`, else
     as it is called where it is. Returns its path there. Raises CommandFailed."""
-    path = Path(arguments.model).expanduser()
+    path = Path(arguments.source).expanduser()
     own = _name(name or path.resolve().name)
     if own is None or "/" in own.repository:
         raise BadUsage(

@@ -17,6 +17,7 @@ from selenium.webdriver.common.by import By
 
 from helixweb.demo import local_cluster
 from helixweb.demo.check import reference_ids
+from helixweb.demo.processes import Processes
 from helixweb.demo.scenario import MAX_TOKENS, Scenario
 from helixweb.demo.site import Site
 from tests.e2e.browsed_site import scenario_in

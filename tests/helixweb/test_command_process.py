@@ -37,17 +37,17 @@ def test_a_process_lists_nodes_and_a_shell_completes_their_names(
         "NAME", "tower", "laptop", "mini",
     ]  # fmt: skip
     offered = tmp_path / "offered"
-    typed = "helixweb node show t"
-    shell = {
-        **environ,
-        "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_IFS": "\n",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(offered),
-        "COMP_LINE": typed,
-        "COMP_POINT": str(len(typed)),
-    }
-    helixweb(environ=shell)
-    assert offered.read_text().split() == ["tower"]
+    for typed in ("helixweb node show t", "helixweb plan compute --without t"):
+        shell = {
+            **environ,
+            "_ARGCOMPLETE": "1",
+            "_ARGCOMPLETE_IFS": "\n",
+            "_ARGCOMPLETE_STDOUT_FILENAME": str(offered),
+            "COMP_LINE": typed,
+            "COMP_POINT": str(len(typed)),
+        }
+        helixweb(environ=shell)
+        assert offered.read_text().split() == ["tower"]
 
 
 def test_who_reads_only_the_beginning_is_no_error(environ: Any) -> None:

@@ -54,12 +54,12 @@ add_verbs(model, MODELS, "add")
 
 @model(_DATA, *MODELS.fields.values())
 def _add(
-    site: Session, model: str, *, name: str | None = None, store: bool = False, **values: Any
+    site: Session, source: str, *, name: str | None = None, store: bool = False, **values: Any
 ) -> None:
     """Add a model by its checkpoint.
 
-    model: a folder or GGUF file on the nodes, or a name on the hub; with --layers and the other
-        numbers just its name
+    source MODEL: a folder or GGUF file on the nodes, or a name on the hub; with --layers and the
+        other numbers just its name
     --name: what clients ask for (default: as the checkpoint is called)
     --store: first copy that folder of this machine into the models folder of the site here, from
         which nodes fetch their layers
@@ -71,9 +71,9 @@ def _add(
         values["checkpoint"], name = str(folder), folder.name
     body = MODELS.changes(values)
     if "num_layers" in body or "checkpoint" in body:
-        body["name"] = name or model
+        body["name"] = name or source
     else:
-        body["checkpoint"] = _whole_path(model)
+        body["checkpoint"] = _whole_path(source)
     MODELS.show(site, MODELS.rows(site).create(body))
 
 
