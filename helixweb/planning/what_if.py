@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 import planner
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan, stored_problem
-from planner import upper_bound_tokens_per_s
+from planner import Option, upper_bound_tokens_per_s
 
 MAX_ADDED = 200
 SECONDS_PER_HOUR = 3600.0
@@ -25,9 +25,9 @@ TOKENS_PER_MILLION = 1e6
 class AddedNodes:
     """So many more nodes of one kind."""
 
-    count: Annotated[int, planner.Option("How many", least=1, most=MAX_ADDED)]
-    profile: Annotated[str, planner.Option("Of profile")]
-    region: Annotated[str, planner.Option("In region")]
+    count: Annotated[int, Option("How many", least=1, most=MAX_ADDED)]
+    profile: Annotated[str, Option("Of profile")]
+    region: Annotated[str, Option("In region")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
