@@ -19,7 +19,7 @@ from helixweb.demo.chat_model import FILE_NAME, fetch_chat_model, in_float32
 from helixweb.demo.local_cluster import CHAT, TINY, DemoModel
 from helixweb.demo.processes import DemoFailed, Processes, Running
 from helixweb.demo.site import Site, wait_until
-from helixweb.operations.asking import answers
+from helixweb.operations.asking import answers, ask
 from runtime.protocol.join_tokens import TOKEN_VARIABLE
 
 USER = "demo"
@@ -350,6 +350,6 @@ def web_command(port: int) -> list[str]:
 def answers_ok(coordinator_url: str) -> bool:
     """The coordinator has heard from every stage."""
     try:
-        return bool(httpx.get(f"{coordinator_url}/health", timeout=10.0).json()["status"] == "ok")
+        return bool(ask(f"{coordinator_url}/health").json()["status"] == "ok")
     except httpx.TransportError:
         return False
