@@ -251,7 +251,7 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["helixweb.access.permissions.MayDo"],
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_RENDERER_CLASSES": ["helixweb.common.rest.rendering.JsonRenderer"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "helixweb.common.rest.negotiation.ByFormat",
     "DEFAULT_PARSER_CLASSES": ["helixweb.common.parsers.JsonParser"],
     "DEFAULT_PAGINATION_CLASS": "helixweb.common.pagination.Pages",

@@ -10,7 +10,6 @@ from django.http import HttpResponseBase, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
-from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
 from helixweb.access.needs import OWN, needs
@@ -18,6 +17,7 @@ from helixweb.access.topics import listen
 from helixweb.common import broadcaster, open_streams
 from helixweb.common.broadcaster import BROADCASTER, Ending, Frame
 from helixweb.common.event_place import Place
+from helixweb.common.rest.rendering import JsonRenderer
 from helixweb.common.rest.views import RestView
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.common.sse import EventStreamRenderer, counted, event_stream
@@ -88,7 +88,7 @@ class EventsSerializer(serializers.Serializer[Any]):
 class EventsView(RestView):
     """Events of rows that the user may see, until the user's roles change."""
 
-    renderer_classes = [JSONRenderer, EventStreamRenderer]
+    renderer_classes = [JsonRenderer, EventStreamRenderer]
 
     def query_parameters(self) -> None:
         """The serializer refuses what is unknown."""

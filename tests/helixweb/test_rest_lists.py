@@ -18,6 +18,7 @@ from helixweb.access.models import Grant
 from helixweb.access.roles import Role
 from helixweb.common.rest import lists
 from helixweb.common.rest.lists import ordered_columns, parameters_of_list, shown_fields
+from helixweb.common.rest.rendering import JsonRenderer
 from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.deployment.models import Profiling
 from helixweb.deployment.services.draining import drain
@@ -279,6 +280,12 @@ def test_pages_of_an_order_with_equal_values_leave_no_row_out(
         rows(api, "/api/v1/nodes/", ordering="region", limit=1, offset=place) for place in range(3)
     ]
     assert len({page[0]["id"] for page in pages}) == 3
+
+
+def test_a_number_that_json_does_not_know_is_null() -> None:
+    rows = [{"price": float("inf")}, {"price": float("nan")}, {"price": 1.5}]
+    told = json.loads(JsonRenderer().render(rows))
+    assert told == [{"price": None}, {"price": None}, {"price": 1.5}]
 
 
 @pytest.mark.django_db
