@@ -14,6 +14,7 @@ from helixweb.common.leases import Lease
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan, Simulation
 from helixweb.planning.objectives import objective_figure
 from planner import LayerRange, Placement, ReplanPoint
+from planner.checked_plan import checked_plan
 from planner.serialization import plan_to_dict
 
 Status = PlanRun.Status
@@ -180,3 +181,27 @@ def _placement_to_json(placement: Placement) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def plan_of(
+    problem: planner.Problem,
+    placement: planner.Placement,
+    *,
+    options: planner.PlanOptions,
+    upper_bound_tokens_per_s: float,
+    placer: str,
+    is_cancelled: bool,
+    elapsed_s: float,
+) -> planner.Plan:
+    """A heuristic's placement as a checked plan. Raises InvalidPlacement and FlowCheckFailed."""
+    return checked_plan(
+        problem,
+        placement,
+        partial_inference=options.partial_inference,
+        max_hops=options.rules.max_hops,
+        upper_bound_tokens_per_s=upper_bound_tokens_per_s,
+        placer=placer,
+        solver="none",
+        stop_reason="cancelled" if is_cancelled else "heuristic",
+        elapsed_s=elapsed_s,
+    )

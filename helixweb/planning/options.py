@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from pydantic import TypeAdapter, ValidationError
 
 from planner import InvalidOptions, Option, PlanOptions, options_of
 from planner.workload import InvalidWorkload
 from runtime.protocol.complaints import complaint
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 MAX_BUDGET_BYTES = 1e18
 MAX_EXPLANATION_SEARCH_S = 60.0
@@ -19,7 +22,11 @@ DEFAULTS = PlanOptions()
 MIN_SHARE, MAX_SHARE = 0.01, 2.0
 
 
-_JSON = TypeAdapter(PlanOptions)
+@cache
+def _json() -> "TypeAdapter[PlanOptions]":
+    from pydantic import TypeAdapter  # which no command needs that only starts Django
+
+    return TypeAdapter(PlanOptions)
 
 
 def why_no_degree(method: str, degree: int | None) -> str:
@@ -37,7 +44,7 @@ def why_no_degree(method: str, degree: int | None) -> str:
 
 def options_to_json(options: PlanOptions) -> dict[str, Any]:
     """Plain JSON values; the policy is always the runtime's."""
-    values: dict[str, Any] = _JSON.dump_python(options, mode="json", exclude={"policy"})
+    values: dict[str, Any] = _json().dump_python(options, mode="json", exclude={"policy"})
     values["rules"]["excluded_nodes"].sort()  # a set has no order of its own
     return values
 
@@ -48,8 +55,10 @@ def options_from_json(values: Mapping[str, Any]) -> PlanOptions:
     Rows from before there were objectives name none: their runs were for flow. Raises planner's
     InvalidOptions.
     """
+    from pydantic import ValidationError
+
     try:
-        return _JSON.validate_python({"objective": "flow"} | dict(values))
+        return _json().validate_python({"objective": "flow"} | dict(values))
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
         raise InvalidOptions("; ".join(complaint(detail) for detail in details)) from error

@@ -11,9 +11,9 @@ from rest_framework.test import APIClient
 from helixweb.common import jobs
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.inventory.services import problems
+from helixweb.planning.incumbents import plan_of
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.services import replanning, starting
-from helixweb.planning.services.solving import plan_of
 from planner.domain.placement import LayerRange, Placement
 from planner.plan_options import PlanOptions
 from planner.replanning import zero_moves

@@ -17,7 +17,6 @@ from helixweb.inventory.services.problems import build_problem
 from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.options import DEFAULTS, options_from_json
-from helixweb.planning.services.solving import plan_of
 from helixweb.planning.services.starting import queue_run
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.serialization import problem_from_dict, problem_to_dict
@@ -92,7 +91,7 @@ def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
         raise Conflict(
             _("Answer %(number)s carries no flow; choose one that does.") % {"number": number}
         )
-    plan = plan_of(
+    plan = incumbents.plan_of(
         problem_from_dict(run.problem),
         incumbents.placement_of_point(point),
         options=options_from_json(run.options),

@@ -19,7 +19,6 @@ from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.options import options_from_json
 from planner import upper_bound_tokens_per_s
-from planner.checked_plan import checked_plan
 from planner.serialization import plan_from_dict, problem_from_dict
 
 Status = PlanRun.Status
@@ -127,7 +126,7 @@ def search_for(run: PlanRun, *, progress: planner.Progress, cancel: planner.Canc
         progress=progress,
         cancel=cancel,
     )
-    plan = plan_of(
+    plan = incumbents.plan_of(
         problem,
         robust.placement,
         options=options,
@@ -186,7 +185,7 @@ def _replanned(
     chosen = found.chosen
     if chosen.flow_tokens_per_s <= 0:
         raise planner.NoPlacementFound(_too_small(asked.budget_bytes, found.pareto))
-    plan = plan_of(
+    plan = incumbents.plan_of(
         problem,
         chosen.placement,
         options=options,
@@ -208,28 +207,4 @@ def _too_small(budget_bytes: float | None, pareto: Sequence[planner.ReplanPoint]
     return (
         f"no placement that carries any flow was found within {bytes_text(budget_bytes)} of moved "
         f"layers; {bytes_text(min(enough))} is the least that was found to do, so allow that much"
-    )
-
-
-def plan_of(
-    problem: planner.Problem,
-    placement: planner.Placement,
-    *,
-    options: planner.PlanOptions,
-    upper_bound_tokens_per_s: float,
-    placer: str,
-    is_cancelled: bool,
-    elapsed_s: float,
-) -> planner.Plan:
-    """A heuristic's placement as a checked plan. Raises InvalidPlacement and FlowCheckFailed."""
-    return checked_plan(
-        problem,
-        placement,
-        partial_inference=options.partial_inference,
-        max_hops=options.rules.max_hops,
-        upper_bound_tokens_per_s=upper_bound_tokens_per_s,
-        placer=placer,
-        solver="none",
-        stop_reason="cancelled" if is_cancelled else "heuristic",
-        elapsed_s=elapsed_s,
     )
