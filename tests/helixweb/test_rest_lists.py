@@ -224,6 +224,14 @@ def test_what_is_neither_true_nor_false_is_refused(api: APIClient) -> None:
     assert rows(api, "/api/v1/users/", is_active="False") == []
 
 
+@pytest.mark.parametrize("given", ["1.0", "1e0", "0x1", "one"])
+@pytest.mark.parametrize("name", ["id", "max_context_tokens", "num_layers__gte"])
+def test_what_is_no_whole_number_is_refused_where_one_is_asked_for(
+    api: APIClient, name: str, given: str
+) -> None:
+    assert told(api, "/api/v1/models/", **{name: given}).keys() == {name}
+
+
 def test_no_parameter_is_empty_so_that_an_empty_variable_does_not_mean_all_rows(
     api: APIClient, cluster: Cluster
 ) -> None:

@@ -3,6 +3,7 @@
 All lists understand the same parameters, and refuse by name what they do not understand.
 """
 
+import re
 from collections.abc import Callable, Container, Iterable
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -13,7 +14,8 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F
 from django_filters.filters import IsoDateTimeFilter, QuerySetRequestMixin
-from django_filters.rest_framework import BooleanFilter, DjangoFilterBackend
+from django_filters.filterset import FILTER_FOR_DBFIELD_DEFAULTS
+from django_filters.rest_framework import BooleanFilter, DjangoFilterBackend, NumberFilter
 from rest_framework import exceptions, filters, serializers
 from rest_framework.request import Request
 
@@ -57,6 +59,16 @@ class TrueOrFalse(BooleanFilter):  # type: ignore[misc]
         super().__init__(*args, **{"widget": forms.TextInput, **options})
 
 
+class _WholeField(forms.IntegerField):
+    """Django's takes "2.0" too, which no schema of an integer allows."""
+
+    re_decimal = re.compile("(?!)")  # finds nothing to cut off
+
+
+class Whole(NumberFilter):  # type: ignore[misc]
+    field_class = _WholeField
+
+
 class Moment(IsoDateTimeFilter):  # type: ignore[misc]
     """In UTC: PostgreSQL takes no offset of 16 hours and more, which ISO 8601 has."""
 
@@ -85,7 +97,11 @@ class Filters(DjangoFilterBackend):  # type: ignore[misc]
 def _filterset_of(model: Any, names: tuple[str, ...], base: Any) -> Any:
     """Made once: django-filter would make one for each request."""
     asked = {name: _lookups_of(model, name) for name in names}
+    numbers = (
+        kind for kind in FILTER_FOR_DBFIELD_DEFAULTS if issubclass(kind, models.IntegerField)
+    )
     strict = {
+        **{kind: {"filter_class": Whole} for kind in numbers},
         models.BooleanField: {"filter_class": TrueOrFalse},
         models.DateTimeField: {"filter_class": Moment},
     }
