@@ -15,12 +15,20 @@ import httpx
 import pytest
 
 from planner.domain.cluster import COORDINATOR
+from runtime.models.compiled.library import compiled_kernels
 from tests.e2e.chaos_cluster import ChaosCluster, running_cluster
 from tests.e2e.chaos_load import Load, Stream, make_load
 from tests.e2e.cut_cable import Way
 from tests.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.chaos,
+    pytest.mark.skipif(
+        compiled_kernels() is None,
+        reason="the package was built without a C compiler: products depend on what runs beside",
+    ),
+]
 
 HUB = "hub"
 CLIENTS = 6
