@@ -69,7 +69,7 @@ def test_a_climb_leaves_components_apart():
         APART,
         rules=PlacementRules(),
         budget_layers=2,
-        flow_of=lambda each: max_flow(more, each, partial_inference=True).value_tokens_per_s,
+        value_of=lambda each: max_flow(more, each, partial_inference=True).value_tokens_per_s,
         tries=200,
         seed=0,
     )
