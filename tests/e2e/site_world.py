@@ -43,6 +43,7 @@ def make_world(name: str, *, chat_url: str, with_large: bool = False) -> dict[st
     from helixweb.deployment.profiling import order_profiling
     from helixweb.deployment.services.deploying import deploy
     from helixweb.deployment.services.draining import drain
+    from helixweb.inventory.models import Replanning
     from helixweb.inventory.services import problems
     from tests.e2e.alert_world import some_alerts
     from tests.helixweb.process_doubles import FakeCluster
@@ -53,6 +54,8 @@ def make_world(name: str, *, chat_url: str, with_large: bool = False) -> dict[st
         problems.import_problem_document(_problem(), user=user, cluster_name=f"{name}-{kind}")
         for kind in ("serving", "trouble", "spare")
     )
+    trouble.replanning = Replanning.NEVER  # or it is out of trouble while a test still looks
+    trouble.save(update_fields=["replanning"])
     doubles = FakeCluster(serving, user)
     ids: dict[str, Any] = {
         "name": name,
