@@ -54,7 +54,7 @@ def compare(rows: Sequence[Plan]) -> dict[str, Any]:
     """Plans in the order they were asked for, and what each node holds in each, by name.
 
     `simulated` is a plan's newest offline simulation under our runtime's policy, `moved_bytes` what
-    nodes load anew on the way from the first plan: None for the first, and where models differ.
+    nodes have to load on the way from the first plan: None for the first, and where models differ.
     From `MANY_NODES` on those nodes are `shown` that differ.
     """
     plans = [stored_plan(row) for row in rows]

@@ -378,7 +378,7 @@ class SimulatedSerializer(serializers.Serializer[Any]):
 
 
 class ComparedPlanSerializer(serializers.Serializer[Any]):
-    """`moved_bytes` is what nodes load anew on the way from the first plan."""
+    """`moved_bytes` is what nodes have to load on the way from the first plan."""
 
     plan = serializers.IntegerField(source="row.pk", read_only=True)
     objective = serializers.CharField(source="plan.forecast.objective", default="flow")
