@@ -9,4 +9,4 @@ warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume sy
 with django_loaded():
     from helixweb.common.rest.handler import Application
 
-application = Application()
+    application = Application()  # loads middleware and all addresses

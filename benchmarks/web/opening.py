@@ -26,9 +26,13 @@ def site_environment(arguments: Namespace) -> dict[str, str]:
 
 def open_site(arguments: Namespace) -> None:
     """Set Django up for the site and migrate it; models may be imported afterwards."""
-    import django
     from django.core.management import call_command
 
+    from helixweb.django_loading import django_loaded
+
     os.environ.update(site_environment(arguments))
-    django.setup()
+    with django_loaded():  # as the web process, with its way of collecting garbage
+        from helixweb.common.rest.handler import Application
+
+        Application()
     call_command("migrate", verbosity=0)
