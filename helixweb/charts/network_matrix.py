@@ -90,7 +90,8 @@ def _heatmap(names: Sequence[str], cells: Cells, measure: Measure) -> Trace:
     low, high = min(logs.values(), default=0.0), max(logs.values(), default=1.0)
     ticks = sorted({low, (low + high) / 2, high})
     # What many pairs have in common is worded once.
-    shown, said = {name: plain(name) for name in names}, {one: one.text for one in cells.values()}
+    shown = {name: plain(name) for name in names}
+    said = {one: one.text for one in set(cells.values())}
     no_link = _("%(ends)s: no link")
 
     def hover(source: str, target: str) -> str:
