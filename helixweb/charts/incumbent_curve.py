@@ -20,7 +20,7 @@ from helixweb.words import gettext as _
 class CurvePoint(Protocol):
     """What was known `elapsed_s` after the start, as rows of incumbents say it.
 
-    The bound is None while there is none; a script is told `pk` when the mark is clicked.
+    The bound is None while there is none; a script gets `pk` when the mark is clicked.
     """
 
     pk: Any

@@ -27,7 +27,7 @@ from runtime.protocol.control import LATENCY_BOUNDS_S
 
 MARKERS = 20
 SHOWN = timedelta(minutes=15)
-# A sample tells of all nodes of a cluster: of a large cluster fewer are read. Seconds by nodes.
+# A sample has all nodes of a cluster: of a large cluster fewer are read. Seconds by nodes.
 STEPS_S = ((500, 30), (200, 15), (0, DETAIL_EVERY_S))
 KIND_TITLES = {
     "ttft": gettext_lazy("Time to first token"),

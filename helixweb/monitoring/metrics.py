@@ -12,7 +12,7 @@ from helixweb.monitoring.moment import Moment
 from runtime.protocol.exposition import gauge
 
 Labels = Mapping[str, str]
-# Name, help, and attributes, each by the labels that it is told with.
+# Name, help, and attributes, each by its labels.
 Table = Sequence[tuple[str, str, Sequence[tuple[Labels, str]]]]
 OF_SAMPLE: Table = (
     (

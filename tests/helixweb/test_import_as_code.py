@@ -300,7 +300,7 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     (f"{HEAD}clusters:\n- 7\n", ("clusters[0] (line 3)", "mapping")),
     (f"{HEAD}clusters:\n- regoin: x\n", ("clusters[0] (line 3)", "clusters[0].regoin")),
     (f"{HEAD}clusters:\n- coordinator_region: x\n", ("(line 3)", "name is missing")),
-    (f"{TINY}- name: tiny\n", ("clusters[1] (line 4)", "told already at clusters[0]")),
+    (f"{TINY}- name: tiny\n", ("clusters[1] (line 4)", "already at clusters[0]")),
     (f"{TINY}  nodes:\n  - name: a\n    regoin: x\n", ("nodes[0] (line 5)", "'regoin'", "region")),
     (f"{TINY}  nodes:\n  - name: source\n", ("nodes[0] (line 5)", "reserved")),
     (f"{TINY}  nodes:\n  - name: 7\n", ("name", "7", "in quotes")),

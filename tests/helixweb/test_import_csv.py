@@ -60,7 +60,7 @@ BAD_CSV: list[tuple[bytes, tuple[str, ...]]] = [
     (links_csv("tower,laptop,nan,0").encode(), ("line 2", "nan", "greater than 0")),
     (links_csv("tower,laptop,,0").encode(), ("line 2", "lacks bandwidth_bytes_per_s")),
     (links_csv("tower,laptop,1,0", "mini,laptop,1,0", "tower,laptop,2,0").encode(),
-     ("line 4", "tower -> laptop", "told already at line 2")),
+     ("line 4", "tower -> laptop", "already at line 2")),
     (links_csv('tower,"laptop,1,0').encode(), ("Line 2", "quotes")),
     (links_csv("attic,laptop,1,0").encode(), ("line 2", "'attic'", "not a node")),
 ]  # fmt: skip

@@ -82,7 +82,7 @@ def trials(problem=PROBLEM, *, policy=RUNTIME_POLICY, goal=None) -> Trials:
 
 
 def test_a_component_that_pins_leave_without_a_layer_is_no_candidate():
-    """Replicas, of which one lost its first layer to a pin: nobody can deploy these."""
+    """Replicas, of which one lost its first layer to a pin: they cannot be deployed."""
     problem = tiny_problem(
         [[100.0, 60.0, 30.0, 20.0], [50.0, 24.0, 20.0, 9.0], [30.0, 10.0]], num_layers=4
     )

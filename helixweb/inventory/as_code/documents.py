@@ -78,7 +78,7 @@ class Declaration:
         if key in rows:
             self.errors.add(
                 place,
-                _("%(kind)s %(name)s is told already at %(place)s; keep one.")
+                _("%(kind)s %(name)s is already at %(place)s; keep one.")
                 % {"kind": kind.label, "name": repr(name_of(key)), "place": rows[key].place},
             )
             return
