@@ -42,7 +42,7 @@ from planner.routers.instance_choice import WeightedTurns
 from planner.simulator.instances import InstanceSpec, simulate_instances
 from planner.workload.lengths import lengths_from_csv, scaled_lengths
 from planner.workload.request import Lengths
-from runtime.agent.data_address import choose_port
+from runtime.membership.data_address import choose_port
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.emulation import Emulation
 from runtime.protocol.instances import EngineTimes

@@ -28,8 +28,8 @@ from planner.domain.model_spec import ModelSpec
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
-from runtime.agent.identity import DataDir, Identity, Membership
 from runtime.coordinator.plan_store import PlanStore
+from runtime.membership.identity import DataDir, Identity, Membership
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import CoordinatorDesired, PeerAddress, ServingPlan, StageAssignment
 from runtime.protocol.data import Entry, Kind, Message

@@ -24,8 +24,8 @@ import psutil
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
-from runtime.agent.identity import DataDir, Identity, Membership
 from runtime.coordinator.plan_store import PlanStore
+from runtime.membership.identity import DataDir, Identity, Membership
 from runtime.protocol.control import (
     CoordinatorDesired,
     PeerAddress,

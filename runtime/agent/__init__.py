@@ -1,4 +1,4 @@
 """The agent: joins a cluster, keeps one stage process as helixweb wants it; torch-free.
 
-`python -m runtime agent` runs it; the coordinator imports `identity` and `joining`.
+`python -m runtime agent` runs it.
 """

@@ -11,10 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from runtime.agent.checkpoint_looks import CheckpointLooks
-from runtime.agent.identity import DataDir
 from runtime.agent.instance_specs import InstanceSettings
 from runtime.agent.instances import InstanceKeeper, goes_on, with_instances
-from runtime.agent.joining import Joined
 from runtime.agent.metrics import metrics_page
 from runtime.agent.node_log import NodeLog, tell_log
 from runtime.agent.profiling import PROFILE_COMMAND, Profiling, node_traffic, profiling_settings
@@ -26,13 +24,15 @@ from runtime.agent.reconcile import (
     next_action,
     observe,
 )
-from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
 from runtime.agent.vllm_facts import VllmFacts
 from runtime.agent.weight_server import WeightServer
 from runtime.backoff import Backoff
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.link_measuring import LinkListener
+from runtime.membership.identity import DataDir
+from runtime.membership.joining import Joined
+from runtime.process_log import ProcessLog
 from runtime.protocol.control import AgentIdentity, DesiredState, ObservedState
 from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.link_news import LinkNews
@@ -86,7 +86,7 @@ class Agent:
         self._clock = clock
         self._supervisor = Supervisor(
             settings=settings,
-            log=StageLog(data_dir.stage_log, on_line=node_log.add_stage_line),
+            log=ProcessLog(data_dir.stage_log, on_line=node_log.add_stage_line),
             on_change=self._note_change,
             command=stage_command,
             clock=clock,

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from runtime.agent.data_address import AddressError, choose_port
 from runtime.agent.instance_specs import CannotRun, InstanceSettings, spec_of
 from runtime.instances.asking import PROBE_TIMEOUT_S
 from runtime.instances.certificate import CertificateFiles, load_or_create
@@ -22,6 +21,7 @@ from runtime.instances.health import Condition, Patience
 from runtime.instances.instance import LOOK_EVERY_S, SupervisedInstance, look_after
 from runtime.instances.pinned import instance_client
 from runtime.instances.process import ServerProcess
+from runtime.membership.data_address import AddressError, choose_port
 from runtime.protocol.control import DesiredState, ObservedState
 from runtime.protocol.instance_orders import MOST_SAID, AssignedInstance, ObservedInstance
 from runtime.protocol.phases import Phase

@@ -21,8 +21,8 @@ from pathlib import Path
 from subprocess import PIPE
 
 from runtime.agent.gpus import FoundGpu, pinned
-from runtime.agent.identity import IDENTITY_FILE
 from runtime.backoff import Backoff
+from runtime.membership.identity import IDENTITY_FILE
 from runtime.platforms import on_signals
 from runtime.protocol.addresses import Advertised, bracketed
 from runtime.protocol.join_tokens import TOKEN_VARIABLE

@@ -21,7 +21,6 @@ from importlib import metadata
 from pathlib import Path
 
 from runtime.agent.agent import Agent, NodeRemoved
-from runtime.agent.data_address import AddressError, choose_host, choose_port, data_endpoint
 from runtime.agent.gpus import (
     FoundGpu,
     GpuInUse,
@@ -30,10 +29,7 @@ from runtime.agent.gpus import (
     find_gpus,
     groups_of,
 )
-from runtime.agent.hardware import detect_hardware, emulated_hardware, gpu_budgets_bytes
-from runtime.agent.identity import DataDir, DataDirError
 from runtime.agent.instance_specs import InstanceSettings
-from runtime.agent.joining import Applicant, JoinRefused, join
 from runtime.agent.machine import at_end_of_stdin, is_one_node, node_agents, run_agents
 from runtime.agent.node_log import NodeLog, NodeLogHandler
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings
@@ -51,6 +47,10 @@ from runtime.command_numbers import (
     size_bytes,
 )
 from runtime.http_process import CannotListen
+from runtime.membership.data_address import AddressError, choose_host, choose_port, data_endpoint
+from runtime.membership.hardware import detect_hardware, emulated_hardware, gpu_budgets_bytes
+from runtime.membership.identity import DataDir, DataDirError
+from runtime.membership.joining import Applicant, JoinRefused, join
 from runtime.metrics_port import metrics_port
 from runtime.platforms import CUDA_ORDER, on_signals
 from runtime.protocol.addresses import ADVERTISE_HELP, DATA_HOST_HELP, advertised

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from runtime.agent.reconcile import LocalState, RunningStage, after_failure
 from runtime.agent.stage_events import after_event
-from runtime.agent.stage_log import StageLog
+from runtime.process_log import ProcessLog
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.engines import AUTOMATIC, EngineSettings
@@ -79,7 +79,7 @@ class Supervisor:
         self,
         *,
         settings: StageSettings,
-        log: StageLog,
+        log: ProcessLog,
         on_change: Callable[[], None],
         command: Sequence[str] = STAGE_COMMAND,
         clock: Callable[[], float] = time.monotonic,

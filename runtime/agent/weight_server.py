@@ -14,10 +14,10 @@ from typing import Any
 import zmq
 from pydantic import ValidationError
 
-from runtime.agent.data_address import data_endpoint
 from runtime.checkpoints.fetching import LISTING, SMALL_FILES
 from runtime.checkpoints.hub import parse_hub_name
 from runtime.checkpoints.weight_store import WeightStore
+from runtime.membership.data_address import data_endpoint
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.weight_access import WeightReply, WeightRequest

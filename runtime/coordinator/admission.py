@@ -4,13 +4,13 @@ import logging
 from collections.abc import Callable, Iterable
 
 from planner.routers.waiting import kept_for
+from runtime.api.waiting_line import WaitingLine
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.refusals import QueueFull
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.stage_link import StageLink
 from runtime.coordinator.tracing import Tracer
-from runtime.coordinator.waiting_line import WaitingLine
 
 logger = logging.getLogger(__name__)
 requests_logger = logging.getLogger("helix.requests")

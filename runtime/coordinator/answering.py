@@ -13,6 +13,7 @@ from typing import Any, Literal
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from runtime.api.error_answers import error_response
 from runtime.coordinator.live_request import Delta, LiveRequest, RequestFailed
 from runtime.coordinator.logprobs import chat_logprobs, completion_logprobs
 from runtime.coordinator.message_reader import MessageReader
@@ -212,10 +213,7 @@ class LiveAnswer:
         try:
             deltas = [[delta async for delta in request.deltas()] for request in self._requests]
         except RequestFailed as failure:
-            error = failed(failure)
-            response = JSONResponse(
-                error.body(), status_code=error.status, headers=headers | retry_header(error)
-            )
+            response = error_response(failed(failure), headers)
         else:
             answer = self._form.whole(self._requests, deltas)
             response = JSONResponse(answer.as_dict(), headers=headers)
@@ -316,12 +314,6 @@ def failed(failure: RequestFailed) -> ApiError:
         type_="server_error",
         retry_after_s=None if internal else _RETRY_AFTER_S,
     )
-
-
-def retry_header(error: ApiError) -> dict[str, str]:
-    if error.retry_after_s is None:
-        return {}
-    return {"Retry-After": str(max(1, round(error.retry_after_s)))}
 
 
 async def _no_more() -> dict[str, Any]:

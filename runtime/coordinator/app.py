@@ -15,14 +15,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from runtime.coordinator.access import ApiKeys, RequireApiKey
+from runtime.api.access import ApiKeys, RequireApiKey
+from runtime.api.error_answers import EXCEPTION_HANDLERS
+from runtime.api.request_body import read_body
 from runtime.coordinator.answering import AnswerForm, LiveAnswer
 from runtime.coordinator.dispatcher import Dispatcher
-from runtime.coordinator.error_answers import EXCEPTION_HANDLERS, refused
-from runtime.coordinator.limits import output_limit, read_body
+from runtime.coordinator.limits import output_limit
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.openapi import openapi_document
-from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull
+from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull, refused
 from runtime.coordinator.sampling import sampling_of, seed_of_choice
 from runtime.coordinator.schema_check import SchemaCheck
 from runtime.coordinator.serving import Serving

@@ -13,7 +13,7 @@ from planner.latency_model import LatencyModel
 from planner.routers.answer_length import QuantileLength
 from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed
-from runtime.coordinator.access import ApiKeys
+from runtime.api.access import ApiKeys
 from runtime.coordinator.instance_ledger import InstanceLedger
 from runtime.coordinator.instance_traces import Errand, trace_of_errand
 from runtime.coordinator.request_stats import RequestStats

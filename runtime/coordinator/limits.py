@@ -1,12 +1,8 @@
-"""What a request may weigh: bytes of its body, tokens of prompt and answer."""
-
-from starlette.requests import Request
+"""How many tokens prompt and answer may have."""
 
 from runtime.coordinator.serving import Serving
 from runtime.protocol.openai import ApiError
 from runtime.protocol.openai_parameters import GenerationRequest
-
-MAX_BODY_BYTES = 8 * 1024 * 1024
 
 
 def output_limit(
@@ -47,17 +43,3 @@ def output_limit(
             code="context_length_exceeded",
         )
     return asked
-
-
-async def read_body(http: Request) -> bytes:
-    parts, size = [], 0
-    async for part in http.stream():
-        size += len(part)
-        if size > MAX_BODY_BYTES:
-            raise ApiError(
-                status=413,
-                message=f"the request body is larger than {MAX_BODY_BYTES} bytes; shorten it",
-                code="request_too_large",
-            )
-        parts.append(part)
-    return b"".join(parts)

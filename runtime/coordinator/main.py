@@ -15,11 +15,7 @@ from typing import Any
 from starlette.applications import Starlette
 
 from planner.domain.cluster import COORDINATOR
-from runtime.agent.data_address import AddressError, data_endpoint
-from runtime.agent.hardware import detect_hardware
-from runtime.agent.identity import DataDir, DataDirError
-from runtime.agent.joining import Applicant, JoinRefused, join
-from runtime.coordinator.access import ApiKeys, PassedOnKeys
+from runtime.api.access import ApiKeys, PassedOnKeys
 from runtime.coordinator.app import create_app
 from runtime.coordinator.control_loop import Removed, follow_plan, report_forever
 from runtime.coordinator.dispatcher import Dispatcher
@@ -61,6 +57,10 @@ from runtime.instances.asking import PROBE_TIMEOUT_S
 from runtime.instances.command_lines import Door
 from runtime.instances.pinned import instance_client
 from runtime.link_measuring import LinkAnswers
+from runtime.membership.data_address import AddressError, data_endpoint
+from runtime.membership.hardware import detect_hardware
+from runtime.membership.identity import DataDir, DataDirError
+from runtime.membership.joining import Applicant, JoinRefused, join
 from runtime.metrics_port import metrics_port
 from runtime.protocol.addresses import bracketed
 from runtime.protocol.control import AgentIdentity, CoordinatorReport, Role

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from planner.domain.cluster import COORDINATOR
 from planner.routers.choice import ROUTER_NAMES, RouterName
+from runtime.api.client_address import Network, networks
 from runtime.command_numbers import port_number, positive_seconds
-from runtime.coordinator.client_address import Network, networks
 from runtime.coordinator.dispatcher import MIGRATE_AFTER_S
 from runtime.coordinator.tracing import MOST_PER_REPORT
 from runtime.protocol.addresses import ADVERTISE_HELP, Advertised, advertised

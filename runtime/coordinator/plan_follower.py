@@ -7,9 +7,9 @@ from pathlib import Path
 
 from planner.domain.errors import PlannerError
 from planner.routers.load_aware import DEFAULT_THETA
+from runtime.api.access import ApiKeys
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.fetching import fetch_if_elsewhere
-from runtime.coordinator.access import ApiKeys
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.plan_store import PlanStore, PlanStoreError
 from runtime.coordinator.routing import Routing

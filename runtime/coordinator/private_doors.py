@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.agent.data_address import choose_port, data_endpoint
 from runtime.http_process import listen
 from runtime.instances.command_lines import LOOPBACK
+from runtime.membership.data_address import choose_port, data_endpoint
 
 _FAMILY: socket.AddressFamily | None = getattr(socket, "AF_UNIX", None)
 

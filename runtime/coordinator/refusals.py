@@ -1,6 +1,9 @@
 """Why a request is not taken, and what a stage's NACK means to a client."""
 
 from runtime.protocol.data import Reason
+from runtime.protocol.openai import ApiError
+
+NOT_READY_RETRY_S = 2.0
 
 NACKS = {  # reason -> (code, what the node did and what the client may do)
     Reason.NO_KV_PAGES: (
@@ -57,3 +60,24 @@ class QueueFull(Exception):
 
 class NeverFits(Exception):
     """The request needs more KV cache than any route has, even when idle."""
+
+
+def refused(error: NotServing | QueueFull | NeverFits) -> ApiError:
+    """Why the dispatcher does not take a request."""
+    if isinstance(error, NotServing):
+        return ApiError(
+            status=503,
+            message=str(error),
+            code="not_ready",
+            type_="server_error",
+            retry_after_s=NOT_READY_RETRY_S,
+        )
+    if isinstance(error, QueueFull):
+        return ApiError(
+            status=429,
+            message=str(error),
+            code="queue_full",
+            type_="rate_limit_error",
+            retry_after_s=error.retry_after_s,
+        )
+    return ApiError(status=400, message=str(error), code="kv_capacity_exceeded")

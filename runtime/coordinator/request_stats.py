@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.pipeline import Pipeline
-from runtime.coordinator.spending import Spending
+from runtime.api.spending import Spending
 from runtime.protocol.control import LATENCY_BOUNDS_S
 
 LENGTH_BOUNDS = tuple(2**power for power in range(18))

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from runtime.agent.data_address import check_host, choose_host, choose_port
 from runtime.coordinator.options import Options
 from runtime.coordinator.private_doors import PrivateDoor
 from runtime.link_measuring import MAGIC, READ_AHEAD_BYTES, LinkAnswers
+from runtime.membership.data_address import check_host, choose_host, choose_port
 from runtime.protocol.addresses import bracketed, is_wildcard
 from runtime.protocol.data_security import DataSecurity
 

@@ -1,4 +1,4 @@
-"""One OpenAI-compatible endpoint over whole-model instances: routes, relays, isolates what fails.
+"""Relays whole requests to instances: chooses one, watches for failures, answers the client.
 
-Torch-free; enters servers by their URLs only. Only the `front` program imports it.
+Torch-free. The `front` program and the coordinator use it.
 """

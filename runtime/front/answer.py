@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from planner.routers.answer_length import AnswerLength
 from planner.routers.base import RequestSize
+from runtime.api.error_answers import error_response
 from runtime.disconnect import unless_disconnected
 from runtime.front.asked import Asked, TokenLengths
 from runtime.front.balance import Balance
@@ -38,7 +39,6 @@ from runtime.front.refusals import (
     passed_on,
     refused_late,
     stopping,
-    told_as,
     too_slow,
 )
 from runtime.front.relay import (
@@ -145,7 +145,7 @@ class Answer:
         elif client.is_open and not client.is_ended:
             await client.fail(stopping())
         elif not client.is_open and not self._has_responded:
-            await self._respond(told_as(stopping()), scope, send)
+            await self._respond(error_response(stopping()), scope, send)
 
     async def _respond(self, response: Response, scope: Scope, send: Send) -> None:
         self._has_responded = True
@@ -171,7 +171,7 @@ class Answer:
                 response = passed_on(refusal, name)
                 break
             except TooSlow as error:
-                response = told_as(too_slow(name, error))
+                response = error_response(too_slow(name, error))
                 break
             else:
                 self._began(name)
@@ -375,7 +375,7 @@ class Answer:
     def _by_nobody(self) -> Response:
         refusal = self._attempts.refusal
         if refusal is None:
-            return told_as(self._nobody())
+            return error_response(self._nobody())
         return passed_on(refusal, next(reversed(self._attempts.too_long)))
 
     def _nobody(self) -> ApiError:

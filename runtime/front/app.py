@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from runtime.coordinator.access import ApiKeys, RequireApiKey
-from runtime.coordinator.error_answers import EXCEPTION_HANDLERS
-from runtime.coordinator.limits import read_body
+from runtime.api.access import ApiKeys, RequireApiKey
+from runtime.api.error_answers import EXCEPTION_HANDLERS
+from runtime.api.request_body import read_body
 from runtime.front.answer import Answer, Desk
 from runtime.front.asked import Endpoint, read_asked
 from runtime.front.metrics import metrics_page

@@ -21,8 +21,8 @@ import httpx
 
 from planner.routers.answer_length import AnswerLength, DrawnLength, QuantileLength
 from planner.routers.instance_choice import INSTANCE_ROUTER_NAMES, make_instance_router
+from runtime.api.access import ApiKeys
 from runtime.command_numbers import port_number, positive_seconds
-from runtime.coordinator.access import ApiKeys
 from runtime.front.answer import Desk
 from runtime.front.app import create_front
 from runtime.front.asked import TokenLengths

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from runtime.front.client_stream import INSTANCE_HEADER
 from runtime.front.relay import Refused, TooSlow
@@ -56,10 +56,6 @@ def none_ready(states: Mapping[str, str], *, opens_in_s: float | None) -> ApiErr
     )
 
 
-def told_as(error: ApiError) -> Response:
-    return JSONResponse(error.body(), status_code=error.status, headers=_retry(error))
-
-
 def too_slow(instance: str, error: TooSlow) -> ApiError:
     return ApiError(
         status=504,
@@ -85,9 +81,3 @@ def refused_late(refusal: Refused) -> ApiError:
         message=f"the request was refused: {refusal.content[:300].decode(errors='replace')}",
         code="refused",
     )
-
-
-def _retry(error: ApiError) -> dict[str, str]:
-    if error.retry_after_s is None:
-        return {}
-    return {"Retry-After": str(max(1, round(error.retry_after_s)))}

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from planner.routers.base import RequestSize
-from runtime.coordinator.waiting_line import WaitingLine
+from runtime.api.waiting_line import WaitingLine
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import psutil
 
-from runtime.agent.stage_log import StageLog
 from runtime.instances.command_lines import Launch
 from runtime.instances.engine_log import EngineLog
 from runtime.instances.environment import passed_on
 from runtime.platforms import kill_session
+from runtime.process_log import ProcessLog
 from runtime.protocol.secrets_out import without_secrets
 
 _MOST_TAIL_CHARS = 1500
@@ -50,7 +50,7 @@ class ServerProcess:
         self.said = EngineLog(clock=clock)
         self._on_line = on_line
         self.log_path = directory / f"{name}.log"
-        self._log = StageLog(self.log_path, on_line=self._read)
+        self._log = ProcessLog(self.log_path, on_line=self._read)
         self._process: Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._ended: str | None = None

@@ -26,12 +26,10 @@ from starlette.types import ASGIApp
 
 from planner.domain.cluster import COORDINATOR
 from planner.domain.errors import PlannerError
-from runtime.agent.data_address import AddressError, choose_port, data_endpoint
 from runtime.agent.gpus import find_gpus
-from runtime.agent.hardware import detect_hardware, gpu_budgets_bytes
-from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
 from runtime.agent.vllm_environment import find_python
+from runtime.api.access import ApiKeys
 from runtime.command_numbers import (
     SIZE_HELP,
     port_number,
@@ -40,7 +38,6 @@ from runtime.command_numbers import (
     ratio,
     size_bytes,
 )
-from runtime.coordinator.access import ApiKeys
 from runtime.coordinator.app import create_app
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.heap import bound_free_memory
@@ -58,7 +55,10 @@ from runtime.http_process import (
     outlive,
     told_to_end,
 )
+from runtime.membership.data_address import AddressError, choose_port, data_endpoint
+from runtime.membership.hardware import detect_hardware, gpu_budgets_bytes
 from runtime.platforms import CUDA_ORDER
+from runtime.process_log import ProcessLog
 from runtime.protocol.control import PeerAddress, StageAssignment
 from runtime.protocol.engines import EngineSettings
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
@@ -189,7 +189,9 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
             ),
             engine=EngineSettings(python=find_python(None), has_gpu=bool(hardware.gpus)),
         ),
-        log=StageLog(directory / "stage.log", on_line=lambda line: logger.info("stage: %s", line)),
+        log=ProcessLog(
+            directory / "stage.log", on_line=lambda line: logger.info("stage: %s", line)
+        ),
         on_change=look,
         command=_stage_command(options),
     )

@@ -34,8 +34,8 @@ import httpx
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
-from runtime.agent.identity import DataDir, Identity, Membership
 from runtime.coordinator.plan_store import PlanStore
+from runtime.membership.identity import DataDir, Identity, Membership
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import (
     CoordinatorDesired,

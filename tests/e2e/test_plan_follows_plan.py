@@ -23,15 +23,15 @@ from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
 from runtime.agent.reconcile import AddGeneration, StartStage, look_again_at_s, next_action
-from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import StageSettings, Supervisor
-from runtime.coordinator.access import ApiKeys
+from runtime.api.access import ApiKeys
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plan_store import PlanStore
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
+from runtime.process_log import ProcessLog
 from runtime.protocol.control import (
     CoordinatorDesired,
     DesiredState,
@@ -94,7 +94,7 @@ class Node:
                 relative_speed=1.0,
                 threads=1,
             ),
-            log=StageLog(folder / f"{name}.log"),
+            log=ProcessLog(folder / f"{name}.log"),
             on_change=self._changed.set,
         )
 

@@ -21,7 +21,7 @@ from helixweb.deployment.services import desired
 from helixweb.deployment.streams import desired_frames, follow
 from helixweb.inventory.models import Cluster, Node
 from helixweb.inventory.services import joining, records
-from runtime.coordinator.access import ApiKeys
+from runtime.api.access import ApiKeys
 from runtime.protocol.phases import Phase
 
 AGENT_DOORS = [

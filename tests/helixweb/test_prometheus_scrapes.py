@@ -22,7 +22,7 @@ from starlette.middleware import Middleware
 from helixweb.common.api_keys import create_api_key
 from helixweb.demo.processes import free_port
 from helixweb.inventory.models import Cluster
-from runtime.coordinator.access import ApiKeys, RequireApiKey
+from runtime.api.access import ApiKeys, RequireApiKey
 from runtime.http_process import HttpServer, listen
 from runtime.metrics_port import metrics_port, metrics_route
 from tests.installed import installed

@@ -13,13 +13,13 @@ from fake_web import PATIENCE_S, FakeWeb, wait_until
 from free_port import free_port
 
 from runtime.agent.agent import Agent
-from runtime.agent.identity import DataDir
 from runtime.agent.instance_specs import InstanceSettings
-from runtime.agent.joining import Applicant, Joined, join
 from runtime.agent.node_log import NodeLog
 from runtime.agent.profiling import PROFILE_COMMAND
 from runtime.agent.supervisor import StageSettings
 from runtime.agent.vllm_facts import VllmFacts
+from runtime.membership.identity import DataDir
+from runtime.membership.joining import Applicant, Joined, join
 from runtime.protocol.control import AgentIdentity, DesiredState, Hardware, Role, StageAssignment
 from runtime.protocol.engines import AUTOMATIC, EngineSettings
 from runtime.protocol.phases import Phase

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from coordinator_doubles import Clock, ScriptedStages, make_dispatcher, make_serving
 
-from runtime.coordinator.access import ApiKeys
+from runtime.api.access import ApiKeys
 from runtime.coordinator.app import create_app
 from runtime.http_process import HttpServer
 

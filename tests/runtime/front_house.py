@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from planner.routers.answer_length import QuantileLength
 from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed
-from runtime.coordinator.access import ApiKeys
+from runtime.api.access import ApiKeys
 from runtime.front.answer import Desk
 from runtime.front.app import create_front
 from runtime.front.asked import TokenLengths

@@ -5,10 +5,10 @@ import ipaddress
 
 import pytest
 
-from runtime.agent.data_address import AddressError, choose_host, data_endpoint
 from runtime.agent.main import _parser
 from runtime.coordinator.options import Options, parse_options
 from runtime.coordinator.shared_port import clients_url, with_hosts
+from runtime.membership.data_address import AddressError, choose_host, data_endpoint
 from runtime.protocol.addresses import Advertised, address_towards, advertised
 
 HERE, ELSEWHERE = "http://127.0.0.1:8000", "http://[::1]:8000"

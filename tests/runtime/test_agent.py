@@ -18,8 +18,8 @@ from agent_house import ANNOUNCEMENT, Node, run, wants
 from fake_web import PATIENCE_S, TOKEN, FakeWeb
 
 from runtime.agent.agent import NodeRemoved
-from runtime.agent.identity import DataDir, DataDirError
-from runtime.agent.joining import JoinRefused
+from runtime.membership.identity import DataDir, DataDirError
+from runtime.membership.joining import JoinRefused
 from runtime.protocol.checkpoint_looks import MOST_LOOKS, LookOrder
 from runtime.protocol.control import DesiredState
 from runtime.protocol.endpoints import parse_endpoint

@@ -15,7 +15,7 @@ from fake_web import TOKEN, FakeWeb, wait_until
 
 from runtime.agent import join, service
 from runtime.agent import main as agent
-from runtime.agent.hardware import machine_name
+from runtime.membership.hardware import machine_name
 from runtime.protocol.join_tokens import TOKEN_VARIABLE
 from tests.certificate import write_certificate
 

@@ -8,7 +8,7 @@ import pytest
 from fake_web import FakeWeb, wait_until
 
 from runtime.agent.node_log import NodeLog, NodeLogHandler, tell_log
-from runtime.agent.stage_log import StageLog
+from runtime.process_log import ProcessLog
 from runtime.protocol.log_levels import LogLevel, LogSource
 from runtime.protocol.node_log import MAX_LINE_CHARS, MAX_LINES, LogLine
 from runtime.protocol.secrets_out import HIDDEN, without_secrets
@@ -56,7 +56,7 @@ def test_a_stage_line_brings_its_level_and_a_traceback_is_an_error_to_its_end(
     tmp_path: Path,
 ) -> None:
     log = NodeLog(clock=lambda: 7.0)
-    stage = StageLog(tmp_path / "stage.log", on_line=log.add_stage_line)
+    stage = ProcessLog(tmp_path / "stage.log", on_line=log.add_stage_line)
     for line in (
         b"2026-11-21 18:00:00,123 WARNING runtime.engine slow\n",
         b"  more of it\n",

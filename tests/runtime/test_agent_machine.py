@@ -13,9 +13,9 @@ import psutil
 import pytest
 from emulated_cluster import emulation_of
 
-from runtime.agent.data_address import AddressError, choose_port, data_endpoint
 from runtime.agent.gpus import find_gpus
-from runtime.agent.hardware import (
+from runtime.membership.data_address import AddressError, choose_port, data_endpoint
+from runtime.membership.hardware import (
     detect_hardware,
     emulated_hardware,
 )
@@ -123,7 +123,7 @@ def test_a_port_that_was_chosen_is_not_chosen_again_before_anything_is_bound_to_
 @pytest.mark.processes
 def test_a_port_that_another_process_was_given_is_not_given_here() -> None:
     choosing = (
-        "from runtime.agent.data_address import choose_port\n"
+        "from runtime.membership.data_address import choose_port\n"
         f"print(choose_port({LOOPBACK!r}, wanted=0, kept=None), flush=True)\n"
         "input()"
     )

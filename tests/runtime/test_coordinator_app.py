@@ -11,7 +11,7 @@ from coordinator_doubles import RANGES, make_serving, write_checkpoint
 from coordinator_house import EOS, KEY, House, in_house
 from starlette.routing import Route
 
-from runtime.coordinator.limits import MAX_BODY_BYTES
+from runtime.api.request_body import MAX_BODY_BYTES
 from runtime.protocol.data import Reason
 from runtime.transport.pulse import Loss, Sighting
 

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
-from runtime.coordinator.access import ApiKeys, PassedOnKeys
+from runtime.api.access import ApiKeys, PassedOnKeys
 from runtime.coordinator.instance_house import Surroundings
 from runtime.coordinator.instance_service import Doorway, InstanceService
 from runtime.coordinator.request_stats import RequestStats

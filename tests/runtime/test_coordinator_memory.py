@@ -21,7 +21,7 @@ from coordinator_doubles import (
     write_checkpoint,
 )
 
-from runtime.coordinator.access import ApiKeys
+from runtime.api.access import ApiKeys
 from runtime.coordinator.app import create_app
 
 KEY = "hlxk_secret"

@@ -18,8 +18,8 @@ from coordinator_doubles import (
 from fake_web import PATIENCE_S, FakeWeb, wait_until
 from hub_server import HubServer, hub_server
 
+from runtime.api.access import ApiKeys
 from runtime.coordinator import control_loop
-from runtime.coordinator.access import ApiKeys
 from runtime.coordinator.control_loop import report_forever
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.plan_follower import PlanFollower

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from runtime.coordinator.access import ApiKeys, RequireApiKey
-from runtime.coordinator.spending import Spending
+from runtime.api.access import ApiKeys, RequireApiKey
+from runtime.api.spending import Spending
 from runtime.protocol.control import AdmittedKey
 from runtime.protocol.openai import ApiError
 

@@ -14,7 +14,6 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from runtime import link_measuring
-from runtime.agent.data_address import AddressError
 from runtime.coordinator import private_doors as doors
 from runtime.coordinator import shared_port
 from runtime.coordinator.options import Options, parse_options
@@ -22,6 +21,7 @@ from runtime.coordinator.private_doors import PrivateDoor, private_doors
 from runtime.coordinator.shared_port import choose_data_port, shared_with, with_hosts
 from runtime.http_process import HttpServer
 from runtime.link_measuring import CannotMeasure, LinkAnswers, measure_link
+from runtime.membership.data_address import AddressError
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
 from runtime.transport.async_zmq_transport import AsyncZmqTransport

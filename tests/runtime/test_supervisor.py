@@ -17,10 +17,10 @@ from agent_house import assignment
 from ended import has_ended
 from fake_web import PATIENCE_S, wait_until
 
-from runtime.agent.hardware import gpu_budgets_bytes
 from runtime.agent.reconcile import LocalState
-from runtime.agent.stage_log import StageLog
 from runtime.agent.supervisor import StageSettings, Supervisor
+from runtime.membership.hardware import gpu_budgets_bytes
+from runtime.process_log import ProcessLog
 from runtime.protocol.control import Gpu
 from runtime.protocol.phases import Phase
 
@@ -53,7 +53,7 @@ class Supervised:
         settings: StageSettings = SETTINGS,
     ) -> None:
         self.record = directory / "record"
-        self.log = StageLog(directory / "stage.log")
+        self.log = ProcessLog(directory / "stage.log")
         self.states: list[LocalState] = []
         self.changed = asyncio.Event()
         self.supervisor = Supervisor(
@@ -302,7 +302,7 @@ def test_a_command_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
     async def life() -> None:
         supervisor = Supervisor(
             settings=SETTINGS,
-            log=StageLog(tmp_path / "stage.log"),
+            log=ProcessLog(tmp_path / "stage.log"),
             on_change=lambda: None,
             command=(str(tmp_path / "missing"),),
         )
@@ -342,7 +342,7 @@ def test_a_stage_does_not_outlive_an_agent_that_was_killed(tmp_path: Path) -> No
 
 
 def test_the_log_keeps_to_its_bounds_and_its_last_line(tmp_path: Path) -> None:
-    log = StageLog(tmp_path / "stage.log", limit_bytes=100)
+    log = ProcessLog(tmp_path / "stage.log", limit_bytes=100)
     log.begin("first")
     for number in range(50):
         log.append(f"line {number}\n".encode())
@@ -358,7 +358,7 @@ def test_the_log_keeps_to_its_bounds_and_its_last_line(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_written_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log = StageLog(tmp_path / "no such directory" / "stage.log")
+    log = ProcessLog(tmp_path / "no such directory" / "stage.log")
     for _ in range(3):
         log.append(b"still heard\n")
     assert log.last_line == "still heard"

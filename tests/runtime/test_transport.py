@@ -14,7 +14,7 @@ import pytest
 import zmq
 from free_port import free_port
 
-from runtime.agent.data_address import choose_port, data_endpoint
+from runtime.membership.data_address import choose_port, data_endpoint
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import DType, Entry, Kind, Message, StageStatus, encode
 from runtime.protocol.data_security import DataSecurity

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.routers.base import RequestSize
+from runtime.api.waiting_line import WaitingLine
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
-from runtime.coordinator.waiting_line import WaitingLine
 from runtime.protocol.routes import Sampling
 
 SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=8)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from runtime.agent.hardware import machine_name
-from runtime.agent.identity import DataDir, Identity, Membership
 from runtime.backoff import Backoff
+from runtime.membership.hardware import machine_name
+from runtime.membership.identity import DataDir, Identity, Membership
 from runtime.protocol.complaints import complaint
 from runtime.protocol.control import AgentIdentity, RegisterRequest, Role
 from runtime.web_client import ServerRefused, WebClient, WebError

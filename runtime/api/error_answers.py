@@ -1,41 +1,28 @@
-"""Every failure of the HTTP face as an OpenAI error object."""
+"""Failures of the OpenAI API as error objects, with their status and headers."""
+
+import math
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from runtime.coordinator.answering import retry_header
-from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull
 from runtime.protocol.openai import ApiError
 
-NOT_READY_RETRY_S = 2.0
 
-
-def refused(error: NotServing | QueueFull | NeverFits) -> ApiError:
-    """Why the dispatcher does not take a request."""
-    if isinstance(error, NotServing):
-        return ApiError(
-            status=503,
-            message=str(error),
-            code="not_ready",
-            type_="server_error",
-            retry_after_s=NOT_READY_RETRY_S,
-        )
-    if isinstance(error, QueueFull):
-        return ApiError(
-            status=429,
-            message=str(error),
-            code="queue_full",
-            type_="rate_limit_error",
-            retry_after_s=error.retry_after_s,
-        )
-    return ApiError(status=400, message=str(error), code="kv_capacity_exceeded")
+def error_response(error: ApiError, headers: dict[str, str] | None = None) -> JSONResponse:
+    """`headers` beside those that the error itself has."""
+    told = dict(headers or {})
+    if error.status == 401:
+        told["WWW-Authenticate"] = "Bearer"
+    if error.retry_after_s is not None:
+        told["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    return JSONResponse(error.body(), status_code=error.status, headers=told)
 
 
 async def _api_error(http: Request, error: Exception) -> Response:
     if not isinstance(error, ApiError):
         raise error
-    return JSONResponse(error.body(), status_code=error.status, headers=retry_header(error))
+    return error_response(error)
 
 
 async def _http_error(http: Request, error: Exception) -> Response:
@@ -54,13 +41,14 @@ async def _nobody_listens(http: Request, error: Exception) -> Response:
 
 async def _unexpected_error(http: Request, error: Exception) -> Response:
     """Starlette raises it again behind this answer, so the server logs the traceback."""
-    body = ApiError(
-        status=500,
-        message="the coordinator failed unexpectedly; its log says why",
-        code="internal_error",
-        type_="server_error",
-    ).body()
-    return JSONResponse(body, status_code=500)
+    return error_response(
+        ApiError(
+            status=500,
+            message="the coordinator failed unexpectedly; its log says why",
+            code="internal_error",
+            type_="server_error",
+        )
+    )
 
 
 EXCEPTION_HANDLERS = {

@@ -2,16 +2,15 @@
 
 import hashlib
 import hmac
-import math
 from collections.abc import Iterable
 from ipaddress import ip_network
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from runtime.coordinator.client_address import Network, client_address, is_within
-from runtime.coordinator.spending import Spending
+from runtime.api.client_address import Network, client_address, is_within
+from runtime.api.error_answers import error_response
+from runtime.api.spending import Spending
 from runtime.protocol.control import AdmittedKey, KeySpending
 from runtime.protocol.openai import ApiError
 
@@ -165,13 +164,7 @@ class RequireApiKey:
                 if scope["method"] == "POST":
                     self._keys.count(owner)
             except ApiError as error:
-                headers = {}
-                if error.status == 401:
-                    headers["WWW-Authenticate"] = "Bearer"
-                if error.retry_after_s is not None:
-                    headers["Retry-After"] = str(math.ceil(error.retry_after_s))
-                refusal = JSONResponse(error.body(), status_code=error.status, headers=headers)
-                await refusal(scope, receive, send)
+                await error_response(error)(scope, receive, send)
                 return
             scope.setdefault("state", {})["owner"] = owner
         await self._app(scope, receive, send)

@@ -19,7 +19,7 @@ def _nobody_hears(line: str) -> None:
     """The file alone keeps it."""
 
 
-class StageLog:
+class ProcessLog:
     """Two files at most, `path` and `path`.1; each up to `limit_bytes` and a line.
 
     `on_line` hears every line that a process writes.
