@@ -24,7 +24,7 @@ class RequestIds:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        operation = CHAT if scope["path"].endswith("/chat/completions") else COMPLETION
+        operation = COMPLETION if scope["path"] == "/v1/completions" else CHAT
         trace = context_of(
             headers.get(trace_context.HEADER), is_told=self._tells_traces, operation=operation
         )

@@ -76,6 +76,7 @@ class AnswerForm:
                     else None,
                     logprobs=self._logprobs(request, told, offset=0),
                     finish_reason=spoken.finish(told[-1].finish_reason),
+                    stop_reason=told[-1].stop_string,
                 )
             )
         return self._answer(
@@ -137,6 +138,7 @@ class AnswerForm:
             token_ids=(delta.token_id,) if self.return_token_ids else None,
             logprobs=self._logprobs(request, [delta], offset=offset),
             finish_reason=spoken.finish(delta.finish_reason),
+            stop_reason=delta.stop_string,
         )
         return self._answer(request, choice)
 

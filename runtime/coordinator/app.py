@@ -1,13 +1,14 @@
-"""The HTTP face: /v1/chat/completions, /v1/completions, /v1/models (all or one), /health.
+"""The HTTP face: /v1/chat/completions, /v1/completions, /tokenize, /v1/models (all or one) and
+/health; `runtime.dialects` translates other APIs to these.
 
 /openapi.json says what each takes and answers, /metrics what Prometheus reads.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -29,13 +30,18 @@ from runtime.coordinator.schema_check import SchemaCheck
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import TokenizerError
 from runtime.coordinator.tool_calls import ToolDialect
+from runtime.dialects import DIALECTS
+from runtime.dialects.translation import Translated
 from runtime.metrics_port import metrics_route
-from runtime.protocol.openai import ApiError, model_not_found, parse_request
+from runtime.protocol.openai import ApiError, model_not_found, parse_body, parse_request
 from runtime.protocol.openai_parameters import (
     ChatCompletionRequest,
+    ChatMessage,
     CompletionRequest,
     GenerationRequest,
+    TokenizeRequest,
 )
+from runtime.protocol.openai_tools import Tool
 
 COMPLETION_DEFAULT_TOKENS = 16  # as OpenAI's /v1/completions; a chat may fill the context
 
@@ -62,12 +68,16 @@ def create_app(
             *told,
             Route("/v1/chat/completions", endpoint.chat, methods=["POST"]),
             Route("/v1/completions", endpoint.completion, methods=["POST"]),
+            Route("/tokenize", endpoint.tokenize, methods=["POST"]),
             Route("/v1/models", endpoint.models, methods=["GET"]),
             Route("/v1/models/{name:path}", endpoint.model, methods=["GET"]),
             Route("/health", endpoint.health, methods=["GET"]),
             Route("/openapi.json", endpoint.openapi, methods=["GET"]),
         ],
-        middleware=[Middleware(RequireApiKey, keys=keys)],
+        middleware=[
+            Middleware(Translated, dialects=DIALECTS),
+            Middleware(RequireApiKey, keys=keys),
+        ],
         exception_handlers=EXCEPTION_HANDLERS,
     )
 
@@ -92,19 +102,13 @@ class _Endpoints:
     async def chat(self, http: Request) -> LiveAnswer:
         request, serving = await self._accept(http, ChatCompletionRequest)
         dialect = _dialect(request, serving)
-        try:
-            prompt_ids = await self._encoded(
-                lambda: serving.tokenizer.encode_chat(
-                    request.messages,
-                    tools=request.usable_tools,
-                    forced=bool(request.forced_call),
-                    variables=request.template_variables,
-                )
-            )
-        except TokenizerError as error:
-            raise ApiError(
-                status=400, message=str(error), param="messages", code="invalid_value"
-            ) from error
+        prompt_ids = await self._encoded_chat(
+            serving,
+            request.messages,
+            tools=request.usable_tools,
+            forced=bool(request.forced_call),
+            variables=request.template_variables,
+        )
         limit = output_limit(
             request, serving, prompt_tokens=len(prompt_ids), default_tokens=None, param="messages"
         )
@@ -151,6 +155,34 @@ class _Endpoints:
             max_tokens=limit,
             endpoint_id="cmpl",
         )
+
+    async def tokenize(self, http: Request) -> Response:
+        """The token ids of a chat or a text, as vLLM's endpoint of this name gives them."""
+        request = parse_body(TokenizeRequest, await read_body(http))
+        if (request.messages is None) == (request.prompt is None):
+            raise ApiError(
+                status=400,
+                message="give either 'messages' or 'prompt'",
+                param="messages",
+                code="invalid_value",
+            )
+        serving = self._serving_of(request.model)
+        if request.messages is not None:
+            token_ids = await self._encoded_chat(
+                serving,
+                request.messages,
+                tools=request.tools or (),
+                variables=request.chat_template_kwargs or {},
+            )
+        else:
+            text = request.prompt or ""
+            token_ids = await self._encoded(lambda: serving.tokenizer.encode_text(text))
+        body = {
+            "count": len(token_ids),
+            "max_model_len": serving.plan.max_context_tokens,
+            "tokens": token_ids,
+        }
+        return JSONResponse(body)
 
     async def models(self, http: Request) -> Response:
         serving = self._dispatcher.serving
@@ -206,18 +238,43 @@ class _Endpoints:
     async def _encoded(self, encode: Callable[[], list[int]]) -> list[int]:
         return await asyncio.get_running_loop().run_in_executor(self._encoders, encode)
 
+    async def _encoded_chat(
+        self,
+        serving: Serving,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool],
+        forced: bool = False,
+        variables: Mapping[str, Any],
+    ) -> list[int]:
+        try:
+            return await self._encoded(
+                lambda: serving.tokenizer.encode_chat(
+                    messages, tools=tools, forced=forced, variables=variables
+                )
+            )
+        except TokenizerError as error:
+            raise ApiError(
+                status=400, message=str(error), param="messages", code="invalid_value"
+            ) from error
+
     async def _accept(self, http: Request, kind: type[RequestT]) -> tuple[RequestT, Serving]:
         """The request and the plan that shall answer it, which must be of that model."""
         request = parse_request(kind, await read_body(http))
+        serving = self._serving_of(request.model)
+        if request.grammar:
+            await self._schemas.check(request.grammar, param=request.grammar_param)
+        return request, serving
+
+    def _serving_of(self, model: str) -> Serving:
+        """The plan that serves, which must be of that model. Raises ApiError."""
         try:
             serving = self._dispatcher.open_serving()
         except NotServing as error:
             raise refused(error) from error
-        if request.model != serving.plan.model_name:
-            raise _unknown_model(request.model, serving)
-        if request.grammar:
-            await self._schemas.check(request.grammar, param=request.grammar_param)
-        return request, serving
+        if model != serving.plan.model_name:
+            raise _unknown_model(model, serving)
+        return serving
 
     def _answer(
         self,

@@ -21,8 +21,7 @@ from runtime.protocol.control import (
 
 _TICK_S = 0.5
 _NONE_KNOWN = "no instance has told where it answers yet"
-_FACE_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/models"})
-_ONE_MODEL = "/v1/models/"
+_ANSWERED = ("/v1/", "/tokenize")  # what an instance answers
 
 
 class InstanceService:
@@ -233,7 +232,7 @@ class Doorway:
         house = self._service.serving if scope["type"] == "http" else None
         if house is None:
             await self._pipelines(scope, receive, send)
-        elif scope["path"] in _FACE_PATHS or scope["path"].startswith(_ONE_MODEL):
+        elif scope["path"].startswith(_ANSWERED):
             await house.face(scope, receive, send)
         elif scope["path"] == "/health":
             await _health(house, self._service)(scope, receive, send)

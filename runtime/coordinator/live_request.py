@@ -33,6 +33,7 @@ class Delta:
     text: str
     finish_reason: FinishReason | None
     logprobs: Logprobs | None = None
+    stop_string: str | None = None  # that ended the answer
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -162,12 +163,19 @@ class LiveRequest:
             text += self.detokenizer.flush()
         if len(self.token_ids) > self.sampling.min_tokens:
             text = self.stop_strings.push(text)
-        if finish_reason is not None and not self.stop_strings.matched:
-            text += self.stop_strings.flush()
-        if self.stop_strings.matched:
+        matched = self.stop_strings.matched
+        if matched is not None:
             finish_reason = "stop"
+        elif finish_reason is not None:
+            text += self.stop_strings.flush()
         self._events.put_nowait(
-            Delta(token_id=token_id, text=text, finish_reason=finish_reason, logprobs=logprobs)
+            Delta(
+                token_id=token_id,
+                text=text,
+                finish_reason=finish_reason,
+                logprobs=logprobs,
+                stop_string=matched,
+            )
         )
         self.outcome = finish_reason or self.outcome
         return finish_reason is not None

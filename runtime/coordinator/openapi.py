@@ -5,8 +5,14 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
+from runtime.dialects.anthropic_parameters import CountTokensRequest, MessagesRequest
+from runtime.dialects.responses_parameters import ResponsesRequest
 from runtime.protocol.openai_answers import Answer
-from runtime.protocol.openai_parameters import ChatCompletionRequest, CompletionRequest
+from runtime.protocol.openai_parameters import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    TokenizeRequest,
+)
 
 Json = dict[str, Any]
 
@@ -27,28 +33,54 @@ _REASONS = {
 
 def openapi_document() -> Json:
     """The whole document; the same for every plan."""
-    models: list[tuple[Any, Any]] = [
-        (model, "validation") for model in (ChatCompletionRequest, CompletionRequest, Answer)
-    ]
+    described = (
+        ChatCompletionRequest,
+        CompletionRequest,
+        MessagesRequest,
+        CountTokensRequest,
+        ResponsesRequest,
+        TokenizeRequest,
+        Answer,
+    )
+    models: list[tuple[Any, Any]] = [(model, "validation") for model in described]
     _, definitions = models_json_schema(models, ref_template=_REFERENCE)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "HelixWeb coordinator",
             "version": metadata.version("helixweb"),
-            "description": "The OpenAI dialect of one cluster.",
+            "description": "The APIs of OpenAI and Anthropic, as one cluster answers them.",
         },
         "security": [{"apiKey": []}],
         "paths": {
             "/v1/chat/completions": {"post": _generation("ChatCompletionRequest", "Answer a chat")},
             "/v1/completions": {"post": _generation("CompletionRequest", "Continue a text")},
+            "/v1/responses": {
+                "post": _generation("ResponsesRequest", "Answer a chat", answer="Response")
+            },
+            "/v1/messages": {
+                "post": _generation(
+                    "MessagesRequest", "Answer a chat", answer="Message", error="AnthropicError"
+                )
+            },
+            "/v1/messages/count_tokens": {
+                "post": _counting("CountTokensRequest", _TOKENS, error="AnthropicError")
+            },
+            "/tokenize": {"post": _counting("TokenizeRequest", _TOKEN_IDS)},
             "/v1/models": {"get": _lookup("List the models", _object(object=_TEXT, data=_MODELS))},
             "/v1/models/{name}": {"get": _model()},
             "/health": {"get": _health()},
         },
         "components": {
             "securitySchemes": {"apiKey": {"type": "http", "scheme": "bearer"}},
-            "schemas": {**definitions["$defs"], "Model": _MODEL, "Error": _ERROR},
+            "schemas": {
+                **definitions["$defs"],
+                "Model": _MODEL,
+                "Error": _ERROR,
+                "AnthropicError": _ANTHROPIC_ERROR,
+                "Message": _MESSAGE,
+                "Response": _RESPONSE,
+            },
         },
     }
 
@@ -76,6 +108,29 @@ _ERROR = _object(
 )
 
 
+_ANTHROPIC_ERROR = _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT))
+_MESSAGE = _object(
+    id=_TEXT,
+    type={"const": "message"},
+    role={"const": "assistant"},
+    model=_TEXT,
+    content={"type": "array", "items": _object(type=_TEXT)},
+    stop_reason=_TEXT,
+    stop_sequence={"type": ["string", "null"]},
+    usage=_object(input_tokens=_COUNT, output_tokens=_COUNT),
+)
+_RESPONSE = _object(
+    id=_TEXT,
+    object={"const": "response"},
+    status={"enum": ["completed", "incomplete"]},
+    model=_TEXT,
+    output={"type": "array", "items": _object(id=_TEXT, type=_TEXT)},
+    usage=_object(input_tokens=_COUNT, output_tokens=_COUNT, total_tokens=_COUNT),
+)
+_TOKENS = _object(input_tokens=_COUNT)
+_TOKEN_IDS = _object(count=_COUNT, max_model_len=_COUNT, tokens={"type": "array", "items": _COUNT})
+
+
 def _reference(model: str) -> Json:
     return {"$ref": _REFERENCE.format(model=model)}
 
@@ -88,20 +143,30 @@ def _json(description: str, schema: Json) -> Json:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-def _refusals(*statuses: int) -> Json:
-    return {str(status): _json(_REASONS[status], _reference("Error")) for status in statuses}
+def _refusals(*statuses: int, error: str = "Error") -> Json:
+    return {str(status): _json(_REASONS[status], _reference(error)) for status in statuses}
 
 
-def _generation(request: str, summary: str) -> Json:
-    answer = _json("The answer, or its chunks as server-sent events.", _reference("Answer"))
-    answer["content"]["text/event-stream"] = {"schema": _EVENT}
+def _generation(
+    request: str, summary: str, *, answer: str = "Answer", error: str = "Error"
+) -> Json:
+    told = _json("The answer, or its chunks as server-sent events.", _reference(answer))
+    told["content"]["text/event-stream"] = {"schema": _EVENT}
+    return _posted(request, summary, told, error=error)
+
+
+def _counting(request: str, schema: Json, *, error: str = "Error") -> Json:
+    return _posted(request, "Count the tokens", _json("Their number.", schema), error=error)
+
+
+def _posted(request: str, summary: str, answer: Json, *, error: str) -> Json:
     return {
         "summary": summary,
         "requestBody": {
             "required": True,
             "content": {"application/json": {"schema": _reference(request)}},
         },
-        "responses": {"200": answer, **_refusals(400, 401, 404, 413, 429, 500, 503)},
+        "responses": {"200": answer, **_refusals(400, 401, 404, 413, 429, 500, 503, error=error)},
     }
 
 

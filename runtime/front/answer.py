@@ -24,11 +24,11 @@ from starlette.types import Receive, Scope, Send
 from planner.routers.answer_length import AnswerLength
 from planner.routers.base import RequestSize
 from runtime.api.error_answers import error_response
+from runtime.api.events import usage_of
 from runtime.disconnect import unless_disconnected
 from runtime.front.asked import Asked, TokenLengths
 from runtime.front.balance import Balance
 from runtime.front.client_stream import INSTANCE_HEADER, ClientStream, with_pauses
-from runtime.front.events import usage_of
 from runtime.front.lateness import Lateness
 from runtime.front.ledger import Ledger, NoLedger
 from runtime.front.refusals import (

@@ -19,6 +19,8 @@ from starlette.routing import Route
 from runtime.api.access import ApiKeys, RequireApiKey
 from runtime.api.error_answers import EXCEPTION_HANDLERS
 from runtime.api.request_body import read_body
+from runtime.dialects import DIALECTS
+from runtime.dialects.translation import Translated
 from runtime.front.answer import Answer, Desk
 from runtime.front.asked import Endpoint, read_asked
 from runtime.front.metrics import metrics_page
@@ -42,7 +44,10 @@ def create_front(*, desk: Desk, instances: Mapping[str, Instance], keys: ApiKeys
             Route("/health", face.health, methods=["GET"]),
             Route("/metrics", face.metrics, methods=["GET"]),
         ],
-        middleware=[Middleware(RequireApiKey, keys=keys)],
+        middleware=[
+            Middleware(Translated, dialects=DIALECTS),
+            Middleware(RequireApiKey, keys=keys),
+        ],
         exception_handlers=EXCEPTION_HANDLERS,
     )
 

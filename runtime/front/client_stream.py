@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 
 from starlette.types import Send
 
-from runtime.front.events import DONE, Event
+from runtime.api.events import DONE, Event
 from runtime.protocol.openai import ApiError
 
 INSTANCE_HEADER = "x-helix-instance"

@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 
+from runtime.api.events import Event, EventReader, Garbage
 from runtime.front.asked import Asked
-from runtime.front.events import Event, EventReader, Garbage
 from runtime.instances.asking import headers_of
 from runtime.instances.command_lines import Door
 from runtime.instances.pinned import instance_client, pinned_to

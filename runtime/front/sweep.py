@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import httpx
 
 from planner.latency_fit import Timing
+from runtime.api.events import usage_of
 from runtime.front.asked import FIRST_CHARS_PER_TOKEN, Asked
-from runtime.front.events import usage_of
 from runtime.front.relay import InstanceFailed, TooSlow, stream_events, whole_answer
 from runtime.instances.command_lines import Door
 

@@ -16,7 +16,7 @@ from runtime.protocol.openai_parameters import (
     ChatMessage,
     GenerationRequest,
 )
-from runtime.protocol.openai_tools import NamedTool
+from runtime.protocol.openai_tools import NamedTool, Strict
 
 # Parameters of OpenAI that would be answered wrongly, with what to use instead.
 _UNSUPPORTED = {
@@ -78,10 +78,18 @@ def model_not_found(name: object, *, available: str | None) -> ApiError:
 
 
 RequestT = TypeVar("RequestT", bound=GenerationRequest)
+BodyT = TypeVar("BodyT", bound=Strict)
 
 
 def parse_request(kind: type[RequestT], body: bytes) -> RequestT:
     """JSON -> request. Raises ApiError 400 naming the parameter, its value and the remedy."""
+    request = parse_body(kind, body)
+    _refuse_contradictions(request)
+    return request
+
+
+def parse_body(kind: type[BodyT], body: bytes) -> BodyT:
+    """JSON -> parameters, each right alone. Raises ApiError 400 as `parse_request` does."""
     try:
         return _parsed(kind, _read_json(body))
     except RecursionError as error:
@@ -92,16 +100,14 @@ def parse_request(kind: type[RequestT], body: bytes) -> RequestT:
         ) from error
 
 
-def _parsed(kind: type[RequestT], raw: dict[str, object]) -> RequestT:
+def _parsed(kind: type[BodyT], raw: dict[str, object]) -> BodyT:
     for name, value in raw.items():
         if name not in kind.model_fields and value is not None:
             raise _unknown_parameter(kind, name)
     try:
-        request = kind.model_validate(raw)
+        return kind.model_validate(raw)
     except ValidationError as error:
         raise _refusal(raw, error) from error
-    _refuse_contradictions(request)
-    return request
 
 
 def _refuse_contradictions(request: GenerationRequest) -> None:
@@ -253,8 +259,11 @@ def _unknown_parameter(kind: type[BaseModel], name: str) -> ApiError:
 
 
 def _refusal(raw: dict[str, object], error: ValidationError) -> ApiError:
-    """The first complaint, as one sentence. Of a union's complaints all are given."""
+    """The first complaint, as one sentence. Of a union's complaints all are given, unless one says
+    that something is not supported."""
     problems = error.errors(include_url=False, include_context=False)
+    unsupported = [problem for problem in problems if problem["type"].startswith("unsupported_")]
+    problems = unsupported[:1] or problems
     unknown = [problem for problem in problems if problem["type"] == "extra_forbidden"]
     first = (unknown or problems)[0]
     param = _cut(_parameter_path(raw, first["loc"]))

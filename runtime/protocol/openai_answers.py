@@ -103,6 +103,7 @@ class Choice(_Answer):
     token_ids: tuple[int, ...] | None = None
     logprobs: ChatLogprobs | CompletionLogprobs | None = None
     finish_reason: ChoiceFinish | None = None
+    stop_reason: str | None = None  # the stop string that ended it, as vLLM names it
 
 
 class Answer(_Answer):

@@ -305,3 +305,15 @@ class CompletionRequest(GenerationRequest):
         if isinstance(head, int):
             return [token for token in self.prompt if isinstance(token, int)]
         return head
+
+
+class TokenizeRequest(Strict):
+    """POST /tokenize: `messages`, or else the bare text `prompt`."""
+
+    model: str
+    messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    prompt: str | None = None
+    add_generation_prompt: Literal[True] | None = None
+    return_token_strs: Literal[False] | None = None

@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
 MAX_TOOLS = 128
 _ANY_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 
-FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+FunctionName = Annotated[
+    str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")
+]  # Anthropic allows 128
 
 
 class Strict(BaseModel):

@@ -80,19 +80,19 @@ def test_stop_strings_cut_at_the_first_match_however_the_text_is_split(
 ) -> None:
     cutter = StopStrings(stops)
     out, rest = "", text
-    while rest and not cutter.matched:
+    while rest and cutter.matched is None:
         size = data.draw(st.integers(1, len(rest)))
         out += cutter.push(rest[:size])
         rest = rest[size:]
         assert text.startswith(out)
-    if not cutter.matched:
+    if cutter.matched is None:
         out += cutter.flush()
-    assert cutter.matched == any(stop in text for stop in stops)
-    if not cutter.matched:
         assert out == text
+        assert not any(stop in text for stop in stops)
     else:
+        assert cutter.matched in stops
         assert not any(stop in out for stop in stops)
-        assert any(text[len(out) :].startswith(stop) for stop in stops)
+        assert text[len(out) :].startswith(cutter.matched)
 
 
 def test_the_chat_template_is_rendered_with_special_tokens(tokenizer: CheckpointTokenizer) -> None:

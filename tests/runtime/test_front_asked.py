@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from runtime.api.events import Event, EventReader, Garbage
 from runtime.front.asked import Asked, TokenLengths, read_asked
-from runtime.front.events import Event, EventReader, Garbage
 from runtime.protocol.openai import ApiError
 
 STREAM = b': hi\r\n\r\ndata: {"choices": [{"text": "\xc3\xa9"}]}\n\nevent: x\ndata: {"a":\ndata: 1}\n\ndata: [DONE]\n\n'  # noqa: E501

@@ -43,7 +43,8 @@ def visited(
 
 
 def prompt_of(h: House) -> str:
-    (message,) = (message for _, message in h.stages.sent if message.kind.name == "PROMPT")
+    """The last one that was sent."""
+    message = [message for _, message in h.stages.sent if message.kind.name == "PROMPT"][-1]
     return h.serving.tokenizer.decode(memoryview(message.payload).cast("i").tolist())
 
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from free_port import free_port
 
+from runtime.api.events import usage_of
 from runtime.front.asked import Asked, Endpoint, read_asked
-from runtime.front.events import usage_of
 from runtime.front.relay import Refused, stream_events, whole_answer
 from runtime.instances.command_lines import door_of, launch_of
 from runtime.instances.health import Condition, Patience

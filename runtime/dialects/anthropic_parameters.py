@@ -1,0 +1,198 @@
+"""The parameters of Anthropic's Messages API: which are read, ignored or refused."""
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from runtime.protocol.openai_parameters import (
+    MAX_PARTS,
+    MAX_STOP_STRINGS,
+    StopString,
+    Temperature,
+    TopK,
+    TopP,
+)
+from runtime.protocol.openai_tools import MAX_TOOLS, FunctionName, Ignored, Strict
+
+Json = dict[str, Any]
+
+
+def _only_text(block: object) -> object:
+    """Refuses images and documents by name."""
+    kind = block.get("type") if isinstance(block, dict) else None
+    if kind in ("image", "document", "container_upload", "search_result"):
+        raise PydanticCustomError(
+            "unsupported_block",
+            "Blocks of type {kind} are not supported, models here read text only; send the text "
+            "or remove the block",
+            {"kind": json.dumps(kind)},
+        )
+    return block
+
+
+class TextBlock(Strict):
+    type: Literal["text"]
+    text: str
+    cache_control: Ignored = None
+    citations: Ignored = None
+
+
+class ThinkingBlock(Strict):
+    """What the assistant thought before; the chat template gets it."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: Ignored = None
+
+
+class RedactedThinkingBlock(Strict):
+    type: Literal["redacted_thinking"]
+    data: Ignored = None
+
+
+class ToolUseBlock(Strict):
+    """A call that the assistant made."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: Json
+    cache_control: Ignored = None
+    caller: Ignored = None
+
+
+ReadText = Annotated[TextBlock, BeforeValidator(_only_text)]
+
+
+class ToolResultBlock(Strict):
+    """The result of a call. `is_error` is ignored: the model reads that from the content."""
+
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: str | Annotated[list[ReadText], Field(max_length=MAX_PARTS)] = ""
+    is_error: Ignored = None
+    cache_control: Ignored = None
+
+
+AnyBlock = Annotated[
+    Annotated[
+        TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock,
+        Field(discriminator="type"),
+    ],
+    BeforeValidator(_only_text),
+]
+
+
+class AnthropicMessage(Strict):
+    role: Literal["user", "assistant"]
+    content: str | Annotated[list[AnyBlock], Field(max_length=MAX_PARTS)]
+
+
+def _only_custom(tool: object) -> object:
+    """Refuses tools that Anthropic runs or has schemas of."""
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if kind not in (None, "custom"):
+        raise PydanticCustomError(
+            "unsupported_tool",
+            "Tools of type {kind} are not supported; offer it as a tool with a name and an "
+            "input_schema",
+            {"kind": json.dumps(kind, default=str)[:80]},
+        )
+    return tool
+
+
+class CustomTool(Strict):
+    type: Literal["custom"] | None = None
+    name: FunctionName
+    description: str | None = None
+    input_schema: Json
+    strict: bool | None = None
+    cache_control: Ignored = None
+    defer_loading: Literal[False] | None = None
+    eager_input_streaming: Ignored = None
+    input_examples: Ignored = None
+    allowed_callers: Ignored = None
+
+    @property
+    def as_function(self) -> Json:
+        function = {"name": self.name, "parameters": self.input_schema}
+        if self.description is not None:
+            function["description"] = self.description
+        return {"type": "function", "function": function}
+
+
+class ChosenTool(Strict):
+    type: Literal["auto", "any", "tool", "none"]
+    name: FunctionName | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class Thinking(Strict):
+    """Blocks of type "thinking" are only answered if it is enabled or adaptive."""
+
+    type: Literal["enabled", "adaptive", "disabled"]
+    budget_tokens: Ignored = None
+    display: Ignored = None
+
+
+class OutputFormat(Strict):
+    type: Literal["json_schema"]
+    schema_: Json = Field(alias="schema")
+
+
+class OutputConfig(Strict):
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    format: OutputFormat | None = None
+
+
+class AnthropicPrompt(Strict):
+    """What a request for an answer and a request for the number of its tokens share."""
+
+    model: str
+    messages: Annotated[list[AnthropicMessage], Field(min_length=1, fail_fast=True)]
+    system: str | Annotated[list[ReadText], Field(max_length=MAX_PARTS)] | None = None
+    tools: (
+        Annotated[
+            list[Annotated[CustomTool, BeforeValidator(_only_custom)]], Field(max_length=MAX_TOOLS)
+        ]
+        | None
+    ) = None
+    tool_choice: ChosenTool | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    cache_control: Ignored = None
+    context_management: Ignored = None
+
+    @property
+    def usable_tools(self) -> Sequence[CustomTool]:
+        """The tools that the model is told of."""
+        is_told = self.tool_choice is None or self.tool_choice.type != "none"
+        return (self.tools or ()) if is_told else ()
+
+    @property
+    def thinks(self) -> bool:
+        return self.thinking is not None and self.thinking.type != "disabled"
+
+
+class CountTokensRequest(AnthropicPrompt):
+    """POST /v1/messages/count_tokens."""
+
+
+class MessagesRequest(AnthropicPrompt):
+    """POST /v1/messages."""
+
+    max_tokens: int = Field(ge=1, lt=2**31)
+    stop_sequences: Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)] | None = None
+    stream: bool | None = None
+    temperature: Temperature | None = None
+    top_k: TopK | None = None
+    top_p: TopP | None = None
+    # What cannot change the answer.
+    metadata: Ignored = None
+    service_tier: Ignored = None
+    inference_geo: Ignored = None
+    speed: Ignored = None
+    diagnostics: Ignored = None
