@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE, SharedBandwidth
 from planner.domain.errors import PlannerError
-from planner.domain.placement import LayerRange, Placement
+from planner.domain.placement import LayerRange, Placement, together
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.units import bytes_text
@@ -232,3 +232,10 @@ def coverage_tokens_per_s(problem: Problem, placement: Placement) -> list[float]
         for layer in range(held.first, held.end):
             coverage[layer] += speed
     return coverage
+
+
+def whole_components(problem: Problem, placement: Placement) -> Placement:
+    """The components that can serve without the others: those that hold every layer."""
+    return together(
+        part for part in placement.parts if min(coverage_tokens_per_s(problem, part)) > 0
+    )

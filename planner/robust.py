@@ -1,14 +1,15 @@
-"""Placements that survive the loss of any one node: the N-1 flow, its bounds and a search for it.
+"""Placements that survive the loss of any one node: the N-1 value, its bounds and a search for it.
 
-The N-1 flow of a placement is the least max flow that is left when one node fails and all others
-keep their layers. Where links do not bind it is the least, over layers, of the speed of the nodes
-that hold the layer without the fastest of them: programs and annealing go by that, and every
-placement is measured by exact flows, one for each loss.
+The N-1 value of a placement is the least that is left of the objective's value when one node fails
+and all others keep their layers: of the exact max flow, or of what is estimated to be served.
 
-1. The baselines, and stages that need not their fastest node, by the pattern program.
-2. The bounds: without any one node (knapsack), and covers with a spare for every layer (pattern).
-3. A share of the time for the best plain flow, which may know links that the rest does not.
-4. Annealing from the best so far towards flows between it and the bound, each round longer.
+1. The baselines and guards, and stages that need not their fastest node, by the pattern program.
+2. For the flow, the bounds: without any one node (knapsack), and covers with a spare for every
+   layer (pattern). Where links do not bind, the N-1 flow is the least, over layers, of the speed of
+   the nodes that hold the layer without the fastest of them: programs and annealing go by that.
+3. A share of the time for the best plain value, which may know links that the rest does not.
+4. Annealing from the best so far: for the flow towards values between it and the bound, each round
+   longer; else of stages on the least estimate that a loss leaves.
 """
 
 import time
@@ -18,15 +19,19 @@ from dataclasses import dataclass, replace
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.bounds.node_kinds import NO_RULES, node_kinds
 from planner.bounds.pattern import pattern_bounds_tokens_per_s
-from planner.capacity import allowed_layers
-from planner.domain.flow import Flow
+from planner.capacity import allowed_layers, whole_components
+from planner.checked_plan import checked_plan
 from planner.domain.placement import Placement
+from planner.domain.plan import Plan
+from planner.domain.plan_forecast import PlanForecast
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.feasibility import check_reach, check_rules, conform, restricted_problem
-from planner.flow_check import check_flow
+from planner.objectives.arena import Arena
+from planner.objectives.contest import Contest
+from planner.objectives.search import PLACER as STAGES
 from planner.placers.annealing import Try
-from planner.placers.base import START, CancelToken, InvalidOptions, Progress, StopReason
+from planner.placers.base import START, CancelToken, Progress
 from planner.placers.board import Board, Score
 from planner.placers.compiled.loops import is_compiled
 from planner.placers.flow_meter import flow_under
@@ -36,16 +41,28 @@ from planner.placers.pattern_placing import improving
 from planner.placers.stage_patterns import AlignedStages
 from planner.placers.stop import ProgramLimits, Stop
 from planner.plan_options import BASELINES, PlanOptions
-from planner.planning import NoPlacementFound, compute_plan, objective_of
+from planner.planning import (
+    GUARDS,
+    NoPlacementFound,
+    compute_plan,
+    objective_of,
+    serving_trials,
+)
 
+ROBUST = "robust"
 _SPARES = 1
 _PATTERN_SHARE, _PLAIN_SHARE = 0.3, 0.2  # of the time
 _ROUNDS = 60
-# Where between the best and the bound a round aims; a success begins anew.
+# Where between the best and the bound a round aims; a success begins again with the first.
 _SHARES = (0.25, 0.5, 0.1, 0.75, 0.02, 0.9)
 _MOST_FAILURES = 4 * len(_SHARES)  # in turn; as many longer rounds have not found more
 _FIRST_MOVES_PER_NODE, _MOST_MOVES = 1000, 2_000_000
 _CHUNK_MOVES = 4096
+# By the square of the nodes: every loss of every move is estimated, in a time that grows with them.
+_STAGE_MOVES = 500_000
+_HOTNESS = (0.02, 0.1, 0.005)
+_MOST_FAILED_ROUNDS = 4 * len(_HOTNESS)
+_FORECAST_SHARE = 0.3  # of the time at most, to simulate the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,46 +78,59 @@ class Survival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RobustPlan:
-    """A placement with its max flow, what of it survives, and a bound on what any one's can.
+    """A plan, what of its objective survives, and a bound on what of any placement's can.
 
-    `method` found the placement; `solver` solved its programs, "none" where there were none.
+    No bound is known (None) where the objective is not the flow.
     """
 
-    placement: Placement
-    flow: Flow
+    plan: Plan
     survival: Survival
-    survival_bound_tokens_per_s: float
-    method: str
-    solver: str
-    stop_reason: StopReason
+    survival_bound_tokens_per_s: float | None
 
 
 def survival(problem: Problem, placement: Placement, *, options: PlanOptions) -> Survival:
-    """The N-1 value of the options' objective: the exact flow, or what is estimated to be served.
+    """The N-1 value of the options' objective."""
+    return _LargestSurvival(problem, options).worst_of(placement)
 
-    For the flow, what a node carries of one max flow is the most that its loss can take, so losses
-    are tried by what they threaten until the rest cannot be worse. (Not with a hop limit: there a
-    loss may let other connections in, and all are tried.)
-    """
-    objective = objective_of(problem, options)
-    at_least = dict.fromkeys(placement.layers, 0.0)
-    if options.objective == "flow" and options.rules.max_hops is None:
-        whole = flow_under(options.search_options, problem, placement)
-        for name in at_least:
-            at_least[name] = whole.value_tokens_per_s - whole.nodes[name].flow_tokens_per_s
-    worst = Survival(value=objective.score(placement).merit[0], worst_node="")
-    of_class = _like_nodes(problem, placement)
-    lost_before: set[tuple[object, ...]] = set()
-    for name in sorted(at_least, key=lambda lost: (at_least[lost], lost)):
-        if worst.value <= at_least[name]:
-            break
-        if of_class[name] in lost_before:
-            continue
-        lost_before.add(of_class[name])
-        value = objective.score(placement.without({name})).merit[0]
-        if value < worst.value:
-            worst = Survival(value=value, worst_node=name)
-    return worst
+
+class _LargestSurvival:
+    """The objective: the N-1 value of the options' objective, among equals its plain value."""
+
+    def __init__(self, problem: Problem, options: PlanOptions) -> None:
+        self._problem, self._options = problem, options
+        self._objective = objective_of(problem, options)
+
+    def score(self, placement: Placement) -> Score:
+        whole = self._objective.score(placement)
+        left = self.worst_of(placement).value
+        return replace(whole, merit=(left, *whole.merit), objective_value=left)
+
+    def worst_of(self, placement: Placement) -> Survival:
+        """For the flow, what a node carries of one max flow is the most that its loss can take.
+
+        So losses are tried by what they threaten until the rest cannot be worse. (Not with a hop
+        limit: there a loss may let other connections in, and all are tried.)
+        """
+        options = self._options
+        at_least = dict.fromkeys(placement.layers, 0.0)
+        if options.objective == "flow" and options.rules.max_hops is None:
+            whole = flow_under(options.search_options, self._problem, placement)
+            for name in at_least:
+                at_least[name] = whole.value_tokens_per_s - whole.nodes[name].flow_tokens_per_s
+        worst = Survival(value=self._objective.score(placement).merit[0], worst_node="")
+        of_class = _like_nodes(self._problem, placement)
+        lost_before: set[tuple[object, ...]] = set()
+        for name in sorted(at_least, key=lambda lost: (at_least[lost], lost)):
+            if worst.value <= at_least[name]:
+                break
+            if of_class[name] in lost_before:
+                continue
+            lost_before.add(of_class[name])
+            left = whole_components(self._problem, placement.without({name}))
+            value = self._objective.score(left).merit[0]
+            if value < worst.value:
+                worst = Survival(value=value, worst_node=name)
+        return worst
 
 
 def _like_nodes(problem: Problem, placement: Placement) -> dict[str, tuple[object, ...]]:
@@ -158,77 +188,116 @@ def compute_robust_plan(
     cancel: CancelToken,
     clock: Callable[[], float] = time.monotonic,
 ) -> RobustPlan:
-    """The placement with the best N-1 flow found in time; among equals the one with more flow.
+    """The plan with the best N-1 value found in time; among equals the one with more value.
 
     `progress` hears of every better placement and bound: an incumbent's `objective_value` is its
-    N-1 flow, its bound one on the plain flow. A search that the clock does not end gives the same
-    answer again. Raises as `compute_plan` does, and InvalidOptions for another objective than flow.
+    N-1 value, its bound one on the plain flow. A search that the clock does not end gives the same
+    answer again. Raises as `compute_plan` does.
     """
-    if options.objective != "flow":
-        raise InvalidOptions(
-            f"the objective is {options.objective!r}, but what survives a loss is known of the "
-            "flow only: choose the objective 'flow', or do not ask to survive a loss"
-        )
     stop = Stop(time_limit_s=options.time_limit_s, cancel=cancel, clock=clock)
     check_rules(problem, options.rules)
     problem = restricted_problem(problem, options.rules)
     check_reach(problem)
     options = replace(options, rules=options.rules.once_restricted)
+    objective = _LargestSurvival(problem, options)
     board = Board(
-        problem,
-        options.search_options,
-        stop=stop,
-        progress=progress,
-        objective=_LargestSurvival(problem, options),
-        flow_bound_tokens_per_s=knapsack_bound_tokens_per_s(problem),
+        problem, options.search_options, stop=stop, progress=progress, objective=objective
     )
-    placed = {name: place(problem) for name, place in BASELINES.items()} | {START: start}
+    placed = {name: place(problem) for name, place in (BASELINES | GUARDS).items()} | {START: start}
     for name, placement in placed.items():
         if placement is not None:
             _offer(board, placement, by=name)
-    for bound in survival_bounds_tokens_per_s(problem, rules=options.rules):
-        board.merit_bound = bound
-        if stop.is_over():
-            break
-    _place_patterns(board, options)
-    _place_for_plain_flow(board, options)
-    _anneal(board, options)
+    is_for_flow = options.objective == "flow"
+    forecast = _search_flow(board, options) if is_for_flow else _search_served(board, options)
     if board.placement is None or board.tokens_per_s <= 0:
         raise NoPlacementFound("no placement that carries any flow was found; give it more time")
-    flow = flow_under(options.search_options, problem, board.placement)
-    check_flow(flow, problem=problem)
-    return RobustPlan(
-        placement=board.placement,
-        flow=flow,
-        survival=survival(problem, board.placement, options=options),
-        survival_bound_tokens_per_s=max(board.merit_bound or 0.0, board.merit),
-        method=board.placer,
+    bound = board.merit_bound
+    plan = checked_plan(
+        problem,
+        board.placement,
+        partial_inference=options.partial_inference,
+        max_hops=options.rules.max_hops,
+        upper_bound_tokens_per_s=board.proven_bound_tokens_per_s,
+        placer=f"{ROBUST} by {board.placer}",
         solver=board.solver,
         stop_reason=board.stop_reason(),
+        elapsed_s=stop.elapsed_s,
     )
-
-
-class _LargestSurvival:
-    """The objective: the N-1 flow, among equals the plain flow."""
-
-    def __init__(self, problem: Problem, options: PlanOptions) -> None:
-        self._problem = problem
-        self._options = options
-
-    def score(self, placement: Placement) -> Score:
-        flow = flow_under(self._options.search_options, self._problem, placement).value_tokens_per_s
-        left = survival(self._problem, placement, options=self._options).value
-        return Score(flow_tokens_per_s=flow, merit=(left, flow), objective_value=left)
+    return RobustPlan(
+        plan=replace(plan, forecast=forecast),
+        survival=objective.worst_of(board.placement),
+        survival_bound_tokens_per_s=None if bound is None else max(bound, board.merit),
+    )
 
 
 def _offer(board: Board, placement: Placement, *, by: str) -> None:
     board.offer(conform(board.problem, placement, board.options.rules), by=by)
 
 
-def _place_patterns(board: Board, options: PlanOptions) -> None:
+def _search_flow(board: Board, options: PlanOptions) -> None:
+    for bound in survival_bounds_tokens_per_s(board.problem, rules=options.rules):
+        board.merit_bound = bound
+        if board.stop.is_over():
+            break
+    if not board.is_done():
+        below = board.merit_bound or 0.0
+        for placement in _by_patterns(board, options, above=board.merit, below=below):
+            _offer(board, placement, by="stage-patterns")
+    _place_for_plain_value(board, options)
+    _anneal(board, options)
+
+
+def _search_served(board: Board, options: PlanOptions) -> PlanForecast | None:
+    """Returns what the best is forecast to serve with all nodes; None if there is none."""
+    problem, stop = board.problem, board.stop
+    below = next(survival_bounds_tokens_per_s(problem, rules=options.rules))
+    if below == 0:
+        board.merit_bound = 0.0
+        plain = _place_for_plain_value(board, options)
+        return None if plain is None else plain.forecast
+    trials = serving_trials(problem, options)
+    names = [node.name for node in problem.cluster.nodes]
+    arena = Arena(
+        trials.estimator,
+        names=names,
+        rules=options.rules,
+        goal=trials.goal,
+        seed=options.seed,
+        survives=True,
+    )
+    for placement in _by_patterns(board, options, above=0.0, below=below):
+        _offer(board, placement, by="stage-patterns")
+        arena.offer(placement)
+    _place_for_plain_value(board, options)
+    if board.placement is None:
+        return None
+    arena.offer(board.placement)
+    contest = Contest(trials, seed=options.seed)
+    trial = trials.estimated(board.placement, placer=board.placer)
+    forecast_s = min(contest.expected_s(trial, ()), _FORECAST_SHARE * options.time_limit_s)
+    searching = stop.earlier(forecast_s)
+    failed = 0
+    for number in range(_ROUNDS):
+        if searching.is_over() or failed >= _MOST_FAILED_ROUNDS:
+            break
+        reached = board.merit
+        arena.anneal(
+            moves=1 + _STAGE_MOVES // len(names) ** 2, hot=_HOTNESS[number % len(_HOTNESS)]
+        )
+        if arena.best is not None:
+            _offer(board, arena.best, by=STAGES)
+        failed = 0 if board.merit > reached else failed + 1
+    trial = trials.estimated(board.placement, placer=board.placer)
+    outcome = contest.decide([trial], (), neighbours=lambda _: (), stop=stop)
+    return trials.forecast(trial, outcome.figures)
+
+
+def _by_patterns(
+    board: Board, options: PlanOptions, *, above: float, below: float
+) -> Iterator[Placement]:
     """Stages of which each carries the flow without its fastest node too."""
     num_layers = options.rules.open_layers(board.problem.model.num_layers)
-    if board.is_done() or num_layers == 0:
+    if board.stop.is_over() or num_layers == 0:
         return
     program = AlignedStages(board.problem, board.options, num_layers=num_layers, spares=_SPARES)
     limits = ProgramLimits(
@@ -236,31 +305,29 @@ def _place_patterns(board: Board, options: PlanOptions) -> None:
         solver=board.options.pattern_solver,
         stop=board.stop.within(options.time_limit_s * _PATTERN_SHARE),
     )
-    bound = board.merit_bound or 0.0
-    for found in improving(program, above=board.merit, below=bound, limits=limits):
+    for found in improving(program, above=above, below=below, limits=limits):
         board.used(found.solver)
-        for placement in program.placements(found):
-            _offer(board, placement, by="stage-patterns")
+        yield from program.placements(found)
 
 
-def _place_for_plain_flow(board: Board, options: PlanOptions) -> None:
+def _place_for_plain_value(board: Board, options: PlanOptions) -> Plan | None:
     """In a share of the time; in all that is left where nothing can survive every loss."""
     can_survive = board.merit_bound != 0
     if board.stop.is_over() or (can_survive and board.is_at_bound()):
-        return
+        return None
     share = _PLAIN_SHARE if can_survive else 1.0
     limit_s = min(options.time_limit_s * share, board.stop.left_s)
     try:
         plain = compute_plan(
             board.problem,
             options=replace(options, time_limit_s=limit_s),
-            progress=lambda _: None,
             cancel=board.stop,
             clock=board.stop.clock,
         )
     except NoPlacementFound:
-        return
+        return None
     _offer(board, plain.placement, by=plain.placer)
+    return plain
 
 
 def _anneal(board: Board, options: PlanOptions) -> None:

@@ -122,10 +122,9 @@ class PlanRunForm(ScopedForm, SearchForm):
     survive_one_loss = forms.BooleanField(
         required=False,
         label=gettext_lazy(
-            "Survive the loss of one node: make the flow large that is left when the "
+            "Survive the loss of one node: make large what is left of the objective when the "
             "worst one fails"
         ),
-        help_text=gettext_lazy("For the objective of most flow only."),
     )
 
     def __init__(self, *args: Any, cluster: Cluster | None, start: int = 0, **kwargs: Any) -> None:

@@ -12,7 +12,6 @@ import planner
 from helixweb.common import events, jobs
 from helixweb.common.leases import Lease
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan, Simulation
-from helixweb.planning.objectives import objective_figure
 from planner import LayerRange, Placement, ReplanPoint
 from planner.checked_plan import checked_plan
 from planner.serialization import plan_to_dict
@@ -63,7 +62,7 @@ def record_incumbents(
             upper_bound_tokens_per_s=_finite(last.upper_bound_tokens_per_s),
             objective_value=last.objective_value,
         )
-        goal = PlanRun.unscoped.only("options", "survive_one_loss").get(pk=run_id).goal
+        run = PlanRun.unscoped.only("options", "survive_one_loss").get(pk=run_id)
         for incumbent in incumbents:
             row = Incumbent.objects.create(
                 run_id=run_id,
@@ -75,7 +74,7 @@ def record_incumbents(
                 placer=incumbent.placer,
                 **_placement_to_json(incumbent.placement),
             )
-            figure = objective_figure(goal, row.objective_value)
+            figure = run.figure_of(row.objective_value)
             said = {name: getattr(row, name) for name in _IN_EVENTS}
             said |= {"id": row.pk, "run": run_id}
             said["figure"] = {name: getattr(figure, name) for name in ("text", "unit", "plotted")}
@@ -87,11 +86,12 @@ def outcome_of(
 ) -> jobs.Outcome:
     """How a run ends with its plan: succeeded, or cancelled with the best so far.
 
-    `points` are a replanning's answers. The flow that survives a loss is the last incumbent's, and
-    so is what instances are predicted to write.
+    `points` are a replanning's answers. What is left after a loss is the last incumbent's, and so
+    is what instances are predicted to write.
     """
-    is_of_incumbent = run.survive_one_loss or plan.instances
-    objective = F("objective_value") if is_of_incumbent else None
+    objective = None if plan.forecast is None else plan.forecast.value
+    if run.survive_one_loss or plan.instances:
+        objective = F("objective_value")
 
     def store() -> dict[str, Any]:
         if points:
@@ -104,7 +104,7 @@ def outcome_of(
         status=Status.CANCELLED if plan.stop_reason == "cancelled" else Status.SUCCEEDED,
         columns={
             **_found(plan),
-            "objective_value": plan.forecast.value if plan.forecast else objective,
+            "objective_value": objective,
         },
         store=store,
     )

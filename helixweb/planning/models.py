@@ -42,7 +42,7 @@ class PlanRun(Bounded, InCluster, Job):
     """One search for a plan. `problem` is the inventory as it was when the run was started.
 
     Flow and bound are those of the best incumbent; null until there is one. `objective_value` is
-    its PlanForecast.value, or the flow that survives the worst loss, null where the flow is the
+    its PlanForecast.value, or what of it is left after the worst loss, null where the flow is the
     objective. A run begins from `start_plan` if there is one, and goes on from where `continues`
     ended, or is one of its answers. `what_if` says how `problem` was changed before; blank: it was
     not. `accept_requested` tells a search that was stopped because its best is good enough from one
@@ -87,15 +87,19 @@ class PlanRun(Bounded, InCluster, Job):
 
     @property
     def goal(self) -> Goal:
-        """The objective, or that what is left after a loss is made large."""
-        return "survival" if self.survive_one_loss else self.objective
+        """The objective, or the flow that is left after a loss."""
+        is_survival = self.survive_one_loss and self.objective == "flow"
+        return "survival" if is_survival else self.objective
 
     @property
     def figure(self) -> ObjectiveFigure:
         """The best value so far in words."""
-        if self.goal == "flow":
-            return objective_figure("flow", self.flow_tokens_per_s)
-        return objective_figure(self.goal, self.objective_value)
+        is_flow = self.goal == "flow"
+        return self.figure_of(self.flow_tokens_per_s if is_flow else self.objective_value)
+
+    def figure_of(self, value: float | None) -> ObjectiveFigure:
+        """A value of its goal in words."""
+        return objective_figure(self.goal, value, is_after_loss=self.survive_one_loss)
 
     @property
     def topic(self) -> str:
@@ -115,9 +119,9 @@ class PlanRun(Bounded, InCluster, Job):
 class Incumbent(Bounded, InCluster):
     """A better placement, or a better bound, seen `elapsed_s` after the run first started.
 
-    `objective_value` is by estimate, or the exact flow that survives the worst loss; null where
-    the flow is the objective. `components` are lists of node names, empty where all nodes serve
-    together.
+    `objective_value` is by estimate, or the exact flow that is left after the worst loss; null
+    where the flow is the objective. `components` are lists of node names, empty where all nodes
+    serve together.
     """
 
     cluster_path = "run__cluster"
@@ -144,7 +148,7 @@ class Incumbent(Bounded, InCluster):
     def figure(self) -> ObjectiveFigure:
         """The same in words; `run` is known."""
         is_flow = self.objective_value is None
-        return objective_figure("flow" if is_flow else self.run.goal, self.value)
+        return objective_figure("flow", self.value) if is_flow else self.run.figure_of(self.value)
 
 
 class Plan(Bounded, InCluster):

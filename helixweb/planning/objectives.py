@@ -46,8 +46,13 @@ class ObjectiveFigure:
         return f"{self.text} {self.unit}"
 
 
-def objective_figure(goal: Goal, value: float | None) -> ObjectiveFigure:
-    """`value` as in PlanForecast, or the flow it names; None: nothing is known yet."""
+def objective_figure(
+    goal: Goal, value: float | None, *, is_after_loss: bool = False
+) -> ObjectiveFigure:
+    """`value` as in PlanForecast, or the flow it names; None: nothing is known yet.
+
+    With `is_after_loss` it is what is left when the worst node is lost.
+    """
     text, unit, plotted = UNKNOWN, AXIS_UNITS[goal], value
     if goal == "fewest_nodes":
         unit = gettext_noop("idle; the demand is met")
@@ -58,6 +63,7 @@ def objective_figure(goal: Goal, value: float | None) -> ObjectiveFigure:
             text, unit = f"{value:.0%}", gettext_noop("of the demand is met; no node is idle")
     elif value is not None:
         text = f"{value:,.3g}" if goal == "cost" else tokens_per_s(value)
-    return ObjectiveFigure(
-        label=gettext(LABELS[goal]), text=text, unit=gettext(unit), plotted=plotted
-    )
+    label = gettext(LABELS[goal])
+    if is_after_loss and goal != "survival":
+        label = gettext("%(label)s after the worst loss") % {"label": label}
+    return ObjectiveFigure(label=label, text=text, unit=gettext(unit), plotted=plotted)

@@ -14,7 +14,7 @@ from helixweb.charts.moved_bytes import moved_bytes
 from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.planning.incumbents import placement_of
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
-from helixweb.planning.objectives import AXIS_UNITS, LABELS, objective_figure
+from helixweb.planning.objectives import AXIS_UNITS, objective_figure
 from helixweb.planning.options import options_from_json
 from helixweb.planning.stored import kept, stored_problem
 from planner import FlowGraphs, LayerRange, NodeFlow, Placement, Problem, flow_through_nodes
@@ -156,7 +156,7 @@ def run_curve(run: PlanRun, *, now: datetime) -> Chart:
     rows = _thinned(list(run.incumbents.defer("placement").order_by("pk")))
     values = [objective_figure(run.goal, row.objective_value).plotted for row in rows]
     goal = CurveGoal(
-        name=LABELS[run.goal],
+        name=run.figure.label,
         unit=AXIS_UNITS[run.goal],
         values=values,
         known="exact" if run.goal == "survival" else "estimated",

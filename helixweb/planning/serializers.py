@@ -77,14 +77,9 @@ class PlanRunRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     start_plan = RowKey(queryset=Plan.objects.all(), allow_null=True, default=None)
     survive_one_loss = serializers.BooleanField(
         default=False,
-        help_text="Make the flow large that is left when the worst node fails; only with the "
-        "objective 'flow', which is then the default.",
+        help_text="Make large what is left of the objective when the worst node fails; only with "
+        "the method 'pipelines'.",
     )
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        if attrs["survive_one_loss"] and "objective" not in self.initial_data.get("options", {}):
-            attrs["options"]["objective"] = "flow"
-        return attrs
 
 
 class ExtensionSerializer(StrictFieldsMixin, serializers.Serializer[Any]):

@@ -9,10 +9,10 @@ from planner.commands.options import (
     add_plan_options,
     plan_options,
     timed_problem,
+    unit_of,
 )
 from planner.commands.progress import Interrupt
 from planner.explanation import MarginalValue, explain_min_cut, marginal_values
-from planner.plan_options import PlanOptions
 from planner.replanning import zero_moves
 from planner.robust import survival
 
@@ -42,22 +42,16 @@ def run(parsed: argparse.Namespace) -> None:
         print(sentence if number == 0 else f"  {sentence}")
     worst = survival(problem, kept, options=options)
     if worst.worst_node:
-        print(f"Without {worst.worst_node}, the worst loss: {worst.value:.1f}{_unit(options)}")
+        print(f"Without {worst.worst_node}, the worst loss: {worst.value:.1f}{unit_of(options)}")
     interrupt = Interrupt()
     with interrupt.listening():
         values = marginal_values(
             problem, kept, options=options, search_s=parsed.search, cancel=interrupt
         )
-    print(f"Values below are by the objective {options.objective!r}{_unit(options)}:")
+    print(f"Values below are by the objective {options.objective!r}{unit_of(options)}:")
     print(f"{'one more unit':<{_LABEL_WIDTH}}{'layers kept':>13}{'replanned':>13}{'gain':>9}")
     for value in values:
         print(_row(value))
-
-
-def _unit(options: PlanOptions) -> str:
-    """Of the objective's values, where they have one."""
-    units = {"flow": " tokens/s", "decode": " decode tokens/s", "latency": " decode tokens/s"}
-    return units.get(options.objective, "")
 
 
 def _row(value: MarginalValue) -> str:

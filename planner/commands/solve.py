@@ -3,11 +3,8 @@
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 
-from planner.bounds import upper_bound_tokens_per_s
-from planner.checked_plan import checked_plan
 from planner.commands.files import check_writable, read_plan, write_plan
 from planner.commands.forecasts import forecast_lines
 from planner.commands.options import (
@@ -16,19 +13,18 @@ from planner.commands.options import (
     add_plan_options,
     plan_options,
     timed_problem,
+    unit_of,
 )
 from planner.commands.progress import FORECAST, Interrupt, shown_progress
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
-from planner.feasibility import restricted_problem
 from planner.placers.base import Progress
 from planner.plan_instances import plan_by_method
 from planner.plan_options import PlanOptions
 from planner.robust import compute_robust_plan
 from planner.serialization.records import record_to_dict
 
-ROBUST = "robust"
 _NONE_CAN = "no placement can do better: that takes every layer on two nodes; add memory"
 
 
@@ -43,7 +39,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--survive-one-loss",
         action="store_true",
-        help="make the flow large that is left when the worst node is lost (objective: flow)",
+        help="make large what is left of the objective when the worst node is lost",
     )
     command.add_argument(
         "--progress",
@@ -54,7 +50,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> None:
     survives: bool = parsed.survive_one_loss
-    options = plan_options(parsed, objective="flow" if survives else "decode")
+    options = plan_options(parsed, objective="decode")
     output: Path = parsed.output
     check_writable(output)
     problem = timed_problem(parsed)
@@ -134,27 +130,18 @@ def _robust_plan(
     progress: Progress,
     interrupt: Interrupt,
 ) -> Plan:
-    started_s = time.monotonic()
     robust = compute_robust_plan(
         problem, options=options, start=start, progress=progress, cancel=interrupt
     )
     reached, bound = robust.survival.value, robust.survival_bound_tokens_per_s
-    limit = f"at most {bound:.1f} can (gap {1 - reached / bound:.1%})" if bound > 0 else _NONE_CAN
+    limit = f"no bound on {options.objective!r} is known"
+    if bound is not None:
+        limit = _NONE_CAN
+        if bound > 0:
+            limit = f"at most {bound:.1f} can (gap {1 - reached / bound:.1%})"
     print(
-        f"{reached:.1f} tokens/s survive the loss of any one node "
+        f"{reached:.4g}{unit_of(options)} survive the loss of any one node "
         f"(worst: {robust.survival.worst_node or 'none'}); {limit}",
         file=sys.stderr,
     )
-    return checked_plan(
-        problem,
-        robust.placement,
-        partial_inference=options.partial_inference,
-        max_hops=options.rules.max_hops,
-        upper_bound_tokens_per_s=upper_bound_tokens_per_s(
-            restricted_problem(problem, options.rules)
-        ),
-        placer=f"{ROBUST} by {robust.method}",
-        solver=robust.solver,
-        stop_reason=robust.stop_reason,
-        elapsed_s=time.monotonic() - started_s,
-    )
+    return robust.plan

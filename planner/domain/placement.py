@@ -1,6 +1,6 @@
 """Which layers each node holds (Helix §4.1, the function Psi)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -101,3 +101,12 @@ class Placement:
     def as_lists(self) -> dict[str, list[int]]:
         """{node: [first, end]}, sorted by name, as files and the REST API write it."""
         return {name: [held.first, held.end] for name, held in sorted(self.layers.items())}
+
+
+def together(parts: Iterable[Placement]) -> Placement:
+    """Components as one placement; those without nodes are left out."""
+    parts = [part for part in parts if part.layers]
+    return Placement(
+        layers={name: held for part in parts for name, held in part.layers.items()},
+        components=tuple(frozenset(part.layers) for part in parts) if len(parts) > 1 else (),
+    )

@@ -32,13 +32,16 @@ class Arena:
         rules: PlacementRules,
         goal: Goal,
         seed: int,
+        survives: bool = False,
     ) -> None:
         self.names = frozenset(names) - frozenset(rules.pinned)
         self._problem = estimator.figures.problem
         self._rules = rules
         self._seed = seed
         self._rounds = 0
-        self._search = StageSearch(estimator, names=names, rules=rules, goal=goal)
+        self._search = StageSearch(
+            estimator, names=names, rules=rules, goal=goal, survives=survives
+        )
         self._known: dict[Stages, float] = {}
 
     @property

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from planner.capacity import allowed_limits
 from planner.domain.errors import PlannerError
-from planner.domain.placement import LayerRange, Placement
+from planner.domain.placement import LayerRange, Placement, together
 from planner.domain.plan_forecast import PlanForecast
 from planner.domain.problem import Problem
 from planner.max_flow import mean_hops
@@ -274,11 +274,7 @@ class ServingSearch:
         placed = [part for part in parts if part is not None]
         if len(placed) < 2:
             return 0.0
-        together = Placement(
-            layers={name: held for part in placed for name, held in part.layers.items()},
-            components=tuple(frozenset(part.layers) for part in placed),
-        )
-        return self.offer(together, placer=COMPONENTS).value
+        return self.offer(together(placed), placer=COMPONENTS).value
 
     def _search_around_pins(self, stop: Stop) -> None:
         """Stages laid around the pins at several hop limits, then free nodes moved and exchanged.

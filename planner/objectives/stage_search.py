@@ -10,8 +10,8 @@ but not improved.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -85,12 +85,17 @@ class StageSearch:
         rules: PlacementRules,
         goal: Goal,
         running: Placement = NOTHING,
+        survives: bool = False,
     ) -> None:
-        """`running` is what nodes hold already, which `Loading` goes by."""
+        """`running` is what nodes hold already, which `Loading` goes by.
+
+        With `survives`, the score is the least that is left when no node or any one is lost.
+        """
         problem = estimator.figures.problem
         self.names = tuple(name for name in names if name not in rules.pinned)
         self._estimator = estimator
         self._goal = goal
+        self._survives = survives
         self._limits_NE = [allowed_limits(problem, name, rules) for name in self.names]
         self._num_layers = problem.model.num_layers
         self._max_stages = min(rules.max_hops or len(self.names), len(self.names))
@@ -115,6 +120,7 @@ class StageSearch:
             max_stages=self._max_stages,
             row=width,
             aim=int(goal.aim),
+            survives=int(survives),
             shares=len(shared.bandwidth_S),
             table_size=figures.tables.decode_s_KB.shape[1],
             demand=goal.demand_tokens_per_s,
@@ -211,7 +217,8 @@ class StageSearch:
     ) -> Searched:
         loops = library()
         if loops is None:
-            return Searched(score=self._estimated(start), best=start, last=start)
+            score = min(self._estimated(left) for left in self._without_one(start))
+            return Searched(score=score, best=start, last=start)
         last, best = (_Buffers(start, num_layers=self._num_layers) for _ in range(2))
         cooling = Packed(
             moves=moves,
@@ -230,6 +237,13 @@ class StageSearch:
         if math.isnan(score):
             raise MemoryError("no memory for annealing stages")
         return Searched(score=score, best=best.stages(), last=last.stages())
+
+    def _without_one(self, stages: Stages) -> Iterator[Stages]:
+        """The stages, and if a loss is to be survived, also those that each loss leaves."""
+        yield stages
+        before = stages.stage_of
+        for at in range(len(before) if self._survives else 0):
+            yield replace(stages, stage_of=(*before[:at], IDLE, *before[at + 1 :]))
 
     def _estimated(self, stages: Stages) -> float:
         """The score, by the estimate of the placement that the stages are."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from planner.capacity import coverage_tokens_per_s
-from planner.domain.placement import Placement
+from planner.capacity import whole_components
+from planner.domain.placement import Placement, together
 from planner.domain.plan_forecast import PlanForecast
 from planner.domain.problem import Problem
 from planner.objectives.contest import Contest
@@ -86,9 +86,7 @@ class AroundServed:
 
     def repair(self) -> None:
         """First answers: components that are whole without the others, and repaired ones."""
-        whole = _together(
-            part for part in self._kept.parts if min(coverage_tokens_per_s(self._problem, part)) > 0
-        )
+        whole = whole_components(self._problem, self._kept)
         self.offer(whole, method=ANNEALED)
         loading = Loading(budget_layers=self._problem.model.num_layers)
         for start in {id(one): one for one in (self._kept, whole)}.values():
@@ -209,7 +207,7 @@ class AroundServed:
             loading=self._left(loading, others),
         )
         if best.score > 0 and best.best != stages:
-            self.offer(_together([*others, search.placement_of(best.best)]), method=ANNEALED)
+            self.offer(together([*others, search.placement_of(best.best)]), method=ANNEALED)
 
     def _of_component(
         self, placement: Placement, number: int
@@ -272,18 +270,9 @@ class AroundServed:
                 seed=self._seed * 1009 + self._annealings,
                 loading=self._left(Loading(budget_layers=budget_layers), others),
             )
-            placement = _together([*others, search.placement_of(walked)])
+            placement = together([*others, search.placement_of(walked)])
             if walked == stages or self._front.layers_to_load(placement) > budget_layers:
                 continue
             neighbour = self._trials.estimated(placement, placer=SIMULATED)
             if neighbour.value >= _WORTH_A_SIMULATION * trial.value:
                 yield neighbour
-
-
-def _together(parts: Iterable[Placement]) -> Placement:
-    """Components as one placement."""
-    parts = [part for part in parts if part.layers]
-    return Placement(
-        layers={name: held for part in parts for name, held in part.layers.items()},
-        components=tuple(frozenset(part.layers) for part in parts) if len(parts) > 1 else (),
-    )

@@ -122,15 +122,15 @@ def test_the_options_that_a_run_shows_start_the_same_run_again(
     assert again.json()["options"]["rules"]["pinned"] == rules["pinned"]
 
 
-def test_what_survives_a_loss_is_searched_for_with_the_flow_only(
+def test_what_survives_a_loss_is_searched_for_with_pipelines_only(
     api: APIClient, request_body: dict[str, Any]
 ) -> None:
     asked = {**request_body, "survive_one_loss": True}
-    refused = api.post(RUNS, {**asked, "options": {"objective": "decode"}})
+    refused = api.post(RUNS, {**asked, "options": {"method": "mixed"}})
     assert refused.status_code == 400
-    assert "known of the flow only, not of 'decode'" in refused.json()["detail"]
+    assert "known of pipelines only, not of 'mixed'" in refused.json()["detail"]
     unsaid = api.post(RUNS, {**asked, "options": {"seed": 3}})
-    assert unsaid.json()["options"]["objective"] == "flow"
+    assert unsaid.json()["options"]["objective"] == "decode"
 
 
 def test_a_run_begins_with_an_earlier_plan_of_its_own_cluster_only(

@@ -137,7 +137,10 @@ def test_every_option_of_the_form_reaches_the_run(
         ({"max_hops": "0"}, "greater than or equal to 1"),
         ({"placer": "magic"}, "magic is not one of the available choices"),
         ({"start_plan": "99"}, "not one of the available choices"),
-        ({"objective": "decode", "survive_one_loss": "on"}, "known of the flow only"),
+        (
+            {"objective": "decode", "method": "mixed", "survive_one_loss": "on"},
+            "known of pipelines only",
+        ),
         ({"time_limit_s": "0.25"}, "greater than or equal to 1"),
         ({"time_limit_s": "0.25", "relative_gap": "3.5"}, 'value="3.5"'),
     ],

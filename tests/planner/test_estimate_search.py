@@ -15,7 +15,7 @@ from planner.estimate.compiled.library import is_compiled
 from planner.estimate.estimate import Estimator
 from planner.objectives import stage_search
 from planner.objectives.goal import FewestNodes, Goal, TokensPerPrice
-from planner.objectives.stage_search import Stages, StageSearch
+from planner.objectives.stage_search import IDLE, Stages, StageSearch
 from planner.timing import layer_times_of
 
 PROBLEM = tiny_problem(
@@ -57,12 +57,15 @@ GOALS = [
 needs_loop = pytest.mark.skipif(not is_compiled(), reason="the loops are not compiled here")
 
 
-def search(*, problem=PROBLEM, policy=RUNTIME_POLICY, goal=None, rules=None) -> StageSearch:
+def search(
+    *, problem=PROBLEM, policy=RUNTIME_POLICY, goal=None, rules=None, survives=False
+) -> StageSearch:
     return StageSearch(
         Estimator(problem, policy=policy),
         names=NAMES,
         rules=rules or PlacementRules(),
         goal=goal or Goal(),
+        survives=survives,
     )
 
 
@@ -81,6 +84,21 @@ def test_what_is_found_is_worth_its_placement_s_estimate(problem, policy, goal, 
     for score, best in ends:
         # The fixed point ends near its end, which depends on the order of sums.
         assert score == pytest.approx(stages.score(best), rel=2e-3)
+
+
+@needs_loop
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.objective)
+def test_what_survives_a_loss_is_the_least_estimate_that_any_loss_leaves(goal):
+    stages, plain = search(goal=goal, survives=True), search(goal=goal)
+    start = stages.stages_of(placement(n0=(0, 3), n2=(0, 3), n1=(3, 5), n3=(3, 5), n4=(3, 5)))
+    found = stages.annealed(start, moves=2000, hot=0.1, seed=1)
+    before = found.best.stage_of
+    left = [
+        plain.score(replace(found.best, stage_of=(*before[:at], IDLE, *before[at + 1 :])))
+        for at in range(len(before))
+    ]
+    assert found.score == pytest.approx(min(left), rel=2e-3)
+    assert found.score >= stages.score(start) > 0
 
 
 @needs_loop

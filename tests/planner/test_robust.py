@@ -5,16 +5,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_problems import all_placements, placed_problems, placement, problems, tiny_problem
 
+from planner.capacity import whole_components
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster
 from planner.max_flow import max_flow
-from planner.placers.base import InvalidOptions, NeverCancelled
+from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
+from planner.planning import serving_trials
 from planner.robust import compute_robust_plan, survival, survival_bounds_tokens_per_s
 from tests.examples import examples
 
 OPTIONS = PlanOptions(objective="flow", solver="highs", time_limit_s=10.0)
+DECODE = PlanOptions(time_limit_s=5.0)
 SPARE = tiny_problem([[50.0, 30.0], [50.0, 30.0], [50.0, 30.0], [50.0, 30.0]], num_layers=2)
 
 
@@ -58,9 +61,9 @@ def test_no_placement_survives_with_more_than_the_bound(problem):
 def test_nothing_survives_where_layers_cannot_be_held_twice():
     problem = tiny_problem([[50.0, 20.0], [50.0]], num_layers=2)
     assert list(survival_bounds_tokens_per_s(problem)) == [0.0]
-    plan = compute_robust_plan(problem, options=OPTIONS, cancel=NeverCancelled())
-    assert plan.survival.value == 0.0
-    assert plan.flow.value_tokens_per_s == pytest.approx(50.0)
+    robust = compute_robust_plan(problem, options=OPTIONS, cancel=NeverCancelled())
+    assert robust.survival.value == 0.0
+    assert robust.plan.flow.value_tokens_per_s == pytest.approx(50.0)
 
 
 def test_covers_with_a_spare_bound_closer_than_the_cluster_without_one_node():
@@ -73,22 +76,21 @@ def test_covers_with_a_spare_bound_closer_than_the_cluster_without_one_node():
 
 def test_a_robust_plan_gives_up_flow_to_survive():
     chain = tiny_problem([[50.0, 20.0]] * 4, num_layers=2)
-    plan = compute_robust_plan(chain, options=OPTIONS, cancel=NeverCancelled())
+    robust = compute_robust_plan(chain, options=OPTIONS, cancel=NeverCancelled())
     best = max(
         surviving_flow_by_trying_everything(chain, layers) for layers in all_placements(chain)
     )
-    assert plan.survival.value == pytest.approx(best)
-    assert plan.survival.value <= plan.flow.value_tokens_per_s
-    assert plan.survival_bound_tokens_per_s >= best
-    assert plan.flow == max_flow(chain, plan.placement, partial_inference=True)
+    assert robust.survival.value == pytest.approx(best)
+    assert robust.survival.value <= robust.plan.flow.value_tokens_per_s
+    assert robust.survival_bound_tokens_per_s >= best
 
 
 def test_a_spare_is_found_for_every_layer_and_proven_best():
     exposed = placement(n0=(0, 1), n1=(0, 1), n2=(0, 1), n3=(1, 2))
-    plan = compute_robust_plan(SPARE, options=OPTIONS, start=exposed, cancel=NeverCancelled())
+    robust = compute_robust_plan(SPARE, options=OPTIONS, start=exposed, cancel=NeverCancelled())
     assert surviving_flow_by_trying_everything(SPARE, exposed) == 0.0
-    assert plan.survival.value == pytest.approx(90.0)
-    assert plan.stop_reason == "bound reached"
+    assert robust.survival.value == pytest.approx(90.0)
+    assert robust.plan.stop_reason == "bound reached"
 
 
 @pytest.mark.parametrize("partial_inference", [True, False])
@@ -98,7 +100,7 @@ def test_a_search_tells_of_ever_more_flow_that_survives(partial_inference):
     options = PlanOptions(
         objective="flow", time_limit_s=0.5, partial_inference=partial_inference, solver="highs"
     )
-    plan = compute_robust_plan(
+    robust = compute_robust_plan(
         problem,
         options=options,
         progress=told.append,
@@ -107,14 +109,53 @@ def test_a_search_tells_of_ever_more_flow_that_survives(partial_inference):
     )
     survived = [incumbent.objective_value for incumbent in told]
     assert survived == sorted(survived)
-    assert survived[-1] == plan.survival.value
-    assert told[-1].placement == plan.placement
-    assert plan.survival.value > 0.8 * plan.survival_bound_tokens_per_s
+    assert survived[-1] == robust.survival.value
+    assert told[-1].placement == robust.plan.placement
+    assert robust.survival.value > 0.8 * robust.survival_bound_tokens_per_s
 
 
-def test_another_objective_than_the_flow_is_refused():
-    with pytest.raises(InvalidOptions, match="choose the objective 'flow'"):
-        compute_robust_plan(SPARE, options=PlanOptions(), cancel=NeverCancelled())
+def served_by_trying_everything(trials, layers):
+    left = [layers.without({lost}) for lost in ["none", *layers.layers]]
+    return min(trials.score(whole_components(trials.problem, one)).merit[0] for one in left)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        tiny_problem([[50.0, 20.0]] * 4, num_layers=2),
+        tiny_problem([[90.0, 50.0, 20.0], [60.0, 40.0, 5.0], [30.0, 25.0, 20.0]], num_layers=3),
+    ],
+    ids=["alike", "mixed"],
+)
+def test_a_robust_plan_for_decode_leaves_the_most_served_after_the_worst_loss(problem):
+    trials = serving_trials(problem, DECODE)
+    best = max(served_by_trying_everything(trials, one) for one in all_placements(problem))
+    robust = compute_robust_plan(problem, options=DECODE, cancel=NeverCancelled())
+    left = served_by_trying_everything(trials, robust.plan.placement)
+    assert robust.survival.value == pytest.approx(left, rel=2e-3)
+    assert left >= 0.97 * best > 0
+    assert robust.survival_bound_tokens_per_s is None
+    assert robust.plan.forecast.objective == "decode"
+    assert robust.plan.forecast.estimated.decode_tokens_per_s >= left
+
+
+def test_where_no_loss_can_be_survived_the_plan_serves_the_most():
+    robust = compute_robust_plan(
+        tiny_problem([[50.0, 20.0], [50.0]], num_layers=2), options=DECODE, cancel=NeverCancelled()
+    )
+    assert robust.survival.value == robust.survival_bound_tokens_per_s == 0
+    assert robust.plan.forecast.value > 0
+
+
+def test_what_components_without_the_lost_node_serve_survives():
+    problem = tiny_problem([[50.0, 20.0]] * 3, num_layers=2)
+    layers = placement(n0=(0, 2), n1=(0, 1), n2=(1, 2)).layers
+    apart = Placement(layers=layers, components=(frozenset({"n0"}), frozenset({"n1", "n2"})))
+    alone = serving_trials(problem, DECODE).score(placement(n0=(0, 2))).merit[0]
+    found = survival(problem, apart, options=DECODE)
+    assert found.value == pytest.approx(alone)
+    assert found.value > 0
+    assert found.worst_node in {"n1", "n2"}
 
 
 def test_pinned_nodes_stay_where_they_are():
@@ -125,12 +166,12 @@ def test_pinned_nodes_stay_where_they_are():
         time_limit_s=10.0,
         rules=PlacementRules(pinned={"n3": pin}),
     )
-    plan = compute_robust_plan(SPARE, options=options, cancel=NeverCancelled())
-    assert plan.placement.layers["n3"] == pin
+    robust = compute_robust_plan(SPARE, options=options, cancel=NeverCancelled())
+    assert robust.plan.placement.layers["n3"] == pin
 
 
 def test_the_same_seed_gives_the_same_robust_plan():
     first, second = (
         compute_robust_plan(SPARE, options=OPTIONS, cancel=NeverCancelled()) for _ in range(2)
     )
-    assert first.placement == second.placement
+    assert first.plan.placement == second.plan.placement

@@ -25,7 +25,7 @@ Status = PlanRun.Status
 Found = tuple[planner.Plan, Sequence[planner.ReplanPoint]]
 # Bounds improve many times a second; one row a second is enough for the chart.
 BOUND_INTERVAL_S = 1.0
-ACCEPTED, SURVIVING = "accepted", "surviving one loss"
+ACCEPTED = "accepted"
 
 
 def solve(run: PlanRun, lease: Lease) -> jobs.Outcome:
@@ -118,7 +118,6 @@ def search_for(run: PlanRun, *, progress: planner.Progress, cancel: planner.Canc
             start=start,
         )
         return plan, ()
-    started_s = time.monotonic()
     robust = planner.compute_robust_plan(
         problem,
         options=options,
@@ -126,16 +125,7 @@ def search_for(run: PlanRun, *, progress: planner.Progress, cancel: planner.Canc
         progress=progress,
         cancel=cancel,
     )
-    plan = incumbents.plan_of(
-        problem,
-        robust.placement,
-        options=options,
-        upper_bound_tokens_per_s=upper_bound_tokens_per_s(problem),
-        placer=SURVIVING,
-        is_cancelled=cancel.is_cancelled(),
-        elapsed_s=time.monotonic() - started_s,
-    )
-    return plan, ()
+    return robust.plan, ()
 
 
 def _start_of(run: PlanRun) -> planner.Placement | None:

@@ -34,17 +34,17 @@ def start_plan_run(
 ) -> PlanRun:
     """Queue a search on the inventory as it is now.
 
-    With `survive_one_loss` it is for the flow that is left when the worst node is lost, and the
-    objective must be the flow. Raises InvalidProblem for an incomplete inventory, InvalidOptions,
+    With `survive_one_loss` it is for what is left of the objective when the worst node is lost, and
+    the method must be pipelines. Raises InvalidProblem for an incomplete inventory, InvalidOptions,
     InvalidRules, ModelDoesNotFit and NoDegree, before anything is written.
     """
-    if survive_one_loss and options.objective != "flow":
+    if survive_one_loss and options.method != "pipelines":
         raise planner.InvalidOptions(
             _(
-                "what survives a loss is known of the flow only, not of %(objective)s; "
-                "choose the objective 'flow', or do not ask to survive a loss"
+                "what survives a loss is known of pipelines only, not of %(method)s; choose the "
+                "method 'pipelines', or do not ask to survive a loss"
             )
-            % {"objective": repr(options.objective)}
+            % {"method": repr(options.method)}
         )
     if start_plan is not None and start_plan.cluster_id != cluster.pk:
         raise planner.InvalidOptions(

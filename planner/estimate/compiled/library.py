@@ -18,7 +18,7 @@ def library() -> ctypes.CDLL | None:
     return native.library(
         Path(__file__).parent,
         "_estimate",
-        edition=("estimate_edition", 12),
+        edition=("estimate_edition", 13),
         functions={
             "sustained": (None, [POINTER] * 4),
             "anneal_estimate": (REAL, [POINTER] * 4),

@@ -11,7 +11,7 @@ enum { THROUGHPUT = 0, PER_PRICE = 1, FEWEST_NODES = 2 };
 
 /* As SearchTask writes it. */
 typedef struct {
-    i64 nodes, num_layers, max_stages, row, aim, shares, table_size;
+    i64 nodes, num_layers, max_stages, row, aim, survives, shares, table_size;
     double demand;
     const Model *model;
     const i64 *most, *table; /* most: layers of each node, by the ends of the model that it has */
@@ -38,8 +38,9 @@ typedef struct {
     i64 *stage_of, *lengths;
 } Stages;
 
-/* Room for one load, filled anew for every candidate. */
+/* Room for one load, filled for every candidate; `worst` is the loss that is tried first. */
 typedef struct {
+    i64 worst;
     i64 *group, *table, *tails, *heads, *order, *starts, *taken;
     double *share, *layers, *step_s, *room, *limit, *edge_share, *bandwidth, *latency, *crowding, *carried, *work;
 } Space;
@@ -168,7 +169,7 @@ static double return_s(const Task *task, const Space *space, i64 stages, i64 nod
 }
 
 /* How good the stages are; 0 for stages that are empty, too long, not linked or of no speed. */
-static double score_of(const Task *task, Space *space, const Stages *tried)
+static double score_with_all(const Task *task, Space *space, const Stages *tried)
 {
     const i64 *stage_of = tried->stage_of, *lengths = tried->lengths;
     i64 stages = tried->count;
@@ -220,6 +221,25 @@ static double score_of(const Task *task, Space *space, const Stages *tried)
     return result[0];
 }
 
+/* The score; where a loss is to be survived, the least that is left without any one node. Ends early
+   below `enough`: the score is then at most what is returned. */
+static double score_of(const Task *task, Space *space, Stages *tried, double enough)
+{
+    double score = score_with_all(task, space, tried);
+    i64 first = space->worst, losses = task->survives ? task->nodes : 0;
+    for (i64 at = 0; at < losses && score > 0 && score >= enough; at++) {
+        i64 node = (first + at) % task->nodes, stage = tried->stage_of[node];
+        if (stage == IDLE) continue;
+        tried->stage_of[node] = IDLE;
+        double left = score_with_all(task, space, tried);
+        tried->stage_of[node] = stage;
+        if (left >= score) continue;
+        score = left;
+        space->worst = node;
+    }
+    return score;
+}
+
 static i64 least(i64 one, i64 other) { return one < other ? one : other; }
 static i64 most(i64 one, i64 other) { return one > other ? one : other; }
 
@@ -239,27 +259,28 @@ static i64 loaded(const Task *task, i64 *ends, const Stages *tried)
     return total;
 }
 
-/* Layers that no node holds, or that nodes hold beyond their limits. */
+/* Layers that no node holds (or one only, if a loss is to be survived), or beyond nodes' limits. */
 static i64 lacking(const Task *task, const Stages *tried)
 {
     i64 total = 0;
     for (i64 stage = 0; stage < tried->count; stage++) {
         i64 ends = (stage == 0) + 2 * (stage == tried->count - 1);
-        i64 held = tried->lengths[stage], is_held = 0;
+        i64 held = tried->lengths[stage], holders = 0;
         for (i64 node = 0; node < task->nodes; node++) {
             if (tried->stage_of[node] != stage) continue;
             total += most(0, held - task->most[4 * node + ends]);
-            is_held = 1;
+            holders++;
         }
-        if (!is_held) total += held;
+        total += held * most(0, 1 + task->survives - holders);
     }
     return total;
 }
 
 /* The score less what is to be loaded; below 0 what serves nothing, by what it lacks. */
-static double charged(const Task *task, const Cooling *cooling, Space *space, const Stages *tried)
+static double charged(const Task *task, const Cooling *cooling, Space *space, Stages *tried,
+                      double enough)
 {
-    double score = score_of(task, space, tried);
+    double score = score_of(task, space, tried, enough);
     if (!(cooling->penalty > 0)) return score;
     if (!(score > 0)) return -1 - (double)lacking(task, tried);
     i64 layers = loaded(task, space->starts, tried);
@@ -378,14 +399,19 @@ double anneal_estimate(const Task *task, const Cooling *cooling, Stages *last, S
         return NAN;
     }
     Stages tried = {0, numbers, numbers + task->nodes};
+    double most_patience = 0;
+    for (i64 at = 0; at < cooling->num_logarithms; at++)
+        most_patience = fmax(most_patience, cooling->minus_logarithms[at]);
+    space.worst = 0;
     i64 random_state = cooling->first_random;
-    double score = charged(task, cooling, &space, last);
+    double score = charged(task, cooling, &space, last, 0);
     double best_score = score, temperature = cooling->hot;
     copy(task, best, last);
     for (i64 number = 0; number < cooling->moves; number++, temperature *= cooling->cooling) {
         copy(task, &tried, last);
         if (!move(task, &random_state, &tried)) continue;
-        double tried_score = charged(task, cooling, &space, &tried);
+        double enough = score * (1 - temperature * most_patience);
+        double tried_score = charged(task, cooling, &space, &tried, enough);
         if (!(tried_score > 0) && (score > 0 || !(cooling->penalty > 0))) continue;
         if (tried_score < score) {
             if (!(score > 0)) continue;
