@@ -1,9 +1,14 @@
-"""Builds the inner loops where there is a C compiler, and puts what pages are made of into wheels;
-all else is in pyproject.toml."""
+"""Builds the inner loops, and puts what pages are made of into wheels; the rest: pyproject.toml."""
 
+import importlib.util
+import os
+import shutil
+import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ASSETS = ("templates", "static", "locale")
@@ -38,56 +43,30 @@ class BuildWithAssets(build_py):
         ]
 
 
+def compiler_is_missing() -> bool:
+    """Whether neither `CC` nor the compiler that Python was built with is here."""
+    command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    return shutil.which(command.split()[0]) is None
+
+
+class BuildLoops(build_ext):
+    """Compiles with Zig's C compiler, which the build then requires, where there is no other."""
+
+    def run(self) -> None:
+        if compiler_is_missing() and importlib.util.find_spec("ziglang"):
+            os.environ["CC"] = f"{sys.executable} -m ziglang cc"
+        super().run()
+
+
 setup(
-    cmdclass={"build_py": BuildWithAssets},
+    cmdclass={"build_ext": BuildLoops, "build_py": BuildWithAssets},
+    setup_requires=["ziglang>=0.15"] if compiler_is_missing() else [],
     ext_modules=[
         Extension(
-            "planner.placers.compiled._loops",
-            sources=[
-                "planner/placers/compiled/stage_loop.c",
-                "planner/placers/compiled/interval_loop.c",
-                "planner/placers/compiled/move_loop.c",
-                "planner/placers/compiled/module.c",
-            ],
-            # Fused multiply-adds would round unlike the same loops in Python.
-            extra_compile_args=["-O3", "-ffp-contract=off"],
-            optional=True,
-        ),
-        Extension(
-            "planner.integer_flow._dinic",
-            sources=["planner/integer_flow/dinic.c"],
-            extra_compile_args=["-O3"],
-            optional=True,
-        ),
-        Extension(
-            "planner.bounds._cover",
-            sources=["planner/bounds/cover.c"],
-            extra_compile_args=["-O3", "-ffp-contract=off"],
-            optional=True,
-        ),
-        Extension(
-            "planner.estimate.compiled._estimate",
-            sources=[
-                "planner/estimate/compiled/sustained.c",
-                "planner/estimate/compiled/stage_search.c",
-                "planner/estimate/compiled/module.c",
-            ],
-            depends=["planner/estimate/compiled/sustained.h"],
-            extra_compile_args=["-O3", "-ffp-contract=off"],
-            optional=True,
-        ),
-        Extension(
-            "planner.simulator.compiled._engine",
-            sources=[
-                "planner/simulator/compiled/accounts.c",
-                "planner/simulator/compiled/pools.c",
-                "planner/simulator/compiled/pages.c",
-                "planner/simulator/compiled/links.c",
-                "planner/simulator/compiled/nodes.c",
-                "planner/simulator/compiled/module.c",
-            ],
-            depends=["planner/simulator/compiled/engine.h"],
-            # Fused multiply-adds would round unlike the same engine in Python.
+            "planner._loops",
+            sources=[str(path) for path in sorted(Path("planner/loops").rglob("*.c"))],
+            depends=[str(path) for path in sorted(Path("planner/loops").rglob("*.h"))],
+            # Without fused multiply-adds, plans are the same on every processor.
             extra_compile_args=["-O3", "-ffp-contract=off"],
             optional=True,
         ),

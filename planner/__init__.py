@@ -63,7 +63,7 @@ if TYPE_CHECKING:  # what type checkers read; `_NAMES_IN` says the same at run t
         zero_moves,
     )
     from planner.robust import compute_robust_plan, survival
-    from planner.simulator.compiled.compiled_engine import new_engine
+    from planner.simulator.compiled_engine import new_engine
     from planner.simulator.engine import Engine, EngineSetup, Occurrence
     from planner.simulator.forecast import Forecast, LinkForecast
     from planner.simulator.simulate import SimulationOptions, simulate
@@ -99,7 +99,7 @@ _NAMES_IN = {
     "planning": "NoPlacementFound compute_plan",
     "replanning": "ReplanOptions ReplanPoint replan unmoved_tokens_per_s zero_moves",
     "robust": "compute_robust_plan survival",
-    "simulator.compiled.compiled_engine": "new_engine",
+    "simulator.compiled_engine": "new_engine",
     "simulator.engine": "Engine EngineSetup Occurrence",
     "simulator.forecast": "Forecast LinkForecast",
     "simulator.simulate": "SimulationOptions simulate",

@@ -1,10 +1,10 @@
-"""Chance as the annealing loops draw it, the same in C and in Python."""
+"""Chance as the annealing loops draw it."""
 
 import numpy as np
 
 _MODULUS = 2147483647
 _MULTIPLIER = 48271
-# Acceptance draws its logarithm from a table: the C library's may differ from Python's in a bit.
+# Acceptance draws its logarithm from a table: those of C libraries may differ in a bit.
 _LOGARITHMS_SIZE = 4096
 MINUS_LOGARITHMS = -np.log((np.arange(_LOGARITHMS_SIZE) + 0.5) / _LOGARITHMS_SIZE)
 

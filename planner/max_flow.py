@@ -24,8 +24,7 @@ from planner.flow_graph import (
     Gate,
     gates_of,
 )
-from planner.integer_flow.compiled import maximum_flow
-from planner.integer_flow.network import IntegerFlow, IntegerNetwork
+from planner.integer_flow import IntegerFlow, IntegerNetwork, maximum_flow
 from planner.linear_flow import LinearFlow, solve_linear_flow
 
 # Augmenting paths end when no capacity is left, which floats do not reach: 0.1 + 0.2 - 0.3 is left

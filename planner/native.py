@@ -1,19 +1,26 @@
-"""The compiled loops of this package, called through ctypes where they were built.
+"""The planner's inner loops: C in `loops/`, built by `setup.py` into one library, called by ctypes.
 
-Without a C compiler callers have the same loops in Python, or do without them.
+Each function is declared by `function` in the module that calls it. A build without a C compiler
+brings one along (docs/decisions/0003-loops-in-c.md).
 """
 
 import ctypes
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 I64, REAL, POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+# Arrays that C can read as they lie in memory; ctypes refuses others.
+INTEGERS = np.ctypeslib.ndpointer(np.int64, flags="C")
+REALS = np.ctypeslib.ndpointer(np.float64, flags="C")
 Field: TypeAlias = "int | float | npt.NDArray[np.int64] | npt.NDArray[np.float64]"
+
+_EDITION = 14  # that of loops/module.c
 
 
 class Packed:
@@ -55,30 +62,30 @@ def _type_of(name: str, value: Field) -> type:
     return I64 if isinstance(value, int) else REAL
 
 
-def library(
-    folder: Path,
-    name: str,
-    *,
-    edition: tuple[str, int],
-    functions: Mapping[str, tuple[type | None, Sequence[type]]],
-) -> ctypes.CDLL | None:
-    """The library `name` with the result and the arguments of its functions set.
+def function(name: str, result: type | None, *arguments: Any) -> Callable[..., Any]:
+    """The loops' function of that name, looked up when it is called first.
 
-    None where it was not built, or from other sources: `edition` is a number in the library by that
-    name, raised there and here with every change.
+    A call raises ImportError where the loops were not built, or from other sources than these.
     """
-    paths = [folder / f"{name}{suffix}" for suffix in EXTENSION_SUFFIXES]
+
+    @functools.cache
+    def found() -> Any:
+        declared = getattr(_library(), name)
+        declared.restype, declared.argtypes = result, arguments
+        return declared
+
+    return lambda *values: found()(*values)
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    paths = [Path(__file__).with_name(f"_loops{suffix}") for suffix in EXTENSION_SUFFIXES]
     built = next((path for path in paths if path.exists()), None)
-    if built is None:
-        return None
-    found = ctypes.CDLL(str(built))
-    symbol, number = edition
-    try:
-        if I64.in_dll(found, symbol).value != number:
-            return None
-    except ValueError:
-        return None
-    for function, (result, arguments) in functions.items():
-        getattr(found, function).restype = result
-        getattr(found, function).argtypes = list(arguments)
-    return found
+    library = None if built is None else ctypes.CDLL(str(built))
+    if library is None or I64.in_dll(library, "loops_edition").value != _EDITION:
+        found = "missing" if built is None else f"{built} is of other sources"
+        raise ImportError(
+            f"the planner's loops are not built: {found}; install a C compiler such as gcc, then "
+            "install HelixWeb again, or in a checkout run: python setup.py build_ext --inplace"
+        )
+    return library

@@ -8,8 +8,7 @@ step augments the one before, so the last reaches the maximum, whatever was wish
 import numpy as np
 
 from planner.flow_graph import SINK_VERTEX, SOURCE_VERTEX, Floats, FlowGraph
-from planner.integer_flow.compiled import maximum_flow
-from planner.integer_flow.network import IntegerArray, IntegerNetwork
+from planner.integer_flow import IntegerArray, IntegerNetwork, maximum_flow
 
 _SHARES_OF_WISH = (0.7, 1.0, 1.4, 2.5)
 _UNITS = 2**40  # of a flow of 1

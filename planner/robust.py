@@ -33,7 +33,6 @@ from planner.objectives.search import PLACER as STAGES
 from planner.placers.annealing import Try
 from planner.placers.base import START, CancelToken, Progress
 from planner.placers.board import Board, Score
-from planner.placers.compiled.loops import is_compiled
 from planner.placers.flow_meter import flow_under
 from planner.placers.flow_tables import flow_tables
 from planner.placers.interval_annealing import IntervalAnnealer
@@ -333,7 +332,7 @@ def _place_for_plain_value(board: Board, options: PlanOptions) -> Plan | None:
 def _anneal(board: Board, options: PlanOptions) -> None:
     """Rounds of annealing on ranges, towards flows that survive."""
     plain_bound, bound = board.proven_bound_tokens_per_s, board.merit_bound or 0.0
-    if plain_bound <= 0 or board.placement is None or not is_compiled():
+    if plain_bound <= 0 or board.placement is None:
         return
     tables = flow_tables(board.problem, options.rules, bound_tokens_per_s=plain_bound)
     annealer = IntervalAnnealer(spares=_SPARES)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from benchmarks.helix.hop_by_hop import HopByHop, NextHop
+from benchmarks.helix.python_state import Item, Link, Message, Node
 from planner.routers.base import Router
 from planner.routers.choice import make_router
 from planner.simulator.engine import EngineSetup
-from planner.simulator.python_state import Item, Link, Message, Node
 
 _FIRST_HOP_S = 0.05
 _LATEST_SHARE = 0.8  # of the last hop's time in the smoothed one

@@ -11,11 +11,10 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from planner.simulator.engine import EngineSetup, StageVisit
-from planner.simulator.python_engine import PythonEngine
-from planner.simulator.python_links import Foresee, PythonLinks
-from planner.simulator.python_pages import is_gone
-from planner.simulator.python_state import (
+from benchmarks.helix.python_engine import PythonEngine
+from benchmarks.helix.python_links import Foresee, PythonLinks
+from benchmarks.helix.python_pages import is_gone
+from benchmarks.helix.python_state import (
     DECODES,
     Item,
     Link,
@@ -25,6 +24,7 @@ from planner.simulator.python_state import (
     Request,
     Stay,
 )
+from planner.simulator.engine import EngineSetup, StageVisit
 
 
 class NextHop(Protocol):

@@ -29,7 +29,7 @@ from planner.capacity import kv_room_token_layers
 from planner.domain.errors import PlannerError
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import RUNTIME_POLICY
-from planner.simulator.compiled.compiled_engine import new_engine
+from planner.simulator.compiled_engine import new_engine
 from planner.simulator.engine import Engine, EngineSetup, EngineStatistics
 from planner.simulator.forecast import Forecast, spread_of
 from planner.simulator.record import RequestRecord

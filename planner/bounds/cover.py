@@ -1,4 +1,4 @@
-"""Cheapest covers: sets of items whose speeds add up to a target, by dynamic programming.
+"""Cheapest covers: sets of items whose speeds add up to a target, by dynamic programming in C.
 
 Speeds are whole numbers of speed units. One run answers every target at once.
 """
@@ -7,9 +7,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from planner.bounds import compiled_cover
-from planner.bounds.compiled_cover import Floats, Integers
+from planner.native import I64, INTEGERS, REALS, function
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 _UNREACHABLE = np.inf
 
@@ -56,18 +59,27 @@ def cheapest_covers(
 
     price(m, g) = min over items i of
         price_i + price_per_unit_i * min(u_i, g) + price(max(m-1, 0), max(g-u_i, 0)), 0 at (0, 0).
-    Compiled where it can be; the same in `cheapest_covers_in_python`.
     """
     per_unit = np.zeros(len(prices)) if prices_per_unit is None else prices_per_unit
-    usable = np.minimum(units, target_units)
-    if compiled_cover.is_compiled():
-        price_of, last = compiled_cover.price_tables(
-            prices, usable, per_unit, target_units=target_units, at_least=at_least
-        )
-        return CoverTable(price_of=price_of, _last_item=last, _units=usable)
-    return cheapest_covers_in_python(
-        prices, usable, per_unit, target_units=target_units, at_least=at_least
+    usable = np.ascontiguousarray(np.minimum(units, target_units), dtype=np.int64)
+    price_of = np.empty((at_least + 1, target_units + 1))
+    last_item = np.empty((at_least + 1, target_units + 1), dtype=np.int64)
+    _cheapest_covers(
+        len(prices),
+        usable,
+        np.ascontiguousarray(prices),
+        np.ascontiguousarray(per_unit),
+        target_units,
+        at_least,
+        price_of,
+        last_item,
     )
+    return CoverTable(price_of=price_of, _last_item=last_item, _units=usable)
+
+
+_cheapest_covers = function(
+    "cheapest_covers", None, I64, INTEGERS, REALS, REALS, I64, I64, REALS, INTEGERS
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,39 +125,3 @@ def cheapest_covers_with_spare(
     return SpareCoverTable(
         price_of=least[None, :], _prices=prices, _units=units, _slowest_first=slowest_first
     )
-
-
-def cheapest_covers_in_python(
-    prices: Floats,
-    usable: Integers,
-    per_unit: Floats,
-    *,
-    target_units: int,
-    at_least: int,
-) -> CoverTable:
-    """`cheapest_covers` of items of at most `target_units`.
-
-    As every item has u_i >= u_min >= 1, u_min consecutive targets depend on earlier ones only and
-    are computed together.
-    """
-    offset = int(usable.max())
-    block = int(usable.min())
-    # Column offset + g stands for target g; those to the left of it for "reached already".
-    table = np.full((at_least + 1, offset + target_units + 1), _UNREACHABLE)
-    last = np.zeros((at_least + 1, target_units + 1), dtype=np.int64)
-    table[0, : offset + 1] = 0.0
-    for missing in range(1, at_least + 1):
-        table[missing, : offset + 1] = missing * prices.min()
-        last[missing, 0] = int(prices.argmin())
-    for first in range(1, target_units + 1, block):
-        end = min(first + block, target_units + 1)
-        targets = np.arange(first, end)
-        columns = offset + targets[None, :] - usable[:, None]
-        carried = np.minimum(usable[:, None], targets[None, :])
-        own_prices = prices[:, None] + per_unit[:, None] * carried
-        for missing in range(at_least + 1):
-            candidates = own_prices + table[max(missing - 1, 0)][columns]
-            best = candidates.argmin(axis=0)
-            table[missing, offset + first : offset + end] = candidates[best, np.arange(end - first)]
-            last[missing, first:end] = best
-    return CoverTable(price_of=table[:, offset:], _last_item=last, _units=usable)

@@ -36,8 +36,7 @@ from itertools import permutations
 
 import numpy as np
 
-from planner.bounds.compiled_cover import Floats, Integers
-from planner.bounds.cover import CoverTable, cheapest_covers
+from planner.bounds.cover import CoverTable, Floats, Integers, cheapest_covers
 from planner.bounds.link_groups import LinkTable
 from planner.bounds.node_kinds import NodeKind, undominated_items
 from planner.bounds.packing_program import PackingProgram

@@ -30,9 +30,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.bounds.compiled_cover import Floats, Integers
 from planner.bounds.cover import (
     CoverTable,
+    Floats,
+    Integers,
     SpareCoverTable,
     cheapest_covers,
     cheapest_covers_with_spare,

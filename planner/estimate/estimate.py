@@ -1,20 +1,16 @@
-"""A plan's estimate: its components' fixed points, compiled where the package was."""
+"""A plan's estimate: its components' fixed points."""
 
 import math
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import ServingPolicy
-from planner.estimate.compiled.library import library
 from planner.estimate.fixed_point import Sustained, sustained
 from planner.estimate.lengths import LengthStatistics, lengths_like_published
-from planner.estimate.load import Load, NodeFigures, Spread, Tables, loads_of
-from planner.estimate.model import Model, model_of
-from planner.native import Packed
+from planner.estimate.load import NodeFigures, Spread, loads_of
+from planner.estimate.model import model_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +66,7 @@ class Estimator:
     def of_spread(self, placement: Placement, spread: Spread) -> Estimate:
         """As `of`, for requests that are spread so."""
         components = tuple(
-            sustained_of(self.model, load, self.figures.tables)
+            sustained(self.model, load, self.figures.tables)
             for load in loads_of(self.figures, placement, spread)
         )
         whole = sum(part.decode_tokens_per_s for part in components)
@@ -85,36 +81,3 @@ class Estimator:
             held=sum(part.held for part in components),
             components=components,
         )
-
-
-def sustained_of(model: Model, load: Load, tables: Tables) -> Sustained:
-    """`fixed_point.sustained`, compiled where that is possible; the same to the last bit."""
-    loops = library()
-    if loops is None:
-        return sustained(model, load, tables)
-    nodes, edges = len(load.share_N), len(load.share_E)
-    work, result = np.empty(6 * nodes + edges), np.empty(4)
-    packed = Packed(
-        nodes=nodes,
-        edges=edges,
-        table_size=tables.decode_s_KB.shape[1],
-        group=load.group_N,
-        table=load.table_N,
-        tails=load.tail_E,
-        heads=load.head_E,
-        share=load.share_N,
-        layers=load.layers_N,
-        step_s=load.step_s_N,
-        room=load.room_N,
-        decode_limit=load.decode_limit_N,
-        edge_share=load.share_E,
-        bandwidth=load.bandwidth_E,
-        latency=load.latency_E,
-        crowding=load.crowding_E,
-        decode_s=tables.decode_s_KB,
-        decode_slope=tables.slope_s_K,
-        return_s=load.return_s,
-    )
-    numbers = model.as_array()
-    loops.sustained(numbers.ctypes.data, packed.address, work.ctypes.data, result.ctypes.data)
-    return Sustained(*result.tolist())

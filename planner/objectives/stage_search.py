@@ -5,28 +5,25 @@ nodes of a stage are linked to all of the next, with the shares that their speed
 layers to a neighbour (a stage left without layers joins it) or to any stage, a node to another
 stage or to none, two nodes or two stages exchanged, a stage split, a node made a stage of its own.
 
-The loop is `planner/estimate/compiled/stage_search.c`. Without a C compiler stages are estimated,
-but not improved.
+The loop is `planner/loops/stage_search.c`.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.capacity import allowed_limits, throughput_tokens_per_s
 from planner.chance import MINUS_LOGARITHMS, first_random
-from planner.domain.cluster import COORDINATOR, SINK, SOURCE
+from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
-from planner.estimate.compiled.library import library
 from planner.estimate.estimate import Estimator
 from planner.estimate.shared import Reals, SharedLinks
 from planner.link_matrix import links_between
-from planner.native import Packed
+from planner.native import POINTER, REAL, Packed, function
 from planner.objectives.goal import Goal
 from planner.timing import hop_s
 
@@ -93,19 +90,16 @@ class StageSearch:
         """
         problem = estimator.figures.problem
         self.names = tuple(name for name in names if name not in rules.pinned)
-        self._estimator = estimator
-        self._goal = goal
-        self._survives = survives
-        self._limits_NE = [allowed_limits(problem, name, rules) for name in self.names]
+        limits_NE = [allowed_limits(problem, name, rules) for name in self.names]
         self._num_layers = problem.model.num_layers
         self._max_stages = min(rules.max_hops or len(self.names), len(self.names))
         self.bandwidth, self.latency = _links(problem, self.names)
         # N nodes; columns j are layers held, 0 .. J - 1. E are the ends of the model that a stage
         # has (`planner.capacity.LayerLimits`): 0 none, 1 the first layer, 2 the last, 3 both.
-        width = max((one.middle for one in self._limits_NE), default=0) + 1
+        width = max((one.middle for one in limits_NE), default=0) + 1
         speeds_NJ, limits_NJ = (np.zeros((len(self.names), width)) for _ in range(2))
         rooms_ENJ = np.zeros((4, len(self.names), width))
-        for row, (name, one) in enumerate(zip(self.names, self._limits_NE, strict=True)):
+        for row, (name, one) in enumerate(zip(self.names, limits_NE, strict=True)):
             for held in range(1, one.middle + 1):
                 speeds_NJ[row, held] = throughput_tokens_per_s(problem, name, held)
                 for at in range(4):
@@ -125,7 +119,7 @@ class StageSearch:
             table_size=figures.tables.decode_s_KB.shape[1],
             demand=goal.demand_tokens_per_s,
             model=estimator.model.as_array(),
-            most=np.array(self._limits_NE, dtype=np.int64).reshape(len(self.names), 4),
+            most=np.array(limits_NE, dtype=np.int64).reshape(len(self.names), 4),
             table=np.array([figures.table_of[name] for name in self.names], dtype=np.int64),
             step_s=np.array([figures.step_s(name) for name in self.names], dtype=np.float64),
             speeds=speeds_NJ,
@@ -215,10 +209,6 @@ class StageSearch:
     def _searched(
         self, start: Stages, *, moves: int, hot: float, cold: float, seed: int, loading: Loading
     ) -> Searched:
-        loops = library()
-        if loops is None:
-            score = min(self._estimated(left) for left in self._without_one(start))
-            return Searched(score=score, best=start, last=start)
         last, best = (_Buffers(start, num_layers=self._num_layers) for _ in range(2))
         cooling = Packed(
             moves=moves,
@@ -231,54 +221,12 @@ class StageSearch:
             minus_logarithms=MINUS_LOGARITHMS,
             num_logarithms=len(MINUS_LOGARITHMS),
         )
-        score: float = loops.anneal_estimate(
+        score: float = _anneal_estimate(
             self._task.address, cooling.address, last.packed.address, best.packed.address
         )
         if math.isnan(score):
             raise MemoryError("no memory for annealing stages")
         return Searched(score=score, best=best.stages(), last=last.stages())
-
-    def _without_one(self, stages: Stages) -> Iterator[Stages]:
-        """The stages, and if a loss is to be survived, also those that each loss leaves."""
-        yield stages
-        before = stages.stage_of
-        for at in range(len(before) if self._survives else 0):
-            yield replace(stages, stage_of=(*before[:at], IDLE, *before[at + 1 :]))
-
-    def _estimated(self, stages: Stages) -> float:
-        """The score, by the estimate of the placement that the stages are."""
-        problem, placement = self._estimator.figures.problem, self.placement_of(stages)
-        shares_of_stage: list[dict[str, float]] = [{} for _ in stages.lengths]
-        for name, limits, stage in zip(self.names, self._limits_NE, stages.stage_of, strict=True):
-            if stage == IDLE:
-                continue
-            held = placement.layers[name]
-            if not limits.allow(held, num_layers=self._num_layers):
-                return 0.0
-            shares_of_stage[stage][name] = throughput_tokens_per_s(problem, name, len(held))
-        speeds = [sum(shares.values()) for shares in shares_of_stage]
-        if min(speeds) <= 0:
-            return 0.0
-        spread = {
-            (tail, head): tail_share / tail_speed * head_share / head_speed
-            for (tails, tail_speed), (heads, head_speed) in pairwise(
-                [
-                    ({SOURCE: 1.0}, 1.0),
-                    *zip(shares_of_stage, speeds, strict=True),
-                    ({SINK: 1.0}, 1.0),
-                ]
-            )
-            for tail, tail_share in tails.items()
-            for head, head_share in heads.items()
-        }
-        ends = {SOURCE: COORDINATOR, SINK: COORDINATOR}
-        if any(
-            problem.cluster.link_between(ends.get(tail, tail), ends.get(head, head)) is None
-            for tail, head in spread
-        ):
-            return 0.0
-        rate = self._estimator.of_spread(placement, spread).decode_tokens_per_s
-        return self._goal.value(rate, used=tuple(placement.layers), nodes=len(self.names))
 
 
 class _Buffers:
@@ -310,3 +258,6 @@ def _links(problem: Problem, names: Sequence[str]) -> tuple[Reals, Reals]:
     latency[:-1, -1] += hops
     latency[-1, :-1] += hops
     return bandwidth, latency
+
+
+_anneal_estimate = function("anneal_estimate", REAL, POINTER, POINTER, POINTER, POINTER)

@@ -15,9 +15,8 @@ from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.placers.base import SearchOptions, StopReason
 from planner.placers.board import Board
-from planner.placers.compiled.loops import is_compiled
-from planner.placers.compiled.tasks import Annealed, Schedule
 from planner.placers.flow_tables import FlowTables, flow_tables
+from planner.placers.loop_tasks import Annealed, Schedule
 from planner.placers.stop import Stop
 
 # Where between the best flow and the bound a try aims, at last at anything better; a success begins
@@ -85,7 +84,7 @@ def search_by_annealing(
     """Try until nothing helps, the bound is reached, or the time is over; measure what is found."""
     options, bound = board.options, board.upper_bound_tokens_per_s
     views = _views(board.problem, options, bound_tokens_per_s=bound) if bound > 0 else []
-    if not views or not views[0].names or not is_compiled():
+    if not views or not views[0].names:
         return "heuristic"
     tables = views[0]
     moves_per_s = annealer.moves_per_s(tables)

@@ -11,9 +11,9 @@ from planner.domain.placement import LayerRange, Placement
 from planner.placers.annealing import ALONE, Effort, Try, anneal_in_chunks, search_by_annealing
 from planner.placers.base import StopReason
 from planner.placers.board import Board
-from planner.placers.compiled.loops import anneal_intervals
-from planner.placers.compiled.tasks import Annealed, IntegerArray, IntervalTask, Range, Schedule
 from planner.placers.flow_tables import FlowTables
+from planner.placers.loop_tasks import Annealed, IntegerArray, IntervalTask, Range, Schedule
+from planner.placers.loops import anneal_intervals
 from planner.placers.stop import Stop
 
 NAME = "interval-annealing"

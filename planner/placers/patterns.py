@@ -13,8 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from planner.bounds.compiled_cover import Floats, Integers
-from planner.bounds.cover import cheapest_covers, cheapest_covers_with_spare
+from planner.bounds.cover import Floats, Integers, cheapest_covers, cheapest_covers_with_spare
 from planner.bounds.node_kinds import NodeKind
 from planner.bounds.packing_program import PackingProgram
 

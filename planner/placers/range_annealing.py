@@ -15,8 +15,8 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.link_matrix import link_capacities_tokens_per_s
-from planner.placers.compiled.loops import anneal_moves, is_compiled
-from planner.placers.compiled.tasks import IntegerArray, MoveTask
+from planner.placers.loop_tasks import IntegerArray, MoveTask
+from planner.placers.loops import anneal_moves
 
 _UNITS_PER_TOKEN = 1000
 _PENALTY_SHARE = 0.2
@@ -24,7 +24,6 @@ _CHARGE_SHARE = 0.3
 _MOVES_PER_NODE = 50_000
 _MOST_MOVES = 2_000_000
 _LOOKS_PER_MOVE = 4
-_COMPILED_SPEEDUP = 100
 
 
 def links_that_may_bind(problem: Problem, *, partial_inference: bool) -> IntegerArray | None:
@@ -123,7 +122,7 @@ class RangeAnnealing:
         if self._links is not None:
             # To measure a node takes a look at every other.
             moves = moves * _LOOKS_PER_MOVE // (_LOOKS_PER_MOVE + len(self._names))
-        return moves if is_compiled() else moves // _COMPILED_SPEEDUP
+        return moves
 
     def _ranges(self, placement: Placement) -> list[tuple[int, int]]:
         held = [placement.layers.get(name) for name in self._names]

@@ -14,9 +14,9 @@ from planner.domain.placement import Placement
 from planner.placers.annealing import ALONE, Effort, Try, anneal_in_chunks, search_by_annealing
 from planner.placers.base import StopReason
 from planner.placers.board import Board
-from planner.placers.compiled.loops import anneal_stages
-from planner.placers.compiled.tasks import Annealed, IntegerArray, Schedule, StageTask
 from planner.placers.flow_tables import FlowTables
+from planner.placers.loop_tasks import Annealed, IntegerArray, Schedule, StageTask
+from planner.placers.loops import anneal_stages
 from planner.placers.stage_chain import placement_of_chain, ranks_of
 from planner.placers.stop import Stop
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from planner.domain.placement import LayerRange, Placement
-from planner.placers.compiled.tasks import IntegerArray
 from planner.placers.flow_tables import FlowTables
+from planner.placers.loop_tasks import IntegerArray
 
 
 def ranks_of(tables: FlowTables, placement: Placement) -> list[int]:

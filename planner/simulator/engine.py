@@ -1,4 +1,4 @@
-"""What an engine is given and what it tells: the same for the compiled one and the one in Python.
+"""What an engine is given and what it tells.
 
 Nodes are numbered from 0, the coordinator is the number after the last; so are links and requests.
 """
@@ -33,7 +33,7 @@ NUM_BUCKETS = 40 * SUB_BUCKETS
 
 
 def bucket_of(seconds: float) -> int:
-    """The bucket that counts a duration; exact, so that both engines agree."""
+    """The bucket that counts a duration; exact, as the C does it."""
     if seconds <= 0.0:
         return 0
     mantissa, exponent = math.frexp(seconds)

@@ -1,7 +1,7 @@
 """The use case: (problem, placement, routing, demand, policy) -> Forecast. Read this file first.
 
 The engine runs events until admission must decide; routers, KV estimates and output predictions are
-the objects that the coordinator runs. How links share bandwidth is told in `python_links.py`.
+the objects that the coordinator runs. `planner/loops/simulator/` says how links share bandwidth.
 KV pages are the nodes' own: they refuse prompts and preempt requests as the runtime's stages do.
 Not modelled: the way of a release to the stages, prefixes that prompts share.
 """
@@ -29,7 +29,7 @@ from planner.simulator.admission import (
     FixedPrediction,
     OutputPrediction,
 )
-from planner.simulator.compiled.compiled_engine import new_engine
+from planner.simulator.compiled_engine import new_engine
 from planner.simulator.engine import Engine, EngineSetup
 from planner.simulator.feeders import feeder_for, layer_use_of
 from planner.simulator.forecast import Forecast, LinkForecast, NodeForecast, spread_of

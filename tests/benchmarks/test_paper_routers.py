@@ -13,7 +13,7 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
 from planner.domain.serving_policy import PUBLISHED_POLICY
-from planner.simulator import python_state
+from benchmarks.helix import python_state
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.demand import Backlog
 from planner.workload.lengths import published_lengths

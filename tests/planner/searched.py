@@ -3,17 +3,10 @@
 import time
 from dataclasses import dataclass
 
-import pytest
-
 from planner.domain.placement import Placement
 from planner.placers.base import NeverCancelled, SearchOptions
 from planner.placers.board import Board
-from planner.placers.compiled.loops import is_compiled
 from planner.placers.stop import Stop
-
-needs_annealing = pytest.mark.skipif(
-    not is_compiled(), reason="the package was built without a C compiler"
-)
 
 
 @dataclass(frozen=True)

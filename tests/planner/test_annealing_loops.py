@@ -1,4 +1,4 @@
-"""The compiled loops: energies from scratch, and the loop of moves against the same in Python."""
+"""The annealing loops: energies from scratch."""
 
 import itertools
 
@@ -7,15 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.integer_flow.compiled import maximum_flow
-from planner.integer_flow.network import IntegerNetwork, integers
-from planner.placers.compiled import loops, move_loop
-from planner.placers.compiled.tasks import IntervalTask, MoveTask, Schedule, StageTask
+from planner.integer_flow import IntegerNetwork, integers, maximum_flow
+from planner.placers import loops
+from planner.placers.loop_tasks import IntervalTask, Schedule, StageTask
 from tests.examples import examples
-
-needs_compiled_loops = pytest.mark.skipif(
-    not loops.is_compiled(), reason="the package was built without a C compiler"
-)
 
 
 def random_speeds(rng, *, num_nodes, longest):
@@ -46,7 +41,6 @@ def random_stage_task(seed):
     ), [int(rank) for rank in rng.integers(-1, n, size=n)]
 
 
-@needs_compiled_loops
 @settings(max_examples=examples(60))
 @given(seed=st.integers(0, 10**6))
 def test_annealed_stages_lack_what_they_are_said_to_lack(seed):
@@ -125,7 +119,6 @@ def crossing_lack(task, left, left_rooms, right, right_rooms):
     return task.target - maximum_flow(network).value
 
 
-@needs_compiled_loops
 @settings(max_examples=examples(60))
 @given(seed=st.integers(0, 10**6), spares=st.sampled_from([0, 1]))
 def test_annealed_intervals_lack_what_they_are_said_to_lack(seed, spares):
@@ -171,32 +164,3 @@ def lack_of(task, ranges):
         )
         lack += max(0, task.target - sum(speeds[:-1] if task.spares else speeds))
     return lack
-
-
-@needs_compiled_loops
-@settings(max_examples=examples(60))
-@given(seed=st.integers(0, 10**6))
-def test_moves_anneal_to_the_same_ranges_compiled_or_not(seed):
-    rng = np.random.default_rng(seed)
-    n, longest, num_layers = int(rng.integers(1, 12)), int(rng.integers(1, 7)), 8
-    speeds = random_speeds(rng, num_nodes=n, longest=longest)
-    limits = (speeds > 0).sum(axis=1)
-    firsts = [int(rng.integers(0, 3)) for _ in limits]
-    ranges = [
-        (first, min(num_layers, first + int(rng.integers(0, limit + 1))))
-        for first, limit in zip(firsts, limits, strict=True)
-    ]
-    task = MoveTask(
-        num_layers=num_layers,
-        target=int(rng.integers(1, 1500)),
-        speeds_NJ=speeds,
-        limits_NE=limits_with_ends(rng, limits * (rng.random(n) < 0.9)),
-        running=[ranges[0]] + [(first, first + 1) for first in firsts[1:]],
-        budget_layers=int(rng.integers(0, 12)),
-        penalty=int(rng.integers(1, 900)),
-        charge=int(rng.integers(0, 300)),
-        links=rng.integers(0, 900, size=(n + 1, n + 1)) if seed % 2 else None,
-    )
-    arguments = {"ranges": ranges, "threshold": 700, "moves": 600, "seed": seed + 1}
-    compiled = loops.anneal_moves(task, **arguments)
-    assert compiled == move_loop.anneal_moves(task, **arguments)

@@ -4,7 +4,7 @@ import itertools
 import random
 
 import pytest
-from searched import needs_annealing, searched
+from searched import searched
 from tiny_problems import all_placements, tiny_problem
 
 from planner.domain.placement import LayerRange
@@ -95,9 +95,7 @@ def test_nothing_is_laid_that_is_not_better():
     assert around.laid(order, above_tokens_per_s=100.0) is None
 
 
-@pytest.mark.parametrize(
-    "method", [search_stage_patterns, pytest.param(search_stage_annealing, marks=needs_annealing)]
-)
+@pytest.mark.parametrize("method", [search_stage_patterns, search_stage_annealing])
 def test_stages_use_a_pinned_node_where_the_others_cannot_hold_the_model(method):
     rules = PlacementRules(pinned=PINNED)
     found = searched(method, NEEDY, partial_inference=False, rules=rules).placement

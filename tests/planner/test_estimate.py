@@ -1,9 +1,10 @@
-"""The estimate: the same in both languages, right where it can be worked out by hand."""
+"""The estimate: the same by a second text, right where it can be worked out by hand."""
 
 import math
 import random
 from dataclasses import replace
 
+import fixed_point_in_python
 import numpy as np
 import pytest
 from tiny_problems import placement, tiny_problem
@@ -13,8 +14,7 @@ from planner.domain.layer_times import LayerTimes
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
-from planner.estimate.compiled.library import is_compiled
-from planner.estimate.estimate import Estimate, Estimator, sustained_of
+from planner.estimate.estimate import Estimate, Estimator
 from planner.estimate.fixed_point import sustained
 from planner.estimate.lengths import LengthStatistics
 from planner.estimate.load import OUTSIDE, Load, Tables, loads_of
@@ -89,10 +89,9 @@ def random_load(seed: int) -> tuple[Load, Tables]:
     return load, Tables(decode_s_KB=0.004 + rises, slope_s_K=np.array([1e-4, 2e-4]))
 
 
-@pytest.mark.skipif(not is_compiled(), reason="the loops are not compiled here")
 @pytest.mark.parametrize("policy", [RUNTIME_POLICY, PUBLISHED_POLICY])
 @pytest.mark.parametrize("transmission", ["fifo", "decode_first", "two_lanes"])
-def test_both_languages_give_the_same_estimate_to_the_last_bit(policy, transmission):
+def test_the_estimate_is_that_of_its_description_to_the_last_bit(policy, transmission):
     problem = timed(tiny_problem([[9.0, 4.0]], num_layers=2))
     policy = replace(policy, transmission=transmission)
     model = Estimator(problem, policy=policy, lengths=SHORT).model
@@ -100,8 +99,8 @@ def test_both_languages_give_the_same_estimate_to_the_last_bit(policy, transmiss
     for seed in range(60):
         load, tables = random_load(seed)
         limited = replace(model, tpot_limit_s=0.5) if seed % 3 == 0 else model
-        ours = sustained_of(limited, load, tables)
-        assert ours == sustained(limited, load, tables)
+        ours = sustained(limited, load, tables)
+        assert ours == fixed_point_in_python.sustained(limited, load, tables)
         served += ours.decode_tokens_per_s > 0
     assert served > 30
 

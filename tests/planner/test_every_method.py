@@ -5,7 +5,6 @@ The clock stands still, so that work alone ends a search: the same plan on any m
 """
 
 import pytest
-from searched import needs_annealing
 from tiny_problems import all_placements, tiny_problem
 
 from planner.domain.placement import LayerRange
@@ -81,7 +80,7 @@ def test_no_method_exceeds_the_best_placement_and_none_proves_a_bound_below_it(c
 
 @pytest.mark.parametrize(
     "method",
-    [pytest.param(name, marks=needs_annealing if "annealing" in name else ()) for name in METHODS],
+    METHODS,
 )
 def test_every_method_finds_and_proves_what_it_did(method):
     flows, bounds = FOUND[method]

@@ -1,14 +1,12 @@
-"""Dinic's algorithm, compiled and in Python, against preflow-push of another library."""
+"""Dinic's algorithm against preflow-push of another library."""
 
 import networkx as nx
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networkx.algorithms.flow import preflow_push
 
-from planner.integer_flow import compiled, dinic
-from planner.integer_flow.network import IntegerNetwork
+from planner.integer_flow import IntegerNetwork, maximum_flow
 from tests.examples import examples
 
 SOURCE, SINK = 0, 1
@@ -42,7 +40,7 @@ def value_by_preflow_push(network):
 @settings(max_examples=examples(150))
 @given(network=networks())
 def test_the_flow_is_feasible_and_as_large_as_its_cut_and_as_preflow_push_finds(network):
-    found = dinic.maximum_flow(network)
+    found = maximum_flow(network)
     assert found.value == value_by_preflow_push(network)
     assert (found.flows >= 0).all()
     assert (found.flows <= network.capacities).all()
@@ -54,13 +52,3 @@ def test_the_flow_is_feasible_and_as_large_as_its_cut_and_as_preflow_push_finds(
     inside = found.from_source > 0
     crosses = inside[network.tails] & ~inside[network.heads]
     assert network.capacities[crosses].sum() == found.value
-
-
-@pytest.mark.skipif(not compiled.is_compiled(), reason="the package was built without a C compiler")
-@settings(max_examples=examples(150))
-@given(network=networks())
-def test_compiled_or_not_every_edge_carries_the_same(network):
-    expected, found = dinic.maximum_flow(network), compiled.maximum_flow(network)
-    assert found.value == expected.value
-    assert found.flows.tolist() == expected.flows.tolist()
-    assert found.from_source.tolist() == expected.from_source.tolist()

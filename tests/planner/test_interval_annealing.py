@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 from hypothesis import given, settings
-from searched import needs_annealing, searched
+from searched import searched
 from tiny_problems import all_placements, problems, tiny_problem
 
 from planner.domain.placement import LayerRange
@@ -14,8 +14,6 @@ from planner.placers.annealing import Effort
 from planner.placers.interval_annealing import search_interval_annealing
 from planner.placers.petals import place_petals
 from tests.examples import examples
-
-pytestmark = needs_annealing
 
 
 class Cancelled:

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import needs_annealing, searched
+from searched import searched
 from tiny_problems import all_placements, coverage, placement, problems, tiny_problem
 
 from planner.bounds import proven_bounds
@@ -122,7 +122,6 @@ def test_the_integer_program_finds_the_best_of_all_placements_that_fit(problem, 
     assert result.upper_bound_tokens_per_s >= best * (1 - 1e-6)
 
 
-@needs_annealing
 @settings(max_examples=20, deadline=None)
 @given(problem=problems_with_ends(binding_links=False))
 def test_annealed_ranges_are_the_best_that_fit_where_links_are_ample(problem):
@@ -134,7 +133,6 @@ def test_annealed_ranges_are_the_best_that_fit_where_links_are_ample(problem):
     assert found_flow(problem, placed, partial_inference=True) == pytest.approx(best, rel=0.01)
 
 
-@needs_annealing
 @settings(max_examples=20, deadline=None)
 @given(problem=problems_with_ends(binding_links=False))
 def test_annealed_stages_are_the_best_chain_that_fits_where_links_are_ample(problem):
@@ -148,7 +146,6 @@ def test_annealed_stages_are_the_best_chain_that_fits_where_links_are_ample(prob
     assert found_flow(problem, placed, partial_inference=False) == pytest.approx(best, rel=0.01)
 
 
-@needs_annealing
 def test_a_stage_in_the_middle_stays_there_when_a_layer_comes_off():
     """n0 holds two layers, but none of the first and the last."""
     problem = with_memory(

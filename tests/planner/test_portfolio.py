@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import needs_annealing, searched
+from searched import searched
 from tiny_problems import all_placements, problems
 
 from planner.bounds import knapsack_bound_tokens_per_s, upper_bound_tokens_per_s
@@ -114,7 +114,6 @@ def test_a_hundred_nodes_in_one_region_come_within_a_tenth_of_the_bound():
     assert seen[-1].flow_tokens_per_s >= 0.9 * knapsack_bound_tokens_per_s(problem)
 
 
-@needs_annealing
 @pytest.mark.parametrize(
     ("cluster", "count"),
     [

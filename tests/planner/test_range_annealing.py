@@ -2,14 +2,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_annealing_loops import limits_with_ends, random_speeds
 from tiny_problems import placement, tiny_problem
 
 from planner.capacity import coverage_tokens_per_s
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
+from planner.placers import loops
 from planner.placers.budgeted_moves import moved_layers
-from planner.placers.compiled import move_loop
-from planner.placers.compiled.tasks import MoveTask
+from planner.placers.loop_tasks import MoveTask
 from planner.placers.range_annealing import (
     RangeAnnealing,
     links_that_may_bind,
@@ -65,33 +66,39 @@ def test_what_cannot_be_reached_without_moves_is_not_moved_for_when_nothing_may_
     assert annealed(problem, running, links=None, target=10.0, budget=0) == running
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 10**6))
-def test_the_energy_is_what_the_ranges_lack_counted_anew(seed):
+def test_the_energy_is_what_the_ranges_lack_counted_from_scratch(seed):
     rng = np.random.default_rng(seed)
-    n, num_layers, longest = int(rng.integers(1, 7)), 6, 3
-    speeds = np.zeros((n, 1 + longest), dtype=np.int64)
-    speeds[:, 1:] = -np.sort(-rng.integers(1, 900, size=(n, longest)))
-    links = rng.integers(0, 900, size=(n + 1, n + 1)) if seed % 2 else None
-    running = [(first, first + 1) for first in rng.integers(0, num_layers, size=n).tolist()]
+    n, longest, num_layers = int(rng.integers(1, 12)), int(rng.integers(1, 7)), 8
+    speeds = random_speeds(rng, num_nodes=n, longest=longest)
+    limits = (speeds > 0).sum(axis=1)
+    firsts = [int(rng.integers(0, 3)) for _ in limits]
+    ranges = [
+        (first, min(num_layers, first + int(rng.integers(0, limit + 1))))
+        for first, limit in zip(firsts, limits, strict=True)
+    ]
     task = MoveTask(
         num_layers=num_layers,
         target=int(rng.integers(1, 1500)),
         speeds_NJ=speeds,
-        limits_NE=np.full((n, 4), longest),
-        running=running,
-        budget_layers=int(rng.integers(0, 4)),
+        limits_NE=limits_with_ends(rng, limits * (rng.random(n) < 0.9)),
+        running=[ranges[0]] + [(first, first + 1) for first in firsts[1:]],
+        budget_layers=int(rng.integers(0, 12)),
         penalty=int(rng.integers(1, 900)),
         charge=int(rng.integers(0, 300)),
-        links=links,
+        links=rng.integers(0, 900, size=(n + 1, n + 1)) if seed % 2 else None,
     )
-    energy, ranges = move_loop.anneal_moves(
-        task, ranges=running, threshold=600, moves=300, seed=seed + 1
-    )
-    assert energy == energy_counted_anew(task, ranges)
+    arguments = {"ranges": ranges, "threshold": 700, "moves": 600, "seed": seed + 1}
+    energy, found = loops.anneal_moves(task, **arguments)
+    assert energy == energy_from_scratch(task, found) <= energy_from_scratch(task, ranges) + 700
+    for node, (first, end) in enumerate(found):
+        ends = (first == 0) + 2 * (end == num_layers)
+        assert (first, end) == ranges[node] or 0 <= end - first <= task.limits_NE[node, ends]
+    assert loops.anneal_moves(task, **arguments) == (energy, found)
 
 
-def energy_counted_anew(task, ranges):
+def energy_from_scratch(task, ranges):
     held = [(node, range(first, end)) for node, (first, end) in enumerate(ranges) if end > first]
     total = 0
     for layer in range(task.num_layers):

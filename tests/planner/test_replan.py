@@ -3,7 +3,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from searched import needs_annealing
 from tiny_problems import all_placements, placement, tiny_problem
 
 from planner.bounds import knapsack_bound_tokens_per_s
@@ -207,7 +206,6 @@ def most_served(problem, *, most_layers, rules=NO_RULES):
     )
 
 
-@needs_annealing
 @pytest.mark.parametrize("name", ["n0", "n1", "n3"])
 def test_the_front_of_served_tokens_is_what_trying_every_placement_finds(name):
     left = lost(CLUSTER, name)
@@ -223,7 +221,6 @@ def test_the_front_of_served_tokens_is_what_trying_every_placement_finds(name):
     assert result.forecast.simulated.decode_tokens_per_s == result.forecast.value
 
 
-@needs_annealing
 def test_the_answer_that_is_chosen_for_what_it_serves_keeps_the_budget():
     left = lost(CLUSTER, "n0")
     for layers in (2, 3):

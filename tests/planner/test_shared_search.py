@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from searched import needs_annealing, searched
+from searched import searched
 from shared_networks import egress, in_regions, sharing
 from tiny_problems import tiny_problem
 
@@ -140,7 +140,6 @@ class Recorded:
         self.tries.add((tables.links_sharing, aim.beside_pins, aim.number % 2))
 
 
-@needs_annealing
 def test_every_view_of_shared_bandwidth_is_tried_for_all_layers_and_beside_pins():
     annealer = Recorded()
 

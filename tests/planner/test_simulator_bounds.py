@@ -14,16 +14,14 @@ from simulated_clusters import (
     with_shared_bandwidth,
 )
 
+from benchmarks.helix.python_engine import PythonEngine
 from planner.routers.choice import ROUTER_NAMES
-from planner.simulator.compiled.compiled_engine import is_compiled
-from planner.simulator.python_engine import PythonEngine
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.arrivals import poisson, requests
 from planner.workload.demand import Arrivals, Backlog, PublishedFeeder
 from tests.examples import examples
 
 
-@pytest.mark.skipif(not is_compiled(), reason="the package was built without a C compiler")
 @settings(max_examples=examples(40))
 @given(seed=st.integers(0, 10**6), policy=st.sampled_from(POLICIES))
 def test_the_compiled_engine_forecasts_what_the_engine_in_python_does(seed, policy):

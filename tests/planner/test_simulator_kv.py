@@ -14,9 +14,9 @@ from simulated_clusters import (
     run,
 )
 
+from benchmarks.helix.python_engine import PythonEngine
 from planner.domain.cluster import Link
-from planner.simulator.compiled.compiled_engine import new_engine
-from planner.simulator.python_engine import PythonEngine
+from planner.simulator.compiled_engine import CompiledEngine, new_engine
 from planner.workload.demand import Arrivals, Backlog
 from planner.workload.request import Request
 
@@ -186,7 +186,7 @@ def test_a_token_takes_a_page_of_each_layer_once_where_requests_enter_a_node_at_
 def test_a_long_run_needs_no_more_request_numbers_than_run_at_once():
     numbers = set()
 
-    class Watched(PythonEngine):
+    class Watched(CompiledEngine):
         def admit(self, **arguments):
             numbers.add(number := super().admit(**arguments))
             return number

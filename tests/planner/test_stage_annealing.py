@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import needs_annealing, searched
+from searched import searched
 from tiny_problems import all_placements, problems, tiny_problem
 
 from planner.bounds import knapsack_bound_tokens_per_s
@@ -18,8 +18,6 @@ from planner.placers.flow_tables import flow_tables
 from planner.placers.stage_annealing import search_stage_annealing
 from planner.placers.stage_chain import placement_of_chain, ranks_of
 from tests.examples import examples
-
-pytestmark = needs_annealing
 
 
 def search(problem, *, moves_per_node=500, start=None, seed=0, rules=None):

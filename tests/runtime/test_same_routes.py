@@ -28,7 +28,7 @@ from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
 from planner.domain.serving_policy import ServingPolicy
 from planner.routers.choice import ROUTER_NAMES, RouterName
-from planner.simulator.compiled.compiled_engine import new_engine
+from planner.simulator.compiled_engine import new_engine
 from planner.simulator.engine import Engine, EngineSetup, Occurrence, OccurrenceKind, StageVisit
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.demand import Arrivals

@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from planner.simulator.engine import EngineSetup, Transmission
-from planner.simulator.python_state import (
+from benchmarks.helix.python_state import (
     ARRIVAL,
     DECODES,
     LINK_DUE,
@@ -24,6 +23,7 @@ from planner.simulator.python_state import (
     Node,
     Share,
 )
+from planner.simulator.engine import EngineSetup, Transmission
 
 
 class Foresee(Protocol):

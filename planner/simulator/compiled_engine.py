@@ -1,16 +1,14 @@
-"""Runs the engine: compiled where the package was built with a C compiler, or in Python."""
+"""The simulator's engine, which is C in `planner/loops/simulator/`."""
 
 import ctypes
-import functools
 import weakref
 from array import array
 from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
-from planner.native import I64, POINTER, REAL, library
+from planner.native import I64, INTEGERS, POINTER, REAL, REALS, function
 from planner.simulator.engine import (
     NUM_BUCKETS,
     Engine,
@@ -22,18 +20,11 @@ from planner.simulator.engine import (
     OccurrenceKind,
     StageVisit,
 )
-from planner.simulator.python_engine import PythonEngine
-
-
-def is_compiled() -> bool:
-    """Whether the engine runs as machine code here."""
-    return _library() is not None
 
 
 def new_engine(setup: EngineSetup) -> Engine:
     """An engine at time 0 with nothing running."""
-    compiled = _library()
-    return PythonEngine(setup) if compiled is None else CompiledEngine(setup, compiled)
+    return CompiledEngine(setup)
 
 
 # Fields of EngineSetup, in the order of the C structure.
@@ -94,8 +85,7 @@ class _Occurrence(ctypes.Structure):
 class CompiledEngine:
     """See `planner.simulator.engine.Engine`."""
 
-    def __init__(self, setup: EngineSetup, compiled: ctypes.CDLL) -> None:
-        self._library = compiled
+    def __init__(self, setup: EngineSetup) -> None:
         self._num_nodes, self._num_links = len(setup.nodes), 0
         self._occurrence = _Occurrence()
         # The library reads the tables where they are, so they must live as long as it does.
@@ -126,21 +116,21 @@ class CompiledEngine:
                 least_decodes=node.least_decodes,
                 shared_s=node.shared_s,
             )
-        self._engine = compiled.simulator_new(
+        self._engine = _new(
             ctypes.byref(policy),
             self._num_nodes,
             ctypes.byref(nodes),
-            layers.ctypes.data,
+            layers,
             len(setup.shared_bytes_per_s),
             (REAL * len(setup.shared_bytes_per_s))(*setup.shared_bytes_per_s),
         )
         if not self._engine:
             raise MemoryError("no memory for a simulation")
-        weakref.finalize(self, compiled.simulator_free, self._engine)
+        weakref.finalize(self, _free, self._engine)
 
     @property
     def now(self) -> float:
-        return float(self._library.simulator_now(self._engine))
+        return float(_now(self._engine))
 
     def add_link(
         self,
@@ -151,7 +141,7 @@ class CompiledEngine:
         latency_s: float,
         shares: Sequence[int],
     ) -> int:
-        number: int = self._library.simulator_add_link(
+        number: int = _add_link(
             self._engine,
             source,
             target,
@@ -176,7 +166,7 @@ class CompiledEngine:
         link_back: int,
     ) -> int:
         numbers = array("i", chain.from_iterable(stages))
-        number: int = self._library.simulator_admit(
+        number: int = _admit(
             self._engine,
             prompt_tokens,
             output_tokens,
@@ -200,7 +190,7 @@ class CompiledEngine:
         link_back: int,
     ) -> None:
         numbers = array("i", chain.from_iterable(stages))
-        if not self._library.simulator_begin_anew(
+        if not _begin_anew(
             self._engine,
             request,
             grow_at,
@@ -212,15 +202,13 @@ class CompiledEngine:
             raise MemoryError("no memory for a request of a simulation")
 
     def give_up(self, request: int) -> None:
-        self._library.simulator_give_up(self._engine, request)
+        _give_up(self._engine, request)
 
     def set_grow_at(self, request: int, *, tokens: int) -> None:
-        self._library.simulator_set_grow_at(self._engine, request, tokens)
+        _set_grow_at(self._engine, request, tokens)
 
     def advance(self, until_s: float) -> Occurrence | None:
-        found: int = self._library.simulator_advance(
-            self._engine, until_s, ctypes.byref(self._occurrence)
-        )
+        found: int = _advance(self._engine, until_s, ctypes.byref(self._occurrence))
         if found < 0:
             raise MemoryError("no memory for a simulation's events")
         if not found:
@@ -236,14 +224,14 @@ class CompiledEngine:
 
     def stage_waits_s(self, request: int, *, num_stages: int) -> list[float]:
         waited_s = (REAL * num_stages)()
-        self._library.simulator_waits(self._engine, request, waited_s)
+        _waits(self._engine, request, waited_s)
         return list(waited_s)
 
     def waiting(self, node: int) -> int:
-        return int(self._library.simulator_waiting(self._engine, node))
+        return int(_waiting(self._engine, node))
 
     def reset_statistics(self) -> None:
-        self._library.simulator_reset_statistics(self._engine)
+        _reset_statistics(self._engine)
 
     def statistics(self) -> EngineStatistics:
         seconds, running = REAL(), REAL()
@@ -252,12 +240,11 @@ class CompiledEngine:
         node_counts = np.zeros((self._num_nodes, 7), dtype=np.int64)
         link_sums = np.zeros((self._num_links, 3))
         link_peaks = np.zeros(self._num_links, dtype=np.int64)
-        self._library.simulator_statistics(
+        _statistics(
             self._engine,
             ctypes.byref(seconds),
             ctypes.byref(running),
-            *(array.ctypes.data for array in (whole, gaps, node_sums, node_counts)),
-            *(array.ctypes.data for array in (link_sums, link_peaks)),
+            *(whole, gaps, node_sums, node_counts, link_sums, link_peaks),
         )
         events, output_tokens, first_tokens, prompt_tokens, finished, preempted = whole.tolist()
         return EngineStatistics(
@@ -292,26 +279,20 @@ class CompiledEngine:
         )
 
 
-@functools.cache
-def _library() -> ctypes.CDLL | None:
-    signatures: dict[str, tuple[type | None, tuple[type, ...]]] = {
-        "new": (POINTER, (POINTER, I64, POINTER, POINTER, I64, POINTER)),
-        "free": (None, (POINTER,)),
-        "add_link": (I64, (POINTER, I64, I64, REAL, REAL, I64, POINTER)),
-        "admit": (I64, (POINTER, I64, I64, I64, I64, POINTER, I64, I64)),
-        "begin_anew": (I64, (POINTER, I64, I64, I64, POINTER, I64, I64)),
-        "give_up": (None, (POINTER, I64)),
-        "set_grow_at": (None, (POINTER, I64, I64)),
-        "advance": (I64, (POINTER, REAL, POINTER)),
-        "now": (REAL, (POINTER,)),
-        "waits": (None, (POINTER, I64, POINTER)),
-        "waiting": (I64, (POINTER, I64)),
-        "reset_statistics": (None, (POINTER,)),
-        "statistics": (None, (POINTER,) * 9),
-    }
-    return library(
-        Path(__file__).parent,
-        "_engine",
-        edition=("simulator_edition", 13),
-        functions={f"simulator_{name}": signature for name, signature in signatures.items()},
-    )
+_new = function("simulator_new", POINTER, POINTER, I64, POINTER, INTEGERS, I64, POINTER)
+_free = function("simulator_free", None, POINTER)
+_add_link = function("simulator_add_link", I64, POINTER, I64, I64, REAL, REAL, I64, POINTER)
+_admit = function("simulator_admit", I64, POINTER, I64, I64, I64, I64, POINTER, I64, I64)
+_begin_anew = function("simulator_begin_anew", I64, POINTER, I64, I64, I64, POINTER, I64, I64)
+_give_up = function("simulator_give_up", None, POINTER, I64)
+_set_grow_at = function("simulator_set_grow_at", None, POINTER, I64, I64)
+_advance = function("simulator_advance", I64, POINTER, REAL, POINTER)
+_now = function("simulator_now", REAL, POINTER)
+_waits = function("simulator_waits", None, POINTER, I64, POINTER)
+_waiting = function("simulator_waiting", I64, POINTER, I64)
+_reset_statistics = function("simulator_reset_statistics", None, POINTER)
+_statistics = function(
+    "simulator_statistics",
+    None,
+    *(POINTER, POINTER, POINTER, INTEGERS, INTEGERS, REALS, INTEGERS, REALS, INTEGERS),
+)

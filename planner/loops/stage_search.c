@@ -1,4 +1,4 @@
-/* Annealing of stages on the estimate; stage_search.py beside this explains it. */
+/* Annealing of stages on the estimate; planner/objectives/stage_search.py explains it. */
 
 #include "sustained.h"
 

@@ -1,18 +1,8 @@
-/* Cheapest covers by dynamic programming; cover.py beside it is the same in Python, explains it, and
-   gives the same answer to the last bit. Change both together. */
+/* Cheapest covers by dynamic programming; planner/bounds/cover.py explains them. */
 
 #include <stdint.h>
 
 typedef int64_t i64;
-
-/* Raised with every change, here and in compiled_cover.py: a library that was built before the
-   change is not used. */
-const int64_t cover_edition = 1;
-
-void *PyInit__cover(void);
-
-/* Lets Python's build tools treat this as an extension; it is called through ctypes. */
-void *PyInit__cover(void) { return 0; }
 
 /* Writes price_of and last_item, (at_least + 1) rows of target + 1 each. */
 void cheapest_covers(i64 num_items, const i64 *units, const double *prices,

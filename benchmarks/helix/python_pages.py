@@ -9,7 +9,7 @@ is lost: nodes drop what comes of it, and the coordinator hears of it when the r
 
 from collections.abc import Callable, Iterable
 
-from planner.simulator.python_state import Item, Node, Request, Stay
+from benchmarks.helix.python_state import Item, Node, Request, Stay
 
 
 class PythonPages:

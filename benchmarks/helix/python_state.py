@@ -1,4 +1,4 @@
-"""What `planner.simulator.python_engine` keeps of requests, nodes and links."""
+"""What `python_engine` keeps of requests, nodes and links."""
 
 import math
 from collections import deque

@@ -1,4 +1,9 @@
-/* Messages on links: lanes, pieces, shares of bandwidth. */
+/* Messages on links: lanes, pieces of prompts, and bandwidth that links share.
+
+   Every link has two lanes (one under FIFO). Of a shared bandwidth every link that is sending has the
+   same part, or what its own bandwidth lets it use of that, and the others more (processor sharing, as
+   of streams that compete for a network card); what a link cannot use because another shared bandwidth
+   holds it up is not given away. Paces change when a link begins to send or falls silent. */
 
 #include "engine.h"
 

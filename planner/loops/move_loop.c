@@ -1,5 +1,15 @@
-/* The loop of range annealing; move_loop.py beside it is the same in Python, explains it, and gives
-   the same answer. Change both together. */
+/* The loop of range annealing: ranges near the running ones that carry a target over every layer.
+
+   energy = sum over layers of lack(coverage) + penalty * max(0, layers to load - budget),
+
+   where lack(x) is target - x + charge below the target, else 0: the charge makes one layer that
+   lacks much better than many that lack little, which is what leads to none. Coverage is the sum over
+   the nodes that hold a layer of T_i(held_i) or, with links, of what such a node receives and sends
+   at most, if that is less. With links, nodes are taken to meet only where ranges meet, as if partial
+   inference were not allowed: what gains by it here rarely passes the links.
+
+   Threshold accepting: a change for the worse is taken when it costs less than a random part of a
+   threshold, which sinks to 0 over the moves. */
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-"""The engine in Python: what `compiled/` does where there is a compiler, to the last bit.
+"""The simulator's engine in Python: what `planner/loops/simulator/` does, to the last bit.
+
+`hop_by_hop.py` changes it; tests compare it with the engine in C.
 
 An *item* is what a step works on: a prompt, a chunk of one, or one decode of a request. When a step
 of `python_steps` is done, items that have passed a node's last segment go, as messages, by
@@ -12,6 +14,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.helix.python_links import PythonLinks
+from benchmarks.helix.python_pages import PythonPages, give_back, is_gone
+from benchmarks.helix.python_state import (
+    DECODES,
+    LINK_DUE,
+    REFUSED,
+    STEP_DONE,
+    Item,
+    Message,
+    Messages,
+    Node,
+    Request,
+)
+from benchmarks.helix.python_steps import PythonSteps
 from planner.simulator.engine import (
     NUM_BUCKETS,
     SAME_NODE,
@@ -25,20 +41,6 @@ from planner.simulator.engine import (
     StageVisit,
     bucket_of,
 )
-from planner.simulator.python_links import PythonLinks
-from planner.simulator.python_pages import PythonPages, give_back, is_gone
-from planner.simulator.python_state import (
-    DECODES,
-    LINK_DUE,
-    REFUSED,
-    STEP_DONE,
-    Item,
-    Message,
-    Messages,
-    Node,
-    Request,
-)
-from planner.simulator.python_steps import PythonSteps
 
 
 class PythonEngine:

@@ -1,19 +1,10 @@
-/* A maximum flow by Dinic's algorithm; dinic.py beside it is the same in Python and gives the same
-   flow on every edge. Change both together. Exact, because capacities are integers. */
+/* A maximum flow by Dinic's algorithm: shortest augmenting paths, a phase for each length. Exact,
+   because capacities are integers. */
 
 #include <stdint.h>
 #include <stdlib.h>
 
 typedef int64_t i64;
-
-/* Raised with every change, here and in compiled.py: a library that was built before the change is
-   not used. */
-const int64_t dinic_edition = 1;
-
-void *PyInit__dinic(void);
-
-/* Lets Python's build tools treat this as an extension; it is called through ctypes. */
-void *PyInit__dinic(void) { return 0; }
 
 typedef struct {
     i64 *starts, *heads, *rest, *twins; /* edges by tail; twins[e] is the edge back */

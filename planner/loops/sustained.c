@@ -1,5 +1,4 @@
-/* The estimate's fixed point; fixed_point.py beside this folder is the same in Python, explains it,
-   and gives the same answer. Change both together. */
+/* The estimate's fixed point; planner/estimate/fixed_point.py explains it. */
 
 #include "sustained.h"
 

@@ -5,15 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Raised with every change of a source here, and in compiled_engine.py: a library that was built
-   before the change is not used. */
-const int64_t simulator_edition = 13;
-
-void *PyInit__engine(void);
-
-/* Lets Python's build tools treat the engine as an extension. */
-void *PyInit__engine(void) { return 0; }
-
 typedef struct {
     i64 num_segments, prompt_limit, decode_limit, pages, prompt_last, decode_last;
     const double *prompt_s, *decode_s;

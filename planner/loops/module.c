@@ -2,9 +2,9 @@
 
 #include <stdint.h>
 
-/* Raised with every change of a loop, here and in loops.py: a library that was built before the
-   change is not used. */
-const int64_t loops_edition = 9;
+/* Raised with every change of a loop, here and in planner/native.py: a library that was built before
+   the change is refused. */
+const int64_t loops_edition = 14;
 
 void *PyInit__loops(void);
 

@@ -1,5 +1,10 @@
-/* The state of one simulation. python_engine.py and python_links.py one folder up are the same in
-   Python, explain it, and give the same numbers to the last bit. Change both together, and raise the edition. */
+/* The state of one simulation.
+
+   An item is what a step works on: a prompt, a chunk of one, or one decode of a request. A node's
+   layers are cut into segments wherever requests may enter; it runs one step at a time, with items of
+   one segment, by turns, and what has run one waits for the next. Items that have passed a node's
+   last segment go, as messages, by links to the next stage. Events at the same time happen in the
+   order in which they were foreseen. */
 
 #ifndef HELIXWEB_SIMULATOR_ENGINE_H
 #define HELIXWEB_SIMULATOR_ENGINE_H

@@ -1,4 +1,11 @@
-/* KV pages: held by requests at every stage, taken from the youngest when there are too few. */
+/* KV pages: held by requests at every stage, as the runtime's stages do.
+
+   A page is one layer of one request, a block the pages of all layers it runs at a node for
+   page_tokens tokens. The pages of a whole prompt are reserved when its first rows come, if there is
+   room for them and for a block more of everybody else; else the request is refused. A decode that
+   finds no page takes those of the youngest request, its own perhaps. Requests that are refused or
+   preempted are lost: nodes drop what comes of them, and the coordinator hears of it when the refusal
+   arrives. */
 
 #include "engine.h"
 

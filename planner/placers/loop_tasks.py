@@ -1,7 +1,4 @@
-"""What an annealing loop is given, whichever language it runs in.
-
-Flows are integers, so that sums are exact and both languages decide alike.
-"""
+"""What an annealing loop is given. Flows are integers, so that sums are exact."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
@@ -16,6 +13,8 @@ Energy = TypeVar("Energy", int, float)
 State = TypeVar("State")
 Range: TypeAlias = tuple[int, int]
 """(first layer, layers held)"""
+Ends: TypeAlias = tuple[int, int]
+"""(first layer, end); equal when nothing is held"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +97,7 @@ class MoveTask:
     target: int
     speeds_NJ: IntegerArray
     limits_NE: IntegerArray
-    running: list[tuple[int, int]]
+    running: list[Ends]
     budget_layers: int
     penalty: int
     charge: int

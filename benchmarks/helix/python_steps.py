@@ -8,10 +8,10 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from benchmarks.helix.python_links import Foresee
+from benchmarks.helix.python_pages import PythonPages, is_gone
+from benchmarks.helix.python_state import STEP_DONE, Item, Node, Queue, averaged, seconds_of
 from planner.simulator.engine import OWN_STEPS, EngineSetup
-from planner.simulator.python_links import Foresee
-from planner.simulator.python_pages import PythonPages, is_gone
-from planner.simulator.python_state import STEP_DONE, Item, Node, Queue, averaged, seconds_of
 
 
 class PythonSteps:

@@ -1,10 +1,12 @@
-"""A network of integer capacities and a maximum flow of it."""
+"""Maximum flow over integer capacities, by Dinic's algorithm in C. Knows of no placements."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+
+from planner.native import I64, INTEGERS, function
 
 IntegerArray: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -39,3 +41,28 @@ class IntegerFlow:
 def integers(values: IntegerArray | Sequence[int]) -> IntegerArray:
     """As the compiled code wants them."""
     return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def maximum_flow(network: IntegerNetwork) -> IntegerFlow:
+    """A maximum flow, the same one at every call."""
+    flows = np.zeros(len(network.tails), dtype=np.int64)
+    from_source = np.zeros(network.num_vertices, dtype=np.int64)
+    value: int = _maximum_flow(
+        network.num_vertices,
+        len(flows),
+        integers(network.tails),
+        integers(network.heads),
+        integers(network.capacities),
+        network.source,
+        network.sink,
+        flows,
+        from_source,
+    )
+    if value < 0:
+        raise MemoryError("no memory for a maximum flow")
+    return IntegerFlow(value=value, flows=flows, from_source=from_source)
+
+
+_maximum_flow = function(
+    "maximum_flow", I64, I64, I64, INTEGERS, INTEGERS, INTEGERS, I64, I64, INTEGERS, INTEGERS
+)
