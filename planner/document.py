@@ -5,7 +5,6 @@
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.domain.errors import InvalidProblem
@@ -76,11 +75,6 @@ class Section:
     def section(self, key: str) -> "Section":
         return Section.at(self.value(key), self.path_of(key))
 
-    def sections(self, key: str) -> Iterator["Section"]:
-        """The mappings in a list, with paths like nodes[3]."""
-        for index, value in enumerate(self.items(key)):
-            yield Section.at(value, f"{self.path_of(key)}[{index}]")
-
     def items(self, key: str) -> list[object]:
         value = self.value(key)
         if not isinstance(value, list):
@@ -88,61 +82,19 @@ class Section:
         return value
 
     def text(self, key: str) -> str:
-        value = self.value(key)
-        if not isinstance(value, str):
-            raise wrong_type(
-                self.path_of(key), value, "text (in quotes if YAML reads it otherwise)"
-            )
-        return value
+        return text(self.value(key), self.path_of(key))
 
-    def texts(self, key: str) -> tuple[str, ...]:
-        texts = []
-        for index, value in enumerate(self.items(key)):
-            if not isinstance(value, str):
-                raise wrong_type(f"{self.path_of(key)}[{index}]", value, "text")
-            texts.append(value)
-        return tuple(texts)
 
-    def name(self, key: str) -> str:
-        """Text that is not empty or blank."""
-        value = self.text(key)
-        if not value.strip():
-            raise InvalidProblem(f"{self.path_of(key)} is {value!r}; give it a name")
-        return value
+def text(value: object, path: str) -> str:
+    if not isinstance(value, str):
+        raise wrong_type(path, value, "text (in quotes if YAML reads it otherwise)")
+    return value
 
-    def boolean(self, key: str) -> bool:
-        value = self.value(key)
-        if not isinstance(value, bool):
-            raise wrong_type(self.path_of(key), value, "true or false")
-        return value
 
-    def number(self, key: str) -> float:
-        return finite_number(self.value(key), self.path_of(key))
-
-    def number_from_zero(self, key: str) -> float:
-        value = self.number(key)
-        if value < 0:
-            raise InvalidProblem(f"{self.path_of(key)} is {value:g}; it must be 0 or greater")
-        return value
-
-    def positive_number(self, key: str) -> float:
-        value = self.number(key)
-        if value <= 0:
-            raise InvalidProblem(f"{self.path_of(key)} is {value:g}; it must be greater than 0")
-        return value
-
-    def integer(self, key: str, *, minimum: int) -> int:
-        return integer(self.value(key), self.path_of(key), minimum=minimum)
-
-    def numbers_from_zero(self, key: str) -> tuple[float, ...]:
-        path = self.path_of(key)
-        numbers = tuple(
-            finite_number(value, f"{path}[{index}]") for index, value in enumerate(self.items(key))
-        )
-        for index, number in enumerate(numbers):
-            if number < 0:
-                raise InvalidProblem(f"{path}[{index}] is {number:g}; it must be 0 or greater")
-        return numbers
+def boolean(value: object, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise wrong_type(path, value, "true or false")
+    return value
 
 
 def finite_number(value: object, path: str) -> float:
@@ -158,13 +110,11 @@ def finite_number(value: object, path: str) -> float:
     return number
 
 
-def integer(value: object, path: str, *, minimum: int) -> int:
+def integer(value: object, path: str) -> int:
     """A whole number; 4.0 is accepted as 4."""
     number = finite_number(value, path)
     if not number.is_integer():
         raise InvalidProblem(f"{path} is {shown(value)}; it must be a whole number")
-    if number < minimum:
-        raise InvalidProblem(f"{path} is {shown(value)}; it must be {minimum} or more")
     return int(number)
 
 

@@ -232,6 +232,6 @@ def _counts(gpu: Section, key: str) -> tuple[int, ...]:
     """{"1": 380, "2": 380, ...} by layers held, without gaps."""
     section = gpu.section(key)
     return tuple(
-        integer(section.value(str(layers)), section.path_of(str(layers)), minimum=1)
+        integer(section.value(str(layers)), section.path_of(str(layers)))
         for layers in range(1, len(section.values) + 1)
     )

@@ -2,16 +2,10 @@
 
 from collections.abc import Collection, Container
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 from planner.domain.errors import InvalidProblem
-from planner.domain.limits import (
-    MAX_BYTES_PER_S,
-    MAX_GPUS,
-    MAX_PRICE,
-    MAX_SECONDS,
-    check_between,
-)
+from planner.domain.limits import MAX_GPUS, BytesPerS, Name, Price, Range, Seconds, check_fields
 
 COORDINATOR = "coordinator"
 SOURCE = "source"
@@ -27,55 +21,32 @@ class Node:
     may share its `gpus` among them.
     """
 
-    name: str
-    region: str
-    compute_profile: str
-    price_per_hour: float | None = None
-    gpus: int = 1
+    name: Name
+    region: Name
+    compute_profile: Name
+    price_per_hour: Price | None = None
+    gpus: Annotated[int, Range(1, MAX_GPUS)] = 1
 
     def __post_init__(self) -> None:
-        if self.gpus < 1:
-            raise InvalidProblem(
-                f"node {self.name!r}: gpus is {self.gpus}; it must be 1 or more, or left out"
-            )
-        check_between(f"node {self.name!r}: gpus", self.gpus, 1, MAX_GPUS)
-        if not self.name:
-            raise InvalidProblem("a node has an empty name; give every node a name")
+        check_fields(self, f"node {self.name!r}: ")
         if self.name in RESERVED_NAMES:
             raise InvalidProblem(
                 f"node name {self.name!r} is reserved; rename the node "
                 f"(reserved: {', '.join(sorted(RESERVED_NAMES))})"
             )
-        if self.price_per_hour is not None and not self.price_per_hour > 0:
-            raise InvalidProblem(
-                f"node {self.name!r}: price_per_hour is {self.price_per_hour}; it must be above 0, "
-                "or left out"
-            )
-        price = self.price_per_hour or 0.0
-        check_between(f"node {self.name!r}: price_per_hour", price, 0, MAX_PRICE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """A directed network connection: bandwidth in bytes/s, one-way latency in seconds."""
 
-    source: str
-    target: str
-    bandwidth_bytes_per_s: float
-    latency_s: float
+    source: Name
+    target: Name
+    bandwidth_bytes_per_s: BytesPerS
+    latency_s: Seconds
 
     def __post_init__(self) -> None:
-        where = f"link {self.source} -> {self.target}"
-        if not self.bandwidth_bytes_per_s > 0:
-            raise InvalidProblem(
-                f"{where}: bandwidth_bytes_per_s is {self.bandwidth_bytes_per_s}; "
-                "it must be greater than 0 (leave the link out if there is none)"
-            )
-        bandwidth = self.bandwidth_bytes_per_s
-        check_between(f"{where}: bandwidth_bytes_per_s", bandwidth, 0, MAX_BYTES_PER_S)
-        if not self.latency_s >= 0:
-            raise InvalidProblem(f"{where}: latency_s is {self.latency_s}; it must be 0 or greater")
-        check_between(f"{where}: latency_s", self.latency_s, 0, MAX_SECONDS)
+        check_fields(self, f"link {self.source} -> {self.target}: ")
 
 
 SharedDirection = Literal["egress", "ingress"]
@@ -91,31 +62,19 @@ class SharedBandwidth:
     "nic" also what one member sends to another.
     """
 
-    name: str
+    name: Name
     members: tuple[str, ...]
     direction: SharedDirection
-    bandwidth_bytes_per_s: float
+    bandwidth_bytes_per_s: BytesPerS
     scope: SharedScope
 
     def __post_init__(self) -> None:
         where = f"shared bandwidth {self.name!r}"
-        if not self.name or self.name in RESERVED_NAMES:
-            raise InvalidProblem(f"{where}: the name is empty or reserved; name it differently")
+        check_fields(self, f"{where}: ")
+        if self.name in RESERVED_NAMES:
+            raise InvalidProblem(f"{where}: the name is reserved; name it differently")
         if not self.members:
             raise InvalidProblem(f"{where} has no members; name nodes, regions or {COORDINATOR!r}")
-        if self.direction not in get_args(SharedDirection):
-            raise InvalidProblem(
-                f"{where}: direction is {self.direction!r}; use 'egress' or 'ingress'"
-            )
-        if self.scope not in get_args(SharedScope):
-            raise InvalidProblem(f"{where}: scope is {self.scope!r}; use 'region' or 'nic'")
-        if not self.bandwidth_bytes_per_s > 0:
-            raise InvalidProblem(
-                f"{where}: bandwidth_bytes_per_s is {self.bandwidth_bytes_per_s}; "
-                "it must be greater than 0"
-            )
-        bandwidth = self.bandwidth_bytes_per_s
-        check_between(f"{where}: bandwidth_bytes_per_s", bandwidth, 0, MAX_BYTES_PER_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from planner.domain.limits import POSITIVE, Name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeFlow:
     """A directed connection between `source`, nodes and `sink`, in tokens/s."""
 
-    source: str
-    target: str
+    source: Name
+    target: Name
     capacity_tokens_per_s: float
     flow_tokens_per_s: float
 
@@ -34,8 +36,8 @@ class NodeFlow:
 class SharedFlow:
     """What the members of a shared bandwidth send or receive through it, in bytes/s."""
 
-    name: str
-    bandwidth_bytes_per_s: float
+    name: Name
+    bandwidth_bytes_per_s: Annotated[float, POSITIVE]
     used_bytes_per_s: float
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from planner.domain.errors import InvalidProblem
+from planner.domain.limits import Name, Range, check_fields
 
 Backend = Literal["helix", "vllm", "transformers"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
@@ -42,13 +43,13 @@ class PlannedInstance:
     `output_tokens_per_s` is simulated, while requests always wait.
     """
 
-    name: str
-    node: str
+    name: Name
+    node: Name
     gpus: tuple[int, ...]
-    tensor_parallel: int
+    tensor_parallel: Annotated[int, Range(1)]
     backend: Backend
     output_tokens_per_s: float
-    kv_room_tokens: int
+    kv_room_tokens: Annotated[int, Range(1)]
     times: InstanceTimes
 
     def __post_init__(self) -> None:
@@ -57,11 +58,7 @@ class PlannedInstance:
                 f"instance {self.name!r} has the GPUs {list(self.gpus)} for a tensor-parallel "
                 f"degree of {self.tensor_parallel}; give it one for each rank"
             )
-        if self.backend not in BACKENDS:
-            raise InvalidProblem(
-                f"instance {self.name!r}: backend is {self.backend!r}; use one of: "
-                f"{', '.join(BACKENDS)}"
-            )
+        check_fields(self, f"instance {self.name!r}: ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +72,7 @@ class DegreeRank:
 
     machine: str
     nodes: tuple[str, ...]
-    degree: int
+    degree: Annotated[int, Range(1)]
     instances: int
     kv_room_tokens: int
     static_tokens_per_s: float

@@ -7,17 +7,18 @@ from itertools import pairwise
 from planner.domain.errors import InvalidProblem
 from planner.domain.limits import (
     MAX_BATCH_TOKENS,
-    MAX_COUNT,
     MAX_LAYER_SECONDS,
-    MAX_SECONDS,
     MIN_TOKENS,
-    check_all_between,
-    check_between,
+    Count,
+    Range,
+    Seconds,
+    check_fields,
 )
 
 Points = tuple[tuple[float, float], ...]
 # Of `LayerTimes`: seconds that do not depend on tokens or layers.
 FIXED_KEYS = ("prompt_step_s", "decode_step_s", "head_s", "handling_s", "hop_s")
+_TOKENS, _SECONDS = Range(MIN_TOKENS, MAX_BATCH_TOKENS), Range(0, MAX_LAYER_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +36,14 @@ class LayerTimes:
 
     prompt: Points
     decode: Points
-    prompt_step_s: float = 0.0
-    decode_step_s: float = 0.0
-    head_s: float = 0.0
-    handling_s: float = 0.0
-    hop_s: float = 0.0
+    prompt_step_s: Seconds = 0.0
+    decode_step_s: Seconds = 0.0
+    head_s: Seconds = 0.0
+    handling_s: Seconds = 0.0
+    hop_s: Seconds = 0.0
 
     def __post_init__(self) -> None:
-        for key in FIXED_KEYS:
-            check_between(f"layer_times.{key}", getattr(self, key), 0, MAX_SECONDS)
+        check_fields(self, "layer_times.")
         for phase, points in (("prompt", self.prompt), ("decode", self.decode)):
             if not points:
                 raise InvalidProblem(
@@ -56,8 +56,8 @@ class LayerTimes:
                         "seconds must be greater than 0 (no tokens take no time)"
                     )
                 where = f"layer_times.{phase} has the point [{tokens:g}, {seconds:g}]:"
-                check_between(f"{where} tokens", tokens, MIN_TOKENS, MAX_BATCH_TOKENS)
-                check_between(f"{where} seconds", seconds, 0, MAX_LAYER_SECONDS)
+                _TOKENS.check(f"{where} tokens", tokens)
+                _SECONDS.check(f"{where} seconds", seconds)
             for (tokens, _), (following, _) in pairwise(points):
                 if not tokens < following:
                     raise InvalidProblem(
@@ -102,12 +102,11 @@ class LayerTimes:
 class BatchLimits:
     """What the published system puts into one batch, by layers held: entry j-1 for j layers."""
 
-    prompt_max_requests: tuple[int, ...]
-    decode_max_tokens: tuple[int, ...]
+    prompt_max_requests: tuple[Count, ...]
+    decode_max_tokens: tuple[Count, ...]
 
     def __post_init__(self) -> None:
-        for key in ("prompt_max_requests", "decode_max_tokens"):
-            check_all_between(f"batch_limits.{key}", getattr(self, key), 1, MAX_COUNT)
+        check_fields(self, "batch_limits.")
 
 
 def _interpolated(points: Points, amount: float) -> float:

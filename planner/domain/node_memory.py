@@ -7,14 +7,16 @@ memory that layers and KV cache then lack.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from planner.domain.errors import InvalidProblem
 from planner.domain.limits import (
     MAX_BYTES,
-    MAX_COUNT,
     MAX_LAYERS,
     MAX_TOKEN_LAYERS,
-    check_between,
+    Count,
+    Range,
+    check_fields,
 )
 
 
@@ -22,15 +24,14 @@ from planner.domain.limits import (
 class KvMinimum:
     """KV cache that a node must have room for before it may hold layers: `requests` of `tokens`."""
 
-    requests: int
-    tokens: int
+    requests: Count
+    tokens: Count
 
     def __str__(self) -> str:
         return f"{self.requests} request{'s' * (self.requests > 1)} of {self.tokens} tokens"
 
     def __post_init__(self) -> None:
-        for key in ("requests", "tokens"):
-            check_between(f"kv_minimum.{key}", getattr(self, key), 1, MAX_COUNT)
+        check_fields(self, "kv_minimum.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +42,11 @@ class EndRoom:
     layers in the middle.
     """
 
-    max_layers: int
-    kv_token_layers_less: float = 0.0
+    max_layers: Annotated[int, Range(0, MAX_LAYERS)]
+    kv_token_layers_less: Annotated[float, Range(0, MAX_TOKEN_LAYERS)] = 0.0
 
     def __post_init__(self) -> None:
-        check_between("max_layers at an end of the model", self.max_layers, 0, MAX_LAYERS)
-        check_between("kv_token_layers_less", self.kv_token_layers_less, 0, MAX_TOKEN_LAYERS)
+        check_fields(self, "at an end of the model: ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +61,10 @@ class NodeMemory:
     last: EndRoom
     both: EndRoom
     kv_minimum: KvMinimum | None = None
-    reserve_bytes: float = 0.0
+    reserve_bytes: Annotated[float, Range(0, MAX_BYTES)] = 0.0
 
     def __post_init__(self) -> None:
-        check_between("memory.reserve_bytes", self.reserve_bytes, 0, MAX_BYTES)
+        check_fields(self, "memory.")
         for key in ("first", "last"):
             if getattr(self, key).max_layers < self.both.max_layers:
                 raise InvalidProblem(

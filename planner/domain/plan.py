@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from planner.domain.flow import Flow
 from planner.domain.instance import MethodChoice, PlannedInstance
+from planner.domain.limits import POSITIVE, Name, Range
 from planner.domain.placement import Placement
 from planner.domain.plan_forecast import PlanForecast
 
@@ -36,20 +38,20 @@ class Plan:
     its own, and run them by whole-model engines; `method_choice` says why, or why not.
     """
 
-    problem_name: str
-    model_name: str
-    num_layers: int
+    problem_name: Name
+    model_name: Name
+    num_layers: Annotated[int, Range(1)]
     partial_inference: bool
     placement: Placement
     flow: Flow
     upper_bound_tokens_per_s: float
     hops: float
-    routing_weights: Mapping[str, Mapping[str, float]]
+    routing_weights: Mapping[str, Mapping[str, Annotated[float, POSITIVE]]]
     placer: str
     solver: str
     stop_reason: str
     elapsed_s: float
-    max_hops: int | None = None
+    max_hops: Annotated[int, Range(1)] | None = None
     forecast: PlanForecast | None = None
     instances: tuple[PlannedInstance, ...] = ()
     method_choice: MethodChoice | None = None

@@ -1,8 +1,9 @@
 """What a plan is expected to deliver, and what that expectation stands on."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from planner.domain.limits import POSITIVE
 from planner.domain.serving_policy import ServingPolicy
 
 Objective = Literal["decode", "flow", "latency", "cost", "fewest_nodes"]
@@ -52,7 +53,7 @@ class SimulatedFigures:
     e2e: Percentiles
     requests_in_flight: float
     utilisation_mean: float
-    simulated_share: float = 1.0
+    simulated_share: Annotated[float, POSITIVE] = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ class PlanForecast:
     value: float
     timing: Literal["measured", "derived"]
     policy: ServingPolicy
-    mean_prompt_tokens: float
-    mean_output_tokens: float
+    mean_prompt_tokens: Annotated[float, POSITIVE]
+    mean_output_tokens: Annotated[float, POSITIVE]
     estimated: EstimatedFigures
     simulated: SimulatedFigures | None

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from planner.domain.cluster import Cluster
 from planner.domain.errors import InvalidProblem
@@ -9,32 +10,33 @@ from planner.domain.limits import (
     MAX_CLUSTER_TOKENS_PER_S,
     MAX_MEAN_TOKENS,
     MIN_TOKENS,
-    check_between,
+    POSITIVE,
+    Name,
+    Range,
+    check_fields,
 )
 from planner.domain.model_spec import ModelSpec
 from planner.domain.profile import ComputeProfile
+
+_MeanTokens = Annotated[float, POSITIVE, Range(MIN_TOKENS, MAX_MEAN_TOKENS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Mean lengths of the requests to be served, in tokens."""
 
-    mean_prompt_tokens: float
-    mean_output_tokens: float
+    mean_prompt_tokens: _MeanTokens
+    mean_output_tokens: _MeanTokens
 
     def __post_init__(self) -> None:
-        for key in ("mean_prompt_tokens", "mean_output_tokens"):
-            value = getattr(self, key)
-            if not value > 0:
-                raise InvalidProblem(f"workload.{key} is {value}; it must be greater than 0")
-            check_between(f"workload.{key}", value, MIN_TOKENS, MAX_MEAN_TOKENS)
+        check_fields(self, "workload.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """Everything a placement is computed from; the content of a `helixweb.problem/1` file."""
 
-    name: str
+    name: Name
     model: ModelSpec
     workload: Workload
     compute_profiles: Mapping[str, ComputeProfile]
@@ -50,11 +52,9 @@ class Problem:
                     f"add it to compute_profiles or use one of: {known}"
                 )
         profiles = [self.compute_profiles[node.compute_profile] for node in self.cluster.nodes]
-        check_between(
+        Range(0, MAX_CLUSTER_TOKENS_PER_S).check(
             f"the largest tokens_per_s of all {len(profiles)} nodes together",
             sum(max(profile.tokens_per_s, default=0.0) for profile in profiles),
-            0,
-            MAX_CLUSTER_TOKENS_PER_S,
         )
 
     def profile_of(self, node_name: str) -> ComputeProfile:

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from planner.domain.errors import InvalidProblem
 from planner.domain.instance import InstanceTimes
 from planner.domain.layer_times import BatchLimits, LayerTimes
 from planner.domain.limits import (
     MAX_BYTES,
-    MAX_PRICE,
     MAX_TOKEN_LAYERS,
     MAX_TOKENS_PER_S,
-    check_all_between,
-    check_between,
+    Price,
+    Range,
+    check_fields,
 )
 from planner.domain.node_memory import NodeMemory
 
@@ -31,48 +32,33 @@ class ComputeProfile:
 
     name: str
     gpu: str
-    vram_bytes: float
-    max_layers: int
-    tokens_per_s: tuple[float, ...]
-    kv_capacity_token_layers: tuple[float, ...]
+    vram_bytes: Annotated[float, Range(0, MAX_BYTES, above=True)]
+    max_layers: Annotated[int, Range(0)]
+    tokens_per_s: tuple[Annotated[float, Range(0, MAX_TOKENS_PER_S)], ...]
+    kv_capacity_token_layers: tuple[Annotated[float, Range(0, MAX_TOKEN_LAYERS)], ...]
     layer_times: LayerTimes | None = None
     batch_limits: BatchLimits | None = None
-    price_per_hour: float | None = None
+    price_per_hour: Price | None = None
     instance_times: Mapping[int, InstanceTimes] = field(default_factory=dict, hash=False)
     memory: NodeMemory | None = None
 
     def __post_init__(self) -> None:
-        where = f"compute profile {self.name!r}"
-        if not self.vram_bytes > 0:
-            raise InvalidProblem(f"{where}: vram_bytes is {self.vram_bytes}; it must be above 0")
-        if self.price_per_hour is not None and not self.price_per_hour > 0:
-            raise InvalidProblem(
-                f"{where}: price_per_hour is {self.price_per_hour}; it must be above 0, or left out"
-            )
-        check_between(f"{where}: vram_bytes", self.vram_bytes, 0, MAX_BYTES)
-        check_between(f"{where}: price_per_hour", self.price_per_hour or 0.0, 0, MAX_PRICE)
-        if self.max_layers < 0:
-            raise InvalidProblem(f"{where}: max_layers is {self.max_layers}; it must be 0 or more")
-        for key, most in (
-            ("tokens_per_s", MAX_TOKENS_PER_S),
-            ("kv_capacity_token_layers", MAX_TOKEN_LAYERS),
-        ):
-            values = getattr(self, key)
+        where = f"compute profile {self.name!r}: "
+        check_fields(self, where)
+        limits = self.batch_limits
+        by_layers: dict[str, tuple[float, ...]] = {
+            "tokens_per_s": self.tokens_per_s,
+            "kv_capacity_token_layers": self.kv_capacity_token_layers,
+        }
+        if limits is not None:
+            by_layers["batch_limits.prompt_max_requests"] = limits.prompt_max_requests
+            by_layers["batch_limits.decode_max_tokens"] = limits.decode_max_tokens
+        for key, values in by_layers.items():
             if len(values) < self.max_layers:
                 raise InvalidProblem(
-                    f"{where}: {key} has {len(values)} entries but max_layers is "
+                    f"{where}{key} has {len(values)} entries but max_layers is "
                     f"{self.max_layers}; give one entry for each number of layers held"
                 )
-            check_all_between(f"{where}: {key}", values, 0, most)
-
-        if self.batch_limits is not None:
-            for key in ("prompt_max_requests", "decode_max_tokens"):
-                values = getattr(self.batch_limits, key)
-                if len(values) < self.max_layers:
-                    raise InvalidProblem(
-                        f"{where}: batch_limits.{key} has {len(values)} entries but max_layers is "
-                        f"{self.max_layers}; give one entry for each number of layers held"
-                    )
 
     def most_layers(self, *, has_first: bool, has_last: bool) -> int:
         """The most layers that it can hold with those ends of the model."""

@@ -1,17 +1,15 @@
 """How nodes batch, links transmit and requests are admitted: what a forecast is a forecast of."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
-from planner.domain.errors import PlannerError
+from planner.domain.errors import InvalidProblem
+from planner.domain.limits import Range, check_fields
 
 Messages = Literal["per_request", "grouped"]
 Transmission = Literal["fifo", "decode_first", "two_lanes", "just_in_time"]
 ReturnPath = Literal["coordinator", "first_stage"]
-
-
-class InvalidPolicy(PlannerError, ValueError):
-    """A serving policy outside its range."""
+_FROM_ONE, _SHARE = Range(1), Range(0, 1, above=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,52 +33,27 @@ class ServingPolicy:
     room up to which requests are admitted.
     """
 
-    prompt_chunk_tokens: int | None
-    decode_cap_divisor: float | None
-    decode_cap_floor: int = 16
-    measured_micro_batches: float | None = None
+    prompt_chunk_tokens: Annotated[int, _FROM_ONE] | None
+    decode_cap_divisor: Annotated[float, _FROM_ONE] | None
+    decode_cap_floor: Annotated[int, _FROM_ONE] = 16
+    measured_micro_batches: Annotated[float, _FROM_ONE] | None = None
     published_batch_limits: bool
     messages: Messages
     transmission: Transmission
-    decode_lane_share: float = 0.3
-    piece_bytes: float | None = 65536.0
-    starvation_limit: int | None = None
+    decode_lane_share: Annotated[float, _SHARE] = 0.3
+    piece_bytes: Annotated[float, _FROM_ONE] | None = 65536.0
+    starvation_limit: Annotated[int, _FROM_ONE] | None = None
     return_path: ReturnPath = "coordinator"
-    kv_high_water: float = 0.85
-    step_overhead_s: float = 0.0
+    kv_high_water: Annotated[float, _SHARE] = 0.85
+    step_overhead_s: Annotated[float, Range(0)] = 0.0
 
     def __post_init__(self) -> None:
-        for key in (
-            "prompt_chunk_tokens",
-            "decode_cap_divisor",
-            "measured_micro_batches",
-            "piece_bytes",
-            "starvation_limit",
-        ):
-            value = getattr(self, key)
-            if value is not None and not value >= 1:
-                raise InvalidPolicy(f"{key} is {value}; it must be 1 or more, or none")
+        check_fields(self)
         if None not in (self.decode_cap_divisor, self.measured_micro_batches):
-            raise InvalidPolicy(
+            raise InvalidProblem(
                 f"decode_cap_divisor is {self.decode_cap_divisor} and measured_micro_batches "
                 f"{self.measured_micro_batches}; one of them must be none"
             )
-        if self.decode_cap_floor < 1:
-            raise InvalidPolicy(f"decode_cap_floor is {self.decode_cap_floor}; use 1 or more")
-        for key, choices in (
-            ("messages", Messages),
-            ("transmission", Transmission),
-            ("return_path", ReturnPath),
-        ):
-            value = getattr(self, key)
-            if value not in get_args(choices):
-                raise InvalidPolicy(f"{key} is {value!r}; use one of: {get_args(choices)}")
-        for key in ("decode_lane_share", "kv_high_water"):
-            value = getattr(self, key)
-            if not 0 < value <= 1:
-                raise InvalidPolicy(f"{key} is {value}; it must be in (0, 1]")
-        if not self.step_overhead_s >= 0:
-            raise InvalidPolicy(f"step_overhead_s is {self.step_overhead_s}; it must be 0 or more")
 
 
 # Helix's prototype: take what arrived, whole prompts, one message per request, one queue per link.

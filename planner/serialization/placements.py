@@ -1,11 +1,11 @@
 """Placements, in plan files and in files of published placements; what all files share."""
 
 from dataclasses import dataclass
-from typing import get_args
 
-from planner.document import Section, integer, parse_document, wrong_type
+from planner.document import Section, parse_document, wrong_type
 from planner.domain.errors import InvalidProblem
 from planner.domain.placement import LayerRange, Placement
+from planner.serialization.records import value_from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,11 @@ def published_placements_from_text(
             section.allow_only("layers", "max_flow_tokens_per_s")
             published[name] = PublishedPlacement(
                 placement=placement_from(section.section("layers"), num_layers=num_layers),
-                max_flow_tokens_per_s=section.number_from_zero("max_flow_tokens_per_s"),
+                max_flow_tokens_per_s=value_from(
+                    section.value("max_flow_tokens_per_s"),
+                    section.path_of("max_flow_tokens_per_s"),
+                    float,
+                ),
             )
     except InvalidProblem as error:
         raise InvalidProblem(f"{name_hint}: {error}") from None
@@ -41,13 +45,6 @@ def check_format(top: Section, expected: str) -> None:
         raise wrong_type("format", found, f"{expected!r}")
 
 
-def one_of(section: Section, key: str, choices: object) -> str:
-    value = section.text(key)
-    if value not in get_args(choices):
-        raise wrong_type(section.path_of(key), value, f"one of: {', '.join(get_args(choices))}")
-    return value
-
-
 def placement_from(section: Section, *, num_layers: int) -> Placement:
     layers = {}
     for name in section.values:
@@ -56,7 +53,7 @@ def placement_from(section: Section, *, num_layers: int) -> Placement:
         if len(bounds) != 2:
             raise wrong_type(path, bounds, "two whole numbers [first, end]")
         first, end = (
-            integer(bound, f"{path}[{index}]", minimum=0) for index, bound in enumerate(bounds)
+            value_from(bound, f"{path}[{index}]", int) for index, bound in enumerate(bounds)
         )
         if not first < end <= num_layers:
             raise InvalidProblem(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.helix import python_state
 from benchmarks.helix.artifact_routers import AnyIdle, ArtifactRouting, ByHopTime, ShortestWait
 from planner.domain.cluster import Cluster, Link, Node
 from planner.domain.layer_times import BatchLimits, LayerTimes
@@ -13,7 +14,6 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
 from planner.domain.serving_policy import PUBLISHED_POLICY
-from benchmarks.helix import python_state
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.demand import Backlog
 from planner.workload.lengths import published_lengths

@@ -21,10 +21,12 @@ from helixweb.inventory.services.problems import (
 )
 from planner.document import Section
 from planner.domain.errors import InvalidProblem
+from planner.domain.limits import Name
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
 from planner.roofline import data_sheet, layer_shape, roofline_profile
 from planner.serialization import profile_from_dict, profile_to_dict
+from planner.serialization.records import value_from
 
 PROFILE_FORMAT = "helixweb.profile/1"
 _KEYS = ("format", "name", "model", "origin", "recorded_at", "node", "profile", "evidence")
@@ -195,13 +197,13 @@ def import_profile(cluster: Cluster, document: object, *, name: str = "") -> Pro
             _("format is %(found)s; this reads %(wanted)s, as a profile's page exports it")
             % {"found": repr(top.text("format")), "wanted": repr(PROFILE_FORMAT)}
         )
-    name = name or top.name("name")
-    model = LanguageModel.objects.filter(name=top.name("model")).first()
+    name = name or value_from(top.value("name"), top.path_of("name"), Name)
+    model = LanguageModel.objects.filter(name=top.text("model")).first()
     if model is None:
         raise InvalidProblem(
             _("model is %(model)s, which is not known here; add it first, or one of: %(names)s")
             % {
-                "model": repr(top.name("model")),
+                "model": repr(top.text("model")),
                 "names": ", ".join(LanguageModel.objects.values_list("name", flat=True))
                 or _("none yet"),
             }
