@@ -16,7 +16,8 @@ from planner.domain.flow import EdgeFlow, Flow, PriceKind
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.flow_graph import FlowGraph, build_flow_graph, gates_of
-from planner.linear_flow import compute_through_source, merged_graph, solve_linear_flow
+from planner.linear_flow import compute_through_source, solve_linear_flow
+from planner.twins import merge_twins
 
 RELATIVE_TOLERANCE = 1e-6
 _ABSOLUTE_TOLERANCE_TOKENS_PER_S = 1e-6
@@ -78,17 +79,17 @@ def flow_value_by_second_method(
         return flow_value_by_linear_program(
             problem, placement, partial_inference=partial_inference, max_hops=max_hops
         )
-    return _value_by_preflow_push(problem, placement, graph)
+    return _value_by_preflow_push(graph)
 
 
-def _value_by_preflow_push(problem: Problem, placement: Placement, graph: FlowGraph) -> float:
+def _value_by_preflow_push(graph: FlowGraph) -> float:
     """In whole units, of which no flow has more than 2**40: preflow-push needs integers."""
     from networkx.algorithms.flow import preflow_push  # takes a while to load
 
     ample = compute_through_source(graph)
     if ample <= 0:
         return 0.0
-    pushed = merged_graph(problem, placement, graph).to_networkx()
+    pushed = merge_twins(graph, ()).graph.to_networkx()
     for _, _, edge in pushed.edges(data=True):
         edge["capacity"] = int(min(edge["capacity"] / ample, 1.0) * _UNITS)
     units: int = preflow_push(pushed, SOURCE, SINK, value_only=True).graph["flow_value"]
@@ -110,7 +111,7 @@ def flow_value_by_linear_program(
         problem, placement, partial_inference=partial_inference, max_hops=max_hops
     )
     gates = gates_of(problem, graph)
-    return solve_linear_flow(problem, placement, graph, gates).value_tokens_per_s
+    return solve_linear_flow(graph, gates).value_tokens_per_s
 
 
 def _check_within(where: str, flow: float, capacity: float) -> None:

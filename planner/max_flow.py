@@ -68,21 +68,19 @@ def max_flow(
             min_cut=_min_cut(graph, whole),
             shared=_shared_flows(gates, flow_E),
         )
-    return _from_linear_flow(graph, gates, solve_linear_flow(problem, placement, graph, gates))
+    return _from_linear_flow(graph, gates, solve_linear_flow(graph, gates))
 
 
-def flow_value_tokens_per_s(problem: Problem, placement: Placement, graph: FlowGraph) -> float:
+def flow_value_tokens_per_s(problem: Problem, graph: FlowGraph) -> float:
     """The value of `max_flow`, to the last bit; `graph` is the placement's."""
     whole = _integer_flow(graph)
     gates = gates_of(problem, graph)
     if _keeps_to(gates, whole.flows / _UNITS_PER_TOKEN):
         return whole.value / _UNITS_PER_TOKEN
-    return solve_linear_flow(problem, placement, graph, gates).value_tokens_per_s
+    return solve_linear_flow(graph, gates).value_tokens_per_s
 
 
-def flow_through_nodes(
-    problem: Problem, placement: Placement, graph: FlowGraph
-) -> FlowThroughNodes:
+def flow_through_nodes(problem: Problem, graph: FlowGraph) -> FlowThroughNodes:
     """What `max_flow` says of nodes, without the time for connections; `graph`: the placement's."""
     gates = gates_of(problem, graph)
     whole = _integer_flow(graph)
@@ -93,7 +91,7 @@ def flow_through_nodes(
             nodes=_node_flows(graph, flow_E),
             in_cut=frozenset(compress(graph.names, _crosses_cut(graph, whole))),
         )
-    solved = solve_linear_flow(problem, placement, graph, gates)
+    solved = solve_linear_flow(graph, gates)
     prices = zip(graph.names, solved.edge_prices_E.tolist(), strict=False)
     return FlowThroughNodes(
         value_tokens_per_s=solved.value_tokens_per_s,

@@ -113,7 +113,7 @@ def incumbent_context(row: Incumbent) -> dict[str, Any]:
     problem = stored_problem(row.run)
     placement = placement_of(row.placement, row.components)
     graphs = _flow_graphs(row.run_id, row.run.created_at)
-    flow = flow_through_nodes(problem, placement, graphs.graph_of(placement))
+    flow = flow_through_nodes(problem, graphs.graph_of(placement))
     others = Incumbent.unscoped.filter(run=row.run_id)
     earlier = others.filter(pk__lt=row.pk).order_by("-pk").first()
     before = placement_of(earlier.placement, earlier.components).layers if earlier else {}

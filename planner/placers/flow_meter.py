@@ -21,7 +21,7 @@ class FlowMeter:
 
     def tokens_per_s(self, placement: Placement) -> float:
         """The max flow of a placement; raises InvalidPlacement."""
-        return flow_value_tokens_per_s(self._problem, placement, self._graphs.graph_of(placement))
+        return flow_value_tokens_per_s(self._problem, self._graphs.graph_of(placement))
 
 
 def flow_under(options: SearchOptions, problem: Problem, placement: Placement) -> Flow:

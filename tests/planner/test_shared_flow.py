@@ -38,7 +38,7 @@ def test_what_passes_the_nodes_alone_is_what_the_whole_flow_says(placed, partial
     problem, layers = placed
     whole = max_flow(problem, layers, partial_inference=partial)
     graph = build_flow_graph(problem, layers, partial_inference=partial)
-    nodes = flow_through_nodes(problem, layers, graph)
+    nodes = flow_through_nodes(problem, graph)
     assert nodes.value_tokens_per_s == whole.value_tokens_per_s
     assert nodes.nodes == whole.nodes
     assert nodes.in_cut == set(whole.min_cut.nodes)
