@@ -36,7 +36,6 @@ import httpx
 from planner.domain.layer_times import LayerTimes
 from planner.domain.model_spec import ModelSpec
 from planner.domain.profile import ComputeProfile
-from planner.domain.request_length import RequestLength
 from planner.routers.base import RequestSize
 from planner.routers.instance_choice import WeightedTurns
 from planner.simulator.instances import InstanceSpec, simulate_instances
@@ -247,17 +246,14 @@ def likely_weights(
         )
         for kind, one in told.items()
     }
-    arrivals = [
-        (at_s, RequestLength(input_tokens=one.prompt_tokens, output_tokens=one.output_tokens))
-        for at_s, one in zip(arrivals_s(rate_per_s, seed=seed), requests, strict=False)
-    ]
+    arrivals = list(zip(arrivals_s(rate_per_s, seed=seed), requests, strict=False))
 
     def output_tokens_per_s(weights: tuple[float, ...]) -> float:
         turns = WeightedTurns(dict(zip(specs, weights, strict=True)))
 
-        def choose(number: int, length: RequestLength) -> str:
+        def choose(number: int, length: Lengths) -> str:
             size = RequestSize(
-                prompt_tokens=length.input_tokens, predicted_output_tokens=length.output_tokens
+                prompt_tokens=length.prompt_tokens, predicted_output_tokens=length.output_tokens
             )
             return turns.choose(number, size) or next(iter(specs))
 

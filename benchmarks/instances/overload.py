@@ -15,7 +15,6 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 
-from planner.domain.request_length import RequestLength
 from planner.latency_model import Fit, LatencyModel
 from planner.routers.answer_length import AnswerLength, DrawnLength, QuantileLength
 from planner.routers.base import RequestSize
@@ -23,6 +22,7 @@ from planner.routers.instance_choice import InstanceRouter, make_instance_router
 from planner.routers.load_aware import InstanceSpeed, LoadAwareInstances
 from planner.simulator.instances import InstanceSpec, SchedulingOutcome, simulate_instances
 from planner.workload.lengths import scaled_lengths
+from planner.workload.request import Lengths
 
 MEAN_PROMPT_TOKENS, MEAN_OUTPUT_TOKENS = 220, 180  # ShareGPT's, in the shape of Azure's chats
 _REQUESTS = 500
@@ -67,13 +67,12 @@ def simulated(
     )
     chance, at_s, arrivals = random.Random(seed), 0.0, []
     for one in itertools.islice(drawn, _REQUESTS):
-        length = RequestLength(input_tokens=one.prompt_tokens, output_tokens=one.output_tokens)
-        arrivals.append((at_s, length))
+        arrivals.append((at_s, one))
         at_s += 0.0 if math.isinf(rate_per_s) else chance.expovariate(rate_per_s)
 
-    def choose(number: int, length: RequestLength) -> str:
+    def choose(number: int, length: Lengths) -> str:
         output = expected.predict("m", "all", max_tokens=None)
-        size = RequestSize(prompt_tokens=length.input_tokens, predicted_output_tokens=output)
+        size = RequestSize(prompt_tokens=length.prompt_tokens, predicted_output_tokens=output)
         chosen = router.choose(number, size)
         if chosen is None:
             raise RuntimeError("nothing is masked here")

@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from planner.domain.request_length import RequestLength
 from planner.latency_model import Fit, LatencyModel
 from planner.placers.instances import (
     DegreeEstimate,
@@ -38,6 +37,7 @@ from planner.simulator.instances import (
     SchedulingOutcome,
     simulate_instances,
 )
+from planner.workload.request import Lengths
 
 PARAMETERS = Path(__file__).with_name("paper.toml")
 PAPER_ORDER = (2, 4, 1, 8)  # degrees of tensor parallelism, most tokens/s first
@@ -112,7 +112,7 @@ def model_of(
 
 def lengths_of(
     parameters: Mapping[str, Any], model: str, count: int, *, seed: int
-) -> list[RequestLength]:
+) -> list[Lengths]:
     shape, chance = parameters["lengths"][model], random.Random(seed)
 
     def draw(mean: float, sigma: float) -> int:
@@ -120,8 +120,8 @@ def lengths_of(
         return max(4, min(int(shape["most_tokens"]), round(drawn)))
 
     return [
-        RequestLength(
-            input_tokens=draw(shape["mean_input_tokens"], shape["sigma_input"]),
+        Lengths(
+            prompt_tokens=draw(shape["mean_input_tokens"], shape["sigma_input"]),
             output_tokens=draw(shape["mean_output_tokens"], shape["sigma_output"]),
         )
         for _ in range(count)
@@ -137,7 +137,7 @@ def degrees_of(
         _eight_v100(parameters),
         model_of(parameters, _SMALL, grouped_queries=grouped_queries),
         lengths_of(parameters, _SMALL, parameters["sample"], seed=seed),
-        longest=RequestLength(input_tokens=most, output_tokens=most),
+        longest=Lengths(prompt_tokens=most, output_tokens=most),
         memory=EngineMemory(**parameters["memory"]),
     )
 
@@ -248,7 +248,7 @@ def compare_schedulers(
 
 def _fixed(
     specs: Mapping[str, InstanceSpec],
-    arrivals: Sequence[tuple[float, RequestLength]],
+    arrivals: Sequence[tuple[float, Lengths]],
     weights: Sequence[float],
     *,
     seed: int,
@@ -263,7 +263,7 @@ def _fixed(
 def _load_aware(
     parameters: Mapping[str, Any],
     specs: Mapping[str, InstanceSpec],
-    arrivals: Sequence[tuple[float, RequestLength]],
+    arrivals: Sequence[tuple[float, Lengths]],
     *,
     by_time: bool,
     most_tokens: int,
@@ -287,9 +287,9 @@ def _load_aware(
         usage_limit=math.inf,
     )
 
-    def choose(number: int, length: RequestLength) -> str:
+    def choose(number: int, length: Lengths) -> str:
         predicted = max(1, min(most_tokens, round(chance.gauss(mean, deviation))))
-        size = RequestSize(prompt_tokens=length.input_tokens, predicted_output_tokens=predicted)
+        size = RequestSize(prompt_tokens=length.prompt_tokens, predicted_output_tokens=predicted)
         chosen = router.choose(number, size)
         if chosen is None:
             raise RuntimeError("nothing is masked here")

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.domain.errors import PlannerError
-from planner.domain.request_length import RequestLength
 from planner.latency_model import LatencyModel
+from planner.workload.request import Lengths
 
 
 class NoDegree(PlannerError, ValueError):
@@ -89,9 +89,9 @@ def kv_room_tokens(
 def degree_estimates(
     machine: Machine,
     model: WholeModel,
-    requests: Sequence[RequestLength],
+    requests: Sequence[Lengths],
     *,
-    longest: RequestLength,
+    longest: Lengths,
     memory: EngineMemory | None = None,
 ) -> tuple[DegreeEstimate, ...]:
     """Every divisor of the machine's GPUs, the fastest first, those refused last.
@@ -110,25 +110,9 @@ def degree_estimates(
     return tuple(sorted(found, key=lambda one: (bool(one.refused), -one.tokens_per_s, one.degree)))
 
 
-def best_degree(
-    machine: Machine,
-    model: WholeModel,
-    requests: Sequence[RequestLength],
-    *,
-    longest: RequestLength,
-    memory: EngineMemory | None = None,
-) -> DegreeEstimate:
-    """The fastest. Raises NoDegree with the reason of each if none can be."""
-    estimates = degree_estimates(machine, model, requests, longest=longest, memory=memory)
-    if estimates[0].refused:
-        reasons = "; ".join(f"t = {one.degree}: {one.refused}" for one in estimates)
-        raise NoDegree(f"machine {machine.name!r} cannot hold the model. {reasons}")
-    return estimates[0]
-
-
 def static_tokens_per_s(
     latency: LatencyModel,
-    requests: Sequence[RequestLength],
+    requests: Sequence[Lengths],
     *,
     room_tokens: int,
     most_requests: int,
@@ -144,14 +128,14 @@ def static_tokens_per_s(
         while end < len(requests) and end - begin < most_requests:
             one = requests[end]
             answer = max(longest_answer, one.output_tokens)
-            if prompts + one.input_tokens + (end - begin + 1) * answer > room_tokens:
+            if prompts + one.prompt_tokens + (end - begin + 1) * answer > room_tokens:
                 break
-            prompts += one.input_tokens
-            longest_answer, longest_prompt = answer, max(longest_prompt, one.input_tokens)
+            prompts += one.prompt_tokens
+            longest_answer, longest_prompt = answer, max(longest_prompt, one.prompt_tokens)
             end += 1
         if end == begin:
             raise ValueError(
-                f"a request of {requests[begin].input_tokens} input and "
+                f"a request of {requests[begin].prompt_tokens} input and "
                 f"{requests[begin].output_tokens} output tokens does not fit into KV room of "
                 f"{room_tokens} tokens"
             )
@@ -159,16 +143,16 @@ def static_tokens_per_s(
             batch=end - begin, input_tokens=longest_prompt, output_tokens=longest_answer
         )
         begin = end
-    return sum(one.input_tokens + one.output_tokens for one in requests) / seconds
+    return sum(one.prompt_tokens + one.output_tokens for one in requests) / seconds
 
 
 def _estimate(
     machine: Machine,
     model: WholeModel,
-    requests: Sequence[RequestLength],
+    requests: Sequence[Lengths],
     *,
     degree: int,
-    longest: RequestLength,
+    longest: Lengths,
     memory: EngineMemory,
 ) -> DegreeEstimate:
     room_tokens = kv_room_tokens(machine, model, degree=degree, memory=memory)
@@ -191,21 +175,21 @@ def _estimate(
     )
 
 
-def _at_most(request: RequestLength, longest: RequestLength) -> RequestLength:
-    return RequestLength(
-        input_tokens=min(request.input_tokens, longest.input_tokens),
+def _at_most(request: Lengths, longest: Lengths) -> Lengths:
+    return Lengths(
+        prompt_tokens=min(request.prompt_tokens, longest.prompt_tokens),
         output_tokens=min(request.output_tokens, longest.output_tokens),
     )
 
 
 def _refusal(
-    machine: Machine, model: WholeModel, *, degree: int, room_tokens: int, longest: RequestLength
+    machine: Machine, model: WholeModel, *, degree: int, room_tokens: int, longest: Lengths
 ) -> str:
     if model.query_heads % degree:
         return f"{model.query_heads} attention heads do not divide by {degree}"
     if model.kv_heads % degree and degree % model.kv_heads:
         return f"{model.kv_heads} KV heads neither divide by {degree} nor into it"
-    wanted = longest.input_tokens + longest.output_tokens
+    wanted = longest.prompt_tokens + longest.output_tokens
     if room_tokens < wanted:
         return (
             f"its KV room of {max(0, room_tokens)} tokens is less than the longest request's "

@@ -20,7 +20,6 @@ from planner.domain.instance import (
 from planner.domain.layer_times import LayerTimes, Points
 from planner.domain.problem import Problem
 from planner.domain.profile import ComputeProfile
-from planner.domain.request_length import RequestLength
 from planner.latency_fit import Timing, fit_latency_model
 from planner.latency_model import Fit, LatencyModel
 from planner.placers.instance_names import instance_names
@@ -35,6 +34,7 @@ from planner.placers.instances import (
 from planner.simulator.instances import InstanceSpec, simulate_instances
 from planner.timing import layer_times_of
 from planner.workload.lengths import scaled_lengths
+from planner.workload.request import Lengths
 
 _SAMPLE = 512  # requests of the estimate
 _LONGEST_SHARE = 0.95  # of them, the others are cut: what must fit (I_max, O_max)
@@ -197,7 +197,7 @@ def _rising(seconds: float, amount: int, points: Points) -> float:
     return most_s * amount / most if amount > most and seconds <= most_s else seconds
 
 
-def _requests(problem: Problem, *, seed: int) -> tuple[list[RequestLength], RequestLength]:
+def _requests(problem: Problem, *, seed: int) -> tuple[list[Lengths], Lengths]:
     """A sample of the workload, and the longest of it that must fit."""
     workload = problem.workload
     drawn = scaled_lengths(
@@ -205,18 +205,15 @@ def _requests(problem: Problem, *, seed: int) -> tuple[list[RequestLength], Requ
         mean_prompt_tokens=workload.mean_prompt_tokens,
         mean_output_tokens=workload.mean_output_tokens,
     )
-    sample = [
-        RequestLength(input_tokens=one.prompt_tokens, output_tokens=one.output_tokens)
-        for one in islice(drawn, _SAMPLE)
-    ]
+    sample = list(islice(drawn, _SAMPLE))
     at = int(_LONGEST_SHARE * (_SAMPLE - 1))
-    longest = RequestLength(
-        input_tokens=sorted(one.input_tokens for one in sample)[at],
+    longest = Lengths(
+        prompt_tokens=sorted(one.prompt_tokens for one in sample)[at],
         output_tokens=sorted(one.output_tokens for one in sample)[at],
     )
     cut = [
-        RequestLength(
-            input_tokens=min(one.input_tokens, longest.input_tokens),
+        Lengths(
+            prompt_tokens=min(one.prompt_tokens, longest.prompt_tokens),
             output_tokens=min(one.output_tokens, longest.output_tokens),
         )
         for one in sample
@@ -237,9 +234,9 @@ def _if_known(one: DegreeEstimate, problem: Problem) -> DegreeEstimate:
 def _rank(
     one: DegreeEstimate,
     machine: Machine,
-    requests: Sequence[RequestLength],
+    requests: Sequence[Lengths],
     *,
-    longest: RequestLength,
+    longest: Lengths,
     kind: str,
     names: Sequence[str],
 ) -> DegreeRank:

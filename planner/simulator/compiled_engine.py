@@ -8,13 +8,14 @@ from itertools import chain
 
 import numpy as np
 
-from planner.native import I64, INTEGERS, POINTER, REAL, REALS, function
+from planner.native import I64, INTEGERS, POINTER, REAL, REALS, Packed, function
 from planner.simulator.engine import (
     NUM_BUCKETS,
     Engine,
     EngineSetup,
     EngineStatistics,
     LinkStatistics,
+    NodeSetup,
     NodeStatistics,
     Occurrence,
     OccurrenceKind,
@@ -25,51 +26,6 @@ from planner.simulator.engine import (
 def new_engine(setup: EngineSetup) -> Engine:
     """An engine at time 0 with nothing running."""
     return CompiledEngine(setup)
-
-
-# Fields of EngineSetup, in the order of the C structure.
-_WHOLE_KEYS = (
-    "chunk_tokens",
-    "cap_floor",
-    "grouped",
-    "transmission",
-    "starvation_limit",
-    "page_tokens",
-    "measures_waits",
-)
-_REAL_KEYS = (
-    "cap_divisor",
-    "most_micro_batches",
-    "lane_share",
-    "piece_bytes",
-    "overhead_s",
-    "copy_s_per_token",
-    "activation_bytes",
-    "token_bytes",
-)
-_POLICY_KEYS = (*_WHOLE_KEYS, *_REAL_KEYS)
-
-
-class _Policy(ctypes.Structure):
-    _fields_ = [*((key, I64) for key in _WHOLE_KEYS), *((key, REAL) for key in _REAL_KEYS)]
-
-
-class _NodeSetup(ctypes.Structure):
-    _fields_ = [
-        ("num_segments", I64),
-        ("prompt_limit", I64),
-        ("decode_limit", I64),
-        ("pages", I64),
-        ("prompt_last", I64),
-        ("decode_last", I64),
-        ("prompt_s", POINTER),
-        ("decode_s", POINTER),
-        ("prompt_slope_s", REAL),
-        ("decode_slope_s", REAL),
-        ("refusal_s", REAL),
-        ("least_decodes", I64),
-        ("shared_s", REAL),
-    ]
 
 
 class _Occurrence(ctypes.Structure):
@@ -88,41 +44,19 @@ class CompiledEngine:
     def __init__(self, setup: EngineSetup) -> None:
         self._num_nodes, self._num_links = len(setup.nodes), 0
         self._occurrence = _Occurrence()
+        policy = _policy(setup)
         # The library reads the tables where they are, so they must live as long as it does.
-        self._tables = [
-            np.ascontiguousarray(times.seconds, dtype=np.float64)
-            for node in setup.nodes
-            for times in (node.prompt, node.decode)
-        ]
-        policy = _Policy(**{key: getattr(setup, key) for key in _POLICY_KEYS})
+        self._nodes = [_node(node) for node in setup.nodes]
         layers = np.array(
             [layers for node in setup.nodes for layers in node.segment_layers], dtype=np.int64
         )
-        nodes = (_NodeSetup * max(1, self._num_nodes))()
-        for number, node in enumerate(setup.nodes):
-            prompt, decode = self._tables[2 * number : 2 * number + 2]
-            nodes[number] = _NodeSetup(
-                num_segments=len(node.segment_layers),
-                prompt_limit=node.prompt_limit,
-                decode_limit=node.decode_limit,
-                pages=node.pages,
-                prompt_last=len(prompt) - 1,
-                decode_last=len(decode) - 1,
-                prompt_s=prompt.ctypes.data,
-                decode_s=decode.ctypes.data,
-                prompt_slope_s=node.prompt.slope_s,
-                decode_slope_s=node.decode.slope_s,
-                refusal_s=node.refusal_s,
-                least_decodes=node.least_decodes,
-                shared_s=node.shared_s,
-            )
         self._engine = _new(
-            ctypes.byref(policy),
+            policy.address,
             self._num_nodes,
-            ctypes.byref(nodes),
+            np.array([node.address for node in self._nodes], dtype=np.int64),
             layers,
             len(setup.shared_bytes_per_s),
-            (REAL * len(setup.shared_bytes_per_s))(*setup.shared_bytes_per_s),
+            np.array(setup.shared_bytes_per_s, dtype=np.float64),
         )
         if not self._engine:
             raise MemoryError("no memory for a simulation")
@@ -279,7 +213,45 @@ class CompiledEngine:
         )
 
 
-_new = function("simulator_new", POINTER, POINTER, I64, POINTER, INTEGERS, I64, POINTER)
+def _policy(setup: EngineSetup) -> Packed:
+    return Packed(
+        chunk_tokens=setup.chunk_tokens,
+        cap_floor=setup.cap_floor,
+        grouped=setup.grouped,
+        transmission=setup.transmission,
+        starvation_limit=setup.starvation_limit,
+        page_tokens=setup.page_tokens,
+        measures_waits=setup.measures_waits,
+        cap_divisor=float(setup.cap_divisor),
+        most_micro_batches=float(setup.most_micro_batches),
+        lane_share=float(setup.lane_share),
+        piece_bytes=float(setup.piece_bytes),
+        overhead_s=float(setup.overhead_s),
+        copy_s_per_token=float(setup.copy_s_per_token),
+        activation_bytes=float(setup.activation_bytes),
+        token_bytes=float(setup.token_bytes),
+    )
+
+
+def _node(node: NodeSetup) -> Packed:
+    return Packed(
+        num_segments=len(node.segment_layers),
+        prompt_limit=node.prompt_limit,
+        decode_limit=node.decode_limit,
+        pages=node.pages,
+        prompt_last=len(node.prompt.seconds) - 1,
+        decode_last=len(node.decode.seconds) - 1,
+        prompt_s=node.prompt.seconds,
+        decode_s=node.decode.seconds,
+        prompt_slope_s=float(node.prompt.slope_s),
+        decode_slope_s=float(node.decode.slope_s),
+        refusal_s=float(node.refusal_s),
+        least_decodes=node.least_decodes,
+        shared_s=float(node.shared_s),
+    )
+
+
+_new = function("simulator_new", POINTER, POINTER, I64, INTEGERS, INTEGERS, I64, REALS)
 _free = function("simulator_free", None, POINTER)
 _add_link = function("simulator_add_link", I64, POINTER, I64, I64, REAL, REAL, I64, POINTER)
 _admit = function("simulator_admit", I64, POINTER, I64, I64, I64, I64, POINTER, I64, I64)

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from planner.domain.request_length import RequestLength
 from planner.latency_model import LatencyModel
+from planner.workload.request import Lengths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +51,13 @@ class SchedulingOutcome:
         return 1 - min(ends) / max(ends)
 
 
-Choose = Callable[[int, RequestLength], str]  # number and length of a request -> instance
+Choose = Callable[[int, Lengths], str]  # number and length of a request -> instance
 Ended = Callable[[int], None]
 
 
 def simulate_instances(
     specs: Mapping[str, InstanceSpec],
-    arrivals: Sequence[tuple[float, RequestLength]],
+    arrivals: Sequence[tuple[float, Lengths]],
     *,
     choose: Choose,
     ended: Ended = lambda _: None,
@@ -81,7 +81,7 @@ def simulate_instances(
     outcomes = {name: instance.outcome() for name, instance in instances.items()}
     seconds = max(one.finished_s for one in outcomes.values()) - arrivals[0][0]
     output = sum(length.output_tokens for _, length in arrivals)
-    prompts = sum(length.input_tokens for _, length in arrivals)
+    prompts = sum(length.prompt_tokens for _, length in arrivals)
     return SchedulingOutcome(
         instances=outcomes,
         tokens_per_s=(prompts + output) / seconds,
@@ -116,8 +116,8 @@ class _Instance:
     finished_s: float = 0.0
     preemptions: int = 0
 
-    def take(self, number: int, length: RequestLength, *, at_s: float) -> None:
-        whole = length.input_tokens + length.output_tokens
+    def take(self, number: int, length: Lengths, *, at_s: float) -> None:
+        whole = length.prompt_tokens + length.output_tokens
         if whole > self.spec.kv_room_tokens:
             raise ValueError(
                 f"request {number} of {whole} tokens does not fit into an instance with room for "
@@ -126,7 +126,7 @@ class _Instance:
         if not self.waiting and not self.running:
             self.now_s = max(self.now_s, at_s)
         output = length.output_tokens
-        self.waiting.append((number, length.input_tokens, output, output))
+        self.waiting.append((number, length.prompt_tokens, output, output))
 
     def advance(self, *, until_s: float) -> list[int]:
         """Run iterations that begin before `until_s`; returns who ended."""

@@ -2,22 +2,20 @@
 
 import pytest
 
-from planner.domain.request_length import RequestLength
 from planner.latency_model import Fit, LatencyModel
 from planner.placers.instances import (
     EngineMemory,
     Machine,
-    NoDegree,
     WholeModel,
-    best_degree,
     degree_estimates,
     kv_room_tokens,
     static_tokens_per_s,
 )
+from planner.workload.request import Lengths
 
 MODEL = WholeModel(num_layers=4, weights_bytes=8e9, query_heads=12, kv_heads=4, head_size=64)
-LONGEST = RequestLength(input_tokens=2000, output_tokens=1000)
-SAMPLE = [RequestLength(input_tokens=100, output_tokens=50)] * 20
+LONGEST = Lengths(prompt_tokens=2000, output_tokens=1000)
+SAMPLE = [Lengths(prompt_tokens=100, output_tokens=50)] * 20
 
 
 def latency(base_s: float, *, per_token_s: float = 1e-4) -> LatencyModel:
@@ -75,17 +73,18 @@ def test_heads_that_do_not_divide_are_refused() -> None:
     assert found[2].refused == ""
 
 
-def test_a_machine_too_small_for_the_model_names_every_degree() -> None:
-    with pytest.raises(NoDegree, match=r"machine 'box'.*t = 1: its KV room of 0 tokens"):
-        best_degree(machine(gpus=2, memory_bytes=1e9), MODEL, SAMPLE, longest=LONGEST)
+def test_a_machine_too_small_for_the_model_is_refused_every_degree() -> None:
+    found = degree_estimates(machine(gpus=2, memory_bytes=1e9), MODEL, SAMPLE, longest=LONGEST)
+    assert {one.degree for one in found} == {1, 2}
+    assert all(one.refused.startswith("its KV room of 0 tokens") for one in found)
 
 
 def test_the_estimate_is_batches_in_order_each_as_long_as_its_longest_answer() -> None:
     requests = [
-        RequestLength(input_tokens=10, output_tokens=5),
-        RequestLength(input_tokens=20, output_tokens=8),
-        RequestLength(input_tokens=30, output_tokens=2),  # 60 + 3 * 8 > 80: the next batch
-        RequestLength(input_tokens=5, output_tokens=2),
+        Lengths(prompt_tokens=10, output_tokens=5),
+        Lengths(prompt_tokens=20, output_tokens=8),
+        Lengths(prompt_tokens=30, output_tokens=2),  # 60 + 3 * 8 > 80: the next batch
+        Lengths(prompt_tokens=5, output_tokens=2),
     ]
     model = latency(0.01)
     expected_s = model.batch_s(batch=2, input_tokens=20, output_tokens=8) + model.batch_s(
@@ -95,7 +94,7 @@ def test_the_estimate_is_batches_in_order_each_as_long_as_its_longest_answer() -
     assert found == pytest.approx(82 / expected_s)
     singly = static_tokens_per_s(model, requests, room_tokens=80, most_requests=1)
     one_by_one_s = sum(
-        model.batch_s(batch=1, input_tokens=one.input_tokens, output_tokens=one.output_tokens)
+        model.batch_s(batch=1, input_tokens=one.prompt_tokens, output_tokens=one.output_tokens)
         for one in requests
     )
     assert singly == pytest.approx(82 / one_by_one_s)
@@ -117,10 +116,12 @@ def test_more_instances_win_where_a_batch_costs_by_its_size_and_fewer_where_by_i
             latency={t: latency(base_s / t, per_token_s=per_token_s / t**0.5) for t in (1, 2, 4)},
         )
 
-    by_size = best_degree(with_base(1e-6, 1e-3), MODEL, SAMPLE, longest=LONGEST)
+    by_size = degree_estimates(with_base(1e-6, 1e-3), MODEL, SAMPLE, longest=LONGEST)[0]
     assert by_size.degree == 1
     assert by_size.instances == 4
-    tight = RequestLength(input_tokens=100, output_tokens=50)
+    tight = Lengths(prompt_tokens=100, output_tokens=50)
     little = EngineMemory(usage=0.9, reserved_bytes=18.99e9)  # t = 1 holds a few requests only
-    by_steps = best_degree(with_base(0.1, 1e-9), MODEL, SAMPLE * 20, longest=tight, memory=little)
+    by_steps = degree_estimates(
+        with_base(0.1, 1e-9), MODEL, SAMPLE * 20, longest=tight, memory=little
+    )[0]
     assert by_steps.degree > 1

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from planner.domain.request_length import RequestLength
 from planner.latency_model import Fit, LatencyModel
 from planner.simulator.instances import InstanceSpec, simulate_instances
+from planner.workload.request import Lengths
 
 
 def latency(base_s: float, per_request_s: float = 0.0) -> LatencyModel:
@@ -24,7 +24,7 @@ def spec(base_s: float = 0.1, *, room: int = 10_000, most: int = 8) -> InstanceS
     return InstanceSpec(latency=latency(base_s), kv_room_tokens=room, most_requests=most)
 
 
-ONE = RequestLength(input_tokens=10, output_tokens=5)
+ONE = Lengths(prompt_tokens=10, output_tokens=5)
 
 
 def test_a_request_alone_takes_a_prefill_and_an_iteration_for_every_further_token() -> None:
@@ -49,9 +49,7 @@ def test_all_requests_end_once_whatever_the_room(seed: int) -> None:
         arrivals.append(
             (
                 at_s,
-                RequestLength(
-                    input_tokens=chance.randint(1, 200), output_tokens=chance.randint(1, 80)
-                ),
+                Lengths(prompt_tokens=chance.randint(1, 200), output_tokens=chance.randint(1, 80)),
             )
         )
     ended: list[int] = []
@@ -73,7 +71,7 @@ def test_all_requests_end_once_whatever_the_room(seed: int) -> None:
 def test_a_scheduler_hears_of_ends_before_it_chooses_for_the_next() -> None:
     heard: list[tuple[str, int]] = []
 
-    def choose(number: int, length: RequestLength) -> str:
+    def choose(number: int, length: Lengths) -> str:
         heard.append(("chose", number))
         return "a"
 

@@ -16,10 +16,10 @@ typedef struct {
 void simulator_free(Engine *e);
 void simulator_reset_statistics(Engine *e);
 
-Engine *simulator_new(const Policy *policy, i64 num_nodes, const NodeSetup *setups,
+Engine *simulator_new(const Policy *policy, i64 num_nodes, const NodeSetup *const *setups,
                       const i64 *segment_layers, i64 num_shares, const double *shared) {
     i64 num_segments = 0;
-    for (i64 i = 0; i < num_nodes; i++) num_segments += setups[i].num_segments;
+    for (i64 i = 0; i < num_nodes; i++) num_segments += setups[i]->num_segments;
     Engine *e = calloc(1, sizeof(Engine));
     if (!e) return 0;
     e->policy = *policy;
@@ -39,7 +39,7 @@ Engine *simulator_new(const Policy *policy, i64 num_nodes, const NodeSetup *setu
         e->segments[i] = (Segment){segment_layers[i], {-1, -1}, {-1, -1}};
     i32 first = 0;
     for (i64 i = 0; i < num_nodes; i++) {
-        const NodeSetup *setup = &setups[i];
+        const NodeSetup *setup = setups[i];
         Node *node = &e->nodes[i];
         node->first_segment = first;
         node->num_segments = (i32)setup->num_segments;
