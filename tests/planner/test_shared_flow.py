@@ -135,8 +135,8 @@ def test_a_cluster_without_a_node_keeps_what_the_others_share():
         ({"members": ()}, "has no members"),
         ({"direction": "up"}, "direction is 'up'"),
         ({"scope": "rack"}, "scope is 'rack'"),
-        ({"bandwidth_bytes_per_s": 0.0}, "bandwidth_bytes_per_s is 0.0"),
-        ({"name": ""}, "name is empty"),
+        ({"bandwidth_bytes_per_s": 0.0}, "bandwidth_bytes_per_s is 0; it must be greater"),
+        ({"name": ""}, "name is ''; give it a name"),
     ],
 )
 def test_shared_bandwidth_that_makes_no_sense_is_refused(change, words):
