@@ -16,8 +16,7 @@ from starlette.types import Receive, Scope, Send
 from runtime.api.error_answers import error_response
 from runtime.coordinator.live_request import Delta, LiveRequest, RequestFailed
 from runtime.coordinator.logprobs import chat_logprobs, completion_logprobs
-from runtime.coordinator.message_reader import MessageReader
-from runtime.coordinator.tool_calls import ToolDialect
+from runtime.coordinator.message_reader import PLAIN, MessageForm, MessageReader
 from runtime.disconnect import unless_disconnected
 from runtime.protocol.openai import ApiError
 from runtime.protocol.openai_answers import (
@@ -47,8 +46,7 @@ class AnswerForm:
     created: int
     return_token_ids: bool
     include_usage: bool
-    dialect: ToolDialect | None = None  # None: no calls of tools to look for
-    most_calls: int | None = None  # of tools in one answer; None: any number
+    message: MessageForm = PLAIN
     ignored: tuple[str, ...] = ()  # what the client gave and nothing depends on
 
     @property
@@ -107,11 +105,7 @@ class AnswerForm:
 
     def reader(self, choice: int) -> MessageReader:
         """Of the answer of one choice."""
-        return MessageReader(
-            self.dialect,
-            call_ids=f"{self.id.partition('-')[2]}-{choice}",
-            most_calls=self.most_calls,
-        )
+        return MessageReader(self.message, call_ids=f"{self.id.partition('-')[2]}-{choice}")
 
     def chunk(
         self,

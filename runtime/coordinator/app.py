@@ -23,6 +23,7 @@ from runtime.coordinator.answering import AnswerForm, LiveAnswer
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.limits import output_limit
 from runtime.coordinator.live_request import LiveRequest
+from runtime.coordinator.message_reader import PLAIN, MessageForm
 from runtime.coordinator.openapi import openapi_document
 from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull, refused
 from runtime.coordinator.sampling import sampling_of, seed_of_choice
@@ -119,8 +120,13 @@ class _Endpoints:
             owner=http.state.owner,
             max_tokens=limit,
             endpoint_id="chatcmpl",
-            dialect=dialect,
-            most_calls=1 if request.parallel_tool_calls is False else None,
+            message=MessageForm(
+                dialect=dialect,
+                tools=request.usable_tools,
+                thoughts=None if request.grammar else serving.tokenizer.thoughts_after(prompt_ids),
+                most_calls=1 if request.parallel_tool_calls is False else None,
+                tells_thoughts=request.include_reasoning,
+            ),
             unused=request.template_variables.keys() - serving.tokenizer.template_variables,
         )
 
@@ -285,8 +291,7 @@ class _Endpoints:
         owner: str,
         max_tokens: int,
         endpoint_id: str,
-        dialect: ToolDialect | None = None,
-        most_calls: int | None = None,
+        message: MessageForm = PLAIN,
         unused: Collection[str] = (),
     ) -> LiveAnswer:
         """`unused`: variables that the client gave and the chat template does not read."""
@@ -304,6 +309,7 @@ class _Endpoints:
                         owner=owner,
                         cache_salt=request.cache_salt or "",
                         priority=request.priority,
+                        shows_markers=message.has_markers,
                     )
                 )
         except (NotServing, QueueFull, NeverFits) as error:
@@ -315,8 +321,7 @@ class _Endpoints:
             endpoint="chat" if endpoint_id == "chatcmpl" else "completion",
             created=int(self._unix_time()),
             return_token_ids=request.return_token_ids,
-            dialect=dialect,
-            most_calls=most_calls,
+            message=message,
             ignored=tuple(sorted(request.ignored | _ignored_variables(request, unused))),
             include_usage=bool(request.stream_options and request.stream_options.include_usage),
         )
@@ -344,7 +349,8 @@ def _dialect(request: ChatCompletionRequest, serving: Serving) -> ToolDialect | 
     Raises ApiError 400 when the model knows no tools.
     """
     if not request.usable_tools:
-        return None
+        has_channels = serving.tokenizer.has_channels and not request.grammar
+        return ToolDialect.HARMONY if has_channels else None
     try:
         dialect = serving.tokenizer.tool_dialect
     except TokenizerError as error:

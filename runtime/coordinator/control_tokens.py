@@ -24,8 +24,11 @@ class ControlTokens:
     `encode` writes these names where the template wrote the token.
     """
 
-    def __init__(self, tokenizer: "Tokenizer", *, written: str) -> None:
-        """`written`: what the chat template writes around messages; empty without a template."""
+    def __init__(
+        self, tokenizer: "Tokenizer", *, written: str, markers: frozenset[str] = frozenset()
+    ) -> None:
+        """`written`: what the chat template writes around messages; empty without a template.
+        `markers`: those that divide the model's message, which `decode_marked` shows."""
         from tokenizers import AddedToken
 
         controls = {
@@ -55,6 +58,9 @@ class ControlTokens:
         self._ids = {
             tokenizer.token_to_id(names[text]): token_id for token_id, text in self._texts.items()
         }
+        self._unmarked = frozenset(
+            token_id for token_id, text in self._texts.items() if text not in markers
+        )
         longest_first = sorted(names, key=len, reverse=True)
         self._genuine = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         # digits: nothing that a template does to text (case, trimming, JSON) changes them
@@ -87,6 +93,12 @@ class ControlTokens:
     def decode(self, token_ids: Sequence[int], *, skip_control: bool) -> str:
         """Text; U+FFFD where bytes are not UTF-8."""
         text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_control)
+        return text
+
+    def decode_marked(self, token_ids: Sequence[int]) -> str:
+        """Text with the markers of a message, but no other control token."""
+        shown = [token_id for token_id in token_ids if token_id not in self._unmarked]
+        text: str = self._tokenizer.decode(shown, skip_special_tokens=False)
         return text
 
     def _as_text(self, token_id: int) -> list[int]:

@@ -205,13 +205,14 @@ class Dispatcher:
         owner: str = "",
         cache_salt: str = "",
         priority: int = 0,
+        shows_markers: bool = False,
     ) -> LiveRequest:
         """Route a request or let it wait its turn; the caller must `end` it.
 
         `serving` is what the prompt was tokenised for; it may have been followed since. `owner` is
         who shares fairly with others, `cache_salt` divides its prefix cache, and a lower `priority`
-        goes first. Raises NotServing,
-        NeverFits, QueueFull; then nothing was kept.
+        goes first. `shows_markers`: the text has the tokens that divide a message. Raises
+        NotServing, NeverFits, QueueFull; then nothing was kept.
         """
         asked, serving = serving, self.open_serving()
         if not (serving is asked or serving.goes_on_for(asked)):
@@ -227,13 +228,14 @@ class Dispatcher:
                 "the prompt or lower max_tokens"
             )
         now = self._clock()
+        tokenizer = serving.tokenizer
         request = LiveRequest(
             id=self._new_request_id(),
             serving=serving,
             prompt_ids=tuple(prompt_ids),
             sampling=sampling,
             size=size,
-            detokenizer=Detokenizer(serving.tokenizer.decode),
+            detokenizer=Detokenizer(tokenizer.decode_marked if shows_markers else tokenizer.decode),
             stop_strings=StopStrings(stop_strings),
             arrived_at=now,
             progressed_at=now,

@@ -1,12 +1,21 @@
-"""Turns the text of one answer into the assistant's message: what it says, what it calls."""
+"""Turns the text of one answer into the assistant's message: what it thinks, says and calls."""
 
-from runtime.coordinator.tool_calls import (
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from runtime.coordinator import harmony, marked_calls
+from runtime.coordinator.harmony import HarmonyReader
+from runtime.coordinator.marked_calls import deepseek_calls, mistral_calls, qwen_calls
+from runtime.coordinator.message_pieces import (
     CallArguments,
     CallBegins,
     Piece,
-    ToolCallReader,
-    ToolDialect,
+    Reader,
+    TextReader,
+    Thought,
 )
+from runtime.coordinator.reasoning import TAGS, ThoughtReader
+from runtime.coordinator.tool_calls import ToolCallReader, ToolDialect
 from runtime.protocol.openai_answers import (
     AssistantMessage,
     ChoiceFinish,
@@ -14,26 +23,75 @@ from runtime.protocol.openai_answers import (
     FunctionPart,
     ToolCallPart,
 )
+from runtime.protocol.openai_tools import Tool
+
+MARKERS = frozenset({tag for tags in TAGS for tag in tags}) | harmony.MARKERS | marked_calls.MARKERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thoughts:
+    """How thoughts are marked, and whether the prompt ended within one."""
+
+    tags: tuple[str, str]
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageForm:
+    """How the message stands in the text. `dialect` None: there are no calls to look for.
+
+    Calls beyond `most_calls` are left out (None: none is), and thoughts unless `tells_thoughts`.
+    """
+
+    dialect: ToolDialect | None = None
+    tools: Sequence[Tool] = ()
+    thoughts: Thoughts | None = None
+    most_calls: int | None = None
+    tells_thoughts: bool = True
+
+    @property
+    def has_markers(self) -> bool:
+        """True if the text must show control tokens that divide it."""
+        return self.dialect is not None or self.thoughts is not None
+
+    def reader(self) -> Reader:
+        rest = self._reader_of_calls()
+        if self.thoughts is None:
+            return rest
+        return ThoughtReader(self.thoughts.tags, is_open=self.thoughts.is_open, rest=rest)
+
+    def _reader_of_calls(self) -> Reader:
+        match self.dialect:
+            case None:
+                return TextReader()
+            case ToolDialect.HARMONY:
+                return HarmonyReader()
+            case ToolDialect.MISTRAL:
+                return mistral_calls()
+            case ToolDialect.DEEPSEEK:
+                return deepseek_calls()
+            case ToolDialect.QWEN_XML:
+                return qwen_calls(self.tools)
+            case ToolDialect.TAGGED | ToolDialect.BARE:
+                return ToolCallReader(self.dialect)
+
+
+PLAIN = MessageForm()  # all is text
 
 
 class MessageReader:
-    """Of one choice, whole or part by part. Without a dialect all is text.
+    """Of one choice, whole or part by part.
 
-    `call_ids` makes the ids of calls: unlike those of any other answer. Calls beyond `most_calls`
-    are left out; None: none is.
+    `call_ids` makes the ids of calls: unlike those of any other answer.
     """
 
-    def __init__(
-        self, dialect: ToolDialect | None, *, call_ids: str, most_calls: int | None = None
-    ) -> None:
-        self._reader = None if dialect is None else ToolCallReader(dialect)
+    def __init__(self, form: MessageForm, *, call_ids: str) -> None:
+        self._form = form
+        self._reader = form.reader()
         self._call_ids = call_ids
-        self._most_calls = most_calls
 
     def whole(self, text: str) -> AssistantMessage:
         """The message of an answer that has ended."""
-        if self._reader is None:
-            return AssistantMessage(role="assistant", content=text)
         pieces = self._wanted(self._reader.push(text) + self._reader.flush())
         calls: dict[int, tuple[str, str]] = {}  # index -> name and arguments
         for piece in pieces:
@@ -42,9 +100,11 @@ class MessageReader:
             elif isinstance(piece, CallArguments):
                 name, arguments = calls[piece.index]
                 calls[piece.index] = (name, arguments + piece.text)
+        thoughts = _thoughts(pieces)
         return AssistantMessage(
             role="assistant",
-            content=_text(pieces) or ("" if not calls else None),
+            reasoning_content=thoughts or None,
+            content=_text(pieces) or (None if calls or thoughts else ""),
             tool_calls=tuple(
                 ToolCallPart(
                     id=self._id(index),
@@ -58,28 +118,38 @@ class MessageReader:
 
     def part(self, text: str, *, is_last: bool) -> AssistantMessage | None:
         """What the next `text` of a stream makes certain; None when that is nothing."""
-        if self._reader is None:
-            return AssistantMessage(content=text) if text else None
         pieces = self._reader.push(text)
         if is_last:
             pieces += self._reader.flush()
         pieces = self._wanted(pieces)
         if not pieces:
             return None
-        parts = (self._streamed(piece) for piece in pieces if not isinstance(piece, str))
-        return AssistantMessage(content=_text(pieces) or None, tool_calls=tuple(parts) or None)
+        parts = (
+            self._streamed(piece)
+            for piece in pieces
+            if isinstance(piece, CallBegins | CallArguments)
+        )
+        return AssistantMessage(
+            reasoning_content=_thoughts(pieces) or None,
+            content=_text(pieces) or None,
+            tool_calls=tuple(parts) or None,
+        )
 
     def finish(self, reason: FinishReason | None) -> ChoiceFinish | None:
         """Why the choice ended, once its text was read."""
-        if reason == "stop" and self._reader is not None and self._reader.calls:
-            return "tool_calls"
-        return reason
+        return "tool_calls" if reason == "stop" and self._reader.calls else reason
 
     def _wanted(self, pieces: list[Piece]) -> list[Piece]:
-        most = self._most_calls
-        if most is None:
-            return pieces
-        return [piece for piece in pieces if isinstance(piece, str) or piece.index < most]
+        most = self._form.most_calls
+        return [
+            piece
+            for piece in pieces
+            if (
+                self._form.tells_thoughts
+                if isinstance(piece, Thought)
+                else isinstance(piece, str) or most is None or piece.index < most
+            )
+        ]
 
     def _streamed(self, piece: CallBegins | CallArguments) -> ToolCallPart:
         if isinstance(piece, CallArguments):
@@ -95,5 +165,9 @@ class MessageReader:
         return f"call_{self._call_ids}-{index}"
 
 
-def _text(pieces: list[Piece]) -> str:
+def _text(pieces: Iterable[Piece]) -> str:
     return "".join(piece for piece in pieces if isinstance(piece, str))
+
+
+def _thoughts(pieces: Iterable[Piece]) -> str:
+    return "".join(piece.text for piece in pieces if isinstance(piece, Thought))

@@ -61,7 +61,7 @@ class StopStrings:
             at, self.matched = min(found)
             self._held = ""
             return text[:at]
-        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        keep = max((overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
 
@@ -71,8 +71,8 @@ class StopStrings:
         return held
 
 
-def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that begins `stop`."""
+def overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that begins `stop` and is not all of it."""
     for length in range(min(len(stop) - 1, len(text)), 0, -1):
         if text.endswith(stop[:length]):
             return length

@@ -30,6 +30,8 @@ from runtime.checkpoints.metadata import (
     source_of,
 )
 from runtime.coordinator.control_tokens import ControlTokens
+from runtime.coordinator.message_reader import MARKERS, Thoughts
+from runtime.coordinator.reasoning import tags_in
 from runtime.coordinator.tool_calls import ToolDialect, dialect_of, opening_of
 from runtime.free_memory import give_back_free_memory
 from runtime.protocol.complaints import complaint
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 MAX_STOP_TOKEN_IDS = 255  # protocol.data carries no more
 _LONG_TEXT = 100_000  # characters
+_PROMPT_END = 32  # tokens, among which is the tag of a thought that a prompt ends with
 # A template is a program: what it may compute, it may compute wrongly.
 _RAISED_BY_TEMPLATES = (
     jinja2.TemplateError,
@@ -79,7 +82,9 @@ class CheckpointTokenizer:
         self.template_variables: frozenset[str] = frozenset()  # that the chat template reads
         if chat_template is not None:
             self._template, self.template_variables = _compile_template(chat_template)
-        self._controls = ControlTokens(tokenizer, written=self._written_around_messages())
+        self._controls = ControlTokens(
+            tokenizer, written=self._written_around_messages(), markers=MARKERS
+        )
         self.stop_token_ids = stop_token_ids
         self.vocabulary_size = vocabulary_size
         self.sampling_defaults = sampling_defaults
@@ -97,10 +102,23 @@ class CheckpointTokenizer:
         if dialect is None:
             raise TokenizerError(
                 "this model writes calls of tools in a way that is not known here (known are "
-                'Hermes and Qwen, <tool_call>{"name": ..., "arguments": ...}</tool_call>, and '
-                'Llama 3, {"name": ..., "parameters": ...}); remove \'tools\''
+                "those of Hermes, Qwen, Qwen3-Coder, Llama 3, Mistral, DeepSeek and gpt-oss); "
+                "remove 'tools'"
             )
         return dialect
+
+    @property
+    def has_channels(self) -> bool:
+        """True if every answer of this model is divided into channels, as those of gpt-oss."""
+        return dialect_of(self._template_source) is ToolDialect.HARMONY
+
+    def thoughts_after(self, prompt_ids: Sequence[int]) -> Thoughts | None:
+        """How the answer to that prompt marks thoughts; None: not at all."""
+        tags = tags_in(self._template_source)
+        if tags is None:
+            return None
+        end = self.decode_marked(prompt_ids[-_PROMPT_END:]).rstrip()
+        return Thoughts(tags=tags, is_open=end.endswith(tags[0]))
 
     def encode_chat(
         self,
@@ -144,6 +162,10 @@ class CheckpointTokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text without special tokens; U+FFFD where bytes are no UTF-8 (yet)."""
         return self._controls.decode(token_ids, skip_control=True)
+
+    def decode_marked(self, token_ids: Sequence[int]) -> str:
+        """Text as `decode` gives it, with the control tokens that divide a message."""
+        return self._controls.decode_marked(token_ids)
 
     def token_text(self, token_id: int) -> str:
         """One token alone, special or not; U+FFFD where it is no whole characters."""

@@ -8,8 +8,10 @@ object. What turns out to be no call is text.
 
 import json
 import re
-from dataclasses import dataclass
 from enum import Enum
+
+from runtime.coordinator.message_pieces import CallArguments, CallBegins, Piece, joined
+from runtime.coordinator.text_stream import overlap
 
 _OPENING, _CLOSING = "<tool_call>", "</tool_call>"
 # Name first, as the families are taught; other orders are understood once the call is whole. Tried
@@ -26,30 +28,24 @@ class ToolDialect(Enum):
 
     TAGGED = "tagged"
     BARE = "bare"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallBegins:
-    """Call `index` of the answer, from 0, is of the function `name`."""
-
-    index: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallArguments:
-    """More of the JSON text of the arguments of call `index`."""
-
-    index: int
-    text: str
-
-
-Piece = str | CallBegins | CallArguments
+    MISTRAL = "mistral"
+    DEEPSEEK = "deepseek"
+    QWEN_XML = "qwen-xml"
+    HARMONY = "harmony"
 
 
 def dialect_of(template: str) -> ToolDialect | None:
     """What a chat template teaches its model; None: nothing that is understood here."""
-    if _OPENING in template and "<function=" not in template:
+    if "<|channel|>" in template:
+        return ToolDialect.HARMONY
+    if "[TOOL_CALLS]" in template:
+        return ToolDialect.MISTRAL
+    if "tool\u2581calls\u2581begin" in template:
+        return ToolDialect.DEEPSEEK
+    if "<function=" in template:
+        is_known = _OPENING in template and "<parameter=" in template
+        return ToolDialect.QWEN_XML if is_known else None
+    if _OPENING in template:
         return ToolDialect.TAGGED
     if '"parameters"' in template and ("python_tag" in template or "ipython" in template):
         return ToolDialect.BARE
@@ -62,7 +58,7 @@ def opening_of(dialect: ToolDialect) -> str:
 
 
 class ToolCallReader:
-    """Reads one answer as it grows. Gives out each piece once it is certain what it is."""
+    """Reads one answer as it grows, tagged or bare, with arguments as they come."""
 
     def __init__(self, dialect: ToolDialect) -> None:
         self._dialect = dialect
@@ -83,7 +79,7 @@ class ToolCallReader:
         while True:
             found = self._read_call() if self._call is not None else self._read_text()
             if found is None:
-                return _joined(pieces)
+                return joined(iter(pieces))
             pieces += found
 
     def flush(self) -> list[Piece]:
@@ -94,7 +90,7 @@ class ToolCallReader:
         elif self._call is None and (self._calls == 0 or self._held.strip(_BETWEEN)):
             pieces = [self._held]
         self._held = ""
-        return _joined(pieces)
+        return joined(iter(pieces))
 
     def _read_text(self) -> list[Piece] | None:
         """What comes before the next call; None when more of the answer is needed."""
@@ -119,7 +115,7 @@ class ToolCallReader:
             self._held = after
             self._call = _Call(index=self._calls)
         else:
-            keep = _begun_tag(before)
+            keep = overlap(before, _OPENING)
             before, self._held = before[: len(before) - keep], before[len(before) - keep :]
         if self._calls and not before.strip():
             before = ""  # the line ends between calls
@@ -169,7 +165,7 @@ class ToolCallReader:
         """A call whose name did not come first, or text that only began like one."""
         tagged = self._dialect is ToolDialect.TAGGED
         self._call = None
-        name, arguments = _parsed(whole)
+        name, arguments = parsed_call(whole)
         if name is None:
             self._is_text = not tagged
             tail = _CLOSING if ended else ""
@@ -185,8 +181,8 @@ class _Call:
         self.index = index
         self.is_begun = False
         self.arguments_end = False
-        self._braces = _Braces()
-        self._braces_of_whole = _Braces()
+        self._braces = Braces()
+        self._braces_of_whole = Braces()
         self._looked_at = 0  # characters of what is held, before the call has begun
 
     def take_arguments(self, text: str) -> int:
@@ -208,7 +204,7 @@ class _Call:
         return None if end is None else before + end
 
 
-class _Braces:
+class Braces:
     """Follows JSON text to the end of the object it begins with."""
 
     def __init__(self) -> None:
@@ -245,7 +241,7 @@ def _name_in(text: str) -> str | None:
     return name
 
 
-def _parsed(whole: str) -> tuple[str | None, str]:
+def parsed_call(whole: str) -> tuple[str | None, str]:
     """Name and arguments of a call; the name is None where it is none."""
     try:
         call = json.loads(whole)
@@ -258,22 +254,3 @@ def _parsed(whole: str) -> tuple[str | None, str]:
     except (ValueError, RecursionError):
         return None, ""
     return name, arguments
-
-
-def _begun_tag(text: str) -> int:
-    """Length of the longest end of `text` that begins a tag."""
-    for length in range(min(len(_OPENING) - 1, len(text)), 0, -1):
-        if text.endswith(_OPENING[:length]):
-            return length
-    return 0
-
-
-def _joined(pieces: list[Piece]) -> list[Piece]:
-    """Neighbouring texts as one, empty ones left out."""
-    joined: list[Piece] = []
-    for piece in pieces:
-        if isinstance(piece, str) and joined and isinstance(joined[-1], str):
-            joined[-1] += piece
-        elif piece != "":
-            joined.append(piece)
-    return joined

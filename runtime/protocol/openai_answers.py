@@ -90,6 +90,7 @@ class ToolCallPart(_Answer):
 
 class AssistantMessage(_Answer):
     role: Literal["assistant"] | None = None
+    reasoning_content: str | None = None
     content: str | None = None
     tool_calls: tuple[ToolCallPart, ...] | None = None
 

@@ -232,6 +232,7 @@ class ChatCompletionRequest(GenerationRequest):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
+    include_reasoning: bool = True
     chat_template_kwargs: dict[str, Any] | None = None
     prediction: Ignored = None
     verbosity: Ignored = None

@@ -241,8 +241,8 @@ def test_a_stream_that_breaks_off_ends_with_an_error_event(
             async with client.messages.stream(**ASKED) as stream:
                 async for _ in stream.text_stream:
                     h.may_step.clear()
-                    (key,) = (key for key, nodes in h.stages.held.items() if nodes)
-                    h.stages.refuse(key, Reason.STAGE_ERROR)
+                    for key in [key for key, nodes in h.stages.held.items() if nodes]:
+                        h.stages.refuse(key, Reason.STAGE_ERROR)
 
         with pytest.raises(sdk.APIStatusError) as caught:
             await read()

@@ -7,22 +7,72 @@ import sys
 
 import pytest
 
-from runtime.coordinator.tool_calls import (
-    CallArguments,
-    CallBegins,
-    Piece,
-    ToolCallReader,
-    ToolDialect,
-    dialect_of,
-)
+from runtime.coordinator.message_pieces import CallArguments, CallBegins, Piece
+from runtime.coordinator.message_reader import MessageForm
+from runtime.coordinator.tool_calls import ToolCallReader, ToolDialect, dialect_of
+from runtime.protocol.openai_tools import Function, Tool
 
 TAGGED, BARE = ToolDialect.TAGGED, ToolDialect.BARE
+MISTRAL, DEEPSEEK = ToolDialect.MISTRAL, ToolDialect.DEEPSEEK
+XML, HARMONY = ToolDialect.QWEN_XML, ToolDialect.HARMONY
 ARGUMENTS = '{"city": "a }\\" b", "days": [1, {"x": 2}]}'
 CALL = f'{{"name": "weather", "arguments": {ARGUMENTS}}}'
 LLAMA = f'{{"name": "weather", "parameters": {ARGUMENTS}}}'
 TURNED = f'{{"arguments": {ARGUMENTS}, "name": "weather"}}'
 
+DAYS = {"type": "array"}
+WEATHER = Tool(
+    type="function",
+    function=Function(
+        name="weather",
+        parameters={"type": "object", "properties": {"city": {"type": "string"}, "days": DAYS}},
+    ),
+)
+IN_XML = """<tool_call>
+<function=weather>
+<parameter=city>
+a }" b
+</parameter>
+<parameter=days>
+[1, {"x": 2}]
+</parameter>
+</function>
+</tool_call>"""
+
+
+def deepseek(*calls: str) -> str:
+    """A block of calls, with the bars and blanks of the markers."""
+    block = "".join(f"<|tool call begin|>{call}<|tool call end|>" for call in calls)
+    marked = f"<|tool calls begin|>{block}<|tool calls end|>"
+    for words in ("calls begin", "calls end", "call begin", "call end"):
+        marked = marked.replace(f"<|tool {words}|>", f"<|tool▁{words.replace(' ', '▁')}|>")
+    return (
+        marked.replace("<|sep|>", "<|tool▁sep|>").replace("<|", "<\uff5c").replace("|>", "\uff5c>")
+    )
+
+
+V3 = f"function<|sep|>weather\n```json\n{ARGUMENTS}\n```"
+CALLED = "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
+FINAL = "<|start|>assistant<|channel|>final<|message|>"
+
 CASES = [
+    (MISTRAL, "no call [TOOL", "no call [TOOL", 0),
+    (MISTRAL, f"[TOOL_CALLS] [{CALL}, {CALL}]", "", 2),
+    (MISTRAL, f"I see.[TOOL_CALLS]weather[ARGS]{ARGUMENTS}", "I see.", 1),
+    (MISTRAL, f"[TOOL_CALLS]weather{ARGUMENTS}[TOOL_CALLS]weather[ARGS]{ARGUMENTS}", "", 2),
+    (MISTRAL, "[TOOL_CALLS]weather[ARGS]{", "[TOOL_CALLS]weather[ARGS]{", 0),
+    (MISTRAL, '[TOOL_CALLS] [{"a": 1}] b', '[TOOL_CALLS] [{"a": 1}] b', 0),
+    (MISTRAL, "[TOOL_CALLS]" + "x" * 600, "[TOOL_CALLS]" + "x" * 600, 0),
+    (DEEPSEEK, deepseek(f"weather<|sep|>{ARGUMENTS}"), "", 1),
+    (DEEPSEEK, "I see.\n\n" + deepseek(V3, V3), "I see.\n\n", 2),
+    (DEEPSEEK, deepseek("weather<|sep|>no json"), deepseek("weather<|sep|>no json"), 0),
+    (XML, IN_XML, "", 1),
+    (XML, f"Let me see.\n{IN_XML}\n{IN_XML}", "Let me see.\n", 2),
+    (XML, "a <tool_call>b</tool_call>", "a <tool_call>b</tool_call>", 0),
+    (HARMONY, "just words <|end", "just words <|end", 0),
+    (HARMONY, f"{FINAL}so<|return|>", "so", 0),
+    (HARMONY, f"{CALLED}{ARGUMENTS}<|call|>", "", 1),
+    (HARMONY, f"{CALLED}{ARGUMENTS}<|call|>{FINAL}There.", "There.", 1),
     (TAGGED, "no call at all", "no call at all", 0),
     (TAGGED, f"<tool_call>\n{CALL}\n</tool_call>", "", 1),
     (TAGGED, f"Let me see.\n<tool_call>\n{CALL}\n</tool_call>", "Let me see.\n", 1),
@@ -54,7 +104,7 @@ CASES = [
 
 
 def read(dialect: ToolDialect, parts: list[str]) -> tuple[str, list[tuple[str, str]]]:
-    reader = ToolCallReader(dialect)
+    reader = MessageForm(dialect=dialect, tools=[WEATHER]).reader()
     pieces: list[Piece] = [piece for part in parts for piece in reader.push(part)]
     pieces += reader.flush()
     text, calls = "", []
@@ -137,4 +187,7 @@ def test_the_template_tells_how_its_model_calls() -> None:
     llama = 'Respond with {"name": ..., "parameters": ...} {{ tools }} ipython'
     assert dialect_of(llama) is BARE
     assert dialect_of("<tool_call><function=x> {{ tools }}") is None
-    assert dialect_of("[TOOL_CALLS] {{ tools }}") is None
+    assert dialect_of("<tool_call><function=x><parameter=y> {{ tools }}") is XML
+    assert dialect_of("[TOOL_CALLS] {{ tools }}") is MISTRAL
+    assert dialect_of(deepseek()) is DEEPSEEK
+    assert dialect_of(FINAL) is HARMONY
