@@ -66,15 +66,17 @@ def compute_plan(
     cancel: CancelToken = NEVER,
     best_known: Incumbent | None = None,
     start: Placement | None = None,
+    simulates: bool = True,
     clock: Callable[[], float] = time.monotonic,
 ) -> Plan:
     """The best plan found in the time limit, or until `cancel`; never below the best baseline.
 
     `best_known` is what an earlier search of the same problem and options reached; this one goes
     on from it. `start` may come from anywhere, another problem's plan too: what of it fits this
-    problem and its rules is a candidate like the baselines. `progress` hears of every better
-    placement and bound. Raises ModelDoesNotFit (ModelOutOfReach for want of links), InvalidRules,
-    NoPlacementFound, LimitsNotKept, InvalidOptions and FlowCheckFailed.
+    problem and its rules is a candidate like the baselines. Without `simulates` the best by
+    estimate is taken. `progress` hears of every better placement and bound. Raises ModelDoesNotFit
+    (ModelOutOfReach for want of links), InvalidRules, NoPlacementFound, LimitsNotKept,
+    InvalidOptions and FlowCheckFailed.
     """
     stop = Stop(time_limit_s=options.time_limit_s, cancel=cancel, clock=clock)
     check_rules(problem, options.rules)
@@ -91,7 +93,13 @@ def compute_plan(
         found = _largest_flow(problem, options, known, stop=stop.until(search_s), progress=progress)
         return _checked(found, found.board.placement, found.board.placer, found.stop_reason)
     return _plan_for_serving(
-        problem, options, known, stop=stop, search_s=search_s, progress=progress
+        problem,
+        options,
+        known,
+        stop=stop,
+        search_s=search_s,
+        simulates=simulates,
+        progress=progress,
     )
 
 
@@ -141,18 +149,20 @@ def _plan_for_serving(
     *,
     stop: Stop,
     search_s: float,
+    simulates: bool,
     progress: Progress,
 ) -> Plan:
     """As much of the goal as is found; the flow's answer where nothing is forecast to serve."""
     trials = serving_trials(problem, options)
     serving, found = _begun(problem, options, trials, known, stop=stop, progress=progress)
-    limit_s = options.time_limit_s
-    search_ends_s = min(
-        limit_s * _MOST_SEARCH_SHARE_OF_TIME,
-        max(limit_s * _LEAST_SEARCH_SHARE_OF_TIME, search_s - serving.expected_decision_s()),
-    )
+    limit_s, search_ends_s = options.time_limit_s, search_s
+    if simulates:
+        search_ends_s = min(
+            limit_s * _MOST_SEARCH_SHARE_OF_TIME,
+            max(limit_s * _LEAST_SEARCH_SHARE_OF_TIME, search_s - serving.expected_decision_s()),
+        )
     stop_reason = serving.run(stop.until(search_ends_s))
-    decision = serving.decide(stop.until(search_s))
+    decision = serving.decide(stop.until(search_s) if simulates else stop.within(0.0))
     if decision is None:
         return _checked(found, found.board.placement, found.board.placer, stop_reason)
     plan = _checked(found, decision.trial.placement, decision.trial.placer, stop_reason)

@@ -206,8 +206,11 @@ def compute_robust_plan(
     for name, placement in placed.items():
         if placement is not None:
             _offer(board, placement, by=name)
-    is_for_flow = options.objective == "flow"
-    forecast = _search_flow(board, options) if is_for_flow else _search_served(board, options)
+    forecast = None
+    if options.objective == "flow":
+        _search_flow(board, options)
+    else:
+        forecast = _search_served(board, options)
     if board.placement is None or board.tokens_per_s <= 0:
         raise NoPlacementFound("no placement that carries any flow was found; give it more time")
     bound = board.merit_bound

@@ -89,7 +89,7 @@ def outcome_of(
     `points` are a replanning's answers. What is left after a loss is the last incumbent's, and so
     is what instances are predicted to write.
     """
-    objective = None if plan.forecast is None else plan.forecast.value
+    objective: Any = None if plan.forecast is None else plan.forecast.value
     if run.survive_one_loss or plan.instances:
         objective = F("objective_value")
 

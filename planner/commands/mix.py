@@ -3,11 +3,17 @@
 import argparse
 from pathlib import Path
 
-from planner.commands.files import check_writable, read_problem, write_plan
-from planner.commands.options import add_search_options, plan_options
+from planner.commands.files import check_writable, write_plan
+from planner.commands.options import (
+    add_objective_options,
+    add_search_options,
+    plan_options,
+    timed_problem,
+    unit_of,
+)
 from planner.commands.progress import Interrupt
 from planner.domain.errors import InvalidProblem
-from planner.multi_model import ModelShare, plan_models
+from planner.multi_model import ModelShare, plan_models, served_by
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -19,10 +25,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="a problem for each model, all on the same nodes",
     )
     add_search_options(command, time_limit_s=60.0)
+    add_objective_options(command)
     command.add_argument(
         "--weights",
         metavar="W,W,...",
-        help="each model's share: flows become large in these proportions (default: all 1)",
+        help="each model's share of what is served (default: all 1)",
     )
     command.add_argument(
         "--output", type=Path, required=True, metavar="DIRECTORY", help="gets MODEL.plan.json files"
@@ -30,8 +37,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    options = plan_options(parsed)
-    problems = [read_problem(path) for path in parsed.problems]
+    options = plan_options(parsed, objective="decode")
+    problems = [timed_problem(parsed, path) for path in parsed.problems]
     weights = _weights(parsed.weights, count=len(problems))
     names = [problem.model.name for problem in problems]
     for name in names:
@@ -45,19 +52,15 @@ def run(parsed: argparse.Namespace) -> None:
         ModelShare(problem=problem, weight=weight)
         for problem, weight in zip(problems, weights, strict=True)
     )
-    interrupt = Interrupt()
+    interrupt, unit = Interrupt(), unit_of(options)
     with interrupt.listening():
         mix = plan_models(shares, options=options, cancel=interrupt)
     for output, plan in zip(outputs, mix.plans, strict=True):
         write_plan(output, plan)
-        print(
-            f"{output}: {plan.flow.value_tokens_per_s:.1f} tokens/s on "
-            f"{len(plan.placement.layers)} nodes"
-        )
-    print(
-        f"least flow / weight: {mix.level_tokens_per_s:.1f} tokens/s, "
-        f"at most {mix.level_bound_tokens_per_s:.1f} is possible"
-    )
+        print(f"{output}: {served_by(plan):.1f}{unit} on {len(plan.placement.layers)} nodes")
+    bound = mix.level_bound_tokens_per_s
+    most = "no bound is known" if bound is None else f"at most {bound:.1f} is possible"
+    print(f"least {options.objective} / weight: {mix.level_tokens_per_s:.1f}{unit}, {most}")
 
 
 def _weights(text: str | None, *, count: int) -> list[float]:

@@ -102,9 +102,12 @@ def plan_options(parsed: argparse.Namespace, *, objective: Objective = "flow") -
     return PlanOptions(**({"objective": objective} | given), rules=_rules(parsed))
 
 
-def timed_problem(parsed: argparse.Namespace) -> Problem:
-    """The problem that was named, with the measured times that were. Raises InvalidProblem."""
-    problem = read_problem(parsed.problem)
+def timed_problem(parsed: argparse.Namespace, path: Path | None = None) -> Problem:
+    """The problem at `path`, or that was named, with the measured times that were.
+
+    Raises InvalidProblem.
+    """
+    problem = read_problem(path or parsed.problem)
     if parsed.layer_times is None:
         if parsed.batch_limits is not None:
             raise InvalidProblem("--batch-limits is given without --layer-times; give both")

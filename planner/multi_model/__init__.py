@@ -5,6 +5,14 @@ The use case is `plan_models.py`; commands, the web and tests import from here.
 
 from planner.multi_model.deal import level_bound_tokens_per_s
 from planner.multi_model.plan_models import plan_models
-from planner.multi_model.shares import ModelMix, ModelShare, NoDealFound
+from planner.multi_model.shares import MIXED, ModelMix, ModelShare, NoDealFound, served_by
 
-__all__ = ["ModelMix", "ModelShare", "NoDealFound", "level_bound_tokens_per_s", "plan_models"]
+__all__ = [
+    "MIXED",
+    "ModelMix",
+    "ModelShare",
+    "NoDealFound",
+    "level_bound_tokens_per_s",
+    "plan_models",
+    "served_by",
+]

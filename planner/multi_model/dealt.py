@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
 from planner.multi_model.deal import Deal, Kind
-from planner.multi_model.shares import ModelShare
+from planner.multi_model.shares import ModelShare, served_by
 from planner.placers.base import CancelToken
 from planner.plan_options import PlanOptions
-from planner.planning import compute_plan
+from planner.planning import NoPlacementFound, compute_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dealt:
-    """Every model's nodes and plan, in the models' order; `levels` are flow / weight."""
+    """Every model's nodes and plan, in the models' order, and what each serves / its weight."""
 
     nodes: tuple[frozenset[str], ...]
     plans: tuple[Plan, ...]
@@ -33,7 +33,7 @@ def planned(
     seconds: float,
     cancel: CancelToken,
 ) -> Dealt:
-    """All models planned, `seconds` for each. Raises ModelDoesNotFit and NoPlacementFound."""
+    """All models planned, `seconds` for each. Raises what `plan_on` does."""
     plans = tuple(
         plan_on(share, own, options=options, seconds=seconds, cancel=cancel, start=None)
         for share, own in zip(shares, nodes, strict=True)
@@ -50,23 +50,28 @@ def plan_on(
     cancel: CancelToken,
     start: Placement | None,
 ) -> Plan:
-    """One model on these nodes of the cluster. Raises ModelDoesNotFit and NoPlacementFound."""
+    """One model on these nodes of the cluster, by estimate where the flow is not the objective.
+
+    Raises ModelDoesNotFit, NoPlacementFound and LimitsNotKept.
+    """
     others = {node.name for node in share.problem.cluster.nodes} - nodes
-    return compute_plan(
+    plan = compute_plan(
         replace(share.problem, cluster=share.problem.cluster.without(others)),
         options=replace(options, time_limit_s=seconds),
-        progress=lambda _: None,
         cancel=cancel,
         start=start,
+        simulates=False,
     )
+    if options.objective != "flow" and plan.forecast is None:
+        raise NoPlacementFound(
+            f"no plan for model {plan.model_name!r} on its nodes serves a request"
+        )
+    return plan
 
 
 def levels_of(shares: Sequence[ModelShare], plans: Sequence[Plan]) -> tuple[float, ...]:
-    """Flow / weight of each."""
-    return tuple(
-        plan.flow.value_tokens_per_s / share.weight
-        for plan, share in zip(plans, shares, strict=True)
-    )
+    """The flow, or what is estimated to be served, / weight of each."""
+    return tuple(served_by(plan) / share.weight for plan, share in zip(plans, shares, strict=True))
 
 
 def nodes_of_models(

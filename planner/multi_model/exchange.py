@@ -8,15 +8,13 @@ they have. Where the worse of the two is better than before, the exchange stays.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from planner.capacity import ModelDoesNotFit
 from planner.domain.plan import Plan
 from planner.multi_model.deal import Kind, work_per_node
 from planner.multi_model.dealt import Dealt, levels_of, plan_on
-from planner.multi_model.shares import ModelShare
+from planner.multi_model.shares import NOT_PLANNED, ModelShare, served_by
 from planner.placers.base import CancelToken
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
-from planner.planning import NoPlacementFound
 
 _TRY_SHARE_OF_TIME = 0.02
 _MOST_TRIES = 100
@@ -81,8 +79,8 @@ def promising_exchanges(
     receiver = min(range(len(shares)), key=levels.__getitem__)
     worst = levels[receiver]
     works = [
-        [work_per_node(share, kind.names[0], flow=level * share.weight) for kind in kinds]
-        for share, level in zip(shares, levels, strict=True)
+        [work_per_node(share, kind.names[0], flow=plan.flow.value_tokens_per_s) for kind in kinds]
+        for share, plan in zip(shares, dealt.plans, strict=True)
     ]
     owned = [
         _idle_first(kinds, nodes, plan)
@@ -153,10 +151,9 @@ def _changed(
                 cancel=cancel,
                 start=dealt.plans[model].placement,
             )
-        except (NoPlacementFound, ModelDoesNotFit):
+        except NOT_PLANNED:
             return None
-        level = plans[model].flow.value_tokens_per_s / shares[model].weight
-        if level <= dealt.level_tokens_per_s:
+        if served_by(plans[model]) <= dealt.level_tokens_per_s * shares[model].weight:
             return None
     return Dealt(nodes=nodes, plans=tuple(plans), levels_tokens_per_s=levels_of(shares, plans))
 

@@ -1,27 +1,28 @@
 """The use case: several models and one cluster -> which nodes serve which, and each one's plan.
 
-A node holds layers of one model only. Model m of weight w_m shall have a flow of w_m x for the
-largest x, the level of the mix.
+A node holds layers of one model only. Model m of weight w_m gets a flow, or serves, w_m x for the
+largest x that is found, the level of the mix. Nodes are dealt out by flow, plans and exchanges
+judged by the objective.
 
 1. Deal nodes out in counts per kind (`deal.py`), plan each model on its nodes, and deal again: more
    to a model that fell behind its share, or each model to fewer regions.
 2. Exchange nodes between the models of the best mix while that raises its level (`exchange.py`).
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from planner.capacity import ModelDoesNotFit
+from planner.domain.errors import PlannerError
 from planner.feasibility import restricted_problem
 from planner.multi_model.deal import Deal, Kind, gathered_deal, highest_deal, kinds_of
 from planner.multi_model.dealt import Dealt, nodes_of_models, planned
 from planner.multi_model.exchange import exchange_nodes
-from planner.multi_model.shares import ModelMix, ModelShare, NoDealFound, check_shares
+from planner.multi_model.shares import NOT_PLANNED, ModelMix, ModelShare, NoDealFound, check_shares
 from planner.placers.base import CancelToken
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
-from planner.planning import NoPlacementFound
 
 _DEALS_SHARE_OF_TIME = 0.6
 _LEAST_SHARE_OF_TIME = 0.1
@@ -41,26 +42,27 @@ def plan_models(
 
     All problems have the same nodes in the same regions; a node's profile may differ, since its
     speed depends on the model. Pins are refused (which model would they be of?); the other rules
-    hold for every model. Raises InvalidProblem, NoDealFound, ModelDoesNotFit, NoPlacementFound.
+    hold for every model. Raises InvalidProblem, InvalidOptions, NoDealFound, ModelDoesNotFit,
+    NoPlacementFound, LimitsNotKept.
     """
-    check_shares(shares, options.rules)
+    check_shares(shares, options)
     stop = Stop(time_limit_s=options.time_limit_s, cancel=cancel, clock=clock)
     dealing = stop.until(_DEALS_SHARE_OF_TIME * options.time_limit_s)
     shares = tuple(
         replace(share, problem=restricted_problem(share.problem, options.rules)) for share in shares
     )
-    flow_options = replace(options.for_flow, rules=options.rules.once_restricted)
+    options = replace(options, rules=options.rules.once_restricted)
     kinds = kinds_of(shares)
     highest = highest_deal(shares, kinds, weights=[share.weight for share in shares], cancel=stop)
-    bound = highest.bound_tokens_per_s
-    best = _best_of_deals(shares, kinds, highest, options=flow_options, stop=dealing)
-    enough = bound * (1 - options.relative_gap)
+    bound = highest.bound_tokens_per_s if options.objective == "flow" else None
+    best = _best_of_deals(shares, kinds, highest, options=options, stop=dealing)
+    enough = math.inf if bound is None else bound * (1 - options.relative_gap)
     if best.level_tokens_per_s < enough:
         best = exchange_nodes(
             shares,
             kinds,
             best,
-            options=flow_options,
+            options=options,
             stop=stop,
             enough_tokens_per_s=enough,
         )
@@ -82,7 +84,7 @@ def _best_of_deals(
     """Each round's deal follows from how the models did in the rounds before."""
     weights = [share.weight for share in shares]
     best: Dealt | None = None
-    failure: NoPlacementFound | ModelDoesNotFit | None = None
+    failure: PlannerError | None = None
     for number, deal in _deals(shares, kinds, highest, weights=weights, stop=stop):
         try:
             dealt = planned(
@@ -94,7 +96,7 @@ def _best_of_deals(
                 / len(shares),
                 cancel=stop,
             )
-        except (NoPlacementFound, ModelDoesNotFit) as error:
+        except NOT_PLANNED as error:
             failure = error
             continue
         if best is None or dealt.level_tokens_per_s > best.level_tokens_per_s:

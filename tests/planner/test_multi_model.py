@@ -13,10 +13,10 @@ from planner.multi_model import ModelShare, level_bound_tokens_per_s, plan_model
 from planner.multi_model.deal import gathered_deal, highest_deal, kinds_of
 from planner.multi_model.dealt import planned
 from planner.multi_model.exchange import exchange_nodes
-from planner.placers.base import NeverCancelled
+from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
-from planner.planning import NoPlacementFound
+from planner.planning import NoPlacementFound, serving_trials
 
 OPTIONS = PlanOptions(objective="flow", solver="highs", time_limit_s=20.0)
 BIG = tiny_problem([[90.0, 50.0], [90.0, 50.0], [40.0, 20.0], [40.0, 20.0]], num_layers=3)
@@ -41,10 +41,10 @@ def best_flow(flows, names):
     return max(flow for held, flow in flows.items() if held <= names)
 
 
-def best_level(shares):
+def best_level(shares, *, of=best_flows):
     """Over every way to give each node to one model, each model placed as well as possible."""
     names = [node.name for node in shares[0].problem.cluster.nodes]
-    flows_of = [best_flows(share.problem) for share in shares]
+    flows_of = [of(share.problem) for share in shares]
     best = 0.0
     for owners in itertools.product(range(len(shares)), repeat=len(names)):
         level = min(
@@ -67,6 +67,41 @@ def test_two_models_share_a_cluster_nearly_as_well_as_trying_everything(weight):
     assert level_bound_tokens_per_s(shares) >= best
     assert mix.level_bound_tokens_per_s >= best
     assert 0.7 * best <= mix.level_tokens_per_s <= best * (1 + 1e-6)
+
+
+def most_served(problem):
+    """By the set of nodes that hold layers, over every placement, on a cluster of these."""
+    everything = {node.name for node in problem.cluster.nodes}
+    trials_of, best = {}, {frozenset(): 0.0}
+    for placed in all_placements(problem):
+        names = frozenset(placed.layers)
+        if not names:
+            continue
+        if names not in trials_of:
+            own = replace(problem, cluster=problem.cluster.without(everything - names))
+            trials_of[names] = serving_trials(own, PlanOptions())
+        served = trials_of[names].score(placed).merit[0]
+        best[names] = max(best.get(names, 0.0), served)
+    return best
+
+
+def test_two_models_serve_nearly_as_much_as_by_trying_everything():
+    few = tiny_problem([[90.0, 50.0], [90.0, 50.0], [40.0, 20.0]], num_layers=2)
+    fast = tiny_problem([[300.0], [250.0], [90.0]], num_layers=1)
+    shares = (ModelShare(problem=few), ModelShare(problem=fast, weight=2.0))
+    mix = mix_of(*shares, objective="decode", time_limit_s=5.0)
+    assert mix.level_tokens_per_s >= 0.9 * best_level(shares, of=most_served) > 0
+    assert mix.level_bound_tokens_per_s is None
+    served = [plan.forecast.estimated.decode_tokens_per_s for plan in mix.plans]
+    assert mix.level_tokens_per_s == min(served[0], served[1] / 2.0)
+
+
+@pytest.mark.parametrize(
+    "options", [{"objective": "cost"}, {"objective": "fewest_nodes", "demand_tokens_per_s": 1.0}]
+)
+def test_objectives_that_weights_are_no_shares_of_are_refused(options):
+    with pytest.raises(InvalidOptions, match="use one of: decode, flow, latency"):
+        mix_of(ModelShare(problem=BIG), **options)
 
 
 def test_no_node_serves_two_models_and_every_flow_is_exact():

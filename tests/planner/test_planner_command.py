@@ -421,7 +421,8 @@ def test_mix_writes_a_plan_for_each_model(problem_path, tmp_path, capsys):
         for name in ("tiny-model", "lab--other")
     ]
     assert set(plans[0].placement.layers).isdisjoint(plans[1].placement.layers)
-    assert "least flow / weight" in capsys.readouterr().out
+    assert all(plan.forecast.objective == "decode" for plan in plans)
+    assert "least decode / weight" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
