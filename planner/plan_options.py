@@ -1,11 +1,11 @@
 """What a search is told: which placements it makes, by which rules, for how long and what for."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Annotated, get_args
+from typing import Annotated
 
-from planner.domain.instance import BACKENDS, PLAN_METHODS, Backend, PlanMethod
+from planner.domain.instance import Backend, PlanMethod
+from planner.domain.limits import POSITIVE, Range, check_fields
 from planner.domain.option import Option
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
@@ -109,10 +109,10 @@ class PlanOptions:
     machine), are for `planner.plan_instances`; here every node runs stages.
     """
 
-    time_limit_s: Annotated[float, _TIME_LIMIT] = 60.0
+    time_limit_s: Annotated[float, POSITIVE, _TIME_LIMIT] = 60.0
     objective: Annotated[Objective, _OBJECTIVE] = "decode"
     ttft_limit_s: Annotated[
-        float | None,
+        Annotated[float, POSITIVE] | None,
         Option(
             "TTFT of the median request, at most",
             "Give this limit, the other, or both.",
@@ -121,7 +121,7 @@ class PlanOptions:
         ),
     ] = None
     tpot_limit_s: Annotated[
-        float | None,
+        Annotated[float, POSITIVE] | None,
         Option(
             "TPOT of the median request, at most",
             "Seconds for each token after the first.",
@@ -131,7 +131,7 @@ class PlanOptions:
     ] = None
     limit_percentile: LimitPercentile = "p50"
     demand_tokens_per_s: Annotated[
-        float | None,
+        Annotated[float, POSITIVE] | None,
         Option(
             "Demand",
             "Nodes that are not needed for it are left idle.",
@@ -146,7 +146,7 @@ class PlanOptions:
     placer: Annotated[PlacerName, _PLACER] = "auto"
     solver: Annotated[SolverName, _SOLVER] = "auto"
     prune_degree: Annotated[
-        float | None,
+        Annotated[float, POSITIVE] | None,
         Option(
             "Links that the MILP keeps per node, on average",
             "If not given: all. A pruned search proves no bound.",
@@ -160,7 +160,9 @@ class PlanOptions:
     ] = 1e-3
     baselines: Annotated[tuple[str, ...], _BASELINES] = tuple(BASELINES)
     seed: Annotated[
-        int, Option("Seed", "Another seed searches along other ways.", least=0, most=MAX_SEED)
+        int,
+        Range(0),
+        Option("Seed", "Another seed searches along other ways.", least=0, most=MAX_SEED),
     ] = 0
     rules: Annotated[PlacementRules, Option("Rules for every placement")] = field(
         default_factory=PlacementRules
@@ -168,7 +170,7 @@ class PlanOptions:
     method: Annotated[PlanMethod, _METHOD] = "pipelines"
     backend: Annotated[Backend, _BACKEND] = "helix"
     tensor_parallel: Annotated[
-        int | None,
+        Annotated[int, Range(1)] | None,
         Option(
             "GPUs of an instance",
             "If not given: the best number on each machine.",
@@ -178,6 +180,7 @@ class PlanOptions:
     ] = None
 
     def __post_init__(self) -> None:
+        check_fields(self, error=InvalidOptions)
         self._check_method()
         for name in self.baselines:
             if name not in BASELINES:
@@ -190,28 +193,9 @@ class PlanOptions:
                 f"{', '.join(('best', 'none', *self.baselines))}"
             )
         self._check_goal()
-        if self.placer not in get_args(PlacerName):
-            names = ", ".join(get_args(PlacerName))
-            raise InvalidOptions(f"placer is {self.placer!r}; use one of: {names}")
-        if not 0 < self.time_limit_s < math.inf:
-            raise InvalidOptions(
-                f"time_limit_s is {self.time_limit_s}; it must be a finite number above 0"
-            )
-        if self.seed < 0:
-            raise InvalidOptions(f"seed is {self.seed}; it must be 0 or more")
         _ = self.search_options  # checks the rest
 
     def _check_method(self) -> None:
-        if self.method not in PLAN_METHODS:
-            raise InvalidOptions(
-                f"method is {self.method!r}; use one of: {', '.join(PLAN_METHODS)}"
-            )
-        if self.backend not in BACKENDS:
-            raise InvalidOptions(f"backend is {self.backend!r}; use one of: {', '.join(BACKENDS)}")
-        if self.tensor_parallel is not None and self.tensor_parallel < 1:
-            raise InvalidOptions(
-                f"tensor_parallel is {self.tensor_parallel}; give a degree of 1 or more, or none"
-            )
         if self.method != "pipelines" and self.objective != "decode":
             raise InvalidOptions(
                 f"the method {self.method!r} compares by decode throughput, not by "
@@ -219,27 +203,19 @@ class PlanOptions:
             )
 
     def _check_goal(self) -> None:
-        """Limits out of range, missing, or of another objective."""
+        """Limits that are missing, or of another objective."""
         for key, owner in (
             ("ttft_limit_s", "latency"),
             ("tpot_limit_s", "latency"),
             ("demand_tokens_per_s", "fewest_nodes"),
         ):
             value = getattr(self, key)
-            if value is None:
-                continue
-            if not 0 < value < math.inf:
-                raise InvalidOptions(f"{key} is {value}; it must be finite and greater than 0")
-            if self.objective != owner:
+            if value is not None and self.objective != owner:
                 raise InvalidOptions(
                     f"{key} is {value} but the objective is {self.objective!r}; it is for "
                     f"{owner!r} only"
                 )
         percentile = self.limit_percentile
-        if percentile not in get_args(LimitPercentile):
-            raise InvalidOptions(
-                f"limit_percentile is {percentile!r}; use one of: {get_args(LimitPercentile)}"
-            )
         if percentile != "p50" and self.objective != "latency":
             raise InvalidOptions(
                 f"limit_percentile is {percentile!r} but the objective is {self.objective!r}; it "

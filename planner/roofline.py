@@ -9,9 +9,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Annotated
 
 from planner.domain.errors import PlannerError
 from planner.domain.layer_times import LayerTimes, Points
+from planner.domain.limits import POSITIVE, check_fields
 from planner.domain.model_spec import ModelSpec
 from planner.domain.node_memory import KvMinimum
 from planner.domain.problem import Workload
@@ -43,14 +45,12 @@ class UnknownShape(PlannerError, ValueError):
 class DataSheet:
     """`flops` are those of dense 16-bit matrix products a second."""
 
-    memory_bytes: float
-    bytes_per_s: float
-    flops: float
+    memory_bytes: Annotated[float, POSITIVE]
+    bytes_per_s: Annotated[float, POSITIVE]
+    flops: Annotated[float, POSITIVE]
 
     def __post_init__(self) -> None:
-        for key in ("memory_bytes", "bytes_per_s", "flops"):
-            if not 0 < getattr(self, key) < float("inf"):
-                raise UnknownGpu(f"{key} is {getattr(self, key)}; it must be above 0, and finite")
+        check_fields(self, error=UnknownGpu)
 
 
 def _sheet(memory_gb: float, gb_per_s: float, tflops: float) -> DataSheet:

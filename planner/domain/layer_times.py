@@ -12,6 +12,7 @@ from planner.domain.limits import (
     Count,
     Range,
     Seconds,
+    check,
     check_fields,
 )
 
@@ -56,8 +57,8 @@ class LayerTimes:
                         "seconds must be greater than 0 (no tokens take no time)"
                     )
                 where = f"layer_times.{phase} has the point [{tokens:g}, {seconds:g}]:"
-                _TOKENS.check(f"{where} tokens", tokens)
-                _SECONDS.check(f"{where} seconds", seconds)
+                check(f"{where} tokens", tokens, _TOKENS)
+                check(f"{where} seconds", seconds, _SECONDS)
             for (tokens, _), (following, _) in pairwise(points):
                 if not tokens < following:
                     raise InvalidProblem(

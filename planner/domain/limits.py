@@ -21,7 +21,7 @@ from typing import (
     get_type_hints,
 )
 
-from planner.domain.errors import InvalidProblem
+from planner.domain.errors import InvalidProblem, PlannerError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -50,31 +50,30 @@ MAX_PRICE = 1e12
 class Range:
     """Of the numbers of a field: `Annotated[float, Range(0, MAX_SECONDS)]`; of each, if several.
 
-    `above`: they must be greater than `least`.
+    They are finite. `above`: they must be greater than `least`.
     """
 
     least: float
     most: float = math.inf
     above: bool = False
 
-    def check(self, where: str, value: float) -> None:
-        """Raises InvalidProblem with `where`, the value and the limit."""
+    def remedy(self, value: float) -> str:
+        """What would be right, "" if the value is."""
         if self.above and not value > self.least:
-            raise InvalidProblem(f"{where} is {value:g}; it must be greater than {self.least:g}")
+            return f"it must be greater than {self.least:g}"
         if not value >= self.least:
-            more = "more" if isinstance(value, int) else "greater"
-            raise InvalidProblem(f"{where} is {value:g}; it must be {self.least:g} or {more}")
+            return f"it must be {self.least:g} or {'more' if isinstance(value, int) else 'greater'}"
         if not value <= self.most:
-            raise InvalidProblem(f"{where} is {value:g}; it must be at most {self.most:g}")
+            return f"it must be at most {self.most:g}"
+        return "" if value < math.inf else "it must be finite"
 
 
 @dataclass(frozen=True, slots=True)
 class NotBlank:
     """Of a text that must say something."""
 
-    def check(self, where: str, value: str) -> None:
-        if not value.strip():
-            raise InvalidProblem(f"{where} is {value!r}; give it a name")
+    def remedy(self, value: str) -> str:
+        return "" if value.strip() else "give it a name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +82,11 @@ class OneOf:
 
     choices: tuple[str, ...]
 
-    def check(self, where: str, value: str) -> None:
-        if value not in self.choices:
-            raise InvalidProblem(f"{where} is {value!r}; use one of: {', '.join(self.choices)}")
+    def remedy(self, value: str) -> str:
+        return "" if value in self.choices else f"use one of: {', '.join(self.choices)}"
 
 
+Limit: TypeAlias = Range | NotBlank | OneOf
 POSITIVE = Range(0, above=True)
 Name: TypeAlias = Annotated[str, NotBlank()]
 Count: TypeAlias = Annotated[int, Range(1, MAX_COUNT)]
@@ -96,29 +95,42 @@ BytesPerS: TypeAlias = Annotated[float, Range(0, MAX_BYTES_PER_S, above=True)]
 Price: TypeAlias = Annotated[float, Range(0, MAX_PRICE, above=True)]
 
 
-def check_fields(record: "DataclassInstance", where: str = "") -> None:
-    """Raises InvalidProblem for a field beyond what its type declares; `where` begins its name."""
+def check(
+    where: str, value: Any, limit: Limit, *, error: type[PlannerError] = InvalidProblem
+) -> None:
+    """Raises the error with `where`, the value and the remedy."""
+    remedy = limit.remedy(value)
+    if remedy:
+        shown = repr(value) if isinstance(value, str) else f"{value:g}"
+        raise error(f"{where} is {shown}; {remedy}")
+
+
+def check_fields(
+    record: "DataclassInstance", where: str = "", *, error: type[PlannerError] = InvalidProblem
+) -> None:
+    """Raises the error for a field beyond what its type declares; `where` begins its name."""
     for name, limit in _limits_of(type(record)):
         value = getattr(record, name)
         if isinstance(value, tuple):
             for layers, one in enumerate(value, start=1):
-                limit.check(f"{where}{name} for {layers} layers", one)
+                check(f"{where}{name} for {layers} layers", one, limit, error=error)
         elif value is not None:
-            limit.check(f"{where}{name}", value)
+            check(f"{where}{name}", value, limit, error=error)
 
 
 @functools.cache
-def _limits_of(kind: "type[DataclassInstance]") -> tuple[tuple[str, Any], ...]:
+def _limits_of(kind: "type[DataclassInstance]") -> tuple[tuple[str, Limit], ...]:
     hints = get_type_hints(kind, include_extras=True)
     return tuple((one.name, limit) for one in fields(kind) for limit in limits_of(hints[one.name]))
 
 
-def limits_of(hint: object) -> "Iterator[Range | NotBlank | OneOf]":
+def limits_of(hint: object) -> Iterator[Limit]:
     """What a type declares of its values, one or several, None aside."""
     if get_origin(hint) is Literal:
         yield OneOf(get_args(hint))
-    elif get_origin(hint) is Annotated:
-        yield from (one for one in get_args(hint) if isinstance(one, Range | NotBlank))
-    elif get_origin(hint) in (Union, UnionType, tuple):
+    elif get_origin(hint) in (Annotated, Union, UnionType, tuple):
         for one in get_args(hint):
-            yield from limits_of(one)
+            if isinstance(one, Range | NotBlank):
+                yield one
+            else:
+                yield from limits_of(one)

@@ -69,9 +69,10 @@ def _options_of(declaration: Any) -> Mapping[str, OptionField]:
 
 
 def _declared(one: "Field[Any]", hint: Any) -> OptionField:
-    given, spec = get_args(hint)
-    kinds = [kind for kind in get_args(given) if kind is not NoneType]
+    given, *notes = get_args(hint)
+    (spec,) = (note for note in notes if isinstance(note, Option))
     is_nullable = NoneType in get_args(given)
+    kinds = [_plain(kind) for kind in get_args(given) if kind is not NoneType]
     return OptionField(
         name=one.name,
         kind=kinds[0] if is_nullable else given,
@@ -79,3 +80,7 @@ def _declared(one: "Field[Any]", hint: Any) -> OptionField:
         default=one.default if one.default_factory is MISSING else one.default_factory(),
         spec=spec,
     )
+
+
+def _plain(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind

@@ -13,6 +13,7 @@ from planner.domain.limits import (
     POSITIVE,
     Name,
     Range,
+    check,
     check_fields,
 )
 from planner.domain.model_spec import ModelSpec
@@ -52,9 +53,10 @@ class Problem:
                     f"add it to compute_profiles or use one of: {known}"
                 )
         profiles = [self.compute_profiles[node.compute_profile] for node in self.cluster.nodes]
-        Range(0, MAX_CLUSTER_TOKENS_PER_S).check(
+        check(
             f"the largest tokens_per_s of all {len(profiles)} nodes together",
             sum(max(profile.tokens_per_s, default=0.0) for profile in profiles),
+            Range(0, MAX_CLUSTER_TOKENS_PER_S),
         )
 
     def profile_of(self, node_name: str) -> ComputeProfile:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from planner.domain.errors import PlannerError
+from planner.domain.limits import Range, check_fields
 from planner.domain.option import Option
 from planner.domain.placement import MAX_LAYERS, LayerRange
 
@@ -23,7 +24,7 @@ class PlacementRules:
     """
 
     max_hops: Annotated[
-        int | None,
+        Annotated[int, Range(1)] | None,
         Option(
             "Most stages a request visits",
             "If not given: any number. Fewer stages answer sooner.",
@@ -40,7 +41,7 @@ class PlacementRules:
         ),
     ] = field(default_factory=dict)
     max_layers_per_node: Annotated[
-        int | None,
+        Annotated[int, Range(1)] | None,
         Option(
             "Most layers on a node",
             "If not given: what its memory holds.",
@@ -53,6 +54,7 @@ class PlacementRules:
     ] = field(default_factory=dict)
     kv_reserve_tokens: Annotated[
         float,
+        Range(0),
         Option(
             "KV reserve",
             "Every node keeps KV room for so many tokens on each layer it holds.",
@@ -63,19 +65,10 @@ class PlacementRules:
     ] = 0.0
 
     def __post_init__(self) -> None:
-        if self.max_hops is not None and self.max_hops < 1:
-            raise InvalidRules(f"max_hops is {self.max_hops}; it must be 1 or more")
-        if self.max_layers_per_node is not None and self.max_layers_per_node < 1:
-            raise InvalidRules(
-                f"max_layers_per_node is {self.max_layers_per_node}; it must be 1 or more"
-            )
+        check_fields(self, error=InvalidRules)
         for node, limit in self.max_layers_of.items():
             if limit < 0:
                 raise InvalidRules(f"max_layers_of {node!r} is {limit}; it must be 0 or more")
-        if not 0 <= self.kv_reserve_tokens < float("inf"):
-            raise InvalidRules(
-                f"kv_reserve_tokens is {self.kv_reserve_tokens}; it must be 0 or more and finite"
-            )
         for node in sorted(self.excluded_nodes & self.pinned.keys()):
             raise InvalidRules(
                 f"node {node!r} is excluded and pinned to layers {self.pinned[node]}; keep one"

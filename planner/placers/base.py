@@ -1,11 +1,11 @@
 """What every placement search has in common: options, progress, cancel."""
 
-import math
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal, Protocol, get_args
+from typing import Annotated, Literal, Protocol
 
 from planner.domain.errors import PlannerError
+from planner.domain.limits import POSITIVE, check_fields
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Incumbent
 from planner.domain.rules import PlacementRules
@@ -57,17 +57,11 @@ class SearchOptions:
     partial_inference: bool = True
     rules: PlacementRules = field(default_factory=PlacementRules)
     solver: SolverName = "auto"
-    prune_degree: float | None = None
+    prune_degree: Annotated[float, POSITIVE] | None = None
     relative_gap: float = 1e-4
 
     def __post_init__(self) -> None:
-        if self.solver not in get_args(SolverName):
-            names = ", ".join(get_args(SolverName))
-            raise InvalidOptions(f"solver is {self.solver!r}; use one of: {names}")
-        if self.prune_degree is not None and not 0 < self.prune_degree < math.inf:
-            raise InvalidOptions(
-                f"prune_degree is {self.prune_degree}; it must be above 0, or None for no pruning"
-            )
+        check_fields(self, error=InvalidOptions)
         if not 0 <= self.relative_gap < 1:
             raise InvalidOptions(
                 f"relative_gap is {self.relative_gap}; it must be 0 or more and below 1"

@@ -1,8 +1,9 @@
 """How to replan."""
 
-import math
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from planner.domain.limits import POSITIVE, Range, check_fields
 from planner.placers.base import InvalidOptions
 from planner.plan_options import PlanOptions
 
@@ -18,16 +19,9 @@ class ReplanOptions:
     """
 
     plan: PlanOptions = field(default_factory=PlanOptions)
-    time_limit_s: float = 10.0
-    budget_bytes: float | None = None
-    attempts: int = 200
+    time_limit_s: Annotated[float, POSITIVE] = 10.0
+    budget_bytes: Annotated[float, Range(0)] | None = None
+    attempts: Annotated[int, Range(0)] = 200
 
     def __post_init__(self) -> None:
-        if not 0 < self.time_limit_s < math.inf:
-            raise InvalidOptions(
-                f"time_limit_s is {self.time_limit_s}; it must be a finite number above 0"
-            )
-        if self.budget_bytes is not None and not self.budget_bytes >= 0:
-            raise InvalidOptions(f"budget_bytes is {self.budget_bytes}; it must be 0 or more")
-        if self.attempts < 0:
-            raise InvalidOptions(f"attempts is {self.attempts}; it must be 0 or more")
+        check_fields(self, error=InvalidOptions)

@@ -22,7 +22,7 @@ from typing import (
 
 from planner.document import Section, boolean, finite_number, integer, text, wrong_type
 from planner.domain.errors import InvalidPlacement, InvalidProblem
-from planner.domain.limits import Range, limits_of
+from planner.domain.limits import Range, check, limits_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -93,7 +93,7 @@ def value_from(value: object, path: str, hint: Any) -> Any:
     kind = arguments[0] if origin is Annotated else hint
     found = _scalar(value, path, kind)
     for limit in list(limits_of(hint)) or ([Range(0)] if kind in (int, float) else []):
-        limit.check(path, found)
+        check(path, found, limit)
     return found
 
 

@@ -6,15 +6,15 @@ KV pages are the nodes' own: they refuse prompts and preempt requests as the run
 Not modelled: the way of a release to the stages, prefixes that prompts share.
 """
 
-import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 
 from planner.domain.errors import PlannerError
+from planner.domain.limits import POSITIVE, Range, check_fields
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import ServingPolicy
@@ -64,29 +64,16 @@ class SimulationOptions:
     `fixed_output_tokens`. `seed` is that of routers that choose at random.
     """
 
-    warm_up_s: float = 300.0
-    window_s: float = 600.0
-    page_tokens: int = 16
-    fixed_output_tokens: int | None = None
-    host_copy_s_per_byte: float = HOST_COPY_S_PER_BYTE
-    recorded_pipelines: int = 0
+    warm_up_s: Annotated[float, Range(0)] = 300.0
+    window_s: Annotated[float, POSITIVE] = 600.0
+    page_tokens: Annotated[int, Range(1)] = 16
+    fixed_output_tokens: Annotated[int, Range(1)] | None = None
+    host_copy_s_per_byte: Annotated[float, Range(0)] = HOST_COPY_S_PER_BYTE
+    recorded_pipelines: Annotated[int, Range(0)] = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.window_s < math.inf:
-            raise InvalidSimulation(
-                f"window_s is {self.window_s}; it must be finite and greater than 0"
-            )
-        for key in ("warm_up_s", "host_copy_s_per_byte", "recorded_pipelines"):
-            value = getattr(self, key)
-            if not 0 <= value < math.inf:
-                raise InvalidSimulation(f"{key} is {value}; it must be finite and 0 or more")
-        if self.page_tokens < 1:
-            raise InvalidSimulation(f"page_tokens is {self.page_tokens}; it must be 1 or more")
-        if self.fixed_output_tokens is not None and self.fixed_output_tokens < 1:
-            raise InvalidSimulation(
-                f"fixed_output_tokens is {self.fixed_output_tokens}; it must be 1 or more, or none"
-            )
+        check_fields(self, error=InvalidSimulation)
 
 
 def simulate(

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+from planner.domain.limits import Range, check_fields
 from planner.workload.request import InvalidWorkload, Lengths, Request
 
 _LEAST_PROMPTS_IN_FLIGHT = 20
@@ -32,14 +33,11 @@ class Backlog:
     """
 
     lengths: Iterator[Lengths]
-    prompts_in_flight: int | None = None
-    requests_in_flight: int | None = None
+    prompts_in_flight: Annotated[int, Range(1)] | None = None
+    requests_in_flight: Annotated[int, Range(1)] | None = None
 
     def __post_init__(self) -> None:
-        for key in ("prompts_in_flight", "requests_in_flight"):
-            value = getattr(self, key)
-            if value is not None and value < 1:
-                raise InvalidWorkload(f"{key} is {value}; use 1 or more")
+        check_fields(self, error=InvalidWorkload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,8 +1,10 @@
 """One request to come, and the error for what cannot be one."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from planner.domain.errors import PlannerError
+from planner.domain.limits import Range, check_fields
 
 
 class InvalidWorkload(PlannerError, ValueError):
@@ -13,23 +15,19 @@ class InvalidWorkload(PlannerError, ValueError):
 class Lengths:
     """Tokens of a prompt and of its answer."""
 
-    prompt_tokens: int
-    output_tokens: int
+    prompt_tokens: Annotated[int, Range(1)]
+    output_tokens: Annotated[int, Range(1)]
 
     def __post_init__(self) -> None:
-        for key in ("prompt_tokens", "output_tokens"):
-            value = getattr(self, key)
-            if value < 1:
-                raise InvalidWorkload(f"{key} is {value}; a request has 1 or more")
+        check_fields(self, error=InvalidWorkload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A request that reaches the coordinator at `arrival_s`."""
 
-    arrival_s: float
+    arrival_s: Annotated[float, Range(0)]
     lengths: Lengths
 
     def __post_init__(self) -> None:
-        if not self.arrival_s >= 0:
-            raise InvalidWorkload(f"arrival_s is {self.arrival_s}; it must be 0 or more")
+        check_fields(self, error=InvalidWorkload)

@@ -251,7 +251,7 @@ def test_a_start_that_does_not_fit_the_problem_is_refused():
     ("options", "message"),
     [
         ({"solver": "cplex"}, "solver is 'cplex'; use one of: auto, gurobi, highs"),
-        ({"prune_degree": 0.0}, "prune_degree is 0.0"),
+        ({"prune_degree": 0.0}, "prune_degree is 0;"),
         ({"prune_degree": math.nan}, "prune_degree is nan"),
         ({"relative_gap": 1.0}, "relative_gap is 1.0"),
         ({"relative_gap": -0.1}, "relative_gap is -0.1"),

@@ -204,11 +204,11 @@ def test_only_a_way_in_and_no_way_out_has_no_plan():
     ("values", "message"),
     [
         ({"time_limit_s": 0}, "time_limit_s is 0"),
-        ({"time_limit_s": -1.0}, r"time_limit_s is -1\.0"),
+        ({"time_limit_s": -1.0}, "time_limit_s is -1;"),
         ({"time_limit_s": math.inf}, "time_limit_s is inf"),
         ({"time_limit_s": math.nan}, "time_limit_s is nan"),
         ({"relative_gap": 1.5}, r"relative_gap is 1\.5"),
-        ({"prune_degree": 0.0}, r"prune_degree is 0\.0"),
+        ({"prune_degree": 0.0}, "prune_degree is 0;"),
         ({"solver": "cplex"}, "solver is 'cplex'"),
         ({"placer": "oracle"}, "placer is 'oracle'; use one of: auto, milp, stage-patterns"),
         ({"warm_start": "milp"}, "warm_start is 'milp'; use one of: best, none, separate_pip"),
