@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 import httpx
 import psutil
@@ -45,27 +46,19 @@ def main() -> int:
         web = subprocess.Popen(web_command(port), cwd=ROOT, env=environment, stderr=log)
     try:
         await_ready(port)
-        clients = subprocess.Popen(
-            [
-                sys.executable, "-m", "benchmarks.web.stream_clients", str(port),
-                str(arguments.streams), f"metrics:{cluster},cluster:{cluster}", Browser().session,
-            ],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        if clients.stdout is None or clients.stdout.readline() != "open\n":
-            raise SystemExit("the streams were not opened")
+        clients = open_streams(port, cluster, arguments.streams, Browser().session)
         process = psutil.Process(web.pid)
         idle = _share_of_core(process, IDLE_S)
-        began, began_cpu = time.monotonic(), _cpu_s(process)
-        committed, storing_s = _publish(cluster, seconds=arguments.seconds)
+        began, began_cpu = time.monotonic(), cpu_s(process)
+        committed, storing_s = publish_reports(cluster, seconds=arguments.seconds)
         time.sleep(PACE_S)
         length_s = time.monotonic() - began
-        share = (_cpu_s(process) - began_cpu) / length_s
+        share = (cpu_s(process) - began_cpu) / length_s
         answer = json.loads(clients.communicate("")[0])
     finally:
         web.terminate()
         web.wait()
-    delays = sorted(at - committed[pk] for pk, at in answer["arrivals"] if pk in committed)
+    delays = delays_of(answer, committed)
     p95 = delays[int(0.95 * len(delays))]
     print(
         f"{arguments.streams} streams, {len(committed)} events, {len(delays)} arrivals of "
@@ -78,7 +71,28 @@ def main() -> int:
     return 0 if p95 <= WANTED_P95_S and share <= WANTED_CORE else 1
 
 
-def _publish(cluster: int, *, seconds: float) -> tuple[dict[int, float], float]:
+def open_streams(port: int, cluster: int, count: int, session: str) -> subprocess.Popen[str]:
+    """A process that reads the Monitor's events `count` times; all streams are open."""
+    clients = subprocess.Popen(
+        [
+            sys.executable, "-m", "benchmarks.web.stream_clients", str(port), str(count),
+            f"metrics:{cluster},cluster:{cluster}", session,
+        ],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    if clients.stdout is None or clients.stdout.readline() != "open\n":
+        raise SystemExit("the streams were not opened")
+    return clients
+
+
+def delays_of(answer: dict[str, Any], committed: dict[int, float]) -> list[float]:
+    """Sorted, of the arrivals in what the clients' process wrote."""
+    return sorted(at - committed[pk] for pk, at in answer["arrivals"] if pk in committed)
+
+
+def publish_reports(
+    cluster: int, *, seconds: float, first: int = 0
+) -> tuple[dict[int, float], float]:
     """Commits a report a second: when by the event's id, and the CPU seconds each took."""
     from benchmarks.web.reports import store_report
     from helixweb.common import broadcaster
@@ -88,7 +102,7 @@ def _publish(cluster: int, *, seconds: float) -> tuple[dict[int, float], float]:
     while (due := began + number * PACE_S) < began + seconds:
         time.sleep(max(0.0, due - time.monotonic()))
         began_cpu = time.process_time()
-        store_report(cluster, number)
+        store_report(cluster, first + number)
         now = time.monotonic()
         spent += time.process_time() - began_cpu
         committed[broadcaster.latest_place().newest] = now
@@ -110,12 +124,12 @@ def await_ready(port: int) -> None:
 
 
 def _share_of_core(process: psutil.Process, seconds: float) -> float:
-    before = _cpu_s(process)
+    before = cpu_s(process)
     time.sleep(seconds)
-    return (_cpu_s(process) - before) / seconds
+    return (cpu_s(process) - before) / seconds
 
 
-def _cpu_s(process: psutil.Process) -> float:
+def cpu_s(process: psutil.Process) -> float:
     times = process.cpu_times()
     return times.user + times.system
 
