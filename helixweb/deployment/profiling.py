@@ -32,9 +32,7 @@ from helixweb.inventory.models import (
 from helixweb.inventory.node_list import in_state
 from helixweb.inventory.services.profile_versions import take_measured
 from helixweb.inventory.stale_profiles import measured_alike, stale_profiles
-from planner.domain.errors import InvalidProblem
-from planner.domain.node_memory import KvMinimum
-from planner.domain.profile import ComputeProfile
+from planner import ComputeProfile, InvalidProblem, KvMinimum
 from planner.serialization import profile_from_dict
 from runtime.protocol.engines import Engine
 from runtime.protocol.profiling import (
@@ -222,6 +220,8 @@ def follow_profiling(
 ) -> ProfileOrder | None:
     """Note what a heartbeat says, and give the order that stands, if any."""
     rows = Profiling.unscoped.filter(node=node, state__in=STANDING)
+    if not rows.exists():  # takes a third of the time that reading the row does
+        return None
     row = rows.select_related("node__cluster", "model", "like").first()
     if row is None:
         return None

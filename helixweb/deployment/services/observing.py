@@ -42,6 +42,11 @@ _STANDING = (
     "lost_nodes",
     "paused",
 )
+# Columns of an assignment that a heartbeat is compared with.
+_READ = (
+    "node_name", "instances", "observed_instances", "observed_generation", "phase", "message",
+    "loaded_ratio", "deployment__generation", "deployment__status", "deployment__cluster",
+)  # fmt: skip
 
 
 def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
@@ -74,11 +79,9 @@ def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
 def _assignment(node: Node) -> tuple[int, NodeAssignment | None]:
     """The generation that the cluster's processes must be at, and what the node has of it."""
     newest = Deployment.unscoped.filter(cluster=OuterRef("deployment__cluster"))
-    rows = NodeAssignment.unscoped.select_related("deployment").defer(
-        "desired", "stats", "deployment__serving_plan"
-    )
+    rows = NodeAssignment.unscoped.select_related("deployment").only(*_READ)
     row = (
-        rows.filter(node=node, deployment__cluster=node.cluster)
+        rows.filter(node=node, deployment__cluster=node.cluster_id)
         .annotate(newest=Subquery(newest.order_by("-generation").values("generation")[:1]))
         .order_by("-deployment__generation")
         .first()
