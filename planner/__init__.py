@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # what type checkers read; `_NAMES_IN` says the same at run time
     from planner.bounds import upper_bound_tokens_per_s
     from planner.capacity import (
+        LayerLimits,
+        kv_room_token_layers,
         layer_limits,
         longest_ranges,
         max_layers,
@@ -25,24 +27,40 @@ if TYPE_CHECKING:  # what type checkers read; `_NAMES_IN` says the same at run t
         throughput_tokens_per_s,
     )
     from planner.commands.files import read_problem, write_plan
-    from planner.domain.cluster import COORDINATOR, SINK, SOURCE, Cluster, Link, Node
+    from planner.domain.cluster import (
+        COORDINATOR,
+        RESERVED_NAMES,
+        SINK,
+        SOURCE,
+        Cluster,
+        Link,
+        Node,
+        SharedDirection,
+        SharedScope,
+    )
     from planner.domain.errors import InvalidProblem, PlannerError
     from planner.domain.flow import EdgeFlow, NodeFlow
-    from planner.domain.instance import instance_nodes
-    from planner.domain.option import Option, options_of
+    from planner.domain.instance import BACKENDS, PlanMethod, PlannedInstance, instance_nodes
+    from planner.domain.layer_times import LayerTimes
+    from planner.domain.model_spec import ModelSpec
+    from planner.domain.node_memory import KvMinimum
+    from planner.domain.option import Option, OptionField, options_of
     from planner.domain.placement import LayerRange, Placement
     from planner.domain.plan import Incumbent, Plan
     from planner.domain.plan_forecast import Objective, PlanForecast, SimulatedFigures
-    from planner.domain.problem import Problem
+    from planner.domain.problem import Problem, Workload
+    from planner.domain.profile import ComputeProfile
     from planner.domain.rules import InvalidRules, PlacementRules
     from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY, ServingPolicy
     from planner.explanation import explain, explain_min_cut, marginal_values
     from planner.feasibility import check_rules, conform, restricted_problem
     from planner.flow_graph import FlowGraphs
+    from planner.generate import generated_cluster
     from planner.max_flow import flow_through_nodes
+    from planner.memory import ModelMemory, NodeRoom, StepShape, kv_minimum, node_room
     from planner.objectives.goal import Goal, goal_for
     from planner.objectives.trial import Trials
-    from planner.placers.base import CancelToken, InvalidOptions, Progress
+    from planner.placers.base import CancelToken, InvalidOptions, NeverCancelled, Progress
     from planner.placers.budgeted_moves import moved_layers
     from planner.placers.flow_meter import FlowMeter
     from planner.placers.whole_machines import check_instances
@@ -55,6 +73,7 @@ if TYPE_CHECKING:  # what type checkers read; `_NAMES_IN` says the same at run t
         PlanOptions,
     )
     from planner.planning import NoPlacementFound, compute_plan
+    from planner.refinement import Busy, Refinement, refine, refined_profile
     from planner.replanning import (
         ReplanOptions,
         ReplanPoint,
@@ -63,47 +82,60 @@ if TYPE_CHECKING:  # what type checkers read; `_NAMES_IN` says the same at run t
         zero_moves,
     )
     from planner.robust import compute_robust_plan, survival
+    from planner.routers.leading_past import leads_past
     from planner.simulator.compiled_engine import new_engine
-    from planner.simulator.engine import Engine, EngineSetup, Occurrence
-    from planner.simulator.forecast import Forecast, LinkForecast
+    from planner.simulator.engine import Engine, EngineSetup, EngineStatistics, Occurrence
+    from planner.simulator.forecast import Forecast, LinkForecast, spread_of
+    from planner.simulator.record import RequestRecord
     from planner.simulator.simulate import SimulationOptions, simulate
-    from planner.timing import timing_source
+    from planner.timing import derived_layer_times, layer_times_of, timing_source
 
 _NAMES_IN = {
     "bounds": "upper_bound_tokens_per_s",
-    "capacity": "layer_limits longest_ranges max_layers most_held throughput_tokens_per_s",
+    "capacity": "LayerLimits kv_room_token_layers layer_limits longest_ranges max_layers most_held "
+    "throughput_tokens_per_s",
     "commands.files": "read_problem write_plan",
-    "domain.cluster": "COORDINATOR SINK SOURCE Cluster Link Node",
+    "domain.cluster": "COORDINATOR RESERVED_NAMES SINK SOURCE Cluster Link Node SharedDirection "
+    "SharedScope",
     "domain.errors": "InvalidProblem PlannerError",
     "domain.flow": "EdgeFlow NodeFlow",
-    "domain.instance": "instance_nodes",
-    "domain.option": "Option options_of",
+    "domain.instance": "BACKENDS PlanMethod PlannedInstance instance_nodes",
+    "domain.layer_times": "LayerTimes",
+    "domain.model_spec": "ModelSpec",
+    "domain.node_memory": "KvMinimum",
+    "domain.option": "Option OptionField options_of",
     "domain.placement": "LayerRange Placement",
     "domain.plan": "Incumbent Plan",
     "domain.plan_forecast": "Objective PlanForecast SimulatedFigures",
-    "domain.problem": "Problem",
+    "domain.problem": "Problem Workload",
+    "domain.profile": "ComputeProfile",
     "domain.rules": "InvalidRules PlacementRules",
     "domain.serving_policy": "PUBLISHED_POLICY RUNTIME_POLICY ServingPolicy",
     "explanation": "explain explain_min_cut marginal_values",
     "feasibility": "check_rules conform restricted_problem",
     "flow_graph": "FlowGraphs",
+    "generate": "generated_cluster",
     "max_flow": "flow_through_nodes",
+    "memory": "ModelMemory NodeRoom StepShape kv_minimum node_room",
     "objectives.goal": "Goal goal_for",
     "objectives.trial": "Trials",
-    "placers.base": "CancelToken InvalidOptions Progress",
+    "placers.base": "CancelToken InvalidOptions NeverCancelled Progress",
     "placers.budgeted_moves": "moved_layers",
     "placers.flow_meter": "FlowMeter",
     "placers.whole_machines": "check_instances",
     "plan_instances": "plan_by_method",
     "plan_options": "BASELINES MAX_SEED MAX_TIME_LIMIT_S MIN_TIME_LIMIT_S PlanOptions",
     "planning": "NoPlacementFound compute_plan",
+    "refinement": "Busy Refinement refine refined_profile",
     "replanning": "ReplanOptions ReplanPoint replan unmoved_tokens_per_s zero_moves",
     "robust": "compute_robust_plan survival",
+    "routers.leading_past": "leads_past",
     "simulator.compiled_engine": "new_engine",
-    "simulator.engine": "Engine EngineSetup Occurrence",
-    "simulator.forecast": "Forecast LinkForecast",
+    "simulator.engine": "Engine EngineSetup EngineStatistics Occurrence",
+    "simulator.forecast": "Forecast LinkForecast spread_of",
+    "simulator.record": "RequestRecord",
     "simulator.simulate": "SimulationOptions simulate",
-    "timing": "timing_source",
+    "timing": "derived_layer_times layer_times_of timing_source",
 }
 _MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in names.split()}
 __all__ = sorted(_MODULE_OF)

@@ -19,7 +19,7 @@ from helixweb.alerting.validators import (
 )
 from helixweb.common.models import Job
 from helixweb.inventory.columns import name_column, unique
-from planner.domain.errors import InvalidProblem
+from planner import InvalidProblem
 
 SUBJECT_LENGTH = 200
 STATES = [(state.value, state.value) for state in State]

@@ -13,7 +13,7 @@ from helixweb.common import events
 from helixweb.common.refusals import Conflict
 from helixweb.inventory.models import Change
 from helixweb.inventory.services.change_log import record
-from planner.domain.errors import InvalidProblem
+from planner import InvalidProblem
 
 
 def unattended(rows: QuerySet[Alert]) -> QuerySet[Alert]:

@@ -27,8 +27,8 @@ from helixweb.command_line import exit_codes
 from helixweb.command_line.failures import BadUsage
 from helixweb.command_line.session import OF_EVERY_COMMAND, Session, connection_options
 from helixweb.command_line.surroundings import Surroundings
+from planner import options_of
 from planner.commands.arguments import add_option, number_within
-from planner.domain.option import options_of
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Argument: TypeAlias = Callable[[argparse.ArgumentParser], object]

@@ -22,7 +22,7 @@ from django.utils import timezone
 from helixweb.common import leases
 from helixweb.common.events import emit
 from helixweb.common.models import FINISHED, Job
-from planner.domain.errors import PlannerError
+from planner import PlannerError
 
 logger = logging.getLogger(__name__)
 Status = Job.Status

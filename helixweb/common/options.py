@@ -11,7 +11,7 @@ from rest_framework import serializers
 
 from helixweb.common.number_field import NumberField, ScaledField
 from helixweb.common.serializers import StrictFieldsMixin
-from planner.domain.option import OptionField, options_of
+from planner import OptionField, options_of
 
 T = TypeVar("T")
 _REST_FIELDS: dict[Any, Any] = {

@@ -8,7 +8,7 @@ from django.contrib import messages
 from django.http import HttpRequest
 
 from helixweb.common.refusals import Refused
-from planner.domain.errors import PlannerError
+from planner import PlannerError
 
 
 @contextmanager

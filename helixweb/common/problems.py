@@ -14,7 +14,7 @@ from rest_framework import exceptions
 
 from helixweb.common.refusals import Conflict, NotAdmitted, Refused, Unusable
 from helixweb.common.request_ids import request_id_of
-from planner.domain.errors import PlannerError
+from planner import PlannerError
 
 CONTENT_TYPE = "application/problem+json"
 # Of one request that are told; who sends a long list of wrong things gets no longer one back.

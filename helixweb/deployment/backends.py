@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from planner.domain.instance import BACKENDS
+from planner import BACKENDS
 
 _NOT_OF_A_HOST = frozenset(" ?#")  # paths are put behind what is given
 

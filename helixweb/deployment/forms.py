@@ -11,7 +11,7 @@ from rest_framework import serializers
 from helixweb.common.options import form_field
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.serializers import DeployRequestSerializer
-from planner.domain.option import options_of
+from planner import options_of
 
 MAX_GENERATION = 2**31 - 1
 

@@ -18,10 +18,7 @@ from helixweb.inventory.network import KnownLink
 from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.services import measured_links, records
 from helixweb.planning.stored import kept, stored_problem
-from planner.domain.cluster import COORDINATOR, SINK, SOURCE
-from planner.domain.flow import EdgeFlow
-from planner.domain.plan import Plan
-from planner.domain.problem import Problem
+from planner import COORDINATOR, SINK, SOURCE, EdgeFlow, Plan, Problem
 from runtime.protocol.control import LinkStats
 from runtime.protocol.coordinators import is_coordinator
 

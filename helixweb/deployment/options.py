@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated
 
-from planner.domain.option import Option
+from planner import Option
 from planner.routers.load_aware import DEFAULT_THETA, MAX_THETA
 from runtime.protocol.engine_names import Engine
 

@@ -24,8 +24,7 @@ from helixweb.deployment.models import (
 )
 from helixweb.inventory.models import Node, NodeState
 from helixweb.planning.stored import kept, stored_plan
-from planner.domain.plan import Plan
-from planner.domain.problem import Problem
+from planner import Plan, Problem
 from runtime.protocol.control import StageStats
 from runtime.protocol.phases import Phase
 from runtime.protocol.weight_fetch import HUB_SOURCE, SITE_SOURCE, WeightFetch, peer_name

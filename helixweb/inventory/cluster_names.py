@@ -3,7 +3,7 @@
 from functools import cached_property
 
 from helixweb.inventory.models import Cluster
-from planner.domain.cluster import COORDINATOR
+from planner import COORDINATOR
 
 
 class ClusterNames:

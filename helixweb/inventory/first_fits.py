@@ -11,9 +11,16 @@ from typing import Any
 
 from helixweb.inventory.models import Cluster, Node, Profile
 from helixweb.inventory.presentation import Fit
-from planner.capacity import LayerLimits, most_held
-from planner.domain.problem import Workload
-from planner.memory import ModelMemory, NodeRoom, StepShape, kv_minimum, node_room
+from planner import (
+    LayerLimits,
+    ModelMemory,
+    NodeRoom,
+    StepShape,
+    Workload,
+    kv_minimum,
+    most_held,
+    node_room,
+)
 from planner.roofline import (
     DATA_SHEETS,
     LayerShape,

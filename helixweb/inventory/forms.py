@@ -39,7 +39,7 @@ from helixweb.inventory.validators import (
     validate_not_negative,
     validate_positive,
 )
-from planner.domain.cluster import COORDINATOR
+from planner import COORDINATOR
 from planner.roofline import DATA_SHEETS
 
 MAX_PROBLEM_BYTES = 8_000_000

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from planner.domain.cluster import COORDINATOR
+from planner import COORDINATOR
 from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.reach import Reach, weights_endpoint
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from helixweb.inventory.models import Link, RegionLink
-from planner.domain.cluster import COORDINATOR
+from planner import COORDINATOR
 
 Pair = tuple[str, str]
 KnownLink = Link | RegionLink

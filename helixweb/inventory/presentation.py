@@ -9,7 +9,7 @@ from django.db.models import Count
 
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
 from helixweb.inventory.network import Network
-from planner.capacity import LayerLimits, most_held
+from planner import LayerLimits, most_held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from helixweb.inventory.validators import (
     validate_positive,
     validate_tag,
 )
-from planner.domain.cluster import COORDINATOR
+from planner import COORDINATOR
 
 
 class NodeState(models.TextChoices):

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from planner.domain.cluster import RESERVED_NAMES
+from planner import RESERVED_NAMES
 from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.vllm_flags import parse_vllm_flags
 

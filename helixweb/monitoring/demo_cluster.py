@@ -7,9 +7,7 @@ from helixweb.inventory.services.demonstration import DEMO_NAME, demo_cluster, d
 from helixweb.planning.incumbents import record_finished_run
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_to_json
-from planner.placers.base import NeverCancelled
-from planner.plan_options import PlanOptions
-from planner.planning import compute_plan
+from planner import NeverCancelled, PlanOptions, compute_plan
 from planner.serialization import problem_to_dict
 
 SEARCH_S = 10.0

@@ -17,8 +17,7 @@ from helixweb.monitoring.node_work import StepTimes, Work
 from helixweb.monitoring.services import detailed_sample
 from helixweb.monitoring.traces import transfer_ratios
 from helixweb.planning.stored import kept
-from planner.domain.plan import Plan
-from planner.domain.problem import Problem
+from planner import Plan, Problem
 
 # Rates of single heartbeats jump; over this long they are steady enough to be judged.
 LATELY_S = 6

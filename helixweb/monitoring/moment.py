@@ -25,8 +25,8 @@ from helixweb.monitoring.services import SHARE_WINDOW_S, detailed_sample
 from helixweb.planning.expected import output_forecast
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import kept, stored_plan
-from planner.domain.placement import LayerRange
-from planner.domain.plan import Plan as DomainPlan
+from planner import LayerRange
+from planner import Plan as DomainPlan
 
 NO_SHARE = gettext_noop("no report")
 _graph = kept(PlanGraph)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from helixweb.monitoring.models import MetricSample
-from planner.domain.cluster import SOURCE
+from planner import SOURCE
 from runtime.protocol.control import CoordinatorReport, NodeTraffic, StageStats
 
 # Rates over less would be of any size, beyond what JSON can say.

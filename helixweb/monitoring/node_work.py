@@ -14,12 +14,7 @@ from typing import Any
 from helixweb.deployment.models import Deployment
 from helixweb.monitoring.models import MetricSample
 from helixweb.planning.stored import stored_plan, stored_problem
-from planner.domain.errors import InvalidProblem
-from planner.domain.layer_times import LayerTimes
-from planner.domain.placement import LayerRange
-from planner.domain.problem import Problem
-from planner.refinement import Busy
-from planner.timing import layer_times_of
+from planner import Busy, InvalidProblem, LayerRange, LayerTimes, Problem, layer_times_of
 
 # One observation is of so long; shorter ones would be of few steps.
 EVERY_S = 10

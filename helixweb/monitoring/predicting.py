@@ -14,12 +14,8 @@ from helixweb.deployment.models import Deployment, Status
 from helixweb.monitoring.models import LivePrediction, MetricSample, TracedRequest
 from helixweb.planning.services.simulating import forecast_to_json
 from helixweb.planning.stored import stored_plan, stored_problem
-from planner.domain.errors import PlannerError
-from planner.domain.serving_policy import RUNTIME_POLICY
-from planner.simulator.forecast import Forecast
-from planner.simulator.simulate import SimulationOptions, simulate
-from planner.workload.demand import Backlog
-from planner.workload.request import Lengths
+from planner import RUNTIME_POLICY, Forecast, PlannerError, SimulationOptions, simulate
+from planner.workload import Backlog, Lengths
 
 logger = logging.getLogger(__name__)
 # Load and figures are means over so long; lengths are those of the last requests.

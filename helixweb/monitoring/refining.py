@@ -9,10 +9,15 @@ from helixweb.inventory.services.profile_versions import keep_refined
 from helixweb.monitoring.node_work import observed_steps
 from helixweb.monitoring.predicting import serving
 from helixweb.planning.stored import stored_plan, stored_problem
-from planner.domain.errors import InvalidProblem
-from planner.domain.problem import Problem
-from planner.refinement import Busy, Refinement, refine, refined_profile
-from planner.timing import layer_times_of
+from planner import (
+    Busy,
+    InvalidProblem,
+    Problem,
+    Refinement,
+    layer_times_of,
+    refine,
+    refined_profile,
+)
 
 # Less than so much work of a kind of node says too little.
 LEAST_BUSY_S = 10.0

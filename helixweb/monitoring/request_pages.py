@@ -17,7 +17,7 @@ from helixweb.inventory.models import NodeState
 from helixweb.monitoring.models import TracedRequest
 from helixweb.monitoring.request_filters import RequestFilter
 from helixweb.monitoring.traces import trace_of, traced_requests
-from planner.domain.cluster import COORDINATOR
+from planner import COORDINATOR
 from runtime.protocol.control import LiveRequestState
 from runtime.protocol.request_trace import PartPhase, RequestTrace
 

@@ -25,19 +25,30 @@ from helixweb.monitoring.services import announce
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan, stored_problem
 from helixweb.planning.watched_engine import WatchedEngine
-from planner.capacity import kv_room_token_layers
-from planner.domain.errors import PlannerError
-from planner.domain.problem import Problem
-from planner.domain.serving_policy import RUNTIME_POLICY
-from planner.simulator.compiled_engine import new_engine
-from planner.simulator.engine import Engine, EngineSetup, EngineStatistics
-from planner.simulator.forecast import Forecast, spread_of
-from planner.simulator.record import RequestRecord
-from planner.simulator.simulate import SimulationOptions, simulate
-from planner.workload.arrivals import poisson, rate_at_share_of_peak, requests
-from planner.workload.demand import Arrivals, Backlog
-from planner.workload.lengths import scaled_lengths
-from planner.workload.request import Lengths
+from planner import (
+    RUNTIME_POLICY,
+    Engine,
+    EngineSetup,
+    EngineStatistics,
+    Forecast,
+    PlannerError,
+    Problem,
+    RequestRecord,
+    SimulationOptions,
+    kv_room_token_layers,
+    new_engine,
+    simulate,
+    spread_of,
+)
+from planner.workload import (
+    Arrivals,
+    Backlog,
+    Lengths,
+    poisson,
+    rate_at_share_of_peak,
+    requests,
+    scaled_lengths,
+)
 
 PAGE_TOKENS = 16
 SAMPLE_S = 1.0

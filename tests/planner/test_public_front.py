@@ -1,6 +1,7 @@
 """What `planner` offers without knowing its modules."""
 
 import inspect
+import pkgutil
 import subprocess
 import sys
 
@@ -9,6 +10,12 @@ import pytest
 import planner
 from planner.generate import generated_cluster
 from planner.serialization import plan_from_text
+
+
+def test_no_name_of_the_front_is_that_of_a_module():
+    """Once imported, the module would take the name's place."""
+    modules = {module.name for module in pkgutil.iter_modules(planner.__path__)}
+    assert not modules & {*planner.__all__}
 
 
 @pytest.mark.parametrize("name", planner.__all__)

@@ -14,7 +14,7 @@ from helixweb.command_line.plan_runs import searched, show_plan, show_plan_of
 from helixweb.command_line.resolve import cluster_named, model_of_cluster, names_of, within
 from helixweb.command_line.session import Session, given
 from helixweb.command_line.waiting import follow, is_over, waiting_for
-from planner.plan_options import PlanOptions
+from planner import PlanOptions
 
 BYTES_PER_GB = 1e9
 _TIME_LIMIT = site_options(PlanOptions, "time_limit_s")

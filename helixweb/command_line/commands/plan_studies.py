@@ -28,7 +28,7 @@ from helixweb.command_line.plan_runs import searched
 from helixweb.command_line.resolve import cluster_named, model_named, names_of
 from helixweb.command_line.session import Row, Session, given
 from helixweb.command_line.waiting import failure, finished
-from planner.plan_options import PlanOptions
+from planner import PlanOptions
 
 T = TypeVar("T")
 BYTES_PER_S_OF_GBIT, MS_PER_S = 1e9 / 8, 1e3

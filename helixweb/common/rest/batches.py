@@ -13,7 +13,7 @@ from rest_framework import exceptions, serializers
 
 from helixweb.common.refusals import Refused
 from helixweb.common.serializers import StrictFieldsMixin
-from planner.domain.errors import PlannerError
+from planner import PlannerError
 
 MAX_ITEMS = 500
 _TEXT_OF_404 = "There is no such row."

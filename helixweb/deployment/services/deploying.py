@@ -20,7 +20,7 @@ from helixweb.inventory.models import Cluster, Coordinator, Node
 from helixweb.inventory.services.change_log import Values
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan
-from planner.domain.instance import instance_nodes
+from planner import instance_nodes
 from runtime.protocol.phases import Phase
 
 _KEPT = ("page_tokens", "max_batch_tokens", "kv_high_water", "max_queued_requests")

@@ -15,10 +15,7 @@ from pydantic import ValidationError
 from helixweb.deployment.backends import is_url
 from helixweb.deployment.models import Deployment, NodeAssignment
 from helixweb.inventory.models import Node
-from planner.capacity import kv_room_token_layers
-from planner.domain.instance import PlannedInstance
-from planner.domain.plan import Plan
-from planner.domain.problem import Problem
+from planner import Plan, PlannedInstance, Problem, kv_room_token_layers
 from runtime.protocol.instance_orders import (
     PIPELINES,
     AssignedInstance,

@@ -15,12 +15,15 @@ from helixweb.planning.expected import pipelines_tokens_per_s
 from helixweb.planning.models import Plan
 from helixweb.planning.options import options_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
+from planner import (
+    PlanMethod,
+    PlannerError,
+    PlanOptions,
+    instance_nodes,
+    moved_layers,
+    unmoved_tokens_per_s,
+)
 from planner.domain import plan as domain
-from planner.domain.errors import PlannerError
-from planner.domain.instance import PlanMethod, instance_nodes
-from planner.placers.budgeted_moves import moved_layers
-from planner.plan_options import PlanOptions
-from planner.replanning import unmoved_tokens_per_s
 
 
 def has_instances(plan: Plan) -> bool:

@@ -23,9 +23,8 @@ from helixweb.deployment.services.instance_repairs import answered_by_urls, star
 from helixweb.inventory.models import NodeState
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan, stored_problem
+from planner import instance_nodes, leads_past
 from planner.domain import plan as domain
-from planner.domain.instance import instance_nodes
-from planner.routers.leading_past import leads_past
 from runtime.protocol.phases import Phase
 
 

@@ -18,10 +18,8 @@ from helixweb.inventory.models import Coordinator, LanguageModel, Node, NodeStat
 from helixweb.inventory.services.reachability import cut_pairs, parties
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan
+from planner import SINK, SOURCE, instance_nodes, options_of
 from planner.domain import plan as domain
-from planner.domain.cluster import SINK, SOURCE
-from planner.domain.instance import instance_nodes
-from planner.domain.option import options_of
 from runtime.protocol.engines import Engine
 from runtime.protocol.head_shares import why_not_shared
 

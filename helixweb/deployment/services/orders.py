@@ -9,14 +9,17 @@ from helixweb.deployment.models import Deployment
 from helixweb.deployment.services.instance_orders import instance_orders, pipelines_room_tokens
 from helixweb.inventory.models import Coordinator, Node
 from helixweb.planning.expected import pipelines_tokens_per_s
-from planner.domain.cluster import SINK, SOURCE
-from planner.domain.errors import InvalidProblem
-from planner.domain.layer_times import LayerTimes
-from planner.domain.placement import LayerRange
-from planner.domain.problem import Problem
-from planner.domain.profile import ComputeProfile
+from planner import (
+    SINK,
+    SOURCE,
+    ComputeProfile,
+    InvalidProblem,
+    LayerRange,
+    LayerTimes,
+    Problem,
+    derived_layer_times,
+)
 from planner.serialization import plan_from_dict, problem_from_dict
-from planner.timing import derived_layer_times
 from runtime.protocol.control import PeerAddress, ServingPlan, StageAssignment
 from runtime.protocol.engines import Engine
 

@@ -44,7 +44,7 @@ from helixweb.inventory.services.presence import was_told_to_end
 from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.services.replanning import adopt_point, start_replan
 from helixweb.planning.services.starting import start_plan_run
-from planner.domain.errors import PlannerError
+from planner import PlannerError
 from runtime.protocol.phases import Phase
 
 State = Repair.State

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from helixweb.common.spreadsheets import FORMULA_BEGINS, cell
 from helixweb.inventory.as_code.documents import Declaration, decoded
 from helixweb.inventory.as_code.kinds import LINKS, NODES, REGION_LINKS, Kind
-from planner.domain.errors import InvalidProblem
+from planner import InvalidProblem
 
 KINDS = {kind.section: kind for kind in (NODES, LINKS, REGION_LINKS)}
 MOST_LINES = 200_000

@@ -17,8 +17,8 @@ from helixweb.inventory.as_code.kinds import (
     cleaned,
     name_of,
 )
+from planner import InvalidProblem
 from planner.document import parse_document, shown
-from planner.domain.errors import InvalidProblem
 
 _INDEX = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -27,7 +27,7 @@ from helixweb.inventory.services.checkpoint_reading import (
 )
 from helixweb.inventory.services.checks import check_row
 from helixweb.inventory.services.errors import Conflicting
-from planner.domain.errors import InvalidProblem
+from planner import InvalidProblem
 
 # Steps that an outcome tells one by one; the rest is counted.
 MOST_TOLD = 1000

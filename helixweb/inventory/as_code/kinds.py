@@ -21,8 +21,8 @@ from helixweb.inventory.models import (
     SharedBandwidth,
 )
 from helixweb.inventory.validators import validate_tag
+from planner import InvalidProblem
 from planner.document import shown
-from planner.domain.errors import InvalidProblem
 
 FORMAT = "helixweb.inventory/1"
 

@@ -16,7 +16,7 @@ from helixweb.inventory.models import Change, Cluster, Link, Node, NodeTag
 from helixweb.inventory.services.change_log import Values, change_of, record_all, values_of
 from helixweb.inventory.services.records import forget_members
 from helixweb.inventory.validators import validate_name, validate_tag
-from planner.domain.errors import InvalidProblem
+from planner import InvalidProblem
 
 Value = TypeVar("Value")
 # Values in one IN (…): SQLite refuses more parameters than some thousands.

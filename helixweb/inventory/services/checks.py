@@ -6,8 +6,7 @@ from django.utils.translation import gettext as _
 from helixweb.inventory.cluster_names import ClusterNames
 from helixweb.inventory.models import Link, Node, Profile, RegionLink, SharedBandwidth
 from helixweb.inventory.services.problems import compute_profile, domain_link, domain_shared
-from planner.domain.cluster import COORDINATOR
-from planner.domain.errors import InvalidProblem
+from planner import COORDINATOR, InvalidProblem
 
 _LONGEST_LIST = 300
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.services.problems import import_problem
-from planner.domain.problem import Problem
-from planner.generate import generated_cluster
+from planner import Problem, generated_cluster
 
 DEMO_NAME = "Demo: 24 mixed GPUs"
 # The mix of the Helix paper's single cluster (§6.1).

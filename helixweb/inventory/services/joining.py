@@ -24,7 +24,7 @@ from helixweb.inventory.models import Change, Cluster, Coordinator, JoinToken, N
 from helixweb.inventory.services.change_log import record
 from helixweb.inventory.services.endpoint_claims import check_claims
 from helixweb.inventory.services.errors import JoinRefused, NameTaken
-from planner.domain.cluster import COORDINATOR
+from planner import COORDINATOR
 from runtime.protocol.control import AgentIdentity, RegisterReply, RegisterRequest, Role
 from runtime.protocol.coordinators import free_name
 

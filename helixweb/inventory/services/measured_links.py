@@ -20,7 +20,7 @@ from helixweb.inventory.models import (
 from helixweb.inventory.services.errors import NameTaken
 from helixweb.inventory.services.link_orders import ends_of_links, members_of
 from helixweb.inventory.services.records import create, update
-from planner.domain.cluster import COORDINATOR
+from planner import COORDINATOR
 from runtime.protocol.reach import MeasuredLink
 
 # What differs less from the measurement before is the same link.

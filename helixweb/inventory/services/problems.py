@@ -29,12 +29,16 @@ from helixweb.inventory.models import (
 )
 from helixweb.inventory.services.change_log import record, values_of
 from helixweb.inventory.services.errors import Conflicting, NameTaken
+from planner import (
+    ComputeProfile,
+    InvalidProblem,
+    ModelSpec,
+    Problem,
+    SharedDirection,
+    SharedScope,
+    Workload,
+)
 from planner.domain import cluster as domain
-from planner.domain.cluster import SharedDirection, SharedScope
-from planner.domain.errors import InvalidProblem
-from planner.domain.model_spec import ModelSpec
-from planner.domain.problem import Problem, Workload
-from planner.domain.profile import ComputeProfile
 from planner.serialization import (
     problem_from_dict,
     profile_from_dict,

@@ -19,11 +19,9 @@ from helixweb.inventory.services.problems import (
     compute_profile,
     model_spec,
 )
+from planner import ComputeProfile, InvalidProblem, Workload
 from planner.document import Section
-from planner.domain.errors import InvalidProblem
 from planner.domain.limits import Name
-from planner.domain.problem import Workload
-from planner.domain.profile import ComputeProfile
 from planner.roofline import data_sheet, layer_shape, roofline_profile
 from planner.serialization import profile_from_dict, profile_to_dict
 from planner.serialization.records import value_from

@@ -28,7 +28,7 @@ from helixweb.inventory.services.change_log import Values, outlive, record, valu
 from helixweb.inventory.services.checks import check_row
 from helixweb.inventory.services.errors import Conflicting, NameTaken
 from helixweb.inventory.services.joining import announce
-from planner.domain.cluster import COORDINATOR
+from planner import COORDINATOR
 
 Row = TypeVar("Row", bound=models.Model)
 Fields = dict[str, Any]

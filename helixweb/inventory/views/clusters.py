@@ -29,7 +29,7 @@ from helixweb.inventory.views.editing import (
     import_page,
     json_file,
 )
-from planner.domain.errors import InvalidProblem
+from planner import InvalidProblem
 from planner.serialization import problem_from_text, problem_to_dict
 
 # On the page of a cluster; all of them are in the list of nodes.

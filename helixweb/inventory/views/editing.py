@@ -15,7 +15,7 @@ from helixweb.common.queries import within
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import records
 from helixweb.inventory.services.errors import InventoryError, NameTaken
-from planner.domain.errors import PlannerError
+from planner import PlannerError
 
 UNPROCESSABLE = 422
 

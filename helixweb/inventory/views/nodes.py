@@ -40,7 +40,7 @@ from helixweb.inventory.services import bulk
 from helixweb.inventory.stale_profiles import measured_elsewhere
 from helixweb.inventory.views.changes import change_lines
 from helixweb.inventory.views.editing import UNPROCESSABLE, ResourcePages, by_htmx
-from planner.domain.errors import InvalidProblem
+from planner import InvalidProblem
 
 PEERS_PER_PAGE = 30
 CHANGES_SHOWN = 10

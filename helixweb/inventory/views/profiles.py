@@ -21,8 +21,8 @@ from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Prof
 from helixweb.inventory.profile_view import profile_speed, profiles_memory, version_lines
 from helixweb.inventory.services import profile_versions
 from helixweb.inventory.views.editing import ResourcePages, import_page, json_file
+from planner import InvalidProblem
 from planner.document import parse_document
-from planner.domain.errors import InvalidProblem
 
 
 class ProfileFilter(ListFilter):

@@ -9,7 +9,7 @@ from helixweb.common.management.site_command import SiteCommand
 from helixweb.monitoring.demo_cluster import demo_plan
 from helixweb.monitoring.simulated_traffic import TrafficOptions, simulate_traffic
 from helixweb.planning.models import Plan
-from planner.domain.errors import PlannerError
+from planner import PlannerError
 
 
 class Command(SiteCommand):
