@@ -10,7 +10,6 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import exceptions, mixins, status
-from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
@@ -35,6 +34,7 @@ from helixweb.access.serializers import (
 from helixweb.common.models import ApiKey, SessionOfUser
 from helixweb.common.refusals import Conflict
 from helixweb.common.rest.lists import PAGING
+from helixweb.common.rest.operations import answers, post
 from helixweb.common.rest.views import RestMixin, RestView
 from helixweb.common.rest.viewsets import DeleteViewSet, VersionedViewSet
 
@@ -83,18 +83,15 @@ class UserViewSet(VersionedViewSet[Any]):
                 raise Conflict(str(error)) from error
         return self.row_response(row)
 
-    @extend_schema(request=None, responses={201: LoginLinkSerializer})
-    @action(detail=True, methods=["post"], url_path="login-link", url_name="login-link")
-    def login_link(self, request: Request, pk: str) -> Response:
+    @post(LoginLinkSerializer, status=201)
+    def login_link(self, user: Any) -> dict[str, str]:
         """A fresh link that logs in once."""
-        link = _link(people.invite(self.get_object().get_username()))
-        return Response({"login_link": link}, status=status.HTTP_201_CREATED)
+        return {"login_link": _link(people.invite(user.get_username()))}
 
-    @extend_schema(request=None, responses=EndedSerializer)
-    @action(detail=True, methods=["post"], url_path="log-out", url_name="log-out")
-    def log_out(self, request: Request, pk: str) -> Response:
+    @post(EndedSerializer)
+    def log_out(self, user: Any) -> dict[str, int]:
         """End every log-in of the user."""
-        return Response({"ended": sessions.end_all(self.get_object())})
+        return {"ended": sessions.end_all(user)}
 
 
 def _link(token: str) -> str:
@@ -222,8 +219,8 @@ class SessionViewSet(
     serializer_class = SessionSerializer
     filter_backends = []
 
-    def query_parameters(self) -> tuple[str, ...]:
-        return PAGING if self.action == "list" else ()
+    def query_parameters(self) -> Any:
+        return PAGING if self.action == "list" else super().query_parameters()
 
     def get_queryset(self) -> QuerySet[SessionOfUser]:
         return sessions.own_sessions(self.request.user)
@@ -231,20 +228,21 @@ class SessionViewSet(
     def perform_destroy(self, instance: SessionOfUser) -> None:
         sessions.end(instance)
 
-    @extend_schema(request=None, responses=EndedSerializer)
-    @action(detail=False, methods=["post"], url_path="end-others", url_name="end-others")
-    def end_others(self, request: Request) -> Response:
+    @post(EndedSerializer, of_row=False)
+    def end_others(self) -> dict[str, int]:
         """End all but the one that asks; a key ends all."""
+        request = self.request
         here = getattr(request._request.session, "session_key", None)
         by_key = isinstance(request.auth, ApiKey)
-        return Response({"ended": sessions.end_all(request.user, but=None if by_key else here)})
+        return {"ended": sessions.end_all(request.user, but=None if by_key else here)}
 
 
 @needs(OWN)
 class MeView(RestView):
-    @extend_schema(responses=MeSerializer)
-    def get(self, request: Request) -> Response:
+    @answers(MeSerializer, is_get=True, of_row=False)
+    def get(self) -> dict[str, Any]:
         """Who asks, and what they may do."""
+        request = self.request
         rights = rights_of_request(request._request)
         key = request.auth if isinstance(request.auth, ApiKey) else None
         by_rank = {role.rank: role.value for role in Role}
@@ -253,11 +251,10 @@ class MeView(RestView):
             for pk, rank in sorted(rights.clusters.items())
             if rank > rights.site
         ]
-        document = {
+        return {
             "username": request.user.get_username(),
             "site_role": by_rank.get(rights.site),
             "roles": roles,
             "key": key.key if key else None,
             "scopes": sorted(key.scopes) if key else None,
         }
-        return Response(MeSerializer(document).data)

@@ -1,11 +1,8 @@
 """REST: alerts, rules, channels, silences, deliveries."""
 
+from typing import Any
+
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema
-from rest_framework import status
-from rest_framework.decorators import action
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.alerting import deliveries, services
@@ -20,8 +17,8 @@ from helixweb.alerting.serializers import (
     SilenceSerializer,
 )
 from helixweb.common.refusals import Conflict
+from helixweb.common.rest.operations import post
 from helixweb.common.rest.viewsets import ReadViewSet
-from helixweb.common.serializers import checked
 from helixweb.inventory.api import RowViewSet
 
 
@@ -35,14 +32,11 @@ class AlertViewSet(ReadViewSet[Alert]):
     filterset_fields = ["cluster", "rule", "state", "severity", "subject", "rule__kind"]
     changing_by_itself = ("value", "text", "state", "fired_at", "resolved_at", "flaps", "silenced")
 
-    @extend_schema(request=AcknowledgeSerializer, responses=AlertSerializer)
-    @action(detail=True, methods=["post"], filter_backends=[])
-    def acknowledge(self, request: Request, pk: str) -> Response:
+    @post(AlertSerializer, takes=AcknowledgeSerializer)
+    def acknowledge(self, alert: Alert, **given: Any) -> Alert:
         """Say that you look after it."""
-        given = checked(AcknowledgeSerializer, request)
-        by = request.user.get_username()
-        row = services.acknowledge(self.get_object(), by=by, now=timezone.now(), **given)
-        return Response(AlertSerializer(row).data)
+        by = self.request.user.get_username()
+        return services.acknowledge(alert, by=by, now=timezone.now(), **given)
 
 
 @needs(VIEWER, OPERATOR)
@@ -59,18 +53,15 @@ class ChannelViewSet(RowViewSet):
     search_fields = ("name",)
     changing_by_itself = ("failures", "disabled_why")
 
-    @extend_schema(request=None, responses={202: DeliverySerializer})
-    @action(detail=True, methods=["post"], filter_backends=[])
-    def test(self, request: Request, pk: str) -> Response:
+    @post(DeliverySerializer, status=202)
+    def test(self, channel: Channel) -> Delivery:
         """Send something, to see whether it arrives; its delivery tells."""
-        made = deliveries.test_channel(self.get_object(), now=timezone.now())
-        return Response(DeliverySerializer(made).data, status=status.HTTP_202_ACCEPTED)
+        return deliveries.test_channel(channel, now=timezone.now())
 
-    @extend_schema(request=None, responses=SecretSerializer)
-    @action(detail=True, methods=["post"], url_path="new-secret", filter_backends=[])
-    def new_secret(self, request: Request, pk: str) -> Response:
+    @post(SecretSerializer)
+    def new_secret(self, channel: Channel) -> dict[str, str]:
         """Another secret for its signatures, shown this once."""
-        return Response({"secret": services.new_secret(self.get_object())})
+        return {"secret": services.new_secret(channel)}
 
 
 @needs(VIEWER, OPERATOR)
@@ -92,12 +83,10 @@ class DeliveryViewSet(ReadViewSet[Delivery]):
         "status", "attempt", "error", "next_try_at", "finished_at", "attempts", "told",
     )  # fmt: skip
 
-    @extend_schema(request=None, responses={202: DeliverySerializer})
-    @action(detail=True, methods=["post"], filter_backends=[])
-    def again(self, request: Request, pk: str) -> Response:
-        """Try one that failed anew, under its old number."""
-        row = self.get_object()
+    @post(DeliverySerializer, status=202)
+    def again(self, row: Delivery) -> Delivery:
+        """Try one that failed again, under its old number."""
         if not deliveries.again(row, now=timezone.now()):
             raise Conflict(f"This delivery is {row.status}; only one that failed is sent again.")
         row.refresh_from_db()
-        return Response(DeliverySerializer(row).data, status=status.HTTP_202_ACCEPTED)
+        return row

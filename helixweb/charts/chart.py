@@ -45,6 +45,12 @@ class Chart:
     rows: tuple[tuple[Cell, ...], ...]
     legend: tuple[Legend, ...] = ()
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """As the REST API shows it."""
+        facts = {"summary": self.summary, "columns": self.columns, "rows": self.rows}
+        return {**self.figure, **facts}
+
 
 def trace(kind: str, **attributes: Any) -> Trace:
     """A Plotly trace of that type as its JSON has it; numbers that JSON lacks are gaps in x and y.

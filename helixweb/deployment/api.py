@@ -4,19 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from django.db.models import Prefetch
-from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, status
-from rest_framework.decorators import action
-from rest_framework.request import Request
-from rest_framework.response import Response
-from rest_framework.reverse import reverse
+from rest_framework import mixins
 from rest_framework.serializers import BaseSerializer
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common.options import options_from
+from helixweb.common.rest.operations import answers, get, post
 from helixweb.common.rest.views import RestView
 from helixweb.common.rest.viewsets import DeleteViewSet, ReadViewSet
 from helixweb.deployment.instances import instances_view
@@ -42,40 +37,21 @@ from helixweb.deployment.serializers import (
 from helixweb.deployment.services import deploying, draining, repairing
 from helixweb.deployment.stages import timeline_of
 from helixweb.inventory.models import Cluster, Node
+from helixweb.planning.models import Plan
 from runtime.protocol.log_levels import LogLevel
 
-
-def _given(asked: BaseSerializer[Any]) -> Any:
-    asked.is_valid(raise_exception=True)
-    return asked.validated_data
+# Done once the nodes have followed.
+_BEGINS: dict[str, Any] = {"gives": DeploymentSerializer, "begins": "api-deployment-detail"}
 
 
-def _accepted(deployment: Deployment, request: Request) -> Response:
-    """Its nodes begin; where to look for it."""
-    where = reverse("api-deployment-detail", args=[deployment.pk], request=request)
-    return Response(
-        DeploymentSerializer(deployment).data,
-        status=status.HTTP_202_ACCEPTED,
-        headers={"Location": where},
-    )
+def _order(name: str, act: Callable[..., Deployment | None], doc: str, **declared: Any) -> Any:
+    """An action that does this to a row, and answers with what `act` returns, else with the row."""
 
+    def do(self: Any, row: Any) -> Any:
+        return act(row, user=self.request.user, now=timezone.now()) or self.get_object()
 
-def _order(
-    name: str, act: Callable[..., Deployment | None], doc: str,
-    shows: type[BaseSerializer[Any]] = DeploymentSerializer, *, begins: bool = False,
-) -> Any:  # fmt: skip
-    """An action that does this to a row, and answers with what `act` returns, else with the row.
-
-    `begins`: it is done once the nodes have followed.
-    """
-
-    def do(self: Any, request: Request, pk: str) -> Response:
-        row = act(self.get_object(), user=request.user, now=timezone.now()) or self.get_object()
-        return _accepted(row, request) if begins else Response(shows(row).data)
-
-    do.__name__, do.__doc__ = name.replace("-", "_"), doc
-    made = action(detail=True, methods=["post"], url_path=name, url_name=name)(do)
-    return extend_schema(request=None, responses={202 if begins else 200: shows})(made)
+    do.__name__, do.__doc__ = name, doc
+    return post(**{"gives": DeploymentSerializer, **declared})(do)
 
 
 @needs(VIEWER, OPERATOR)
@@ -92,24 +68,18 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
     filterset_fields = ["cluster", "plan", "model", "status", "emulated", "created_at"]
     search_fields = ("cluster__name", "model_name", "message")
 
-    @extend_schema(request=DeployRequestSerializer, responses={202: DeploymentSerializer})
-    def create(self, request: Request) -> Response:
+    @answers(**_BEGINS, takes=DeployRequestSerializer, of_row=False)
+    def create(self, plan: Plan, **given: Any) -> Deployment:
         """Make a plan what its cluster runs; what ran there before is superseded."""
-        given = _given(DeployRequestSerializer(data=request.data, context={"request": request}))
-        deployment = deploying.deploy(
-            given["plan"],
-            user=request.user,
-            options=options_from(DeployOptions, given),
-            now=timezone.now(),
-        )
-        return _accepted(deployment, request)
+        options = options_from(DeployOptions, given)
+        return deploying.deploy(plan, user=self.request.user, options=options, now=timezone.now())
 
-    stop = _order("stop", deploying.stop, "Have every node let go of its layers.", begins=True)
+    stop = _order("stop", deploying.stop, "Have every node let go of its layers.", **_BEGINS)
     roll_back = _order(
-        "roll-back",
+        "roll_back",
         deploying.roll_back,
         "Deploy again what served on the cluster before it, with its options.",
-        begins=True,
+        **_BEGINS,
     )
     pause = _order(
         "pause",
@@ -118,21 +88,16 @@ class DeploymentViewSet(ReadViewSet[Deployment]):
     )
     resume = _order("resume", deploying.resume, "Let in what waits.")
 
-    @extend_schema(responses=OpenApiTypes.OBJECT)
-    @action(detail=True, filter_backends=[])
-    def instances(self, request: Request, pk: str) -> Response:
+    @get(OpenApiTypes.OBJECT)
+    def instances(self, deployment: Deployment) -> dict[str, Any]:
         """How its whole-model instances are, and what coordinators send them; empty without any."""
-        view = instances_view(self.get_object(), now=timezone.now())
-        return Response({"instances": [] if view is None else view["rows"]})
+        view = instances_view(deployment, now=timezone.now())
+        return {"instances": [] if view is None else view["rows"]}
 
-    @extend_schema(responses=OpenApiTypes.OBJECT)
-    @action(detail=True, filter_backends=[])
-    def timeline(self, request: Request, pk: str) -> Response:
+    @get(OpenApiTypes.OBJECT)
+    def timeline(self, deployment: Deployment) -> dict[str, Any]:
         """When every node was in which phase, as Plotly draws it, as a sentence and as a table."""
-        chart = timeline_of(self.get_object(), now=timezone.now())
-        return Response(
-            {**chart.figure, "summary": chart.summary, "columns": chart.columns, "rows": chart.rows}
-        )
+        return timeline_of(deployment, now=timezone.now()).document
 
 
 @needs(VIEWER, OPERATOR)
@@ -175,19 +140,11 @@ class ProfilingViewSet(mixins.CreateModelMixin, DeleteViewSet[Profiling]):
 
 @needs(change=OPERATOR, of=Cluster)
 class MeasureView(RestView):
-    @extend_schema(request=MeasureSerializer, responses={202: ProfilingSerializer(many=True)})
-    def post(self, request: Request, pk: int) -> Response:
+    @answers([ProfilingSerializer], takes=MeasureSerializer, status=202)
+    def post(self, cluster: Cluster, **given: Any) -> list[Profiling]:
         """Measure all nodes of a cluster that lack a fresh measurement for the model: those of
         different machines at once, those that share cores in turn."""
-        given = _given(MeasureSerializer(data=request.data))
-        rows = measure_cluster(
-            get_object_or_404(Cluster.objects.within(request), pk=pk),
-            given["model"],
-            user=request.user,
-            now=timezone.now(),
-            again=given["again"],
-        )
-        return Response(ProfilingSerializer(rows, many=True).data, status=status.HTTP_202_ACCEPTED)
+        return measure_cluster(cluster, user=self.request.user, now=timezone.now(), **given)
 
 
 @needs(VIEWER, OPERATOR)
@@ -197,11 +154,9 @@ class RepairViewSet(ReadViewSet[Repair]):
     filterset_fields = ["deployment", "deployment__cluster", "state", "noticed_at"]
     search_fields = ("deployment__model_name", "deployment__cluster__name", "why")
 
-    deploy = _order(
-        "deploy", repairing.accept, "Deploy the placement that is offered.", begins=True
-    )
+    deploy = _order("deploy", repairing.accept, "Deploy the placement that is offered.", **_BEGINS)
     dismiss = _order(
-        "dismiss", repairing.dismiss, "Leave the layers where they are.", RepairSerializer
+        "dismiss", repairing.dismiss, "Leave the layers where they are.", gives=RepairSerializer
     )
 
 
@@ -209,49 +164,42 @@ class RepairViewSet(ReadViewSet[Repair]):
 class NodeLogView(RestView):
     """The last lines that a node's agent and stage logged, the newest last."""
 
-    def query_parameters(self) -> tuple[str, ...]:
-        return ("level", "limit")
-
-    @extend_schema(parameters=[LogQuerySerializer], responses=NodeLogLineSerializer(many=True))
-    def get(self, request: Request, pk: int) -> Response:
-        node = get_object_or_404(Node.objects.within(request), pk=pk)
-        given = _given(LogQuerySerializer(data=request.query_params.dict()))
-        level, limit = LogLevel(given["level"]), given["limit"]
-        lines = log_tail(node, level=level, count=limit)
-        return Response(NodeLogLineSerializer(lines, many=True).data)
+    @answers([NodeLogLineSerializer], takes=LogQuerySerializer, is_get=True)
+    def get(self, node: Node, level: str, limit: int) -> Any:
+        return log_tail(node, level=LogLevel(level), count=limit)
 
 
 @needs(VIEWER, of=Deployment)
 class LinksAtWorkView(RestView):
-    @extend_schema(responses=LinksAtWorkSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    def rows(self) -> Any:
+        return Deployment.light(self.request)
+
+    @answers(LinksAtWorkSerializer, is_get=True)
+    def get(self, deployment: Deployment) -> dict[str, Any]:
         """What the links of a deployment do, and by which weights its requests are routed."""
-        return _links_of(get_object_or_404(Deployment.light(request), pk=pk))
+        return _links_of(deployment)
 
 
 @needs(change=OPERATOR, of=Deployment)
 class WeightsView(RestView):
-    @extend_schema(request=HoldingSerializer, responses=LinksAtWorkSerializer)
-    def post(self, request: Request, pk: int) -> Response:
+    def rows(self) -> Any:
+        return Deployment.light(self.request).filter(status__in=SERVING)
+
+    @answers(LinksAtWorkSerializer, takes=HoldingSerializer)
+    def post(self, deployment: Deployment, held: bool) -> dict[str, Any]:
         """Route by the plan's weights even if links are slow, or let weights follow links again."""
-        given = _given(HoldingSerializer(data=request.data))
-        row = get_object_or_404(Deployment.light(request), pk=pk, status__in=SERVING)
-        held = given["held"]
-        hold_weights(row, held=held, user=request.user, now=timezone.now())
-        return _links_of(row)
+        hold_weights(deployment, held=held, user=self.request.user, now=timezone.now())
+        return _links_of(deployment)
 
 
 @needs(change=OPERATOR, of=Cluster)
 class KeepMeasuredView(RestView):
-    @extend_schema(request=None, responses=KeptSerializer)
-    def post(self, request: Request, pk: int) -> Response:
+    @answers(KeptSerializer)
+    def post(self, cluster: Cluster) -> dict[str, int]:
         """Have the next plan count on what slow links of a cluster were measured to carry."""
-        cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
-        kept = keep_slow_rates(cluster, now=timezone.now())
-        return Response(KeptSerializer({"kept": kept}).data)
+        return {"kept": keep_slow_rates(cluster, now=timezone.now())}
 
 
-def _links_of(deployment: Deployment) -> Response:
+def _links_of(deployment: Deployment) -> dict[str, Any]:
     links = working_links(deployment, now=timezone.now())
-    found = {"links": links, "weights": weights_of(deployment)}
-    return Response(LinksAtWorkSerializer(found).data)
+    return {"links": links, "weights": weights_of(deployment)}

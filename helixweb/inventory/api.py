@@ -5,9 +5,8 @@ from typing import Any
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import mixins, serializers, status
-from rest_framework.decorators import action
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,6 +17,7 @@ from helixweb.common.parsers import DocumentParser
 from helixweb.common.queries import parsed_id
 from helixweb.common.refusals import Conflict
 from helixweb.common.rest.lists import ordered_columns
+from helixweb.common.rest.operations import get, post
 from helixweb.common.rest.viewsets import DeleteViewSet, EditViewSet, ReadViewSet
 from helixweb.common.serializers import checked
 from helixweb.inventory.models import (
@@ -90,54 +90,45 @@ class ClusterViewSet(RowViewSet):
     search_fields = ("name", "source")
     action_parameters = {"problem": ("model",)}
 
-    @extend_schema(request=ImportSerializer, responses={201: ClusterSerializer})
-    @action(
-        detail=False, methods=["post"], url_path="import", filter_backends=[],
+    @post(
+        ClusterSerializer, takes=ImportSerializer, status=201, at="import", of_row=False,
         parser_classes=[DocumentParser],
     )  # fmt: skip
-    def import_problem(self, request: Request) -> Response:
+    def import_problem(self, name: str = "", **given: Any) -> Cluster:
         """Store a problem file as a cluster, all or nothing."""
-        given = checked(ImportSerializer, request)
-        name = given.get("name", "")
         problem = (
             problem_from_text(given["text"], name_hint=name or "text")
             if "text" in given
             else problem_from_dict(given["problem"])
         )
-        cluster = problems.import_problem(problem, user=request.user, cluster_name=name)
-        return Response(ClusterSerializer(cluster).data, status=status.HTTP_201_CREATED)
+        return problems.import_problem(problem, user=self.request.user, cluster_name=name)
 
-    @extend_schema(request=None, responses=ClusterSerializer)
-    @action(detail=False, methods=["post"], filter_backends=[])
-    def demo(self, request: Request) -> Response:
+    @post(ClusterSerializer, of_row=False)
+    def demo(self) -> Cluster:
         """Load the demo cluster, made by rule, unless it is there."""
-        return Response(ClusterSerializer(demonstration.demo_cluster(user=request.user)).data)
+        return demonstration.demo_cluster(user=self.request.user)
 
-    @extend_schema(
+    @get(
+        OpenApiTypes.OBJECT,
         parameters=[
             OpenApiParameter("model", OpenApiTypes.INT, description="Needed if there are several.")
         ],
-        responses=OpenApiTypes.OBJECT,
     )
-    @action(detail=True)
-    def problem(self, request: Request, pk: str) -> Response:
+    def problem(self, cluster: Cluster) -> dict[str, Any]:
         """The cluster as a `helixweb.problem/1` document."""
-        cluster = self.get_object()
-        model = _chosen_model(cluster, request.query_params.get("model"))
-        return Response(problem_to_dict(problems.build_problem(cluster, model)))
+        model = _chosen_model(cluster, self.request.query_params.get("model"))
+        return problem_to_dict(problems.build_problem(cluster, model))
 
-    @extend_schema(responses=ReachabilitySerializer)
-    @action(detail=True)
-    def reach(self, request: Request, pk: str) -> Response:
+    @get(ReachabilitySerializer)
+    def reach(self, cluster: Cluster) -> dict[str, Any]:
         """Which of its processes cannot reach which ports of others."""
-        parties = reachability.parties(self.get_object().pk, now=timezone.now())
-        told = {
+        parties = reachability.parties(cluster.pk, now=timezone.now())
+        return {
             "processes": len(parties),
             "untried": [party.name for party in parties if not party.reach.tried],
             "cut": reachability.cut_pairs(parties),
             "weights_cut": reachability.weights_cut_pairs(parties),
         }
-        return Response(ReachabilitySerializer(told).data)
 
 
 def _chosen_model(cluster: Cluster, wanted: str | None) -> LanguageModel:
@@ -159,15 +150,12 @@ def _chosen_model(cluster: Cluster, wanted: str | None) -> LanguageModel:
 class _RevokeMixin(DeleteViewSet[Any]):
     changing_by_itself = ("state", "last_seen_at")
 
-    @extend_schema(request=None, responses={204: None})
-    @action(detail=True, methods=["post"], url_path="revoke-credential", filter_backends=[])
-    def revoke_credential(self, request: Request, pk: str) -> Response:
+    @post()
+    def revoke_credential(self, process: Any) -> None:
         """Shut the process out; it can only join again, with a fresh token."""
-        process = self.get_object()
         if not presence.revoke_credential(process):
             told = f"{process.name} has no credential; it has not joined, or lost it before."
             raise Conflict(told)
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 @needs(VIEWER, OPERATOR)
@@ -176,26 +164,23 @@ class NodeViewSet(_RevokeMixin, RowViewSet):
     serializer_class = NodeSerializer
     search_fields = ("name", "region", "profile_name", "tags__name")
 
-    @extend_schema(request=BulkSerializer, responses={200: ChangedSerializer})
-    @action(detail=False, methods=["post"], filter_backends=[])
-    def bulk(self, request: Request) -> Response:
+    @post(ChangedSerializer, takes=BulkSerializer, of_row=False)
+    def bulk(self, confirm_profile: bool = False, **given: Any) -> dict[str, int]:
         """Change region, profile or tags of many nodes at once, all or none."""
-        given = checked(BulkSerializer, request)
-        wanted, is_confirmed = set(given.pop("nodes")), given.pop("confirm_profile", False)
-        nodes = Node.objects.within(request).filter(pk__in=wanted)
+        wanted = set(given.pop("nodes"))
+        nodes = Node.objects.within(self.request).filter(pk__in=wanted)
         missing = sorted(wanted - {*nodes.values_list("pk", flat=True)})
         if missing:
-            if Node.objects.within(request, "viewer").filter(pk__in=missing).exists():
+            if Node.objects.within(self.request, "viewer").filter(pk__in=missing).exists():
                 raise PermissionDenied("You may see some of these nodes, but not change them.")
             named = ", ".join(str(pk) for pk in missing[:20])
             raise serializers.ValidationError(
                 {"nodes": [f"There is no node {named}, so nothing was changed."]}
             )
         name = given.get("profile_name")
-        if name and not is_confirmed:
+        if name and not confirm_profile:
             refuse_measured_elsewhere(nodes.exclude(profile_name=name), name)
-        changed = inventory_bulk.change_nodes(nodes, sorted(wanted), **given)
-        return Response(ChangedSerializer({"changed": changed}).data)
+        return {"changed": inventory_bulk.change_nodes(nodes, sorted(wanted), **given)}
 
 
 @needs(VIEWER)
@@ -275,34 +260,23 @@ class ProfileViewSet(RowViewSet):
     serializer_class = ProfileSerializer
     search_fields = ("name", "gpu")
 
-    @extend_schema(request=None, responses=OpenApiTypes.OBJECT)
-    @action(detail=True, filter_backends=[])
-    def export(self, request: Request, pk: str) -> Response:
+    @get(OpenApiTypes.OBJECT)
+    def export(self, profile: Profile) -> Any:
         """The profile as a `helixweb.profile/1` document."""
-        return Response(profile_versions.export_profile(self.get_object()))
+        return profile_versions.export_profile(profile)
 
-    @extend_schema(request=EstimateSerializer, responses={201: ProfileSerializer})
-    @action(detail=False, methods=["post"], filter_backends=[])
-    def estimate(self, request: Request) -> Response:
+    @post(ProfileSerializer, takes=EstimateSerializer, status=201, of_row=False)
+    def estimate(self, **given: Any) -> Profile:
         """A profile from the data sheet of a GPU that nobody has measured; marked so."""
-        given = checked(EstimateSerializer, request)
-        row = profile_versions.estimate_profile(
-            given["cluster"], given["model"], gpu=given["gpu"], name=given.get("name", given["gpu"])
-        )
-        return Response(ProfileSerializer(row).data, status=status.HTTP_201_CREATED)
+        return profile_versions.estimate_profile(**{"name": given["gpu"], **given})
 
-    @extend_schema(request=ProfileImportSerializer, responses={201: ProfileVersionSerializer})
-    @action(
-        detail=False, methods=["post"], url_path="import", filter_backends=[],
-        parser_classes=[DocumentParser],
+    @post(
+        ProfileVersionSerializer, takes=ProfileImportSerializer, status=201, at="import",
+        of_row=False, parser_classes=[DocumentParser],
     )  # fmt: skip
-    def import_profile(self, request: Request) -> Response:
+    def import_profile(self, **given: Any) -> ProfileVersion:
         """Store such a document as a profile, or as the next version of the one of that name."""
-        given = checked(ProfileImportSerializer, request)
-        version = profile_versions.import_profile(
-            given["cluster"], given["document"], name=given.get("name", "")
-        )
-        return Response(ProfileVersionSerializer(version).data, status=status.HTTP_201_CREATED)
+        return profile_versions.import_profile(**given)
 
 
 @needs(VIEWER, OPERATOR)
@@ -314,11 +288,10 @@ class ProfileVersionViewSet(DeleteViewSet[ProfileVersion]):
     filterset_fields = ["profile", "profile__cluster", "origin", "node", "number", "recorded_at"]
     search_fields = ("profile__name", "node")
 
-    @extend_schema(request=None, responses=ProfileSerializer)
-    @action(detail=True, methods=["post"], filter_backends=[])
-    def use(self, request: Request, pk: str) -> Response:
+    @post(ProfileSerializer)
+    def use(self, version: ProfileVersion) -> Profile:
         """Have plans use this version from now on."""
-        return Response(ProfileSerializer(profile_versions.use_version(self.get_object())).data)
+        return profile_versions.use_version(version)
 
     def perform_destroy(self, instance: ProfileVersion) -> None:
         profile_versions.delete_version(instance)

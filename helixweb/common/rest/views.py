@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from django.shortcuts import get_object_or_404
 from rest_framework import exceptions, permissions
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from helixweb.common.queries import within
 from helixweb.common.rest.idempotency import answered_once
 from helixweb.common.rest.lists import check_parameters
 from helixweb.common.rest.negotiation import ByAccept
@@ -56,7 +58,9 @@ class RestMixin:
 
     def query_parameters(self) -> Iterable[str] | None:
         """Those that the address understands; None: it looks after them itself."""
-        return ()
+        view: Any = self
+        name = getattr(view, "action", None) or str(view.request.method).lower()
+        return getattr(getattr(view, name, None), "takes", ())
 
 
 def _is_empty(request: Request) -> bool:
@@ -64,4 +68,13 @@ def _is_empty(request: Request) -> bool:
 
 
 class RestView(RestMixin, APIView):
-    """A view that is no collection."""
+    """A view that is no collection; its row is one of the model that it `needs`."""
+
+    needs: ClassVar[Any]
+
+    def rows(self) -> Any:
+        """Those in the scope of the request."""
+        return within(self.needs.model.objects.all(), self.request)
+
+    def get_object(self) -> Any:
+        return get_object_or_404(self.rows(), pk=self.kwargs["pk"])

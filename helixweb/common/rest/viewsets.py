@@ -56,9 +56,9 @@ class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
     def query_parameters(self) -> Iterable[str]:
         if self.action == "list":
             return parameters_of_list(self)
-        return (
-            (FIELDS,) if self.action == "retrieve" else self.action_parameters.get(self.action, ())
-        )
+        if self.action == "retrieve":
+            return (FIELDS,)
+        return self.action_parameters.get(self.action) or super().query_parameters() or ()
 
     def row_response(self, row: Row, *, status: int = status.HTTP_200_OK) -> Response:
         """The row as it is shown, with its ETag."""
