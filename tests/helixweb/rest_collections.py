@@ -25,12 +25,18 @@ def collections() -> dict[str, type[ReadViewSet[Any]]]:
 
 
 @cache
+def openapi_document() -> dict[str, Any]:
+    """Generated once; callers must not change it."""
+    document: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
+    return document
+
+
+@cache
 def operations() -> dict[str, str]:
     """Operation ids of the OpenAPI document, and their methods in small letters."""
-    document: Any = SchemaGenerator().get_schema(request=None, public=True)
     return {
         operation["operationId"]: method
-        for methods in document["paths"].values()
+        for methods in openapi_document()["paths"].values()
         for method, operation in methods.items()
     }
 

@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import httpx
@@ -23,11 +24,13 @@ class InProcess(httpx.BaseTransport):
     What is for other hosts goes over the network.
     """
 
-    def __init__(self) -> None:
-        self._network = httpx.HTTPTransport()
+    @cached_property
+    def _network(self) -> httpx.HTTPTransport:  # reads the certificates of the system
+        return httpx.HTTPTransport()
 
     def close(self) -> None:
-        self._network.close()
+        if "_network" in self.__dict__:
+            self._network.close()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         if request.url.host != "testserver":

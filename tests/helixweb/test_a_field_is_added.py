@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e import blank_database
+from tests.e2e.conftest import blank_sqlite  # noqa: F401 - a fixture
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("helixweb", "planner", "runtime")
 pytestmark = pytest.mark.processes
@@ -53,11 +56,15 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_field_needs_its_model_and_its_migration(copy: Path) -> None:
+def test_a_field_needs_its_model_and_its_migration(
+    copy: Path,
+    blank_sqlite: Path,  # noqa: F811 - the fixture
+) -> None:
     models = copy / "helixweb/inventory/models.py"
     text = models.read_text()
     assert BEFORE in text
     models.write_text(text.replace(BEFORE, BEFORE + FIELD, 1))
+    blank_database.put(blank_sqlite, copy / "data")
     environ = {
         **os.environ,
         "HELIX_DATA_DIR": str(copy / "data"),

@@ -26,6 +26,7 @@ from helixweb.planning.models import Explanation, Plan, PlanRun
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.engines import EngineSettings
 from runtime.protocol.phases import Phase
+from tests.helixweb.recorded import recorded
 from tests.helixweb.searching import searched
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -37,8 +38,14 @@ def shell(user: Any, tmp_path: Path) -> Shell:
 
 
 @pytest.fixture
-def serving(joined: FakeCluster, shell: Shell) -> Deployment:
-    assert shell("deploy", joined.plan.pk, "--no-wait") == 0
+def serving(joined: FakeCluster) -> Deployment:
+    deployment = recorded(lambda: put_to_work(joined))
+    joined.coordinator.serves = deployment.generation
+    return deployment
+
+
+def put_to_work(joined: FakeCluster) -> Deployment:
+    joined.deploy()
     return bring_up(joined)
 
 

@@ -8,16 +8,15 @@ import pytest
 from django.contrib.staticfiles import finders
 from django.core.management import call_command
 from django.test import Client
-from drf_spectacular.generators import SchemaGenerator
 
 from helixweb.common.rest import docs
 from tests.helixweb.markup import tight
+from tests.helixweb.rest_collections import openapi_document
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def document() -> dict[str, Any]:
-    found: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
-    return found
+    return openapi_document()
 
 
 def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -29,8 +28,9 @@ def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_it_is_made_without_a_warning_and_is_valid(tmp_path: Path) -> None:
-    written = tmp_path / "api.yaml"
-    call_command("spectacular", "--fail-on-warn", "--validate", file=str(written))
+    written = tmp_path / "api.json"  # as YAML it takes seconds to write
+    options = {"fail_on_warn": True, "validate": True, "format": "openapi-json"}
+    call_command("spectacular", file=str(written), **options)
     assert "/api/v1/clusters/import/" in written.read_text()
 
 

@@ -10,7 +10,8 @@ import pytest
 from django.test import Client
 
 from tests.e2e.pages import EMPTY, PAGES
-from tests.e2e.site_world import PASSWORD, make_world
+from tests.e2e.site_world import PASSWORD
+from tests.helixweb.everything import make_world
 
 SHOWN_ATTRIBUTES = {"aria-label", "title", "placeholder", "alt"}
 UNREAD = {"script", "style", "pre", "code", "template", "time"}
@@ -115,7 +116,7 @@ def chinese_reader(username: str) -> Client:
 
 @pytest.mark.django_db
 def test_pages_of_a_site_with_everything_in_it_leave_no_text_in_english() -> None:
-    ids = make_world("world", chat_url="http://127.0.0.1:9")
+    ids = make_world()
     names = {
         "tower", "laptop", "mini", "front", "big", "small", "home", "away", "uplink", "tiny-llama",
         "world-person", "world-serving", "world-trouble", "world-spare", "world-many", "extra",

@@ -15,15 +15,14 @@ from django.core.cache import cache
 from django.core.handlers.wsgi import WSGIHandler
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, transaction
-from drf_spectacular.generators import SchemaGenerator
 from schemathesis.core.parameters import ParameterLocation
 
 from helixweb.common.api_keys import create_api_key
 from helixweb.planning.presentation import FIGURES
-from tests.e2e.site_world import make_world
 from tests.generated_requests import STRICT_CHECKS, Tally, attack, cover
 from tests.helixweb.accepted_requests import Accepted
-from tests.helixweb.rest_collections import collections
+from tests.helixweb.everything import NAME, make_world
+from tests.helixweb.rest_collections import collections, openapi_document
 
 PREFIX = "/api/v1/"
 NO_ROW = 999_999
@@ -177,7 +176,7 @@ class Site:
     def still_answers(self) -> None:
         cluster = self.world["cluster"]
         answer = self.client.get(f"{PREFIX}clusters/{cluster}/")
-        assert (answer.status_code, answer.json()["name"]) == (200, "fuzz-serving")
+        assert (answer.status_code, answer.json()["name"]) == (200, f"{NAME}-serving")
 
 
 def _is_wrong(case: schemathesis.Case, place: ParameterLocation) -> bool:
@@ -201,7 +200,7 @@ def connection_kept() -> Iterator[None]:
 @contextmanager
 def site() -> Iterator[tuple[Site, dict[str, Any]]]:
     """A site, and what its OpenAPI document says of all that is looked at here."""
-    document = SchemaGenerator().get_schema(request=None, public=True)
+    document = copy.deepcopy(openapi_document())
     # Streams have no end; tests of their own read them.
     document["paths"] = {
         path: operations
@@ -213,7 +212,7 @@ def site() -> Iterator[tuple[Site, dict[str, Any]]]:
         for operation in operations.values():
             kept = [one for one in operation.get("parameters", ()) if one["name"] != "fields"]
             operation["parameters"] = kept
-    world = make_world("fuzz", chat_url="http://127.0.0.1:9")
+    world = make_world()
     with connection_kept():
         yield Site(world), document
 

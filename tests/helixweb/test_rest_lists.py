@@ -24,8 +24,8 @@ from helixweb.deployment.models import Profiling
 from helixweb.deployment.services.draining import drain
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.inventory.services import records
-from tests.e2e.site_world import make_world
 from tests.helixweb.conftest import rows_for_a_module
+from tests.helixweb.everything import NAME, make_world
 from tests.helixweb.rest_collections import collections
 
 
@@ -33,8 +33,7 @@ from tests.helixweb.rest_collections import collections
 def made(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, Any]]:
     """The rows of a site with something of everything."""
     with rows_for_a_module(django_db_blocker):
-        ids = make_world("lists", chat_url="http://127.0.0.1:9")
-        yield ids
+        yield make_world()
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ def test_every_list_shows_what_its_serializer_shows(world: APIClient) -> None:
 
 def as_drf_says(view: type[ReadViewSet[Any]], shown: list[dict[str, Any]]) -> Any:
     request: Any = RequestFactory().get("/")
-    request.user = get_user_model().objects.get(username="lists-person")
+    request.user = get_user_model().objects.get(username=f"{NAME}-person")
     made = view(action="list", request=request, kwargs={})
     serializer = made.get_serializer_class()
     key = "request" if "request" in shown[0] else "id"
@@ -92,7 +91,7 @@ def as_drf_says(view: type[ReadViewSet[Any]], shown: list[dict[str, Any]]) -> An
 
 @pytest.mark.usefixtures("time_stands_still")
 def test_no_list_takes_more_queries_for_more_rows(world: APIClient) -> None:
-    cluster, model = Cluster.unscoped.get(name="lists-many"), LanguageModel.objects.earliest("pk")
+    cluster, model = Cluster.unscoped.get(name=f"{NAME}-many"), LanguageModel.objects.earliest("pk")
     now = timezone.now()
     for number in range(30):
         node = Node.objects.create(
@@ -123,8 +122,9 @@ def test_every_list_can_be_ordered_by_what_it_shows(world: APIClient) -> None:
         columns = ordered_columns(made.queryset.model, made.get_serializer_class())
         assert columns, address
         for name in columns:
-            rising = rows(world, address, ordering=name, limit=1000)
-            falling = rows(world, address, ordering=f"-{name}", limit=1000)
+            shown = {"fields": name, "limit": 1000}
+            rising = rows(world, address, ordering=name, **shown)
+            falling = rows(world, address, ordering=f"-{name}", **shown)
             values = [row[name] for row in rising if row[name] is not None]
             if all(isinstance(value, int | float) for value in values):
                 assert values == sorted(values), (address, name)

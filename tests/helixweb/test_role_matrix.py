@@ -1,7 +1,7 @@
 """Every operation of the REST API and every page, asked for by every role, on its own cluster, on
 another one, and on the whole site."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.urls import resolve
-from drf_spectacular.generators import SchemaGenerator
 from rest_framework.exceptions import APIException
 from rest_framework.test import APIClient
 from rest_framework.views import APIView
@@ -22,8 +21,10 @@ from helixweb.access.roles import Role
 from helixweb.access.scope import cluster_of
 from helixweb.common.models import ApiKey
 from helixweb.inventory.models import Cluster
-from tests.e2e.site_world import make_world
 from tests.helixweb.conftest import rows_for_a_module
+from tests.helixweb.everything import make_world
+from tests.helixweb.recorded import recorded
+from tests.helixweb.rest_collections import openapi_document
 from tests.helixweb.role_table import OPERATIONS
 from tests.helixweb.test_access import filled
 
@@ -56,10 +57,9 @@ class Person:
 
 @cache
 def operations() -> list[tuple[str, str]]:
-    document = SchemaGenerator().get_schema(request=None, public=True)
     return [
         (method.upper(), path.removeprefix(PREFIX))
-        for path, methods in document["paths"].items()
+        for path, methods in openapi_document()["paths"].items()
         for method in methods
         if path.startswith(PREFIX)
     ]
@@ -108,7 +108,7 @@ class World:
     """One row of every collection, all of one cluster but for what belongs to none."""
 
     def __init__(self) -> None:
-        self.ids = make_world("matrix", chat_url="http://127.0.0.1:9")
+        self.ids = make_world()
         self.admin = get_user_model().objects.get(username=self.ids["user"])
         self.other = Cluster.objects.create(name="elsewhere")
         self._add_what_the_world_lacks()
@@ -174,8 +174,7 @@ class World:
 def shared_world(blocker: Any) -> Iterator[World]:
     """For all tests of a module."""
     with rows_for_a_module(blocker):
-        world = World()
-        yield world
+        yield recorded(lambda: World())
 
 
 @pytest.fixture(scope="module")
@@ -208,13 +207,19 @@ def _stopped_behind_the_door(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(audit, "note_refusal", lambda *args, **kwargs: None)
 
 
+Clients = Callable[[int], list[tuple[Person, APIClient]]]
+
+
 def answered(client: APIClient, method: str, path: str) -> int:
     response = client.generic(method, path, "{}", content_type="application/json")
     return response.status_code
 
 
-def wrong_answers(world: World, method: str, path: str) -> Iterator[str]:
-    """How the operation answers somebody other than the table says."""
+def wrong_answers(world: World, clients: Clients, method: str, path: str) -> Iterator[str]:
+    """How the operation answers somebody other than the table says.
+
+    `clients` returns those of a cluster's people.
+    """
     need = OPERATIONS[f"{method} {path}"]
     needs = (need,) if isinstance(need, str) else need
     has_row = "{" in path and need != "process"
@@ -224,8 +229,8 @@ def wrong_answers(world: World, method: str, path: str) -> Iterator[str]:
     status = answered(APIClient(), method, address)
     if status != (ALLOWED if need == "open" else 401):
         yield f"{method} {address} of a stranger: {status}"
-    for person in world.people(cluster or world.ids["cluster"]):
-        status = answered(world.client(person.user), method, address)
+    for person, client in clients(cluster or world.ids["cluster"]):
+        status = answered(client, method, address)
         if need == "process":
             right = REFUSED
         else:
@@ -237,7 +242,11 @@ def wrong_answers(world: World, method: str, path: str) -> Iterator[str]:
 
 @pytest.mark.usefixtures("_stopped_behind_the_door")
 def test_every_operation_is_for_whom_the_table_says(world: World) -> None:
-    wrong = [line for each in operations() for line in wrong_answers(world, *each)]
+    @cache
+    def clients(cluster: int) -> list[tuple[Person, APIClient]]:
+        return [(person, world.client(person.user)) for person in world.people(cluster)]
+
+    wrong = [line for each in operations() for line in wrong_answers(world, clients, *each)]
     assert not wrong, "\n".join(wrong[:40])
 
 
@@ -259,4 +268,4 @@ def test_lists_have_no_row_of_a_cluster_that_one_may_not_see(world: World) -> No
         )
     text = client.get(f"{PREFIX}export/").content.decode()
     assert "elsewhere" in text
-    assert "matrix-serving" not in text
+    assert "world-serving" not in text

@@ -1,6 +1,7 @@
 """Every page, asked for by every role, on its own cluster, on another one, and on the site."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -114,13 +115,14 @@ def asked(path: str, method: str, user: Any) -> int:
 
 def test_every_page_is_for_whom_the_table_says(world: World) -> None:
     wrong = []
+    people = cache(world.people)
     for name, (look, change) in PAGES.items():
         path, cluster = address(world, EVERY_PAGE[name])
         for method, need in (("GET", look), ("POST", change)):
             if need is None:
                 continue
             needs = (need,) if isinstance(need, str) else need
-            for person in world.people(cluster or world.ids["cluster"]):
+            for person in people(cluster or world.ids["cluster"]):
                 outcomes = [expected(one, person, has_row=cluster is not None) for one in needs]
                 right = min(outcomes, key=ORDER.index)
                 if (status := asked(path, method, person.user)) != right:
@@ -152,9 +154,9 @@ def test_pages_tell_nothing_of_a_cluster_that_one_may_not_see(world: World) -> N
         for headers in ({}, {"HX-Request": "true"}):  # the page, and the part that it fetches
             answer = client.get(template, headers=headers)
             content = b"" if answer.streaming else answer.content
-            for known in (b"matrix-person", b"matrix-model"):  # of the site, not of a cluster
+            for known in (b"world-person", b"world-model"):  # of the site, not of a cluster
                 content = content.replace(known, b"")
-            assert b"matrix-" not in content, name
+            assert b"world-" not in content, name
     assert b"lonely" in client.get("/nodes/").content
     foreign = client.get(f"/events?topics=cluster:{world.ids['cluster']}")
     assert foreign.status_code == 400
