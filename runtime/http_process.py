@@ -4,8 +4,9 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
@@ -73,22 +74,44 @@ def hear_signals() -> "asyncio.Queue[int]":
     return signals
 
 
-async def told_to_end(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a process ends: at SIGTERM `close`, which refuses new requests, and `cut` when there are
+    no `requests`, `grace_s` later, or at a second signal; at SIGINT `cut` at once. `cut` ends what
+    is still there; the HTTP server ends after it."""
+
+    requests: Callable[[], int]
+    close: Callable[[], None]
+    cut: Callable[[], Awaitable[None]]
+    grace_s: float
+
+
+async def serve_until_told(
+    server: HttpServer,
+    listener: socket.socket,
+    *works: Coroutine[Any, Any, None],
     signals: "asyncio.Queue[int]",
-    *,
-    close: Callable[[], None],
-    requests: Callable[[], int],
-    grace_s: float,
+    ending: Ending,
 ) -> None:
-    """Return at SIGINT; at SIGTERM `close`, and return when there are no `requests`, `grace_s`
-    later, or at a second signal."""
+    """Serve, with `works` beside, until a signal or until one of them ends or raises."""
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        await first_end(told_to_end(signals, ending), *works, _outlive(serving))
+    finally:
+        await ending.cut()
+        server.should_exit = True
+        await serving
+
+
+async def told_to_end(signals: "asyncio.Queue[int]", ending: Ending) -> None:
+    """Return when it is time for `ending.cut`."""
     if await signals.get() == signal.SIGINT:
         return
-    logger.info("stopping: %d requests end first", requests())
-    close()
+    logger.info("stopping: %d requests end first", ending.requests())
+    ending.close()
     with suppress(TimeoutError):
-        async with asyncio.timeout(grace_s):
-            await first_end(_none(requests), taken(signals))
+        async with asyncio.timeout(ending.grace_s):
+            await first_end(_none(ending.requests), taken(signals))
 
 
 async def taken(signals: "asyncio.Queue[int]") -> None:
@@ -101,7 +124,7 @@ async def _none(requests: Callable[[], int]) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def outlive(serving: asyncio.Task[None]) -> None:
+async def _outlive(serving: asyncio.Task[None]) -> None:
     """Until the HTTP server ends, which by itself it does only when it fails."""
     await asyncio.wait({serving})
 

@@ -13,7 +13,7 @@ import time
 
 from starlette.applications import Starlette
 
-from runtime.coordinator.private_doors import private_doors
+from runtime.coordinator.private_socket import private_socket
 from runtime.coordinator.shared_port import shared_with
 from runtime.http_process import HttpServer
 from runtime.link_measuring import LinkAnswers
@@ -54,14 +54,14 @@ def _peer(name: str, endpoint: str, keys: KeyPair) -> PeerAddress:
 
 async def _measure(rounds: int) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
-    with private_doors("stages") as (door,):
+    with private_socket() as inner:
         server = HttpServer(
-            Starlette(), protocol=shared_with(door, LinkAnswers(may_measure=lambda: False))
+            Starlette(), protocol=shared_with(inner, LinkAnswers(may_measure=lambda: False))
         )
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         dialled = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
         own = Pair(bind="tcp://127.0.0.1:0")
-        shared = Pair(bind=door.zmq_endpoint, dialled=dialled)
+        shared = Pair(bind=inner.zmq_endpoint, dialled=dialled)
         took: dict[str, list[float]] = {"own port": [], "shared port": []}
         for _ in range(rounds + 1):
             took["own port"].append(await own.message_s())

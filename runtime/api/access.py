@@ -128,22 +128,6 @@ class ApiKeys:
         return None
 
 
-class PassedOnKeys(ApiKeys):
-    """The one key of this process's own front, with the hash of its client's key behind a dot."""
-
-    def __init__(self, own_key: str) -> None:
-        super().__init__([hashlib.sha256(own_key.encode()).hexdigest()])
-
-    def check(self, authorization: str | None, *, address: str = "") -> str:
-        """The client's hash, which the front has checked. Raises ApiError 401."""
-        own, _, owner = (authorization or "").rpartition(".")
-        super().check(own or authorization, address=address)
-        return owner
-
-    def count(self, owner: str) -> None:
-        """Nothing: the front has counted it."""
-
-
 class RequireApiKey:
     """ASGI middleware: every path but `OPEN_PATHS` needs a key, so a new route cannot forget it.
 

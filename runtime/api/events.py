@@ -1,13 +1,14 @@
-"""Server-sent events of an OpenAI stream: cut out of bytes, read, counted; pure."""
+"""Server-sent events of an OpenAI stream: written, cut out of bytes, read, counted; pure."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+DONE = b"data: [DONE]\n\n"
+WAITING = b": waiting\n\n"  # a comment, which clients skip: more will be said
 MOST_EVENT_BYTES = 4 << 20
 _MOST_TOKENS = 1 << 24  # of one request; who tells of more tells nothing
-DONE = b"data: [DONE]\n\n"
 
 
 class Garbage(Exception):
@@ -67,6 +68,9 @@ class Event:
         return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
+COMMENT = Event(body=None, is_comment=True)
+
+
 def usage_of(body: dict[str, Any]) -> tuple[int, int] | None:
     """Prompt and output tokens that an answer tells; None where it tells none that can be."""
     usage = body.get("usage")
@@ -97,6 +101,25 @@ class EventReader:
         return not self._rest.strip()
 
 
+def stream_start(headers: Mapping[str, str]) -> dict[str, Any]:
+    """The ASGI message that begins a stream."""
+    return {
+        "type": "http.response.start",
+        "status": 200,
+        "headers": [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),
+            *((name.lower().encode(), value.encode()) for name, value in headers.items()),
+        ],
+    }
+
+
+def stream_part(content: bytes, *, is_last: bool = False) -> dict[str, Any]:
+    """The ASGI message with one or more events."""
+    return {"type": "http.response.body", "body": content, "more_body": not is_last}
+
+
 def _event(text: bytes) -> Event:
     data = []
     for line in text.split(b"\n"):
@@ -106,7 +129,7 @@ def _event(text: bytes) -> Event:
             raise Garbage(f"{line[:80]!r} is no line of an event stream")
     joined = b"\n".join(data)
     if not joined:
-        return Event(body=None, is_comment=True)
+        return COMMENT
     if joined == b"[DONE]":
         return Event(body=None)
     try:

@@ -6,7 +6,7 @@ up, whether it streams, waits, or had not even been sent a header.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from runtime.api.error_answers import error_response
+from runtime.api.events import DONE, WAITING, stream_part, stream_start
 from runtime.coordinator.live_request import Delta, LiveRequest, RequestFailed
 from runtime.coordinator.logprobs import chat_logprobs, completion_logprobs
 from runtime.coordinator.message_reader import PLAIN, MessageForm, MessageReader
@@ -52,8 +53,11 @@ class AnswerForm:
     @property
     def headers(self) -> dict[str, str]:
         """Of the HTTP answer."""
-        named = {IGNORED_HEADER: ", ".join(self.ignored)} if self.ignored else {}
-        return {"X-Request-Id": self.id, **named}
+        return {"X-Request-Id": self.id, **self.ignored_header}
+
+    @property
+    def ignored_header(self) -> dict[str, str]:
+        return {IGNORED_HEADER: ", ".join(self.ignored)} if self.ignored else {}
 
     def whole(self, requests: Sequence[LiveRequest], deltas: Sequence[list[Delta]]) -> Answer:
         """`deltas` of each request, which is one choice."""
@@ -201,73 +205,71 @@ class LiveAnswer:
             answering = self._send_stream(send) if self._stream else self._send_whole(scope, send)
             await unless_disconnected(answering, receive)
         finally:
-            for request in self._requests:
-                self._end(request)
+            self.end()
+
+    def end(self) -> None:
+        """Forget its requests; may be called again."""
+        for request in self._requests:
+            self._end(request)
+
+    @property
+    def ignored_header(self) -> dict[str, str]:
+        """The header that names what the client gave and nothing depends on."""
+        return self._form.ignored_header
+
+    async def whole(self) -> dict[str, Any]:
+        """The answer once it is there. Raises RequestFailed."""
+        deltas = [[delta async for delta in request.deltas()] for request in self._requests]
+        return self._form.whole(self._requests, deltas).as_dict()
+
+    async def chunks(self) -> AsyncGenerator[dict[str, Any] | None]:
+        """The bodies of the stream's events; None when there was nothing to tell for `QUIET_S`.
+
+        Raises RequestFailed.
+        """
+        is_open = False
+        lengths = [0] * len(self._requests)
+        readers = [self._form.reader(choice) for choice in range(len(self._requests))]
+        async for told in _merged(self._requests, quiet_s=QUIET_S):
+            if told is None:
+                yield None
+                continue
+            if not is_open:
+                # not before a token has come: clients take the first chunk for the first token
+                yield self._form.opening(self._requests).as_dict()
+                is_open = True
+            index, delta = told
+            chunk = self._form.chunk(
+                self._requests[index],
+                delta,
+                index=index,
+                offset=lengths[index],
+                spoken=readers[index],
+            )
+            if chunk is not None:
+                yield chunk.as_dict()
+            lengths[index] += len(delta.text)
+        if self._form.include_usage:
+            yield self._form.closing(self._requests).as_dict()
 
     async def _send_whole(self, scope: Scope, send: Send) -> None:
         headers = self._form.headers
         try:
-            deltas = [[delta async for delta in request.deltas()] for request in self._requests]
+            response = JSONResponse(await self.whole(), headers=headers)
         except RequestFailed as failure:
             response = error_response(failed(failure), headers)
-        else:
-            answer = self._form.whole(self._requests, deltas)
-            response = JSONResponse(answer.as_dict(), headers=headers)
         await response(scope, _no_more, send)
 
     async def _send_stream(self, send: Send) -> None:
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 200,
-                "headers": [
-                    (b"content-type", b"text/event-stream; charset=utf-8"),
-                    (b"cache-control", b"no-cache"),
-                    (b"x-accel-buffering", b"no"),
-                    *(
-                        (name.lower().encode(), value.encode())
-                        for name, value in self._form.headers.items()
-                    ),
-                ],
-            }
-        )
-        async for data in self._events():
-            # a comment, which clients skip, while a request waits for pages or for another stage
-            event = ": waiting\n\n" if data is None else f"data: {data}\n\n"
-            await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _events(self) -> AsyncIterator[str | None]:
-        """None when there was nothing to tell for `QUIET_S`."""
-        is_open = False
-        lengths = [0] * len(self._requests)
-        readers = [self._form.reader(choice) for choice in range(len(self._requests))]
+        await send(stream_start(self._form.headers))
         try:
-            async for told in _merged(self._requests, quiet_s=QUIET_S):
-                if told is None:
-                    yield None
-                    continue
-                if not is_open:
-                    # not before a token has come: clients take the first chunk for the first token
-                    yield _compact(self._form.opening(self._requests).as_dict())
-                    is_open = True
-                index, delta = told
-                chunk = self._form.chunk(
-                    self._requests[index],
-                    delta,
-                    index=index,
-                    offset=lengths[index],
-                    spoken=readers[index],
-                )
-                if chunk is not None:
-                    yield _compact(chunk.as_dict())
-                lengths[index] += len(delta.text)
+            async for body in self.chunks():
+                # a comment while a request waits for pages or for another stage
+                await send(stream_part(WAITING if body is None else _event(body)))
         except RequestFailed as failure:
-            yield _compact(failed(failure).body())
-        else:
-            if self._form.include_usage:
-                yield _compact(self._form.closing(self._requests).as_dict())
-        yield "[DONE]"
+            await send(stream_part(_event(failed(failure).body())))
+        await send(stream_part(DONE))
+        await send(stream_part(b"", is_last=True))
 
 
 async def _merged(
@@ -338,5 +340,5 @@ def _helix(request: LiveRequest) -> HelixExtension:
     )
 
 
-def _compact(body: dict[str, Any]) -> str:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+def _event(body: Mapping[str, Any]) -> bytes:
+    return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()

@@ -1,7 +1,6 @@
-"""The HTTP face: /v1/chat/completions, /v1/completions, /tokenize, /v1/models (all or one) and
-/health; `runtime.dialects` translates other APIs to these.
+"""Pipelines of stages as the backend of the OpenAI application.
 
-/openapi.json says what each takes and answers, /metrics what Prometheus reads.
+/openapi.json says what each endpoint takes and answers.
 """
 
 import asyncio
@@ -10,14 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from runtime.api.access import ApiKeys, RequireApiKey
-from runtime.api.error_answers import EXCEPTION_HANDLERS
 from runtime.api.request_body import read_body
 from runtime.coordinator.answering import AnswerForm, LiveAnswer
 from runtime.coordinator.dispatcher import Dispatcher
@@ -31,9 +26,6 @@ from runtime.coordinator.schema_check import SchemaCheck
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import TokenizerError
 from runtime.coordinator.tool_calls import ToolDialect
-from runtime.dialects import DIALECTS
-from runtime.dialects.translation import Translated
-from runtime.metrics_port import metrics_route
 from runtime.protocol.openai import ApiError, model_not_found, parse_body, parse_request
 from runtime.protocol.openai_parameters import (
     ChatCompletionRequest,
@@ -44,46 +36,18 @@ from runtime.protocol.openai_parameters import (
 )
 from runtime.protocol.openai_tools import Tool
 
+TAKING = frozenset({"ok", "paused"})  # states in which requests are taken
 COMPLETION_DEFAULT_TOKENS = 16  # as OpenAI's /v1/completions; a chat may fill the context
 
 RequestT = TypeVar("RequestT", bound=GenerationRequest)
 
 
-def create_app(
-    *,
-    dispatcher: Dispatcher,
-    keys: ApiKeys,
-    unix_time: Callable[[], float],
-    new_answer_id: Callable[[], str],
-    new_seed: Callable[[], int],
-    metrics: Callable[[], bytes] | None = None,
-) -> Starlette:
-    """`new_seed` gives sampling seeds (64 bits) to requests that bring none; `metrics` what
-    /metrics answers, None: there is none."""
-    endpoint = _Endpoints(
-        dispatcher=dispatcher, unix_time=unix_time, new_answer_id=new_answer_id, new_seed=new_seed
-    )
-    told = [] if metrics is None else [metrics_route(metrics)]
-    return Starlette(
-        routes=[
-            *told,
-            Route("/v1/chat/completions", endpoint.chat, methods=["POST"]),
-            Route("/v1/completions", endpoint.completion, methods=["POST"]),
-            Route("/tokenize", endpoint.tokenize, methods=["POST"]),
-            Route("/v1/models", endpoint.models, methods=["GET"]),
-            Route("/v1/models/{name:path}", endpoint.model, methods=["GET"]),
-            Route("/health", endpoint.health, methods=["GET"]),
-            Route("/openapi.json", endpoint.openapi, methods=["GET"]),
-        ],
-        middleware=[
-            Middleware(Translated, dialects=DIALECTS),
-            Middleware(RequireApiKey, keys=keys),
-        ],
-        exception_handlers=EXCEPTION_HANDLERS,
-    )
+class PipelineBackend:
+    """Answers by the pipelines of `dispatcher`.
 
+    `new_seed` gives sampling seeds (64 bits) to requests that bring none.
+    """
 
-class _Endpoints:
     def __init__(
         self,
         *,
@@ -101,7 +65,14 @@ class _Endpoints:
         self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encoder")
 
     async def chat(self, http: Request) -> LiveAnswer:
-        request, serving = await self._accept(http, ChatCompletionRequest)
+        return await self.begin_chat(await read_body(http), owner=http.state.owner)
+
+    async def completion(self, http: Request) -> LiveAnswer:
+        return await self.begin_completion(await read_body(http), owner=http.state.owner)
+
+    async def begin_chat(self, body: bytes, *, owner: str) -> LiveAnswer:
+        """Submit it for the key with that hash. Raises ApiError."""
+        request, serving = await self._accept(body, ChatCompletionRequest)
         dialect = _dialect(request, serving)
         prompt_ids = await self._encoded_chat(
             serving,
@@ -117,7 +88,7 @@ class _Endpoints:
             request,
             serving,
             prompt_ids,
-            owner=http.state.owner,
+            owner=owner,
             max_tokens=limit,
             endpoint_id="chatcmpl",
             message=MessageForm(
@@ -130,8 +101,9 @@ class _Endpoints:
             unused=request.template_variables.keys() - serving.tokenizer.template_variables,
         )
 
-    async def completion(self, http: Request) -> LiveAnswer:
-        request, serving = await self._accept(http, CompletionRequest)
+    async def begin_completion(self, body: bytes, *, owner: str) -> LiveAnswer:
+        """Submit it for the key with that hash. Raises ApiError."""
+        request, serving = await self._accept(body, CompletionRequest)
         prompt = request.single_prompt
         if isinstance(prompt, str):
             prompt_ids = await self._encoded(lambda: serving.tokenizer.encode_text(prompt))
@@ -157,7 +129,7 @@ class _Endpoints:
             request,
             serving,
             prompt_ids,
-            owner=http.state.owner,
+            owner=owner,
             max_tokens=limit,
             endpoint_id="cmpl",
         )
@@ -190,18 +162,17 @@ class _Endpoints:
         }
         return JSONResponse(body)
 
-    async def models(self, http: Request) -> Response:
+    def model(self) -> dict[str, object] | None:
         serving = self._dispatcher.serving
-        data = [] if serving is None else [_model_entry(serving)]
-        return JSONResponse({"object": "list", "data": data})
+        if serving is None:
+            return None
+        return {
+            "id": serving.plan.model_name,
+            "max_model_len": serving.plan.max_context_tokens,
+            "emulated": serving.plan.emulated,
+        }
 
-    async def model(self, http: Request) -> Response:
-        serving, name = self._dispatcher.serving, http.path_params["name"]
-        if serving is None or name != serving.plan.model_name:
-            raise _unknown_model(name, serving)
-        return JSONResponse(_model_entry(serving))
-
-    async def health(self, http: Request) -> Response:
+    def health(self, http: Request) -> Response:
         """200 when requests are answered, else 503; the body says what is missing.
 
         "paused": they are taken, and wait. "stopping": those that are here end, new ones must ask
@@ -216,7 +187,7 @@ class _Endpoints:
         serving, coming = plans.serving, plans.coming
         missing = () if serving is None else serving.missing_nodes()
         body = {
-            "status": (status := self._status(missing)),
+            "status": (status := self.status),
             "generation": 0 if serving is None else serving.generation,
             "coming_generation": 0 if coming is None else coming.generation,
             "leaving_generation": plans.leaving_generation or 0,
@@ -227,16 +198,24 @@ class _Endpoints:
             "requests_running": self._dispatcher.requests_running,
             "requests_waiting": self._dispatcher.requests_waiting,
         }
-        return JSONResponse(body, status_code=200 if status in ("ok", "paused") else 503)
+        return JSONResponse(body, status_code=200 if status in TAKING else 503)
 
-    def _status(self, missing: Collection[str]) -> str:
+    @property
+    def status(self) -> str:
+        """In a word; requests are taken while it is "ok" or "paused"."""
         if self._dispatcher.plans.is_closed:
             return "stopping"
-        if self._dispatcher.serving is None:
+        serving = self._dispatcher.serving
+        if serving is None:
             return "no plan"
-        if missing:
+        if serving.missing_nodes():
             return "waiting for stages"
         return "paused" if self._dispatcher.is_paused else "ok"
+
+    @property
+    def routes(self) -> list[Route]:
+        """Those of the application that only pipelines have."""
+        return [Route("/openapi.json", self.openapi, methods=["GET"])]
 
     async def openapi(self, http: Request) -> Response:
         return JSONResponse(openapi_document())
@@ -264,9 +243,9 @@ class _Endpoints:
                 status=400, message=str(error), param="messages", code="invalid_value"
             ) from error
 
-    async def _accept(self, http: Request, kind: type[RequestT]) -> tuple[RequestT, Serving]:
+    async def _accept(self, body: bytes, kind: type[RequestT]) -> tuple[RequestT, Serving]:
         """The request and the plan that shall answer it, which must be of that model."""
-        request = parse_request(kind, await read_body(http))
+        request = parse_request(kind, body)
         serving = self._serving_of(request.model)
         if request.grammar:
             await self._schemas.check(request.grammar, param=request.grammar_param)
@@ -279,7 +258,7 @@ class _Endpoints:
         except NotServing as error:
             raise refused(error) from error
         if model != serving.plan.model_name:
-            raise _unknown_model(model, serving)
+            raise model_not_found(model, available=serving.plan.model_name)
         return serving
 
     def _answer(
@@ -358,19 +337,3 @@ def _dialect(request: ChatCompletionRequest, serving: Serving) -> ToolDialect | 
             status=400, message=str(error), param="tools", code="unsupported_value"
         ) from error
     return ToolDialect.BARE if request.forced_call else dialect
-
-
-def _model_entry(serving: Serving) -> dict[str, object]:
-    return {
-        "id": serving.plan.model_name,
-        "object": "model",
-        "created": 0,
-        "owned_by": "helixweb",
-        "root": serving.plan.model_name,  # `vllm bench serve` reads it
-        "max_model_len": serving.plan.max_context_tokens,
-        "emulated": serving.plan.emulated,
-    }
-
-
-def _unknown_model(name: str, serving: Serving | None) -> ApiError:
-    return model_not_found(name, available=None if serving is None else serving.plan.model_name)

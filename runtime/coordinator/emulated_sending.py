@@ -4,7 +4,9 @@ The stages of such a cluster delay what they send themselves (`engine/emulated_l
 thread); here the event loop's timers do.
 """
 
+import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from runtime.coordinator.stage_link import Sender
@@ -61,3 +63,11 @@ class EmulatedSending:
         if self._due_s.get(peer) == moment_s:
             del self._due_s[peer]
         self._hand_on(peer, link)
+
+
+def emulated(transport: Sender, network: EmulatedNetwork) -> EmulatedSending:
+    """Sends by `transport` as late as the links of `network` would, by the running event loop."""
+    logger.warning("what is sent to the stages is delayed: their links are emulated")
+    return EmulatedSending(
+        transport, network, clock=time.monotonic, call_at=asyncio.get_running_loop().call_at
+    )

@@ -7,21 +7,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import httpx
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from planner.domain.pipeline import Pipeline, PipelineStage
 from planner.latency_model import LatencyModel
 from planner.routers.answer_length import QuantileLength
 from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed
-from runtime.api.access import ApiKeys
 from runtime.coordinator.instance_ledger import InstanceLedger
 from runtime.coordinator.instance_traces import Errand, trace_of_errand
+from runtime.coordinator.local_pipelines import LocalPipelines, PipelinesInstance
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.tracing import Tracer
-from runtime.front.answer import Desk
-from runtime.front.app import create_front
-from runtime.front.asked import TokenLengths
+from runtime.front.answer import Desk, Waits
+from runtime.front.backend import InstanceBackend
 from runtime.front.balance import Balance
+from runtime.front.relay import InstanceTarget
+from runtime.front.target import Target
 from runtime.instances.command_lines import Door
 from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import Condition, Patience, State
@@ -30,8 +33,6 @@ from runtime.protocol.control import ServingPlan
 from runtime.protocol.instance_orders import MOST_SAID, PIPELINES, InstanceTraffic, ServedInstance
 from runtime.protocol.instances import EngineTimes
 
-_HOLD_S = 30.0
-_WHOLE_ANSWER_S = 900.0
 _QUANTILE = 0.6
 _RATE_WINDOW_S = 10.0
 
@@ -40,17 +41,15 @@ _RATE_WINDOW_S = 10.0
 class Surroundings:
     """What all houses of a coordinator share.
 
-    `pipelines` is the door to this process's own pipelines. `is_shut`: whether requests shall keep
-    away from a node, as it is drained, or from all instances (None), as serving is paused.
-    `tracer`, on the same clock, gets time lines; None: nothing is traced.
+    `pipelines` are those of this process; an instance has failed that gave no token for
+    `token_timeout_s`. `tracer`, on the same clock, gets time lines; None: nothing is traced.
     """
 
-    keys: ApiKeys
     stats: RequestStats
     asking: httpx.AsyncClient
     relaying: httpx.AsyncClient
-    pipelines: Door
-    is_shut: Callable[[str | None], bool]
+    token_timeout_s: float
+    pipelines: LocalPipelines
     tracer: Tracer | None = None
     clock: Callable[[], float] = time.monotonic
 
@@ -58,13 +57,9 @@ class Surroundings:
 class Gate:
     """An instance that seems to drain while it shall get no requests."""
 
-    def __init__(self, instance: WatchedInstance, *, is_shut: Callable[[], bool]) -> None:
+    def __init__(self, instance: Instance, *, is_shut: Callable[[], bool]) -> None:
         self._instance = instance
         self._is_shut = is_shut
-
-    @property
-    def door(self) -> Door:
-        return self._instance.door
 
     @property
     def state(self) -> State:
@@ -92,20 +87,30 @@ class Gate:
 
 
 class House:
-    """`begin` looks after the instances until `close`; requests come by `face`."""
+    """`begin` looks after the instances until `close`; requests come by `backend`."""
 
-    def __init__(self, plan: ServingPlan, around: Surroundings) -> None:
-        """`plan` has instances, or will have."""
+    def __init__(
+        self,
+        plan: ServingPlan,
+        around: Surroundings,
+        *,
+        is_shut: Callable[[str | None], bool],
+    ) -> None:
+        """`plan` has instances, or will have. `is_shut`: whether requests shall keep away from a
+        node, as it is drained, or from all instances (None), as serving is paused."""
         self.plan = plan
         self._around = around
+        self._is_shut = is_shut
         self._served = {one.name: one for one in plan.instances}
-        self.instances: dict[str, Instance] = {
-            name: self._watched(name, _door(one), one.node) for name, one in self._served.items()
-        }
+        self.instances: dict[str, Instance] = {}
+        targets: dict[str, Target] = {}
+        for name, one in self._served.items():
+            door = _door(one)
+            self.instances[name] = self._watched(name, door, one.node)
+            targets[name] = InstanceTarget(around.relaying, door)
         if plan.placement.layers:
-            self.instances[PIPELINES] = self._watched(
-                PIPELINES, replace(around.pipelines, model=plan.model_name), None
-            )
+            self.instances[PIPELINES] = PipelinesInstance(around.pipelines, clock=around.clock)
+            targets[PIPELINES] = around.pipelines
         self.balance = Balance(
             self.instances,
             router=make_instance_router(
@@ -116,15 +121,12 @@ class House:
         )
         desk = Desk(
             model_name=plan.model_name,
-            doors={name: each.door for name, each in self.instances.items()},
+            targets=targets,
             balance=self.balance,
             lengths=QuantileLength(
                 first_tokens=round(max(1, plan.workload.mean_output_tokens)), quantile=_QUANTILE
             ),
-            tokens=TokenLengths(),
-            http=around.relaying,
-            hold_s=_HOLD_S,
-            whole_answer_s=_WHOLE_ANSWER_S,
+            waits=Waits(token_s=around.token_timeout_s),
             ledger=InstanceLedger(
                 stats=around.stats,
                 pipelines=pipelines_of(plan),
@@ -133,7 +135,7 @@ class House:
             ),
             clock=around.clock,
         )
-        self.face = create_front(desk=desk, instances=self.instances, keys=around.keys)
+        self.backend = HouseBackend(self, desk)
         self._tasks: list[asyncio.Task[None]] = []
         self._told: dict[str, deque[tuple[float, int]]] = {}  # when, and tokens until then
 
@@ -155,6 +157,27 @@ class House:
         return tuple(
             sorted({one.node for name, one in self._served.items() if name not in open_ones})
         )
+
+    @property
+    def status(self) -> str:
+        """In a word, for /health."""
+        if self.balance.is_closed:
+            return "stopping"
+        if self._is_shut(None):
+            return "paused"
+        return "ok" if self.is_open else "waiting for instances"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How much there is, for /health."""
+        running = self.balance.under_way
+        return {
+            "generation": self.plan.generation,
+            "instances_open": len(self.balance.open_instances()),
+            "instances_total": self.plan.instances_total,
+            "requests_running": running,
+            "requests_waiting": max(0, self.balance.here - running),
+        }
 
     def begin(self) -> None:
         self._tasks = [
@@ -230,20 +253,33 @@ class House:
                 errand.context,
             )
 
-    def _watched(self, name: str, door: Door, node: str | None) -> Gate:
+    def _watched(self, name: str, door: Door, node: str) -> Gate:
         around = self._around
         instance = WatchedInstance(
             name, door=door, http=around.asking, clock=around.clock, patience=Patience()
         )
-        if node is None:  # pipelines know by themselves whether to pause, and what to avoid
-            return Gate(instance, is_shut=lambda: False)
-        return Gate(instance, is_shut=lambda: around.is_shut(node))
+        return Gate(instance, is_shut=lambda: self._is_shut(node))
 
     def _speeds(self) -> dict[str, InstanceSpeed]:
         speeds = {name: _speed(one) for name, one in self._served.items()}
         if PIPELINES in self.instances:
             speeds[PIPELINES] = pipelines_speed(self.plan)
         return speeds
+
+
+class HouseBackend(InstanceBackend):
+    """The house that serves, as the backend of the OpenAI application."""
+
+    def __init__(self, house: House, desk: Desk) -> None:
+        super().__init__(desk)
+        self._house = house
+
+    def health(self, http: Request) -> Response:
+        """200 while requests are answered or wait for the end of a pause, else 503."""
+        return JSONResponse(
+            {"status": (status := self._house.status), **self._house.counts},
+            status_code=200 if status in ("ok", "paused") else 503,
+        )
 
 
 def pipelines_of(plan: ServingPlan) -> Mapping[str, Pipeline]:

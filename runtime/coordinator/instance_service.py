@@ -1,14 +1,6 @@
-"""Which instances serve now, and how one plan's follow another's; see docs/decisions/0010.
-
-`app` is the coordinator's door for clients: requests go to the house that serves, if a plan has
-instances, else to the pipelines' own face.
-"""
+"""Which instances serve now, and how one plan's follow another's; see docs/decisions/0010."""
 
 import asyncio
-from collections.abc import Collection
-
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runtime.coordinator.instance_house import House, Surroundings
 from runtime.protocol.control import (
@@ -21,7 +13,6 @@ from runtime.protocol.control import (
 
 _TICK_S = 0.5
 _NONE_KNOWN = "no instance has told where it answers yet"
-_ANSWERED = ("/v1/", "/tokenize")  # what an instance answers
 
 
 class InstanceService:
@@ -61,7 +52,7 @@ class InstanceService:
         latest = self._coming or self._serving
         if latest is not None and _routed(latest.plan) == _routed(plan):
             return
-        house = House(plan, self._around)
+        house = House(plan, self._around, is_shut=self._is_shut)
         house.begin()
         self._retire(self._coming)
         self._coming = house
@@ -69,6 +60,9 @@ class InstanceService:
         if serves is not None and not _may_wait(serves, plan):
             self._switch()
         self._take_over()
+
+    def _is_shut(self, node: str | None) -> bool:
+        return self.is_paused or node in self.shut_nodes
 
     async def tick(self) -> None:
         """Forever: let go of what nothing runs under."""
@@ -219,44 +213,6 @@ class InstanceService:
         task = asyncio.create_task(house.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-
-
-class Doorway:
-    """ASGI: clients of instances to the house that serves, all others to the pipelines' face."""
-
-    def __init__(self, pipelines: ASGIApp, service: InstanceService) -> None:
-        self._pipelines = pipelines
-        self._service = service
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        house = self._service.serving if scope["type"] == "http" else None
-        if house is None:
-            await self._pipelines(scope, receive, send)
-        elif scope["path"].startswith(_ANSWERED):
-            await house.face(scope, receive, send)
-        elif scope["path"] == "/health":
-            await _health(house, self._service)(scope, receive, send)
-        else:
-            await self._pipelines(scope, receive, send)
-
-
-def _health(house: House, service: InstanceService) -> JSONResponse:
-    """200 when requests are answered, else 503, as the pipelines' face says it."""
-    status = "ok" if house.is_open else "waiting for instances"
-    if house.balance.is_closed:
-        status = "stopping"
-    elif service.is_paused:
-        status = "paused"
-    open_ones: Collection[str] = house.balance.open_instances()
-    body = {
-        "status": status,
-        "generation": house.plan.generation,
-        "instances_open": len(open_ones),
-        "instances_total": house.plan.instances_total,
-        "requests_running": house.balance.under_way,
-        "requests_waiting": max(0, house.balance.here - house.balance.under_way),
-    }
-    return JSONResponse(body, status_code=200 if status in ("ok", "paused") else 503)
 
 
 def _may_wait(serves: ServingPlan, coming: ServingPlan) -> bool:

@@ -18,6 +18,7 @@ from runtime.coordinator.tokenizer import CheckpointTokenizer, TokenizerError, l
 from runtime.protocol.control import CoordinatorDesired, PeerAddress, ServingPlan
 from runtime.protocol.weight_access import WeightAccess
 
+_TICK_S = 1.0
 REFUSED = "the deployed plan cannot be served; its deployment's page says why"
 
 logger = logging.getLogger(__name__)
@@ -109,6 +110,13 @@ class PlanFollower:
         async with self._applying:
             if self._desired is not None:
                 await asyncio.to_thread(self._remember, self._desired)
+
+    async def run(self) -> None:
+        """Do forever what is due about once a second."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self.follow_peers()
+            await self.store_again()
 
     def follow_peers(self) -> None:
         """Talk to the stages of all plans that there are; call it about once a second."""

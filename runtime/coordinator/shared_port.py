@@ -1,8 +1,8 @@
 """One port for chat clients, stages and nodes that measure: the first bytes tell who calls.
 
 A ZeroMQ greeting begins with 0xFF, which no HTTP request does. What stages send, which is tokens,
-is handed on to a private door; who they are is proven there, as at a port of its own. A measurement
-of a link begins with `runtime.link_measuring.MAGIC`, which no method of HTTP does.
+is handed on to a private socket; who they are is proven there, as at a port of its own. A
+measurement of a link begins with `runtime.link_measuring.MAGIC`, which no method of HTTP does.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from runtime.coordinator.options import Options
-from runtime.coordinator.private_doors import PrivateDoor
+from runtime.coordinator.private_socket import PrivateSocket
 from runtime.link_measuring import MAGIC, READ_AHEAD_BYTES, LinkAnswers
 from runtime.membership.data_address import check_host, choose_host, choose_port
 from runtime.protocol.addresses import bracketed, is_wildcard
@@ -66,11 +66,11 @@ def choose_data_port(options: Options, *, clients_port: int, kept: int | None) -
     return clients_port, True
 
 
-def shared_with(stages: PrivateDoor, links: LinkAnswers) -> type[asyncio.Protocol]:
+def shared_with(stages: PrivateSocket, links: LinkAnswers) -> type[asyncio.Protocol]:
     """What uvicorn takes in place of its protocol for HTTP."""
 
     class SharedPort(_FirstBytes):
-        door = stages
+        inner = stages
         answers = links
 
     return SharedPort
@@ -79,7 +79,7 @@ def shared_with(stages: PrivateDoor, links: LinkAnswers) -> type[asyncio.Protoco
 class _FirstBytes(asyncio.Protocol):
     """A connection of which nothing is known yet."""
 
-    door: PrivateDoor
+    inner: PrivateSocket
     answers: LinkAnswers
 
     def __init__(self, *, server_state: Any, **of_http: Any) -> None:
@@ -105,7 +105,7 @@ class _FirstBytes(asyncio.Protocol):
         if self._heard[0] == GREETING:
             relayed = _Relayed(self._transport, self._state.connections)
             self._transport.set_protocol(relayed)
-            relayed.open(self.door, self._heard)
+            relayed.open(self.inner, self._heard)
         elif self._heard.startswith(MAGIC):
             self._hand_on(_Measured(self.answers, self._state.connections))
         else:
@@ -157,14 +157,14 @@ class _Relayed(asyncio.Protocol):
         self._opening: asyncio.Task[None] | None = None
         connections.add(self)
 
-    def open(self, door: PrivateDoor, first: bytes) -> None:
+    def open(self, to: PrivateSocket, first: bytes) -> None:
         self._transport.pause_reading()
-        self._opening = asyncio.get_running_loop().create_task(self._open(door, first))
+        self._opening = asyncio.get_running_loop().create_task(self._open(to, first))
 
-    async def _open(self, door: PrivateDoor, first: bytes) -> None:
+    async def _open(self, to: PrivateSocket, first: bytes) -> None:
         inner = _Inner(self._transport)
         try:
-            inner.transport = await door.connect(inner)
+            inner.transport = await to.connect(inner)
         except OSError as error:
             logger.error("a stage's connection cannot be handed on: %s", error)
             self._transport.close()
@@ -199,7 +199,7 @@ class _Relayed(asyncio.Protocol):
 
 
 class _Inner(asyncio.Protocol):
-    """The other half, at the private door."""
+    """The other half, at the private socket."""
 
     transport: asyncio.Transport
 

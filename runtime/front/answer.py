@@ -11,13 +11,11 @@ import asyncio
 import hashlib
 import json
 import logging
-import math
 import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-import httpx
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -28,7 +26,7 @@ from runtime.api.events import usage_of
 from runtime.disconnect import unless_disconnected
 from runtime.front.asked import Asked, TokenLengths
 from runtime.front.balance import Balance
-from runtime.front.client_stream import INSTANCE_HEADER, ClientStream, with_pauses
+from runtime.front.client_stream import INSTANCE_HEADER, ClientStream
 from runtime.front.lateness import Lateness
 from runtime.front.ledger import Ledger, NoLedger
 from runtime.front.refusals import (
@@ -41,22 +39,20 @@ from runtime.front.refusals import (
     stopping,
     too_slow,
 )
-from runtime.front.relay import (
+from runtime.front.target import (
+    QUIET_S,
     Errored,
     InstanceFailed,
     InstanceFull,
     Refused,
+    Target,
     TooLong,
     TooSlow,
     Unreachable,
-    stream_events,
-    whole_answer,
 )
 from runtime.front.turns import Waiter
-from runtime.instances.command_lines import Door
 from runtime.protocol.openai import ApiError
 
-QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 MOST_OPENING_EVENTS = 1000  # kept until the first token
 MOST_FAILURES = 2  # of one request; what ends engines shall not go round all of them
 
@@ -64,19 +60,27 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """How long a request waits at most: `instance_s` for an instance that is open, `answer_s` for a
+    place at one and for an answer that does not stream, `token_s` for the next token of one that
+    does."""
+
+    instance_s: float = 30.0
+    answer_s: float = 900.0
+    token_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """What all answers share; `doors` by the names of instances. A request waits `hold_s` at most
-    for an instance that is open, and `whole_answer_s` for a place at one, and for an answer that
-    does not stream. `clock`: by which tokens of a stream are late."""
+    """What all answers share; `targets` by the names of instances. `clock`: by which tokens of a
+    stream are late."""
 
     model_name: str
-    doors: dict[str, Door]
+    targets: dict[str, Target]
     balance: Balance
     lengths: AnswerLength
-    tokens: TokenLengths
-    http: httpx.AsyncClient
-    hold_s: float
-    whole_answer_s: float
+    waits: Waits
+    tokens: TokenLengths = field(default_factory=TokenLengths)
     ledger: Ledger = field(default_factory=NoLedger)
     clock: Callable[[], float] = time.monotonic
 
@@ -103,12 +107,11 @@ class _Attempts:
 
 
 class Answer:
-    """An ASGI response to `asked`, of the asker with that key hash."""
+    """An ASGI response to `asked`, the `request`th of its backend."""
 
-    def __init__(self, asked: Asked, *, request: int, asker: str, desk: Desk) -> None:
+    def __init__(self, asked: Asked, *, request: int, desk: Desk) -> None:
         self._asked = asked
         self._request = request
-        self._asker = asker
         self._desk = desk
         self._attempts = _Attempts()
         self._passed_on: dict[str, str] = {}  # headers of the instance that answers
@@ -119,9 +122,9 @@ class Answer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._came_s = asyncio.get_running_loop().time()
         ledger = self._desk.ledger
-        ledger.arrived(self._request, asker=self._asker)
+        ledger.arrived(self._request, asker=self._asked.asker)
         try:
-            with self._desk.balance.visit(self._asker):
+            with self._desk.balance.visit(self._asked.asker):
                 await unless_disconnected(self._unless_cut(scope, send), receive)
         finally:
             ledger.gone(self._request, failed=self._has_failed)
@@ -156,12 +159,8 @@ class Answer:
         response: Response
         while (name := await self._next_instance(None)) is not None:
             try:
-                body = await whole_answer(
-                    desk.http,
-                    desk.doors[name],
-                    self._asked,
-                    patience_s=desk.whole_answer_s,
-                    passed_on=self._passed_on,
+                body = await desk.targets[name].whole(
+                    self._asked, patience_s=desk.waits.answer_s, passed_on=self._passed_on
                 )
             except (InstanceFailed, InstanceFull) as error:
                 self._note(name, error)
@@ -227,13 +226,12 @@ class Answer:
         opening: list[bytes] = []
         tokens, usage = 0, None
         lateness = self._lateness()
-        stream = stream_events(desk.http, desk.doors[name], asked, passed_on=self._passed_on)
-        async with aclosing(stream), aclosing(with_pauses(stream, QUIET_S)) as events:
+        async with aclosing(desk.targets[name].stream(asked, passed_on=self._passed_on)) as events:
             async for event in events:
-                if event is not None and event.tokens:
+                if event.tokens:
                     lateness.has_written()
                 lateness.check()
-                if event is None or event.is_comment:
+                if event.is_comment:
                     with lateness.waiting_for_client():
                         await client.live(name)
                     continue
@@ -260,10 +258,10 @@ class Answer:
 
     def _lateness(self) -> Lateness:
         """The first token may be as late as a whole answer, the next as one that sends nothing."""
-        first_s, next_s = self._desk.whole_answer_s, self._desk.http.timeout.read
+        waits = self._desk.waits
         return Lateness(
-            first_s=max(first_s, next_s or 0.0),
-            next_s=math.inf if next_s is None else next_s,
+            first_s=max(waits.answer_s, waits.token_s),
+            next_s=waits.token_s,
             clock=self._desk.clock,
         )
 
@@ -277,7 +275,7 @@ class Answer:
             self._doubt()
             return None
         size, turns = self._size(), self._desk.balance.turns
-        waiter = Waiter(id=self._request, owner=self._asker, size=size)
+        waiter = Waiter(id=self._request, owner=self._asked.asker, size=size)
         if self._attempts.reasons or self._attempts.too_long:
             chosen = self._choose(size)
             if chosen is None and self._attempts.reasons:
@@ -300,9 +298,9 @@ class Answer:
                 if chosen is not None:
                     balance.turns.let_in(waiter)
                     return chosen
-            hold_s = self._desk.hold_s
+            hold_s, answer_s = self._desk.waits.instance_s, self._desk.waits.answer_s
             if balance.open_instances():  # for a place
-                left_s = self._came_s + max(hold_s, self._desk.whole_answer_s) - clock()
+                left_s = self._came_s + max(hold_s, answer_s) - clock()
             else:
                 left_s = self._came_s + hold_s - clock()
                 left_s = min(left_s, balance.opens_within_s(hold_s))
@@ -318,7 +316,9 @@ class Answer:
 
     def _size(self) -> RequestSize:
         desk, asked = self._desk, self._asked
-        expected = desk.lengths.predict(desk.model_name, self._asker, max_tokens=asked.max_tokens)
+        expected = desk.lengths.predict(
+            desk.model_name, self._asked.asker, max_tokens=asked.max_tokens
+        )
         return RequestSize(
             prompt_tokens=desk.tokens.prompt_tokens(asked),
             predicted_output_tokens=expected * asked.choices,
@@ -370,7 +370,7 @@ class Answer:
         self._desk.tokens.observe(self._asked, prompt)
         if output > 0:
             per_choice = max(1, output // self._asked.choices)
-            self._desk.lengths.observe(self._desk.model_name, self._asker, per_choice)
+            self._desk.lengths.observe(self._desk.model_name, self._asked.asker, per_choice)
 
     def _by_nobody(self) -> Response:
         refusal = self._attempts.refusal

@@ -1,12 +1,11 @@
 """The event stream to a client, and what is said in it while an instance says nothing."""
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 
 from starlette.types import Send
 
-from runtime.api.events import DONE, Event
+from runtime.api.events import DONE, WAITING, stream_part, stream_start
 from runtime.protocol.openai import ApiError
 
 INSTANCE_HEADER = "x-helix-instance"
@@ -35,7 +34,7 @@ class ClientStream:
         `instance` None: none has the request yet.
         """
         await self._open(instance)
-        await self._write(b": waiting\n\n", more=True)
+        await self._write(WAITING, more=True)
 
     async def fail(self, error: ApiError) -> None:
         """End it; the status was told long ago."""
@@ -46,42 +45,9 @@ class ClientStream:
         if self.is_open:
             return
         self.is_open = True
-        headers = [
-            (b"content-type", b"text/event-stream; charset=utf-8"),
-            (b"cache-control", b"no-cache"),
-            (b"x-accel-buffering", b"no"),
-        ]
-        if instance is not None:
-            headers.append((INSTANCE_HEADER.encode(), instance.encode()))
-        headers += [
-            (name.lower().encode(), value.encode()) for name, value in self._passed_on.items()
-        ]
-        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        named = {} if instance is None else {INSTANCE_HEADER: instance}
+        await self._send(stream_start({**named, **self._passed_on}))
 
     async def _write(self, content: bytes, *, more: bool) -> None:
         self.is_ended = not more
-        await self._send({"type": "http.response.body", "body": content, "more_body": more})
-
-
-async def with_pauses(
-    stream: AsyncGenerator[Event], quiet_s: float
-) -> AsyncGenerator[Event | None]:
-    """The same, and None whenever nothing came for `quiet_s`."""
-    coming: asyncio.Future[Event] | None = None
-    try:
-        while True:
-            coming = coming or asyncio.ensure_future(anext(stream))
-            done, _ = await asyncio.wait({coming}, timeout=quiet_s)
-            if not done:
-                yield None
-                continue
-            finished, coming = coming, None
-            try:
-                event = finished.result()
-            except StopAsyncIteration:
-                return
-            yield event
-    finally:
-        if coming is not None:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
+        await self._send(stream_part(content, is_last=not more))

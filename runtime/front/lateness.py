@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from runtime.front.relay import InstanceFailed
+from runtime.front.target import InstanceFailed
 
 
 class Lateness:

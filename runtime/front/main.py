@@ -18,31 +18,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+from starlette.applications import Starlette
 
 from planner.routers.answer_length import AnswerLength, DrawnLength, QuantileLength
 from planner.routers.instance_choice import INSTANCE_ROUTER_NAMES, make_instance_router
 from runtime.api.access import ApiKeys
 from runtime.command_numbers import port_number, positive_seconds
-from runtime.front.answer import Desk
-from runtime.front.app import create_front
-from runtime.front.asked import TokenLengths
+from runtime.front.answer import Desk, Waits
+from runtime.front.backend import FrontBackend
 from runtime.front.balance import Balance
-from runtime.front.relay import relay_client
+from runtime.front.metrics import metrics_page
+from runtime.front.relay import InstanceTarget, relay_client
 from runtime.http_process import (
     CannotListen,
+    Ending,
     HttpServer,
-    first_end,
     hear_signals,
     listen,
-    outlive,
+    serve_until_told,
     taken,
-    told_to_end,
 )
 from runtime.instances.asking import PROBE_TIMEOUT_S
 from runtime.instances.command_lines import Door, door_of, launch_of
 from runtime.instances.health import Patience
 from runtime.instances.instance import Instance, SupervisedInstance, WatchedInstance, look_after
 from runtime.instances.process import ServerProcess
+from runtime.metrics_port import metrics_route
+from runtime.openai_app import assemble
 from runtime.protocol.instances import (
     InstanceSet,
     InstanceSpec,
@@ -52,7 +54,6 @@ from runtime.protocol.instances import (
 )
 
 _OBSERVE_EVERY_S = 1.0
-_HOLD_S = 30.0
 _PREDICTORS = ("drawn", "quantile")
 
 logger = logging.getLogger(__name__)
@@ -100,27 +101,9 @@ async def run(options: Options, wanted: InstanceSet) -> None:
             httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
         )
         relaying = await stack.enter_async_context(relay_client(options.request_timeout_s))
-        doors = {
-            spec.name: door_of(
-                spec,
-                model_name=wanted.model_name,
-                api_key=secrets.token_urlsafe(32),
-                environment=os.environ,
-            )
-            for spec in wanted.instances
-        }
+        doors = _doors(wanted)
         instances: dict[str, Instance] = {}
-        balance = Balance(
-            instances,
-            router=make_instance_router(
-                options.router or wanted.router,
-                speeds={spec.name: spec.speed for spec in wanted.instances},
-                weights={spec.name: spec.weight for spec in wanted.instances},
-                theta=wanted.theta,
-            ),
-            clock=time.monotonic,
-            most_requests={spec.name: spec.most_requests for spec in wanted.instances},
-        )
+        balance = _balance(options, wanted, instances)
         for spec in wanted.instances:
             instances[spec.name] = _instance(
                 spec,
@@ -132,43 +115,77 @@ async def run(options: Options, wanted: InstanceSet) -> None:
             )
         desk = Desk(
             model_name=wanted.model_name,
-            doors=doors,
+            targets={name: InstanceTarget(relaying, door) for name, door in doors.items()},
             balance=balance,
             lengths=_lengths(options, first_tokens=wanted.mean_output_tokens),
-            tokens=TokenLengths(),
-            http=relaying,
-            hold_s=_HOLD_S,
-            whole_answer_s=options.answer_timeout_s,
+            waits=Waits(answer_s=options.answer_timeout_s, token_s=options.request_timeout_s),
         )
-        app = create_front(desk=desk, instances=instances, keys=ApiKeys(wanted.api_key_hashes))
-        server = HttpServer(app)
-        listener = listen(options.host, options.port)
-        logger.info("listening on http://%s:%d", options.host, listener.getsockname()[1])
-        signals = hear_signals()
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        watching = [asyncio.create_task(look_after(name, each)) for name, each in instances.items()]
-        try:
-            await first_end(
-                told_to_end(
-                    signals,
-                    close=balance.close,
-                    requests=lambda: balance.here,
-                    grace_s=options.shutdown_grace_s,
-                ),
-                _observe(balance),
-                outlive(serving),
-            )
-        finally:
-            balance.close()
-            balance.cut.set()
-            hurrying = asyncio.create_task(_hurry(signals, instances))
-            await _stop(instances)
-            hurrying.cancel()
-            for task in watching:
-                task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
-            server.should_exit = True
-            await serving
+        keys = ApiKeys(wanted.api_key_hashes)
+        backend = FrontBackend(desk, instances, keys)
+        app = assemble(
+            lambda: backend,
+            keys=keys,
+            routes=[metrics_route(lambda: metrics_page(balance, instances))],
+        )
+        await _serve(options, app, balance, instances)
+
+
+async def _serve(
+    options: Options, app: Starlette, balance: Balance, instances: Mapping[str, Instance]
+) -> None:
+    listener = listen(options.host, options.port)
+    logger.info("listening on http://%s:%d", options.host, listener.getsockname()[1])
+    signals = hear_signals()
+    watching = [asyncio.create_task(look_after(name, each)) for name, each in instances.items()]
+
+    async def cut() -> None:
+        balance.close()
+        balance.cut.set()
+        hurrying = asyncio.create_task(_hurry(signals, instances))
+        await _stop(instances)
+        hurrying.cancel()
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+
+    await serve_until_told(
+        HttpServer(app),
+        listener,
+        _observe(balance),
+        signals=signals,
+        ending=Ending(
+            requests=lambda: balance.here,
+            close=balance.close,
+            cut=cut,
+            grace_s=options.shutdown_grace_s,
+        ),
+    )
+
+
+def _doors(wanted: InstanceSet) -> dict[str, Door]:
+    return {
+        spec.name: door_of(
+            spec,
+            model_name=wanted.model_name,
+            api_key=secrets.token_urlsafe(32),
+            environment=os.environ,
+        )
+        for spec in wanted.instances
+    }
+
+
+def _balance(options: Options, wanted: InstanceSet, instances: Mapping[str, Instance]) -> Balance:
+    return Balance(
+        instances,
+        router=make_instance_router(
+            options.router or wanted.router,
+            speeds={spec.name: spec.speed for spec in wanted.instances},
+            weights={spec.name: spec.weight for spec in wanted.instances},
+            theta=wanted.theta,
+        ),
+        clock=time.monotonic,
+        most_requests={spec.name: spec.most_requests for spec in wanted.instances},
+    )
 
 
 async def _stop(instances: Mapping[str, Instance]) -> None:

@@ -20,8 +20,9 @@ from pydantic import ValidationError
 from planner.latency_fit import CannotFit, fit_latency_model
 from planner.latency_model import Fit
 from runtime.command_numbers import positive_int
-from runtime.front.relay import InstanceFailed, InstanceFull, Refused
+from runtime.front.relay import InstanceTarget
 from runtime.front.sweep import ApiSweep, sweep_instance
+from runtime.front.target import InstanceFailed, InstanceFull, Refused
 from runtime.instances.asking import ask_load
 from runtime.instances.command_lines import Door
 from runtime.instances.engine_load import EngineLoad
@@ -68,8 +69,7 @@ def document(sweep: ApiSweep, load: EngineLoad) -> dict[str, Any]:
 async def _measure(door: Door, arguments: argparse.Namespace) -> tuple[ApiSweep, EngineLoad]:
     async with httpx.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as http:
         sweep = await sweep_instance(
-            http,
-            door,
+            InstanceTarget(http, door),
             batches=arguments.batches,
             lengths=arguments.lengths,
             output_tokens=arguments.output_tokens,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from starlette.responses import Response
 
 from runtime.front.client_stream import INSTANCE_HEADER
-from runtime.front.relay import Refused, TooSlow
+from runtime.front.target import Refused, TooSlow
 from runtime.protocol.openai import ApiError
 
 RETRY_AFTER_S = 2.0

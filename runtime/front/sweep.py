@@ -12,13 +12,10 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-import httpx
-
 from planner.latency_fit import Timing
 from runtime.api.events import usage_of
 from runtime.front.asked import FIRST_CHARS_PER_TOKEN, Asked
-from runtime.front.relay import InstanceFailed, TooSlow, stream_events, whole_answer
-from runtime.instances.command_lines import Door
+from runtime.front.target import InstanceFailed, Target, TooSlow
 
 _PATIENCE_S = 300.0  # of one token's answer
 _WORD_CHARS = 5
@@ -43,8 +40,7 @@ class _Written:
 
 
 async def sweep_instance(
-    http: httpx.AsyncClient,
-    door: Door,
+    instance: Target,
     *,
     batches: Sequence[int],
     lengths: Sequence[int],
@@ -55,17 +51,17 @@ async def sweep_instance(
 ) -> ApiSweep:
     """Every batch size with every length, the least of `repeats`. Raises InstanceFailed,
     InstanceFull, Refused."""
-    chars_per_token = await _chars_per_token(http, door, rng)
+    chars_per_token = await _chars_per_token(instance, rng)
     prefills, decodes = [], []
     for length in lengths:
         chars = round(length * chars_per_token)
-        counted = await _counted(http, door, _text(rng, chars))
+        counted = await _counted(instance, _text(rng, chars))
         for batch in batches:
             prefill_s, decode_s = [], []
             for _ in range(repeats):
                 written = await asyncio.gather(
                     *(
-                        _write(http, door, _text(rng, chars), output_tokens, clock)
+                        _write(instance, _text(rng, chars), output_tokens, clock)
                         for _ in range(batch)
                     )
                 )
@@ -96,12 +92,12 @@ def _step_s(written: Sequence[_Written]) -> list[float]:
 
 
 async def _write(
-    http: httpx.AsyncClient, door: Door, prompt: str, max_tokens: int, clock: Callable[[], float]
+    instance: Target, prompt: str, max_tokens: int, clock: Callable[[], float]
 ) -> _Written:
     """One answer, timed. Raises InstanceFailed where nothing was written."""
     began_s, times_s, output = clock(), [], None
     asked = _asked(prompt, max_tokens=max_tokens, stream=True)
-    async with aclosing(stream_events(http, door, asked)) as events:
+    async with aclosing(instance.stream(asked, passed_on={})) as events:
         async for event in events:
             if event.tokens:
                 times_s.append(clock())
@@ -113,11 +109,11 @@ async def _write(
     return _Written(began_s=began_s, tokens_s=tuple(times_s), tokens_per_event=per_event)
 
 
-async def _counted(http: httpx.AsyncClient, door: Door, prompt: str) -> int:
+async def _counted(instance: Target, prompt: str) -> int:
     """Its tokens, as the instance counts them."""
     asked = _asked(prompt, max_tokens=1, stream=False)
     try:
-        usage = usage_of(await whole_answer(http, door, asked, patience_s=_PATIENCE_S))
+        usage = usage_of(await instance.whole(asked, patience_s=_PATIENCE_S, passed_on={}))
     except TooSlow as error:
         raise InstanceFailed(str(error)) from error
     if usage is None:
@@ -125,9 +121,9 @@ async def _counted(http: httpx.AsyncClient, door: Door, prompt: str) -> int:
     return usage[0]
 
 
-async def _chars_per_token(http: httpx.AsyncClient, door: Door, rng: random.Random) -> float:
+async def _chars_per_token(instance: Target, rng: random.Random) -> float:
     text = _text(rng, round(64 * FIRST_CHARS_PER_TOKEN))
-    return len(text) / max(1, await _counted(http, door, text))
+    return len(text) / max(1, await _counted(instance, text))
 
 
 def _text(rng: random.Random, chars: int) -> str:

@@ -44,10 +44,8 @@ class Door:
 
     `model` is the model's name there. `lists_model`: /v1/models names it. `has_metrics`: there may
     be a /metrics. `tells_usage`: a stream ends with token counts if it is asked to.
-    `takes_cache_salt`: the parameter of that name divides its prefix cache. `hears_asker`: the hash
-    of the client's key is passed on behind `api_key` and a dot, within one process.
-    `certificate` (PEM): the only one that is taken there; empty: what everybody takes.
-    `socket_path`: the Unix socket at which it answers, whatever the host in `url`.
+    `takes_cache_salt`: the parameter of that name divides its prefix cache. `certificate` (PEM):
+    the only one that is taken there; empty: what everybody takes.
     """
 
     url: str
@@ -57,9 +55,7 @@ class Door:
     has_metrics: bool = True
     tells_usage: bool = True
     takes_cache_salt: bool = False
-    hears_asker: bool = False
     certificate: str = ""
-    socket_path: str = ""
 
 
 def door_of(

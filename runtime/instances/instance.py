@@ -39,10 +39,6 @@ class Instance(Protocol):
     """What a router needs to know of an instance, whoever starts it."""
 
     @property
-    def door(self) -> Door:
-        """Where it answers."""
-
-    @property
     def state(self) -> State:
         """How it is."""
 

@@ -1,5 +1,5 @@
 """HTTP to instances, of which some are known by one certificate: that one is taken, whatever its
-name, and no other, whoever signed it. One within this process may answer at a Unix socket."""
+name, and no other, whoever signed it."""
 
 import ssl
 from collections import OrderedDict
@@ -9,14 +9,11 @@ import httpx
 from runtime.instances.command_lines import Door
 
 _CERTIFICATE = "helix_certificate"
-_SOCKET_PATH = "helix_socket_path"
 _MOST_PINNED = 512  # connections to those asked least lately are closed beyond
 
 
 def pinned_to(door: Door) -> dict[str, str]:
     """Extensions of a request to `door`, which a client of `instance_client` heeds."""
-    if door.socket_path:
-        return {_SOCKET_PATH: door.socket_path}
     return {_CERTIFICATE: door.certificate} if door.certificate else {}
 
 
@@ -29,7 +26,7 @@ def instance_client(
 
 
 class PinnedTransport(httpx.AsyncBaseTransport):
-    """A pool of connections for every certificate and socket, and one for all others."""
+    """A pool of connections for every certificate, and one for all others."""
 
     def __init__(self, limits: httpx.Limits) -> None:
         self._limits = limits
@@ -46,23 +43,21 @@ class PinnedTransport(httpx.AsyncBaseTransport):
         self._pinned.clear()
 
     async def _pool_for(self, request: httpx.Request) -> httpx.AsyncHTTPTransport:
-        path: str = request.extensions.get(_SOCKET_PATH, "")
         certificate: str = request.extensions.get(_CERTIFICATE, "")
-        if not path and not certificate:
+        if not certificate:
             return self._others
-        pool = self._pinned.get(path or certificate)
+        pool = self._pinned.get(certificate)
         if pool is None:
             pool = httpx.AsyncHTTPTransport(
-                uds=path or None,
-                verify=_context_of(certificate, request) if certificate else True,
+                verify=_context_of(certificate, request),
                 limits=self._limits,
                 trust_env=False,
             )
-            self._pinned[path or certificate] = pool
+            self._pinned[certificate] = pool
             if len(self._pinned) > _MOST_PINNED:
                 _, oldest = self._pinned.popitem(last=False)
                 await oldest.aclose()
-        self._pinned.move_to_end(path or certificate)
+        self._pinned.move_to_end(certificate)
         return pool
 
 

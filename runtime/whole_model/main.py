@@ -19,9 +19,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from planner.domain.cluster import COORDINATOR
@@ -38,10 +35,9 @@ from runtime.command_numbers import (
     ratio,
     size_bytes,
 )
-from runtime.coordinator.app import create_app
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.heap import bound_free_memory
-from runtime.coordinator.message_loops import receive_forever, see_forever
+from runtime.coordinator.pipelines import Pipelines
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
 from runtime.coordinator.serving import Serving
@@ -49,14 +45,14 @@ from runtime.coordinator.tokenizer import TokenizerError, load_tokenizer
 from runtime.http_process import (
     CannotListen,
     HttpServer,
-    first_end,
     hear_signals,
     listen,
-    outlive,
-    told_to_end,
+    serve_until_told,
 )
 from runtime.membership.data_address import AddressError, choose_port, data_endpoint
 from runtime.membership.hardware import detect_hardware, gpu_budgets_bytes
+from runtime.metrics_port import metrics_route
+from runtime.openai_app import assemble
 from runtime.platforms import CUDA_ORDER
 from runtime.process_log import ProcessLog
 from runtime.protocol.control import PeerAddress, StageAssignment
@@ -70,12 +66,11 @@ from runtime.whole_model.assembly import (
     serving_plan,
     stage_assignment,
 )
-from runtime.whole_model.metrics import CONTENT_TYPE, metrics_page
+from runtime.whole_model.metrics import metrics_page
 
 API_KEY_VARIABLE = "HELIX_API_KEY"
 LOOPBACK = "127.0.0.1"
 _STATS_WINDOW_S = 10.0
-_TICK_S = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -148,11 +143,52 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
             name=COORDINATOR, endpoint=transport.endpoint, public_key=own_keys.public_key
         ),
     )
-    stage_peer = PeerAddress(
-        name=STAGE, endpoint=_free_endpoint(), public_key=stage_keys.public_key
-    )
-    plan = serving_plan(assignment, stage=stage_peer, emulated=options.emulate is not None)
+    stage = PeerAddress(name=STAGE, endpoint=_free_endpoint(), public_key=stage_keys.public_key)
+    plan = serving_plan(assignment, stage=stage, emulated=options.emulate is not None)
     stats = RequestStats(window_s=_STATS_WINDOW_S, clock=time.monotonic)
+    pipelines = _pipelines(options, transport, stats)
+    routing = Routing(name="iwrr", rng=random.SystemRandom(), clock=time.monotonic)
+    pipelines.dispatcher.serve(Serving(plan=plan, tokenizer=tokenizer, routing=routing))
+    transport.set_peers((stage,))
+    ended = asyncio.Event()
+    supervisor = _supervisor(options, stage, directory, ended)
+
+    def metrics() -> bytes:
+        running, dispatcher = supervisor.local.running, pipelines.dispatcher
+        return metrics_page(
+            model_name=options.model_name,
+            requests_running=dispatcher.requests_running,
+            requests_waiting=dispatcher.requests_waiting,
+            prompt_tokens_total=stats.prompt_tokens_total,
+            output_tokens_total=stats.output_tokens_total,
+            stage=None if running is None else running.stats,
+            num_layers=plan.num_layers,
+            page_tokens=plan.page_tokens,
+        )
+
+    app = assemble(
+        lambda: pipelines.backend,
+        keys=ApiKeys([hashlib.sha256(api_key.encode()).hexdigest()]),
+        routes=[metrics_route(metrics), *pipelines.backend.routes],
+    )
+    server = _server(app, options)
+    logger.info("listening on %s:%d", options.host, _port_of(listener))
+    try:
+        await supervisor.start(assignment)
+        await serve_until_told(
+            server,
+            listener,
+            *pipelines.works(),
+            _fail_at_end(ended, supervisor, assignment),
+            signals=hear_signals(),
+            ending=pipelines.ending(grace_s=options.shutdown_grace_s),
+        )
+    finally:
+        await supervisor.stop()
+        transport.close()
+
+
+def _pipelines(options: Options, transport: AsyncZmqTransport, stats: RequestStats) -> Pipelines:
     dispatcher = Dispatcher(
         transport=transport,
         stats=stats,
@@ -160,16 +196,19 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
         new_request_id=lambda: secrets.randbits(63),
         request_timeout_s=options.request_timeout_s,
     )
-    routing = Routing(name="iwrr", rng=random.SystemRandom(), clock=time.monotonic)
-    dispatcher.serve(Serving(plan=plan, tokenizer=tokenizer, routing=routing))
-    transport.set_peers((stage_peer,))
+    return Pipelines(dispatcher, transport)
+
+
+def _supervisor(
+    options: Options, stage: PeerAddress, directory: Path, ended: asyncio.Event
+) -> Supervisor:
+    """Sets `ended` when the stage has failed."""
     os.environ.update(CUDA_ORDER)
     hardware = detect_hardware(
         memory_budget_bytes=options.memory_budget_bytes,
         relative_speed=options.relative_speed,
         gpus=[gpu.announced for gpu in find_gpus(os.environ)],
     )
-    ended = asyncio.Event()
 
     def look() -> None:
         if supervisor.local.failure is not None:
@@ -178,9 +217,9 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
     supervisor = Supervisor(
         settings=StageSettings(
             name=STAGE,
-            bind=stage_peer.endpoint,
+            bind=stage.endpoint,
             secret_key_file=str(directory / "stage.key"),
-            public_key=stage_keys.public_key,
+            public_key=stage.public_key,
             memory_budget_bytes=hardware.memory_budget_bytes,
             relative_speed=options.relative_speed,
             threads=options.threads,
@@ -195,54 +234,7 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
         on_change=look,
         command=_stage_command(options),
     )
-    app = create_app(
-        dispatcher=dispatcher,
-        keys=ApiKeys([hashlib.sha256(api_key.encode()).hexdigest()]),
-        unix_time=time.time,
-        new_answer_id=lambda: secrets.token_hex(12),
-        new_seed=lambda: secrets.randbits(64),
-    )
-
-    async def metrics(http: Request) -> Response:
-        running = supervisor.local.running
-        page = metrics_page(
-            model_name=options.model_name,
-            requests_running=dispatcher.requests_running,
-            requests_waiting=dispatcher.requests_waiting,
-            prompt_tokens_total=stats.prompt_tokens_total,
-            output_tokens_total=stats.output_tokens_total,
-            stage=None if running is None else running.stats,
-            num_layers=plan.num_layers,
-            page_tokens=plan.page_tokens,
-        )
-        return Response(page, media_type=CONTENT_TYPE)
-
-    app.router.routes.append(Route("/metrics", metrics, methods=["GET"]))
-    server = _server(app, options)
-    logger.info("listening on %s:%d", options.host, _port_of(listener))
-    signals = hear_signals()
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        await supervisor.start(assignment)
-        await first_end(
-            told_to_end(
-                signals,
-                close=dispatcher.close,
-                requests=lambda: dispatcher.requests_here,
-                grace_s=options.shutdown_grace_s,
-            ),
-            receive_forever(transport, dispatcher),
-            see_forever(transport, dispatcher),
-            _tick(dispatcher),
-            _fail_at_end(ended, supervisor, assignment),
-            outlive(serving),
-        )
-    finally:
-        dispatcher.stop()
-        server.should_exit = True
-        await serving
-        await supervisor.stop()
-        transport.close()
+    return supervisor
 
 
 async def _fail_at_end(
@@ -252,12 +244,6 @@ async def _fail_at_end(
     failure = supervisor.local.failure
     said = "for no known reason" if failure is None else failure.message
     raise StageEnded(f"{assignment.model_name} is served no more: {said}")
-
-
-async def _tick(dispatcher: Dispatcher) -> None:
-    while True:
-        await asyncio.sleep(_TICK_S)
-        dispatcher.expire()
 
 
 def _stage_command(options: Options) -> tuple[str, ...]:

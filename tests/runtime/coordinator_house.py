@@ -14,8 +14,9 @@ import httpx
 from coordinator_doubles import Clock, ScriptedStages, make_dispatcher, make_serving
 
 from runtime.api.access import ApiKeys
-from runtime.coordinator.app import create_app
+from runtime.coordinator.app import PipelineBackend
 from runtime.http_process import HttpServer
+from runtime.openai_app import assemble
 
 if TYPE_CHECKING:
     from real_stages import RealStages  # imports torch
@@ -52,13 +53,13 @@ class House:
         self.url = ""
         self.keys = ApiKeys([hashlib.sha256(KEY.encode()).hexdigest()])
         numbers = itertools.count(1)
-        self.app = create_app(
+        backend = PipelineBackend(
             dispatcher=self.dispatcher,
-            keys=self.keys,
             unix_time=lambda: 1_700_000_000.0,
             new_answer_id=lambda: f"{next(numbers):04x}",
             new_seed=lambda: 11,
         )
+        self.app = assemble(lambda: backend, keys=self.keys, routes=backend.routes)
 
     def _script(self, prompt: list[int]) -> list[int]:
         return [*self.serving.tokenizer.encode_text(self.text), EOS]

@@ -17,13 +17,16 @@ from planner.routers.answer_length import QuantileLength
 from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed
 from runtime.api.access import ApiKeys
-from runtime.front.answer import Desk
-from runtime.front.app import create_front
-from runtime.front.asked import TokenLengths
+from runtime.front.answer import Desk, Waits
+from runtime.front.backend import FrontBackend
 from runtime.front.balance import Balance
+from runtime.front.metrics import metrics_page
+from runtime.front.relay import InstanceTarget
 from runtime.instances.command_lines import Door
 from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import Condition, State
+from runtime.metrics_port import metrics_route
+from runtime.openai_app import assemble
 
 KEY = "hlx_key"
 OTHER_KEY = "hlx_other"
@@ -109,18 +112,24 @@ class Front:
         )
         self.desk = Desk(
             model_name="llama",
-            doors={name: one.door for name, one in instances.items()},
+            targets={name: InstanceTarget(http, one.door) for name, one in instances.items()},
             balance=self.balance,
             lengths=QuantileLength(first_tokens=50, quantile=0.5),
-            tokens=TokenLengths(),
-            http=http,
-            hold_s=hold_s,
-            whole_answer_s=whole_answer_s,
+            waits=Waits(instance_s=hold_s, answer_s=whole_answer_s, token_s=PATIENCE_S),
             clock=self.lateness_clock,
         )
-        self.app: Starlette = create_front(
-            desk=self.desk, instances=instances, keys=ApiKeys([OWNER, OTHER_OWNER])
+        self._http = http
+        keys = ApiKeys([OWNER, OTHER_OWNER])
+        backend = FrontBackend(self.desk, instances, keys)
+        self.app: Starlette = assemble(
+            lambda: backend,
+            keys=keys,
+            routes=[metrics_route(lambda: metrics_page(self.balance, instances))],
         )
+
+    def send_to(self, name: str, door: Door) -> None:
+        """Requests for that instance go there from now on."""
+        self.desk.targets[name] = InstanceTarget(self._http, door)
 
     async def ask(self, body: dict[str, Any], **told: Any) -> "Told":
         path = "/v1/chat/completions" if "messages" in body else "/v1/completions"

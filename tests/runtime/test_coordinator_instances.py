@@ -2,33 +2,33 @@
 
 import asyncio
 import hashlib
-import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
+from coordinator_doubles import ScriptedStages, make_dispatcher, make_serving, write_checkpoint
+from coordinator_house import EOS
 from front_house import There, ask, stand_in
 from instance_house import PATIENCE_S, run, wait_until
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
-from runtime.api.access import ApiKeys, PassedOnKeys
+from runtime.api.access import ApiKeys
+from runtime.coordinator.app import PipelineBackend
+from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.instance_house import Surroundings
-from runtime.coordinator.instance_service import Doorway, InstanceService
+from runtime.coordinator.instance_service import InstanceService
+from runtime.coordinator.local_pipelines import LocalPipelines
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.tracing import Tracer
-from runtime.front.asked import read_asked
-from runtime.front.relay import whole_answer
-from runtime.instances.command_lines import Door
+from runtime.openai_app import Backend, assemble
 from runtime.protocol.control import (
     CoordinatorDesired,
     CoordinatorReport,
@@ -36,7 +36,6 @@ from runtime.protocol.control import (
     ServingPlan,
 )
 from runtime.protocol.instance_orders import PIPELINES, ServedInstance
-from runtime.protocol.openai import ApiError
 
 KEY = "hlx_key"
 OWNER = hashlib.sha256(KEY.encode()).hexdigest()
@@ -86,12 +85,13 @@ def desired(
 
 @dataclass
 class Coordinator:
-    """The door for clients, with an empty face where pipelines' would be."""
+    """Its OpenAI application, with instances and pipelines behind it; there is no helixweb."""
 
     service: InstanceService
-    app: Doorway
+    app: Starlette
     stats: RequestStats
     tracer: Tracer
+    pipelines: Dispatcher
 
     async def ask(self, **body: Any) -> Any:
         asked = {"model": "llama", "prompt": "hello", "max_tokens": 3, **body}
@@ -107,40 +107,74 @@ class Coordinator:
 
 @asynccontextmanager
 async def coordinator(
-    pipelines: There | None = None, *, clock: Callable[[], float] = time.monotonic
+    stages: ScriptedStages | None = None,
+    checkpoint: Path | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Coordinator]:
-    async def refuse(_: Any) -> JSONResponse:
-        return JSONResponse({"error": "the pipelines' own face"}, status_code=503)
-
-    own = Starlette(routes=[Route("/v1/completions", refuse, methods=["POST"])])
-    stats = RequestStats(window_s=10, clock=clock)
+    """`stages` serve the model of `checkpoint`; without them there is no pipeline."""
     tracer = Tracer(traces_per_s=100, clock=clock, unix_time=time.time)
+    there = ScriptedStages(lambda _: []) if stages is None else stages
+    dispatcher, stats = make_dispatcher(there, clock=clock, tracer=tracer)
+    if checkpoint is not None:
+        dispatcher.serve(make_serving(checkpoint, model_name="llama", clock=clock))
+    pipelines = PipelineBackend(
+        dispatcher=dispatcher,
+        unix_time=time.time,
+        new_answer_id=lambda: "0001",
+        new_seed=lambda: 11,
+    )
     async with (
         httpx.AsyncClient(timeout=5, trust_env=False) as asking,
         httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as relaying,
     ):
         service = InstanceService(
             Surroundings(
-                keys=ApiKeys([OWNER]),
                 stats=stats,
                 asking=asking,
                 relaying=relaying,
-                pipelines=Door(url="http://127.0.0.1:9", model="")
-                if pipelines is None
-                else pipelines.door,
-                is_shut=lambda node: service.is_paused or node in service.shut_nodes,
+                token_timeout_s=PATIENCE_S,
+                pipelines=LocalPipelines(pipelines),
                 tracer=tracer,
                 clock=clock,
             )
         )
+
+        def backend() -> Backend:
+            return pipelines if service.serving is None else service.serving.backend
+
         ticking = asyncio.create_task(service.tick())
+        stepping = asyncio.create_task(step_forever(there, dispatcher))
         try:
-            app = Doorway(own, service)
-            yield Coordinator(service=service, app=app, stats=stats, tracer=tracer)
+            yield Coordinator(
+                service=service,
+                app=assemble(backend, keys=ApiKeys([OWNER])),
+                stats=stats,
+                tracer=tracer,
+                pipelines=dispatcher,
+            )
         finally:
-            ticking.cancel()
-            await asyncio.gather(ticking, return_exceptions=True)
+            for task in (ticking, stepping):
+                task.cancel()
+            await asyncio.gather(ticking, stepping, return_exceptions=True)
             await service.stop()
+
+
+async def step_forever(stages: ScriptedStages, pipelines: Dispatcher) -> None:
+    while True:
+        if pipelines.serving is not None:
+            stages.report()  # by the real clock they would fall silent
+        stages.step()
+        await asyncio.sleep(0.001)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("checkpoint"))
+
+
+def three_letters(_: list[int]) -> list[int]:
+    return [65, 66, 67, EOS]
 
 
 def test_requests_go_to_instances_and_are_counted_as_those_of_pipelines() -> None:
@@ -197,11 +231,13 @@ def test_a_model_that_instances_serve_is_found_by_its_name(name: str) -> None:
     run(check())
 
 
-def test_without_instances_the_pipelines_face_answers() -> None:
+def test_without_instances_pipelines_answer(checkpoint: Path) -> None:
     async def check() -> None:
-        async with coordinator() as here:
+        async with coordinator(ScriptedStages(three_letters), checkpoint) as here:
             here.service.serve(desired(stages={"n": LayerRange(first=0, end=4)}))
-            assert (await here.ask()).body == {"error": "the pipelines' own face"}
+            told = await here.ask()
+            assert told.status == 200
+            assert "x-helix-instance" not in told.headers
             assert here.service.reported(NOTHING) is NOTHING
 
     run(check())
@@ -271,37 +307,109 @@ def test_metrics_that_nobody_understands_are_told_with_the_instance() -> None:
     run(check())
 
 
-def test_pipelines_are_one_more_instance_whose_requests_they_count_themselves() -> None:
+def test_pipelines_are_one_more_instance_whose_requests_they_count_themselves(
+    checkpoint: Path,
+) -> None:
     async def check() -> None:
-        with ExitStack() as stack:
-            one = stack.enter_context(stand_in("m:mode=errors"))
-            pipelines = stack.enter_context(stand_in("m", served="llama"))
-            async with coordinator(pipelines) as here:
+        with stand_in("m:mode=errors") as one:
+            async with coordinator(ScriptedStages(three_letters), checkpoint) as here:
                 stages = {"n": LayerRange(first=0, end=4)}
                 here.service.serve(desired(served("a", one), stages=stages))
                 await here.is_open("a", PIPELINES)
-                told = [await here.ask(stream=True) for _ in range(3)]
+                told = [await here.ask(stream=True, max_tokens=4) for _ in range(3)]
                 assert {each.headers["x-helix-instance"] for each in told} == {PIPELINES}
-                assert here.stats.output_tokens_total == 0
+                assert len({each.text for each in told}) == 1
+                assert len(told[0].text) == 3
+                whole = await here.ask(max_tokens=4)
+                assert whole.body["choices"][0]["text"] == told[0].text
+                assert here.stats.output_tokens_total == 4 * 4  # with the stop token
+                assert here.stats.spending.of(OWNER).output_tokens == 4 * 4
                 report = here.service.reported(NOTHING)
-                assert report.instances[PIPELINES].answered_total == 3
+                assert report.instances[PIPELINES].answered_total == 4
+                assert report.instances[PIPELINES].output_tokens_total == 3 * 3 + 4
                 assert set(report.nodes) == {"a"}
+                assert here.pipelines.requests_here == 0
 
     run(check())
 
 
-def test_requests_of_instances_have_time_lines_and_pipelines_tell_their_own() -> None:
+def test_a_stream_of_pipelines_tells_usage_where_its_client_asked_for_it(checkpoint: Path) -> None:
+    async def check() -> None:
+        with stand_in("m:mode=errors") as one:
+            async with coordinator(ScriptedStages(three_letters), checkpoint) as here:
+                stages = {"n": LayerRange(first=0, end=4)}
+                here.service.serve(desired(served("a", one), stages=stages))
+                await here.is_open("a", PIPELINES)
+                without = await here.ask(stream=True)
+                assert not any(event.get("usage") for event in without.events)
+                asked = await here.ask(stream=True, stream_options={"include_usage": True})
+                (usage,) = [event["usage"] for event in asked.events if event.get("usage")]
+                assert usage["completion_tokens"] == 3
+                ignoring = await here.ask(stream=True, user="me")
+                assert ignoring.headers.get("x-helixweb-ignored") == "user"
+
+    run(check())
+
+
+def test_what_pipelines_refuse_is_refused_and_what_they_cannot_do_now_is_asked_elsewhere(
+    checkpoint: Path,
+) -> None:
+    async def check() -> None:
+        with stand_in("m") as well:
+            async with coordinator(ScriptedStages(three_letters), checkpoint) as here:
+                stages = {"n": LayerRange(first=0, end=4)}
+                here.service.serve(desired(served("a", well), stages=stages))
+                await here.is_open("a", PIPELINES)
+                here.service.serve(desired(served("a", well), stages=stages, draining=("a",)))
+                told = await here.ask(temperature=-1)
+                assert told.status == 400
+                assert told.instance == PIPELINES
+                assert told.body["error"]["param"] == "temperature"
+                here.pipelines.serve(None)
+                here.service.serve(desired(served("a", well), stages=stages))
+                answers = [await here.ask() for _ in range(4)]
+                assert {each.status for each in answers} == {200}
+                assert {each.headers["x-helix-instance"] for each in answers} == {"a"}
+
+    run(check())
+
+
+def test_a_client_that_hangs_up_ends_its_request_in_the_pipelines(checkpoint: Path) -> None:
+    async def check() -> None:
+        endless = ScriptedStages(lambda _: [65] * 200)
+        with stand_in("m:mode=errors") as one:
+            async with coordinator(endless, checkpoint) as here:
+                stages = {"n": LayerRange(first=0, end=4)}
+                here.service.serve(desired(served("a", one), stages=stages))
+                await here.is_open("a", PIPELINES)
+                gone = asyncio.Event()
+                asked = {"model": "llama", "prompt": "x", "max_tokens": 190, "stream": True}
+                await ask(
+                    here.app,
+                    "/v1/completions",
+                    asked,
+                    hang_up=gone,
+                    hear=lambda piece: gone.set() if b"A" in piece else None,
+                )
+                assert here.pipelines.requests_here == here.service.requests_here == 0
+                assert not endless.nodes_with_pages
+
+    run(check())
+
+
+def test_requests_of_instances_have_time_lines_and_pipelines_tell_their_own(
+    checkpoint: Path,
+) -> None:
     async def check() -> None:
         with ExitStack() as stack:
             broken = stack.enter_context(stand_in("m:mode=errors"))
-            pipelines = stack.enter_context(stand_in("m", served="llama"))
             well = stack.enter_context(stand_in("m"))
-            async with coordinator(pipelines) as here:
+            async with coordinator(ScriptedStages(three_letters), checkpoint) as here:
                 stages = {"n": LayerRange(first=0, end=4)}
                 here.service.serve(desired(served("a", broken), stages=stages))
                 await here.is_open("a", PIPELINES)
                 await here.ask(stream=True)
-                assert here.tracer.waiting() == ()
+                assert here.tracer.waiting() == ()  # stages are asked first
                 here.service.serve(desired(served("b", well), generation=2))
                 await here.is_open("b")
                 await here.ask(stream=True)
@@ -446,37 +554,5 @@ def test_a_close_refuses_new_requests_with_a_word_to_come_back() -> None:
                 told = await here.ask()
                 assert told.status == 503
                 assert told.body["error"]["code"] == "stopping"
-
-    run(check())
-
-
-def test_the_pipelines_own_face_knows_the_client_behind_the_front() -> None:
-    keys = PassedOnKeys("own-key")
-    assert keys.check(f"Bearer own-key.{OWNER}") == OWNER
-    for wrong in (None, f"Bearer other.{OWNER}", f"Bearer {OWNER}", "Bearer other"):
-        with pytest.raises(ApiError):
-            keys.check(wrong)
-
-
-def test_only_a_face_of_this_process_is_told_who_asks() -> None:
-    async def check() -> None:
-        heard: list[str] = []
-
-        async def hear(request: Request) -> JSONResponse:
-            heard.append(request.headers["authorization"])
-            return JSONResponse({"choices": [{"text": "x"}]})
-
-        app = Starlette(routes=[Route("/v1/completions", hear, methods=["POST"])])
-        asked = read_asked(
-            "/v1/completions",
-            json.dumps({"model": "llama", "prompt": "x"}).encode(),
-            model_name="llama",
-        )
-        asked = replace(asked, asker="somebody")
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app)) as http:
-            for hears in (False, True):
-                door = Door(url="http://it", model="llama", api_key="k", hears_asker=hears)
-                await whole_answer(http, door, asked, patience_s=5)
-        assert heard == ["Bearer k", "Bearer k.somebody"]
 
     run(check())

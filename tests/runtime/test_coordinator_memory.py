@@ -22,7 +22,8 @@ from coordinator_doubles import (
 )
 
 from runtime.api.access import ApiKeys
-from runtime.coordinator.app import create_app
+from runtime.coordinator.app import PipelineBackend
+from runtime.openai_app import assemble
 
 KEY = "hlxk_secret"
 FIRST, MORE = 250, 500  # requests
@@ -108,13 +109,13 @@ def test_a_request_leaves_nothing_behind_however_it_ended(
     dispatcher, _ = make_dispatcher(stages, clock=clock)
     dispatcher.serve(make_serving(write_checkpoint(tmp_path / "checkpoint")))
     stages.report()
-    app = create_app(
+    backend = PipelineBackend(
         dispatcher=dispatcher,
-        keys=ApiKeys([hashlib.sha256(KEY.encode()).hexdigest()]),
         unix_time=lambda: 1_700_000_000.0,
         new_answer_id=lambda: "0001",
         new_seed=lambda: 11,
     )
+    app = assemble(lambda: backend, keys=ApiKeys([hashlib.sha256(KEY.encode()).hexdigest()]))
     clients = Clients(app)
 
     async def step_forever() -> None:

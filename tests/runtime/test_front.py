@@ -69,7 +69,7 @@ def test_the_prefix_cache_of_an_instance_is_divided_by_key() -> None:
         assert salts[:2] == salts[4:]
         assert not {KEY, OWNER, OTHER_OWNER, "theirs"} & set(salts)
         assert last == 5  # the engine's to refuse
-        front.desk.doors["a"] = replace(front.desk.doors["a"], takes_cache_salt=False)
+        front.send_to("a", replace(front.instances["a"].door, takes_cache_salt=False))
         await front.ask(CHAT)
         assert "cache_salt" not in engine.asked[-1]
 

@@ -79,8 +79,7 @@ def test_a_request_waits_for_a_model_that_loaded_within_seconds_the_last_time() 
 def test_a_request_that_reached_nobody_waits_and_is_told_why_in_the_end() -> None:
     async def test(front: Front) -> None:
         away = replace(front.instances["a"].door, url=f"http://127.0.0.1:{free_port()}")
-        front.instances["a"].door = away
-        front.desk.doors["a"] = away
+        front.send_to("a", away)
         asking = asyncio.create_task(front.ask({**CHAT, "stream": True}))
         deadline_s = time.monotonic() + PATIENCE_S
         while front.balance.trouble_of("a") is None:
@@ -88,7 +87,7 @@ def test_a_request_that_reached_nobody_waits_and_is_told_why_in_the_end() -> Non
             await asyncio.sleep(0.01)
         assert not asking.done()
         with stand_in("m") as back:
-            front.desk.doors["a"] = back.door
+            front.send_to("a", back.door)
             front.clock.now_s += 10
             front.balance.observe()
             assert (await asking).text == WORDS
@@ -97,7 +96,7 @@ def test_a_request_that_reached_nobody_waits_and_is_told_why_in_the_end() -> Non
 
     async def in_vain(front: Front) -> None:
         away = replace(front.instances["a"].door, url=f"http://127.0.0.1:{free_port()}")
-        front.desk.doors["a"] = away
+        front.send_to("a", away)
         told = await front.ask(CHAT)
         assert told.status == 503
         assert "a: it cannot be reached" in told.body["error"]["message"]
@@ -154,7 +153,7 @@ def test_requests_that_wait_for_an_instance_count_and_are_told_that_they_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("runtime.front.answer.QUIET_S", 0.02)
-    monkeypatch.setattr("runtime.front.app.MOST_UNDER_WAY", 1)
+    monkeypatch.setattr("runtime.front.backend.MOST_UNDER_WAY", 1)
 
     async def test(front: Front) -> None:
         front.instances["a"].state = State(condition=Condition.UNWELL, since_s=front.clock.now_s)
@@ -176,7 +175,7 @@ def test_requests_that_wait_for_an_instance_count_and_are_told_that_they_wait(
 def test_a_stream_that_waits_for_its_first_token_says_that_it_lives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("runtime.front.answer.QUIET_S", 0.05)
+    monkeypatch.setattr("runtime.front.relay.QUIET_S", 0.05)
 
     async def test(front: Front) -> None:
         engine = front.instances["a"].engine

@@ -16,7 +16,8 @@ from test_agent_instances import SETTINGS, conditions, keeper, order
 
 from runtime.agent.instance_specs import InstanceSettings
 from runtime.front.asked import read_asked
-from runtime.front.relay import Unreachable, relay_client, whole_answer
+from runtime.front.relay import InstanceTarget, relay_client
+from runtime.front.target import Unreachable
 from runtime.http_process import listen
 from runtime.instances.asking import ask_health, ask_load
 from runtime.instances.certificate import load_or_create
@@ -71,12 +72,14 @@ def test_an_instance_that_others_reach_is_asked_by_its_certificate_and_no_other(
             async with instance_client(timeout=90) as asking, relay_client(90) as relaying:
                 assert (await ask_health(asking, door)).trouble == ""
                 assert (await ask_load(asking, door)).kv_usage is not None
-                body = await whole_answer(relaying, door, ASKED, patience_s=90)
+                target = InstanceTarget(relaying, door)
+                body = await target.whole(ASKED, patience_s=90, passed_on={})
                 assert body["choices"]
                 for wrong in (other, replace(door, certificate="")):
                     assert "certificate" in (await ask_health(asking, wrong)).trouble
+                    target = InstanceTarget(relaying, wrong)
                     with pytest.raises(Unreachable, match="certificate"):
-                        await whole_answer(relaying, wrong, ASKED, patience_s=90)
+                        await target.whole(ASKED, patience_s=90, passed_on={})
                 assert (await ask_health(asking, door)).trouble == "", "others change nothing"
 
     run(check())

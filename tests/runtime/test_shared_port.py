@@ -14,10 +14,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from runtime import link_measuring
-from runtime.coordinator import private_doors as doors
+from runtime.coordinator import private_socket as private
 from runtime.coordinator import shared_port
 from runtime.coordinator.options import Options, parse_options
-from runtime.coordinator.private_doors import PrivateDoor, private_doors
+from runtime.coordinator.private_socket import PrivateSocket, private_socket
 from runtime.coordinator.shared_port import choose_data_port, shared_with, with_hosts
 from runtime.http_process import HttpServer
 from runtime.link_measuring import CannotMeasure, LinkAnswers, measure_link
@@ -39,19 +39,19 @@ async def hello(request: Request) -> Response:
 class House:
     """A server whose port leads to a door, too, and what listens behind it."""
 
-    def __init__(self, door: PrivateDoor) -> None:
-        self.door = door
+    def __init__(self, inner: PrivateSocket) -> None:
+        self.inner = inner
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
         app = Starlette(routes=[Route("/", hello, methods=["POST"])])
         self.links = LinkAnswers(may_measure=lambda: True)
-        self.server = HttpServer(app, protocol=shared_with(door, self.links))
+        self.server = HttpServer(app, protocol=shared_with(inner, self.links))
 
 
 def in_house(work: Callable[[House], Awaitable[None]]) -> None:
     async def run() -> None:
-        with private_doors("stages") as (door,):
-            house = House(door)
+        with private_socket() as inner:
+            house = House(inner)
             serving = asyncio.create_task(house.server.serve(sockets=[house.listener]))
             try:
                 async with asyncio.timeout(PATIENCE_S):
@@ -67,7 +67,7 @@ def test_requests_are_answered_and_frames_arrive_at_one_port() -> None:
     async def work(house: House) -> None:
         keys = {name: KeyPair.generate() for name in ("coordinator", "stage")}
         coordinator = AsyncZmqTransport(
-            name="coordinator", bind=house.door.zmq_endpoint, keys=keys["coordinator"]
+            name="coordinator", bind=house.inner.zmq_endpoint, keys=keys["coordinator"]
         )
         stage = AsyncZmqTransport(name="stage", bind="tcp://127.0.0.1:0", keys=keys["stage"])
         try:
@@ -92,7 +92,7 @@ def test_a_stranger_gets_nothing_through_at_the_port_of_clients() -> None:
     async def work(house: House) -> None:
         keys = {name: KeyPair.generate() for name in ("coordinator", "stage", "stranger")}
         coordinator = AsyncZmqTransport(
-            name="coordinator", bind=house.door.zmq_endpoint, keys=keys["coordinator"]
+            name="coordinator", bind=house.inner.zmq_endpoint, keys=keys["coordinator"]
         )
         sending = {
             name: AsyncZmqTransport(name="stage", bind="tcp://127.0.0.1:0", keys=keys[name])
@@ -127,7 +127,7 @@ def test_what_is_said_goes_both_ways_and_the_end_of_one_side_is_the_end_of_the_o
             heard.put_nowait(reader)
             writers.append(writer)
 
-        server = await asyncio.start_server(came, sock=house.door.listen())
+        server = await asyncio.start_unix_server(came, house.inner.path)
         reader, writer = await asyncio.open_connection("127.0.0.1", house.port)
         writer.write(b"\xffa")
         inner = await heard.get()
@@ -187,7 +187,7 @@ def test_a_knock_is_greeted_while_somebody_listens_behind_and_only_then() -> Non
     async def work(house: House) -> None:
         keys = KeyPair.generate()
         assert await knocked(house.port) is Answer.NOBODY  # closed: nobody is behind the door
-        coordinator = AsyncZmqTransport(name="c", bind=house.door.zmq_endpoint, keys=keys)
+        coordinator = AsyncZmqTransport(name="c", bind=house.inner.zmq_endpoint, keys=keys)
         assert await knocked(house.port) is Answer.SOMEBODY
         coordinator.close()
 
@@ -228,20 +228,19 @@ def test_a_server_ends_though_somebody_is_connected_and_says_nothing() -> None:
     in_house(work)
 
 
-def test_without_sockets_in_files_doors_are_ports_of_loopback(
+def test_without_sockets_in_files_it_is_a_port_of_loopback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(doors, "_FAMILY", None)
-    with private_doors("a", "b") as (a, b):
-        assert a.zmq_endpoint == f"tcp://127.0.0.1:{a.port}"
-        assert b.url == f"http://127.0.0.1:{b.port}"
-        with b.listen() as listening:
-            assert listening.getsockname() == ("127.0.0.1", b.port)
+    monkeypatch.setattr(private, "_FAMILY", None)
+    with private_socket() as inner:
+        assert inner.zmq_endpoint == f"tcp://127.0.0.1:{inner.port}"
+        with socket.create_server(("127.0.0.1", inner.port)):
+            pass
 
 
-def test_nobody_else_may_open_the_folder_of_the_doors() -> None:
-    with private_doors("a") as (a,):
-        folder = Path(a.path).parent
+def test_no_other_user_may_open_the_folder_of_the_socket() -> None:
+    with private_socket() as inner:
+        folder = Path(inner.path).parent
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from runtime.http_process import told_to_end
+from runtime.http_process import Ending, told_to_end
 
 FOREVER_S = 3600.0
 
@@ -19,11 +19,10 @@ class Requests:
         self.signals: asyncio.Queue[int] = asyncio.Queue()
 
     def end(self, *, grace_s: float = FOREVER_S) -> asyncio.Task[None]:
-        return asyncio.create_task(
-            told_to_end(
-                self.signals, close=self.closed.set, requests=lambda: self.here, grace_s=grace_s
-            )
-        )
+        async def cut() -> None: ...
+
+        ending = Ending(requests=lambda: self.here, close=self.closed.set, cut=cut, grace_s=grace_s)
+        return asyncio.create_task(told_to_end(self.signals, ending))
 
 
 def test_after_sigterm_nobody_new_comes_in_and_requests_end_first() -> None:

@@ -14,7 +14,8 @@ from free_port import free_port
 
 from runtime.api.events import usage_of
 from runtime.front.asked import Asked, Endpoint, read_asked
-from runtime.front.relay import Refused, stream_events, whole_answer
+from runtime.front.relay import InstanceTarget
+from runtime.front.target import Refused
 from runtime.instances.command_lines import door_of, launch_of
 from runtime.instances.health import Condition, Patience
 from runtime.instances.instance import SupervisedInstance
@@ -79,7 +80,8 @@ async def _asks(http: httpx.AsyncClient, instance: SupervisedInstance) -> None:
         _asked("/v1/chat/completions", {**CHAT, "stream": True}),
         _asked("/v1/completions", {"prompt": "hello", "max_tokens": 5, "stream": True}),
     ):
-        async with aclosing(stream_events(http, instance.door, asked)) as stream:
+        target = InstanceTarget(http, instance.door)
+        async with aclosing(target.stream(asked, passed_on={})) as stream:
             events = [event async for event in stream]
         assert events[-1].is_done  # which it does not say itself
         assert sum(event.finished for event in events) == 1
@@ -93,7 +95,8 @@ async def _asks(http: httpx.AsyncClient, instance: SupervisedInstance) -> None:
 async def _whole(
     http: httpx.AsyncClient, instance: SupervisedInstance, asked: Asked
 ) -> dict[str, Any]:
-    return await whole_answer(http, instance.door, asked, patience_s=PATIENCE_S)
+    target = InstanceTarget(http, instance.door)
+    return await target.whole(asked, patience_s=PATIENCE_S, passed_on={})
 
 
 def _asked(endpoint: Endpoint, body: dict[str, Any]) -> Asked:

@@ -219,9 +219,9 @@ def test_the_metrics_page_is_one_that_we_read_ourselves() -> None:
         "num_layers": 4,
         "page_tokens": 16,
     }
-    load = read_load(metrics_page(**told, stage=stats))  # type: ignore[arg-type]
+    load = read_load(metrics_page(**told, stage=stats).decode())  # type: ignore[arg-type]
     assert (load.running, load.waiting, load.kv_usage) == (3, 2, 0.25)
     assert load.kv_room_tokens == 1600
-    load = read_load(metrics_page(**told, stage=None))  # type: ignore[arg-type]
+    load = read_load(metrics_page(**told, stage=None).decode())  # type: ignore[arg-type]
     assert load.running == 3
     assert load.kv_usage is None

@@ -1,5 +1,7 @@
-"""Where parts of one process reach each other by sockets that nobody else can open: files in a
-folder of their own, or, where a system has none such, ports of loopback."""
+"""A socket that no other process can open, where this one reads what stages send.
+
+It is a file in a folder of its own or, on systems without such sockets, a port of loopback.
+"""
 
 import asyncio
 import socket
@@ -9,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.http_process import listen
 from runtime.instances.command_lines import LOOPBACK
 from runtime.membership.data_address import choose_port, data_endpoint
 
@@ -17,7 +18,7 @@ _FAMILY: socket.AddressFamily | None = getattr(socket, "AF_UNIX", None)
 
 
 @dataclass(frozen=True, slots=True)
-class PrivateDoor:
+class PrivateSocket:
     """One place. `path` is a Unix socket; empty where there are none, and `port` counts."""
 
     path: str
@@ -27,20 +28,6 @@ class PrivateDoor:
     def zmq_endpoint(self) -> str:
         """For a socket of ZeroMQ to bind."""
         return f"ipc://{self.path}" if self.path else data_endpoint(LOOPBACK, self.port)
-
-    @property
-    def url(self) -> str:
-        """For HTTP, beside the `path`."""
-        return "http://pipelines" if self.path else f"http://{LOOPBACK}:{self.port}"
-
-    def listen(self) -> socket.socket:
-        """Raises CannotListen."""
-        if not self.path or _FAMILY is None:
-            return listen(LOOPBACK, self.port)
-        made = socket.socket(_FAMILY, socket.SOCK_STREAM)
-        made.bind(self.path)
-        made.listen(socket.SOMAXCONN)
-        return made
 
     async def connect(self, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
         """Raises OSError."""
@@ -53,10 +40,10 @@ class PrivateDoor:
 
 
 @contextmanager
-def private_doors(*names: str) -> Iterator[tuple[PrivateDoor, ...]]:
-    """One for each name, for as long as this lasts. Raises AddressError."""
+def private_socket() -> Iterator[PrivateSocket]:
+    """For as long as this lasts. Raises AddressError."""
     if _FAMILY is None:
-        yield tuple(PrivateDoor("", choose_port(LOOPBACK, wanted=0, kept=None)) for _ in names)
+        yield PrivateSocket("", choose_port(LOOPBACK, wanted=0, kept=None))
         return
     with tempfile.TemporaryDirectory(prefix="helix-", ignore_cleanup_errors=True) as folder:
-        yield tuple(PrivateDoor(str(Path(folder) / name)) for name in names)  # 0700
+        yield PrivateSocket(str(Path(folder) / "stages"))  # 0700

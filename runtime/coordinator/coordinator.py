@@ -1,0 +1,255 @@
+"""One coordinator: clients and helixweb on one side, stages and instances on the other."""
+
+import asyncio
+import random
+import secrets
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from runtime.api.access import ApiKeys
+from runtime.coordinator.control_loop import follow_plan, report_forever
+from runtime.coordinator.dispatcher import Dispatcher
+from runtime.coordinator.emulated_sending import emulated
+from runtime.coordinator.instance_house import Surroundings
+from runtime.coordinator.instance_service import InstanceService
+from runtime.coordinator.link_rounds import measure_links
+from runtime.coordinator.local_pipelines import LocalPipelines
+from runtime.coordinator.metrics import NO_MODEL, metrics_page
+from runtime.coordinator.options import Options
+from runtime.coordinator.pipelines import Pipelines
+from runtime.coordinator.place import Place
+from runtime.coordinator.plan_follower import PlanFollower
+from runtime.coordinator.plan_store import PlanStore
+from runtime.coordinator.reporter import build_report
+from runtime.coordinator.request_stats import RequestStats
+from runtime.coordinator.routing import Routing
+from runtime.coordinator.shared_port import shared_with
+from runtime.coordinator.telemetry import Telemetry
+from runtime.coordinator.tracing import Tracer
+from runtime.free_memory import give_back_free_memory
+from runtime.front.relay import relay_client
+from runtime.http_process import Ending, HttpServer, first_end, hear_signals, serve_until_told
+from runtime.instances.asking import PROBE_TIMEOUT_S
+from runtime.instances.pinned import instance_client
+from runtime.link_measuring import LinkAnswers
+from runtime.membership.identity import DataDir
+from runtime.membership.joining import Applicant, join
+from runtime.metrics_port import metrics_port, metrics_route
+from runtime.openai_app import Backend, assemble
+from runtime.protocol.control import CoordinatorReport, Role
+from runtime.protocol.emulation import EmulatedNetwork
+from runtime.protocol.request_trace import RequestTrace
+from runtime.protocol.weight_access import WeightAccess
+from runtime.reaching import Reaching
+from runtime.web_client import WebClient
+
+STATS_WINDOW_S = 10.0
+GIVE_BACK_INTERVAL_S = 60.0
+
+
+class Coordinator:
+    """`serve` runs it. Make it within the event loop that it will run in."""
+
+    def __init__(
+        self,
+        options: Options,
+        place: Place,
+        data_dir: DataDir,
+        *,
+        network: EmulatedNetwork | None,
+        telemetry: Telemetry | None,
+    ) -> None:
+        """`network`: the links to the stages, if they are emulated; `telemetry` hears of traces."""
+        self._options = options
+        self._place = place
+        self._data_dir = data_dir
+        self._network = network
+        self._news = asyncio.Event()
+        self._stats = RequestStats(window_s=STATS_WINDOW_S, clock=time.monotonic)
+        self._keys = ApiKeys(spending=self._stats.spending, proxies=options.trusted_proxies)
+        self._tracer = Tracer(
+            traces_per_s=options.traces_per_s,
+            clock=time.monotonic,
+            unix_time=time.time,
+            telemetry=telemetry,
+        )
+        self._dispatcher = self._make_dispatcher()
+        self._pipelines = Pipelines(self._dispatcher, place.transport)
+        self._asking = instance_client(timeout=PROBE_TIMEOUT_S)
+        self._relaying = relay_client(options.request_timeout_s)
+        self._instances = InstanceService(
+            Surroundings(
+                stats=self._stats,
+                asking=self._asking,
+                relaying=self._relaying,
+                token_timeout_s=options.request_timeout_s,
+                pipelines=LocalPipelines(self._pipelines.backend),
+                tracer=self._tracer,
+            )
+        )
+        self._follower = self._make_follower()
+        self._link_answers = LinkAnswers(may_measure=self._may_measure)
+        app = assemble(
+            self._backend,
+            keys=self._keys,
+            routes=[metrics_route(self.metrics), *self._pipelines.backend.routes],
+            tells_traces=telemetry is not None,
+        )
+        shared = shared_with(place.inner, self._link_answers) if place.shares_port else None
+        self._server = HttpServer(app, protocol=shared)
+
+    async def serve(self) -> None:
+        """Until a signal. Raises JoinRefused, Removed."""
+        await self._follower.apply_stored()
+        try:
+            async with metrics_port(self._options.metrics_port, self.metrics):
+                await serve_until_told(
+                    self._server,
+                    self._place.listener,
+                    *self._works(),
+                    signals=hear_signals(),
+                    ending=Ending(
+                        requests=self._requests_here,
+                        close=self._close,
+                        cut=self._cut,
+                        grace_s=self._options.shutdown_grace_s,
+                    ),
+                )
+        finally:
+            await self._instances.stop()
+            await self._asking.aclose()
+            await self._relaying.aclose()
+
+    def report(self, traces: tuple[RequestTrace, ...] = ()) -> CoordinatorReport:
+        """What helixweb is told now."""
+        transport = self._place.transport
+        return self._instances.reported(
+            build_report(
+                dispatcher=self._dispatcher,
+                stats=self._stats,
+                follower=self._follower,
+                now=time.monotonic(),
+                # emulated links say nothing of those that are there
+                links=transport.link_stats() if self._network is None else {},
+                traces=traces,
+                keys=self._keys.spent(),
+            )
+        )
+
+    def metrics(self) -> bytes:
+        """The page for Prometheus."""
+        house, serving = self._instances.serving, self._dispatcher.serving
+        served = house or serving
+        name = NO_MODEL if served is None else served.plan.model_name
+        return metrics_page(self.report(), self._stats, model_name=name)
+
+    def _backend(self) -> Backend:
+        house = self._instances.serving
+        return self._pipelines.backend if house is None else house.backend
+
+    def _make_dispatcher(self) -> Dispatcher:
+        transport, network = self._place.transport, self._network
+        return Dispatcher(
+            transport=transport if network is None else emulated(transport, network),
+            stats=self._stats,
+            clock=time.monotonic,
+            new_request_id=lambda: secrets.randbits(63),
+            request_timeout_s=self._options.request_timeout_s,
+            migrate_after_s=self._options.migrate_after_s,
+            tracer=self._tracer,
+            on_stage_change=self._news.set,
+        )
+
+    def _make_follower(self) -> PlanFollower:
+        return PlanFollower(
+            dispatcher=self._dispatcher,
+            keys=self._keys,
+            store=PlanStore(self._options.data_dir / "plan.json"),
+            set_peers=self._place.transport.set_peers,
+            routing=Routing(
+                name=self._options.router,
+                rng=random.Random(),  # noqa: S311 - balances load, guards nothing
+                clock=time.monotonic,
+            ),
+            serve_instances=self._instances.serve,
+            weights=self._weights,
+        )
+
+    def _weights(self) -> WeightAccess:
+        """By the credential that this process has by now."""
+        node_uuid = self._place.identity.node_uuid
+        member = self._data_dir.load_identity(fresh_uuid=node_uuid).membership
+        return WeightAccess(
+            directory=str(self._data_dir.weights),
+            site=self._options.server if member is not None else "",
+            credential="" if member is None else member.credential,
+            ca=str(self._options.ca or ""),
+        )
+
+    def _may_measure(self) -> bool:
+        return self._options.measure_links and self._network is None and not self._requests_here()
+
+    def _requests_here(self) -> int:
+        return self._dispatcher.requests_here + self._instances.requests_here
+
+    def _works(self) -> list[Coroutine[Any, Any, None]]:
+        works = [
+            *self._pipelines.works(),
+            self._follower.run(),
+            self._instances.tick(),
+            self._control(),
+            _give_back_forever(),
+        ]
+        if self._options.measure_links:
+            works.append(
+                measure_links(self._place.transport, self._dispatcher, clock=time.monotonic)
+            )
+        return works
+
+    async def _control(self) -> None:
+        options, announcement = self._options, self._place.announcement
+        applicant = Applicant(
+            role=Role.COORDINATOR,
+            name=options.name,
+            region=options.region,
+            join_token=options.token,
+            announcement=announcement,
+        )
+        rng = random.Random()  # noqa: S311 - jitter of retries
+        reaching = Reaching(
+            own_endpoint=announcement.data_endpoint,
+            on_change=self._news.set,
+            may_measure=self._may_measure,
+            answers=self._link_answers if self._place.shares_port else None,
+        )
+        reaching.note_listening(True)
+        async with WebClient(options.server, ca=options.ca, rng=rng) as web:
+            await join(web, self._data_dir, self._place.identity, applicant, rng=rng)
+            await first_end(
+                follow_plan(web, self._follower),
+                report_forever(
+                    web,
+                    self._follower,
+                    announcement=announcement,
+                    make_report=lambda: self.report(self._tracer.waiting()),
+                    on_delivered=lambda report: self._tracer.delivered(report.traces),
+                    reaching=reaching,
+                    news=self._news,
+                ),
+                reaching.run(),
+            )
+
+    def _close(self) -> None:
+        self._instances.close()
+        self._dispatcher.close()
+
+    async def _cut(self) -> None:
+        self._dispatcher.stop()
+        self._instances.cut()
+
+
+async def _give_back_forever() -> None:
+    while True:
+        await asyncio.sleep(GIVE_BACK_INTERVAL_S)
+        await asyncio.to_thread(give_back_free_memory)

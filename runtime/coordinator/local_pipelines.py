@@ -1,0 +1,101 @@
+"""This process's own pipelines as one more target beside instances, without HTTP between."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
+
+from runtime.api.events import COMMENT, Event
+from runtime.coordinator.answering import LiveAnswer, failed
+from runtime.coordinator.app import TAKING, PipelineBackend
+from runtime.coordinator.live_request import RequestFailed
+from runtime.front.asked import Asked
+from runtime.front.target import Errored, TooSlow, refusal
+from runtime.instances.engine_load import EngineLoad
+from runtime.instances.health import Condition, Patience, Probe, State, after_probe
+from runtime.instances.instance import LOOK_EVERY_S
+from runtime.protocol.openai import ApiError
+
+
+class LocalPipelines:
+    """Answers what the router of instances sends to `backend`."""
+
+    def __init__(self, backend: PipelineBackend) -> None:
+        self._backend = backend
+
+    @property
+    def trouble(self) -> str:
+        """Why they take no requests; empty while they do."""
+        status = self._backend.status
+        return "" if status in TAKING else status
+
+    async def whole(
+        self, asked: Asked, *, patience_s: float, passed_on: dict[str, str]
+    ) -> dict[str, Any]:
+        answer = await self._begin(asked, passed_on)
+        try:
+            async with asyncio.timeout(patience_s):
+                return await answer.whole()
+        except TimeoutError as error:
+            raise TooSlow(patience_s) from error
+        except RequestFailed as failure:
+            raise _meaning(failed(failure)) from failure
+        finally:
+            answer.end()
+
+    async def stream(self, asked: Asked, *, passed_on: dict[str, str]) -> AsyncGenerator[Event]:
+        answer = await self._begin(asked, passed_on)
+        try:
+            async with aclosing(answer.chunks()) as chunks:
+                async for body in chunks:
+                    yield COMMENT if body is None else Event(body=body)
+        except RequestFailed as failure:
+            raise Errored(f"it failed: {failure}") from failure
+        finally:
+            answer.end()
+        yield Event(body=None)
+
+    async def _begin(self, asked: Asked, passed_on: dict[str, str]) -> LiveAnswer:
+        is_chat = asked.endpoint == "/v1/chat/completions"
+        begin = self._backend.begin_chat if is_chat else self._backend.begin_completion
+        body = asked.body_for(str(asked.body["model"]), with_usage=True, with_salt=False)
+        try:
+            answer = await begin(body, owner=asked.asker)
+        except ApiError as error:
+            raise _meaning(error) from error
+        passed_on.clear()  # those of an instance that was asked before
+        passed_on.update(answer.ignored_header)
+        return answer
+
+
+class PipelinesInstance:
+    """What the router knows of them; looked at once a second, as instances are."""
+
+    def __init__(self, pipelines: LocalPipelines, *, clock: Callable[[], float]) -> None:
+        self._pipelines = pipelines
+        self._clock = clock
+        self.state = State(condition=Condition.STARTING, since_s=clock())
+        self.load = EngineLoad()  # they count their KV cache themselves
+        self.ready_in_s: float | None = None
+
+    async def run(self) -> None:
+        while True:
+            self.state = after_probe(
+                self.state,
+                Probe(trouble=self._pipelines.trouble),
+                patience=Patience(),
+                now_s=self._clock(),
+            )
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def stop(self) -> None:
+        """They go on."""
+
+    def hurry(self) -> None:
+        """Nothing is waited for."""
+
+
+def _meaning(error: ApiError) -> Exception:
+    content = json.dumps(error.body()).encode()
+    return refusal(error.status, content, retry_after_s=error.retry_after_s)

@@ -1,0 +1,107 @@
+"""Instances as a backend of the OpenAI application: routed to, relayed, and told of."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from runtime.api.access import ApiKeys
+from runtime.api.request_body import read_body
+from runtime.front.answer import Answer, Desk
+from runtime.front.asked import Endpoint, read_asked
+from runtime.front.refusals import stopping
+from runtime.instances.instance import Instance
+from runtime.protocol.openai import ApiError
+
+MOST_UNDER_WAY = 4096
+_RETRY_AFTER_S = 5.0
+
+
+class InstanceBackend:
+    """Answers by the instances behind `desk`, which has the router."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._numbers = itertools.count(1)
+
+    async def chat(self, http: Request) -> Answer:
+        return await self._answer(http, "/v1/chat/completions")
+
+    async def completion(self, http: Request) -> Answer:
+        return await self._answer(http, "/v1/completions")
+
+    async def tokenize(self, http: Request) -> Response:
+        """No instance is asked: each may have a tokenizer of its own."""
+        raise HTTPException(404)
+
+    def model(self) -> dict[str, object]:
+        return {"id": self._desk.model_name}
+
+    async def _answer(self, http: Request, endpoint: Endpoint) -> Answer:
+        asked = read_asked(endpoint, await read_body(http), model_name=self._desk.model_name)
+        if self._desk.balance.is_closed:
+            raise stopping()
+        owner: str = http.state.owner
+        if not self._desk.balance.has_place(owner, most=MOST_UNDER_WAY):
+            raise ApiError(
+                status=429,
+                message=f"{self._desk.balance.here} requests are here; try again later",
+                code="queue_full",
+                type_="rate_limit_error",
+                retry_after_s=_RETRY_AFTER_S,
+            )
+        asked = replace(asked, asker=owner)
+        return Answer(asked, request=next(self._numbers), desk=self._desk)
+
+
+class FrontBackend(InstanceBackend):
+    """That of a front, whose /health tells how each instance is.
+
+    Without a key it says no more than a load balancer asks: why an instance is not ready may quote
+    its log.
+    """
+
+    def __init__(self, desk: Desk, instances: Mapping[str, Instance], keys: ApiKeys) -> None:
+        super().__init__(desk)
+        self._instances = instances
+        self._keys = keys
+
+    def health(self, http: Request) -> Response:
+        """200 while at least one instance takes requests."""
+        balance = self._desk.balance
+        open_ones = balance.open_instances()
+        status = "ok" if open_ones else "no instance is ready"
+        if balance.is_closed:
+            status, open_ones = "stopping", []
+        body: dict[str, Any] = {"status": status}
+        if self._has_key(http):
+            body["requests_under_way"] = balance.under_way
+            body["instances"] = {
+                name: self._told(name, is_open=name in open_ones) for name in self._instances
+            }
+        return JSONResponse(body, status_code=200 if open_ones else 503)
+
+    def _has_key(self, http: Request) -> bool:
+        try:
+            self._keys.check(http.headers.get("authorization"))
+        except ApiError:
+            return False
+        return True
+
+    def _told(self, name: str, *, is_open: bool) -> dict[str, Any]:
+        """How an instance is, for people who may ask it."""
+        balance, instance = self._desk.balance, self._instances[name]
+        trouble = balance.trouble_of(name)
+        return {
+            "condition": instance.state.condition,
+            "open": is_open,
+            "message": instance.state.message or ("" if trouble is None else trouble.reason),
+            "requests_under_way": balance.under_way_at(name),
+            "requests_answered": balance.answered[name],
+            "kv_usage": instance.load.kv_usage,
+            "complaint": instance.load.complaint,
+        }

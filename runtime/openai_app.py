@@ -1,0 +1,106 @@
+"""The OpenAI application: its routes, who may ask, and how errors look, whatever answers.
+
+/v1/chat/completions, /v1/completions, /tokenize, /v1/models (all or one) and /health; a process may
+add others. `runtime.dialects` translates other APIs to these.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from runtime.api.access import ApiKeys, RequireApiKey
+from runtime.api.error_answers import EXCEPTION_HANDLERS
+from runtime.dialects import DIALECTS
+from runtime.dialects.translation import Translated
+from runtime.protocol.openai import model_not_found
+from runtime.request_ids import RequestIds
+
+
+class Backend(Protocol):
+    """What answers requests: pipelines of stages, or instances."""
+
+    async def chat(self, http: Request) -> ASGIApp:
+        """Raises ApiError."""
+
+    async def completion(self, http: Request) -> ASGIApp:
+        """Raises ApiError."""
+
+    async def tokenize(self, http: Request) -> ASGIApp:
+        """Raises ApiError, and HTTPException 404 where it is not known."""
+
+    def model(self) -> dict[str, object] | None:
+        """What is said of the model that is served, beside what is said of all; None: there is
+        none."""
+
+    def health(self, http: Request) -> Response:
+        """200 while requests are answered, else 503."""
+
+
+def assemble(
+    backend: Callable[[], Backend],
+    *,
+    keys: ApiKeys,
+    routes: Sequence[Route] = (),
+    tells_traces: bool = False,
+) -> Starlette:
+    """`backend`: what answers now. `routes`: those that this process has beside. `tells_traces`:
+    a span is told of each request."""
+    endpoints = _Endpoints(backend)
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", endpoints.chat, methods=["POST"]),
+            Route("/v1/completions", endpoints.completion, methods=["POST"]),
+            Route("/tokenize", endpoints.tokenize, methods=["POST"]),
+            Route("/v1/models", endpoints.models, methods=["GET"]),
+            Route("/v1/models/{name:path}", endpoints.model, methods=["GET"]),
+            Route("/health", endpoints.health, methods=["GET"]),
+            *routes,
+        ],
+        middleware=[
+            Middleware(RequestIds, tells_traces=tells_traces),
+            Middleware(Translated, dialects=DIALECTS),
+            Middleware(RequireApiKey, keys=keys),
+        ],
+        exception_handlers=EXCEPTION_HANDLERS,
+    )
+
+
+class _Endpoints:
+    def __init__(self, backend: Callable[[], Backend]) -> None:
+        self._backend = backend
+
+    async def chat(self, http: Request) -> ASGIApp:
+        return await self._backend().chat(http)
+
+    async def completion(self, http: Request) -> ASGIApp:
+        return await self._backend().completion(http)
+
+    async def tokenize(self, http: Request) -> ASGIApp:
+        return await self._backend().tokenize(http)
+
+    async def models(self, http: Request) -> Response:
+        entry = self._entry()
+        return JSONResponse({"object": "list", "data": [] if entry is None else [entry]})
+
+    async def model(self, http: Request) -> Response:
+        entry, name = self._entry(), http.path_params["name"]
+        if entry is None or entry["id"] != name:
+            raise model_not_found(name, available=None if entry is None else str(entry["id"]))
+        return JSONResponse(entry)
+
+    async def health(self, http: Request) -> Response:
+        return self._backend().health(http)
+
+    def _entry(self) -> dict[str, object] | None:
+        told = self._backend().model()
+        if told is None:
+            return None
+        name = told["id"]
+        common = {"id": name, "object": "model", "created": 0, "owned_by": "helixweb"}
+        return {**common, "root": name, **told}  # `vllm bench serve` reads root
