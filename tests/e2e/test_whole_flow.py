@@ -101,7 +101,7 @@ def test_a_person_goes_from_login_to_a_chat_answer(
     checkpoint = scenario.make_checkpoint()
     cluster_id = scenario.ensure_cluster(site, checkpoint)
     scenario.start_nodes(site, cluster_id)
-    compute_a_plan(person, cluster=local_cluster.CLUSTER, time_limit_s=10)
+    compute_a_plan(person, cluster=local_cluster.CLUSTER, time_limit_s=4)
     deploy(person)
 
     chat_in_the_playground(person)
