@@ -83,8 +83,8 @@ if TYPE_CHECKING:  # what type checkers read; `_NAMES_IN` says the same at run t
     )
     from planner.robust import compute_robust_plan, survival
     from planner.routers.leading_past import leads_past
-    from planner.simulator.compiled_engine import new_engine
-    from planner.simulator.engine import Engine, EngineSetup, EngineStatistics, Occurrence
+    from planner.simulator.compiled_engine import Engine
+    from planner.simulator.engine import EngineSetup, EngineStatistics, Occurrence
     from planner.simulator.forecast import Forecast, LinkForecast, spread_of
     from planner.simulator.record import RequestRecord
     from planner.simulator.simulate import SimulationOptions, simulate
@@ -130,8 +130,8 @@ _NAMES_IN = {
     "replanning": "ReplanOptions ReplanPoint replan unmoved_tokens_per_s zero_moves",
     "robust": "compute_robust_plan survival",
     "routers.leading_past": "leads_past",
-    "simulator.compiled_engine": "new_engine",
-    "simulator.engine": "Engine EngineSetup EngineStatistics Occurrence",
+    "simulator.compiled_engine": "Engine",
+    "simulator.engine": "EngineSetup EngineStatistics Occurrence",
     "simulator.forecast": "Forecast LinkForecast spread_of",
     "simulator.record": "RequestRecord",
     "simulator.simulate": "SimulationOptions simulate",

@@ -36,7 +36,6 @@ from planner import (
     RequestRecord,
     SimulationOptions,
     kv_room_token_layers,
-    new_engine,
     simulate,
     spread_of,
 )
@@ -124,7 +123,7 @@ def simulate_traffic(
 
     def engine_of(setup: EngineSetup) -> Engine:
         tick_s = SAMPLE_S * options.speed
-        return cast(Engine, WatchedEngine(new_engine(setup), tick_s=tick_s, on_tick=tick))
+        return cast(Engine, WatchedEngine(Engine(setup), tick_s=tick_s, on_tick=tick))
 
     times = poisson(rate_per_s=_rate(problem, simulated, options), seed=options.seed)
     arrivals = requests(report.noted(times), _lengths(problem, options.seed))

@@ -12,7 +12,8 @@ from planner.routers.base import RequestSize, Router
 from planner.routers.kv_estimator import KvEstimator
 from planner.routers.node_load import NodeLoad
 from planner.routers.waiting import kept_for
-from planner.simulator.engine import NEVER, Engine, Occurrence, OccurrenceKind, StageVisit
+from planner.simulator.compiled_engine import Engine
+from planner.simulator.engine import NEVER, Occurrence, OccurrenceKind, StageVisit
 from planner.simulator.forecast import Tally
 from planner.simulator.record import OnRequest, RequestRecord
 from planner.simulator.translation import Links

@@ -11,7 +11,6 @@ import numpy as np
 from planner.native import I64, INTEGERS, POINTER, REAL, REALS, Packed, function
 from planner.simulator.engine import (
     NUM_BUCKETS,
-    Engine,
     EngineSetup,
     EngineStatistics,
     LinkStatistics,
@@ -21,11 +20,6 @@ from planner.simulator.engine import (
     OccurrenceKind,
     StageVisit,
 )
-
-
-def new_engine(setup: EngineSetup) -> Engine:
-    """An engine at time 0 with nothing running."""
-    return CompiledEngine(setup)
 
 
 class _Occurrence(ctypes.Structure):
@@ -38,10 +32,11 @@ class _Occurrence(ctypes.Structure):
     ]
 
 
-class CompiledEngine:
-    """See `planner.simulator.engine.Engine`."""
+class Engine:
+    """Runs requests that were admitted; who is admitted is decided outside, between events."""
 
     def __init__(self, setup: EngineSetup) -> None:
+        """At time 0 with nothing running."""
         self._num_nodes, self._num_links = len(setup.nodes), 0
         self._occurrence = _Occurrence()
         policy = _policy(setup)
@@ -75,6 +70,7 @@ class CompiledEngine:
         latency_s: float,
         shares: Sequence[int],
     ) -> int:
+        """The number of a new directed link; `shares` are the shared bandwidths that it uses."""
         number: int = _add_link(
             self._engine,
             source,
@@ -99,6 +95,11 @@ class CompiledEngine:
         link_home: int,
         link_back: int,
     ) -> int:
+        """Send a request on its way now. Its number is free again once it has finished.
+
+        Tokens go by `link_home` to the coordinator and by `link_back` to the first stage, where it
+        is no VIA_COORDINATOR or SAME_NODE.
+        """
         numbers = array("i", chain.from_iterable(stages))
         number: int = _admit(
             self._engine,
@@ -123,6 +124,7 @@ class CompiledEngine:
         link_home: int,
         link_back: int,
     ) -> None:
+        """Send a preempted request's prompt, and the tokens that came of it, on their way now."""
         numbers = array("i", chain.from_iterable(stages))
         if not _begin_anew(
             self._engine,
@@ -136,12 +138,15 @@ class CompiledEngine:
             raise MemoryError("no memory for a request of a simulation")
 
     def give_up(self, request: int) -> None:
+        """A preempted request does not begin anew; its number is free again."""
         _give_up(self._engine, request)
 
     def set_grow_at(self, request: int, *, tokens: int) -> None:
+        """Tell of the request when its sequence has more than `tokens`."""
         _set_grow_at(self._engine, request, tokens)
 
     def advance(self, until_s: float) -> Occurrence | None:
+        """Run to the next occurrence, or to `until_s` and return None."""
         found: int = _advance(self._engine, until_s, ctypes.byref(self._occurrence))
         if found < 0:
             raise MemoryError("no memory for a simulation's events")
@@ -157,17 +162,24 @@ class CompiledEngine:
         )
 
     def stage_waits_s(self, request: int, *, num_stages: int) -> list[float]:
+        """Seconds for which chunks and decodes of a request waited for steps, by stage of its way.
+
+        Added up; of one that has just finished too. All 0 unless waits are measured.
+        """
         waited_s = (REAL * num_stages)()
         _waits(self._engine, request, waited_s)
         return list(waited_s)
 
     def waiting(self, node: int) -> int:
+        """Items that wait at a node: prompts or chunks of them, and decodes."""
         return int(_waiting(self._engine, node))
 
     def reset_statistics(self) -> None:
+        """Begin to count now."""
         _reset_statistics(self._engine)
 
     def statistics(self) -> EngineStatistics:
+        """What was counted until now."""
         seconds, running = REAL(), REAL()
         whole, gaps = np.zeros(6, dtype=np.int64), np.zeros(NUM_BUCKETS, dtype=np.int64)
         node_sums = np.zeros((self._num_nodes, 4))

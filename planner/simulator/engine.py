@@ -4,10 +4,9 @@ Nodes are numbered from 0, the coordinator is the number after the last; so are 
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -185,72 +184,3 @@ class EngineStatistics:
     gaps: Counts
     nodes: NodeStatistics
     links: LinkStatistics
-
-
-class Engine(Protocol):
-    """Runs requests that were admitted; who is admitted is decided outside, between events."""
-
-    @property
-    def now(self) -> float: ...
-
-    def add_link(
-        self,
-        *,
-        source: int,
-        target: int,
-        bandwidth_bytes_per_s: float,
-        latency_s: float,
-        shares: Sequence[int],
-    ) -> int:
-        """The number of a new directed link; `shares` are the shared bandwidths that it uses."""
-
-    def admit(
-        self,
-        *,
-        prompt_tokens: int,
-        output_tokens: int,
-        grow_at: int,
-        stages: Sequence[StageVisit],
-        link_home: int,
-        link_back: int,
-    ) -> int:
-        """Send a request on its way now. Its number is free again once it has finished.
-
-        Tokens go by `link_home` to the coordinator and by `link_back` to the first stage, where it
-        is no VIA_COORDINATOR or SAME_NODE.
-        """
-
-    def begin_anew(
-        self,
-        request: int,
-        *,
-        grow_at: int,
-        stages: Sequence[StageVisit],
-        link_home: int,
-        link_back: int,
-    ) -> None:
-        """Send a preempted request's prompt, and the tokens that came of it, on their way now."""
-
-    def give_up(self, request: int) -> None:
-        """A preempted request does not begin anew; its number is free again."""
-
-    def set_grow_at(self, request: int, *, tokens: int) -> None:
-        """Tell of the request when its sequence has more than `tokens`."""
-
-    def advance(self, until_s: float) -> Occurrence | None:
-        """Run to the next occurrence, or to `until_s` and return None."""
-
-    def stage_waits_s(self, request: int, *, num_stages: int) -> list[float]:
-        """Seconds for which chunks and decodes of a request waited for steps, by stage of its way.
-
-        Added up; of one that has just finished too. All 0 unless waits are measured.
-        """
-
-    def waiting(self, node: int) -> int:
-        """Items that wait at a node: prompts or chunks of them, and decodes."""
-
-    def reset_statistics(self) -> None:
-        """Begin to count now."""
-
-    def statistics(self) -> EngineStatistics:
-        """What was counted until now."""

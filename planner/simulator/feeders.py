@@ -11,7 +11,8 @@ from planner.routers.base import RequestSize, Router
 from planner.routers.kv_estimator import KvEstimator
 from planner.routers.waiting import kept_for
 from planner.simulator.admission import Admission
-from planner.simulator.engine import Engine, Occurrence, OccurrenceKind
+from planner.simulator.compiled_engine import Engine
+from planner.simulator.engine import Occurrence, OccurrenceKind
 from planner.workload.demand import (
     Arrivals,
     Backlog,

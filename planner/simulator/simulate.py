@@ -29,8 +29,8 @@ from planner.simulator.admission import (
     FixedPrediction,
     OutputPrediction,
 )
-from planner.simulator.compiled_engine import new_engine
-from planner.simulator.engine import Engine, EngineSetup
+from planner.simulator.compiled_engine import Engine
+from planner.simulator.engine import EngineSetup
 from planner.simulator.feeders import feeder_for, layer_use_of
 from planner.simulator.forecast import Forecast, LinkForecast, NodeForecast, spread_of
 from planner.simulator.record import OnRequest
@@ -86,7 +86,7 @@ def simulate(
     partial_inference: bool,
     router: RouterName = "iwrr",
     options: SimulationOptions | None = None,
-    engine_maker: Callable[[EngineSetup], Engine] = new_engine,
+    engine_maker: Callable[[EngineSetup], Engine] = Engine,
     router_maker: Callable[..., Router] = make_router,
     on_request: OnRequest | None = None,
 ) -> Forecast:

@@ -14,11 +14,11 @@ from planner.domain.pipeline import Pipeline, PipelineStage
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import ReturnPath, ServingPolicy
+from planner.simulator.compiled_engine import Engine
 from planner.simulator.engine import (
     NEVER,
     SAME_NODE,
     VIA_COORDINATOR,
-    Engine,
     EngineSetup,
     NodeSetup,
     StageVisit,

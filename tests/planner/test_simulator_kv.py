@@ -16,7 +16,7 @@ from simulated_clusters import (
 
 from benchmarks.helix.python_engine import PythonEngine
 from planner.domain.cluster import Link
-from planner.simulator.compiled_engine import CompiledEngine, new_engine
+from planner.simulator.compiled_engine import Engine
 from planner.workload.demand import Arrivals, Backlog
 from planner.workload.request import Request
 
@@ -100,7 +100,7 @@ def test_a_request_that_outgrows_the_whole_room_fails_and_lets_the_others_in():
     assert forecast.e2e.count == 1
 
 
-@pytest.mark.parametrize("engine_maker", [new_engine, PythonEngine])
+@pytest.mark.parametrize("engine_maker", [Engine, PythonEngine])
 def test_a_preempted_request_goes_on_where_its_tokens_fit_and_only_those_predicted_do_not(
     engine_maker,
 ):
@@ -163,7 +163,7 @@ def test_the_coordinator_hears_late_that_a_far_node_has_no_pages():
     assert far.e2e.p99_s > near.e2e.p99_s + 0.5
 
 
-@pytest.mark.parametrize("engine_maker", [new_engine, PythonEngine])
+@pytest.mark.parametrize("engine_maker", [Engine, PythonEngine])
 def test_a_token_takes_a_page_of_each_layer_once_where_requests_enter_a_node_at_several(
     engine_maker,
 ):
@@ -186,7 +186,7 @@ def test_a_token_takes_a_page_of_each_layer_once_where_requests_enter_a_node_at_
 def test_a_long_run_needs_no_more_request_numbers_than_run_at_once():
     numbers = set()
 
-    class Watched(CompiledEngine):
+    class Watched(Engine):
         def admit(self, **arguments):
             numbers.add(number := super().admit(**arguments))
             return number

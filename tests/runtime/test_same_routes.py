@@ -28,8 +28,8 @@ from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
 from planner.domain.serving_policy import ServingPolicy
 from planner.routers.choice import ROUTER_NAMES, RouterName
-from planner.simulator.compiled_engine import new_engine
-from planner.simulator.engine import Engine, EngineSetup, Occurrence, OccurrenceKind, StageVisit
+from planner.simulator.compiled_engine import Engine
+from planner.simulator.engine import EngineSetup, Occurrence, OccurrenceKind, StageVisit
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.demand import Arrivals
 from planner.workload.request import Lengths, Request
@@ -173,7 +173,7 @@ def simulated(
     recorders: list[Recorder] = []
 
     def recording(setup: EngineSetup) -> Recorder:
-        recorders.append(Recorder(new_engine(setup)))
+        recorders.append(Recorder(Engine(setup)))
         recorders[0].arrivals = [request.arrival_s for request in wanted]
         return recorders[0]
 

@@ -120,7 +120,7 @@ class _Progress:
             if self._lease.is_cancelled():
                 raise jobs.Cancelled
 
-        engine = planner.new_engine(setup)
+        engine = planner.Engine(setup)
         watched = WatchedEngine(engine, tick_s=whole_s / _LOOKS, on_tick=look)
         return cast(planner.Engine, watched)
 
