@@ -12,7 +12,7 @@ little evidence changes little. A stage that does only decodes says nothing of p
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -110,21 +110,13 @@ def refined_profile(
     `times` are the profile's own, or those derived for it; batches count as large as its T_j say.
     """
     refined = refined_times(times, found)
-    return ComputeProfile(
-        name=profile.name,
-        gpu=profile.gpu,
-        vram_bytes=profile.vram_bytes,
-        max_layers=profile.max_layers,
+    return replace(
+        profile,
         tokens_per_s=tuple(
             speed / _longer(times, found, layers=layers, speed=speed, prompt_tokens=prompt_tokens)
             for layers, speed in enumerate(profile.tokens_per_s, start=1)
         ),
-        kv_capacity_token_layers=profile.kv_capacity_token_layers,
         layer_times=refined,
-        batch_limits=profile.batch_limits,
-        price_per_hour=profile.price_per_hour,
-        instance_times=profile.instance_times,
-        memory=profile.memory,
     )
 
 

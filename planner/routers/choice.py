@@ -8,9 +8,9 @@ from planner.domain.errors import PlannerError
 from planner.domain.placement import Placement
 from planner.routers.base import LoadView, Router
 from planner.routers.hops import Hops
-from planner.routers.iwrr import IwrrRouter, with_flow
+from planner.routers.iwrr import InterleavedWeightedRoundRobin, with_flow
 from planner.routers.kv_estimator import KvEstimator
-from planner.routers.published import PublishedRouter
+from planner.routers.published import PublishedRouter, with_enough_flow
 from planner.routers.random_choice import RandomChoice
 from planner.routers.round_robin import plain, weighted
 from planner.routers.shortest_queue import ShortestQueue
@@ -50,31 +50,25 @@ def make_router(
     that is named, of weight 0 too. `load` informs `swarm` and `shortest_queue`, `rng` is drawn from
     by `random`. Raises UnknownRouter and InvalidPlacement.
     """
-    if name == "iwrr" or name == "published":
-        follow_flow = IwrrRouter if name == "iwrr" else PublishedRouter
-        return follow_flow(
-            routing_weights=routing_weights,
-            placement=placement,
-            num_layers=num_layers,
-            partial_inference=partial_inference,
-            kv=kv,
-        )
     makers: dict[str, TurnsMaker] = {
+        "iwrr": InterleavedWeightedRoundRobin,
         "swarm": lambda targets: SwarmTurns(targets, load),
         "random": lambda _: RandomChoice(rng),
         "shortest_queue": lambda targets: ShortestQueue(targets, load),
         "round_robin": plain,
         "weighted_round_robin": weighted,
     }
-    if name not in makers:
+    if name not in ROUTER_NAMES:
         raise UnknownRouter(f"router {name!r} is unknown; use one of: {', '.join(ROUTER_NAMES)}")
+    if name in ("iwrr", "weighted_round_robin"):
+        routing_weights = with_flow(routing_weights)
+    elif name == "published":
+        routing_weights = with_enough_flow(routing_weights)
     hops = Hops(
-        routing_weights=(
-            with_flow(routing_weights) if name == "weighted_round_robin" else routing_weights
-        ),
+        routing_weights=routing_weights,
         placement=placement,
         num_layers=num_layers,
         partial_inference=partial_inference,
         kv=kv,
     )
-    return WalkRouter(hops, makers[name])
+    return PublishedRouter(hops) if name == "published" else WalkRouter(hops, makers[name])

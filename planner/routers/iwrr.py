@@ -1,11 +1,8 @@
-"""Helix's router: interleaved weighted round robin at every vertex of the flow (Helix §5.1)."""
+"""Interleaved weighted round robin: Helix's turns at every vertex of the flow (Helix §5.1)."""
 
 from collections.abc import Collection, Mapping
 
-from planner.domain.placement import Placement
-from planner.routers.hops import Hops
-from planner.routers.kv_estimator import KvEstimator
-from planner.routers.walk import Turns, WalkRouter
+from planner.routers.walk import Turns
 
 
 class InterleavedWeightedRoundRobin:
@@ -51,29 +48,6 @@ class InterleavedWeightedRoundRobin:
         total = sum(self._weights.values())
         for name, weight in self._weights.items():
             self._credit[name] += gone * weight / total
-
-
-class IwrrRouter(WalkRouter):
-    """Every vertex's round robin chooses the next hop, by the flow."""
-
-    def __init__(
-        self,
-        *,
-        routing_weights: Mapping[str, Mapping[str, float]],
-        placement: Placement,
-        num_layers: int,
-        partial_inference: bool,
-        kv: KvEstimator,
-    ) -> None:
-        """Raises InvalidPlacement for weights on a hop that the placement does not allow."""
-        hops = Hops(
-            routing_weights=with_flow(routing_weights),
-            placement=placement,
-            num_layers=num_layers,
-            partial_inference=partial_inference,
-            kv=kv,
-        )
-        super().__init__(hops, InterleavedWeightedRoundRobin)
 
 
 def with_flow(routing_weights: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:

@@ -12,44 +12,21 @@ from collections.abc import Collection, Mapping
 
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.pipeline import Pipeline
-from planner.domain.placement import Placement
 from planner.routers.base import Hop, RequestSize, Router
 from planner.routers.hops import Hops
-from planner.routers.kv_estimator import KvEstimator
-from planner.routers.walk import nodes_entered
+from planner.routers.walk import OverHops
 
 _LEAST_SHARE = 0.05
 
 
-class PublishedRouter:
+class PublishedRouter(OverHops):
     """Least normalised load at every vertex."""
 
-    def __init__(
-        self,
-        *,
-        routing_weights: Mapping[str, Mapping[str, float]],
-        placement: Placement,
-        num_layers: int,
-        partial_inference: bool,
-        kv: KvEstimator,
-    ) -> None:
-        """Raises InvalidPlacement for weights on a hop that the placement does not allow."""
-        self._hops = Hops(
-            routing_weights={
-                source: {
-                    target: weight
-                    for target, weight in targets.items()
-                    if weight > 0 and weight >= _LEAST_SHARE * sum(targets.values())
-                }
-                for source, targets in routing_weights.items()
-            },
-            placement=placement,
-            num_layers=num_layers,
-            partial_inference=partial_inference,
-            kv=kv,
-        )
+    def __init__(self, hops: Hops) -> None:
+        """Of weights as `with_enough_flow` leaves them."""
+        super().__init__(hops)
         self.loads = {
-            source: dict.fromkeys(targets, 0.0) for source, targets in self._hops.weights.items()
+            source: dict.fromkeys(targets, 0.0) for source, targets in hops.weights.items()
         }
 
     def choose(
@@ -77,14 +54,6 @@ class PublishedRouter:
             self.loads[source][target] += size.total_tokens / self._hops.weights[source][target]
         return self._hops.pipeline([target for _, target in path[:-1]])
 
-    def can_ever_serve(self, size: RequestSize) -> bool:
-        """Whether some route has room for the request once every node is idle."""
-        return bool(self._hops.open_when_idle(size)[SOURCE])
-
-    def entered_when_idle(self, size: RequestSize) -> frozenset[str]:
-        """Nodes of all routes that would have room for the request if every node were idle."""
-        return nodes_entered(self._hops.open_when_idle(size))
-
     def take_over(self, before: Router) -> None:
         """Loads less the least of them; who is new starts at the mean (the prototype at zero)."""
         if not isinstance(before, PublishedRouter):
@@ -99,3 +68,17 @@ class PublishedRouter:
                 least, mean = min(known.values()), sum(known.values()) / len(known)
                 for target in self.loads[source]:
                     self.loads[source][target] = known.get(target, mean) - least
+
+
+def with_enough_flow(
+    routing_weights: Mapping[str, Mapping[str, float]],
+) -> dict[str, dict[str, float]]:
+    """The weights without successors that the prototype never takes."""
+    return {
+        source: {
+            target: weight
+            for target, weight in targets.items()
+            if weight > 0 and weight >= _LEAST_SHARE * sum(targets.values())
+        }
+        for source, targets in routing_weights.items()
+    }

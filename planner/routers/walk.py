@@ -25,14 +25,32 @@ class Turns(Protocol):
 TurnsMaker: TypeAlias = Callable[[Mapping[str, float]], Turns]
 
 
-class WalkRouter:
+class OverHops:
+    """What every router over hops says of requests that must wait."""
+
+    def __init__(self, hops: Hops) -> None:
+        self._hops = hops
+
+    def can_ever_serve(self, size: RequestSize) -> bool:
+        """Whether some route has room for the request once every node is idle."""
+        return bool(self._hops.open_when_idle(size)[SOURCE])
+
+    def entered_when_idle(self, size: RequestSize) -> frozenset[str]:
+        """Nodes of all routes that would have room for the request if every node were idle."""
+        hops = self._hops.open_when_idle(size)
+        return frozenset(
+            target for targets in hops.values() for target in targets if target != SINK
+        )
+
+
+class WalkRouter(OverHops):
     """Follows open hops; a vertex with several of them asks its turns, with one it has no choice.
 
     `turns_of` makes a vertex's turns of the weights of its successors.
     """
 
     def __init__(self, hops: Hops, turns_of: TurnsMaker) -> None:
-        self._hops = hops
+        super().__init__(hops)
         self.turns: Mapping[str, Turns] = {
             source: turns_of(targets) for source, targets in hops.weights.items()
         }
@@ -56,16 +74,3 @@ class WalkRouter:
         if isinstance(before, WalkRouter):
             for vertex in self.turns.keys() & before.turns.keys():
                 self.turns[vertex].take_over(before.turns[vertex])
-
-    def can_ever_serve(self, size: RequestSize) -> bool:
-        """Whether some route has room for the request once every node is idle."""
-        return bool(self._hops.open_when_idle(size)[SOURCE])
-
-    def entered_when_idle(self, size: RequestSize) -> frozenset[str]:
-        """Nodes of all routes that would have room for the request if every node were idle."""
-        return nodes_entered(self._hops.open_when_idle(size))
-
-
-def nodes_entered(hops: Mapping[str, Sequence[str]]) -> frozenset[str]:
-    """The nodes that open hops lead through."""
-    return frozenset(target for targets in hops.values() for target in targets if target != SINK)

@@ -12,7 +12,7 @@ from planner.placers.alignment import aligned_to
 from planner.placers.base import SearchOptions
 from planner.placers.budgeted_moves import climb, moved_layers
 from planner.placers.flow_meter import FlowMeter
-from planner.routers.iwrr import IwrrRouter
+from planner.routers.hops import Hops
 from planner.routers.kv_estimator import KvEstimator
 from planner.serialization.plan_file import plan_from_dict, plan_to_dict
 
@@ -113,7 +113,7 @@ def test_a_plan_file_with_wrong_components_is_refused():
 
 def test_routing_weights_between_components_are_refused():
     with pytest.raises(InvalidPlacement, match="n0 -> n3: they are in components 0 and 1"):
-        IwrrRouter(
+        Hops(
             routing_weights={"source": {"n0": 1.0}, "n0": {"n3": 1.0}, "n3": {"sink": 1.0}},
             placement=APART,
             num_layers=2,

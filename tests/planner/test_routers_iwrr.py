@@ -12,8 +12,10 @@ from planner.domain.errors import InvalidPlacement
 from planner.domain.pipeline import Pipeline
 from planner.domain.placement import LayerRange, Placement
 from planner.routers.base import RequestSize
-from planner.routers.iwrr import InterleavedWeightedRoundRobin, IwrrRouter
+from planner.routers.hops import Hops
+from planner.routers.iwrr import InterleavedWeightedRoundRobin, with_flow
 from planner.routers.kv_estimator import KvEstimator
+from planner.routers.walk import WalkRouter
 from tests.examples import examples
 
 SMALL = RequestSize(prompt_tokens=4, predicted_output_tokens=4)
@@ -25,21 +27,21 @@ def router_of(
     *,
     partial_inference: bool = True,
     capacity: dict[str, float] | None = None,
-) -> tuple[IwrrRouter, KvEstimator]:
+) -> tuple[WalkRouter, KvEstimator]:
     kv = KvEstimator(
         capacity_token_layers=capacity or dict.fromkeys(ranges, 1e9), page_tokens=1, high_water=0.9
     )
     placement = Placement(
         layers={name: LayerRange(first=first, end=end) for name, (first, end) in ranges.items()}
     )
-    router = IwrrRouter(
-        routing_weights=weights,
+    hops = Hops(
+        routing_weights=with_flow(weights),
         placement=placement,
         num_layers=max(end for _, end in ranges.values()),
         partial_inference=partial_inference,
         kv=kv,
     )
-    return router, kv
+    return WalkRouter(hops, InterleavedWeightedRoundRobin), kv
 
 
 def names(pipeline: Pipeline | None) -> list[str]:
