@@ -5,6 +5,7 @@ from rest_framework.routers import SimpleRouter
 
 from helixweb.access import api
 from helixweb.access.events_api import EventsView
+from helixweb.access.mcp import McpView
 
 router = SimpleRouter()
 router.register("users", api.UserViewSet, "api-user")
@@ -17,4 +18,5 @@ urlpatterns = [
     *router.urls,
     path("events/", EventsView.as_view(), name="api-events"),
     path("me/", api.MeView.as_view(), name="api-me"),
+    path("mcp/", McpView.as_view(), name="api-mcp"),
 ]

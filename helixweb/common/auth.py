@@ -49,12 +49,12 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
     def knows(self, request: Any) -> bool:
         """True if the request has a good key; does not count as a request of the key."""
         try:
-            return _row_of(request) is not None
+            return row_of(request) is not None
         except exceptions.AuthenticationFailed:
             return False
 
     def authenticate(self, request: Request) -> tuple[AbstractBaseUser, ApiKey] | None:
-        row = _row_of(request)
+        row = row_of(request)
         if row is None:
             return None
         wait_s = key_usage.count_request(row, now=timezone.now())
@@ -68,7 +68,7 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
         return "Bearer"
 
 
-def _row_of(request: Any) -> ApiKey | None:
+def row_of(request: Any) -> ApiKey | None:
     """The row of the request's key; None: it has no key. Raises AuthenticationFailed."""
     token = bearer(request)
     if token is None or not token.startswith("hlx_"):
