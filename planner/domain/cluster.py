@@ -1,8 +1,8 @@
 """Nodes, links and the coordinator of one cluster (Helix §4.1)."""
 
-from collections.abc import Collection, Container
+from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from planner.domain.errors import InvalidProblem
 from planner.domain.limits import MAX_GPUS, BytesPerS, Name, Price, Range, Seconds, check_fields
@@ -11,6 +11,7 @@ COORDINATOR = "coordinator"
 SOURCE = "source"
 SINK = "sink"
 RESERVED_NAMES = frozenset({COORDINATOR, SOURCE, SINK})
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +138,13 @@ class Cluster:
 
     def has_node(self, name: str) -> bool:
         return name in self._nodes_by_name
+
+    def names_by(self, key: Callable[[Node], Key]) -> dict[Key, list[str]]:
+        """The nodes' names by what `key` says of each, in the cluster's order."""
+        names: dict[Key, list[str]] = {}
+        for node in self.nodes:
+            names.setdefault(key(node), []).append(node.name)
+        return names
 
     def region_of(self, name: str) -> str:
         """Region of a node or of the coordinator."""

@@ -1,6 +1,6 @@
 """Ways to divide a cluster's nodes among components that each hold the whole model."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from planner.capacity import layer_limits, most_held
 from planner.domain.problem import Problem
@@ -24,23 +24,15 @@ def partitions(problem: Problem) -> list[Partition]:
 
 
 def _groupings(problem: Problem) -> Iterator[list[list[str]]]:
-    nodes = problem.cluster.nodes
-    profile_of = {node.name: node.compute_profile for node in nodes}
-    region_of = {node.name: node.region for node in nodes}
-    both_of = {node.name: f"{node.region}/{node.compute_profile}" for node in nodes}
-    for key_of in (profile_of, region_of, both_of):
-        yield _grouped(key_of)
+    cluster = problem.cluster
+    yield list(cluster.names_by(lambda node: node.compute_profile).values())
+    yield list(cluster.names_by(lambda node: node.region).values())
+    by_both = list(cluster.names_by(lambda node: (node.region, node.compute_profile)).values())
+    yield by_both
     for copies in range(2, _MOST_COPIES + 1):
         # Like nodes dealt out in turn, beginning where the last kind ended: parts of equal size.
-        in_turn = [name for group in _grouped(both_of) for name in group]
+        in_turn = [name for group in by_both for name in group]
         yield [in_turn[first::copies] for first in range(copies)]
-
-
-def _grouped(key_of: Mapping[str, str]) -> list[list[str]]:
-    groups: dict[str, list[str]] = {}
-    for name, key in key_of.items():
-        groups.setdefault(key, []).append(name)
-    return list(groups.values())
 
 
 def _joined(problem: Problem, groups: Sequence[Sequence[str]]) -> Partition:

@@ -4,7 +4,7 @@ Where machines hold much, pipelines of few of them often serve most; separate pi
 are one for each kind, however many its machines.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from planner.capacity import fits, max_layers
 from planner.domain.placement import LayerRange, Placement
@@ -13,20 +13,29 @@ from planner.placers.base import equal_split
 
 
 def place_replicas(problem: Problem) -> Placement | None:
-    """Like nodes of a region dealt out to as many pipelines as they can hold, split equally.
+    """Like nodes of a region dealt out to as many pipelines as they can hold, split equally."""
+
+    def most_copies(names: Sequence[str]) -> int:
+        most = max_layers(problem, names[0])
+        return len(names) // -(-problem.model.num_layers // most) if most else 0
+
+    kinds = problem.cluster.names_by(lambda node: (node.region, node.compute_profile))
+    return dealt_out(problem, kinds.values(), most_copies=most_copies)
+
+
+def dealt_out(
+    problem: Problem, kinds: Iterable[Sequence[str]], *, most_copies: Callable[[Sequence[str]], int]
+) -> Placement | None:
+    """The nodes of each kind dealt out to that many pipelines, or as many fewer as they can hold.
 
     Kinds whose nodes cannot hold a replica are left out, and so are nodes beyond one per layer.
     None when no kind can hold the model. Every replica is a component of its own.
     """
     num_layers = problem.model.num_layers
-    kinds: dict[tuple[str, str], list[str]] = {}
-    for node in problem.cluster.nodes:
-        kinds.setdefault((node.region, node.compute_profile), []).append(node.name)
     layers: dict[str, LayerRange] = {}
     components = []
-    for names in kinds.values():
-        most = max_layers(problem, names[0])
-        copies = len(names) // -(-num_layers // most) if most else 0
+    for names in kinds:
+        copies = most_copies(names)
         while copies and not _fit(problem, names, copies):
             copies -= 1
         for dealt in _dealt(names, copies, num_layers):

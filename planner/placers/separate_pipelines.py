@@ -2,33 +2,16 @@
 
 from collections.abc import Sequence
 
-from planner.capacity import fits, layer_limits
+from planner.capacity import layer_limits
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
-from planner.placers.base import equal_split
+from planner.placers.replicas import dealt_out
 
 
 def place_separate_pipelines(problem: Problem) -> Placement | None:
-    """An equal split of all layers over the nodes of each compute profile, in inventory order.
-
-    Profiles whose nodes cannot hold a replica are left out, and so are a profile's nodes beyond
-    one per layer. None when no profile can hold the model. Every replica is a component of its own.
-    """
-    num_layers = problem.model.num_layers
-    names_by_profile: dict[str, list[str]] = {}
-    for node in problem.cluster.nodes:
-        names_by_profile.setdefault(node.compute_profile, []).append(node.name)
-    layers: dict[str, LayerRange] = {}
-    components = []
-    for names in names_by_profile.values():
-        num_stages = min(len(names), num_layers)
-        stages = equal_split(num_layers, num_stages)
-        if all(fits(problem, names[0], stage) for stage in stages):
-            layers.update(zip(names[:num_stages], stages, strict=True))
-            components.append(frozenset(names[:num_stages]))
-    if not components:
-        return None
-    return Placement(layers=layers, components=tuple(components) if len(components) > 1 else ())
+    """An equal split of all layers over the nodes of each compute profile, in inventory order."""
+    by_profile = problem.cluster.names_by(lambda node: node.compute_profile)
+    return dealt_out(problem, by_profile.values(), most_copies=lambda _: 1)
 
 
 def place_separate_pipelines_plus(problem: Problem) -> Placement | None:

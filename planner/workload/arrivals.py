@@ -1,10 +1,10 @@
 """When requests arrive: Poisson, bursts, or a trace's counts. Times in seconds from 0."""
 
-import math
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from planner.domain.limits import POSITIVE, Range, check
 from planner.workload.request import InvalidWorkload, Lengths, Request
 from planner.workload.rows import whole_rows
 
@@ -14,7 +14,7 @@ COUNT_COLUMN = "arrivals"
 
 def poisson(*, rate_per_s: float, seed: int) -> Iterator[float]:
     """Endless arrivals of that mean rate, independent of each other."""
-    _check_rate(rate_per_s)
+    check("rate_per_s", rate_per_s, POSITIVE, error=InvalidWorkload)
     generator = random.Random(seed)  # noqa: S311 - a workload, no secret
     now = 0.0
     while True:
@@ -24,8 +24,7 @@ def poisson(*, rate_per_s: float, seed: int) -> Iterator[float]:
 
 def bursts(*, rate_per_s: float, size: int, seed: int) -> Iterator[float]:
     """Endless arrivals of that mean rate, `size` at once; the bursts come as a Poisson process."""
-    if size < 1:
-        raise InvalidWorkload(f"size is {size}; a burst has 1 or more requests")
+    check("size", size, Range(1), error=InvalidWorkload)
     for time in poisson(rate_per_s=rate_per_s / size, seed=seed):
         yield from [time] * size
 
@@ -44,7 +43,7 @@ def like_counts(counts: Sequence[int], *, rate_per_s: float, seed: int) -> Itera
     In a bin with a share s of the trace's arrivals they come as a Poisson process of rate
     s x number of bins x `rate_per_s`. After the last bin the trace begins again.
     """
-    _check_rate(rate_per_s)
+    check("rate_per_s", rate_per_s, POSITIVE, error=InvalidWorkload)
     total = sum(counts)
     if not total:
         raise InvalidWorkload("the counts are all 0; give at least one arrival")
@@ -81,11 +80,5 @@ def rate_at_share_of_peak(
         ("share", share),
         ("mean_tokens_per_request", mean_tokens_per_request),
     ):
-        if not 0 < value < math.inf:
-            raise InvalidWorkload(f"{name} is {value}; it must be finite and greater than 0")
+        check(name, value, POSITIVE, error=InvalidWorkload)
     return share * peak_tokens_per_s / mean_tokens_per_request
-
-
-def _check_rate(rate_per_s: float) -> None:
-    if not 0 < rate_per_s < math.inf:
-        raise InvalidWorkload(f"rate_per_s is {rate_per_s}; it must be finite and greater than 0")
