@@ -12,10 +12,12 @@ No Django, no Celery, no plotly, no torch. Every package may import it; runtime 
 first used, so `import planner` costs nothing. The site knows the planner by these names.
 """
 
+import ast
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # what type checkers read; `_NAMES_IN` says the same at run time
+if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
     from planner.bounds import upper_bound_tokens_per_s
     from planner.capacity import (
         LayerLimits,
@@ -90,58 +92,19 @@ if TYPE_CHECKING:  # what type checkers read; `_NAMES_IN` says the same at run t
     from planner.simulator.simulate import SimulationOptions, simulate
     from planner.timing import derived_layer_times, layer_times_of, timing_source
 
-_NAMES_IN = {
-    "bounds": "upper_bound_tokens_per_s",
-    "capacity": "LayerLimits kv_room_token_layers layer_limits longest_ranges max_layers most_held "
-    "throughput_tokens_per_s",
-    "commands.files": "read_problem write_plan",
-    "domain.cluster": "COORDINATOR RESERVED_NAMES SINK SOURCE Cluster Link Node SharedDirection "
-    "SharedScope",
-    "domain.errors": "InvalidProblem PlannerError",
-    "domain.flow": "EdgeFlow NodeFlow",
-    "domain.instance": "BACKENDS PlanMethod PlannedInstance instance_nodes",
-    "domain.layer_times": "LayerTimes",
-    "domain.model_spec": "ModelSpec",
-    "domain.node_memory": "KvMinimum",
-    "domain.option": "Option OptionField options_of",
-    "domain.placement": "LayerRange Placement",
-    "domain.plan": "Incumbent Plan",
-    "domain.plan_forecast": "Objective PlanForecast SimulatedFigures",
-    "domain.problem": "Problem Workload",
-    "domain.profile": "ComputeProfile",
-    "domain.rules": "InvalidRules PlacementRules",
-    "domain.serving_policy": "PUBLISHED_POLICY RUNTIME_POLICY ServingPolicy",
-    "explanation": "explain explain_min_cut marginal_values",
-    "feasibility": "check_rules conform restricted_problem",
-    "flow_graph": "FlowGraphs",
-    "generate": "generated_cluster",
-    "max_flow": "flow_through_nodes",
-    "memory": "ModelMemory NodeRoom StepShape kv_minimum node_room",
-    "objectives.goal": "Goal goal_for",
-    "objectives.trial": "Trials",
-    "placers.base": "CancelToken InvalidOptions NeverCancelled Progress",
-    "placers.budgeted_moves": "moved_layers",
-    "placers.flow_meter": "FlowMeter",
-    "placers.whole_machines": "check_instances",
-    "plan_instances": "plan_by_method",
-    "plan_options": "BASELINES MAX_SEED MAX_TIME_LIMIT_S MIN_TIME_LIMIT_S PlanOptions",
-    "planning": "NoPlacementFound compute_plan",
-    "refinement": "Busy Refinement refine refined_profile",
-    "replanning": "ReplanOptions ReplanPoint replan unmoved_tokens_per_s zero_moves",
-    "robust": "compute_robust_plan survival",
-    "routers.leading_past": "leads_past",
-    "simulator.compiled_engine": "Engine",
-    "simulator.engine": "EngineSetup EngineStatistics Occurrence",
-    "simulator.forecast": "Forecast LinkForecast spread_of",
-    "simulator.record": "RequestRecord",
-    "simulator.simulate": "SimulationOptions simulate",
-    "timing": "derived_layer_times layer_times_of timing_source",
+# The imports above, which say what is where, are read as text: at run time they are not executed.
+_MODULE_OF = {
+    name.name: f"{statement.module}"
+    for block in ast.parse(Path(__file__).read_text("utf-8")).body
+    if isinstance(block, ast.If)
+    for statement in block.body
+    if isinstance(statement, ast.ImportFrom)
+    for name in statement.names
 }
-_MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in names.split()}
 __all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'planner' has no attribute {name!r}")
-    return getattr(import_module(f"planner.{_MODULE_OF[name]}"), name)
+    return getattr(import_module(_MODULE_OF[name]), name)
