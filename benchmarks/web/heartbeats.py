@@ -141,6 +141,9 @@ async def _send_all(
         sent = 0
         while due < began + length_s:
             await asyncio.sleep(due - time.monotonic())
+            if reader.at_eof():  # the site closes connections that are not used
+                writer.close()
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
             sent += 1
             stats = StageStats(
                 kv_pages_total=5000, kv_pages_used=2000, sequences=20, steps_total=sent,
