@@ -32,7 +32,7 @@ from planner.commands.arguments import add_option, number_within
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Argument: TypeAlias = Callable[[argparse.ArgumentParser], object]
-# Called with the namespace, or with a session and the arguments. None is exit code 0.
+# Called with a session or surroundings, and the arguments. None is exit code 0.
 Act: TypeAlias = Callable[..., int | None]
 _COMPLETED_WITHIN_S, _MOST_COMPLETED = 2.0, 200
 _HELP = re.compile(
@@ -49,7 +49,8 @@ _SHARED_HELP = dict.fromkeys(_COMPLETED, "its name or id") | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """`connects`: it has the options of a connection, and `act` gets a session."""
+    """`connects`: it has the options of a connection, and `act` gets a session; else what is around
+    the command."""
 
     act: Act
     takes: tuple[Argument, ...]
@@ -60,20 +61,20 @@ class Command:
         parents = [connection_options()] if self.connects else []
         about = {"description": _description(self.act)} | self.about
         parser = subparsers.add_parser(name, help=summary, parents=parents, **about)
-        for take in (*(_parameters(self.act) if self.connects else ()), *self.takes):
+        for take in (*_parameters(self.act), *self.takes):
             take(parser)
         parser.set_defaults(run_command=self.run)
 
     def run(self, arguments: argparse.Namespace) -> int:
         """The exit code."""
-        if not self.connects:
-            return self.act(arguments) or exit_codes.OK
         named = signature(self.act).parameters
         values = {
             name: value
             for name, value in vars(arguments).items()
             if name in named or (name not in OF_EVERY_COMMAND and value is not None)
         }
+        if not self.connects:
+            return self.act(arguments.surroundings, **values) or exit_codes.OK
         with Session(arguments) as site:
             return self.act(site, **values) or exit_codes.OK
 
@@ -163,7 +164,7 @@ def _description(act: Act) -> str | None:
 
 
 def _parameters(act: Act) -> Iterator[Argument]:
-    """The arguments that are parameters of the function, after the session."""
+    """The arguments that are parameters of the function, after the first."""
     hints = get_type_hints(act, include_extras=True)
     told = {found[1].replace("-", "_"): found for found in _HELP.findall(_documentation(act))}
     for one in list(signature(act).parameters.values())[1:]:

@@ -36,3 +36,4 @@ port = number_that(lambda value: 0 < value < 2**16, "1 to 65535", int)
 Seconds: TypeAlias = Annotated[float, seconds]
 Positive: TypeAlias = Annotated[float, positive]
 Count: TypeAlias = Annotated[int, whole_number]
+Port: TypeAlias = Annotated[int, port]

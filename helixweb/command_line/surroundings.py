@@ -2,6 +2,7 @@
 
 import codecs
 import io
+import json
 import os
 import sys
 import time
@@ -38,7 +39,7 @@ def _writable(stream: TextIO | None) -> TextIO:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """`arguments.surroundings` of every command."""
+    """`arguments.surroundings` of every command, the first argument of one that needs no server."""
 
     out: TextIO = field(default_factory=lambda: _writable(sys.stdout))
     err: TextIO = field(default_factory=lambda: _writable(sys.stderr))
@@ -50,6 +51,10 @@ class Surroundings:
     def say(self, text: str = "") -> None:
         """One line to stdout."""
         self.out.write(f"{text}\n")
+
+    def say_json(self, document: object) -> None:
+        """For scripts."""
+        self.say(json.dumps(document))
 
     def warn(self, text: str) -> None:
         """One line to stderr, with our name before it."""

@@ -1,12 +1,12 @@
 """`helixweb model pull` and `model add --store`: models in the models folder of this site."""
 
-import json
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from helixweb.command_line.failures import BadUsage, CommandFailed
+from helixweb.command_line.surroundings import Surroundings
 from helixweb.operations import site
 from planner.units import bytes_text
 from runtime.checkpoints.adding import add_checkpoint
@@ -31,21 +31,21 @@ def add(arguments: Namespace, name: str | None) -> Path:
         )
     with site.opened(arguments.data):
         folder = _models_folder() / own.repository
-        _reported(arguments, lambda progress: add_checkpoint(path, folder, progress=progress))
+        _reported(
+            arguments.surroundings, lambda progress: add_checkpoint(path, folder, progress=progress)
+        )
     return folder
 
 
 @site.on_site
-def pull(arguments: Namespace) -> None:
+def pull(around: Surroundings, model: str, *, json: bool) -> None:
     """`model pull`, declared in `helixweb.command_line.commands.model`."""
     from django.conf import settings
 
-    of_gguf = parse_gguf_name(arguments.model)
-    name, file = of_gguf or (_name(arguments.model), "")
+    of_gguf = parse_gguf_name(model)
+    name, file = of_gguf or (_name(model), "")
     if name is None:
-        raise CommandFailed(
-            f"{arguments.model!r} is not a name on the hub; give one like org/model"
-        )
+        raise CommandFailed(f"{model!r} is not a name on the hub; give one like org/model")
     folder = _models_folder() / name.repository
     hub = HubSettings(
         endpoint=settings.HF_ENDPOINT.rstrip("/"),
@@ -53,7 +53,7 @@ def pull(arguments: Namespace) -> None:
         offline=settings.HF_HUB_OFFLINE,
     )
     commit = _reported(
-        arguments, lambda progress: download(name, folder, hub, progress=progress, gguf=file)
+        around, lambda progress: download(name, folder, hub, progress=progress, gguf=file)
     )
     told = {"model": name.repository, "commit": commit, "folder": str(folder)}
     gguf = gguf_file(folder)
@@ -62,7 +62,10 @@ def pull(arguments: Namespace) -> None:
         told["file"] = str(gguf)
         rest = f"put {gguf.name} at {gguf} on every node, then: helixweb model add {gguf}"
     text = f"{name.repository} is in {folder} (commit {commit[:12]}); {rest}"
-    arguments.surroundings.say(json.dumps(told) if arguments.json else text)
+    if json:
+        around.say_json(told)
+    else:
+        around.say(text)
 
 
 def _name(text: str) -> HubName | None:
@@ -82,9 +85,9 @@ def _models_folder() -> Path:
     return Path(settings.HELIX_MODELS_DIR).absolute()
 
 
-def _reported(arguments: Namespace, act: Callable[[Progress], ResultT]) -> ResultT:
+def _reported(around: Surroundings, act: Callable[[Progress], ResultT]) -> ResultT:
     """What `act` returns, given a progress that is shown to people. Raises CommandFailed."""
-    say, shown = site.progress(arguments.surroundings), -1
+    say, shown = site.progress(around), -1
 
     def progress(done: int, total: int) -> None:
         nonlocal shown

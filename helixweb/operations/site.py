@@ -1,7 +1,6 @@
 """What commands that work on the site's own data have in common: they open it in their process."""
 
 import os
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -23,21 +22,13 @@ Say: TypeAlias = Callable[[str], None]
 DATA_OPTION = argument(
     "--data", type=Path, metavar="DIR", help="data folder of the site (HELIX_DATA_DIR)"
 )
-# Never the passphrase itself: other users of the machine see command lines.
-PASSPHRASE_OPTION = argument(
-    "--passphrase-file",
-    type=Path,
-    metavar="FILE",
-    help=f"whose first line encrypts the backup (or set {PASSPHRASE})",
-)
 
 
-def passphrase_of(arguments: Namespace) -> str:
-    """Empty: none was given. Raises CommandFailed, OSError."""
-    path: Path | None = arguments.passphrase_file
+def passphrase_of(around: Surroundings, path: Path | None) -> str:
+    """The file's first line, else the variable; empty: none was given. Other users of the machine
+    see command lines. Raises CommandFailed, OSError."""
     if path is None:
-        environ = arguments.surroundings.environ
-        return str(environ.get(PASSPHRASE, ""))
+        return around.environ.get(PASSPHRASE, "")
     try:
         first = text_of(path).partition("\n")[0].strip()
     except BadUsage as error:
@@ -90,9 +81,9 @@ def on_site(act: Act) -> Act:
     """Have the function work on the site in `--data`, and import what needs Django itself."""
 
     @wraps(act)
-    def opened_first(arguments: Namespace) -> int | None:
-        with opened(arguments.data):
-            return act(arguments)
+    def opened_first(*given: Any, data: Path | None = None, **named: Any) -> int | None:
+        with opened(data):
+            return act(*given, **named)
 
     return opened_first
 

@@ -1,8 +1,10 @@
 """`helixweb demo`, which `make demo` runs; `helixweb completion`, which completes lines."""
 
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from typing import Any, Literal
 
-from helixweb.command_line.command import argument, command
+from helixweb.command_line.command import command
+from helixweb.command_line.surroundings import Surroundings
 
 _HOW = """put it where the shell reads it at its start:
   bash   eval "$(helixweb completion bash)"    in ~/.bashrc
@@ -21,23 +23,18 @@ def _demo_options(parser: ArgumentParser) -> None:
 
 
 @command(_demo_options, connects=False)
-def demo(arguments: Namespace) -> int:
+def demo(around: Surroundings, **options: Any) -> int:
     from helixweb.demo.__main__ import run
 
-    return run(arguments)
+    return run(Namespace(**options))
 
 
-@command(
-    argument("shell", choices=("bash", "zsh", "fish")),
-    connects=False,
-    epilog=_HOW,
-    formatter_class=RawDescriptionHelpFormatter,
-)
-def completion(arguments: Namespace) -> None:
+@command(connects=False, epilog=_HOW, formatter_class=RawDescriptionHelpFormatter)
+def completion(around: Surroundings, shell: Literal["bash", "zsh", "fish"]) -> None:
     from argcomplete.shell_integration import shellcode
 
-    code = shellcode(["helixweb"], shell=arguments.shell)
-    if arguments.shell == "zsh":
+    code = shellcode(["helixweb"], shell=shell)
+    if shell == "zsh":
         first, _, rest = code.partition("\n")
         code = f"{first}\n{_BEGIN_ZSH}{rest}"
-    arguments.surroundings.say(code)
+    around.say(code)

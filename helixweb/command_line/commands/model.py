@@ -1,7 +1,6 @@
 """`helixweb model`: the language models that can be served."""
 
 import importlib
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from helixweb.command_line.output import columns, number
 from helixweb.command_line.resolve import model_named
 from helixweb.command_line.resource import Resource, add_verbs, column
 from helixweb.command_line.session import Session
+from helixweb.command_line.surroundings import Surroundings
 
 _DATA = argument(
     "--data", type=Path, metavar="DIR", help="data folder of the site (HELIX_DATA_DIR)"
@@ -77,15 +77,14 @@ def _add(
     MODELS.show(site, MODELS.rows(site).create(body))
 
 
-@model(
-    argument("model", help="a name on the hub, such as org/model or org/model-GGUF/file.gguf"),
-    _DATA,
-    argument("--json", action="store_true", help="print what was downloaded as JSON"),
-    connects=False,
-)
-def _pull(arguments: Namespace) -> None:
-    """Download a model from the hub for the site on this machine."""
-    _store().pull(arguments)
+@model(_DATA, connects=False)
+def _pull(around: Surroundings, model: str, *, json: bool = False, **rest: Any) -> None:
+    """Download a model from the hub for the site on this machine.
+
+    model: a name on the hub, such as org/model or org/model-GGUF/file.gguf
+    --json: print what was downloaded as JSON
+    """
+    _store().pull(around, model, json=json, **rest)
 
 
 def _store() -> Any:

@@ -1,21 +1,22 @@
 """`helixweb up`: the whole site, or roles of it, on this machine, until Ctrl-C."""
 
 import contextlib
-import json
+import json as json_text
 import os
 import socket
 import subprocess
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from helixweb.command_line import exit_codes
 from helixweb.command_line.command import argument, command
 from helixweb.command_line.failures import CommandFailed
-from helixweb.command_line.numbers import port
+from helixweb.command_line.numbers import Port
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.operations import site_processes
 from helixweb.operations.children import dies_with_its_parent
@@ -24,8 +25,6 @@ from helixweb.operations.notify import notify
 from helixweb.operations.roles import (
     BEAT,
     COORDINATOR,
-    LOOPBACK,
-    ROLES,
     WEB,
     WORKER,
     Wanted,
@@ -42,64 +41,68 @@ PREPARED_WITHIN_S = 3600.0  # the migrations of a large database
 
 
 @command(
-    argument(
-        "--data", type=Path, metavar="DIR", help="data folder (HELIX_DATA_DIR; made if need be)"
-    ),
-    argument(
-        "--role",
-        action="append",
-        choices=ROLES,
-        metavar="ROLE",
-        help=f"only this part of the site: {', '.join(ROLES)}; may be repeated (default: all)",
-    ),
-    argument(
-        "--host",
-        default="",
-        help="address to listen at, also of the coordinator: one of this machine, or 0.0.0.0 for "
-        f"all (default {LOOPBACK}: this machine alone)",
-    ),
-    argument("--port", type=port, default=8000, help="the web's port (default %(default)s)"),
-    argument("--url", help="where people reach the site (HELIX_URL), e.g. https://helix.example"),
-    argument("--tls-certificate", type=Path, metavar="PEM", help="speak https, with this chain"),
-    argument("--tls-key", type=Path, metavar="PEM", help="the key of the certificate"),
     argument("--ca", type=ca_file, metavar="FILE", help=f"{CA_HELP} (HELIX_CA)"),
-    argument("--login", metavar="USER", default="", help="print a login link for this user"),
-    argument(
-        "--cluster", metavar="NAME", default="", help="whose coordinator runs here (the first)"
-    ),
-    argument("--coordinator-host", default="", help="address for chat clients (that of --host)"),
-    argument(
-        "--coordinator-port", type=port, default=8100, help="port for chat clients (%(default)s)"
-    ),
-    argument("--data-host", default="", help="the coordinator's address for stages (so, too)"),
     argument("--advertise", default="", metavar="HOST[:PORT]", help=ADVERTISE_HELP),
-    argument("--server", help="for a coordinator alone: URL of the site"),
     argument("--token", help=f"for a coordinator alone: {TOKEN_HELP}"),
-    argument(
-        "--name",
-        default=COORDINATOR,
-        help="for a coordinator alone: its name in the cluster (%(default)s)",
-    ),
-    argument(
-        "--logs",
-        choices=("files", "stderr"),
-        default="files",
-        help="where processes log: DATA/logs, or stderr for systemd and containers (%(default)s)",
-    ),
-    argument(
-        "--check", action="store_true", help="end as soon as all is up, e.g. after an upgrade"
-    ),
-    argument("--json", action="store_true", help="say what came up as one JSON object"),
     connects=False,
-    description="Run web site, worker and coordinator on this machine under one supervisor. "
-    "The database is brought up to date first, with a backup of what it held.",
     epilog="Services: DATABASE_URL=postgres://… and REDIS_URL=redis://… instead of files.",
 )
-def up(arguments: Namespace) -> int:
-    around: Surroundings = arguments.surroundings
-    wanted = wanted_of(arguments, around.environ)
+def up(
+    around: Surroundings,
+    *,
+    data: Path | None = None,
+    role: Sequence[Literal["web", "worker", "beat", "coordinator"]] | None = None,
+    host: str = "",
+    port: Port = 8000,
+    url: str | None = None,
+    tls_certificate: Path | None = None,
+    tls_key: Path | None = None,
+    login: str = "",
+    cluster: str = "",
+    coordinator_host: str = "",
+    coordinator_port: Port = 8100,
+    data_host: str = "",
+    server: str | None = None,
+    name: str = COORDINATOR,
+    logs: Literal["files", "stderr"] = "files",
+    check: bool = False,
+    json: bool = False,
+    **rest: Any,
+) -> int:
+    """Run the site.
+
+    Run web site, worker and coordinator on this machine under one supervisor. The database is
+    brought up to date first, with a backup of what it held.
+
+    --data DIR: data folder (HELIX_DATA_DIR; made if need be)
+    --role ROLE: only this part of the site: web, worker, beat, coordinator; may be repeated
+        (default: all)
+    --host: address to listen at, also of the coordinator: one of this machine, or 0.0.0.0 for all
+        (default 127.0.0.1: this machine alone)
+    --port: the web's port (default %(default)s)
+    --url: where people reach the site (HELIX_URL), e.g. https://helix.example
+    --tls-certificate PEM: speak https, with this chain
+    --tls-key PEM: the key of the certificate
+    --login USER: print a login link for this user
+    --cluster NAME: whose coordinator runs here (the first)
+    --coordinator-host: address for chat clients (that of --host)
+    --coordinator-port: port for chat clients (%(default)s)
+    --data-host: the coordinator's address for stages (so, too)
+    --server: for a coordinator alone: URL of the site
+    --name: for a coordinator alone: its name in the cluster (%(default)s)
+    --logs: where processes log: DATA/logs, or stderr for systemd and containers (%(default)s)
+    --check: end as soon as all is up, e.g. after an upgrade
+    --json: say what came up as one JSON object
+    """
+    given = Namespace(
+        role=role, host=host, port=port, url=url, tls_certificate=tls_certificate, tls_key=tls_key,
+        login=login, cluster=cluster, coordinator_host=coordinator_host, data_host=data_host,
+        coordinator_port=coordinator_port, server=server, name=name, logs=logs, check=check,
+        json=json, **{"ca": None, "token": None, **rest},
+    )  # fmt: skip
+    wanted = wanted_of(given, around.environ)
     with (
-        DataFolder.of(arguments.data, around.environ).locked(wanted.roles) as folder,
+        DataFolder.of(data, around.environ).locked(wanted.roles) as folder,
         contextlib.ExitStack() as held,
     ):
         sockets = [held.enter_context(bound) for bound in site_processes.bound(wanted)]
@@ -164,7 +167,7 @@ def _prepared(wanted: Wanted, signals: Signals) -> dict[str, Any]:
         output, _ = process.communicate()
     if process.returncode != 0:
         raise CommandFailed("the site cannot start, see above")
-    said: dict[str, Any] = json.loads(output)
+    said: dict[str, Any] = json_text.loads(output)
     return said
 
 
@@ -208,7 +211,7 @@ def summarize(
         "seconds": round(seconds, 2),
     }
     if wanted.json:
-        around.say(json.dumps(told))
+        around.say_json(told)
         around.out.flush()
         return
     around.say(f"HelixWeb {told['version']} is up after {seconds:.1f} s\n")

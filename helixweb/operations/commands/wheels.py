@@ -6,15 +6,15 @@ import re
 import subprocess
 import sys
 import tempfile
-from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from helixweb.command_line.command import Verbs, argument
+from helixweb.command_line.command import Verbs
 from helixweb.command_line.failures import CommandFailed
-from helixweb.command_line.numbers import port
+from helixweb.command_line.numbers import Port
+from helixweb.command_line.surroundings import Surroundings
 from helixweb.operations.listening import check_free
 from helixweb.versions import product_version
 
@@ -26,54 +26,52 @@ wheels = Verbs(
 )
 
 
-@wheels(
-    argument("folder", type=Path),
-    argument("--extras", default="agent", help="which extras, e.g. agent,postgres (%(default)s)"),
-    argument(
-        "--from",
-        dest="source",
-        default="",
-        help="a checkout or a wheel of HelixWeb (default: this version from the index)",
-    ),
-    argument("--constraint", type=Path, help="versions to take, e.g. constraints.txt"),
-    argument(
-        "--pip", action="append", default=[], help="an option of pip, e.g. --pip=--index-url=URL"
-    ),
-    connects=False,
-)
-def _gather(arguments: Namespace) -> None:
-    """Fetch packages into a folder."""
-    named = f"helixweb[{arguments.extras}]" if arguments.extras else "helixweb"
-    if arguments.source:
-        what = f"{named} @ {Path(arguments.source).resolve().as_uri()}"
+@wheels(connects=False)
+def _gather(
+    around: Surroundings,
+    folder: Path,
+    *,
+    extras: str = "agent",
+    from_: str = "",
+    constraint: Path | None = None,
+    pip: Sequence[str] = (),
+) -> None:
+    """Fetch packages into a folder.
+
+    --extras: which extras, e.g. agent,postgres (%(default)s)
+    --from SOURCE: a checkout or a wheel of HelixWeb (default: this version from the index)
+    --constraint: versions to take, e.g. constraints.txt
+    --pip: an option of pip, e.g. --pip=--index-url=URL
+    """
+    named = f"helixweb[{extras}]" if extras else "helixweb"
+    if from_:
+        what = f"{named} @ {Path(from_).resolve().as_uri()}"
     else:
         what = f"{named}=={product_version()}"
-    pinned = ["--constraint", str(arguments.constraint)] if arguments.constraint else []
-    command = [sys.executable, "-m", "pip", "wheel", "--wheel-dir", str(arguments.folder)]
-    done = subprocess.run([*command, *pinned, *arguments.pip, what], check=False)
+    pinned = ["--constraint", str(constraint)] if constraint else []
+    command = [sys.executable, "-m", "pip", "wheel", "--wheel-dir", str(folder)]
+    done = subprocess.run([*command, *pinned, *pip, what], check=False)
     if done.returncode != 0:
         raise CommandFailed("pip could not gather all, see above")
-    count = len(list(arguments.folder.glob("*.whl")))
-    arguments.surroundings.say(f"{count} wheels in {arguments.folder}")
+    around.say(f"{len(list(folder.glob('*.whl')))} wheels in {folder}")
 
 
-@wheels(
-    argument("folder", type=Path),
-    argument("--host", default="127.0.0.1", help="address (%(default)s)"),
-    argument("--port", type=port, default=8200, help="port (%(default)s)"),
-    connects=False,
-)
-def _serve(arguments: Namespace) -> None:
-    """Let machines install from a folder."""
-    folder = arguments.folder
+@wheels(connects=False)
+def _serve(
+    around: Surroundings, folder: Path, *, host: str = "127.0.0.1", port: Port = 8200
+) -> None:
+    """Let machines install from a folder.
+
+    --host: address (%(default)s)
+    --port: port (%(default)s)
+    """
     if not any(folder.glob("*.whl")):
         raise CommandFailed(f"there are no wheels in {folder}; fill it: helixweb wheels gather")
-    check_free(arguments.host, arguments.port, option="--port")
-    with make_server(folder, arguments.host, arguments.port) as server:
-        host, number = server.server_address[:2]
-        say = arguments.surroundings.say
-        say(f"pip install --index-url http://{host!s}:{number}/simple/ 'helixweb[agent]'")
-        say("(elsewhere add --trusted-host with this machine's address; Ctrl-C ends it)")
+    check_free(host, port, option="--port")
+    with make_server(folder, host, port) as server:
+        bound, number = server.server_address[:2]
+        around.say(f"pip install --index-url http://{bound!s}:{number}/simple/ 'helixweb[agent]'")
+        around.say("(elsewhere add --trusted-host with this machine's address; Ctrl-C ends it)")
         server.serve_forever()
 
 
