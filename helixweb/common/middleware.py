@@ -1,12 +1,13 @@
 """Who acts, and in which language and zone pages speak."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from helixweb.common.actor import acting
-from helixweb.common.languages import speaking
 from helixweb.common.zones import zone_of
 
 
@@ -20,3 +21,13 @@ def remember_reader(get_response: Any) -> Any:
             return response
 
     return answer
+
+
+COOKIE = "language"
+
+
+def speaking(request: HttpRequest) -> AbstractContextManager[None]:
+    """Within, texts are in the reader's language."""
+    wanted = request.COOKIES.get(COOKIE, "")
+    known = wanted in dict(settings.LANGUAGES)
+    return translation.override(wanted if known else settings.LANGUAGE_CODE)

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from helixweb.deployment import node_pages, views
+from helixweb.deployment import views
 
 _NODE = "clusters/<int:pk>/nodes/<int:node_pk>/"
 
@@ -17,15 +17,15 @@ urlpatterns = [
     path("deployments/<int:pk>/weights", views.deployment_weights, name="deployment-weights"),
     path("repairs/<int:pk>/deploy", views.repair_deploy, name="repair-deploy"),
     path("repairs/<int:pk>/dismiss", views.repair_dismiss, name="repair-dismiss"),
-    path(f"{_NODE}drain", node_pages.node_drain, name="node-drain"),
-    path(f"{_NODE}take-in", node_pages.node_take_in, name="node-take-in"),
-    path(f"{_NODE}measure", node_pages.node_measure, name="node-measure"),
-    path(f"{_NODE}measure/cancel", node_pages.node_measure_cancel, name="node-measure-cancel"),
-    path(f"{_NODE}log", node_pages.node_log, name="node-log"),
-    path("clusters/<int:pk>/measure", node_pages.cluster_measure, name="cluster-measure"),
+    path(f"{_NODE}drain", views.node_drain, name="node-drain"),
+    path(f"{_NODE}take-in", views.node_take_in, name="node-take-in"),
+    path(f"{_NODE}measure", views.node_measure, name="node-measure"),
+    path(f"{_NODE}measure/cancel", views.node_measure_cancel, name="node-measure-cancel"),
+    path(f"{_NODE}log", views.node_log, name="node-log"),
+    path("clusters/<int:pk>/measure", views.cluster_measure, name="cluster-measure"),
     path(
         "clusters/<int:pk>/network/keep-measured",
-        node_pages.links_keep_measured,
+        views.links_keep_measured,
         name="links-keep-measured",
     ),
 ]

@@ -1,5 +1,6 @@
 """Overview, monitor, predictions, playground."""
 
+from datetime import datetime
 from typing import Any
 
 from django.core.cache import cache
@@ -13,18 +14,24 @@ from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import VIEWER, needs
 from helixweb.common import events
+from helixweb.common.models import Event
 from helixweb.common.queries import query_id
+from helixweb.common.sentences import in_words
 from helixweb.deployment.instances import instances_view
-from helixweb.deployment.models import Deployment
+from helixweb.deployment.models import LIVE, Deployment
 from helixweb.deployment.services.desired import current_generation
-from helixweb.inventory.models import Cluster
+from helixweb.deployment.services.losses import outage_of
+from helixweb.inventory.models import Cluster, NodeState
+from helixweb.inventory.node_list import state_counts_by_cluster
 from helixweb.monitoring.chat_proxy import ChatRefused, answer_chat, deployments, endpoints_of
-from helixweb.monitoring.history import SILENT_AFTER_S
+from helixweb.monitoring.checklist import checklist, has_served
+from helixweb.monitoring.history import SILENT_AFTER_S, with_newest
 from helixweb.monitoring.history_view import KIND_TITLES, RANGES, Range, heat, history
 from helixweb.monitoring.load import finding_of
 from helixweb.monitoring.moment import Moment, node_charts
-from helixweb.monitoring.overview import focus, overview_of
 from helixweb.monitoring.predictions import agreement_of, to_compare
+from helixweb.planning.models import Plan
+from helixweb.planning.newer_measurements import NewerMeasurements, newer_measurements
 from helixweb.planning.stored import stored_plan
 from runtime.protocol.trace_context import CHAT, HEADER, context_of
 
@@ -191,3 +198,88 @@ def _chosen(request: HttpRequest) -> Cluster | None:
     if not request.GET.get("cluster"):
         return focus(request)
     return get_object_or_404(Cluster.objects.within(request), pk=query_id(request, "cluster"))
+
+
+LAST_EVENTS = 12
+
+
+def focus(scope: Any) -> Cluster | None:
+    """The cluster that pages show unless one is asked for: what serves, else the newest."""
+    live = (
+        Deployment.objects.within(scope)
+        .filter(status__in=LIVE)
+        .select_related("cluster")
+        .defer("serving_plan")
+        .first()
+    )
+    return live.cluster if live else Cluster.objects.within(scope).order_by("-pk").first()
+
+
+def overview_of(
+    scope: Any, moment: Moment | None, *, user: Any, is_refresh: bool
+) -> dict[str, Any]:
+    """Everything at once, for `user`; a refresh leaves out the steps once all have been taken.
+
+    `serving` is what `cluster` serves, or `outage` says why nothing does; `sample` its current
+    numbers. `newer`: what was measured since the plan that is served, else since the newest one.
+    None: not there. `is_set_up`: what is deployed has put out a token. `is_moving`: a step is
+    under way, which reports its progress to no topic of the page. `lines` are of the table of
+    clusters, `line` that of `cluster`; `news` what happened, as sentences.
+    """
+    now = moment.now if moment else timezone.now()
+    cluster, serving = (moment.cluster, moment.serving) if moment else (None, None)
+    lines = _lines(scope, now)
+    live = serving.deployment if serving else None
+    is_set_up = cluster is not None and has_served(cluster)
+    steps = () if is_set_up and is_refresh else checklist(cluster, user=user, now=now)
+    return {
+        "cluster": cluster,
+        "line": next((line for line in lines if line["cluster"] == cluster), None),
+        "is_set_up": is_set_up,
+        "steps": steps,
+        "is_moving": any(step.progress is not None for step in steps),
+        "serving": serving,
+        "outage": outage_of(live, now=now) if live else None,
+        "newer": _newer(cluster, live),
+        "sample": moment and moment.sample,
+        "numbers": moment and moment.numbers,
+        "lines": lines,
+        "news": _news(scope),
+    }
+
+
+def _newer(cluster: Cluster | None, live: Deployment | None) -> NewerMeasurements | None:
+    plans = Plan.unscoped.filter(cluster=cluster).defer("document", "problem")
+    plan = live.plan if live else plans.exclude(run__what_if__gt="").first()
+    return newer_measurements(plan) if plan else None
+
+
+def _lines(scope: Any, now: datetime) -> list[dict[str, Any]]:
+    live = {
+        deployment.cluster_id: deployment
+        for deployment in Deployment.objects.within(scope)
+        .filter(status__in=LIVE)
+        .select_related("model")
+        .defer("serving_plan")
+    }
+    counts = state_counts_by_cluster(now=now)
+    return [
+        {
+            "cluster": cluster,
+            "nodes": sum(counts.get(cluster.pk, {}).values()),
+            "online": counts.get(cluster.pk, {}).get(NodeState.ONLINE.value, 0),
+            "deployment": live.get(cluster.pk),
+            "output_tokens_per_s": cluster.newest_output,
+            "simulated": cluster.newest_plan is not None,
+        }
+        for cluster in with_newest(Cluster.objects.within(scope), now=now)
+    ]
+
+
+def _news(scope: Any) -> list[dict[str, Any]]:
+    names = {f"cluster:{cluster.pk}": cluster.name for cluster in Cluster.objects.within(scope)}
+    rows = Event.objects.filter(topic__in=list(names), data__text__isnull=False).order_by("-pk")
+    return [
+        {"at": row.created_at, "cluster": names[row.topic], "text": in_words(row.data)}
+        for row in rows[:LAST_EVENTS]
+    ]

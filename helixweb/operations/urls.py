@@ -3,7 +3,7 @@
 from django.urls import path
 
 from helixweb.operations import views
-from helixweb.operations.metrics_view import MetricsView
+from helixweb.operations.views import MetricsView
 
 urlpatterns = [
     path("metrics", MetricsView.as_view(), name="metrics"),

@@ -11,7 +11,7 @@ from process_doubles import FakeCluster
 from helixweb.deployment.models import Deployment, NodeAssignment
 from helixweb.deployment.stages import memory_chart, stages_of
 from helixweb.inventory.models import Cluster, Node
-from helixweb.inventory.network_view import links_in_use
+from helixweb.inventory.views.network import links_in_use
 from planner.domain.cluster import COORDINATOR
 from runtime.protocol.control import StageStats
 from tests.helixweb.markup import tight

@@ -19,7 +19,7 @@ from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster, RegionLink
 from helixweb.monitoring.checklist import Step, checklist
 from helixweb.monitoring.models import MetricSample
-from helixweb.monitoring.overview import focus
+from helixweb.monitoring.views import focus
 from runtime.protocol.phases import Phase
 from tests.helixweb.markup import tight
 from tests.helixweb.process_doubles import STATS, FakeCluster, make_plan

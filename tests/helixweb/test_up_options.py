@@ -20,10 +20,9 @@ from helixweb.command_line.surroundings import Surroundings
 from helixweb.demo.processes import free_port
 from helixweb.operations import site_processes
 from helixweb.operations.children import Child
-from helixweb.operations.commands.up import summarize
+from helixweb.operations.commands.up import notify, summarize
 from helixweb.operations.data_folder import DataFolder
 from helixweb.operations.listening import listen
-from helixweb.operations.notify import notify
 from helixweb.operations.roles import Wanted, wanted_of
 from helixweb.places import Addresses, default_data_dir
 from runtime.coordinator.options import Options, parse_options

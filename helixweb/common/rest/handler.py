@@ -8,9 +8,10 @@ people's requests do not delay heartbeats.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from threading import current_thread
 from typing import Any
 
@@ -18,11 +19,14 @@ from django.core import signals
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.base import BaseHandler
+from django.db import Error
 from django.db.backends.signals import connection_created
 from django.urls import set_script_prefix
+from django.utils import timezone
 
+from helixweb.common import key_usage
+from helixweb.common.connections import returns_connection
 from helixweb.common.rest.bodies import BoundedBody, is_known
-from helixweb.common.rest.lifespan import serve_lifespan
 
 PREFIX = "/api/v1/"
 PROCESS_PREFIXES = (f"{PREFIX}agent/", f"{PREFIX}coordinator/")
@@ -124,3 +128,27 @@ def _keep(connection: Any, **signal: Any) -> None:
     """Keep this thread's connection open; each request checks first that it still works."""
     if current_thread().name.startswith(_NAME):
         connection.close_at = time.monotonic() + CONNECTIONS_KEPT_S
+
+
+logger = logging.getLogger(__name__)
+
+
+async def serve_lifespan(
+    receive: Callable[[], Any], send: Callable[[Any], Any], threads: Executor
+) -> None:
+    """Answer the server's `lifespan` messages: usage is written every minute and at shutdown."""
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    ending = asyncio.ensure_future(receive())
+    while not ending.done():
+        await asyncio.wait({ending}, timeout=key_usage.WRITTEN_EVERY.total_seconds())
+        await asyncio.get_running_loop().run_in_executor(threads, _write)
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+@returns_connection
+def _write() -> None:
+    try:
+        key_usage.write_all(now=timezone.now())
+    except Error as error:  # InterfaceError, which a lost server causes, is no DatabaseError
+        logger.warning("the usage of API keys could not be written: %s", error)

@@ -21,7 +21,6 @@ from helixweb.command_line.surroundings import Surroundings
 from helixweb.operations import site_processes
 from helixweb.operations.children import dies_with_its_parent
 from helixweb.operations.data_folder import DataFolder
-from helixweb.operations.notify import notify
 from helixweb.operations.roles import (
     BEAT,
     COORDINATOR,
@@ -233,3 +232,18 @@ def summarize(
     checked = "That was the check; all of it ends again."
     around.say(f"\n{checked if wanted.check else 'Ctrl-C stops everything.'}")
     around.out.flush()
+
+
+def notify(state: str) -> bool:
+    """Send e.g. "READY=1"; whether somebody wanted to know."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return False
+    if address.startswith("@"):  # in the abstract namespace
+        address = "\0" + address[1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        try:
+            sender.sendto(state.encode(), address)
+        except OSError:
+            return False
+    return True

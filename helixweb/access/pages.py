@@ -1,0 +1,238 @@
+"""Pages of users, groups, roles, API keys and log-ins."""
+
+from django.apps import apps
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.db.models import Count, Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+
+from helixweb.access import keys, people, roles_of_holders, sessions
+from helixweb.access.forms import ApiKeyForm, ClusterGrantForm, GrantForm, GroupForm, InviteForm
+from helixweb.access.models import Grant
+from helixweb.access.needs import ADMIN, OWN, SITE_ADMIN, SITE_VIEWER, VIEWER, needs
+from helixweb.access.rights import rights_of_request
+from helixweb.access.roles import Role
+from helixweb.common.models import ApiKey, SessionOfUser
+from helixweb.common.pages import form_page, page_of
+
+
+@never_cache
+@needs(SITE_VIEWER, SITE_ADMIN)
+def users(request: HttpRequest) -> HttpResponse:
+    """The list for all who may see the whole site; an administrator's POST makes a user and shows
+    their link once."""
+    form, link = InviteForm(request.POST if request.method == "POST" else None), ""
+    if form.is_valid():
+        role = form.cleaned_data["role"]
+        token = people.invite(form.cleaned_data["username"], role=Role(role) if role else None)
+        link = f"{settings.HELIX_URL}{people.login_path(token)}"
+        form = InviteForm()
+    keys = Count("apikey", filter=Q(apikey__revoked_at__isnull=True), distinct=True)
+    rows = get_user_model().objects.annotate(num_keys=keys).order_by("username")
+    rows = rows.prefetch_related("grants__cluster", "groups")
+    page, governs = page_of(request, rows), governs_site(request)
+    return form_page(request, "access/users.html", form, link=link, page=page, governs=governs)
+
+
+@never_cache
+@needs(SITE_VIEWER, SITE_ADMIN)
+def user(request: HttpRequest, pk: int) -> HttpResponse:
+    """One user's roles; a POST gives one more, or another one in place of it."""
+    row = get_object_or_404(get_user_model(), pk=pk)
+    form = GrantForm(request.POST or None, scope=request)
+    if form.is_valid():
+        cluster = form.cleaned_data["cluster"]
+        roles_of_holders.give(row, Role(form.cleaned_data["role"]), cluster=cluster)
+        messages.success(request, _("The role is given."))
+        return redirect("user", pk=pk)
+    return form_page(
+        request,
+        "access/user.html",
+        form,
+        row=row,
+        grants=row.grants.select_related("cluster"),
+        groups=row.groups.prefetch_related("grants__cluster").order_by("name"),
+        sessions=sessions.own_sessions(row),
+        governs=governs_site(request),
+    )
+
+
+@needs(change=SITE_ADMIN)
+def keep_out(request: HttpRequest, pk: int) -> HttpResponse:
+    """End the user's sessions and API keys."""
+    row = get_object_or_404(get_user_model(), pk=pk)
+    try:
+        people.keep_out(row, by=request.user)
+    except people.NotYourself as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(
+            request, _("%(user)s is logged out and kept out.") % {"user": row.get_username()}
+        )
+    return redirect("users")
+
+
+@needs(change=SITE_ADMIN)
+def let_in(request: HttpRequest, pk: int) -> HttpResponse:
+    """Let the user log in again."""
+    row = get_object_or_404(get_user_model(), pk=pk)
+    people.let_in(row)
+    messages.success(request, _("%(user)s may log in again.") % {"user": row.get_username()})
+    return redirect("users")
+
+
+@needs(change=SITE_ADMIN)
+def log_out_everywhere(request: HttpRequest, pk: int) -> HttpResponse:
+    """End the user's sessions; they may log in again."""
+    row = get_object_or_404(get_user_model(), pk=pk)
+    sessions.end_all(row)
+    messages.success(request, _("%(user)s is logged out.") % {"user": row.get_username()})
+    return redirect("user", pk=pk)
+
+
+@needs(change=ADMIN, of=Grant)
+def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
+    """Take a role back; of one on a cluster an administrator of the cluster may."""
+    grant = get_object_or_404(Grant.objects.select_related("user", "group", "cluster"), pk=pk)
+    roles_of_holders.withdraw(grant)
+    messages.success(request, _("The role is taken back."))
+    from_cluster = request.POST.get("from") == "cluster" or not governs_site(request)
+    if grant.cluster_id is not None and from_cluster:
+        return redirect("cluster-access", pk=grant.cluster_id)
+    if grant.user_id is not None:
+        return redirect("user", pk=grant.user_id)
+    return redirect("group", pk=grant.group_id)
+
+
+def governs_site(request: HttpRequest) -> bool:
+    """True if the requester is a site administrator."""
+    return rights_of_request(request).site >= Role.ADMIN.rank
+
+
+@never_cache
+@needs(SITE_VIEWER, SITE_ADMIN)
+def groups(request: HttpRequest) -> HttpResponse:
+    """All of them; an administrator's POST makes one."""
+    form = GroupForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        made = roles_of_holders.make_group(form.cleaned_data["name"])
+        roles_of_holders.set_members(made, form.cleaned_data["members"])
+        return redirect("group", pk=made.pk)
+    rows = Group.objects.annotate(num_members=Count("user", distinct=True))
+    shown = rows.prefetch_related("grants__cluster").order_by("name")
+    governs = governs_site(request)
+    return form_page(request, "access/groups.html", form, groups=shown, governs=governs)
+
+
+@never_cache
+@needs(SITE_VIEWER, SITE_ADMIN)
+def group(request: HttpRequest, pk: int) -> HttpResponse:
+    """Its roles and members; a POST gives a role, or says who is in it."""
+    row = get_object_or_404(Group, pk=pk)
+    sent = request.POST if request.method == "POST" else None
+    is_role = sent is not None and "role" in sent
+    grant_form = GrantForm(sent if is_role else None, scope=request)
+    names = "\n".join(sorted(user.get_username() for user in row.user_set.all()))
+    members_form = GroupForm(None if is_role else sent, group=row, initial={"members": names})
+    if grant_form.is_valid():
+        given = grant_form.cleaned_data
+        roles_of_holders.give(row, Role(given["role"]), cluster=given["cluster"])
+        messages.success(request, _("The role is given."))
+        return redirect("group", pk=pk)
+    if members_form.is_valid():
+        roles_of_holders.set_members(row, members_form.cleaned_data["members"])
+        messages.success(request, _("The members are kept."))
+        return redirect("group", pk=pk)
+    context = {
+        "row": row,
+        "form": grant_form,
+        "members_form": members_form,
+        "members": row.user_set.order_by("username"),
+        "grants": row.grants.select_related("cluster"),
+        "governs": governs_site(request),
+    }
+    status = 422 if sent is not None else 200
+    return render(request, "access/group.html", context, status=status)
+
+
+@needs(change=SITE_ADMIN)
+def group_delete(request: HttpRequest, pk: int) -> HttpResponse:
+    """With the roles it gave."""
+    row = get_object_or_404(Group, pk=pk)
+    roles_of_holders.delete_group(row)
+    messages.success(request, _("Group %(name)s is deleted.") % {"name": row.name})
+    return redirect("groups")
+
+
+@never_cache
+@needs(VIEWER, ADMIN, of="inventory.Cluster")
+def cluster_access(request: HttpRequest, pk: int) -> HttpResponse:
+    """Who has a role on the cluster; a POST of one of its administrators gives one."""
+    cluster = get_object_or_404(apps.get_model("inventory.Cluster").objects.within(request), pk=pk)
+    form = ClusterGrantForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        given = form.cleaned_data
+        roles_of_holders.give(given["name"], Role(given["role"]), cluster=cluster)
+        messages.success(request, _("The role is given."))
+        return redirect("cluster-access", pk=pk)
+    return form_page(
+        request,
+        "access/cluster_access.html",
+        form,
+        cluster=cluster,
+        grants=Grant.objects.select_related("user", "group").filter(cluster=cluster),
+        governs=rights_of_request(request).on(pk) >= Role.ADMIN.rank,
+    )
+
+
+@never_cache
+@needs(OWN, OWN)
+def api_keys(request: HttpRequest) -> HttpResponse:
+    """List one's keys; POST creates one and shows its secret this once."""
+    form, secret = ApiKeyForm(request.POST or None, scope=request), None
+    if form.is_valid():
+        secret = keys.make(user=request.user, **form.cleaned_data).secret
+        form = ApiKeyForm(scope=request)
+    rows = ApiKey.objects.filter(user=request.user)  # type: ignore[misc]
+    now = timezone.now()
+    shown = keys.used_by(rows.select_related("cluster", "user").order_by("-created_at"), now=now)
+    return form_page(request, "access/api_keys.html", form, keys=shown, secret=secret, now=now)
+
+
+@needs(change=OWN)
+def revoke_api_key(request: HttpRequest, pk: int) -> HttpResponse:
+    """End one of one's own keys."""
+    key = get_object_or_404(ApiKey, pk=pk, user=request.user)
+    keys.end(key)
+    messages.success(request, _("The key %(name)s is revoked.") % {"name": key.name})
+    return redirect("api-keys")
+
+
+@never_cache
+@needs(OWN)
+def log_ins(request: HttpRequest) -> HttpResponse:
+    """Where one is logged in."""
+    rows, here = sessions.own_sessions(request.user), request.session.session_key
+    return render(request, "access/sessions.html", {"rows": rows, "here": here})
+
+
+@needs(change=OWN)
+def log_in_end(request: HttpRequest, pk: int) -> HttpResponse:
+    """End one of one's own."""
+    sessions.end(get_object_or_404(SessionOfUser, pk=pk, user=request.user))
+    messages.success(request, _("That log-in is ended."))
+    return redirect("sessions")
+
+
+@needs(change=OWN)
+def log_ins_end(request: HttpRequest) -> HttpResponse:
+    """End all but this one."""
+    sessions.end_all(request.user, but=request.session.session_key)
+    messages.success(request, _("You are logged out everywhere else."))
+    return redirect("sessions")
