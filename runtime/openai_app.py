@@ -1,7 +1,7 @@
 """The OpenAI application: its routes, who may ask, and how errors look, whatever answers.
 
-/v1/chat/completions, /v1/completions, /tokenize, /v1/models (all or one) and /health; a process may
-add others. `runtime.dialects` translates other APIs to these.
+/v1/chat/completions, /v1/completions, /v1/embeddings, /tokenize, /v1/models (all or one) and
+/health; a process may add others. `runtime.dialects` translates other APIs to these.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,8 +31,11 @@ class Backend(Protocol):
     async def completion(self, http: Request) -> ASGIApp:
         """Raises ApiError."""
 
+    async def embeddings(self, http: Request) -> ASGIApp:
+        """Raises ApiError."""
+
     async def tokenize(self, http: Request) -> ASGIApp:
-        """Raises ApiError, and HTTPException 404 where it is not known."""
+        """Raises ApiError."""
 
     def model(self) -> dict[str, object] | None:
         """What is said of the model that is served, beside what is said of all; None: there is
@@ -56,6 +59,7 @@ def assemble(
         routes=[
             Route("/v1/chat/completions", endpoints.chat, methods=["POST"]),
             Route("/v1/completions", endpoints.completion, methods=["POST"]),
+            Route("/v1/embeddings", endpoints.embeddings, methods=["POST"]),
             Route("/tokenize", endpoints.tokenize, methods=["POST"]),
             Route("/v1/models", endpoints.models, methods=["GET"]),
             Route("/v1/models/{name:path}", endpoints.model, methods=["GET"]),
@@ -80,6 +84,9 @@ class _Endpoints:
 
     async def completion(self, http: Request) -> ASGIApp:
         return await self._backend().completion(http)
+
+    async def embeddings(self, http: Request) -> ASGIApp:
+        return await self._backend().embeddings(http)
 
     async def tokenize(self, http: Request) -> ASGIApp:
         return await self._backend().tokenize(http)

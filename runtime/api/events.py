@@ -72,11 +72,12 @@ COMMENT = Event(body=None, is_comment=True)
 
 
 def usage_of(body: dict[str, Any]) -> tuple[int, int] | None:
-    """Prompt and output tokens that an answer tells; None where it tells none that can be."""
+    """Prompt and output tokens that an answer tells; None where it tells none that can be. An
+    answer of embeddings has no output tokens."""
     usage = body.get("usage")
     if not isinstance(usage, dict):
         return None
-    prompt, output = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    prompt, output = usage.get("prompt_tokens"), usage.get("completion_tokens", 0)
     return (prompt, output) if _counts(prompt) and _counts(output) else None
 
 

@@ -134,9 +134,21 @@ class PipelineBackend:
             endpoint_id="cmpl",
         )
 
+    async def embeddings(self, http: Request) -> Response:
+        """Pipelines have none: their last stage computes tokens. Raises ApiError."""
+        raise ApiError(
+            status=404,
+            message="pipelines of stages compute no embeddings; deploy an embedding model as whole "
+            "instances of an engine that has /v1/embeddings, such as vLLM",
+            code="no_such_endpoint",
+        )
+
     async def tokenize(self, http: Request) -> Response:
-        """The token ids of a chat or a text, as vLLM's endpoint of this name gives them."""
-        request = parse_body(TokenizeRequest, await read_body(http))
+        return JSONResponse(await self.tokens_of(await read_body(http)))
+
+    async def tokens_of(self, content: bytes) -> dict[str, Any]:
+        """The token ids of a chat or a text, as vLLM's /tokenize gives them. Raises ApiError."""
+        request = parse_body(TokenizeRequest, content)
         if (request.messages is None) == (request.prompt is None):
             raise ApiError(
                 status=400,
@@ -155,12 +167,11 @@ class PipelineBackend:
         else:
             text = request.prompt or ""
             token_ids = await self._encoded(lambda: serving.tokenizer.encode_text(text))
-        body = {
+        return {
             "count": len(token_ids),
             "max_model_len": serving.plan.max_context_tokens,
             "tokens": token_ids,
         }
-        return JSONResponse(body)
 
     def model(self) -> dict[str, object] | None:
         serving = self._dispatcher.serving

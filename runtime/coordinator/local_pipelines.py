@@ -11,7 +11,7 @@ from runtime.coordinator.answering import LiveAnswer, failed
 from runtime.coordinator.app import TAKING, PipelineBackend
 from runtime.coordinator.live_request import RequestFailed
 from runtime.front.asked import Asked
-from runtime.front.target import Errored, TooSlow, refusal
+from runtime.front.target import Errored, Lacks, TooSlow, refusal
 from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import Condition, Patience, Probe, State, after_probe
 from runtime.instances.instance import LOOK_EVERY_S
@@ -33,6 +33,13 @@ class LocalPipelines:
     async def whole(
         self, asked: Asked, *, patience_s: float, passed_on: dict[str, str]
     ) -> dict[str, Any]:
+        if asked.endpoint == "/v1/embeddings":
+            raise Lacks(asked.endpoint)
+        if asked.endpoint == "/tokenize":
+            try:
+                return await self._backend.tokens_of(_body(asked))
+            except ApiError as error:
+                raise _meaning(error) from error
         answer = await self._begin(asked, passed_on)
         try:
             async with asyncio.timeout(patience_s):
@@ -59,9 +66,8 @@ class LocalPipelines:
     async def _begin(self, asked: Asked, passed_on: dict[str, str]) -> LiveAnswer:
         is_chat = asked.endpoint == "/v1/chat/completions"
         begin = self._backend.begin_chat if is_chat else self._backend.begin_completion
-        body = asked.body_for(str(asked.body["model"]), with_usage=True, with_salt=False)
         try:
-            answer = await begin(body, owner=asked.asker)
+            answer = await begin(_body(asked), owner=asked.asker)
         except ApiError as error:
             raise _meaning(error) from error
         passed_on.clear()  # those of an instance that was asked before
@@ -94,6 +100,10 @@ class PipelinesInstance:
 
     def hurry(self) -> None:
         """Nothing is waited for."""
+
+
+def _body(asked: Asked) -> bytes:
+    return asked.body_for(str(asked.body["model"]), with_usage=True, with_salt=False)
 
 
 def _meaning(error: ApiError) -> Exception:

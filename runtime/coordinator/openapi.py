@@ -66,6 +66,14 @@ def openapi_document() -> Json:
             "/v1/messages/count_tokens": {
                 "post": _counting("CountTokensRequest", _TOKENS, error="AnthropicError")
             },
+            "/v1/embeddings": {
+                "post": _posted(
+                    "EmbeddingsRequest",
+                    "Compute embeddings, where an instance has them",
+                    _json("The embeddings.", _EMBEDDINGS),
+                    error="Error",
+                )
+            },
             "/tokenize": {"post": _counting("TokenizeRequest", _TOKEN_IDS)},
             "/v1/models": {"get": _lookup("List the models", _object(object=_TEXT, data=_MODELS))},
             "/v1/models/{name}": {"get": _model()},
@@ -78,6 +86,7 @@ def openapi_document() -> Json:
                 "Model": _MODEL,
                 "Error": _ERROR,
                 "AnthropicError": _ANTHROPIC_ERROR,
+                "EmbeddingsRequest": _EMBEDDINGS_REQUEST,
                 "Message": _MESSAGE,
                 "Response": _RESPONSE,
             },
@@ -127,6 +136,8 @@ _RESPONSE = _object(
     output={"type": "array", "items": _object(id=_TEXT, type=_TEXT)},
     usage=_object(input_tokens=_COUNT, output_tokens=_COUNT, total_tokens=_COUNT),
 )
+_EMBEDDINGS_REQUEST = _object(model=_TEXT, input={"type": ["string", "array"]})
+_EMBEDDINGS = _object(model=_TEXT, data={"type": "array", "items": {"type": "object"}})
 _TOKENS = _object(input_tokens=_COUNT)
 _TOKEN_IDS = _object(count=_COUNT, max_model_len=_COUNT, tokens={"type": "array", "items": _COUNT})
 

@@ -69,7 +69,7 @@ class CountTokens(_Anthropic):
         return _prompt_of(prompt)
 
     def whole(self, answer: Json) -> Json:
-        return {"input_tokens": answer["count"]}
+        return {"input_tokens": len(answer["tokens"])}
 
     def part(self, chunk: Json) -> Iterator[Json]:
         yield from ()

@@ -46,8 +46,8 @@ from runtime.front.target import (
     InstanceFull,
     Refused,
     Target,
-    TooLong,
     TooSlow,
+    Unfit,
     Unreachable,
 )
 from runtime.front.turns import Waiter
@@ -94,16 +94,16 @@ class _Attempts:
     full: dict[str, InstanceFull] = field(default_factory=dict)
     unreachable: dict[str, str] = field(default_factory=dict)
     errored: dict[str, str] = field(default_factory=dict)  # those that said themselves they failed
-    too_long: dict[str, TooLong] = field(default_factory=dict)  # for their contexts
+    unfit: dict[str, Unfit] = field(default_factory=dict)  # those that cannot answer it
 
     @property
     def failures(self) -> int:
         return len(self.reasons) - len(self.full)
 
     @property
-    def refusal(self) -> TooLong | None:
-        """That of the last one whose context was too small, if nothing else was wrong."""
-        return None if self.reasons else next(reversed(self.too_long.values()), None)
+    def refusal(self) -> Unfit | None:
+        """That of the last one that cannot answer it, if nothing else was wrong."""
+        return None if self.reasons else next(reversed(self.unfit.values()), None)
 
 
 class Answer:
@@ -164,8 +164,8 @@ class Answer:
                 )
             except (InstanceFailed, InstanceFull) as error:
                 self._note(name, error)
-            except TooLong as refusal:
-                self._attempts.too_long[name] = refusal
+            except Unfit as refusal:
+                self._attempts.unfit[name] = refusal
             except Refused as refusal:
                 response = passed_on(refusal, name)
                 break
@@ -202,8 +202,8 @@ class Answer:
                     self._has_failed = True
                     await client.fail(broken(name, error))
                     return
-            except TooLong as refusal:
-                self._attempts.too_long[name] = refusal
+            except Unfit as refusal:
+                self._attempts.unfit[name] = refusal
             except Refused as refusal:
                 if client.is_open:
                     await client.fail(refused_late(refusal))
@@ -215,8 +215,8 @@ class Answer:
             finally:
                 self._desk.balance.end(self._request)
         if client.is_open:
-            too_long = self._attempts.refusal
-            await client.fail(self._nobody() if too_long is None else refused_late(too_long))
+            unfit = self._attempts.refusal
+            await client.fail(self._nobody() if unfit is None else refused_late(unfit))
             return
         await self._respond(self._by_nobody(), scope, send)
 
@@ -276,7 +276,7 @@ class Answer:
             return None
         size, turns = self._size(), self._desk.balance.turns
         waiter = Waiter(id=self._request, owner=self._asked.asker, size=size)
-        if self._attempts.reasons or self._attempts.too_long:
+        if self._attempts.reasons or self._attempts.unfit:
             chosen = self._choose(size)
             if chosen is None and self._attempts.reasons:
                 self._doubt()
@@ -326,7 +326,7 @@ class Answer:
 
     def _choose(self, size: RequestSize) -> str | None:
         desk = self._desk
-        tried = (*self._attempts.reasons, *self._attempts.too_long)
+        tried = (*self._attempts.reasons, *self._attempts.unfit)
         chosen = desk.balance.choose(self._request, size, without=tried)
         if chosen is not None:
             desk.ledger.sent(self._request, chosen)
@@ -376,7 +376,7 @@ class Answer:
         refusal = self._attempts.refusal
         if refusal is None:
             return error_response(self._nobody())
-        return passed_on(refusal, next(reversed(self._attempts.too_long)))
+        return passed_on(refusal, next(reversed(self._attempts.unfit)))
 
     def _nobody(self) -> ApiError:
         """Why nobody answers."""
@@ -384,7 +384,7 @@ class Answer:
         if self._desk.balance.is_closed and not self._attempts.reasons:
             return stopping()
         reasons, full = self._attempts.reasons, self._attempts.full
-        short = dict.fromkeys(self._attempts.too_long, "the request is too long for its context")
+        short = {name: refused.reason for name, refused in self._attempts.unfit.items()}
         every = {**self._attempts.unreachable, **short, **reasons}
         told = "; ".join(f"{name}: {reason}" for name, reason in every.items())
         if full and len(full) == len(reasons):

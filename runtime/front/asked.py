@@ -11,7 +11,15 @@ from typing import Any, Literal
 from runtime.protocol.openai import ApiError, model_not_found
 from runtime.protocol.prefix_salts import prefix_salt
 
-Endpoint = Literal["/v1/chat/completions", "/v1/completions"]
+Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize"]
+# Parts of a body of which one is the prompt, and the part of an answer that shows it is one.
+_PROMPTS: dict[Endpoint, tuple[str, ...]] = {
+    "/v1/chat/completions": ("messages",),
+    "/v1/completions": ("prompt",),
+    "/v1/embeddings": ("input",),
+    "/tokenize": ("messages", "prompt"),
+}
+_ANSWERS: dict[Endpoint, str] = {"/v1/embeddings": "data", "/tokenize": "tokens"}
 FIRST_CHARS_PER_TOKEN = 4.0
 _COMPLETION_DEFAULT_TOKENS = 16  # as OpenAI's /v1/completions
 _MOST_COUNTED = 1 << 24
@@ -41,6 +49,16 @@ class Asked:
     has_media: bool = False
     asker: str = ""
 
+    @property
+    def generates(self) -> bool:
+        """False where nothing is written, so that not every instance has the endpoint."""
+        return self.endpoint not in _ANSWERS
+
+    @property
+    def answer_part(self) -> str:
+        """The list that a whole answer has."""
+        return _ANSWERS.get(self.endpoint, "choices")
+
     def body_for(self, model: str, *, with_usage: bool, with_salt: bool) -> bytes:
         """As an instance gets it.
 
@@ -55,7 +73,7 @@ class Asked:
                 "include_usage": True,
             }
         wanted = self.body.get("cache_salt") or ""
-        if with_salt and self.asker and isinstance(wanted, str):
+        if with_salt and self.generates and self.asker and isinstance(wanted, str):
             body["cache_salt"] = prefix_salt(self.asker, wanted).hex()
         return json.dumps(body).encode()  # ASCII: half a surrogate pair has no UTF-8
 
@@ -94,23 +112,26 @@ def read_asked(endpoint: Endpoint, content: bytes, *, model_name: str) -> Asked:
     model = body.get("model")
     if model != model_name:
         raise model_not_found(model, available=model_name)
-    part = "messages" if endpoint == "/v1/chat/completions" else "prompt"
-    if not body.get(part):
+    parts = _PROMPTS[endpoint]
+    part = next((part for part in parts if body.get(part)), None)
+    if part is None:
         raise ApiError(
             status=400,
-            message=f"{part!r} is missing or empty; send one",
-            param=part,
+            message=f"{parts[0]!r} is missing or empty; send one",
+            param=parts[0],
             code="invalid_value",
         )
     limit = _count(body, "max_completion_tokens") or _count(body, "max_tokens")
-    if limit is None and endpoint == "/v1/completions":
+    if endpoint in _ANSWERS:
+        limit = 1
+    elif limit is None and endpoint == "/v1/completions":
         limit = _COMPLETION_DEFAULT_TOKENS
     options = body.get("stream_options")
     size = _prompt_size(body[part])
     return Asked(
         endpoint=endpoint,
         body=body,
-        stream=body.get("stream") is True,
+        stream=body.get("stream") is True and endpoint not in _ANSWERS,
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
         choices=_count(body, "n") or 1,
         max_tokens=limit,

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -34,9 +33,11 @@ class InstanceBackend:
     async def completion(self, http: Request) -> Answer:
         return await self._answer(http, "/v1/completions")
 
-    async def tokenize(self, http: Request) -> Response:
-        """No instance is asked: each may have a tokenizer of its own."""
-        raise HTTPException(404)
+    async def embeddings(self, http: Request) -> Answer:
+        return await self._answer(http, "/v1/embeddings")
+
+    async def tokenize(self, http: Request) -> Answer:
+        return await self._answer(http, "/tokenize")
 
     def model(self) -> dict[str, object]:
         return {"id": self._desk.model_name}

@@ -11,9 +11,11 @@ import httpx
 from runtime.api.events import COMMENT, Event, EventReader, Garbage
 from runtime.front.asked import Asked
 from runtime.front.target import (
+    LACKING,
     QUIET_S,
     Errored,
     InstanceFailed,
+    Lacks,
     TooSlow,
     Unreachable,
     refusal,
@@ -73,9 +75,10 @@ class InstanceTarget:
             body = json.loads(content)
         except (ValueError, RecursionError) as error:
             raise InstanceFailed(f"it answered what is no JSON: {shown(content)}") from error
-        choices = body.get("choices") if isinstance(body, dict) else None
-        if not isinstance(choices, list) or not choices:
-            raise InstanceFailed(f"it answered without choices: {shown(content)}")
+        part = asked.answer_part
+        found = body.get(part) if isinstance(body, dict) else None
+        if not isinstance(found, list) or not found:
+            raise InstanceFailed(f"it answered without {part}: {shown(content)}")
         return {**body}
 
     def stream(self, asked: Asked, *, passed_on: dict[str, str]) -> AsyncGenerator[Event]:
@@ -127,6 +130,8 @@ class InstanceTarget:
         except httpx.HTTPError as error:
             raise InstanceFailed(f"it does not answer: {_words(error)}") from error
         try:
+            if response.status_code in LACKING and not asked.generates:
+                raise Lacks(asked.endpoint)
             if not response.is_success:
                 kind = response.headers.get("content-type", "")
                 raise refusal(

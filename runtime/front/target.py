@@ -7,7 +7,9 @@ from typing import Any, Protocol
 
 from runtime.api.events import Event
 from runtime.front.asked import Asked
+from runtime.protocol.openai import ApiError
 
+LACKING = frozenset({404, 405, 501})  # statuses of an endpoint that is not there
 QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 _OURS = frozenset({401, 403, 404, 405})  # the client was let in and its model is right: our fault
 _MOST_SHOWN = 200
@@ -51,8 +53,32 @@ class Refused(Exception):
         self.media_type = media_type
 
 
-class TooLong(Refused):
+class Unfit(Refused):
+    """This instance cannot answer it; another may."""
+
+    reason = ""
+
+
+class TooLong(Unfit):
     """It does not fit the context of this instance; another's may be larger."""
+
+    reason = "the request is too long for its context"
+
+
+class Lacks(Unfit):
+    """This instance has no such endpoint; another may."""
+
+    reason = "it has no such endpoint"
+
+    def __init__(self, endpoint: str) -> None:
+        error = ApiError(
+            status=404,
+            message=f"nothing that serves this model has {endpoint}; deploy a model that has, for "
+            "example an embedding model in vLLM",
+            code="no_such_endpoint",
+        )
+        content = json.dumps(error.body()).encode()
+        super().__init__(status=404, content=content, media_type="application/json")
 
 
 class Target(Protocol):

@@ -93,6 +93,15 @@ class Handler(BaseHTTPRequestHandler):
             return
         engine = self.engine
         engine.asked.append(asked)
+        if self.path == "/v1/embeddings" and not engine.behaviour.get("embeds"):
+            self._json(404, {"detail": "Not Found"})
+            return
+        if self.path in ("/v1/embeddings", "/tokenize"):
+            data = [{"object": "embedding", "index": 0, "embedding": [0.5, -0.5]}]
+            usage = {"prompt_tokens": 3, "total_tokens": 3}
+            told = {"data": data, "model": self.served, "usage": usage}
+            self._json(200, told if "embed" in self.path else {"count": 3, "tokens": [5, 6, 7]})
+            return
         mode = engine.behaviour["mode"]
         if mode == "errors":
             self._json(500, {"error": {"message": "CUDA error: out of memory", "code": 500}})

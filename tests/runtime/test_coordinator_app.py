@@ -370,6 +370,16 @@ def test_a_stream_that_waits_for_stages_says_so_in_comments_and_goes_on(
     in_house(checkpoint, visit)
 
 
+def test_pipelines_say_that_they_have_no_embeddings(checkpoint: Path) -> None:
+    async def visit(h: House) -> None:
+        refused = await h.post("/v1/embeddings", input="hi")
+        assert refused.status_code == 404
+        assert refused.json()["error"]["code"] == "no_such_endpoint"
+        assert "pipelines" in refused.json()["error"]["message"]
+
+    in_house(checkpoint, visit)
+
+
 def test_the_openapi_document_is_given_to_who_has_a_key(checkpoint: Path) -> None:
     async def visit(h: House) -> None:
         response = await h.client.get("/openapi.json")

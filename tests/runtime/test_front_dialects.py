@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from front_house import WORDS, Front, Told, ask, with_front
+from front_house import CHAT, WORDS, Front, Told, ask, with_front
 
 HI = [{"role": "user", "content": "hello there"}]
 MESSAGE = {"model": "llama", "messages": HI, "max_tokens": 4}
@@ -55,3 +55,39 @@ def test_what_an_instance_refuses_or_breaks_off_has_the_shape_of_the_api() -> No
     with_front({"a": "m:context=100"}, test)
     with_front({"a": "m:mode=breaks"}, broken_message)
     with_front({"a": "m:mode=breaks"}, broken_response)
+
+
+def test_embeddings_come_from_an_instance_that_has_them() -> None:
+    async def test(front: Front) -> None:
+        for _ in range(4):  # whichever is chosen first
+            told = await ask(front.app, "/v1/embeddings", {"model": "llama", "input": "hello"})
+            assert (told.status, told.body["model"], told.instance) == (200, "llama", "b")
+            assert told.body["data"][0]["embedding"] == [0.5, -0.5]
+        assert front.balance.open_instances() == ["a", "b"]
+        assert (await front.ask(CHAT)).status == 200
+
+    with_front({"a": "m", "b": "m:embeds=1"}, test)
+
+
+def test_without_an_instance_that_has_embeddings_that_is_said() -> None:
+    async def test(front: Front) -> None:
+        told = await ask(front.app, "/v1/embeddings", {"model": "llama", "input": "hello"})
+        assert told.status == 404
+        assert told.body["error"]["code"] == "no_such_endpoint"
+        assert front.balance.open_instances() == ["a"]
+        missing = await ask(front.app, "/v1/embeddings", {"model": "llama"})
+        assert (missing.status, missing.body["error"]["param"]) == (400, "input")
+
+    with_front({"a": "m"}, test)
+
+
+def test_an_instance_counts_the_tokens_of_a_message() -> None:
+    async def test(front: Front) -> None:
+        asked = {"model": "llama", "messages": HI}
+        told = await ask(front.app, "/v1/messages/count_tokens", asked)
+        assert (told.status, told.body) == (200, {"input_tokens": 3})
+        engine = front.instances["a"].engine
+        assert engine is not None
+        assert "cache_salt" not in engine.asked[-1]
+
+    with_front({"a": "m"}, test)
