@@ -284,6 +284,9 @@ SPECTACULAR_SETTINGS = {
         "AlertKindEnum": "helixweb.alerting.kinds.Kind",
         "AlertSeverityEnum": "helixweb.alerting.kinds.Severity",
         "DeploymentStatusEnum": "helixweb.deployment.models.Status",
+        "ObjectiveEnum": "helixweb.planning.forms.OBJECTIVES",
+        "MixObjectiveEnum": "planner.multi_model.MIXED",
+        "PipelineMethodEnum": "helixweb.planning.serializers.STAGES_ONLY",
     },
 }
 

@@ -74,7 +74,7 @@ if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
         MIN_TIME_LIMIT_S,
         PlanOptions,
     )
-    from planner.planning import NoPlacementFound, compute_plan
+    from planner.planning import NoPlacementFound, compute_plan, estimated_forecast
     from planner.refinement import Busy, Refinement, refine, refined_profile
     from planner.replanning import (
         ReplanOptions,

@@ -22,6 +22,7 @@ from planner.checked_plan import checked_plan
 from planner.domain.errors import PlannerError
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent, Plan
+from planner.domain.plan_forecast import PlanForecast
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.feasibility import check_reach, check_rules, conform, restricted_problem
@@ -130,6 +131,17 @@ def serving_trials(problem: Problem, options: PlanOptions) -> Trials:
         partial_inference=options.partial_inference,
         max_hops=options.rules.max_hops,
     )
+
+
+def estimated_forecast(
+    problem: Problem, placement: Placement, *, options: PlanOptions
+) -> PlanForecast | None:
+    """Without a simulation; None where the flow is the objective or nothing is served."""
+    if options.objective == "flow":
+        return None
+    trials = serving_trials(restricted_problem(problem, options.rules), options)
+    trial = trials.estimated(placement, placer="")
+    return trials.forecast(trial, None) if trial.value > 0 else None
 
 
 def objective_of(problem: Problem, options: PlanOptions) -> Objective:

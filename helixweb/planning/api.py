@@ -143,6 +143,8 @@ class PlanViewSet(ReadViewSet[Plan]):
     @post(**_begun_run, takes=serializers.ReplanRequestSerializer)
     def replan(self, plan: Plan, options: dict[str, Any], **asked: Any) -> PlanRun:
         """Queue a search around this plan on the cluster as it is now, moving few bytes."""
+        if "objective" not in dict(self.request.data).get("options", {}):
+            options |= replanning.objective_of(plan)
         return replanning.start_replan(
             plan, **asked, options=options_from_json(options), user=self.request.user
         )

@@ -33,6 +33,7 @@ from helixweb.planning.pickers import (
 )
 from helixweb.planning.what_if import Edits
 from planner import COORDINATOR, PlacementRules, PlanOptions, options_of
+from planner.multi_model import MIXED
 
 # Earlier plans that are offered to begin with.
 START_PLANS = 50
@@ -46,14 +47,14 @@ LIMITS_OF: dict[str, tuple[str, ...]] = {
 
 
 class SearchForm(forms.Form):
-    """How to search and what to honour; `plan_options` gives the planner's.
+    """How to search, what for and what to honour; `plan_options` gives the planner's.
 
-    For the flow; PlanRunForm knows the other objectives. Rules are about nodes of `cluster`.
+    Limits of other objectives are not read. Rules are about nodes of `cluster`.
     """
 
     names: tuple[str, ...] = (
         "time_limit_s", "placer", "solver", "seed", "prune_degree", "warm_start",
-        "partial_inference",
+        "partial_inference", "objective", "ttft_limit_s", "tpot_limit_s", "demand_tokens_per_s",
     )  # fmt: skip
 
     def __init__(self, *args: Any, cluster: Cluster | None, **kwargs: Any) -> None:
@@ -79,9 +80,19 @@ class SearchForm(forms.Form):
                 **settings,
             )
 
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        objective = cleaned.get("objective")
+        for other in LIMITS_OF.keys() - {objective}:
+            cleaned |= dict.fromkeys(LIMITS_OF[other])
+        asked = LIMITS_OF.get(objective or "", ())
+        if asked and all(name in cleaned and cleaned[name] is None for name in asked):
+            self.add_error(asked[0], _("The objective needs a number here."))
+        return cleaned
+
     def plan_options(self) -> PlanOptions:
         """Raises planner's InvalidOptions and InvalidRules; call after `is_valid`."""
-        return options_from(PlanOptions, {"objective": "flow", **self.cleaned_data})
+        return options_from(PlanOptions, self.cleaned_data)
 
 
 class StartPlanField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not generic at run time
@@ -96,13 +107,9 @@ class StartPlanField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not g
 
 
 class PlanRunForm(ScopedForm, SearchForm):
-    """A search for a plan of a cluster, for any objective; limits of others are not read."""
+    """A search for a plan of a cluster."""
 
-    names = (
-        *SearchForm.names,
-        "objective", "ttft_limit_s", "tpot_limit_s", "demand_tokens_per_s", "method", "backend",
-        "tensor_parallel",
-    )  # fmt: skip
+    names = (*SearchForm.names, "method", "backend", "tensor_parallel")
     cluster = forms.ModelChoiceField(Cluster.objects.all(), empty_label=None)
     model = forms.ModelChoiceField(LanguageModel.objects.all(), empty_label=None)
     start_plan = StartPlanField(
@@ -138,14 +145,8 @@ class PlanRunForm(ScopedForm, SearchForm):
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
-        objective = cleaned.get("objective", "flow")
-        for other in LIMITS_OF.keys() - {objective}:
-            cleaned |= dict.fromkeys(LIMITS_OF[other])
-        asked = LIMITS_OF.get(objective, ())
-        if asked and all(name in cleaned and cleaned[name] is None for name in asked):
-            self.add_error(asked[0], _("The objective needs a number here."))
         method = cleaned.get("method") or options.DEFAULTS.method
-        if method != "pipelines" and objective != "decode":
+        if method != "pipelines" and cleaned.get("objective") != "decode":
             self.add_error(
                 "method",
                 _("Instances are weighed by decode throughput only: choose '%(choice)s'.")
@@ -181,6 +182,9 @@ class MixForm(SearchForm):
     def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
         super().__init__(*args, cluster=cluster, **kwargs)
         del self.fields["pinned"]  # of which model would a pin be?
+        del self.fields["demand_tokens_per_s"]
+        objective: Any = self.fields["objective"]
+        objective.choices = [choice for choice in objective.choices if choice[0] in MIXED]
         self._models = {f"weight-{model.pk}": model for model in models_of(cluster)}
         for name, model in self._models.items():
             self.fields[name] = NumberField(

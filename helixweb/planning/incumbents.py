@@ -132,6 +132,7 @@ def point_to_json(point: ReplanPoint) -> dict[str, Any]:
     return {
         **_placement_to_json(point.placement),
         "flow_tokens_per_s": point.flow_tokens_per_s,
+        "objective_value": point.score.objective_value,
         "moved_bytes": point.moved_bytes,
         "method": point.method,
     }
@@ -156,6 +157,7 @@ def record_finished_run(run: PlanRun, plan: planner.Plan, *, now: datetime) -> P
     """Store a run that was found otherwise than by its own search, with its plan."""
     for name, value in _found(plan).items():
         setattr(run, name, value)
+    run.objective_value = None if plan.forecast is None else plan.forecast.value
     run.status = Status.SUCCEEDED
     run.started_at = run.finished_at = now
     run.save()

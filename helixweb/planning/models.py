@@ -206,16 +206,47 @@ class Explanation(JobOfPlan):
     """Why a plan is no faster, what survives a loss, what one more of each resource would bring.
 
     `search_s` seconds of replanning go to every kind of node; 0: the others keep their layers.
-    `values` are planner.explanation.MarginalValue, the most valuable first.
+    `values` are planner.explanation.MarginalValue, the most valuable first. These and what survives
+    are values of `objective`: exact flows, or estimates.
     """
 
     plan = models.OneToOneField(Plan, on_delete=models.CASCADE, related_name="explanation")
     search_s = models.FloatField(default=0.0)
+    objective = models.CharField(max_length=12, default="flow")
     limits = models.JSONField(default=list)
     survival_tokens_per_s = models.FloatField(null=True)
     worst_node = models.CharField(max_length=64, blank=True)
     values = models.JSONField(default=list)
     event_type = "explanation"
+
+    @property
+    def survival(self) -> ObjectiveFigure:
+        """What is left when the worst node is lost, in words."""
+        return objective_figure(self._goal, self.survival_tokens_per_s, is_after_loss=True)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The values with their figures in words."""
+        figures = ("kept", "replanned")
+        return [
+            value
+            | {
+                name: objective_figure(self._goal, value[f"{name}_tokens_per_s"])
+                for name in figures
+            }
+            for value in self.values
+        ]
+
+    @property
+    def figure(self) -> ObjectiveFigure:
+        """Of what the values are, and in what unit."""
+        return objective_figure(self._goal, None)
+
+    @property
+    def _goal(self) -> Goal:
+        goal: Goal = self.objective  # type: ignore[assignment]  # a column has no type of its own
+        return goal
+
     event_columns = {"plan": "plan_id"}
 
 
@@ -262,7 +293,8 @@ class Simulation(JobOfPlan):
 class ModelMix(InCluster, Job):
     """Several models planned on one cluster at once; each one's plan is that of a finished run.
 
-    `level_tokens_per_s` is the least flow / weight; no mix exceeds the bound.
+    `level_tokens_per_s` is the least value / weight: of exact flows, or estimates. No mix exceeds
+    the bound, which is known of flows only.
     """
 
     cluster = models.ForeignKey("inventory.Cluster", on_delete=models.CASCADE, related_name="mixes")
@@ -272,6 +304,17 @@ class ModelMix(InCluster, Job):
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     event_type = "model-mix"
     event_columns = {"mix": "pk"}
+
+    @property
+    def goal(self) -> Goal:
+        """The objective."""
+        goal: Goal = self.options.get("objective", "flow")
+        return goal
+
+    @property
+    def figure(self) -> ObjectiveFigure:
+        """The level in words."""
+        return objective_figure(self.goal, self.level_tokens_per_s)
 
     class Meta:
         ordering = ["-pk"]

@@ -13,7 +13,7 @@ from helixweb.charts.layer_map import layer_map
 from helixweb.charts.moved_bytes import moved_bytes
 from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.planning.incumbents import placement_of
-from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan
+from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun
 from helixweb.planning.objectives import AXIS_UNITS, objective_figure
 from helixweb.planning.options import options_from_json
 from helixweb.planning.stored import kept, stored_problem
@@ -166,9 +166,24 @@ def run_curve(run: PlanRun, *, now: datetime) -> Chart:
     )
 
 
-def answers_of(asked: Replan, plan: Plan | None) -> Chart:
-    """A replanning's answers, flow against bytes moved."""
-    return moved_bytes(asked.points, chosen=plan.document["placement"] if plan else None)
+def points_of(run: PlanRun) -> list[dict[str, Any]]:
+    """A replanning's answers with their value in words; those from before were by flow."""
+    goal = run.goal
+    return [
+        point | {"figure": objective_figure("flow" if value is None else goal, value or flow)}
+        for point in run.replan.points
+        for value, flow in [(point.get("objective_value"), point["flow_tokens_per_s"])]
+    ]
+
+
+def answers_of(run: PlanRun, plan: Plan | None) -> Chart:
+    """A replanning's answers, their value against bytes moved."""
+    figure = run.figure
+    return moved_bytes(
+        points_of(run),
+        chosen=plan.document["placement"] if plan else None,
+        title=f"{figure.label} ({figure.unit})",
+    )
 
 
 def explanation_of(plan: Plan) -> Explanation | None:

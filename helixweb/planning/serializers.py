@@ -22,8 +22,10 @@ from helixweb.planning.models import (
 from helixweb.planning.options import SimulationRequest
 from helixweb.planning.what_if import AddedNodes
 from planner import LayerRange, Link, PlacementRules, PlanOptions
+from planner.multi_model import MIXED
 
 Row = TypeVar("Row", bound=Model)
+STAGES_ONLY = ("pipelines",)
 MAX_BANDWIDTH_BYTES_PER_S, MAX_LATENCY_S = 1e15, 3600.0
 
 
@@ -61,11 +63,16 @@ class PlanOptionsSerializer(OptionsSerializer):
         return attrs
 
 
-class FlowOptionsSerializer(PlanOptionsSerializer):
-    """How to search where only the flow can be made large."""
+class PipelineOptionsSerializer(PlanOptionsSerializer):
+    """How to search where every node runs stages."""
 
-    objective = serializers.ChoiceField(choices=["flow"], default="flow")
-    method = serializers.ChoiceField(choices=["pipelines"], default="pipelines")
+    method = serializers.ChoiceField(choices=STAGES_ONLY, default="pipelines")
+
+
+class MixOptionsSerializer(PipelineOptionsSerializer):
+    """How to search where several models share a cluster by tokens/s."""
+
+    objective = serializers.ChoiceField(choices=MIXED, default="decode")
 
 
 class PlanRunRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
@@ -89,7 +96,7 @@ class ExtensionSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 
 
 class ReplanRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
-    """How to search around a plan that runs."""
+    """How to search around a plan that runs; by its objective unless another is given."""
 
     budget_bytes = serializers.FloatField(
         min_value=0,
@@ -98,11 +105,15 @@ class ReplanRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         default=None,
         help_text="Layers that nodes load anew, at most; null: as much as it takes.",
     )
-    options = FlowOptionsSerializer(default=dict)
+    options = PipelineOptionsSerializer(default=dict)
 
 
 class ReplanPointSerializer(serializers.Serializer[Any]):
-    """An answer that no other beats in both flow and bytes moved; see Incumbent's components."""
+    """An answer that no other beats in both its objective and bytes moved.
+
+    `objective_value` is by estimate, null where the flow is the objective. See Incumbent's
+    components.
+    """
 
     placement = serializers.DictField(
         child=serializers.ListField(child=serializers.IntegerField()), read_only=True
@@ -111,12 +122,13 @@ class ReplanPointSerializer(serializers.Serializer[Any]):
         child=serializers.ListField(child=serializers.CharField()), read_only=True, default=list
     )
     flow_tokens_per_s = serializers.FloatField(read_only=True)
+    objective_value = serializers.FloatField(read_only=True, allow_null=True, default=None)
     moved_bytes = serializers.FloatField(read_only=True)
     method = serializers.CharField(read_only=True)
 
 
 class ReplanSerializer(ShownSerializer[Replan]):
-    """`points` rise in bytes and in flow; `budget_bytes` null: as much as it takes."""
+    """`points` rise in bytes and in value; `budget_bytes` null: as much as it takes."""
 
     points = ReplanPointSerializer(many=True, read_only=True)
 
@@ -150,7 +162,10 @@ class ExplanationRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any
 
 
 class MarginalValueSerializer(serializers.Serializer[Any]):
-    """One more unit of a resource; `replanned_tokens_per_s` is null where nothing was searched."""
+    """One more unit of a resource, in values of the explanation's `objective`.
+
+    `replanned_tokens_per_s` is null where nothing was searched.
+    """
 
     resource = serializers.CharField(read_only=True)
     before_tokens_per_s = serializers.FloatField(read_only=True)
@@ -160,7 +175,10 @@ class MarginalValueSerializer(serializers.Serializer[Any]):
 
 
 class ExplanationSerializer(ShownSerializer[Explanation]):
-    """`survival_tokens_per_s` is left when `worst_node` is lost."""
+    """`survival_tokens_per_s` is left when `worst_node` is lost.
+
+    It and `values` are of `objective`: exact for "flow", else by estimate.
+    """
 
     limits = serializers.ListField(child=serializers.CharField(), read_only=True)
     values = MarginalValueSerializer(many=True, read_only=True)
@@ -168,8 +186,8 @@ class ExplanationSerializer(ShownSerializer[Explanation]):
     class Meta:
         model = Explanation
         fields = [
-            "plan", "status", "error", "search_s", "limits", "survival_tokens_per_s", "worst_node",
-            "values", "created_at", "started_at", "finished_at",
+            "plan", "status", "error", "search_s", "objective", "limits", "survival_tokens_per_s",
+            "worst_node", "values", "created_at", "started_at", "finished_at",
         ]  # fmt: skip
 
 
@@ -235,7 +253,7 @@ class PlanSerializer(PlanSummarySerializer):
 
 
 class WeightSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
-    """A model, and its share: flows become large in the proportions of the weights."""
+    """A model, and its share of what is served."""
 
     model = serializers.PrimaryKeyRelatedField(queryset=LanguageModel.objects.all())
     weight = serializers.FloatField(min_value=0, default=1.0)
@@ -246,7 +264,7 @@ class ModelMixRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 
     cluster = RowKey(queryset=Cluster.objects.all())
     models = WeightSerializer(many=True)
-    options = FlowOptionsSerializer(default=dict)
+    options = MixOptionsSerializer(default=dict)
 
     def validate_models(self, models: list[dict[str, Any]]) -> list[dict[str, Any]]:
         names = [row["model"].name for row in models]
@@ -263,7 +281,10 @@ class MixShareSerializer(ShownSerializer[MixShare]):
 
 
 class ModelMixSerializer(JobSerializer[ModelMix]):
-    """`runs` are the finished plan runs, one for each model, once the mix has ended."""
+    """`runs` are the finished plan runs, one for each model, once the mix has ended.
+
+    The level is the least value / weight: of exact flows, or estimates; then no bound is known.
+    """
 
     options = PlanOptionsSerializer(read_only=True)
     models = MixShareSerializer(source="shares", many=True, read_only=True)

@@ -14,9 +14,9 @@ from typing import TypeVar
 from django.utils.translation import get_language
 
 from helixweb.planning.models import Plan, PlanRun
-from helixweb.planning.options import options_from_json
+from helixweb.planning.options import DEFAULTS, options_from_json
 from planner import Plan as DomainPlan
-from planner import Problem
+from planner import PlanOptions, Problem
 from planner.serialization import plan_from_dict, problem_from_dict
 
 Made = TypeVar("Made")
@@ -35,6 +35,17 @@ def stored_plan(row: Plan) -> DomainPlan:
 def stored_problem(row: Plan | PlanRun) -> Problem:
     """What was planned for; the column is read only if the problem is not kept."""
     return _problem(type(row), row.pk, row.created_at)
+
+
+def running_options(row: Plan) -> PlanOptions:
+    """How to search around the plan: as it was searched for, as pipelines.
+
+    For the flow where it is not forecast to serve anything, or has instances.
+    """
+    asked, plan = options_from_json(row.run.options) if row.run else DEFAULTS, stored_plan(row)
+    if plan.forecast is None or plan.instances:
+        return asked.for_flow
+    return replace(asked, method="pipelines")
 
 
 def kept(make: Callable[[Problem, DomainPlan], Made]) -> Callable[[Plan], Made]:

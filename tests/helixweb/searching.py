@@ -16,7 +16,7 @@ from planner.serialization import problem_from_dict
 # What a form sends of how to search, where nothing is changed.
 SEARCH = {
     "time_limit_s": "2", "placer": "auto", "solver": "auto", "relative_gap": "0.1", "seed": "0",
-    "warm_start": "best", "partial_inference": "on",
+    "warm_start": "best", "partial_inference": "on", "objective": "flow",
 }  # fmt: skip
 
 

@@ -36,6 +36,7 @@ from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.common.plotly_finder import FOLDER, NAME, map_style_id
 from helixweb.common.templatetags.bulk import table_rows
 from helixweb.planning.models import Incumbent
+from helixweb.planning.objectives import objective_figure
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
 from planner.placers.base import NeverCancelled
@@ -81,8 +82,16 @@ CHARTS: dict[str, Callable[[Problem, Plan], Chart]] = {
     "measured_flow": lambda problem, plan: measured_flow(PlanGraph(problem, plan), None),
     "memory_bars": lambda _problem, _plan: memory_bars({"a": {"left": 1e9}}),
     "moved_bytes": lambda _problem, _plan: moved_bytes(
-        [{"moved_bytes": 1e9, "flow_tokens_per_s": 2.0, "method": "milp", "placement": {}}],
+        [
+            {
+                "moved_bytes": 1e9,
+                "figure": objective_figure("flow", 2.0),
+                "method": "milp",
+                "placement": {},
+            }
+        ],
         chosen={},
+        title="Max flow",
     ),
     "network_matrix": lambda _problem, _plan: network_matrix(["a", "b"], CELLS),
     "node_bars": lambda _problem, _plan: node_bars(
@@ -226,19 +235,26 @@ def test_the_summary_names_the_node_farthest_from_its_plan(
 
 def test_answers_of_a_replanning_are_steps_with_the_plans_own_marked() -> None:
     points = [
-        {"moved_bytes": moved, "flow_tokens_per_s": flow, "method": "annealed", "placement": place}
-        for moved, flow, place in ((0, 100.0, {"a": [0, 2]}), (2.5e9, 180.0, {"a": [0, 3]}))
+        {
+            "moved_bytes": moved,
+            "figure": objective_figure("decode", value),
+            "method": "annealed",
+            "placement": place,
+        }
+        for moved, value, place in ((0, 100.0, {"a": [0, 2]}), (2.5e9, 180.0, {"a": [0, 3]}))
     ]
-    chart = moved_bytes(points, chosen={"a": [0, 3]})
+    chart = moved_bytes(points, chosen={"a": [0, 3]}, title="Decode")
     steps, own = chart.figure["data"]
     assert (steps["x"], steps["y"]) == ([0.0, 2.5], [100.0, 180.0])
     assert steps["line"]["shape"] == "hv"
     assert (own["x"], own["y"]) == ([2.5], [180.0])
     assert chart.rows[1] == ("2.5 GB", "180", "annealed")
-    assert chart.summary == "From 100 tokens/s with 0 B moved to 180 tokens/s with 2.5 GB moved."
-    one = moved_bytes(points[:1], chosen=None)
-    assert one.summary == "One answer: 100 tokens/s with 0 B moved."
-    assert moved_bytes([], chosen=None).summary == "No answer has been found yet."
+    assert chart.summary == (
+        "From 100 decode tokens/s with 0 B moved to 180 decode tokens/s with 2.5 GB moved."
+    )
+    one = moved_bytes(points[:1], chosen=None, title="Decode")
+    assert one.summary == "One answer: 100 decode tokens/s with 0 B moved."
+    assert moved_bytes([], chosen=None, title="").summary == "No answer has been found yet."
 
 
 def test_the_curve_holds_its_last_values_until_now_and_marks_every_incumbent() -> None:

@@ -57,10 +57,16 @@ def planned(mix: ModelMix) -> ModelMix:
     return mix
 
 
+@pytest.mark.parametrize("objective", ["decode", "flow"])
 def test_every_model_gets_a_plan_and_no_two_use_a_node(
-    api: APIClient, body: dict[str, Any], models: list[LanguageModel]
+    api: APIClient,
+    browser: Client,
+    body: dict[str, Any],
+    models: list[LanguageModel],
+    objective: str,
 ) -> None:
-    answer = api.post(MIXES, body)
+    options = body["options"] | ({} if objective == "decode" else {"objective": objective})
+    answer = api.post(MIXES, body | {"options": options})
     assert answer.status_code == 202, answer.content
     planned(ModelMix.unscoped.get(pk=answer.json()["id"]))
     shown = api.get(answer.headers["Location"]).json()
@@ -70,16 +76,22 @@ def test_every_model_gets_a_plan_and_no_two_use_a_node(
     assert first
     assert second
     assert not first & second
-    levels = [
-        run.flow_tokens_per_s / row["weight"]
-        for run, row in zip(runs, shown["models"], strict=True)
-    ]
+    is_flow = objective == "flow"
+    served = [run.flow_tokens_per_s if is_flow else run.objective_value for run in runs]
+    weights = [row["weight"] for row in shown["models"]]
+    levels = [value / weight for value, weight in zip(served, weights, strict=True)]
     assert min(levels) == pytest.approx(shown["level_tokens_per_s"])
-    assert shown["level_tokens_per_s"] <= shown["level_bound_tokens_per_s"] * (1 + 1e-6)
+    bound = shown["level_bound_tokens_per_s"]
+    assert (bound is not None) == is_flow
+    assert bound is None or min(levels) <= bound * (1 + 1e-6)
+    page = browser.get(f"/plans/mixes/{shown['id']}/").content.decode()
+    assert ("decode tokens/s, estimated" in page) != is_flow
+    assert ("no mix can exceed it" in page) == is_flow
     for run, others in zip(runs, (second, first), strict=True):
-        options = options_from_json(run.options)
-        assert options.rules == PlacementRules(excluded_nodes=frozenset(others))
-        check_rules(problem_from_dict(run.problem), options.rules)
+        stored = options_from_json(run.options)
+        assert stored.objective == objective
+        assert stored.rules == PlacementRules(excluded_nodes=frozenset(others))
+        check_rules(problem_from_dict(run.problem), stored.rules)
         assert run.plan.explanation.status == "queued"
 
 
@@ -116,14 +128,16 @@ def test_what_cannot_be_is_refused_in_words(
 ) -> None:
     pins = {"rules": {"pinned": {"tower": {"first": 0, "end": 1}}}}
     twice = [{"model": models[0].pk}, {"model": models[0].pk}]
-    for change, says in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"models": twice}, "tiny-llama is named twice"),
         ({"models": twice[:1]}, "choose 2 or more"),
         ({"models": [{"model": models[0].pk}, {"model": models[1].pk, "weight": 0}]}, "above 0"),
+        ({"options": {"objective": "cost"}}, "not a valid choice"),
         ({"options": pins}, "pins work for one model only"),
         ({"options": {"rules": {"excluded_nodes": ["nobody"]}}}, "'nobody'"),
         ({"weights": [1, 2]}, "Unknown field"),
-    ]:
+    ]
+    for change, says in cases:
         answer = api.post(MIXES, {**body, **change})
         assert answer.status_code == 400, change
         assert says in answer.json()["detail"]

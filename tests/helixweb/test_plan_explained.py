@@ -21,13 +21,17 @@ OPTIONS = PlanOptions(objective="flow", time_limit_s=5)
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture
-def plan(cluster: Cluster, user: Any) -> Plan:
+def planned(cluster: Cluster, user: Any, options: PlanOptions) -> Plan:
     run = starting.start_plan_run(
-        cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
+        cluster=cluster, model=LanguageModel.objects.get(), options=options, user=user
     )
     jobs.attempt_job(run)
     return Plan.unscoped.get(run=run)
+
+
+@pytest.fixture
+def plan(cluster: Cluster, user: Any) -> Plan:
+    return planned(cluster, user, OPTIONS)
 
 
 def explained(plan: Plan) -> Explanation:
@@ -35,22 +39,35 @@ def explained(plan: Plan) -> Explanation:
     return Explanation.unscoped.get(plan=plan)
 
 
-def test_a_plan_is_explained_as_the_planner_explains_it(plan: Plan) -> None:
+@pytest.mark.parametrize(
+    ("options", "unit"),
+    [(OPTIONS, "(tokens/s), exact"), (PlanOptions(time_limit_s=2), "(decode tokens/s), estimated")],
+    ids=["flow", "decode"],
+)
+def test_a_plan_is_explained_by_its_objective_as_the_planner_does(
+    cluster: Cluster, user: Any, browser: Client, options: PlanOptions, unit: str
+) -> None:
+    plan = planned(cluster, user, options)
     assert plan.explanation.status == Status.QUEUED
     found = explained(plan)
     assert (found.status, found.error) == (Status.SUCCEEDED, "")
     problem = problem_from_dict(plan.problem)
     placement = plan_from_dict(plan.document).placement
-    left = survival(problem, placement, options=OPTIONS)
+    left = survival(problem, placement, options=options)
     assert (found.survival_tokens_per_s, found.worst_node) == (
         left.value,
         left.worst_node,
     )
-    by_planner = marginal_values(problem, placement, options=OPTIONS)
+    assert found.objective == options.objective
+    by_planner = marginal_values(problem, placement, options=options)
     assert [(value["resource"], value["gain"]) for value in found.values] == [
         (value.resource, pytest.approx(value.gain)) for value in by_planner
     ]
     assert found.limits[0].startswith("The flow of ")
+    page = browser.get(f"/plans/by-id/{plan.pk}/explanation").content.decode()
+    assert unit in page
+    assert str(found.survival) in page
+    assert plan.run is not None
     events = Event.objects.filter(topic=plan.run.topic, type="explanation").order_by("pk")
     assert [event.data for event in events] == [
         {"plan": plan.pk, "status": status} for status in ("running", "succeeded")

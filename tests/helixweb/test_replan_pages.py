@@ -87,12 +87,15 @@ def test_another_answer_becomes_a_plan_of_its_own(
 ) -> None:
     run = replanned(replanning.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
     page = browser.get(f"/plans/{run.pk}/").content.decode()
-    assert "Flow against bytes moved" in page
+    assert "What moved bytes bring" in page
     assert "Make it a plan" in page
     answer = browser.post(f"/plans/{run.pk}/adopt", {"point": "0"})
     adopted = PlanRun.unscoped.latest("pk")
     assert answer.headers["Location"] == f"/plans/{adopted.pk}/"
-    assert adopted.plan.document["placement"] == run.replan.points[0]["placement"]
+    point = run.replan.points[0]
+    assert adopted.plan.document["placement"] == point["placement"]
+    assert adopted.objective_value == pytest.approx(point["objective_value"])
+    assert adopted.plan.document["forecast"]["objective"] == "decode"
     assert adopted.plan.explanation.status == "queued"
     assert b"this plan" in browser.get(f"/plans/{adopted.pk}/").content
     refused = api.post(f"/api/v1/plan-runs/{run.pk}/adopt/", {"point": 99})
@@ -176,12 +179,26 @@ def test_rest_replans_and_shows_the_answers(plan: Plan, api: APIClient) -> None:
     answer = api.post(address, {"budget_bytes": 2e6, "options": {"time_limit_s": 1}})
     assert answer.status_code == 202, answer.content
     run = replanned(PlanRun.unscoped.get(pk=answer.json()["id"]))
+    assert run.options["objective"] == "flow"
     shown = api.get(f"/api/v1/plan-runs/{run.pk}/replan/").json()
     assert (shown["running_plan"], shown["budget_bytes"]) == (plan.pk, 2e6)
     assert shown["points"] == run.replan.points
     assert api.get(f"/api/v1/plan-runs/{plan.run_id}/replan/").status_code == 404
     for wrong in ({"budget_bytes": -1}, {"budget": 1}, {"options": {"speed": 1}}):
         assert api.post(address, wrong).status_code == 400, wrong
+
+
+def test_a_plan_is_replanned_by_its_own_objective(
+    plan: Plan, user: Any, api: APIClient, browser: Client
+) -> None:
+    served = replanned(replanning.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
+    page = browser.get(f"/plans/by-id/{served.plan.pk}/replan").content.decode()
+    assert '<option value="decode" selected>' in page
+    address = f"/api/v1/plans/{served.plan.pk}/replan/"
+    again = api.post(address, {"options": {"time_limit_s": 1}}).json()
+    assert again["options"]["objective"] == "decode"
+    by_flow = api.post(address, {"options": {"time_limit_s": 1, "objective": "flow"}}).json()
+    assert by_flow["options"]["objective"] == "flow"
 
 
 def test_a_model_with_other_layers_needs_a_new_plan(plan: Plan, api: APIClient) -> None:

@@ -17,6 +17,8 @@ from helixweb.command_line.waiting import follow, is_over, waiting_for
 from planner import PlanOptions
 
 BYTES_PER_GB = 1e9
+_DECODE = "decode tokens/s (estimated)"
+_UNITS = {"flow": "tokens/s of flow", "decode": _DECODE, "latency": _DECODE}
 _TIME_LIMIT = site_options(PlanOptions, "time_limit_s")
 plan = Verbs()
 
@@ -116,17 +118,18 @@ def _explain(
     if answer["status"] == "failed":
         raise CommandFailed(f"the explanation of plan {plan} failed: {answer['error']}")
     lines = [*answer["limits"]]
+    unit = _UNITS.get(answer["objective"], f"of {answer['objective']}")
     if answer["survival_tokens_per_s"] is not None:
         left = number(answer["survival_tokens_per_s"])
-        lines.append(f"Without {answer['worst_node']}, the worst to lose, {left} tokens/s are left")
+        lines.append(f"Without {answer['worst_node']}, the worst to lose, {left} {unit} are left")
     if answer["values"]:
         cells: Cells = {
             "ONE MORE": "resource",
             "GAIN": lambda one: f"{100 * one['gain']:+.1f} %",
-            "LAYERS KEPT TOKENS/S": "kept_tokens_per_s",
-            "REPLANNED TOKENS/S": "replanned_tokens_per_s",
+            "LAYERS KEPT": "kept_tokens_per_s",
+            "REPLANNED": "replanned_tokens_per_s",
         }
-        lines += ["", rows_table(cells, answer["values"])]
+        lines += ["", f"In {unit}:", rows_table(cells, answer["values"])]
     site.show(answer, "\n".join(lines))
 
 
@@ -158,7 +161,7 @@ def _extend(site: Session, run: Count, *, time_limit: Seconds = 60.0, no_wait: b
     return searched(site, row, no_wait=no_wait)
 
 
-@plan(_TIME_LIMIT)
+@plan(site_options(PlanOptions, "time_limit_s", "objective"))
 def _replan(
     site: Session,
     plan: Count,
@@ -178,11 +181,11 @@ def _replan(
 
 @plan()
 def _answers(site: Session, run: Count) -> None:
-    """What a replanning found: flow for bytes moved."""
+    """What a replanning found: values for bytes moved."""
     found = site.client.plan_runs.read("replan", run)
     points = [{"answer": at, **point} for at, point in enumerate(found["points"])]
     cells: Cells = {
-        **columns("answer flow_tokens_per_s"),
+        **columns("answer flow_tokens_per_s objective_value"),
         "MOVED GB": lambda one: number(one["moved_bytes"] / BYTES_PER_GB, digits=3),
         "BY": "method",
     }

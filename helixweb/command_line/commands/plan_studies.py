@@ -150,7 +150,7 @@ def _spread(told: dict[str, float | None]) -> str:
     return f"p50 {duration(told['p50_s'])}, p95 {duration(told['p95_s'])}"
 
 
-@verbs(site_options(PlanOptions, "time_limit_s"))
+@verbs(site_options(PlanOptions, "time_limit_s", "objective"))
 def _mix(
     site: Session,
     *,
@@ -182,6 +182,7 @@ def _mix(
         "RUN": "id",
         "PLAN": "plan",
         "FLOW": "flow_tokens_per_s",
+        "OBJECTIVE": "objective_value",
     }
     site.show(row, f"mix {row['id']} {row['status']}\n\n{rows_table(cells, runs)}")
 

@@ -1,4 +1,4 @@
-"""Explains a plan: what limits it, what survives a loss, what more of each resource would bring."""
+"""Explains a plan: what limits its flow; by its objective, what survives a loss or more brings."""
 
 from dataclasses import asdict
 
@@ -8,9 +8,8 @@ from helixweb.common import jobs
 from helixweb.common.leases import Lease
 from helixweb.common.refusals import Conflict
 from helixweb.planning.models import Explanation, Plan
-from helixweb.planning.options import DEFAULTS, options_from_json
+from helixweb.planning.stored import running_options, stored_plan, stored_problem
 from planner import explain_min_cut, marginal_values, survival, zero_moves
-from planner.serialization import plan_from_dict, problem_from_dict
 
 
 def explain_again(plan: Plan, *, search_s: float) -> Explanation:
@@ -27,7 +26,13 @@ def explain_again(plan: Plan, *, search_s: float) -> Explanation:
         if known is not None:
             kept = {
                 name: getattr(known, name)
-                for name in ("limits", "survival_tokens_per_s", "worst_node", "values")
+                for name in (
+                    "objective",
+                    "limits",
+                    "survival_tokens_per_s",
+                    "worst_node",
+                    "values",
+                )
             }
             known.delete()
         asked = Explanation.objects.create(plan=plan, search_s=search_s, **kept)
@@ -37,9 +42,8 @@ def explain_again(plan: Plan, *, search_s: float) -> Explanation:
 
 def explain(row: Explanation, lease: Lease) -> jobs.Outcome:
     """The job: work out what explains the row's plan."""
-    problem, plan = problem_from_dict(row.plan.problem), plan_from_dict(row.plan.document)
-    options = options_from_json(row.plan.run.options) if row.plan.run else DEFAULTS
-    options = options.for_running(plan).for_flow
+    problem, plan = stored_problem(row.plan), stored_plan(row.plan)
+    options = running_options(row.plan).for_running(plan)
     kept, flow = zero_moves(problem, plan.placement, options=options)
     worst = survival(problem, plan.placement, options=options)
     values = marginal_values(
@@ -47,6 +51,7 @@ def explain(row: Explanation, lease: Lease) -> jobs.Outcome:
     )
     return jobs.Outcome(
         columns={
+            "objective": options.objective,
             "limits": list(explain_min_cut(problem, kept, flow)),
             "survival_tokens_per_s": worst.value,
             "worst_node": worst.worst_node,

@@ -28,7 +28,7 @@ LEAST_MODELS = 2
 def start_model_mix(
     *, cluster: Cluster, weights: Mapping[LanguageModel, float], options: PlanOptions, user: Any
 ) -> ModelMix:
-    """Queue a plan for each model, flows in proportion to the weights, on the inventory as it is.
+    """Queue a plan for each model, served by the weights, on the inventory as it is.
 
     Raises InvalidProblem, InvalidRules and ModelDoesNotFit, before anything is written.
     """

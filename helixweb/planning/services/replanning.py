@@ -16,9 +16,9 @@ from helixweb.inventory.node_list import in_state
 from helixweb.inventory.services.problems import build_problem
 from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun, Replan
-from helixweb.planning.options import DEFAULTS, options_from_json
+from helixweb.planning.options import options_from_json
 from helixweb.planning.services.starting import queue_run
-from helixweb.planning.stored import stored_plan, stored_problem
+from helixweb.planning.stored import running_options, stored_plan, stored_problem
 from planner.serialization import problem_from_dict, problem_to_dict
 
 
@@ -27,7 +27,7 @@ def start_replan(
 ) -> PlanRun:
     """Queue a search around the plan, on the inventory as it is now.
 
-    It is for the flow. At most `budget_bytes` of layers may be loaded anew (None: any number).
+    At most `budget_bytes` of layers may be loaded (None: any number).
     Raises InvalidProblem, InvalidRules, InvalidOptions and ModelDoesNotFit, before anything is
     written.
     """
@@ -41,6 +41,13 @@ def start_replan(
         run = queue_run(problem_to_dict(problem), options, **columns)
         Replan.objects.create(run=run, running_plan=plan, budget_bytes=budget_bytes)
     return run
+
+
+def objective_of(plan: Plan) -> dict[str, Any]:
+    """The options that say what the plan was made for."""
+    options = running_options(plan)
+    names = ("objective", "ttft_limit_s", "tpot_limit_s", "limit_percentile", "demand_tokens_per_s")
+    return {name: getattr(options, name) for name in names}
 
 
 def unmoved(plan: Plan, *, now: datetime) -> dict[str, Any]:
@@ -58,7 +65,7 @@ def unmoved(plan: Plan, *, now: datetime) -> dict[str, Any]:
         "added": sorted(names_now - names),
         "silent": sorted(silent),
     }
-    search = options_from_json(plan.run.options) if plan.run else DEFAULTS
+    search = running_options(plan)
     rules = search.rules.about(names_now - silent)
     rules = replace(rules, excluded_nodes=rules.excluded_nodes | silent)
     search, running = replace(search, rules=rules), stored_plan(plan).placement
@@ -91,15 +98,18 @@ def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
         raise Conflict(
             _("Answer %(number)s carries no flow; choose one that does.") % {"number": number}
         )
+    problem, options = problem_from_dict(run.problem), options_from_json(run.options)
+    placement = incumbents.placement_of_point(point)
     plan = incumbents.plan_of(
-        problem_from_dict(run.problem),
-        incumbents.placement_of_point(point),
-        options=options_from_json(run.options),
+        problem,
+        placement,
+        options=options,
         upper_bound_tokens_per_s=run.upper_bound_tokens_per_s or float("inf"),
         placer=point["method"],
         is_cancelled=False,
         elapsed_s=0.0,
     )
+    forecast = planner.estimated_forecast(problem, placement, options=options)
     with transaction.atomic():
         adopted = incumbents.record_finished_run(
             PlanRun(
@@ -110,7 +120,7 @@ def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
                 continues=run,
                 created_by=user,
             ),
-            plan,
+            replace(plan, forecast=forecast),
             now=timezone.now(),
         )
         Replan.objects.create(

@@ -31,6 +31,7 @@ from helixweb.planning.presentation import (
     better_incumbents,
     incumbent_context,
     plan_context,
+    points_of,
     run_curve,
 )
 from helixweb.planning.services import fit as planning_fit
@@ -172,7 +173,8 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         "left_out": {} if view is None else _left_out(run, view),
         "page": _page(request, view.nodes) if view else None,
         "extension": ExtensionForm(),
-        "answers": answers_of(run.replan, plan) if hasattr(run, "replan") else None,
+        "answers": answers_of(run, plan) if hasattr(run, "replan") else None,
+        "points": points_of(run) if hasattr(run, "replan") else (),
         **(studies_context(request, plan) if plan else {}),
         "last_event_id": last_event_id,
     }
