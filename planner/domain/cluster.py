@@ -24,7 +24,7 @@ class Node:
 
     name: Name
     region: Name
-    compute_profile: Name
+    compute_profile: str
     price_per_hour: Price | None = None
     gpus: Annotated[int, Range(1, MAX_GPUS)] = 1
 
