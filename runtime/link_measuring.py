@@ -36,6 +36,7 @@ from runtime.protocol.link_frames import (
 )
 from runtime.protocol.ports import machine_turn
 from runtime.protocol.reach import MeasuredLink, MeasuredRate
+from runtime.transport.kernel_link import look_at, set_pace
 from runtime.transport.link_scheduler import LinkOptions, LinkScheduler
 from runtime.transport.measuring import Measuring, MeasuringLimits
 from runtime.transport.reassembly import Bytes
@@ -211,6 +212,7 @@ async def _send(
     Ends after the last ack, so that none comes among what the other side sends.
     """
     scheduler = LinkScheduler(options=LinkOptions(), stream=_STREAM)
+    connection = writer.get_extra_info("socket")
     began_s = time.monotonic()
     measuring = Measuring("", scheduler, limits=LIMITS, now_s=began_s)
     sent, acks = 0, _Acks()
@@ -225,11 +227,14 @@ async def _send(
             if has_ended and acks.count == sent:
                 break
             measuring.fill(now_s=now_s)
+            if scheduler.look_is_due(now_s):
+                scheduler.on_look(look_at(connection), now_s=now_s)
+                set_pace(connection, scheduler.bulk_pace(now_s))
             probe = None if has_ended else scheduler.probe(now_s=now_s)
             if probe is not None:
                 sent += 1
                 await _write(writer, encode_link_frame(probe))
-            chunk = None if has_ended else scheduler.next(now_s=now_s, decode_due_s=None)
+            chunk = None if has_ended else scheduler.next(now_s=now_s)
             if chunk is not None:
                 sent += 1
                 await _write(writer, encode_link_frame(chunk.chunk), chunk.head, chunk.part)
@@ -248,9 +253,9 @@ async def _send(
     rate = scheduler.rate
     if not rate.bytes_per_s:  # of a slow link too little arrives, of a fast one all at once
         floor = scheduler.counters.filler_bytes / took_s
-        return _Sent(MeasuredRate(bytes_per_s=floor, is_floor=True), rate.rtt_s or took_s)
+        return _Sent(MeasuredRate(bytes_per_s=floor, is_floor=True), scheduler.rtt_s or took_s)
     measured = MeasuredRate(bytes_per_s=rate.bytes_per_s, is_floor=rate.is_floor)
-    return _Sent(measured, rate.rtt_s or took_s)
+    return _Sent(measured, scheduler.rtt_s or took_s)
 
 
 async def _hear(reader: asyncio.StreamReader, scheduler: LinkScheduler, acks: _Acks) -> None:

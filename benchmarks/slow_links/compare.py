@@ -43,8 +43,7 @@ def run(
         "decode_bytes": parameters["decode_bytes"],
         "decode_every_s": parameters["decode_every_s"],
     }
-    when_starved = parameters.get("when_starved", "largest_chunk")
-    with joined_ends(link, rule=rule, when_starved=when_starved) as (sender, receiver):
+    with joined_ends(link, rule=rule) as (sender, receiver):
         numbers = [number for number, _ in order["prefills"]] + order["decodes"]
         receiver.tell({"expect": numbers})
         sent = _numbered(sender.ask(order)["departures"])
@@ -79,7 +78,11 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def compare(network: dict[str, Any], parameters: dict[str, Any]) -> None:
-    """Print one line for each rule: medians over the repeats, spread of the worst decode."""
+    """Print one line for each rule: medians over the repeats, spread of the worst decode.
+
+    What `network` says of sizes and times counts for it in place of `parameters`.
+    """
+    parameters = parameters | network
     there = Shape(
         rate_bytes_per_s=network["rate_bytes_per_s"],
         delay_s=network["delay_s"],

@@ -163,10 +163,8 @@ def report(
         for key, value in means.items()
     ]
     unfinished = sum(one["e2e_s"] is None for one in counted)
-    waited = max((one["longest_wait_decodes"] for one in links), default=0)
     print(
-        f"{name:30} {'  '.join(cells)}  {len(counted):3d} requests, {unfinished} unfinished, "
-        f"longest wait {waited} decodes",
+        f"{name:30} {'  '.join(cells)}  {len(counted):3d} requests, {unfinished} unfinished",
         flush=True,
     )
     return means

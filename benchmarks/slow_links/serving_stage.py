@@ -85,7 +85,6 @@ def main() -> None:
         ),
         transport=transport,
         options=order.options,
-        forecast=transport.forecast,
         link_stats=transport.link_stats,
     )
     gc.freeze()

@@ -106,8 +106,8 @@ def main(argv: list[str]) -> int:
     print(
         f"{arguments.minutes:g} min, seed {arguments.seed}: {cuts} cuts, {len(prefills)} "
         f"prompts, {decodes} of {len(order['decodes'])} decodes arrived, "
-        f"{stats['sent_again_total']} chunks and decodes sent again, longest wait "
-        f"{stats['longest_wait_decodes']} decodes, relay {json.dumps(counters)}"
+        f"{stats['sent_again_total']} chunks and decodes sent again, "
+        f"relay {json.dumps(counters)}"
     )
     wrong = wrong_of(sent, came, stats)
     for sentence in wrong[:20]:

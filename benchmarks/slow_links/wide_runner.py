@@ -38,6 +38,10 @@ class WideRunner:
     def emulated(self) -> bool:
         return True
 
+    @property
+    def engine(self) -> str:
+        return self._inner.engine
+
     def is_ready(self, sequence: Sequence) -> bool:
         return self._inner.is_ready(sequence)
 

@@ -39,7 +39,7 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.shared_cores import SharedCores, may_share_cores
 from runtime.engine.stage import Stage
 from runtime.module_loading import loading
-from runtime.protocol.control import PeerAddress, StageAssignment
+from runtime.protocol.control import PeerAddress
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.protocol.engines import Engine
 from runtime.protocol.measure_order import MeasureOrder
@@ -264,7 +264,6 @@ def serve(
             keys=keys,
             peers=assignment.peers,
             security=launch.data_security,
-            profiled_step_s=_profiled_step_s(assignment),
         )
         sockets.tell_lost_links(generation=assignment.generation)
         transport: Transport = sockets
@@ -292,7 +291,6 @@ def serve(
             sightings=sockets.watch_coordinators().take,
             relative_speed=launch.relative_speed,
             core_delay=delay_reader(),
-            forecast=sockets.forecast,
             on_step=sockets.works_on,
             # of an emulated node only the links that it acts as having would say anything
             link_stats=dict if opened.backend.emulated else sockets.link_stats,
@@ -315,15 +313,6 @@ def serve(
         events.write(ReadyEvent(generation=assignment.generation, stats=stage.stats()))
         orders.follow(stage.add)
         stage.run(stop.is_set)
-
-
-def _profiled_step_s(assignment: StageAssignment) -> Callable[[int], float] | None:
-    """Seconds of a step of so many decodes, as the plan has them; None if it does not."""
-    if assignment.layer_times is None:
-        return None
-    layers = assignment.end - assignment.first
-    times = assignment.layer_times.held(layers, has_head=assignment.end == assignment.num_layers)
-    return lambda decodes: layers * times.decode_s(decodes)
 
 
 def _measure(sockets: ZmqTransport, order: MeasureOrder) -> None:

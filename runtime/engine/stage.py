@@ -45,7 +45,6 @@ from runtime.protocol.frame_error import FrameError
 from runtime.protocol.measure_order import MeasureOrder, unpack_order
 from runtime.protocol.stage_pipe import StageEvent
 from runtime.transport.base import Received, SendError, Transport
-from runtime.transport.decode_forecast import DecodeForecast
 from runtime.transport.pulse import Sighting
 
 logger = logging.getLogger(__name__)
@@ -69,9 +68,8 @@ class Stage:
     waiting for a core. `core_delay` says how long the thread that runs steps has so waited since it
     began, in seconds; None: nobody knows. `on_report` gets the stage's counters about once a
     second. `shared_cores`: what finds out whether the deployment's stages share this machine's
-    cores; None: they do not. `forecast` is told of steps with decodes, so that links know when the
-    next ones come; `on_step` of every step that begins, how many rows it has, so that a long one is
-    not taken for a hang; `link_stats` is asked for the stage's counters of links; `measure` gets
+    cores; None: they do not. `on_step` gets the rows of every step that begins, so that a long one
+    is not taken for a hang; `link_stats` is asked for the stage's counters of links; `measure` gets
     the coordinator's orders to find out what unused links do. `departure` says when it shall leave;
     None: it never does. `clock` and `sleep` are in seconds.
     """
@@ -92,7 +90,6 @@ class Stage:
         relative_speed: float = 1.0,
         core_delay: Callable[[], float] | None = None,
         shared_cores: SharedCores | None = None,
-        forecast: DecodeForecast | None = None,
         on_step: Callable[[int], None] = lambda _: None,
         link_stats: Callable[[], dict[str, LinkStats]] = dict,
         measure: Callable[[MeasureOrder], None] = lambda _: None,
@@ -111,7 +108,6 @@ class Stage:
         self._decode_cap = DecodeCap(options)
         self._relative_speed = relative_speed
         self._shared_cores = shared_cores
-        self._forecast = forecast or DecodeForecast()
         self._on_step = on_step
         self._link_stats = link_stats
         self._measure_link = measure
@@ -336,11 +332,9 @@ class Stage:
     def _run_step(self, step: list[Work]) -> None:
         self._on_step(sum(work.chunk.n_tokens for work in step))
         began_s, delay_s = self._clock(), self._counters.delay_s()
-        self._forecast.step_began(tokens=_decode_tokens(step), now_s=began_s)
         try:
             result = self._backend.run(step)
         except Exception:
-            self._forecast.step_failed()
             logger.exception("a step of %d requests failed", len(step))
             self._clientele.give_up((work.sequence for work in step), Reason.STAGE_ERROR)
             return
@@ -373,7 +367,6 @@ class Stage:
         now_s = self._clock()
         busy_s = now_s - began_s
         self._counters.ran(step, busy_s=busy_s)
-        self._forecast.step_ended(now_s=now_s, cycle_s=_cycle_s(step, now_s=now_s))
         self._link_cuts.observe(step, step_s=busy_s)
         for work in step:
             work.sequence.left_s = now_s
@@ -452,9 +445,3 @@ class Stage:
 
 def _decode_tokens(step: Items[Work]) -> int:
     return sum(work.chunk.n_tokens for work in step if not work.is_prompt)
-
-
-def _cycle_s(step: Items[Work], *, now_s: float) -> float | None:
-    """How long ago the decodes of a step that ends now ended their last one here, the latest."""
-    left = [work.sequence.left_s for work in step if not work.is_prompt]
-    return min((now_s - left_s for left_s in left if left_s is not None), default=None)

@@ -164,13 +164,14 @@ class DesiredState(Message):
 class LinkStats(Message):
     """What the sender knows of a directed link; totals since it first sent, times of the sender.
 
-    `bandwidth_bytes_per_s` and `rtt_s` (of the idle link) are measured from prompts' chunks and a
-    probe a second, null before; `bandwidth_age_s` ago the former was last confirmed; it is a floor
-    as long as the link was not seen full, and may do more. `queueing_s` is how much longer the last
-    round trip took. The urgent lane has decodes and all that is small, the bulk lane prompts in
-    chunks; bytes/s are of the last seconds. `filler_bytes_total` went to measure a link that
-    nothing else is sent over. `starved_total`: how often N decodes had gone before a prompt;
-    `longest_wait_decodes`: most that ever did. `stalled`: what was sent is not answered.
+    `bandwidth_bytes_per_s` is measured by TCP while prompts are on their way, or by acks of their
+    chunks where it does not say, `rtt_s` (of the idle link) by acks; null before.
+    `bandwidth_age_s` ago the former was last confirmed; it is a floor as long as the link was not
+    seen full, and may do more. `queueing_s` is how much longer the last round trip took. The urgent
+    lane has decodes and all that is small, the bulk lane prompts in chunks; bytes/s are of the last
+    seconds. `filler_bytes_total` went to measure a link that nothing else is sent over. `stalled`:
+    what was sent is not answered. Older senders also report `starved_total` and
+    `longest_wait_decodes`.
     """
 
     bandwidth_bytes_per_s: float | None = Field(default=None, ge=0)

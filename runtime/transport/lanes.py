@@ -16,6 +16,7 @@ import zmq
 
 from runtime.protocol.beat_frames import Echo, decode_beat, encode_echo, is_beat_frame
 from runtime.protocol.data import Message, decode, encode
+from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.frame_error import FrameError
 from runtime.protocol.link_frames import (
     Ack,
@@ -28,7 +29,8 @@ from runtime.protocol.link_frames import (
     encode_link_frame,
     is_link_frame,
 )
-from runtime.transport.base import Received
+from runtime.transport.base import Received, UnknownPeer
+from runtime.transport.kernel_link import KernelLink
 from runtime.transport.link_scheduler import LinkOptions, LinkRule, LinkScheduler
 from runtime.transport.measuring import FILLER_HEAD, Measuring, MeasuringLimits
 from runtime.transport.reassembly import MAX_PAYLOAD_BYTES, Bytes, Reassembly
@@ -47,6 +49,9 @@ _RECEIVED_AT_ONCE = 100
 _LONGEST_WAIT_S = 1.0
 
 
+Dialled = tuple[Any, str]  # a DEALER, and the endpoint that it is to be connected to
+
+
 class _Link:
     """What this thread knows of one peer it sends to."""
 
@@ -54,10 +59,22 @@ class _Link:
         self.peer = peer
         self.scheduler = LinkScheduler(options=options, stream=secrets.randbits(32))
         self.dealer: Any = None  # of the bulk lane
+        self.kernel: KernelLink | None = None  # likewise
         self.urgent: UrgentConnection | None = None
         self.is_stalled = False
 
+    def open(self, dealer: Any, endpoint: str, poller: zmq.Poller) -> None:
+        """Connect the bulk lane."""
+        self.dealer = dealer
+        self.kernel = KernelLink(dealer, port=parse_endpoint(endpoint).port)
+        dealer.connect(endpoint)
+        poller.register(dealer, zmq.POLLIN)
+        poller.register(self.kernel.monitor, zmq.POLLIN)
+
     def close(self, poller: zmq.Poller) -> None:
+        if self.kernel is not None:
+            poller.unregister(self.kernel.monitor)
+            self.kernel.close()
         if self.dealer is not None:
             poller.unregister(self.dealer)
             self.dealer.close(linger=0)
@@ -68,18 +85,17 @@ class _Link:
 
 
 class Lanes:
-    """`router` is handed over to this thread; `dial` makes a socket to a peer by name, or gives
-    None when it is none any more; `decode_due_s` says when a decode will want a link. Of urgent
-    messages to one peer at most `most_kept` wait for an answer."""
+    """`router` is handed over to this thread; `dial` makes a socket for a peer by name and says
+    where to connect it, or gives None when it is no peer any more. Of urgent messages to one peer
+    at most `most_kept` wait for an answer."""
 
     def __init__(
         self,
         *,
         router: Any,
         peers: Peers,
-        dial: Callable[[str], Any],
+        dial: Callable[[str], Dialled | None],
         options: LinkOptions,
-        decode_due_s: Callable[[float], float | None],
         most_kept: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -90,7 +106,6 @@ class Lanes:
         self._peers = peers
         self._dial = dial
         self._options = options
-        self._decode_due_s = decode_due_s
         self._most_kept = most_kept
         self._clock = clock
         self._lock = threading.Lock()  # of what follows
@@ -130,9 +145,12 @@ class Lanes:
             link = self._link(peer)
             urgent = link.urgent
         if urgent is None:
-            urgent = UrgentConnection(
-                peer, self._dial(peer), most_kept=self._most_kept, clock=self._clock
-            )
+            dialled = self._dial(peer)
+            if dialled is None:
+                raise UnknownPeer(f"{peer!r} has left the peers of this deployment")
+            dealer, endpoint = dialled
+            dealer.connect(endpoint)
+            urgent = UrgentConnection(peer, dealer, most_kept=self._most_kept, clock=self._clock)
             with self._lock:
                 link.urgent = urgent
             self._wakeup.wake()
@@ -256,12 +274,14 @@ class Lanes:
             self._receive()
         for link in links:
             if link.dealer is None:
-                link.dealer = self._dial(link.peer)
-                if link.dealer is None:
+                dialled = self._dial(link.peer)
+                if dialled is None:
                     continue
-                poller.register(link.dealer, zmq.POLLIN)
+                link.open(*dialled, poller)
             elif link.dealer in readable:
                 self._hear(link)
+            if link.kernel is not None and link.kernel.monitor in readable:
+                link.kernel.follow()
             self._serve(link)
             if link.urgent is not None:
                 self._tend(link, link.urgent, poller, readable)
@@ -387,6 +407,7 @@ class Lanes:
             is_due = is_measured or link.scheduler.wake_s(now_s=now_s) <= now_s
             if not is_due and link.scheduler.is_stalled(now_s) == link.is_stalled:
                 return
+            self._look(link, now_s)
             probe: Probe | None = link.scheduler.probe(now_s=now_s)
         if probe is not None:
             self._send(link, encode_link_frame(probe))
@@ -395,7 +416,7 @@ class Lanes:
             with self._lock:
                 if self._measuring is not None and self._measuring.peer == link.peer:
                     self._measuring.fill(now_s=now_s)
-                sending = link.scheduler.next(now_s=now_s, decode_due_s=self._decode_due_s(now_s))
+                sending = link.scheduler.next(now_s=now_s)
             if sending is None:
                 break
             self._send(link, encode_link_frame(sending.chunk), sending.head, sending.part)
@@ -412,6 +433,12 @@ class Lanes:
                 )
             else:
                 logger.info("the link to %s goes on", link.peer)
+
+    def _look(self, link: _Link, now_s: float) -> None:
+        """Ask TCP what the link delivers, and say how fast it may send."""
+        if link.kernel is not None and link.scheduler.look_is_due(now_s):
+            link.scheduler.on_look(link.kernel.look(), now_s=now_s)
+            link.kernel.pace(link.scheduler.bulk_pace(now_s))
 
     def _send(self, link: _Link, *frames: Bytes) -> None:
         try:

@@ -11,7 +11,7 @@ def link_stats(scheduler: LinkScheduler, *, now_s: float) -> LinkStats:
         bandwidth_bytes_per_s=rate.bytes_per_s,
         bandwidth_age_s=None if rate.measured_s is None else max(0.0, now_s - rate.measured_s),
         bandwidth_is_floor=rate.is_floor,
-        rtt_s=rate.rtt_s,
+        rtt_s=scheduler.rtt_s,
         queueing_s=max(0.0, rate.queueing_s),
         waiting_bytes=scheduler.waiting_bytes,
         in_flight_bytes=scheduler.in_flight_bytes,
@@ -23,7 +23,5 @@ def link_stats(scheduler: LinkScheduler, *, now_s: float) -> LinkStats:
         chunks_total=counters.chunks,
         filler_bytes_total=counters.filler_bytes,
         sent_again_total=counters.sent_again,
-        starved_total=counters.starved,
-        longest_wait_decodes=counters.longest_wait_decodes,
         stalled=scheduler.is_stalled(now_s),
     )

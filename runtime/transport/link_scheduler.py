@@ -1,47 +1,39 @@
-"""What a directed link's bulk lane sends, and when: MoLink's Algorithm 1 on real sockets. Pure.
+"""What a directed link's bulk lane sends, and what of it arrived. Pure.
 
-Decodes go at once on a lane of their own and never wait here; they are only told of (`on_urgent`).
-Prompts wait here and go in chunks, each small enough to be through when the next decode is due
-(§4.2), not before the link has sent what went before at the measured rate (else chunks only pile up
-in the kernel), and never more than a window of bytes ahead of the receiver's acks. That begins
-small and doubles each round trip, as TCP's own does: more would wait in the kernel and come as one
-burst, for decodes to wait behind. After a pause it begins with a half. W counts decodes that
-went while prompts waited; at N the next chunk is as large as may be and waits for no pace. The
-paper sends the whole rest then, which `WhenStarved.WHOLE_REMAINDER` does.
+Decodes go at once on a lane of their own and never wait here; they are only counted (`on_urgent`).
+Prompts go in chunks, up to a window of bytes ahead of the receiver's acks. How fast they leave is
+TCP's business: `bulk_pace` is what it is told (`link_pace`); what the urgent lane uses of the link
+is left free. MoLink's Algorithm 1 has the same purpose, that no decode waits behind prompts, but
+ends chunks when a decode is due. Decision 0024 says why a pace is better.
 
 What was sent is kept until it is acked: a connection that broke lost what was under way, and the
 sender goes back to the sequence the receiver expects. Times in seconds of one monotonic clock.
 """
 
-import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from runtime.protocol.link_frames import Ack, Chunk, Probe
-from runtime.transport.delivery_rate import DeliveryRate
-from runtime.transport.reassembly import Bytes
+from runtime.transport.link_pace import LinkPace, TcpLook
+from runtime.transport.reassembly import MAX_PAYLOAD_BYTES, Bytes
 from runtime.transport.recent_rate import RecentRate
 
 STALLED_S = 2.0  # without an ack of what is under way
 PROBE_INTERVAL_S = 1.0
 MOST_PROBE_INTERVAL_S = 30.0
-PAUSE_S = 0.2  # TCP's least timeout, after which its window begins small again
-_KEPT = 0.5  # of ours, so long a pause: TCP's opens by the time that the rest waits for
-_CATCH_UP_S = 0.005  # more would come as a burst that decodes wait behind
+LOOK_EVERY_S = 0.005  # at TCP, while prompts are under way
+_LEAST_SHARE = 0.1  # of the pace, that prompts have beside any number of decodes
+_WINDOW_MARGIN_S = 0.05  # of the rate: chunks that are half sent, and late threads
+_URGENT_FADES_S = 0.5
+_USUAL_PACKET_BYTES = 1500
+_RTT_KEPT_S = 10.0
 _MICRO = 1e6
 
 
-class WhenStarved(StrEnum):
-    """What goes once N decodes went before a prompt that waits."""
-
-    LARGEST_CHUNK = "largest_chunk"
-    WHOLE_REMAINDER = "whole_remainder"
-
-
 class LinkRule(StrEnum):
-    """Ours, or for comparison: both lanes without any order, or one lane, first in first out."""
+    """Ours, or for comparison: both lanes without any pace, or one lane, first in first out."""
 
     SCHEDULED = "scheduled"
     UNSCHEDULED = "unscheduled"
@@ -50,13 +42,11 @@ class LinkRule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkOptions:
-    """`starvation_bound` is N. A chunk has `least_chunk_bytes` to `most_chunk_bytes` and takes the
-    link for at most `hold_s`. The window begins with `first_window_bytes` and is never less. More
-    than `most_waiting_bytes` are not queued."""
+    """A chunk has `least_chunk_bytes` to `most_chunk_bytes` and takes the link for `hold_s` where
+    that is between them. The window begins with `first_window_bytes` and is never less. More than
+    `most_waiting_bytes` are not queued."""
 
     rule: LinkRule = LinkRule.SCHEDULED
-    starvation_bound: int = 30
-    when_starved: WhenStarved = WhenStarved.LARGEST_CHUNK
     least_chunk_bytes: int = 16 * 2**10
     most_chunk_bytes: int = 2**20
     hold_s: float = 0.01
@@ -64,8 +54,6 @@ class LinkOptions:
     most_waiting_bytes: int = 2**30
 
     def __post_init__(self) -> None:
-        if self.starvation_bound < 1:
-            raise ValueError(f"starvation_bound {self.starvation_bound} must be at least 1")
         if not 0 < self.least_chunk_bytes <= self.most_chunk_bytes:
             raise ValueError(
                 f"chunks of {self.least_chunk_bytes} to {self.most_chunk_bytes} bytes; the least "
@@ -96,7 +84,6 @@ class _Sent:
     message: _Waiting
     offset: int
     size: int
-    has_more: bool = False  # waiting when it was sent
 
     @property
     def head(self) -> bytes:
@@ -115,10 +102,8 @@ class LinkCounters:
     urgent_messages: int = 0
     bulk_bytes: int = 0
     chunks: int = 0
-    starved: int = 0  # times the bound was reached
     sent_again: int = 0  # chunks, and messages of the urgent lane
     filler_bytes: int = 0  # to measure what the link does
-    longest_wait_decodes: int = 0
 
 
 @dataclass(slots=True)
@@ -127,7 +112,7 @@ class LinkScheduler:
 
     options: LinkOptions
     stream: int
-    rate: DeliveryRate = field(default_factory=DeliveryRate)
+    rate: LinkPace = field(default_factory=LinkPace)
     counters: LinkCounters = field(default_factory=LinkCounters)
     urgent_rate: RecentRate = field(default_factory=RecentRate)
     bulk_rate: RecentRate = field(default_factory=RecentRate)
@@ -136,15 +121,25 @@ class LinkScheduler:
     _queue: deque[_Waiting] = field(default_factory=deque)
     _sent: deque[_Sent] = field(default_factory=deque)
     _again: deque[_Sent] = field(default_factory=deque)  # lost with a connection
-    _opened_bytes: int = 0  # of the window, since the start or a pause
+    _opened_bytes: int = 0  # of the window, since the start or a broken connection
     _sequence: int = 0
-    _weight: int = 0  # W
-    _free_s: float = 0.0  # when the link will have sent what it was given
-    _is_held: bool = False  # only by that: a thread that wakes late for it may make up for it
+    _urgent_now: RecentRate = field(default_factory=lambda: RecentRate(fades_s=_URGENT_FADES_S))
+    _looked_s: float = 0.0
+    _looked_busy: bool = False
+    _tcp_says: bool = False  # what it delivers; else acks do
+    _rtts: deque[tuple[float, float]] = field(
+        default_factory=deque
+    )  # of acks: when, falling minima
     _heard_s: float | None = None  # last ack, or when something went after a pause
     _probed_s: float = float("-inf")
     _probe_interval_s: float = PROBE_INTERVAL_S
     _went_back_us: int = 0
+
+    @property
+    def rtt_s(self) -> float | None:
+        """The shortest of late from a chunk or probe to its ack, through whatever relays there are;
+        TCP knows the way to the first of them only."""
+        return self._rtts[0][1] if self._rtts else None
 
     @property
     def has_waiting(self) -> bool:
@@ -164,29 +159,15 @@ class LinkScheduler:
         self.waiting_bytes += view.nbytes
 
     def on_urgent(self, n_bytes: int, *, now_s: float) -> None:
-        """A decode went on its own lane (Algorithm 1, lines 10-14)."""
+        """A decode went on its own lane."""
         self.counters.urgent_bytes += n_bytes
         self.counters.urgent_messages += 1
         self.urgent_rate.add(n_bytes, now_s=now_s)
-        pace = self.rate.pace(now_s) if self.has_waiting else self.rate.pace_now
-        self._occupy(n_bytes, pace, now_s)
-        if self.has_waiting and self._room():
-            self._weight += 1
-            self.counters.longest_wait_decodes = max(
-                self.counters.longest_wait_decodes, self._weight
-            )
+        self._urgent_now.add(n_bytes, now_s=now_s)
 
-    def next(self, *, now_s: float, decode_due_s: float | None) -> Transmission | None:
-        """The chunk that goes now, if one does. `decode_due_s`: when a decode will want the link.
-
-        None: ask again at `wake_s`, or after an ack or a push.
-        """
+    def next(self, *, now_s: float) -> Transmission | None:
+        """The chunk that goes now, if one does. None: ask again after an ack or a push."""
         if not self.has_waiting or not self._room():
-            self._is_held = False
-            return None
-        starved = self._weight >= self.options.starvation_bound
-        if self._is_scheduled and not starved and now_s < self._free_s:
-            self._is_held = True
             return None
         if self._again:
             self.counters.sent_again += 1
@@ -194,8 +175,7 @@ class LinkScheduler:
             self.waiting_bytes -= sent.n_bytes
             return self._send(sent, now_s)
         message = self._queue[0]
-        left = message.payload.nbytes - message.done
-        size = min(left, self._chunk_bytes(left, now_s, decode_due_s, starved=starved))
+        size = min(message.payload.nbytes - message.done, self._chunk_bytes())
         sent = _Sent(sequence=self._sequence, message=message, offset=message.done, size=size)
         self._sequence += 1
         self.waiting_bytes -= size
@@ -204,13 +184,34 @@ class LinkScheduler:
             self._queue.popleft()
         return self._send(sent, now_s)
 
+    def look_is_due(self, now_s: float) -> bool:
+        """Whether to ask TCP again what it delivers."""
+        return now_s >= self._look_s
+
+    def on_look(self, look: TcpLook | None, *, now_s: float) -> None:
+        """What TCP says of the bulk lane's connection; None: nothing, now or ever."""
+        self._looked_s, self._looked_busy = now_s, self._is_busy
+        self._tcp_says = look is not None
+        if look is None:
+            return
+        if not self._is_busy:
+            self.rate.rest(look, now_s=now_s)
+            return
+        if self.has_waiting:  # more than the window has room for: TCP will not be without
+            look = replace(look, unsent_bytes=max(1, look.unsent_bytes))
+        urgent = self._urgent_now.bytes_per_s(now_s)
+        self.rate.observe(look, other_bytes_per_s=urgent, now_s=now_s)
+
+    def bulk_pace(self, now_s: float) -> float | None:
+        """Bytes/s for the bulk lane's connection; None: as fast as it may."""
+        pace = self.rate.pace
+        if pace is None or self.options.rule is not LinkRule.SCHEDULED:
+            return None
+        return max(_LEAST_SHARE * pace, pace - self._urgent_now.bytes_per_s(now_s))
+
     def wake_s(self, *, now_s: float) -> float:
-        """When `next` or `probe` has something, if nothing happens before."""
-        moments = [self._probe_s]
-        if self.has_waiting and self._room():
-            starved = self._weight >= self.options.starvation_bound
-            moments.append(now_s if starved or not self._is_scheduled else self._free_s)
-        return min(moments)
+        """When `next` or `probe` has something or a look is due, if nothing happens before."""
+        return now_s if self.has_waiting and self._room() else min(self._probe_s, self._look_s)
 
     def probe(self, *, now_s: float) -> Probe | None:
         """One a second, fewer while nothing is heard: measures the round trip, finds losses.
@@ -240,72 +241,76 @@ class LinkScheduler:
         self._probe_interval_s = PROBE_INTERVAL_S
         kept = self._sent or self._again
         oldest = kept[0].sequence if kept else self._sequence
-        acked_bytes, has_more = 0, False
+        rtt_s = max(0.0, now_s - ack.sent_us / _MICRO)
+        self._keep_rtt(rtt_s, now_s)
+        if not self._tcp_says:
+            look = TcpLook(
+                delivered_bytes=ack.delivered_bytes,
+                unsent_bytes=self.waiting_bytes,
+                rtt_s=rtt_s,
+                packet_bytes=_USUAL_PACKET_BYTES,
+                is_held=False,
+            )
+            if self._is_busy:
+                self.rate.observe(look, other_bytes_per_s=0.0, now_s=now_s)
+            else:
+                self.rate.rest(look, now_s=now_s)
         while self._sent and self._sent[0].sequence < ack.expected:
-            acked_bytes, has_more = self._sent[0].n_bytes, self._sent[0].has_more
+            acked_bytes = self._sent.popleft().n_bytes
             self.in_flight_bytes -= acked_bytes
             self._opened_bytes += acked_bytes
-            self._sent.popleft()
-        self.rate.on_ack(
-            sent_s=ack.sent_us / _MICRO,
-            received_s=ack.received_us / _MICRO,
-            delivered_bytes=ack.delivered_bytes,
-            chunk_bytes=acked_bytes,
-            has_more=has_more,
-            now_s=now_s,
-        )
         if ack.expected < ack.follows and ack.sent_us >= self._went_back_us:
             self._went_back_us = _us(now_s)
             self._take_back()
             if ack.expected < oldest:
                 self._begin_stream(new_stream())
 
+    def _keep_rtt(self, rtt_s: float, now_s: float) -> None:
+        while self._rtts and self._rtts[-1][1] >= rtt_s:
+            self._rtts.pop()
+        self._rtts.append((now_s, rtt_s))
+        while self._rtts[0][0] < now_s - _RTT_KEPT_S:
+            self._rtts.popleft()
+
     @property
     def _probe_s(self) -> float:
-        due_s = self._probed_s + self._probe_interval_s
-        return due_s if math.isinf(due_s) else min(max(due_s, self._free_s), due_s + PAUSE_S)
+        return self._probed_s + self._probe_interval_s
 
     @property
-    def _is_scheduled(self) -> bool:
-        return self.options.rule is LinkRule.SCHEDULED
+    def _look_s(self) -> float:
+        """Soon while busy and once after, else as often as it is probed."""
+        is_soon = self._is_busy or self._looked_busy
+        return self._looked_s + LOOK_EVERY_S if is_soon else self._probe_s
+
+    @property
+    def _is_busy(self) -> bool:
+        return self.in_flight_bytes > 0 or self.has_waiting
 
     def _room(self) -> bool:
-        return not self._is_scheduled or self.in_flight_bytes < self.window_bytes
+        is_scheduled = self.options.rule is LinkRule.SCHEDULED
+        return not is_scheduled or self.in_flight_bytes < self.window_bytes
 
     @property
     def window_bytes(self) -> float:
-        """Bytes that may be under way without an ack."""
+        """Bytes that may be under way without an ack: two round trips of them."""
         opened = float(self.options.first_window_bytes + self._opened_bytes)
-        full = self.rate.window_bytes
-        return opened if full is None else min(opened, max(full, self.options.first_window_bytes))
+        rate, rtt_s = self.rate.bytes_per_s, self.rtt_s
+        if rate is None or rtt_s is None:
+            return opened
+        most = 2 * rate * (rtt_s + _WINDOW_MARGIN_S)
+        return min(opened, max(most, self.options.first_window_bytes))
 
-    def _chunk_bytes(
-        self, left: int, now_s: float, decode_due_s: float | None, *, starved: bool
-    ) -> int:
+    def _chunk_bytes(self) -> int:
         options = self.options
-        if not self._is_scheduled:
-            return left
-        if starved and options.when_starved is WhenStarved.WHOLE_REMAINDER:
-            return left
-        rate = self.rate.bytes_per_s
-        if rate is None:
-            return options.least_chunk_bytes
-        available_s = options.hold_s
-        if decode_due_s is not None and not starved:
-            available_s = min(available_s, decode_due_s - now_s)
-        size = int(rate * available_s)
+        if options.rule is not LinkRule.SCHEDULED:
+            return MAX_PAYLOAD_BYTES
+        size = int((self.rate.bytes_per_s or 0.0) * options.hold_s)
         return max(options.least_chunk_bytes, min(size, options.most_chunk_bytes))
 
     def _send(self, sent: _Sent, now_s: float) -> Transmission:
         message = sent.message
-        if self._weight >= self.options.starvation_bound:
-            self.counters.starved += 1
-        self._weight = 0
         if not self._sent:
-            if self._heard_s is not None and now_s - self._heard_s > PAUSE_S:
-                self._opened_bytes = min(self._opened_bytes, int(_KEPT * self.window_bytes))
             self._heard_s = now_s
-        sent = replace(sent, has_more=message.is_filler or self.has_waiting)
         self._sent.append(sent)
         self.in_flight_bytes += sent.n_bytes
         if message.is_filler:
@@ -314,7 +319,6 @@ class LinkScheduler:
             self.counters.bulk_bytes += sent.n_bytes
             self.counters.chunks += 1
             self.bulk_rate.add(sent.n_bytes, now_s=now_s)
-        self._occupy(sent.n_bytes, self.rate.pace(now_s), now_s)
         return Transmission(
             chunk=Chunk(
                 stream=self.stream,
@@ -326,11 +330,6 @@ class LinkScheduler:
             head=sent.head,
             part=message.payload[sent.offset : sent.offset + sent.size],
         )
-
-    def _occupy(self, n_bytes: int, pace: float | None, now_s: float) -> None:
-        if pace is not None:
-            may_begin_s = now_s - _CATCH_UP_S if self._is_held else now_s
-            self._free_s = max(self._free_s, may_begin_s) + n_bytes / pace
 
     def _take_back(self) -> None:
         """Send again all that was not acked, in the same chunks: some may have arrived yet."""

@@ -5,7 +5,7 @@ What fills it goes like prompts, in chunks that are acked, so that it is measure
 
 from dataclasses import dataclass
 
-from runtime.transport.delivery_rate import DeliveryRate
+from runtime.transport.link_pace import LinkPace
 from runtime.transport.link_scheduler import LinkScheduler
 
 FILLER_HEAD = b"HLF1"  # of a message that is for nobody
@@ -40,7 +40,7 @@ class Measuring:
         self._scheduler = scheduler
         self._left_bytes = limits.n_bytes
         self._has_given_way = False
-        scheduler.rate = DeliveryRate()  # what was known is old
+        scheduler.rate = LinkPace()  # what was known is old
 
     def on_traffic(self, n_bytes: int, *, is_prompt: bool) -> None:
         """So much was sent by this machine, over whichever link: it goes first."""

@@ -2,13 +2,12 @@
 
 import math
 
-_FADES_S = 2.0  # to 1/e
-
 
 class RecentRate:
-    """Times in seconds of one clock that does not go back."""
+    """Times in seconds of one clock that does not go back; in `fades_s` a sum fades to 1/e."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fades_s: float = 2.0) -> None:
+        self._fades_s = fades_s
         self._faded_bytes = 0.0
         self._at_s = 0.0
 
@@ -19,7 +18,7 @@ class RecentRate:
 
     def bytes_per_s(self, now_s: float) -> float:
         """Of the last seconds, the latest most; 0 once nothing went for long."""
-        return self._left(now_s) / _FADES_S
+        return self._left(now_s) / self._fades_s
 
     def _left(self, now_s: float) -> float:
-        return self._faded_bytes * math.exp(-max(0.0, now_s - self._at_s) / _FADES_S)
+        return self._faded_bytes * math.exp(-max(0.0, now_s - self._at_s) / self._fades_s)

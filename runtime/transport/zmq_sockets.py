@@ -11,7 +11,7 @@ from runtime.protocol.data_security import DataSecurity
 from runtime.transport.keys import KeyPair
 from runtime.transport.reassembly import MAX_PAYLOAD_BYTES
 
-HEARTBEAT_INTERVAL_MS = 500
+HEARTBEAT_INTERVAL_MS = 190
 HEARTBEAT_TIMEOUT_MS = 1500
 HEARTBEAT_TTL_MS = 2000
 # A refused peer is not told; it dials again after this long (libzmq's default is 30 s).

@@ -9,7 +9,7 @@ whose key is not among ours does not get past the handshake. In clear it says it
 import math
 import select
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import zmq
@@ -19,9 +19,8 @@ from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import Message
 from runtime.protocol.data_security import DataSecurity
 from runtime.transport.base import PeerStalled, Received, UnknownPeer
-from runtime.transport.decode_forecast import DecodeForecast
 from runtime.transport.keys import KeyPair
-from runtime.transport.lanes import Lanes
+from runtime.transport.lanes import Dialled, Lanes
 from runtime.transport.link_report import link_stats
 from runtime.transport.link_scheduler import LinkOptions, LinkRule
 from runtime.transport.lost_links import LostLinks
@@ -48,10 +47,7 @@ _COORDINATOR_BEAT_S = 1.0
 
 
 class ZmqTransport:
-    """Implements `Transport`; `name` is ours, `bind` like tcp://127.0.0.1:9000 (port 0: any).
-
-    `forecast` says when decodes are due; whoever runs steps tells it.
-    """
+    """Implements `Transport`; `name` is ours, `bind` like tcp://127.0.0.1:9000 (port 0: any)."""
 
     def __init__(
         self,
@@ -62,7 +58,6 @@ class ZmqTransport:
         peers: Iterable[PeerAddress] = (),
         security: DataSecurity = DataSecurity.CURVE,
         options: LinkOptions | None = None,
-        profiled_step_s: Callable[[int], float] | None = None,
     ) -> None:
         self._name = name
         self._keys = keys
@@ -73,7 +68,6 @@ class ZmqTransport:
         self._watch: Watch | None = None
         self._lost_links: LostLinks | None = None
         self._coordinators: Watch | None = None
-        self.forecast = DecodeForecast(profiled_step_s)
         self._context = zmq.Context()
         self._authenticator = RetryingAuthenticator(self._context)
         self._authenticator.start()
@@ -96,7 +90,6 @@ class ZmqTransport:
             peers=self._peers,
             dial=self._dial,
             options=self._options,
-            decode_due_s=self.forecast.due_s,
             most_kept=MAX_WAITING_MESSAGES,
         )
 
@@ -245,11 +238,11 @@ class ZmqTransport:
         if self._coordinators is not None:
             self._coordinators.follow(present)
 
-    def _dial(self, peer: str) -> Any:
+    def _dial(self, peer: str) -> Dialled | None:
         address = self._peers.by_name.get(peer)
         if address is None:
-            return None  # left since; whoever asks comes again or forgets the link
-        return self._dialled(address, MAX_WAITING_MESSAGES)
+            return None  # left since; the link is forgotten or tried again
+        return self._socket_for(address, MAX_WAITING_MESSAGES), address.endpoint
 
     def _dialled(self, address: PeerAddress, most_waiting: int) -> Any:
         dealer = self._socket_for(address, most_waiting)

@@ -35,7 +35,7 @@ def test_no_ack_breaks_the_link_that_it_answers_or_the_report_of_it(
         scheduler.push(b"head", bytes(300_000))
         lane.number(b"head", b"x", now_s=now_s)
         for _ in range(20):
-            sending = scheduler.next(now_s=now_s, decode_due_s=None)
+            sending = scheduler.next(now_s=now_s)
             if sending is None:
                 break
             assert encode_link_frame(sending.chunk)

@@ -1,11 +1,10 @@
-"""What a stage tells its links, so that they know when decodes come, and asks of them."""
+"""What a stage asks of its links and reports of them."""
 
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from emulated_cluster import LAYERS, emulation_of
-from virtual_cluster import VirtualCluster
 
 from planner.domain.cluster import COORDINATOR
 from planner.domain.layer_times import LayerTimes
@@ -25,29 +24,7 @@ from runtime.transport.base import UnknownPeer
 from runtime.transport.in_memory import InMemoryNetwork
 from runtime.transport.recent_rate import RecentRate
 
-LATENCY_S = 0.1
 TIMES = LayerTimes(prompt=((1, 0.001), (64, 0.01)), decode=((1, 0.005), (8, 0.005)))
-
-
-def test_a_stage_knows_when_its_next_decode_will_leave_also_between_steps() -> None:
-    cluster = VirtualCluster(
-        stages=2,
-        requests=1,
-        latency_s=LATENCY_S,
-        times=TIMES,
-        options=EngineOptions(),
-        output_tokens=200,
-    )
-    node = cluster.nodes["n0"]
-    due = []
-    for turn in range(20):  # of a cycle of 0.21 s each
-        now_s = 6.0 + turn * 0.053
-        cluster.run(until_s=now_s)
-        due.append((now_s, node.forecast.due_s(now_s)))
-    cluster.run(until_s=9.0)
-    for asked_s, due_s in due:
-        left_s = min(left_s for left_s in node.decodes_left_s if left_s > asked_s)
-        assert due_s == pytest.approx(left_s, abs=0.005)
 
 
 def test_a_stage_reports_what_is_known_of_its_links() -> None:

@@ -18,7 +18,6 @@ from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.transport.base import Received
-from runtime.transport.decode_forecast import DecodeForecast
 
 _NEVER = float("inf")
 
@@ -31,8 +30,6 @@ class _Node:
         self.name = name
         self.now_s = 0.0
         self.inbox: list[tuple[float, int, Received]] = []
-        self.forecast = DecodeForecast()
-        self.decodes_left_s: list[float] = []
         self.stage: Stage
 
     def clock(self) -> float:
@@ -42,8 +39,6 @@ class _Node:
         self.now_s += seconds
 
     def send(self, peer: str, message: Message) -> None:
-        if message.kind == Kind.ROWS and not message.is_prefill:
-            self.decodes_left_s.append(self.now_s)
         self.cluster.deliver(self.name, peer, message, now_s=self.now_s)
 
     def receive(self, *, timeout_s: float) -> list[Received]:
@@ -106,7 +101,6 @@ class VirtualCluster:
                 ),
                 transport=node,
                 options=options,
-                forecast=node.forecast,
                 clock=node.clock,
                 sleep=node.sleep,
             )

@@ -1,8 +1,9 @@
 """A scheduler and a reassembly joined by a link in virtual time: same seed, same run, no waiting.
 
-The link sends one thing after another at `bytes_per_s` and each arrives `delay_s` later; acks take
-`delay_s` and no rate. What is under way when `cut` is called never arrives. With `restart_bytes`
-the kernel lets only so much go after a pause, and twice as much each round trip, as TCP does.
+The link sends one packet after another at `bytes_per_s` and each arrives `delay_s` later; acks take
+`delay_s` and no rate. What is under way when `cut` is called never arrives. TCP sends at the
+scheduler's pace. With `restart_bytes` it lets only so much go after a pause, and twice as much each
+round trip. Without `tcp_says` nobody asks it, and it is not paced, as on systems other than Linux.
 """
 
 import heapq
@@ -11,23 +12,25 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from runtime.protocol.link_frames import Ack, Chunk, Probe, ack_of
+from runtime.transport.link_pace import TcpLook
 from runtime.transport.link_scheduler import LinkOptions, LinkScheduler, Transmission
 from runtime.transport.reassembly import Bytes, Reassembly
 
 STREAM = 7
+PACKET_BYTES = 8_960
 _PAUSE_S = 0.2
 
 
 @dataclass(slots=True, kw_only=True)
 class VirtualLink:
-    """`decode_due_s`: what the scheduler is told of the next decode."""
+    """A sender, a receiver, and TCP on a line between them."""
 
     bytes_per_s: float
     delay_s: float
     options: LinkOptions = field(default_factory=LinkOptions)
-    decode_due_s: Callable[[float], float | None] = lambda _: None
     fill: Callable[[float], None] = lambda _: None  # asked before each chunk, as lanes do
     now_s: float = 0.0
     scheduler: LinkScheduler = field(init=False)
@@ -36,13 +39,19 @@ class VirtualLink:
     decode_latencies_s: list[float] = field(default_factory=list)
     sent_chunks: list[tuple[float, Chunk, int]] = field(default_factory=list)
     restart_bytes: int = 0
-    jitter_s: float = 0.0  # most by which a thread is late, at either end
-    wakes_late_s: float = 0.0  # likewise when it waits for the moment of the next chunk
+    jitter_s: float = 0.0  # most by which the receiver's thread is late with an ack
+    wakes_late_s: float = 0.0  # likewise the sender's, with a look at TCP
     noise: random.Random = field(default_factory=lambda: random.Random(1))
-    _kernel: deque[tuple[Transmission, int]] = field(default_factory=deque)
-    _kernel_window: float = 0.0
-    _kernel_in_flight: int = 0
-    _kernel_sent_s: float = float("-inf")
+    tcp_says: bool = True
+    _unsent: deque[tuple[int, Callable[[], None] | None]] = field(default_factory=deque)  # packets
+    _unsent_bytes: int = 0
+    _tcp_window: float = 0.0
+    _tcp_in_flight: int = 0
+    _tcp_delivered: int = 0
+    _tcp_sent_s: float = float("-inf")
+    _tcp_next_s: float = 0.0  # when the pace lets the next packet go
+    _tcp_waits: bool = False  # for that moment
+    _tcp_rtt_s: float = field(init=False)  # smoothed; first that of the handshake
     _alarm: tuple[float, float] = (-1.0, -1.0)  # asked for, and when it rings
     _free_s: float = 0.0
     _last_arrival_s: float = 0.0
@@ -54,6 +63,7 @@ class VirtualLink:
 
     def __post_init__(self) -> None:
         self.scheduler = LinkScheduler(options=self.options, stream=STREAM)
+        self._tcp_rtt_s = 2 * self.delay_s
 
     def at(self, moment_s: float, do: Callable[[], None]) -> None:
         heapq.heappush(self._events, (moment_s, next(self._numbers), do))
@@ -77,8 +87,9 @@ class VirtualLink:
     def cut(self) -> None:
         """A connection breaks: what is under way is lost both ways; the receiver stays."""
         self._events = []
-        self._kernel.clear()
-        self._kernel_in_flight = 0
+        self._unsent.clear()
+        self._unsent_bytes = self._tcp_in_flight = self._tcp_delivered = 0
+        self._tcp_waits, self._tcp_rtt_s = False, 2 * self.delay_s
         self._free_s = self._last_arrival_s = self._last_ack_s = self.now_s
 
     def restart_receiver(self) -> None:
@@ -114,44 +125,85 @@ class VirtualLink:
         return self._free_s + self.delay_s
 
     def _serve(self) -> None:
+        if self.scheduler.look_is_due(self.now_s):
+            self.scheduler.on_look(self._look(), now_s=self.now_s)
+            self._push_out()
         probe = self.scheduler.probe(now_s=self.now_s)
         if probe is not None:
-            self._last_arrival_s = max(self._through(40), self._last_arrival_s)
-            self.at(self._last_arrival_s, lambda: self._acknowledge(probe))
+            self._give_tcp(40, lambda: self._acknowledge(probe))
         while True:
             self.fill(self.now_s)
-            due_s = self.decode_due_s(self.now_s)
-            sending = self.scheduler.next(now_s=self.now_s, decode_due_s=due_s)
+            sending = self.scheduler.next(now_s=self.now_s)
             if sending is None:
                 break
             size = len(sending.head) + memoryview(sending.part).nbytes
             self.sent_chunks.append((self.now_s, sending.chunk, size))
-            self._kernel.append((sending, size))
-            self._push_out()
+            self._give_tcp(size, partial(self._arrive, sending))
 
-    def _push_out(self) -> None:
-        """What the kernel lets go of what it was given."""
-        if self.now_s - self._kernel_sent_s > _PAUSE_S:
-            self._kernel_window = float(self.restart_bytes or "inf")
-        while self._kernel and (
-            self._kernel_in_flight == 0
-            or self._kernel_in_flight + self._kernel[0][1] <= self._kernel_window
-        ):
-            sending, size = self._kernel.popleft()
-            self._kernel_sent_s = self.now_s
-            self._kernel_in_flight += size
-            arrival_s = max(self._through(size) + self._late_s(), self._last_arrival_s)
-            self._last_arrival_s = arrival_s
-            self.at(arrival_s, lambda sending=sending, size=size: self._arrive(sending, size))
-            self.at(arrival_s + self.delay_s, lambda size=size: self._left_kernel(size))
-
-    def _left_kernel(self, size: int) -> None:
-        self._kernel_in_flight -= size
-        self._kernel_window += size
+    def _give_tcp(self, size: int, arrive: Callable[[], None]) -> None:
+        full, rest = divmod(size, PACKET_BYTES)
+        packets = [PACKET_BYTES] * full + [rest] * (rest > 0 or not full)
+        self._unsent.extend((packet, None) for packet in packets[:-1])
+        self._unsent.append((packets[-1], arrive))
+        self._unsent_bytes += size
         self._push_out()
 
-    def _arrive(self, sending: Transmission, size: int) -> None:
-        self._delivered_bytes += size
+    def _look(self) -> TcpLook | None:
+        if not self.tcp_says:
+            return None
+        return TcpLook(
+            delivered_bytes=self._tcp_delivered,
+            unsent_bytes=self._unsent_bytes,
+            rtt_s=self._tcp_rtt_s,
+            packet_bytes=PACKET_BYTES,
+            is_held=self._tcp_in_flight + PACKET_BYTES > self._tcp_window,
+        )
+
+    def _push_out(self) -> None:
+        """What TCP lets go of what it was given."""
+        if self.now_s - self._tcp_sent_s > _PAUSE_S:
+            self._tcp_window = float(self.restart_bytes or "inf")
+        pace = self.scheduler.bulk_pace(self.now_s) if self.tcp_says else None
+        while self._unsent and (
+            self._tcp_in_flight == 0 or self._tcp_in_flight + self._unsent[0][0] <= self._tcp_window
+        ):
+            if pace is not None and self.now_s < self._tcp_next_s:
+                if not self._tcp_waits:
+                    self._tcp_waits = True
+                    self.at(self._tcp_next_s, self._push_on)
+                return
+            size, arrive = self._unsent.popleft()
+            self._unsent_bytes -= size
+            self._tcp_in_flight += size
+            self._tcp_sent_s = self.now_s
+            if pace is not None:
+                self._tcp_next_s = max(self._tcp_next_s, self.now_s) + size / pace
+            arrival_s = max(self._through(size), self._last_arrival_s)
+            self._last_arrival_s = arrival_s
+            if arrive is not None:
+                self.at(arrival_s, arrive)
+            since_s = self.now_s
+            self.at(
+                arrival_s + self.delay_s,
+                partial(self._tcp_acked, size, since_s),
+            )
+
+    def _push_on(self) -> None:
+        self._tcp_waits = False
+        self._push_out()
+
+    def _tcp_acked(self, size: int, since_s: float) -> None:
+        self._smooth_rtt(since_s)
+        self._tcp_delivered += size
+        self._tcp_in_flight -= size
+        self._tcp_window += size
+        self._push_out()
+
+    def _smooth_rtt(self, since_s: float) -> None:
+        self._tcp_rtt_s += (self.now_s - since_s - self._tcp_rtt_s) / 8
+
+    def _arrive(self, sending: Transmission) -> None:
+        self._delivered_bytes += len(sending.head) + memoryview(sending.part).nbytes
         whole = self.reassembly.accept(sending.chunk, sending.head, sending.part)
         if whole is not None:
             self.received.append((self.now_s, bytes(whole[0]), bytes(whole[1])))

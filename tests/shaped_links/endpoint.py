@@ -2,7 +2,7 @@
 
     python -m tests.shaped_links.endpoint NAME
 
-The first line on stdin is `{"secret_key", "bind", "rule", "when_starved", "security"}`, the answer
+The first line on stdin is `{"secret_key", "bind", "rule", "security"}`, the answer
 the endpoint's address; the second the address of the other end. Then the receiving end gets
 `{"expect": numbers}` and answers with when messages arrived, once those have. At
 `{"measure": seconds}` a link is measured that nothing is sent over, and what is then known of it is
@@ -23,7 +23,7 @@ from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.data_security import DataSecurity
 from runtime.transport.keys import KeyPair
-from runtime.transport.link_scheduler import LinkOptions, LinkRule, WhenStarved
+from runtime.transport.link_scheduler import LinkOptions, LinkRule
 from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.zmq_transport import ZmqTransport
 
@@ -63,8 +63,7 @@ def send(
     transport: ZmqTransport, order: dict[str, Any], other: str
 ) -> dict[str, dict[int, float] | list[tuple[float, float | None]]]:
     """When which message was handed over, and the rates measured. `decodes` go every
-    `decode_every_s`, a prompt's rows at the moment beside its number in `prefills`. A decode counts
-    as a step of that length that ends there."""
+    `decode_every_s`, a prompt's rows at the moment beside its number in `prefills`."""
     departures: dict[int, float] = {}
     rates: list[tuple[float, float | None]] = []
     began_s = time.monotonic() + 0.1
@@ -81,11 +80,8 @@ def send(
         at_s, number, is_prefill = heapq.heappop(plan)
         time.sleep(max(0.0, at_s - time.monotonic()))
         departures[number] = time.monotonic()
-        if not is_prefill:
-            transport.forecast.step_ended(now_s=departures[number], cycle_s=period_s)
         transport.send(other, messages.pop(number))
         if not is_prefill:
-            transport.forecast.step_began(tokens=4, now_s=departures[number])
             rate = transport.link_stats()[other].bandwidth_bytes_per_s
             rates.append((departures[number], rate))
     return {"departures": departures, "rates": rates}
@@ -111,9 +107,7 @@ def main(name: str) -> None:
     os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     gc.freeze()
     start = json.loads(sys.stdin.readline())
-    options = LinkOptions(
-        rule=LinkRule(start["rule"]), when_starved=WhenStarved(start["when_starved"])
-    )
+    options = LinkOptions(rule=LinkRule(start["rule"]))
     keys = KeyPair.from_secret(start["secret_key"])
     transport = ZmqTransport(
         name=name,

@@ -40,14 +40,9 @@ class End:
 
 @contextmanager
 def joined_ends(
-    link: Namespaces,
-    *,
-    rule: str = "scheduled",
-    when_starved: str = "largest_chunk",
-    security: str = "curve",
+    link: Namespaces, *, rule: str = "scheduled", security: str = "curve"
 ) -> Iterator[tuple[End, End]]:
-    """The sending end "a" and the receiving end "b"; by the words of LinkRule, WhenStarved and
-    DataSecurity."""
+    """The sending end "a" and the receiving end "b"; by the words of LinkRule and DataSecurity."""
     with ExitStack() as closing:
         ends = _start(link, "a", closing), _start(link, "b", closing)
         keys = {end.side: KeyPair.generate() for end in ends}
@@ -57,7 +52,6 @@ def joined_ends(
                     "secret_key": keys[end.side].secret_key,
                     "bind": f"tcp://{end.address}:{_PORT}",
                     "rule": rule,
-                    "when_starved": when_starved,
                     "security": security,
                 }
             )["endpoint"]
