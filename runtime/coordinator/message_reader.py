@@ -88,6 +88,7 @@ class MessageReader:
     def __init__(self, form: MessageForm, *, call_ids: str) -> None:
         self._form = form
         self._reader = form.reader()
+        self._is_plain = not form.has_markers
         self._call_ids = call_ids
 
     def whole(self, text: str) -> AssistantMessage:
@@ -118,6 +119,8 @@ class MessageReader:
 
     def part(self, text: str, *, is_last: bool) -> AssistantMessage | None:
         """What the next `text` of a stream makes certain; None when that is nothing."""
+        if self._is_plain:
+            return AssistantMessage(content=text) if text else None
         pieces = self._reader.push(text)
         if is_last:
             pieces += self._reader.flush()

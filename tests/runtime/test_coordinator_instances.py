@@ -374,6 +374,30 @@ def test_what_pipelines_refuse_is_refused_and_what_they_cannot_do_now_is_asked_e
     run(check())
 
 
+def test_pipelines_beside_instances_count_tokens_and_leave_embeddings_to_others(
+    checkpoint: Path,
+) -> None:
+    async def check() -> None:
+        with stand_in("m:embeds=1") as one:
+            async with coordinator(ScriptedStages(three_letters), checkpoint) as here:
+                stages = {"n": LayerRange(first=0, end=4)}
+                here.service.serve(desired(served("a", one), stages=stages))
+                await here.is_open("a", PIPELINES)
+                asked = {"model": "llama", "input": "hello"}
+                told = [await ask(here.app, "/v1/embeddings", asked) for _ in range(3)]
+                assert {(each.status, each.instance) for each in told} == {(200, "a")}
+                assert here.stats.spending.of(OWNER).prompt_tokens == 3 * 3
+                here.service.serve(desired(served("a", one), stages=stages, draining=("a",)))
+                counted = await ask(here.app, "/tokenize", {"model": "llama", "prompt": "hello"})
+                assert (counted.instance, counted.body["count"]) == (PIPELINES, len("hello"))
+                wrong = await ask(here.app, "/tokenize", {"model": "llama", "prompt": ["a"]})
+                assert (wrong.status, wrong.instance) == (400, PIPELINES)
+                none = await ask(here.app, "/v1/embeddings", asked)
+                assert (none.status, none.body["error"]["code"]) == (404, "no_such_endpoint")
+
+    run(check())
+
+
 def test_a_client_that_hangs_up_ends_its_request_in_the_pipelines(checkpoint: Path) -> None:
     async def check() -> None:
         endless = ScriptedStages(lambda _: [65] * 200)
