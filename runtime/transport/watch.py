@@ -1,9 +1,9 @@
-"""The thread that watches peers: whether their processes live, answer and go on.
+"""The thread that watches peers: whether their processes run, answer and make progress.
 
-A connection of its own to each, so that no prompt is in the way. A process that ends is seen when
-the kernel closes its end, once a second connection is refused: one broken connection is no death.
-As long as it is not made again and nobody says that nobody is there, that is tried again and again.
-All else is found by heartbeats, see `pulse`.
+Each peer has a connection for heartbeats alone, so that no prompt delays them (`pulse`). A process
+that ended is found sooner: its kernel closes the connection, and a second one is refused
+(`port_check`). One broken connection proves nothing, so the check is repeated, with growing pauses,
+until the connection is back or the check is refused.
 """
 
 import contextlib
@@ -21,19 +21,19 @@ from zmq.utils.monitor import recv_monitor_message
 from runtime.protocol.beat_frames import decode_echo, encode_beat
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.frame_error import FrameError
-from runtime.transport.knock import Answer, Knock
+from runtime.transport.port_check import Answer, PortCheck
 from runtime.transport.pulse import BEAT_INTERVAL_S, Loss, Pulse, Sighting
 from runtime.transport.wakeup import Wakeup
 
 logger = logging.getLogger(__name__)
 
 _LATE_S = 0.1  # a turn of ours that comes later tells nothing of others
-_KNOCK_PATIENCE_S = 1.0
-_KNOCKS_AGAIN_S = (0.05, 2.0)  # the first after so long, each after twice as long, up to
+_CHECK_TIMEOUT_S = 1.0
+_CHECK_PAUSES_S = (0.05, 2.0)  # the first after so long, each after twice as long, up to
 _PEERS_AT_FULL_RATE = 200  # with more, each is beaten at more rarely: a beat costs some 60 us
 
 
-_Door = tuple[tuple[str, int], socket.AddressFamily]  # what a `Knock` takes
+_Address = tuple[tuple[str, int], socket.AddressFamily]  # what a `PortCheck` takes
 
 
 class _Watched:
@@ -48,23 +48,23 @@ class _Watched:
         )
         dealer.connect(address.endpoint)  # only now: what the monitor does not see is never told
         self.pulse = Pulse()
-        self.door = _numeric(address.endpoint)
-        self.knock: Knock | None = None
-        self.knocked_s = 0.0
+        self.target = _numeric(address.endpoint)
+        self.check: PortCheck | None = None
+        self.checked_s = 0.0
         self.is_broken = False  # the connection, and was not made again
-        self.knocks_again_s = 0.0
-        self.knock_pause_s = _KNOCKS_AGAIN_S[1]
+        self.next_check_s = 0.0
+        self.check_pause_s = _CHECK_PAUSES_S[1]
 
     def close(self) -> None:
-        self.forget_knock()
+        self.end_check()
         self.dealer.disable_monitor()
         self.monitor.close(linger=0)
         self.dealer.close(linger=0)
 
-    def forget_knock(self) -> None:
-        if self.knock is not None:
-            self.knock.close()
-            self.knock = None
+    def end_check(self) -> None:
+        if self.check is not None:
+            self.check.close()
+            self.check = None
 
 
 class Watch:
@@ -136,7 +136,7 @@ class Watch:
                 self._hear(watched)
             if watched.monitor in readable:
                 self._look(watched)
-            self._ask(watched)
+            self._check_port(watched)
         now_s = self._clock()
         late_s = now_s - self._beat_s
         if late_s >= 0:
@@ -158,14 +158,14 @@ class Watch:
         return not closing
 
     def _wait(self) -> set[Any]:
-        knocks = [watched.knock for watched in self._watched.values() if watched.knock is not None]
-        for knock in knocks:
-            self._poller.register(knock.fd, zmq.POLLIN if knock.is_connected else zmq.POLLOUT)
-        wakes = [w.knocks_again_s for w in self._watched.values() if w.is_broken and not w.knock]
+        checks = [watched.check for watched in self._watched.values() if watched.check is not None]
+        for check in checks:
+            self._poller.register(check.fd, zmq.POLLIN if check.is_connected else zmq.POLLOUT)
+        wakes = [w.next_check_s for w in self._watched.values() if w.is_broken and not w.check]
         wait_s = max(0.0, min((self._beat_s, *wakes)) - self._clock())
         readable = {socket for socket, _ in self._poller.poll(int(wait_s * 1000) + 1)}
-        for knock in knocks:
-            self._poller.unregister(knock.fd)
+        for check in checks:
+            self._poller.unregister(check.fd)
         return readable
 
     def _follow(self, wanted: Mapping[str, PeerAddress]) -> None:
@@ -208,33 +208,33 @@ class Watch:
             event = recv_monitor_message(watched.monitor, zmq.NOBLOCK)
             if event["event"] == zmq.EVENT_CONNECTED:
                 found = _numeric(watched.address.endpoint) or _other_end(event["value"])
-                watched.door = found or watched.door
+                watched.target = found or watched.target
             elif event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 watched.is_broken = False
                 self._beat(watched)
-            elif watched.door is not None:
-                watched.forget_knock()
+            elif watched.target is not None:
+                watched.end_check()
                 watched.is_broken = True
-                watched.knocks_again_s, watched.knock_pause_s = self._clock(), _KNOCKS_AGAIN_S[0]
+                watched.next_check_s, watched.check_pause_s = self._clock(), _CHECK_PAUSES_S[0]
 
-    def _ask(self, watched: _Watched) -> None:
-        """Whether anybody is there, as long as the connection is broken, or nothing comes of it."""
+    def _check_port(self, watched: _Watched) -> None:
+        """Check the port while the connection is broken or heartbeats are unanswered."""
         now_s = self._clock()
         is_doubtful = watched.is_broken or watched.pulse.loss is Loss.SILENT
-        if not is_doubtful or watched.door is None:
-            watched.forget_knock()
+        if not is_doubtful or watched.target is None:
+            watched.end_check()
             return
-        if watched.knock is None:
-            if now_s < watched.knocks_again_s:
+        if watched.check is None:
+            if now_s < watched.next_check_s:
                 return
-            watched.knock, watched.knocked_s = Knock(*watched.door), now_s
-        answer = watched.knock.answer()
-        if answer is None and now_s - watched.knocked_s < _KNOCK_PATIENCE_S:
+            watched.check, watched.checked_s = PortCheck(*watched.target), now_s
+        answer = watched.check.answer()
+        if answer is None and now_s - watched.checked_s < _CHECK_TIMEOUT_S:
             return
-        watched.forget_knock()
-        watched.knocks_again_s = now_s + watched.knock_pause_s
-        watched.knock_pause_s = min(2 * watched.knock_pause_s, _KNOCKS_AGAIN_S[1])
-        if answer is Answer.NOBODY:
+        watched.end_check()
+        watched.next_check_s = now_s + watched.check_pause_s
+        watched.check_pause_s = min(2 * watched.check_pause_s, _CHECK_PAUSES_S[1])
+        if answer is Answer.NONE_LISTENS:
             watched.is_broken = False  # the next connection is another process's
             if watched.pulse.end():
                 self._tell(watched, silent_s=watched.pulse.silent_s(now_s=now_s))
@@ -246,7 +246,7 @@ class Watch:
         self.wakeup.wake()
 
 
-def _numeric(endpoint: str) -> _Door | None:
+def _numeric(endpoint: str) -> _Address | None:
     """Where `endpoint` leads if it says so without a name; None: that is known once connected."""
     scheme, _, place = endpoint.partition("://")
     host, _, port = place.rpartition(":")
@@ -260,7 +260,7 @@ def _numeric(endpoint: str) -> _Door | None:
     return (str(address), int(port)), family
 
 
-def _other_end(fd: int) -> _Door | None:
+def _other_end(fd: int) -> _Address | None:
     """Whom the connection `fd` of libzmq's leads to; None if it is closed by now."""
     try:
         with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as copy:

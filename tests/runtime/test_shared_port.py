@@ -26,8 +26,8 @@ from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyPair
-from runtime.transport.knock import Answer, Knock
 from runtime.transport.measuring import MeasuringLimits
+from runtime.transport.port_check import Answer, PortCheck
 
 PATIENCE_S = 90.0
 
@@ -183,22 +183,22 @@ def test_a_method_that_begins_as_a_measurement_does_is_http() -> None:
     in_house(work)
 
 
-def test_a_knock_is_greeted_while_somebody_listens_behind_and_only_then() -> None:
+def test_a_port_check_is_greeted_while_stages_are_listened_to_and_only_then() -> None:
     async def work(house: House) -> None:
         keys = KeyPair.generate()
-        assert await knocked(house.port) is Answer.NOBODY  # closed: nobody is behind the door
+        assert await checked(house.port) is Answer.NONE_LISTENS  # closed: no stage is listened to
         coordinator = AsyncZmqTransport(name="c", bind=house.inner.zmq_endpoint, keys=keys)
-        assert await knocked(house.port) is Answer.SOMEBODY
+        assert await checked(house.port) is Answer.LISTENS
         coordinator.close()
 
     in_house(work)
 
 
-async def knocked(port: int) -> Answer:
-    knock = Knock(("127.0.0.1", port), socket.AF_INET)
-    while (answer := knock.answer()) is None:  # noqa: ASYNC110 - polled as it is by its user
+async def checked(port: int) -> Answer:
+    check = PortCheck(("127.0.0.1", port), socket.AF_INET)
+    while (answer := check.answer()) is None:  # noqa: ASYNC110 - polled as it is by its user
         await asyncio.sleep(0.01)
-    knock.close()
+    check.close()
     return answer
 
 

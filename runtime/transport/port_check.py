@@ -1,9 +1,9 @@
-"""Whether anybody still listens where a connection broke: one TCP connection, on which nothing is
-said but how every greeting of ZeroMQ begins.
+"""Checks whether a process still listens where a connection broke, by one TCP connection.
 
-A ZeroMQ socket greets whoever connects, and a port that it shares with HTTP whoever begins so.
-Refused, or closed without a greeting: the process has ended. No greeting: it is frozen, or the link
-is, which heartbeats find out.
+Nothing is sent on it but the first byte of a ZeroMQ greeting. A ZeroMQ socket greets every
+connection, and a port that it shares with HTTP those that begin so. Refused, or closed without a
+greeting: the process has ended. No greeting: it is frozen, or the link is cut, which heartbeats
+find out.
 """
 
 import contextlib
@@ -16,15 +16,15 @@ _REFUSED = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE)
 
 
 class Answer(Enum):
-    """What came of it."""
+    """The result of a check."""
 
-    NOBODY = "nobody"
-    SOMEBODY = "somebody"
+    NONE_LISTENS = "none listens"
+    LISTENS = "listens"
     UNKNOWN = "unknown"
 
 
-class Knock:
-    """Never blocks: ask for the `answer` whenever `fd` is ready to be read or written."""
+class PortCheck:
+    """Never blocks: call `answer` whenever `fd` is ready to be read or written."""
 
     def __init__(self, address: tuple[str, int], family: socket.AddressFamily) -> None:
         """`address` is numeric, so that no name is looked up."""
@@ -55,16 +55,16 @@ class Knock:
         if self._failed == errno.EINPROGRESS:
             return None
         if self._failed:
-            return Answer.NOBODY if self._failed in _REFUSED else Answer.UNKNOWN
+            return Answer.NONE_LISTENS if self._failed in _REFUSED else Answer.UNKNOWN
         try:
             if not self._is_connected:
                 self._is_connected = True
                 self._socket.send(_BEGINNING)
-            return Answer.SOMEBODY if self._socket.recv(1) else Answer.NOBODY
+            return Answer.LISTENS if self._socket.recv(1) else Answer.NONE_LISTENS
         except BlockingIOError:
             return None
         except OSError as error:
-            return Answer.NOBODY if error.errno in _REFUSED else Answer.UNKNOWN
+            return Answer.NONE_LISTENS if error.errno in _REFUSED else Answer.UNKNOWN
 
     def close(self) -> None:
         self._socket.close()
