@@ -213,7 +213,7 @@ def test_a_death_is_seen_although_the_port_first_answered_to_nobody(
     relay.break_all()
     watching.until_last_is(Loss.SILENT)
     deadline_s = time.monotonic() + PATIENCE_S
-    while relay.held < 3:  # ZeroMQ's own, whose handshake goes on and on, a check of the port, and another
+    while relay.held < 3:  # ZeroMQ's own, whose handshake goes on and on, and two port checks
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
     relay.refuse()
