@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
 
 async def unless_disconnected(answering: Awaitable[None], receive: Receive) -> None:
@@ -22,3 +22,8 @@ async def unless_disconnected(answering: Awaitable[None], receive: Receive) -> N
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     if isinstance(outcomes[0], Exception) and not isinstance(outcomes[0], OSError):
         raise outcomes[0]  # an OSError is the client's side of the connection going away
+
+
+async def no_more() -> Message:
+    """A `receive` for a response that reads nothing; the body was read before."""
+    return {"type": "http.disconnect"}

@@ -9,7 +9,7 @@ clients lose patience would never go. A lower `priority` goes before, whatever t
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -88,15 +88,8 @@ class WaitingLine(Generic[R]):
         return request.priority, start, self._arrivals
 
     def has_place(self, owner: str, *, most: int) -> bool:
-        """Whether one more of `owner` may wait where `most` may.
-
-        Whoever has less than an equal part of these may even when others have taken them all, so
-        that nobody can shut others out; all together at most twice as many wait.
-        """
-        if len(self) < most:
-            return True
-        owners = len(self._waiting_of.keys() | {owner})
-        return self._waiting_of[owner] < max(1, most // owners) and len(self) < 2 * most
+        """Whether one more of `owner` may wait where `most` may: see the function."""
+        return has_place(self._waiting_of, owner, here=len(self), most=most)
 
     def waiting_of(self, owner: str) -> int:
         return self._waiting_of[owner]
@@ -165,6 +158,18 @@ class WaitingLine(Generic[R]):
         self._now = max(self._now, turn[1])
         if len(self._ends) > _OWNERS_KEPT:  # those that are owed nothing and owe nothing
             self._ends = {owner: end for owner, end in self._ends.items() if end > self._now}
+
+
+def has_place(here_of: Mapping[str, int], owner: str, *, here: int, most: int) -> bool:
+    """Whether one more request of `owner` may come where `most` may be, and `here` are.
+
+    A key with less than an equal part of the places may have one even when others have taken them
+    all, so that no key can shut others out; all together have at most twice as many.
+    """
+    if here < most:
+        return True
+    part = max(1, most // len(here_of.keys() | {owner}))
+    return here_of.get(owner, 0) < part and here < 2 * most
 
 
 def _turn(place: _Place[R]) -> Turn:

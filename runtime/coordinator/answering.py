@@ -18,7 +18,7 @@ from runtime.api.events import DONE, WAITING, stream_part, stream_start
 from runtime.coordinator.live_request import Delta, LiveRequest, RequestFailed
 from runtime.coordinator.logprobs import chat_logprobs, completion_logprobs
 from runtime.coordinator.message_reader import PLAIN, MessageForm, MessageReader
-from runtime.disconnect import unless_disconnected
+from runtime.disconnect import no_more, unless_disconnected
 from runtime.protocol.openai import ApiError
 from runtime.protocol.openai_answers import (
     IGNORED_HEADER,
@@ -258,7 +258,7 @@ class LiveAnswer:
             response = JSONResponse(await self.whole(), headers=headers)
         except RequestFailed as failure:
             response = error_response(failed(failure), headers)
-        await response(scope, _no_more, send)
+        await response(scope, no_more, send)
 
     async def _send_stream(self, send: Send) -> None:
         await send(stream_start(self._form.headers))
@@ -312,11 +312,6 @@ def failed(failure: RequestFailed) -> ApiError:
         type_="server_error",
         retry_after_s=None if internal else _RETRY_AFTER_S,
     )
-
-
-async def _no_more() -> dict[str, Any]:
-    """A `receive` for a response that reads nothing; the body was read before."""
-    return {"type": "http.disconnect"}
 
 
 def _usage(requests: Sequence[LiveRequest]) -> Usage:

@@ -4,7 +4,8 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import httpx
 from starlette.requests import Request
@@ -17,7 +18,7 @@ from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed
 from runtime.coordinator.instance_ledger import InstanceLedger
 from runtime.coordinator.instance_traces import Errand, trace_of_errand
-from runtime.coordinator.local_pipelines import LocalPipelines, PipelinesInstance
+from runtime.coordinator.local_pipelines import LocalPipelines
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.tracing import Tracer
 from runtime.front.answer import Desk, Waits
@@ -25,10 +26,10 @@ from runtime.front.backend import InstanceBackend
 from runtime.front.balance import Balance
 from runtime.front.relay import InstanceTarget
 from runtime.front.target import Target
+from runtime.instances.asking import AskedInstance
 from runtime.instances.command_lines import Door
-from runtime.instances.engine_load import EngineLoad
-from runtime.instances.health import Condition, Patience, State
-from runtime.instances.instance import Instance, WatchedInstance, look_after
+from runtime.instances.health import Patience
+from runtime.instances.instance import Instance, Probed, WatchedInstance, look_after
 from runtime.protocol.control import ServingPlan
 from runtime.protocol.instance_orders import MOST_SAID, PIPELINES, InstanceTraffic, ServedInstance
 from runtime.protocol.instances import EngineTimes
@@ -54,38 +55,6 @@ class Surroundings:
     clock: Callable[[], float] = time.monotonic
 
 
-class Gate:
-    """An instance that seems to drain while it shall get no requests."""
-
-    def __init__(self, instance: Instance, *, is_shut: Callable[[], bool]) -> None:
-        self._instance = instance
-        self._is_shut = is_shut
-
-    @property
-    def state(self) -> State:
-        state = self._instance.state
-        if state.condition is Condition.READY and self._is_shut():
-            return replace(state, condition=Condition.DRAINING)
-        return state
-
-    @property
-    def ready_in_s(self) -> float | None:
-        return self._instance.ready_in_s
-
-    @property
-    def load(self) -> EngineLoad:
-        return self._instance.load
-
-    async def run(self) -> None:
-        await self._instance.run()
-
-    async def stop(self) -> None:
-        await self._instance.stop()
-
-    def hurry(self) -> None:
-        self._instance.hurry()
-
-
 class House:
     """`begin` looks after the instances until `close`; requests come by `backend`."""
 
@@ -100,16 +69,19 @@ class House:
         node, as it is drained, or from all instances (None), as serving is paused."""
         self.plan = plan
         self._around = around
-        self._is_shut = is_shut
+        self.is_paused = partial(is_shut, None)
         self._served = {one.name: one for one in plan.instances}
         self.instances: dict[str, Instance] = {}
         targets: dict[str, Target] = {}
         for name, one in self._served.items():
             door = _door(one)
-            self.instances[name] = self._watched(name, door, one.node)
+            self.instances[name] = self._watched(
+                name, AskedInstance(around.asking, door), partial(is_shut, one.node)
+            )
             targets[name] = InstanceTarget(around.relaying, door)
         if plan.placement.layers:
-            self.instances[PIPELINES] = PipelinesInstance(around.pipelines, clock=around.clock)
+            # they know by themselves whether to pause, and what to avoid
+            self.instances[PIPELINES] = self._watched(PIPELINES, around.pipelines, lambda: False)
             targets[PIPELINES] = around.pipelines
         self.balance = Balance(
             self.instances,
@@ -157,27 +129,6 @@ class House:
         return tuple(
             sorted({one.node for name, one in self._served.items() if name not in open_ones})
         )
-
-    @property
-    def status(self) -> str:
-        """In a word, for /health."""
-        if self.balance.is_closed:
-            return "stopping"
-        if self._is_shut(None):
-            return "paused"
-        return "ok" if self.is_open else "waiting for instances"
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How much there is, for /health."""
-        running = self.balance.under_way
-        return {
-            "generation": self.plan.generation,
-            "instances_open": len(self.balance.open_instances()),
-            "instances_total": self.plan.instances_total,
-            "requests_running": running,
-            "requests_waiting": max(0, self.balance.here - running),
-        }
 
     def begin(self) -> None:
         self._tasks = [
@@ -253,12 +204,14 @@ class House:
                 errand.context,
             )
 
-    def _watched(self, name: str, door: Door, node: str) -> Gate:
-        around = self._around
-        instance = WatchedInstance(
-            name, door=door, http=around.asking, clock=around.clock, patience=Patience()
+    def _watched(self, name: str, probed: Probed, is_shut: Callable[[], bool]) -> WatchedInstance:
+        return WatchedInstance(
+            name,
+            probed=probed,
+            clock=self._around.clock,
+            patience=Patience(),
+            is_shut=is_shut,
         )
-        return Gate(instance, is_shut=lambda: self._is_shut(node))
 
     def _speeds(self) -> dict[str, InstanceSpeed]:
         speeds = {name: _speed(one) for name, one in self._served.items()}
@@ -276,10 +229,21 @@ class HouseBackend(InstanceBackend):
 
     def health(self, http: Request) -> Response:
         """200 while requests are answered or wait for the end of a pause, else 503."""
-        return JSONResponse(
-            {"status": (status := self._house.status), **self._house.counts},
-            status_code=200 if status in ("ok", "paused") else 503,
-        )
+        house, balance = self._house, self._house.balance
+        status = "ok" if house.is_open else "waiting for instances"
+        if balance.is_closed:
+            status = "stopping"
+        elif house.is_paused():
+            status = "paused"
+        body = {
+            "status": status,
+            "generation": house.plan.generation,
+            "instances_open": len(balance.open_instances()),
+            "instances_total": house.plan.instances_total,
+            "requests_running": balance.under_way,
+            "requests_waiting": max(0, balance.here - balance.under_way),
+        }
+        return JSONResponse(body, status_code=200 if status in ("ok", "paused") else 503)
 
 
 def pipelines_of(plan: ServingPlan) -> Mapping[str, Pipeline]:

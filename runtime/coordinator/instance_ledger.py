@@ -10,6 +10,7 @@ from planner.domain.pipeline import Pipeline
 from runtime.coordinator.instance_traces import Errand
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.tracing import TOKEN_TIMES_KEPT
+from runtime.front.ledger import Ledger
 from runtime.protocol.instance_orders import PIPELINES
 from runtime.protocol.trace_context import TRACE, TraceContext
 
@@ -33,7 +34,7 @@ class _Open:
     context: TraceContext | None = None
 
 
-class InstanceLedger:
+class InstanceLedger(Ledger):
     """`pipelines`: by instance, its node as the one stage of all layers. `traced` is given every
     request that ends at an instance."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -13,8 +13,7 @@ from runtime.coordinator.live_request import RequestFailed
 from runtime.front.asked import Asked
 from runtime.front.target import Errored, Lacks, TooSlow, refusal
 from runtime.instances.engine_load import EngineLoad
-from runtime.instances.health import Condition, Patience, Probe, State, after_probe
-from runtime.instances.instance import LOOK_EVERY_S
+from runtime.instances.health import Probe
 from runtime.protocol.openai import ApiError
 
 
@@ -24,11 +23,14 @@ class LocalPipelines:
     def __init__(self, backend: PipelineBackend) -> None:
         self._backend = backend
 
-    @property
-    def trouble(self) -> str:
-        """Why they take no requests; empty while they do."""
+    async def health(self) -> Probe:
+        """What an instance is asked over HTTP."""
         status = self._backend.status
-        return "" if status in TAKING else status
+        return Probe(trouble="" if status in TAKING else status)
+
+    async def load(self) -> EngineLoad:
+        """Nothing: they count their KV cache themselves."""
+        return EngineLoad()
 
     async def whole(
         self, asked: Asked, *, patience_s: float, passed_on: dict[str, str]
@@ -73,33 +75,6 @@ class LocalPipelines:
         passed_on.clear()  # those of an instance that was asked before
         passed_on.update(answer.ignored_header)
         return answer
-
-
-class PipelinesInstance:
-    """What the router knows of them; looked at once a second, as instances are."""
-
-    def __init__(self, pipelines: LocalPipelines, *, clock: Callable[[], float]) -> None:
-        self._pipelines = pipelines
-        self._clock = clock
-        self.state = State(condition=Condition.STARTING, since_s=clock())
-        self.load = EngineLoad()  # they count their KV cache themselves
-        self.ready_in_s: float | None = None
-
-    async def run(self) -> None:
-        while True:
-            self.state = after_probe(
-                self.state,
-                Probe(trouble=self._pipelines.trouble),
-                patience=Patience(),
-                now_s=self._clock(),
-            )
-            await asyncio.sleep(LOOK_EVERY_S)
-
-    async def stop(self) -> None:
-        """They go on."""
-
-    def hurry(self) -> None:
-        """Nothing is waited for."""
 
 
 def _body(asked: Asked) -> bytes:

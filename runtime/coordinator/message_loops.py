@@ -1,43 +1,27 @@
-"""Give the dispatcher what its transport receives, for as long as the process lives.
-
-A message that cannot be acted on is logged and left out: it must not end the service for all
-others.
-"""
+"""Give the dispatcher what its transport receives, for as long as the process lives."""
 
 import logging
-from collections.abc import Awaitable, Sequence
-from typing import Protocol
-
-from runtime.coordinator.dispatcher import Dispatcher
-from runtime.transport.base import Received
-from runtime.transport.pulse import Sighting
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 logger = logging.getLogger(__name__)
 
-
-class Incoming(Protocol):
-    """What the loops need of a transport; both wait until there is something."""
-
-    def receive(self) -> Awaitable[Sequence[Received]]: ...
-
-    def sightings(self) -> Awaitable[Sequence[Sighting]]: ...
+T = TypeVar("T")
 
 
-async def receive_forever(transport: Incoming, dispatcher: Dispatcher) -> None:
-    """Messages of stages."""
+async def act_forever(
+    arriving: Callable[[], Awaitable[Sequence[T]]],
+    act: Callable[[T], None],
+    *,
+    peer_of: Callable[[T], str],
+) -> None:
+    """`arriving` waits until there is something.
+
+    What cannot be acted on is logged and left out: it must not end the service for all others.
+    """
     while True:
-        for received in await transport.receive():
+        for one in await arriving():
             try:
-                dispatcher.receive(received)
+                act(one)
             except Exception:
-                logger.exception("a message of %r could not be acted on", received.sender)
-
-
-async def see_forever(transport: Incoming, dispatcher: Dispatcher) -> None:
-    """News of which processes live."""
-    while True:
-        for sighting in await transport.sightings():
-            try:
-                dispatcher.see(sighting)
-            except Exception:
-                logger.exception("news of %r could not be acted on", sighting.peer)
+                logger.exception("what came of %r could not be acted on", peer_of(one))

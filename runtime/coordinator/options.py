@@ -14,6 +14,7 @@ from runtime.protocol.addresses import ADVERTISE_HELP, Advertised, advertised
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.join_tokens import TOKEN_HELP
 from runtime.protocol.trust import CA_HELP, ca_file
+from runtime.serving_options import add_serving_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,14 @@ def parse_options(argv: list[str]) -> Options:
         prog="python -m runtime coordinator",
         description="Serve chat clients over the deployed plan: an OpenAI-compatible endpoint.",
     )
+    _add_membership(parser)
+    _add_addresses(parser)
+    add_serving_options(parser, late="a request fails", grace_s=30.0)
+    _add_behaviour(parser)
+    return Options(**vars(parser.parse_args(argv)))
+
+
+def _add_membership(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--server", required=True, help="URL of helixweb; may be down, once joined")
     add("--ca", type=ca_file, metavar="FILE", help=CA_HELP)
@@ -57,6 +66,10 @@ def parse_options(argv: list[str]) -> Options:
     add("--name", default=COORDINATOR, help="name in the cluster (default %(default)s)")
     add("--region", default="local", help="region it is in (default %(default)s)")
     add("--data-dir", required=True, type=Path, help="keeps keys, credential and the last plan")
+
+
+def _add_addresses(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--host",
         default="",
@@ -84,13 +97,10 @@ def parse_options(argv: list[str]) -> Options:
         help="clear: data frames without encryption, on trusted networks faster than 1 Gb/s; the "
         "same for all agents and the coordinator (default %(default)s)",
     )
-    add(
-        "--request-timeout",
-        dest="request_timeout_s",
-        type=positive_seconds,
-        default=120.0,
-        help="seconds without progress after which a request fails (default %(default)g)",
-    )
+
+
+def _add_behaviour(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--migrate-after",
         dest="migrate_after_s",
@@ -99,15 +109,6 @@ def parse_options(argv: list[str]) -> Options:
         help="seconds after which requests of a plan that another follows go on under that one, "
         "and those on a node that is drained around it, which costs them a prefill; layers are "
         "held until then (default %(default)g)",
-    )
-    add(
-        "--shutdown-grace",
-        dest="shutdown_grace_s",
-        type=positive_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="after SIGTERM: how long requests may take to end, while new ones are refused; "
-        "SIGINT, or a second signal, ends them at once (default %(default)g)",
     )
     add(
         "--router",
@@ -150,7 +151,6 @@ def parse_options(argv: list[str]) -> Options:
         help="delay what is sent to the stages as the links described there would "
         "(EmulatedNetwork in runtime/protocol/emulation.py)",
     )
-    return Options(**vars(parser.parse_args(argv)))
 
 
 def _rate(text: str) -> float:

@@ -4,12 +4,14 @@ import asyncio
 import secrets
 import time
 from collections.abc import Coroutine
+from operator import attrgetter
 from typing import Any
 
 from runtime.coordinator.app import PipelineBackend
 from runtime.coordinator.dispatcher import Dispatcher
-from runtime.coordinator.message_loops import Incoming, receive_forever, see_forever
+from runtime.coordinator.message_loops import act_forever
 from runtime.http_process import Ending
+from runtime.transport.async_zmq_transport import AsyncZmqTransport
 
 TICK_S = 1.0
 
@@ -17,7 +19,7 @@ TICK_S = 1.0
 class Pipelines:
     """Stages send what `transport` receives."""
 
-    def __init__(self, dispatcher: Dispatcher, transport: Incoming) -> None:
+    def __init__(self, dispatcher: Dispatcher, transport: AsyncZmqTransport) -> None:
         self.dispatcher = dispatcher
         self._transport = transport
         self.backend = PipelineBackend(
@@ -30,8 +32,10 @@ class Pipelines:
     def works(self) -> list[Coroutine[Any, Any, None]]:
         """What must run while requests are answered."""
         return [
-            receive_forever(self._transport, self.dispatcher),
-            see_forever(self._transport, self.dispatcher),
+            act_forever(
+                self._transport.receive, self.dispatcher.receive, peer_of=attrgetter("sender")
+            ),
+            act_forever(self._transport.sightings, self.dispatcher.see, peer_of=attrgetter("peer")),
             self._expire(),
         ]
 

@@ -23,12 +23,12 @@ from planner.routers.answer_length import AnswerLength
 from planner.routers.base import RequestSize
 from runtime.api.error_answers import error_response
 from runtime.api.events import usage_of
-from runtime.disconnect import unless_disconnected
+from runtime.disconnect import no_more, unless_disconnected
 from runtime.front.asked import Asked, TokenLengths
 from runtime.front.balance import Balance
 from runtime.front.client_stream import INSTANCE_HEADER, ClientStream
 from runtime.front.lateness import Lateness
-from runtime.front.ledger import Ledger, NoLedger
+from runtime.front.ledger import Ledger
 from runtime.front.refusals import (
     RETRY_AFTER_S,
     all_full,
@@ -81,7 +81,7 @@ class Desk:
     lengths: AnswerLength
     waits: Waits
     tokens: TokenLengths = field(default_factory=TokenLengths)
-    ledger: Ledger = field(default_factory=NoLedger)
+    ledger: Ledger = field(default_factory=Ledger)
     clock: Callable[[], float] = time.monotonic
 
 
@@ -152,7 +152,7 @@ class Answer:
 
     async def _respond(self, response: Response, scope: Scope, send: Send) -> None:
         self._has_responded = True
-        await response(scope, _no_more, send)
+        await response(scope, no_more, send)
 
     async def _whole(self, scope: Scope, send: Send) -> None:
         desk = self._desk
@@ -401,8 +401,3 @@ class Answer:
             return all_full("nobody took it while it waited in line")
         states = {**self._desk.balance.closed_words(), **every}
         return none_ready(states, opens_in_s=self._desk.balance.opens_in_s)
-
-
-async def _no_more() -> dict[str, str]:
-    """A `receive` for a response that reads nothing; the body was read before."""
-    return {"type": "http.disconnect"}

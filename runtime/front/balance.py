@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from planner.routers.base import RequestSize
 from planner.routers.instance_choice import InstanceRouter
+from runtime.api.waiting_line import has_place
 from runtime.front.turns import Turns
 from runtime.instances.health import Condition, without_log
 from runtime.instances.instance import Instance
@@ -70,15 +71,8 @@ class Balance:
         return self._here.total()
 
     def has_place(self, owner: str, *, most: int) -> bool:
-        """Whether one more of `owner` may come where `most` may be.
-
-        Whoever has less than an equal part of the places may even when others have taken them all,
-        so that nobody can shut others out; all together at most twice as many are here.
-        """
-        if self.here < most:
-            return True
-        part = max(1, most // len(self._here.keys() | {owner}))
-        return self._here[owner] < part and self.here < 2 * most
+        """Whether one more of `owner` may come where `most` may be: see `waiting_line`."""
+        return has_place(self._here, owner, here=self.here, most=most)
 
     @contextmanager
     def visit(self, owner: str = "") -> Iterator[None]:

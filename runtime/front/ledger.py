@@ -1,10 +1,11 @@
 """Who is told of every request of a front: what it took, and where it went."""
 
-from typing import Protocol
 
+class Ledger:
+    """Hears of each request by its number, in this order; `sent` perhaps several times.
 
-class Ledger(Protocol):
-    """Hears of each request by its number, in this order; `sent` perhaps several times."""
+    This one keeps nothing.
+    """
 
     def arrived(self, request: int, *, asker: str) -> None:
         """It is here, and waits for an instance; `asker` is the hash of its client's key."""
@@ -20,22 +21,3 @@ class Ledger(Protocol):
 
     def gone(self, request: int, *, failed: bool) -> None:
         """It is over, always said; `failed` by no fault of the client's."""
-
-
-class NoLedger:
-    """Nobody counts."""
-
-    def arrived(self, request: int, *, asker: str) -> None:
-        """Nothing."""
-
-    def sent(self, request: int, instance: str) -> None:
-        """Nothing."""
-
-    def produced(self, request: int, tokens: int) -> None:
-        """Nothing."""
-
-    def answered(self, request: int, usage: tuple[int, int] | None) -> None:
-        """Nothing."""
-
-    def gone(self, request: int, *, failed: bool) -> None:
-        """Nothing."""

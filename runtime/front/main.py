@@ -38,7 +38,7 @@ from runtime.http_process import (
     serve_until_told,
     taken,
 )
-from runtime.instances.asking import PROBE_TIMEOUT_S
+from runtime.instances.asking import PROBE_TIMEOUT_S, AskedInstance
 from runtime.instances.command_lines import Door, door_of, launch_of
 from runtime.instances.health import Patience
 from runtime.instances.instance import Instance, SupervisedInstance, WatchedInstance, look_after
@@ -52,6 +52,7 @@ from runtime.protocol.instances import (
     UrlInstance,
     read_instances,
 )
+from runtime.serving_options import add_serving_options
 
 _OBSERVE_EVERY_S = 1.0
 _PREDICTORS = ("drawn", "quantile")
@@ -221,7 +222,10 @@ def _instance(
 ) -> Instance:
     if isinstance(spec, UrlInstance):
         return WatchedInstance(
-            spec.name, door=door, http=http, clock=time.monotonic, patience=Patience()
+            spec.name,
+            probed=AskedInstance(http, door),
+            clock=time.monotonic,
+            patience=Patience(),
         )
     return SupervisedInstance(
         spec.name,
@@ -269,14 +273,6 @@ def parse_options(argv: list[str]) -> Options:
     )
     add("--quantile", type=float, default=0.6, help="of --lengths quantile (default %(default)g)")
     add(
-        "--request-timeout",
-        dest="request_timeout_s",
-        type=positive_seconds,
-        default=120.0,
-        help="seconds without a token of a stream after which an instance has failed "
-        "(default %(default)g)",
-    )
-    add(
         "--answer-timeout",
         dest="answer_timeout_s",
         type=positive_seconds,
@@ -284,13 +280,5 @@ def parse_options(argv: list[str]) -> Options:
         help="seconds within which an answer that does not stream must be whole (default "
         "%(default)g)",
     )
-    add(
-        "--shutdown-grace",
-        dest="shutdown_grace_s",
-        type=positive_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="after SIGTERM: how long answers may take to end, while new requests are refused; "
-        "SIGINT, or a second signal, ends them at once (default %(default)g)",
-    )
+    add_serving_options(parser, late="an instance that streams has failed", grace_s=30.0)
     return Options(**vars(parser.parse_args(argv)))

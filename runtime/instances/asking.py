@@ -6,6 +6,7 @@ drop: each answer must be whole within a time and a size.
 
 import asyncio
 import json
+from dataclasses import dataclass
 
 import httpx
 
@@ -22,6 +23,22 @@ _MOST_SHOWN = 120
 
 class _NoAnswer(Exception):
     """What came is not whole in time, or is too much."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedInstance:
+    """An instance that is asked over HTTP."""
+
+    http: httpx.AsyncClient
+    door: Door
+
+    async def health(self) -> Probe:
+        """See `ask_health`."""
+        return await ask_health(self.http, self.door)
+
+    async def load(self) -> EngineLoad:
+        """See `ask_load`."""
+        return await ask_load(self.http, self.door)
 
 
 async def ask_health(http: httpx.AsyncClient, door: Door) -> Probe:

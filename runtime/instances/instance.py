@@ -18,6 +18,7 @@ from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import (
     Condition,
     Patience,
+    Probe,
     Seen,
     State,
     Step,
@@ -60,27 +61,41 @@ class Instance(Protocol):
         """While it stops: wait for no request any more."""
 
 
+class Probed(Protocol):
+    """What is asked how it is."""
+
+    async def health(self) -> Probe:
+        """Whether it is well."""
+
+    async def load(self) -> EngineLoad:
+        """How full it says it is."""
+
+
 class WatchedInstance:
-    """Somebody else's server: only asked."""
+    """One that is not ours to start: only asked. It seems to drain while it `is_shut`."""
 
     def __init__(
         self,
         name: str,
         *,
-        door: Door,
-        http: httpx.AsyncClient,
+        probed: Probed,
         clock: Callable[[], float],
         patience: Patience,
-        look_every_s: float = LOOK_EVERY_S,
+        is_shut: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.door = door
         self.load = EngineLoad()
-        self.state = State(condition=Condition.STARTING, since_s=clock())
+        self._state = State(condition=Condition.STARTING, since_s=clock())
         self._name = name
-        self._http = http
+        self._probed = probed
         self._clock = clock
         self._patience = patience
-        self._look_every_s = look_every_s
+        self._is_shut = is_shut
+
+    @property
+    def state(self) -> State:
+        if self._state.condition is Condition.READY and self._is_shut():
+            return replace(self._state, condition=Condition.DRAINING)
+        return self._state
 
     @property
     def ready_in_s(self) -> float | None:
@@ -89,13 +104,15 @@ class WatchedInstance:
 
     async def run(self) -> None:
         while True:
-            probe = await ask_health(self._http, self.door)
-            before, now_s = self.state, self._clock()
-            self.state = after_probe(before, probe, patience=self._patience, now_s=now_s)
-            _tell(self._name, before, self.state)
-            if self.state.condition is Condition.READY:
-                self.load = await _asked_load(self._http, self.door, self._name, self.load)
-            await asyncio.sleep(self._look_every_s)
+            probe = await self._probed.health()
+            before, now_s = self._state, self._clock()
+            self._state = after_probe(before, probe, patience=self._patience, now_s=now_s)
+            _tell(self._name, before, self._state)
+            if self._state.condition is Condition.READY:
+                load = await self._probed.load()
+                _tell_complaint(self._name, self.load, load)
+                self.load = load
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def stop(self) -> None:
         """It goes on; it is only not asked any more."""
@@ -231,7 +248,9 @@ class SupervisedInstance:
             return Seen()
         probe = await ask_health(self._http, self.door)
         if not probe.trouble:
-            self.load = await _asked_load(self._http, self.door, self._name, self.load)
+            load = await ask_load(self._http, self.door)
+            _tell_complaint(self._name, self.load, load)
+            self.load = load
             if self.load.requests is not None:
                 self._told_requests = self.load.requests
         requests = max(self._requests_under_way(), self._told_requests)
@@ -255,13 +274,9 @@ async def look_after(name: str, instance: Instance, *, again_s: float = LOOK_EVE
             await asyncio.sleep(again_s)
 
 
-async def _asked_load(
-    http: httpx.AsyncClient, door: Door, name: str, before: EngineLoad
-) -> EngineLoad:
-    load = await ask_load(http, door)
+def _tell_complaint(name: str, before: EngineLoad, load: EngineLoad) -> None:
     if load.complaint and load.complaint != before.complaint:
         logger.warning("instance %s: %s", name, load.complaint)
-    return load
 
 
 def _tell(name: str, before: State, state: State) -> None:

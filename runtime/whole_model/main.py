@@ -11,7 +11,6 @@ import logging
 import os
 import random
 import secrets
-import socket
 import ssl
 import sys
 import tempfile
@@ -31,7 +30,6 @@ from runtime.command_numbers import (
     SIZE_HELP,
     port_number,
     positive_int,
-    positive_seconds,
     ratio,
     size_bytes,
 )
@@ -57,6 +55,7 @@ from runtime.platforms import CUDA_ORDER
 from runtime.process_log import ProcessLog
 from runtime.protocol.control import PeerAddress, StageAssignment
 from runtime.protocol.engines import EngineSettings
+from runtime.serving_options import add_serving_options
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyPair
 from runtime.whole_model.assembly import (
@@ -171,12 +170,11 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
         keys=ApiKeys([hashlib.sha256(api_key.encode()).hexdigest()]),
         routes=[metrics_route(metrics), *pipelines.backend.routes],
     )
-    server = _server(app, options)
-    logger.info("listening on %s:%d", options.host, _port_of(listener))
+    logger.info("listening on %s:%d", options.host, listener.getsockname()[1])
     try:
         await supervisor.start(assignment)
         await serve_until_told(
-            server,
+            _server(app, options),
             listener,
             *pipelines.works(),
             _fail_at_end(ended, supervisor, assignment),
@@ -256,11 +254,6 @@ def _free_endpoint() -> str:
     return data_endpoint(LOOPBACK, choose_port(LOOPBACK, wanted=0, kept=None))
 
 
-def _port_of(listener: socket.socket) -> int:
-    port: int = listener.getsockname()[1]
-    return port
-
-
 def _server(app: ASGIApp, options: Options) -> HttpServer:
     """Raises CannotServe for files that are no certificate and its key."""
     if options.ssl_keyfile is None or options.ssl_certfile is None:
@@ -306,16 +299,7 @@ def parse_options(argv: list[str]) -> Options:
     add("--relative-speed", type=ratio, default=1.0, help="below 1: slowed on purpose")
     add("--tensor-parallel", type=positive_int, default=1, help="ranks, a GPU each")
     add("--threads", type=positive_int, default=1, help="of a stage on CPU (default %(default)s)")
-    add("--request-timeout", dest="request_timeout_s", type=positive_seconds, default=120.0)
-    add(
-        "--shutdown-grace",
-        dest="shutdown_grace_s",
-        type=positive_seconds,
-        default=20.0,
-        metavar="SECONDS",
-        help="after SIGTERM: how long requests may take to end, while new ones are refused; "
-        "SIGINT, or a second signal, ends them at once (default %(default)g)",
-    )
+    add_serving_options(parser, late="a request fails", grace_s=20.0)
     add("--emulate", type=Path, metavar="FILE.json", help="run no model: act as a node like that")
     add("--ssl-certfile", type=Path, metavar="FILE.pem", help="answer by HTTPS, presenting this")
     add("--ssl-keyfile", type=Path, metavar="FILE.pem", help="its private key")

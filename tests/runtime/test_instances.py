@@ -23,7 +23,7 @@ from instance_house import (
     wait_until,
 )
 
-from runtime.instances.asking import ask_health
+from runtime.instances.asking import AskedInstance, ask_health
 from runtime.instances.command_lines import Door, door_of, launch_of
 from runtime.instances.health import Condition, Patience
 from runtime.instances.instance import WatchedInstance
@@ -233,11 +233,9 @@ def test_a_server_of_others_is_asked_and_never_touched(tmp_path: Path) -> None:
             )
             watched = WatchedInstance(
                 "u",
-                door=door,
-                http=http,
+                probed=AskedInstance(http, door),
                 clock=time.monotonic,
                 patience=PATIENCE,
-                look_every_s=0.05,
             )
             running = asyncio.create_task(watched.run())
             await wait_until(lambda: watched.state.condition is Condition.READY)

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from operator import attrgetter
 
 import pytest
 
-from runtime.coordinator.message_loops import receive_forever, see_forever
+from runtime.coordinator.message_loops import act_forever
 from runtime.protocol.data import Kind, Message
 from runtime.transport.base import Received
 from runtime.transport.pulse import Sighting
@@ -55,13 +56,18 @@ class Picky:
             self.has_heard_all.set()
 
 
-@pytest.mark.parametrize("loop", [receive_forever, see_forever])
+@pytest.mark.parametrize("kind", ["messages", "sightings"])
 def test_what_cannot_be_acted_on_is_logged_and_left_out(
-    loop, caplog: pytest.LogCaptureFixture
+    kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
-        picky = Picky()
-        running = asyncio.create_task(loop(Mail(), picky))
+        mail, picky = Mail(), Picky()
+        loop = (
+            act_forever(mail.receive, picky.receive, peer_of=attrgetter("sender"))
+            if kind == "messages"
+            else act_forever(mail.sightings, picky.see, peer_of=attrgetter("peer"))
+        )
+        running = asyncio.create_task(loop)
         heard = asyncio.create_task(picky.has_heard_all.wait())
         await asyncio.wait({running, heard}, return_when=asyncio.FIRST_COMPLETED)
         assert picky.heard == ["a", "b"]
