@@ -95,11 +95,15 @@ class _Run:
     stop: Stop
 
     def progress_from_now(self) -> Progress:
-        """Reports the incumbents of a search that begins now, at their seconds of this run."""
+        """Reports the incumbents of a search that begins now, at their seconds of this run.
+
+        What bounds stages does not bound instances.
+        """
         begun_s = self.stop.elapsed_s
 
         def report(incumbent: Incumbent, /) -> None:
-            self.progress(replace(incumbent, elapsed_s=begun_s + incumbent.elapsed_s))
+            elapsed_s = begun_s + incumbent.elapsed_s
+            self.progress(replace(incumbent, elapsed_s=elapsed_s, objective_bound=None))
 
         return report
 

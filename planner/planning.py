@@ -7,7 +7,7 @@
    All of them offer what they find to one `Board`, which reports what is better.
 4. Unless flow is the objective, that took a tenth of the time, and what it found on the way was
    estimated and shown. Now its answer, the baselines and more candidates are ranked by what they
-   are forecast to serve (`planner.objectives`).
+   are forecast to serve (`planner.objectives`), beside a bound on that (`planner.bounds.served`).
 5. Recompute the winner's flow by a second method. A plan that fails its check is an error.
 
 Every flow in here is an exact max flow of a placement, never a search's own bookkeeping.
@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from planner.bounds.served import served_bounds_tokens_per_s
 from planner.checked_plan import checked_plan
 from planner.domain.errors import PlannerError
 from planner.domain.placement import Placement
@@ -26,7 +27,7 @@ from planner.domain.plan_forecast import PlanForecast
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.feasibility import check_reach, check_rules, conform, restricted_problem
-from planner.objectives.goal import goal_for
+from planner.objectives.goal import Aim, goal_for
 from planner.objectives.search import ServingSearch
 from planner.objectives.trial import Trials
 from planner.placers.base import NEVER, START, CancelToken, InvalidOptions, Progress, StopReason
@@ -42,6 +43,7 @@ _CHECK_S_PER_NODE = 6e-4
 # Of the time, where flow is not the objective: for the flow, and when all searching ends, by how
 # long the simulations will take.
 _FLOW_SHARE_OF_TIME = 0.1
+_BOUND_SHARE_OF_TIME = 0.05
 _ESTIMATING_SHARE_OF_TIME = 0.2  # of the search for flow, to show what it finds
 _MOST_SEARCH_SHARE_OF_TIME = 0.6
 _LEAST_SEARCH_SHARE_OF_TIME = 0.35
@@ -168,6 +170,14 @@ def _plan_for_serving(
     trials = serving_trials(problem, options)
     serving, found = _begun(problem, options, trials, known, stop=stop, progress=progress)
     limit_s, search_ends_s = options.time_limit_s, search_s
+    if simulates and trials.goal.aim is Aim.THROUGHPUT:
+        for bound in served_bounds_tokens_per_s(
+            problem,
+            policy=options.policy,
+            rules=options.rules,
+            should_stop=stop.within(limit_s * _BOUND_SHARE_OF_TIME).is_over,
+        ):
+            serving.board.tighten_merit(bound)
     if simulates:
         search_ends_s = min(
             limit_s * _MOST_SEARCH_SHARE_OF_TIME,
@@ -178,7 +188,10 @@ def _plan_for_serving(
     if decision is None:
         return _checked(found, found.board.placement, found.board.placer, stop_reason)
     plan = _checked(found, decision.trial.placement, decision.trial.placer, stop_reason)
-    return replace(plan, forecast=decision.forecast)
+    most = serving.board.merit_bound
+    if most is not None:
+        most = max(most, decision.forecast.value)
+    return replace(plan, forecast=replace(decision.forecast, upper_bound=most))
 
 
 def placements_to_serve(

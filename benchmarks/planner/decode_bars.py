@@ -10,7 +10,7 @@ which is the search's and that of the simulated lengths, sustained decode tokens
     greedy       our plan for the published policy against the published one, both greedy
     runtime      our plan under our runtime's policy against the published plan and policy, its TTFT
                  too; and, "placement", against the published placement, with balanced weights,
-                 under our policy
+                 under our policy; and the proven bound over our plan
     hop_limited  with a hop limit, greedy: balanced weights for plain max-flow weights and nothing
                  else changed, on the plan of most flow and on ours ("weights alone"); ours with our
                  router too, against plain weights on the same plan; and against the published plan
@@ -31,6 +31,7 @@ from typing import Any
 
 from benchmarks.simulator.published_flow import published_weights, with_shared_cards
 from planner.balanced_flow import balanced_weights
+from planner.bounds.served import served_bounds_tokens_per_s
 from planner.commands.files import read_problem, read_text
 from planner.domain.placement import Placement
 from planner.domain.plan_forecast import Objective
@@ -257,8 +258,11 @@ def ratios_of(bench: Bench, part: str) -> dict[str, float]:
         served = bench.balanced(bench.plan(RUNTIME_POLICY), RUNTIME_POLICY)
         rate = bench.show(part, "our plan", served)
         same = bench.balanced(bench.published, RUNTIME_POLICY)
+        *_, most = served_bounds_tokens_per_s(bench.problem, policy=RUNTIME_POLICY)
+        print(f"{'':<37}{'no placement serves more than':<34}{most:>9.1f}", flush=True)
         return {
             part: rate / published,
+            "runtime, bound over our plan": most / rate,
             TTFT: served.ttft.p50_s / plain.ttft.p50_s,
             "placement": rate / bench.show(part, "published plan", same),
         }

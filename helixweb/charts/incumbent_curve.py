@@ -32,11 +32,15 @@ class CurvePoint(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveGoal:
-    """An objective other than the flow, and its values; units of tokens/s share the flow's axis."""
+    """An objective other than the flow, its values and what bounds them.
+
+    Units of tokens/s share the flow's axis.
+    """
 
     name: str
     unit: str
     values: Sequence[float | None]
+    bounds: Sequence[float | None] = ()
     known: Literal["estimated", "exact"] = "estimated"
 
     @property
@@ -49,15 +53,18 @@ def incumbent_curve(
 ) -> Chart:
     """Step lines of flow (trace 0) and bound (trace 1), the incumbents as marks (trace 2).
 
-    With a `goal` the marks stand on its line (trace 3), and the flow is that of the best by the
-    goal. The lines end at `until_s`, the age of the run; plan-run.js moves that end, appends
-    before it.
+    With a `goal` the marks stand on its line (trace 3), its bound is trace 4, and the flow is that
+    of the best by the goal. The lines end at `until_s`, the age of the run; plan-run.js moves that
+    end, appends before it.
     """
     seconds = [point.elapsed_s for point in points]
     flows = [point.flow_tokens_per_s for point in points]
     values = flows if goal is None else goal.values
     best: dict[str, Any] = {"color": "var(--accent)", "width": 2.5}
+    bounding = {"color": "var(--warn)", "width": 2, "dash": "dash"}
+    fainter = {"color": "var(--muted)", "width": 2, "dash": "dot"}
     plain = {"hoverinfo": "skip"}
+    at_most = _("%{x:.1f} s: at most %{y:,.1f} tokens/s") + "<extra></extra>"
 
     def steps(of: Sequence[float | None], line: dict[str, Any], **more: Any) -> Trace:
         return trace(
@@ -75,9 +82,9 @@ def incumbent_curve(
         else steps(flows, {"color": "var(--muted)", "width": 2}, name=_("its flow"), **plain),
         steps(
             [point.upper_bound_tokens_per_s for point in points],
-            {"color": "var(--warn)", "width": 2, "dash": "dash"},
-            name=_("proven upper bound"),
-            hovertemplate=_("%{x:.1f} s: at most %{y:,.1f} tokens/s") + "<extra></extra>",
+            bounding if goal is None else fainter,
+            name=_("proven upper bound") if goal is None else _("upper bound of flows"),
+            hovertemplate=at_most,
         ),
         trace(
             "scatter",
@@ -104,6 +111,9 @@ def incumbent_curve(
     if goal is not None:
         name = f"{_(goal.name).lower()} ({_(goal.known)})"
         traces.append(steps(values, best, name=name, yaxis=goal.axis, **plain))
+        if goal.bounds and goal.axis == "y":
+            name = _("proven upper bound")
+            traces.append(steps(goal.bounds, bounding, name=name, hovertemplate=at_most))
     if goal is not None and goal.axis == "y2":
         layout["yaxis2"] = {
             "title": {"text": _(goal.unit)},
@@ -152,6 +162,9 @@ def _summary(points: Sequence[CurvePoint], goal: CurveGoal | None) -> str:
         said |= {"name": _(goal.name), "unit": _(goal.unit), "last": _value(goal.values[-1])}
         text = _("%(name)s %(last)s %(unit)s by %(reached)s, with a flow of %(flow)s") % said
         bounded = _("%(text)s; no flow can exceed %(bound)s tokens/s.")
+        if goal.bounds and goal.bounds[-1] is not None:
+            bounded = _("%(text)s; no plan can exceed %(bound)s tokens/s.")
+            return bounded % {"text": text, "bound": tokens_per_s(goal.bounds[-1])}
     if last.upper_bound_tokens_per_s is None:
         return _("%(text)s; no bound is proven yet.") % {"text": text}
     return bounded % {"text": text, "bound": tokens_per_s(last.upper_bound_tokens_per_s)}

@@ -19,7 +19,7 @@ from planner.serialization import plan_to_dict
 Status = PlanRun.Status
 _IN_EVENTS = (
     "attempt", "elapsed_s", "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap",
-    "objective_value", "placer",
+    "objective_value", "objective_bound", "objective_gap", "placer",
 )  # fmt: skip
 
 
@@ -61,6 +61,7 @@ def record_incumbents(
             flow_tokens_per_s=last.flow_tokens_per_s,
             upper_bound_tokens_per_s=_finite(last.upper_bound_tokens_per_s),
             objective_value=last.objective_value,
+            objective_bound=last.objective_bound,
         )
         run = PlanRun.unscoped.only("options", "survive_one_loss").get(pk=run_id)
         for incumbent in incumbents:
@@ -71,6 +72,7 @@ def record_incumbents(
                 flow_tokens_per_s=incumbent.flow_tokens_per_s,
                 upper_bound_tokens_per_s=_finite(incumbent.upper_bound_tokens_per_s),
                 objective_value=incumbent.objective_value,
+                objective_bound=incumbent.objective_bound,
                 placer=incumbent.placer,
                 **_placement_to_json(incumbent.placement),
             )
@@ -90,8 +92,9 @@ def outcome_of(
     is what instances are predicted to write.
     """
     objective: Any = None if plan.forecast is None else plan.forecast.value
+    bound: Any = None if plan.forecast is None else plan.forecast.upper_bound
     if run.survive_one_loss or plan.instances:
-        objective = F("objective_value")
+        objective, bound = F("objective_value"), F("objective_bound")
 
     def store() -> dict[str, Any]:
         if points:
@@ -105,6 +108,7 @@ def outcome_of(
         columns={
             **_found(plan),
             "objective_value": objective,
+            "objective_bound": bound,
         },
         store=store,
     )

@@ -32,18 +32,34 @@ class Bounded:
     @property
     def gap(self) -> float | None:
         """(bound - flow) / bound, 0 to 1; None while either is unknown."""
-        flow, bound = self.flow_tokens_per_s, self.upper_bound_tokens_per_s
-        if flow is None or bound is None:
-            return None
-        return max(0.0, 1.0 - flow / bound) if bound > 0 else 0.0
+        return gap_below(self.upper_bound_tokens_per_s, self.flow_tokens_per_s)
 
 
-class PlanRun(Bounded, InCluster, Job):
+class ObjectiveBounded(Bounded):
+    """Mixin of rows with the value of an objective as well, and the bound of any value."""
+
+    objective_value: Any
+    objective_bound: Any
+
+    @property
+    def objective_gap(self) -> float | None:
+        """(bound - value) / bound, 0 to 1; None while either is unknown."""
+        return gap_below(self.objective_bound, self.objective_value)
+
+
+def gap_below(bound: float | None, value: float | None) -> float | None:
+    if value is None or bound is None:
+        return None
+    return max(0.0, 1.0 - value / bound) if bound > 0 else 0.0
+
+
+class PlanRun(ObjectiveBounded, InCluster, Job):
     """One search for a plan. `problem` is the inventory as it was when the run was started.
 
     Flow and bound are those of the best incumbent; null until there is one. `objective_value` is
     its PlanForecast.value, or what of it is left after the worst loss, null where the flow is the
-    objective. A run begins from `start_plan` if there is one, and goes on from where `continues`
+    objective, and `objective_bound` what no such value exceeds, null where none is proven. A run
+    begins from `start_plan` if there is one, and goes on from where `continues`
     ended, or is one of its answers. `what_if` says how `problem` was changed before; blank: it was
     not. `accept_requested` tells a search that was stopped because its best is good enough from one
     that was given up.
@@ -61,6 +77,7 @@ class PlanRun(Bounded, InCluster, Job):
     flow_tokens_per_s = models.FloatField(null=True, blank=True)
     upper_bound_tokens_per_s = models.FloatField(null=True, blank=True)
     objective_value = models.FloatField(null=True, blank=True)
+    objective_bound = models.FloatField(null=True, blank=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     what_if = models.TextField(blank=True)
     survive_one_loss = models.BooleanField(default=False)
@@ -116,11 +133,12 @@ class PlanRun(Bounded, InCluster, Job):
         return (end - self.started_at).total_seconds() if self.started_at else 0.0
 
 
-class Incumbent(Bounded, InCluster):
+class Incumbent(ObjectiveBounded, InCluster):
     """A better placement, or a better bound, seen `elapsed_s` after the run first started.
 
     `objective_value` is by estimate, or the exact flow that is left after the worst loss; null
-    where the flow is the objective. `components` are lists of node names, empty where all nodes
+    where the flow is the objective. `objective_bound` is what no such value exceeds, null where
+    none is proven. `components` are lists of node names, empty where all nodes
     serve together.
     """
 
@@ -132,6 +150,7 @@ class Incumbent(Bounded, InCluster):
     flow_tokens_per_s = models.FloatField()
     upper_bound_tokens_per_s = models.FloatField(null=True)
     objective_value = models.FloatField(null=True)
+    objective_bound = models.FloatField(null=True)
     placer = models.CharField(max_length=40)
     placement = models.JSONField()
     components = models.JSONField(default=list)

@@ -159,6 +159,7 @@ def run_curve(run: PlanRun, *, now: datetime) -> Chart:
         name=run.figure.label,
         unit=AXIS_UNITS[run.goal],
         values=values,
+        bounds=[row.objective_bound for row in rows],
         known="exact" if run.goal == "survival" else "estimated",
     )
     return incumbent_curve(

@@ -214,6 +214,7 @@ class PlanRunSerializer(JobSerializer[PlanRun]):
             "id", "cluster", "model", "status", "attempt", "cancel_requested", "accept_requested",
             "error", "options", "survive_one_loss", "what_if", "start_plan", "continues", "mix",
             "solver", "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap", "objective_value",
+            "objective_bound", "objective_gap",
             "plan", "created_by", "created_at", "started_at", "finished_at",
         ]  # fmt: skip
 
@@ -230,7 +231,8 @@ class IncumbentSerializer(ShownSerializer[Incumbent]):
         model = Incumbent
         fields = [
             "id", "attempt", "elapsed_s", "flow_tokens_per_s", "upper_bound_tokens_per_s", "gap",
-            "objective_value", "placer", "placement", "components",
+            "objective_value", "objective_bound", "objective_gap", "placer", "placement",
+            "components",
         ]  # fmt: skip
 
 

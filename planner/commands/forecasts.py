@@ -19,6 +19,10 @@ def forecast_lines(
         f"times, prompts of {forecast.mean_prompt_tokens:g} and outputs of "
         f"{forecast.mean_output_tokens:g} tokens on average"
     )
+    bound = forecast.upper_bound
+    if bound is not None:
+        gap = bound / forecast.value - 1 if forecast.value > 0 else 0.0
+        yield f"no placement serves more than {bound:.1f} tokens/s for long ({gap:.1%} above this)"
     estimated = forecast.estimated
     yield (
         f"estimated: {estimated.decode_tokens_per_s:.1f} decode tokens/s, TTFT "

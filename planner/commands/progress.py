@@ -89,6 +89,8 @@ class JsonProgress:
         }
         if incumbent.objective_value is not None:
             record["objective_value"] = incumbent.objective_value
+        if incumbent.objective_bound is not None:
+            record["objective_bound"] = incumbent.objective_bound
         print(json.dumps(record), file=self._stream, flush=True)
 
 
@@ -108,8 +110,10 @@ def shown_progress(*, asked_for: bool, goal: str = FORECAST) -> Iterator[Progres
 
 
 def _line(incumbent: Incumbent, *, goal: str) -> str:
-    value = incumbent.objective_value
+    value, most = incumbent.objective_value, incumbent.objective_bound
     reached = "" if value is None else f"{goal} {value:10.4g}  "
+    if most is not None:
+        reached += f"of at most {most:10.4g}  "
     return (
         f"{incumbent.elapsed_s:8.1f} s  {reached}{incumbent.flow_tokens_per_s:12.1f} tokens/s  "
         f"bound {incumbent.upper_bound_tokens_per_s:12.1f}  gap {_gap(incumbent):7.2%}  "

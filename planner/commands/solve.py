@@ -119,6 +119,8 @@ def _of_what(plan: Plan) -> str:
     """What the bound is of, where flow is not what the plan was made for."""
     if plan.forecast is None:
         return ""
+    if plan.forecast.upper_bound is not None:
+        return " on flow"
     return f" on flow (no bound on {plan.forecast.objective!r} is known)"
 
 

@@ -16,7 +16,8 @@ class Incumbent:
     """The best placement known at one moment of a search.
 
     `objective_value` is its estimated `PlanForecast.value`, 0 where it is estimated to miss the
-    latency limits; None where the flow is the objective.
+    latency limits; None where the flow is the objective. `objective_bound` is what no placement's
+    value exceeds; None where none is proven.
     """
 
     elapsed_s: float
@@ -25,6 +26,7 @@ class Incumbent:
     placer: str
     placement: Placement
     objective_value: float | None = None
+    objective_bound: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

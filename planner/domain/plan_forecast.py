@@ -62,7 +62,8 @@ class PlanForecast:
 
     `timing` is "measured" or "derived" (`planner.timing`). Lengths are those of the workload,
     spread like published conversations. `simulated` is None where the time limit left no time, or
-    no request of such lengths fits.
+    no request of such lengths fits. `upper_bound` is what no placement's value exceeds for long, as
+    `planner.bounds.served` proves it; None where no bound is known.
     """
 
     objective: Objective
@@ -73,3 +74,4 @@ class PlanForecast:
     mean_output_tokens: Annotated[float, POSITIVE]
     estimated: EstimatedFigures
     simulated: SimulatedFigures | None
+    upper_bound: float | None = None

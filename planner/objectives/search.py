@@ -79,7 +79,7 @@ class ServingSearch:
 
     def __init__(self, board: Board, trials: Trials, *, seed: int) -> None:
         """What is better by its estimate goes to the board."""
-        self._board = board
+        self.board = board
         self._trials = trials
         self._rules = board.options.rules
         self._seed = seed
@@ -109,7 +109,7 @@ class ServingSearch:
             self._guards.append(trial)
         if trial.value > 0 and (self.best is None or trial.value > self.best.value):
             self.best = trial
-            self._board.take(
+            self.board.take(
                 placement, trial.score, by=placer, bound_tokens_per_s=bound_tokens_per_s
             )
         return trial

@@ -57,7 +57,7 @@ class LargestFlow:
 class Board:
     """The best so far of one search.
 
-    `progress` hears of every better placement and of every tighter bound on the flow. Only
+    `progress` hears of every better placement and of every tighter bound. Only
     placements that are better than none (of merit above 0) are taken.
     """
 
@@ -144,7 +144,21 @@ class Board:
         """Take a proven bound on every placement's flow if it is tighter, and report it."""
         is_news |= bound_tokens_per_s < self._flow_bound
         self._flow_bound = min(self._flow_bound, bound_tokens_per_s)
-        if is_news and self.placement is not None:
+        if is_news:
+            self._report()
+
+    def tighten_merit(self, bound: float) -> None:
+        """Take a proven bound on every placement's merit, and report it."""
+        self.merit_bound = bound
+        self._report()
+
+    @property
+    def objective_bound(self) -> float | None:
+        """No objective value exceeds it; a value above what was proven raises it."""
+        return None if self.merit_bound is None else max(self.merit_bound, self.merit)
+
+    def _report(self) -> None:
+        if self.placement is not None:
             self._progress(
                 Incumbent(
                     elapsed_s=self.stop.elapsed_s,
@@ -153,6 +167,7 @@ class Board:
                     placer=self.placer,
                     placement=self.placement,
                     objective_value=self._score.objective_value,
+                    objective_bound=self.objective_bound,
                 )
             )
 

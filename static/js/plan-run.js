@@ -42,14 +42,15 @@
     const figure = HelixCharts.figure(chart);
     if (!figure) { early.push(incumbent); return; }
     seen.add(incumbent.id);
-    // The fourth line is there where the objective is not the flow; the marks stand on it then.
-    const [flow, bound, marks, goal] = figure.data;
+    // The fourth line is there where the objective is not the flow; the marks stand on it then. The fifth bounds it.
+    const [flow, bound, marks, goal, most] = figure.data;
     // What was replayed after a reload may be drawn already.
     if (marks.x.length && marks.x[marks.x.length - 1] >= incumbent.elapsed_s) return;
     append(flow, incumbent.elapsed_s, incumbent.flow_tokens_per_s);
     append(bound, incumbent.elapsed_s, incumbent.upper_bound_tokens_per_s);
     marks.x.push(incumbent.elapsed_s);
     if (goal) append(goal, incumbent.elapsed_s, incumbent.figure.plotted);
+    if (most) append(most, incumbent.elapsed_s, incumbent.objective_bound);
     marks.y.push(goal ? incumbent.figure.plotted : incumbent.flow_tokens_per_s);
     marks.customdata.push(incumbent.placer);
     marks.ids?.push(String(incumbent.id));
