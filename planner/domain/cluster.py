@@ -160,12 +160,9 @@ class Cluster:
         default = self._links_by_regions.get((self.region_of(source), self.region_of(target)))
         if default is None:
             return None
-        return Link(
-            source=source,
-            target=target,
-            bandwidth_bytes_per_s=default.bandwidth_bytes_per_s,
-            latency_s=default.latency_s,
-        )
+        found = replace(default, source=source, target=target)
+        self._links_by_ends[source, target] = found  # searches ask for the same links many times
+        return found
 
     def members_of(self, shared: SharedBandwidth) -> frozenset[str]:
         """The nodes, and perhaps the coordinator, that share the bandwidth; a node's name wins."""

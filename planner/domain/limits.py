@@ -59,6 +59,8 @@ class Range:
 
     def remedy(self, value: float) -> str:
         """What would be right, "" if the value is."""
+        if self.least < value <= self.most and value < math.inf:  # nearly always
+            return ""
         if self.above and not value > self.least:
             return f"it must be greater than {self.least:g}"
         if not value >= self.least:
@@ -113,8 +115,9 @@ def check_fields(
         value = getattr(record, name)
         if isinstance(value, tuple):
             for layers, one in enumerate(value, start=1):
-                check(f"{where}{name} for {layers} layers", one, limit, error=error)
-        elif value is not None:
+                if limit.remedy(one):
+                    check(f"{where}{name} for {layers} layers", one, limit, error=error)
+        elif value is not None and limit.remedy(value):
             check(f"{where}{name}", value, limit, error=error)
 
 
