@@ -46,11 +46,9 @@ from planner.replanning.served import ZERO_MOVES, AroundServed
 
 FROM_SCRATCH = "from scratch"
 ALIGNED = "from scratch, like nodes exchanged"
-_SCRATCH_SHARE = 0.3
+_SCRATCH_SHARE, _SERVED_SCRATCH_SHARE = 0.3, 0.2
 _STAGES_SHARE = 0.8
-
-
-_LEAST_SEARCH_SHARE = 0.4  # around what runs, of what is left after the search from scratch
+_LEAST_SEARCH_SHARE = 0.6  # around what runs, of what is left after the search from scratch
 _OFFERED = 5  # of the best from scratch
 
 
@@ -198,7 +196,7 @@ def _search_served(
             problem,
             options.plan,
             trials,
-            stop=stop.within(stop.left_s * _SCRATCH_SHARE),
+            stop=stop.within(stop.left_s * _SERVED_SCRATCH_SHARE),
             progress=hear,
         )
         for placement in found[:_OFFERED]:
@@ -207,7 +205,8 @@ def _search_served(
             aligned = aligned_to(problem, placement, front.running, rules=rules)
             around.offer(aligned, method=ALIGNED)
     search_s = max(stop.left_s * _LEAST_SEARCH_SHARE, stop.left_s - around.expected_decision_s())
-    around.search(front.budgets(fresh, options.budget_bytes), stop.within(search_s))
+    # Annealings need all the time there is; answers of fewer bytes are found on the way.
+    around.search(max(front.budgets(fresh, options.budget_bytes)), stop.within(search_s))
     decision = around.decide(options.budget_bytes, stop)
     if decision is None:
         return _Found(fresh=fresh, upper_bound_tokens_per_s=bound)

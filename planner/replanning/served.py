@@ -6,7 +6,7 @@ a node was lost begins below 0 and is repaired first. What is not whole stages, 
 changes node by node. The best by estimate are simulated to choose one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -28,10 +28,11 @@ ANNEALED = "stages by estimate"
 CLIMBED = "climbed"
 SIMULATED = "stages by simulation"
 _REPAIR_MOVES_PER_NODE, _REPAIR_HOTNESS = 100, 0.1
-_MOVES_PER_NODE, _MOST_EFFORT = 500, 4
+# Of an annealing: more nodes have more optima, but a move takes a time that grows with them.
+_MOVES_PER_NODE, _MOVES_BY_NODES, _MOST_EFFORT = 2000, 1_150_000, 4
 _GOAL_SHARE = 0.97
 _CLIMB_TRIES = 40
-_PATIENCE = 12  # every way twice
+_PATIENCE = 14  # every way twice
 _LEAST_GAIN = 1e-3
 _WALKS, _WALK_MOVES, _WALK_HOTNESS = 30, (10, 30, 100), 0.01
 _SIMULATED, _NEAREST = 12, 3
@@ -50,12 +51,14 @@ class Way:
     charge: float
 
 
+# Within few bytes there are many local optima, in which longer annealings end as well: so several
+# starts first.
 _WAYS = (
-    Way(start="kept", hotness=0.02, charge=0.0),
+    Way(start="kept", hotness=0.03, charge=0.0),
+    *[Way(start="kept", hotness=0.05, charge=0.0)] * 2,
     Way(start="best", hotness=0.02, charge=1e-4),
-    Way(start="good", hotness=0.1, charge=0.0),
-    Way(start="kept", hotness=0.1, charge=0.0),
     Way(start="best", hotness=0.005, charge=0.0),
+    Way(start="good", hotness=0.1, charge=0.0),
     Way(start="good", hotness=0.02, charge=1e-3),
 )
 
@@ -96,7 +99,7 @@ class AroundServed:
                     number,
                     loading,
                     hot=_REPAIR_HOTNESS,
-                    moves_per_node=_REPAIR_MOVES_PER_NODE,
+                    moves=_REPAIR_MOVES_PER_NODE * len(self._problem.cluster.nodes),
                 )
 
     def offer(self, placement: Placement, *, method: str) -> ReplanPoint:
@@ -105,32 +108,27 @@ class AroundServed:
         self._offered.append(point)
         return point
 
-    def search(self, budgets: Sequence[int], stop: Stop) -> None:
-        """Raise what is served within each budget, by turns, until rounds in a row find nothing."""
+    def search(self, budget: int, stop: Stop) -> None:
+        """Raise what is served within the budget of layers, until rounds in a row find nothing."""
         idle = 0
         for number in range(self._attempts):
             if idle >= _PATIENCE:
                 return
             way = _WAYS[number % len(_WAYS)]
             effort = min(_MOST_EFFORT, 2 ** (number // len(_WAYS)))
-            before = [self._value_within(budget) for budget in budgets]
-            for budget in budgets:
-                start = self._start(way.start, budget)
-                for part in range(len(start.parts)):
-                    if stop.is_over():
-                        return
-                    self._anneal(
-                        start,
-                        part,
-                        Loading(budget_layers=budget, charge=way.charge),
-                        hot=way.hotness,
-                        moves_per_node=effort * _MOVES_PER_NODE,
-                    )
-            gained = any(
-                self._value_within(budget) > value * (1 + _LEAST_GAIN)
-                for budget, value in zip(budgets, before, strict=True)
-            )
-            idle = 0 if gained else idle + 1
+            before, nodes = self._value_within(budget), len(self._problem.cluster.nodes)
+            start = self._start(way.start, budget)
+            for part in range(len(start.parts)):
+                if stop.is_over():
+                    return
+                self._anneal(
+                    start,
+                    part,
+                    Loading(budget_layers=budget, charge=way.charge),
+                    hot=way.hotness,
+                    moves=effort * min(_MOVES_PER_NODE * nodes, _MOVES_BY_NODES // nodes),
+                )
+            idle = 0 if self._value_within(budget) > before * (1 + _LEAST_GAIN) else idle + 1
 
     def expected_decision_s(self) -> float:
         """About how long `decide` would like to take with what is known now."""
@@ -189,7 +187,7 @@ class AroundServed:
         return self._kept if point is None or point.value <= 0 else point.placement
 
     def _anneal(
-        self, start: Placement, number: int, loading: Loading, *, hot: float, moves_per_node: int
+        self, start: Placement, number: int, loading: Loading, *, hot: float, moves: int
     ) -> None:
         """Offer what annealing of one component finds, the others as they are."""
         found = self._of_component(start, number)
@@ -201,7 +199,7 @@ class AroundServed:
         self._annealings += 1
         best = search.annealed(
             stages,
-            moves=moves_per_node * len(search.names),
+            moves=moves,
             hot=hot,
             seed=self._seed * 1009 + self._annealings,
             loading=self._left(loading, others),
