@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.e2e import blank_database
+from tests.made_once import made_once
+
 settings.register_profile(
     "helixweb",
     deadline=None,
@@ -112,3 +115,10 @@ def pytest_terminal_summary(
             terminalreporter.write_line(name)
         if len(changed) > 20:
             terminalreporter.write_line(f"and {len(changed) - 20} more")
+
+
+@pytest.fixture(scope="session")
+def blank_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of a site in which nothing is yet, to be copied."""
+    folder = made_once(tmp_path_factory, "blank-database", blank_database.make)
+    return folder / blank_database.NAME

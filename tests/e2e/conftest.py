@@ -12,7 +12,7 @@ import pytest
 from selenium import webdriver
 
 from helixweb.demo import local_cluster
-from tests.e2e import blank_database, chromium
+from tests.e2e import chromium
 from tests.e2e.browsed_site import BrowsedSite
 from tests.e2e.servers import PostgresServer, RedisServer, postgres_binaries
 from tests.installed import require
@@ -60,13 +60,6 @@ def trained_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (path / "complete").touch()
 
     return made_once(tmp_path_factory, "models", make)
-
-
-@pytest.fixture(scope="session")
-def blank_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The database of a site in which nothing is yet, to be copied."""
-    folder = made_once(tmp_path_factory, "blank-database", blank_database.make)
-    return folder / blank_database.NAME
 
 
 @pytest.fixture(scope="module")

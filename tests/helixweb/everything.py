@@ -8,10 +8,9 @@ from tests.helixweb.recorded import recorded
 NAME = "world"
 
 
-class _Ids(dict[str, Any]):
-    """A dict that can say how it was recorded."""
-
-
 def make_world() -> dict[str, Any]:
     """Rows of a site with something of everything; ids by what they are of."""
-    return recorded(lambda: _Ids(site_world.make_world(NAME, chat_url="http://127.0.0.1:9")))
+    made: dict[str, Any] = recorded(
+        lambda: site_world.make_world(NAME, chat_url="http://127.0.0.1:9")
+    )
+    return made

@@ -9,7 +9,7 @@ from typing import Any
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.deployment.models import Deployment
+from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying
 from helixweb.deployment.settling import is_elsewhere
@@ -30,6 +30,7 @@ from runtime.protocol.control import (
     StageStats,
 )
 from runtime.protocol.phases import Phase
+from tests.helixweb.recorded import recorded
 
 HARDWARE = {
     "hostname": "host",
@@ -217,6 +218,21 @@ class FakeCluster:
         """As if the agent had said nothing for a minute."""
         long_ago = timezone.now() - timedelta(minutes=1)
         Node.unscoped.filter(cluster=self.cluster, name=name).update(last_seen_at=long_ago)
+
+
+def served(joined: FakeCluster) -> Deployment:
+    """The plan of a cluster of which nothing changed since it joined, deployed and ready."""
+    deployment: Deployment = recorded(lambda: _served(joined))
+    joined.coordinator.serves = deployment.generation
+    return deployment
+
+
+def _served(joined: FakeCluster) -> Deployment:
+    deployment = joined.deploy()
+    joined.ready(generation=deployment.generation)
+    deployment.refresh_from_db()
+    assert deployment.status == Status.READY
+    return deployment
 
 
 def make_plan(cluster: Cluster, *, without: str = "") -> Plan:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import blank_database
-from tests.e2e.conftest import blank_sqlite  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("helixweb", "planner", "runtime")
@@ -56,10 +55,7 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_field_needs_its_model_and_its_migration(
-    copy: Path,
-    blank_sqlite: Path,  # noqa: F811 - the fixture
-) -> None:
+def test_a_field_needs_its_model_and_its_migration(copy: Path, blank_sqlite: Path) -> None:
     models = copy / "helixweb/inventory/models.py"
     text = models.read_text()
     assert BEFORE in text

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from chat_double import ChatDouble
 from django.utils import timezone
-from process_doubles import HARDWARE, FakeCluster
+from process_doubles import HARDWARE, FakeCluster, served
 from site_in_process import Shell, new_key
 
 from helixweb.alerting.models import Alert, AlertRule
@@ -26,7 +26,6 @@ from helixweb.planning.models import Explanation, Plan, PlanRun
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.engines import EngineSettings
 from runtime.protocol.phases import Phase
-from tests.helixweb.recorded import recorded
 from tests.helixweb.searching import searched
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -39,14 +38,7 @@ def shell(user: Any, tmp_path: Path) -> Shell:
 
 @pytest.fixture
 def serving(joined: FakeCluster) -> Deployment:
-    deployment = recorded(lambda: put_to_work(joined))
-    joined.coordinator.serves = deployment.generation
-    return deployment
-
-
-def put_to_work(joined: FakeCluster) -> Deployment:
-    joined.deploy()
-    return bring_up(joined)
+    return served(joined)
 
 
 def bring_up(joined: FakeCluster) -> Deployment:

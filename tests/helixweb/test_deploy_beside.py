@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from process_doubles import FakeCluster, make_plan
+from process_doubles import FakeCluster, make_plan, served
 from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
@@ -17,8 +17,7 @@ WAKE_EVENT = "desired"
 
 def follow_without_mini(joined: FakeCluster, **options: Any) -> Deployment:
     """The second deployment, beside the first, which is ready."""
-    joined.deploy()
-    joined.ready()
+    served(joined)
     joined.plan = make_plan(joined.cluster, without="mini")
     return joined.deploy(**options)
 
@@ -45,8 +44,7 @@ def test_nothing_goes_on_beside_other_pages(joined: FakeCluster, options: dict[s
 
 
 def test_nothing_goes_on_beside_another_checkpoint(joined: FakeCluster) -> None:
-    joined.deploy()
-    joined.ready()
+    served(joined)
     joined.model.checkpoint = "/models/another"
     joined.model.save()
     joined.deploy()
@@ -62,8 +60,7 @@ def test_nothing_goes_on_after_a_stop(joined: FakeCluster, api: APIClient) -> No
 
 
 def test_a_process_that_moved_lets_the_generation_before_go_on(joined: FakeCluster) -> None:
-    deployment = joined.deploy()
-    joined.ready()
+    deployment = served(joined)
     joined.agents["tower"].move("tcp://127.0.0.1:7999")
     deployment.refresh_from_db()
     assert (deployment.generation, deployment.follows_generation) == (2, 1)
@@ -99,8 +96,7 @@ def test_it_has_taken_over_when_the_coordinator_says_that_nothing_is_left(
 
 
 def test_a_report_while_nothing_changes_looks_no_further(joined: FakeCluster) -> None:
-    deployment = joined.deploy()
-    joined.ready()
+    deployment = served(joined)
     before = Event.objects.filter(topic=deployment.topic).count()
     joined.coordinator.report(generation=1)
     deployment.refresh_from_db()

@@ -8,7 +8,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
-from process_doubles import STATS, FakeCluster, make_plan
+from process_doubles import STATS, FakeCluster, make_plan, served
 from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
@@ -58,12 +58,6 @@ def bring_up(joined: FakeCluster, deployment: Deployment) -> None:
     joined.ready(generation=deployment.generation)
     deployment.refresh_from_db()
     assert deployment.status == Status.READY
-
-
-def served(joined: FakeCluster) -> Deployment:
-    deployment = joined.deploy()
-    bring_up(joined, deployment)
-    return deployment
 
 
 def test_a_plan_becomes_ready_when_every_node_has_loaded_its_layers(
@@ -178,8 +172,7 @@ def test_what_a_node_says_of_an_older_generation_changes_nothing(joined: FakeClu
 def test_a_failed_node_fails_the_deployment_with_its_message_until_it_recovers(
     joined: FakeCluster,
 ) -> None:
-    deployment = joined.deploy()
-    joined.ready()
+    deployment = served(joined)
     joined.agents["laptop"].beat(
         Phase.FAILED, generation=1, message="tensor model.norm.weight is missing; download again"
     )

@@ -48,11 +48,17 @@ from helixweb.inventory.models import (
 )
 from helixweb.inventory.services import bulk, problems, records
 from planner.document import parse_document
+from tests.helixweb.recorded import recorded
 
 
 @pytest.fixture
 def world(user: Any, measured_problem: Document, tiny_problem: Document) -> Document:
     """Two clusters with every kind of row that can be declared; their document."""
+    recorded(lambda: declare_two_clusters(user, measured_problem, tiny_problem))
+    return exported()
+
+
+def declare_two_clusters(user: Any, measured_problem: Document, tiny_problem: Document) -> None:
     cluster = problems.import_problem_document(measured_problem, user=user)
     other = problems.import_problem_document(tiny_problem, user=user, cluster_name="O'Brien: 1e5")
     records.update(cluster, replanning="never", mean_prompt_tokens=77.5)
@@ -71,7 +77,6 @@ def world(user: Any, measured_problem: Document, tiny_problem: Document) -> Docu
     Profile.unscoped.filter(pk=profile.pk).update(
         instance_times={"1": {"prefill": [1e-6, 0, 0, 1e-3], "decode": [0, 1e-5, 0, 1e-3]}}
     )
-    return exported()
 
 
 @pytest.mark.usefixtures("world")

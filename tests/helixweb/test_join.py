@@ -17,6 +17,7 @@ from rest_framework.test import APIClient
 from helixweb.inventory.models import Change, Cluster, Coordinator, JoinToken, Node, NodeState
 from helixweb.inventory.services import errors, joining, presence, records
 from runtime.protocol.control import Hardware, RegisterRequest, Role
+from tests.e2e import blank_database
 
 ROOT = Path(__file__).resolve().parents[2]
 HARDWARE = Hardware(hostname="h", cpu_count=4, memory_bytes=8_000, memory_budget_bytes=4_000)
@@ -261,13 +262,11 @@ RACE = """
 import json, sys, threading, uuid
 import django; django.setup()
 from django.contrib.auth import get_user_model
-from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 from helixweb.inventory.models import Cluster, Node
 from helixweb.inventory.services import joining, records
 from runtime.protocol.control import Hardware, RegisterRequest
-call_command("migrate", verbosity=0)
 cluster = records.create(Cluster, name="race")
 ada = get_user_model().objects.create_user("ada")
 start, outcomes = threading.Barrier(6), []
@@ -296,9 +295,13 @@ for machines in (1, 2):
 
 
 @pytest.mark.processes
-def test_of_many_machines_racing_with_one_token_one_joins(tmp_path: Path) -> None:
+def test_of_many_machines_racing_with_one_token_one_joins(
+    tmp_path: Path, blank_sqlite: Path
+) -> None:
+    data = tmp_path / "data"
+    blank_database.put(blank_sqlite, data)
     known = {key: value for key, value in os.environ.items() if key != "DATABASE_URL"}
-    settings = {"HELIX_DATA_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "helixweb.settings"}
+    settings = {"HELIX_DATA_DIR": str(data), "DJANGO_SETTINGS_MODULE": "helixweb.settings"}
     done = subprocess.run(
         [sys.executable, "-c", RACE],
         cwd=ROOT, env=known | settings, capture_output=True, text=True, timeout=300, check=False,

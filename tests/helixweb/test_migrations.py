@@ -12,7 +12,7 @@ from django.db.migrations import Migration
 from django.db.migrations.loader import MigrationLoader
 
 from tests.e2e import blank_database
-from tests.e2e.conftest import blank_sqlite, postgres, postgres_url  # noqa: F401 - fixtures
+from tests.e2e.conftest import postgres, postgres_url  # noqa: F401 - fixtures
 
 ROOT = Path(__file__).resolve().parents[2]
 THERE_AND_BACK = """
@@ -86,8 +86,7 @@ def there_and_back(environ: dict[str, str]) -> None:
 
 @pytest.mark.processes
 def test_forward_back_to_nothing_and_forward_again_on_sqlite(
-    tmp_path: Path,
-    blank_sqlite: Path,  # noqa: F811 - the fixture
+    tmp_path: Path, blank_sqlite: Path
 ) -> None:
     data_dir = tmp_path / "data"
     blank_database.put(blank_sqlite, data_dir)  # forward, as all sites of tests are made

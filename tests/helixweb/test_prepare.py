@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.e2e import blank_database
+
 PREPARE = [sys.executable, "-m", "helixweb.operations.prepare", "--migrate", "--coordinator-of", ""]
 
 
@@ -24,12 +26,14 @@ def prepared(data: Path) -> dict[str, Any]:
 
 @pytest.mark.processes
 def test_a_coordinator_that_the_site_does_not_know_gets_a_token_at_the_next_start(
-    tmp_path: Path,
+    tmp_path: Path, blank_sqlite: Path
 ) -> None:
-    assert prepared(tmp_path)["cluster"] == "main"
+    data = tmp_path / "data"
+    blank_database.put(blank_sqlite, data)
+    assert prepared(data)["cluster"] == "main"
     membership = {"credential": "hlxn_of_another_site", "cluster": "main"}
-    (tmp_path / "coordinator").mkdir(exist_ok=True)
-    (tmp_path / "coordinator" / "identity.json").write_text(json.dumps({"membership": membership}))
-    again = prepared(tmp_path)
+    (data / "coordinator").mkdir(exist_ok=True)
+    (data / "coordinator" / "identity.json").write_text(json.dumps({"membership": membership}))
+    again = prepared(data)
     assert again["migrated"] == 0
     assert again["coordinator_token"].startswith("hlxj_")

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from helixweb.operations.backup.archive import ArchiveReader, table_member
-from tests.e2e.conftest import blank_sqlite, postgres, postgres_url  # noqa: F401 - fixtures
+from tests.e2e.conftest import postgres, postgres_url  # noqa: F401 - fixtures
 from tests.programs import run_python
 
 pytestmark = pytest.mark.processes
@@ -96,7 +96,7 @@ def meaning_of(path: Path) -> dict[str, list[Any]]:
 def test_rows_of_an_earlier_version_come_through_on_both_databases(
     old_site: Path,
     tmp_path: Path,
-    blank_sqlite: Path,  # noqa: F811 - the fixture
+    blank_sqlite: Path,
     postgres_url: str,  # noqa: F811 - the fixture
 ) -> None:
     database = old_site / "helixweb.sqlite3"
