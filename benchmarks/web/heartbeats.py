@@ -121,7 +121,7 @@ def _send(
     began: float,
     length_s: float,
 ) -> list[float]:
-    """Sorted delays of the heartbeats that were due and answered in the time from `began`."""
+    """Sorted delays of the heartbeats that were answered in the time from `began`."""
     return asyncio.run(_send_all(port, placed, rate, began, length_s))
 
 
@@ -141,9 +141,6 @@ async def _send_all(
         sent = 0
         while due < began + length_s:
             await asyncio.sleep(due - time.monotonic())
-            if reader.at_eof():  # the site closes connections that are not used
-                writer.close()
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
             sent += 1
             stats = StageStats(
                 kv_pages_total=5000, kv_pages_used=2000, sequences=20, steps_total=sent,
@@ -162,15 +159,21 @@ async def _send_all(
                 + f"Content-Length: {len(body)}\r\n\r\n".encode()
                 + body
             )
-            head = await reader.readuntil(b"\r\n\r\n")
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+            except (asyncio.IncompleteReadError, ConnectionResetError):
+                # The site closes connections that are not used for some seconds.
+                writer.close()
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                continue
             length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
             text = await reader.readexactly(int(length))
             if head.startswith(b"HTTP/1.1 200"):
                 reply = HeartbeatReply.model_validate_json(text)
                 if reply.to_reach is not None:
                     reach = Reach(tried=digest_of(reply.to_reach))
-                if began <= due and time.monotonic() <= began + length_s:
-                    delays.append(time.monotonic() - due)
+                if began <= (now := time.monotonic()) <= began + length_s:
+                    delays.append(now - due)
             elif not head.startswith(b"HTTP/1.1 503"):  # the database was locked for too long
                 raise ConnectionError((head + text).decode())
             while due < time.monotonic():
