@@ -1,5 +1,6 @@
 """What agents and the coordinator report: kept, announced, and drawn conclusions from."""
 
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Any
 
@@ -28,7 +29,7 @@ from helixweb.deployment.signals import report_received
 from helixweb.inventory.models import Coordinator, Node
 from helixweb.inventory.services.checkpoint_reading import record_looks
 from helixweb.inventory.services.presence import record_left, record_seen
-from runtime.protocol.control import CoordinatorReport, Heartbeat, StageStats
+from runtime.protocol.control import CoordinatorReport, Heartbeat, ObservedState, StageStats
 from runtime.protocol.phases import Phase
 
 MESSAGE_LENGTH = 2000
@@ -56,14 +57,21 @@ def record_heartbeat(node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
     """
     observed = heartbeat.observed
     settled = True
-    with transaction.atomic():
+    generation, assignment = _assignment(node)
+    is_news = heartbeat.leaving or bool(heartbeat.looked)
+    if assignment is not None and observed.generation == generation:
+        is_news = is_news or any(_news_of(assignment, observed))
+    # Nearly always there is none: then each statement is a transaction of its own, so that the
+    # hundreds of nodes that report at once hold up a database with one writer for less time.
+    with transaction.atomic() if is_news else nullcontext():
         if heartbeat.leaving:
             record_left(node, now)
         else:
             record_seen(node, now)
         if heartbeat.looked:
             record_looks(node, heartbeat.looked)
-        generation, assignment = _assignment(node)
+        if is_news:
+            generation, assignment = _assignment(node)
         if observed.generation == generation:
             note_empty(node, observed, now=now)
         if assignment is not None and observed.generation == generation:
@@ -160,11 +168,7 @@ def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) ->
     """Write what is observed of the present generation; returns whether the phase is another."""
     observed = heartbeat.observed
     phase, message = observed.phase.value, observed.message[:MESSAGE_LENGTH]
-    instances = [one.model_dump(mode="json") for one in observed.instances]
-    entered = (assignment.observed_generation, assignment.phase) != (observed.generation, phase)
-    shown = assignment.message, assignment.loaded_ratio
-    progressed = shown != (message, observed.loaded_ratio)
-    moved = _doors(instances) != _doors(assignment.observed_instances)
+    entered, progressed, moved = _news_of(assignment, observed)
     NodeAssignment.unscoped.filter(pk=assignment.pk).update(
         observed_generation=observed.generation,
         phase=phase,
@@ -172,7 +176,7 @@ def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) ->
         loaded_ratio=observed.loaded_ratio,
         stats=observed.stage.model_dump(mode="json") if observed.stage else None,
         weights=observed.weights.model_dump(mode="json") if observed.weights else {},
-        observed_instances=instances,
+        observed_instances=_instances(observed),
         updated_at=now,
     )
     if moved and assignment.instances:
@@ -192,6 +196,21 @@ def _keep(assignment: NodeAssignment, heartbeat: Heartbeat, *, now: datetime) ->
             },
         )
     return entered
+
+
+def _news_of(assignment: NodeAssignment, observed: ObservedState) -> tuple[bool, bool, bool]:
+    """Whether the phase is another, what is shown of it, and where instances answer."""
+    phase, message = observed.phase.value, observed.message[:MESSAGE_LENGTH]
+    shown = assignment.message, assignment.loaded_ratio
+    return (
+        (assignment.observed_generation, assignment.phase) != (observed.generation, phase),
+        shown != (message, observed.loaded_ratio),
+        _doors(_instances(observed)) != _doors(assignment.observed_instances),
+    )
+
+
+def _instances(observed: ObservedState) -> list[dict[str, Any]]:
+    return [one.model_dump(mode="json") for one in observed.instances]
 
 
 def _doors(instances: list[dict[str, Any]]) -> dict[str, tuple[int | None, str]]:
