@@ -23,6 +23,7 @@ _HORIZON_ROUND_TRIPS = 3  # in which a queue is to be at the target; fewer swing
 _LEAST_ROUND_S = 0.1
 _LEAST_START_ROUND_S = 0.02
 _LEAST_ROUND_PACKETS = 12  # fewer say too little of a rate
+_LEAST_START_PACKETS = 4  # that grows at once
 _START = 0.5  # of the rate, that the pace is above it
 _LEAST_GROWTH, _MOST_GROWTH = 0.02, 0.4  # the same later, doubled by each round that found more
 _GROWN = 1.01
@@ -127,7 +128,8 @@ class LinkPace:
             long_s = _LEAST_START_ROUND_S
         took_s, was_fed = now_s - now.since_s, self._was_fed
         arrived = look.delivered_bytes - now.delivered_bytes
-        if took_s >= long_s and arrived >= _LEAST_ROUND_PACKETS * look.packet_bytes:
+        packets = _LEAST_START_PACKETS if starts and not is_over else _LEAST_ROUND_PACKETS
+        if took_s >= long_s and arrived >= packets * look.packet_bytes:
             rate = arrived / took_s + other_bytes_per_s
             self._end_round(now, rate, target_s, took_s=took_s, now_s=now_s)
             self._begin_round(look, now_s)
