@@ -1,4 +1,4 @@
-"""The OpenAI application: its routes, who may ask, and how errors look, whatever answers.
+"""The OpenAI application: its routes, who may ask, and how errors look, for all kinds of backends.
 
 /v1/chat/completions, /v1/completions, /v1/embeddings, /tokenize, /v1/models (all or one) and
 /health; a process may add others. `runtime.dialects` translates other APIs to these.

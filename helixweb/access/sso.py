@@ -6,22 +6,16 @@ document, tokens must be of that issuer and for this client, people are known by
 Needs the extra `sso`; imported only where `HELIX_OIDC_ISSUER` is set.
 """
 
-import logging
 from typing import Any
 
 import jwt
 import requests
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.contrib.auth.decorators import login_not_required
 from django.core.cache import cache
 from django.core.exceptions import SuspiciousOperation
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponseBase
-from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 from mozilla_django_oidc.utils import import_from_settings
 from mozilla_django_oidc.views import (
@@ -193,38 +187,3 @@ class Return(OIDCAuthenticationCallbackView):  # type: ignore[misc]
     """The browser comes back from the provider."""
 
     get_settings = staticmethod(setting)
-
-
-logger = logging.getLogger(__name__)
-
-
-@login_not_required
-@never_cache
-@require_GET
-def begin(request: HttpRequest) -> HttpResponseBase:
-    """To the provider, with a state, a nonce and a challenge of its own."""
-    return _through("Begin", request)
-
-
-@login_not_required
-@never_cache
-@require_GET
-def callback(request: HttpRequest) -> HttpResponseBase:
-    """Back from the provider, with a code that is good once."""
-    return _through("Return", request)
-
-
-def _through(view: str, request: HttpRequest) -> HttpResponseBase:
-    if not settings.HELIX_OIDC_ISSUER:
-        raise Http404
-    import requests  # this and what `sso` needs is installed with the extra `sso` only
-
-    from helixweb.access import sso
-
-    try:
-        response: HttpResponseBase = getattr(sso, view).as_view()(request)
-    except (requests.RequestException, SuspiciousOperation, ValueError) as error:
-        logger.warning("single sign-on: %s", error)
-        audit.note_refusal("login", "single sign-on", text=str(error)[:200])
-        return redirect(f"{reverse('login')}?sso=failed")
-    return response

@@ -3,15 +3,15 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import path
 
-from helixweb.access import pages, sso, views
+from helixweb.access import pages, sso_pages, views
 from helixweb.access.login import PasswordLogin
 from helixweb.access.needs import OWN, needs
 from helixweb.common.views import preferences, texts
 
 urlpatterns = [
     path("login/", PasswordLogin.as_view(), name="login"),
-    path("login/sso/", sso.begin, name="sso-begin"),
-    path("login/sso/callback/", sso.callback, name="sso-callback"),
+    path("login/sso/", sso_pages.begin, name="sso-begin"),
+    path("login/sso/callback/", sso_pages.callback, name="sso-callback"),
     path("logout/", needs(change=OWN)(LogoutView.as_view()), name="logout"),
     path("settings/", needs(OWN, OWN)(preferences), name="settings"),
     path("texts.js", needs(OWN)(texts), name="texts"),

@@ -51,13 +51,13 @@ def recorded(make: Callable[[], Any]) -> Any:
     key = (*place, connection.in_atomic_block, *given)
     known = _recordings[key]
     count = cache(lambda model: model._base_manager.count())
-    for recording in known:
+    for number, recording in enumerate(known):
         if all(count(model) == before for model, before in recording.counts.items()):
             try:
                 value = _put_back(recording)
             except IntegrityError:  # another test made as many rows as before, with these keys
                 return make()
-            return _named(value, key)
+            return _named(value, (*key, number))
     if len(known) == _MOST:
         return make()
     before, now = _all_rows(), timezone.now()
@@ -65,12 +65,13 @@ def recorded(make: Callable[[], Any]) -> Any:
         patch.setattr(timezone, "now", lambda: now)
         value = make()
         known.append(_recording(value, before, _all_rows()))
-    return _named(value, key)
+    return _named(value, (*key, len(known) - 1))
 
 
-def _named(value: Any, key: Any) -> Any:
+def _named(value: Any, name: Any) -> Any:
+    """Rows of two recordings have other keys where numbers are not given twice (PostgreSQL)."""
     if hasattr(value, "__dict__"):  # rows and doubles, of which others may be made
-        value.recorded_as = key
+        value.recorded_as = name
     return value
 
 

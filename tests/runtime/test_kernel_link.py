@@ -11,6 +11,7 @@ import zmq
 
 from runtime.transport.kernel_link import KernelLink, look_at, set_pace
 from tests.runtime.tcp_relay import Relay
+from tests.waiting import until
 
 _SO_MAX_PACING_RATE = 47
 _PATIENCE_MS = 90_000
@@ -54,6 +55,7 @@ def test_a_connection_is_looked_at_and_paced_until_it_breaks_and_again_after(
     assert found is not None
     assert found.packet_bytes > 0
     assert found.rtt_s > 0
+    until(lambda: relay.answered_bytes, "the relay knows both ends")
     relay.break_all()
     assert link.monitor.poll(_PATIENCE_MS)
     link.follow()  # which forgets the connection that broke

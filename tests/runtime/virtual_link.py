@@ -3,7 +3,7 @@
 The link sends one packet after another at `bytes_per_s` and each arrives `delay_s` later; acks take
 `delay_s` and no rate. What is under way when `cut` is called never arrives. TCP sends at the
 scheduler's pace. With `restart_bytes` it lets only so much go after a pause, and twice as much each
-round trip. Without `tcp_says` nobody asks it, and it is not paced, as on systems other than Linux.
+round trip. Without `tcp_says` it is not asked and not paced, as on systems other than Linux.
 """
 
 import heapq
