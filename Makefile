@@ -64,7 +64,7 @@ test: $(STAMP)
 	@$(PYTEST) --hypothesis-profile quick -m "not (processes or $(LONG))" $(TESTS)
 
 test-all: $(STAMP)
-	@$(PYTEST) $(TESTS)
+	@$(PYTEST) $(if $(PROFILE),--hypothesis-profile $(PROFILE)) $(TESTS)
 
 # Tests of stages once more, in the environment of vLLM: the stages then run vLLM's model code.
 $(VLLM)/.installed: runtime/agent/vllm_environment.py $(wildcard runtime/agent/engine_pins/*) | $(STAMP)

@@ -126,7 +126,9 @@ def throughput(options: EngineOptions, *, stages: int, latency_s: float) -> floa
     return cluster.tokens_per_s(since_s=1.5, until_s=4.0)
 
 
-@pytest.mark.parametrize(("stages", "latency_s"), [(4, 0.001), (2, 0.02)])
+@pytest.mark.parametrize(
+    ("stages", "latency_s"), [pytest.param(4, 0.001, marks=pytest.mark.long), (2, 0.02)]
+)
 def test_on_real_stages_it_comes_near_the_best_fixed_number_of_micro_batches(
     stages: int, latency_s: float
 ) -> None:

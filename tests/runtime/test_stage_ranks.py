@@ -83,7 +83,10 @@ def run_steps(runner: Runner) -> list[torch.Tensor]:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(("ranks", "name"), [(2, "qwen3 tied"), (4, "mistral sliding")])
+@pytest.mark.parametrize(
+    ("ranks", "name"),
+    [(2, "qwen3 tied"), pytest.param(4, "mistral sliding", marks=pytest.mark.long)],
+)
 def test_a_stage_of_several_processes_gives_the_logits_of_one(
     ranks: int, name: str, tmp_path: Path
 ) -> None:

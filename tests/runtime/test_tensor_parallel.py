@@ -43,7 +43,7 @@ def checkpoint(directory: Path, name: str) -> Path:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("degree", [2, 4])
+@pytest.mark.parametrize("degree", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_ranks_that_share_layers_give_the_logits_of_one_process(
     degree: int, tmp_path: Path
 ) -> None:

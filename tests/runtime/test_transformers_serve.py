@@ -28,6 +28,7 @@ CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
 
 
 @pytest.mark.processes
+@pytest.mark.long  # for real; elsewhere a stand-in answers
 def test_transformers_serve_is_started_asked_relayed_and_ended(tmp_path: Path) -> None:
     make_tiny_checkpoint(tmp_path / "tiny", sizes=TinySizes(num_layers=2), seed=1)
     spec = TransformersInstance(
