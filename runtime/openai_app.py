@@ -53,7 +53,7 @@ def assemble(
     tells_traces: bool = False,
 ) -> Starlette:
     """`backend`: what answers now. `routes`: those that this process has beside. `tells_traces`:
-    a span is told of each request."""
+    each request gives a span."""
     endpoints = _Endpoints(backend)
     return Starlette(
         routes=[

@@ -138,7 +138,7 @@ class Engine:
             raise MemoryError("no memory for a request of a simulation")
 
     def give_up(self, request: int) -> None:
-        """A preempted request does not begin anew; its number is free again."""
+        """A preempted request does not begin again; its number is free."""
         _give_up(self._engine, request)
 
     def set_grow_at(self, request: int, *, tokens: int) -> None:

@@ -122,7 +122,7 @@ class Coordinator:
             await self._relaying.aclose()
 
     def report(self, traces: tuple[RequestTrace, ...] = ()) -> CoordinatorReport:
-        """What helixweb is told now."""
+        """What the site gets as a report now."""
         transport = self._place.transport
         return self._instances.reported(
             build_report(

@@ -65,7 +65,7 @@ class House:
         *,
         is_shut: Callable[[str | None], bool],
     ) -> None:
-        """`plan` has instances, or will have. `is_shut`: whether requests shall keep away from a
+        """`plan` has instances, or will have. `is_shut`: whether requests keep away from a
         node, as it is drained, or from all instances (None), as serving is paused."""
         self.plan = plan
         self._around = around

@@ -49,7 +49,7 @@ class Pipelines:
         )
 
     async def cut(self) -> None:
-        """End every request, which its client is told."""
+        """End every request; its client gets an error."""
         self.dispatcher.stop()
 
     async def _expire(self) -> None:

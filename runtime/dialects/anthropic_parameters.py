@@ -168,7 +168,7 @@ class AnthropicPrompt(Strict):
 
     @property
     def usable_tools(self) -> Sequence[CustomTool]:
-        """The tools that the model is told of."""
+        """The tools that the prompt names."""
         is_told = self.tool_choice is None or self.tool_choice.type != "none"
         return (self.tools or ()) if is_told else ()
 

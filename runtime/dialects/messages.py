@@ -231,7 +231,7 @@ def _turn(message: AnthropicMessage) -> Iterator[Json]:
 
 def _tool_choice(request: MessagesRequest) -> object:
     choice = request.tool_choice
-    if choice is None or choice.type == "none":  # the model is told of no tools then
+    if choice is None or choice.type == "none":  # then the prompt has no tools
         return None
     if choice.type != "tool":
         return "required" if choice.type == "any" else "auto"

@@ -251,7 +251,7 @@ class ChatCompletionRequest(GenerationRequest):
 
     @property
     def usable_tools(self) -> list[Tool]:
-        """The tools the model is told of."""
+        """The tools that the prompt names."""
         return [] if self.tool_choice == "none" else self.tools or []
 
     @property

@@ -72,7 +72,7 @@ class LinkPace:
 
     def __init__(self) -> None:
         self.bytes_per_s: float | None = None
-        self.rtt_s: float | None = None  # shortest of late: that of an idle link
+        self.rtt_s: float | None = None  # the shortest of the last seconds: that of an idle link
         self.queueing_s = 0.0  # how much longer than that it is now
         self.measured_s: float | None = None  # when the rate was last confirmed or changed
         self.is_floor = True  # the link may do more: it was not seen full at that rate

@@ -2,7 +2,7 @@
 
 Decodes go at once on a lane of their own and never wait here; they are only counted (`on_urgent`).
 Prompts go in chunks, up to a window of bytes ahead of the receiver's acks. How fast they leave is
-TCP's business: `bulk_pace` is what it is told (`link_pace`); what the urgent lane uses of the link
+TCP's business: `bulk_pace` is the pace it gets (`link_pace`); what the urgent lane uses of the link
 is left free. MoLink's Algorithm 1 has the same purpose, that no decode waits behind prompts, but
 ends chunks when a decode is due. Decision 0024 says why a pace is better.
 
@@ -137,7 +137,7 @@ class LinkScheduler:
 
     @property
     def rtt_s(self) -> float | None:
-        """The shortest of late from a chunk or probe to its ack, through whatever relays there are;
+        """The shortest lately from a chunk or probe to its ack, through all relays on the way;
         TCP knows the way to the first of them only."""
         return self._rtts[0][1] if self._rtts else None
 

@@ -216,7 +216,7 @@ def answered(client: APIClient, method: str, path: str) -> int:
 
 
 def wrong_answers(world: World, clients: Clients, method: str, path: str) -> Iterator[str]:
-    """How the operation answers somebody other than the table says.
+    """Where the operation answers a role otherwise than the table says.
 
     `clients` returns those of a cluster's people.
     """

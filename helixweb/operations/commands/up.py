@@ -235,7 +235,7 @@ def summarize(
 
 
 def notify(state: str) -> bool:
-    """Send e.g. "READY=1"; whether somebody wanted to know."""
+    """Send e.g. "READY=1"; whether a service manager listens."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return False
