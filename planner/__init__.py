@@ -80,7 +80,7 @@ if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
         ReplanOptions,
         ReplanPoint,
         replan,
-        unmoved_tokens_per_s,
+        unmoved_score,
         zero_moves,
     )
     from planner.robust import compute_robust_plan, survival

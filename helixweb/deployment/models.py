@@ -10,6 +10,8 @@ from django.db.models import Q, Value
 from helixweb.access.scope import WHOLE_SITE, InCluster
 from helixweb.deployment.options import OPTION_NAMES, DeployOptions
 from helixweb.inventory.columns import unique
+from helixweb.planning.models import Replan, value_of_point
+from helixweb.planning.objectives import ObjectiveFigure, objective_figure
 from planner.routers.load_aware import DEFAULT_THETA
 from runtime.protocol.engine_names import Engine
 from runtime.protocol.log_levels import LogLevel, LogSource
@@ -241,8 +243,8 @@ class Repair(InCluster):
 
     `lost` and `added` are names of nodes, in order; `left_out` those that the search planned
     without, being away. `run` found the placement that is offered or deployed, with
-    `flow_tokens_per_s` instead of `unmoved_tokens_per_s` for `moved_bytes` of layers to load.
-    `why` says what failed or ended it.
+    `flow_tokens_per_s` instead of `unmoved_tokens_per_s` for `moved_bytes` of layers to load; of
+    plans with instances these are predicted output tokens/s. `why` says what failed or ended it.
     """
 
     cluster_path = "deployment__cluster"
@@ -278,6 +280,21 @@ class Repair(InCluster):
                 among=Q(state__in=["waiting", "computing", "offered"]),
             )
         ]
+
+    @property
+    def values(self) -> tuple[float, float]:
+        """What there is without it and with it, of what its search made large."""
+        replan: Replan | None = getattr(self.run, "replan", None)
+        if replan is None:
+            return self.unmoved_tokens_per_s or 0.0, self.flow_tokens_per_s or 0.0
+        worth = {point["moved_bytes"]: value_of_point(point) for point in replan.points}
+        return worth.get(0.0, 0.0), worth[self.moved_bytes]
+
+    @property
+    def figures(self) -> list[ObjectiveFigure]:
+        """The same in words."""
+        goal = "flow" if self.run is None else self.run.goal
+        return [objective_figure(goal, value) for value in self.values]
 
 
 # Not dealt with yet.

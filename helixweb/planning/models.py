@@ -1,5 +1,6 @@
 """Plan runs, the incumbents on their way, the plans they end in, and what explains a plan."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -194,7 +195,7 @@ class Plan(Bounded, InCluster):
 class Replan(InCluster):
     """What makes a plan run a replanning: the plan that runs, and how much may move.
 
-    `points` are the answers that none beats in both flow and bytes, fewest bytes first, as
+    `points` are the answers that none beats in both value and bytes, fewest bytes first, as
     `incumbents.point_to_json` writes them; empty until the search has ended.
     """
 
@@ -204,6 +205,12 @@ class Replan(InCluster):
     running_plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="replans")
     budget_bytes = models.FloatField(null=True)
     points = models.JSONField(default=list)
+
+
+def value_of_point(point: Mapping[str, Any]) -> float:
+    """What an answer's objective makes large: the flow where no value is named."""
+    value = point.get("objective_value")
+    return float(point["flow_tokens_per_s"] if value is None else value)
 
 
 class JobOfPlan(InCluster, Job):

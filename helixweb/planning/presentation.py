@@ -13,7 +13,7 @@ from helixweb.charts.layer_map import layer_map
 from helixweb.charts.moved_bytes import moved_bytes
 from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.planning.incumbents import placement_of
-from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun
+from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, value_of_point
 from helixweb.planning.objectives import AXIS_UNITS, objective_figure
 from helixweb.planning.options import options_from_json
 from helixweb.planning.stored import kept, stored_problem
@@ -169,11 +169,10 @@ def run_curve(run: PlanRun, *, now: datetime) -> Chart:
 
 def points_of(run: PlanRun) -> list[dict[str, Any]]:
     """A replanning's answers with their value in words; those from before were by flow."""
-    goal = run.goal
     return [
-        point | {"figure": objective_figure("flow" if value is None else goal, value or flow)}
+        point | {"figure": objective_figure(goal, value_of_point(point))}
         for point in run.replan.points
-        for value, flow in [(point.get("objective_value"), point["flow_tokens_per_s"])]
+        for goal in ["flow" if point.get("objective_value") is None else run.goal]
     ]
 
 

@@ -144,9 +144,14 @@ class AdoptionSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 
 
 class UnmovedSerializer(serializers.Serializer[Any]):
-    """A plan's placement on the cluster as it is now, no layer moved."""
+    """A plan's placement on the cluster as it is now, no layer moved.
+
+    `objective_value` is by estimate, null where the flow is the objective.
+    """
 
     flow_tokens_per_s = serializers.FloatField(read_only=True)
+    objective = serializers.CharField(read_only=True)
+    objective_value = serializers.FloatField(read_only=True, allow_null=True)
     gone = serializers.ListField(child=serializers.CharField(), read_only=True)
     added = serializers.ListField(child=serializers.CharField(), read_only=True)
     silent = serializers.ListField(child=serializers.CharField(), read_only=True)

@@ -4,7 +4,7 @@ The use case is `compute_replan.py`; shell commands, explanations and the web im
 """
 
 from planner.replanning.answers import Replan, ReplanPoint, ReplanProgress
-from planner.replanning.compute_replan import replan, unmoved_tokens_per_s, zero_moves
+from planner.replanning.compute_replan import replan, unmoved_score, zero_moves
 from planner.replanning.options import ReplanOptions
 
 __all__ = [
@@ -13,6 +13,6 @@ __all__ = [
     "ReplanPoint",
     "ReplanProgress",
     "replan",
-    "unmoved_tokens_per_s",
+    "unmoved_score",
     "zero_moves",
 ]

@@ -28,7 +28,8 @@ from planner.feasibility import check_rules, conform, restricted_problem
 from planner.flow_check import check_flow
 from planner.placers.alignment import aligned_to
 from planner.placers.base import NEVER, CancelToken
-from planner.placers.flow_meter import FlowMeter, flow_under
+from planner.placers.board import Score
+from planner.placers.flow_meter import flow_under
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
 from planner.planning import (
@@ -66,15 +67,15 @@ def zero_moves(
     return kept, flow_under(options.search_options, restricted, kept)
 
 
-def unmoved_tokens_per_s(problem: Problem, running: Placement, *, options: PlanOptions) -> float:
-    """The flow of `zero_moves`, without the time to say what flows over every connection.
+def unmoved_score(problem: Problem, running: Placement, *, options: PlanOptions) -> Score:
+    """What the placement of `zero_moves` is worth by the objective of the options.
 
-    Raises InvalidRules and ModelDoesNotFit.
+    Raises InvalidRules, InvalidOptions and ModelDoesNotFit.
     """
     check_rules(problem, options.rules)
     restricted = restricted_problem(problem, options.rules)
-    meter = FlowMeter(restricted, options.search_options)
-    return meter.tokens_per_s(conform(restricted, running, options.rules))
+    objective = objective_of(restricted, replace(options, rules=options.rules.once_restricted))
+    return objective.score(conform(restricted, running, options.rules))
 
 
 def replan(

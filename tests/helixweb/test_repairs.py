@@ -9,7 +9,7 @@ import pytest
 from django.apps import apps
 from django.test import Client
 from django.utils import timezone
-from process_doubles import FakeAgent, FakeCluster
+from process_doubles import FakeAgent, FakeCluster, planned
 from rest_framework.test import APIClient
 
 from helixweb.common import jobs
@@ -154,6 +154,30 @@ def test_a_lost_node_is_planned_around_and_the_placement_offered(
     assert serving.max_queued_requests == 7, "with the options it had"
     assert serving.created_by == asking.user
     assert asking.states == [State.DEPLOYED]
+
+
+def test_a_plan_is_repaired_by_its_own_objective(asking: Repaired, browser: Client) -> None:
+    joined = asking.cluster
+    joined.plan = planned(
+        joined.cluster, joined.model, joined.plan.problem, objective="decode", time_limit_s=1.0
+    )
+    asking.deployment = joined.deploy()
+    joined.ready(generation=asking.deployment.generation)
+    asking.lose("tower")
+    assert asking.until_offered_or_done() == [State.OFFERED]
+    (row,) = asking.rows
+    assert row.run is not None
+    assert row.run.options["objective"] == "decode"
+    unmoved, found = row.values
+    assert (unmoved, row.unmoved_tokens_per_s) == (0.0, 0.0), "nothing serves"
+    assert row.run.objective_value is not None
+    assert 0 < found < (row.flow_tokens_per_s or 0.0)
+    page = browser.get(f"/deployments/{asking.deployment.pk}/").content.decode()
+    assert f"Another placement brings {found:,.3g} decode tokens/s" in page
+    browser.post(f"/repairs/{row.pk}/deploy")
+    forecast = stored_plan(asking.serving.plan).forecast
+    assert forecast is not None
+    assert forecast.objective == "decode"
 
 
 @pytest.mark.parametrize("policy", Replanning)
@@ -420,9 +444,10 @@ def test_scripts_see_and_decide_too(asking: Repaired, api: APIClient) -> None:
     assert "offers nothing any more" in again.json()["detail"]
 
 
-def test_of_answers_with_nearly_the_most_flow_the_one_of_fewest_bytes_is_taken() -> None:
-    def point(flow: float, moved: float) -> dict[str, float]:
-        return {"flow_tokens_per_s": flow, "moved_bytes": moved}
+@pytest.mark.parametrize("value", ["flow_tokens_per_s", "objective_value"])
+def test_of_answers_with_nearly_the_most_value_the_one_of_fewest_bytes_is_taken(value: str) -> None:
+    def point(most: float, moved: float) -> dict[str, float]:
+        return {"flow_tokens_per_s": 100.0, value: most, "moved_bytes": moved}
 
     assert chosen_answer([point(10.0, 0.0)]) == 0
     assert chosen_answer([point(50.0, 0.0), point(91.0, 5.0), point(100.0, 50.0)]) == 1

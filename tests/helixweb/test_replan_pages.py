@@ -194,6 +194,10 @@ def test_a_plan_is_replanned_by_its_own_objective(
     served = replanned(replanning.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
     page = browser.get(f"/plans/by-id/{served.plan.pk}/replan").content.decode()
     assert '<option value="decode" selected>' in page
+    unmoved = api.get(f"/api/v1/plans/{served.plan.pk}/unmoved/").json()
+    assert unmoved["objective"] == "decode"
+    assert unmoved["objective_value"] == pytest.approx(served.replan.points[-1]["objective_value"])
+    assert page.count(f"{unmoved['objective_value']:,.3g} decode tokens/s") == 2, "then, now"
     address = f"/api/v1/plans/{served.plan.pk}/replan/"
     again = api.post(address, {"options": {"time_limit_s": 1}}).json()
     assert again["options"]["objective"] == "decode"

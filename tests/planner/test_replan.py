@@ -15,12 +15,13 @@ from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.placers.budgeted_moves import moved_layers
 from planner.plan_options import PlanOptions
 from planner.planning import compute_plan, serving_trials
-from planner.replanning import ReplanOptions, replan, unmoved_tokens_per_s, zero_moves
+from planner.replanning import ReplanOptions, replan, unmoved_score, zero_moves
 from planner.replanning.around import Way, way_of
 
 BYTES_PER_LAYER = 1e6
 CLUSTER = tiny_problem([[90.0, 50.0, 30.0], [40.0, 20.0], [40.0, 20.0], [40.0, 20.0]], num_layers=4)
 RUNNING = placement(n0=(0, 2), n1=(2, 4), n2=(2, 4), n3=(2, 3))
+FOR_FLOW = PlanOptions(objective="flow")
 
 
 class Cancelled:
@@ -48,7 +49,7 @@ def answer(problem, running=RUNNING, *, heard=None, cancel=None, **options):
 def test_without_moves_a_lost_node_takes_its_layers_with_it_and_the_rest_is_rerouted():
     left = lost(CLUSTER, "n1")
     kept, flow = zero_moves(left, RUNNING, options=PlanOptions())
-    assert unmoved_tokens_per_s(left, RUNNING, options=PlanOptions()) == flow.value_tokens_per_s
+    assert unmoved_score(left, RUNNING, options=FOR_FLOW).merit == (flow.value_tokens_per_s,)
     assert kept == placement(n0=(0, 2), n2=(2, 4), n3=(2, 3))
     assert flow == max_flow(left, kept, partial_inference=True)
     assert flow.value_tokens_per_s == pytest.approx(20.0)
@@ -66,9 +67,17 @@ def test_without_moves_a_slower_link_only_slows():
         ),
     )
     kept, flow = zero_moves(slower, RUNNING, options=PlanOptions())
-    assert unmoved_tokens_per_s(slower, RUNNING, options=PlanOptions()) == flow.value_tokens_per_s
+    assert unmoved_score(slower, RUNNING, options=FOR_FLOW).merit == (flow.value_tokens_per_s,)
     assert kept == RUNNING
     assert flow.value_tokens_per_s == pytest.approx(30.0)
+
+
+def test_what_is_worth_of_the_running_placement_is_worth_of_the_first_answer_by_any_objective():
+    options = PlanOptions(objective="decode", time_limit_s=1.0)
+    score = unmoved_score(lost(CLUSTER, "n1"), RUNNING, options=options)
+    found = answer(lost(CLUSTER, "n1"), plan=options, time_limit_s=1.0).zero_moves
+    assert score == found.score
+    assert 0 < score.objective_value < score.flow_tokens_per_s
 
 
 @pytest.mark.parametrize("partial_inference", [True, False])

@@ -13,15 +13,15 @@ from helixweb.deployment.models import Deployment
 from helixweb.deployment.options import DeployOptions
 from helixweb.planning.expected import pipelines_tokens_per_s
 from helixweb.planning.models import Plan
-from helixweb.planning.options import options_from_json
-from helixweb.planning.stored import stored_plan, stored_problem
+from helixweb.planning.options import DEFAULTS, options_from_json
+from helixweb.planning.stored import running_options, stored_plan, stored_problem
 from planner import (
     PlanMethod,
     PlannerError,
     PlanOptions,
     instance_nodes,
     moved_layers,
-    unmoved_tokens_per_s,
+    unmoved_score,
 )
 from planner.domain import plan as domain
 
@@ -44,16 +44,16 @@ def answered_by_urls(deployment: Deployment) -> frozenset[str]:
 
 
 def search_options(plan: Plan) -> PlanOptions:
-    """Those that the plan was computed with; one that was imported has none."""
-    if plan.run is not None:
-        return options_from_json(plan.run.options)
-    stored, options = stored_plan(plan), options_from_json({})
+    """How to search for what takes the place of the plan: as it was searched for itself."""
+    stored = stored_plan(plan)
     running = instance_nodes(stored.instances)
     if not running:
-        return options
+        return running_options(plan)
+    if plan.run is not None:
+        return options_from_json(plan.run.options)
     is_mixed = len(running) < len(stored.placement.layers)
     method: PlanMethod = "mixed" if is_mixed else "instances"
-    return replace(options, method=method, objective="decode")
+    return replace(DEFAULTS, method=method, objective="decode")
 
 
 def answer_of(before: Plan, after: Plan, *, lost: Collection[str]) -> dict[str, float]:
@@ -96,22 +96,22 @@ def _pipelines_rate(plan: domain.Plan) -> float:
 
 
 def _left_of_pipelines(row: Plan, plan: domain.Plan, lost: Collection[str]) -> float:
-    """As much of what was predicted of the pipelines as they still carry of their flow."""
+    """As much of what was predicted of the pipelines as they are still worth of their value."""
     rate, running = _pipelines_rate(plan), instance_nodes(plan.instances)
     if rate == 0.0 or not set(lost) & (plan.placement.layers.keys() - running):
         return rate
     problem, stages = stored_problem(row), plan.placement.without(running)
-    options = replace(search_options(row), method="pipelines").for_flow
+    options = replace(search_options(row), method="pipelines")
     rules = replace(options.rules, excluded_nodes=options.rules.excluded_nodes | running)
     try:
         whole, left = (
-            unmoved_tokens_per_s(
+            unmoved_score(
                 problem,
                 stages.without(gone),
                 options=replace(
                     options, rules=replace(rules, excluded_nodes=rules.excluded_nodes | set(gone))
                 ),
-            )
+            ).merit[0]
             for gone in ((), lost)
         )
     except PlannerError:

@@ -41,7 +41,7 @@ from helixweb.deployment.services.losses import (
 from helixweb.inventory.models import Node, NodeState, Replanning
 from helixweb.inventory.node_list import in_state
 from helixweb.inventory.services.presence import was_told_to_end
-from helixweb.planning.models import Plan, PlanRun, Replan
+from helixweb.planning.models import Plan, PlanRun, Replan, value_of_point
 from helixweb.planning.services.replanning import adopt_point, start_replan
 from helixweb.planning.services.starting import start_plan_run
 from planner import PlannerError
@@ -55,7 +55,7 @@ SEARCH_S = 3.5  # with its queue and what is stored, a plan is there within five
 SHORT_SEARCH_S = 1.0
 # A placement that gains less is not worth that requests wait for layers to load.
 LEAST_GAIN = 1.05
-# Of answers with nearly the most flow, the one that loads the fewest bytes.
+# Of answers with nearly the most value, the one that loads the fewest bytes.
 NEARLY = 0.9
 
 
@@ -219,8 +219,7 @@ def _options(plan: Plan, *, without: frozenset[str], seconds: float) -> Any:
     before = search_options(plan)
     by_person = before.rules.excluded_nodes - left_out(plan)
     rules = replace(before.rules, excluded_nodes=by_person | without)
-    wanted = before if has_instances(plan) else before.for_flow
-    return replace(wanted, rules=rules, time_limit_s=seconds)
+    return replace(before, rules=rules, time_limit_s=seconds)
 
 
 def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime) -> None:
@@ -241,13 +240,17 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
     else:
         found, number = _of_points(run)
     Repair.unscoped.filter(pk=row.pk).update(**found)
-    unmoved, flow = found["unmoved_tokens_per_s"], found["flow_tokens_per_s"]
-    gains = flow >= LEAST_GAIN * unmoved and found["moved_bytes"] > 0
+    for name, figure in found.items():
+        setattr(row, name, figure)
+    unmoved, best = row.values
+    gains = best >= LEAST_GAIN * unmoved and found["moved_bytes"] > 0
+    serves = found["flow_tokens_per_s"] > 0
     # Requests may need other routes to leave a node, if no layers have to move for them.
-    if not gains and not (flow > 0 and is_held_up(deployment.cluster_id, row.lost)):
+    if not gains and not (serves and is_held_up(deployment.cluster_id, row.lost)):
         _end(row, State.NEEDLESS, why="")
         return
-    if policy == Replanning.AUTOMATIC and unmoved <= 0 and _is_back_soon(row, now=now):
+    is_out = found["unmoved_tokens_per_s"] <= 0
+    if policy == Replanning.AUTOMATIC and is_out and _is_back_soon(row, now=now):
         return
     # All or nothing: should the worker die meanwhile, the next one does it.
     with transaction.atomic():
@@ -261,13 +264,11 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
             announce(
                 deployment,
                 gettext_noop(
-                    "Another placement of %(name)s (%(what)s) brings %(flow)s instead of "
-                    "%(unmoved)s tokens/s; deploy it on the deployment's page."
+                    "A better placement of %(name)s was found (%(what)s); deploy it on the "
+                    "deployment's page."
                 ),
                 what=in_brief(row),
                 name=deployment.model_name,
-                flow=f"{flow:.0f}",
-                unmoved=f"{unmoved:.0f}",
             )
         else:
             try:
@@ -283,13 +284,14 @@ def _of_points(run: PlanRun) -> tuple[dict[str, float], int | None]:
     unmoved = sum(p["flow_tokens_per_s"] for p in points[:1] if p["moved_bytes"] == 0)
     found = {name: points[number][name] for name in ("flow_tokens_per_s", "moved_bytes")}
     found["unmoved_tokens_per_s"] = unmoved
-    return found, number if number < len(points) - 1 else None
+    is_own = points[number]["placement"] == run.plan.document["placement"]
+    return found, None if is_own else number
 
 
 def chosen_answer(points: Sequence[Mapping[str, Any]]) -> int:
-    """Of a replanning's answers, the one of fewest bytes that has nearly the most flow."""
-    most = max(point["flow_tokens_per_s"] for point in points)
-    return next(n for n, p in enumerate(points) if p["flow_tokens_per_s"] >= NEARLY * most)
+    """Of a replanning's answers, the one of fewest bytes that has nearly the most value."""
+    values = [value_of_point(point) for point in points]
+    return next(n for n, value in enumerate(values) if value >= NEARLY * max(values))
 
 
 def _deploy(row: Repair, *, user: Any, now: datetime) -> Deployment:

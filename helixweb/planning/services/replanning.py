@@ -51,10 +51,11 @@ def objective_of(plan: Plan) -> dict[str, Any]:
 
 
 def unmoved(plan: Plan, *, now: datetime) -> dict[str, Any]:
-    """What is another since the plan was computed, and what it carries with new weights only.
+    """What is another since the plan was computed, and what it is worth with new weights only.
 
-    `search` is how it was searched for, without the nodes that are silent. Raises InvalidProblem,
-    InvalidRules, InvalidOptions and ModelDoesNotFit.
+    `search` is how it was searched for, without the nodes that are silent. `planned` is the value
+    of its objective by the same means on the problem of the plan, `value` on that of now. Raises
+    InvalidProblem, InvalidRules, InvalidOptions and ModelDoesNotFit.
     """
     before, after = stored_problem(plan), _problem_now(plan)
     names, names_now = ({node.name for node in one.cluster.nodes} for one in (before, after))
@@ -68,12 +69,19 @@ def unmoved(plan: Plan, *, now: datetime) -> dict[str, Any]:
     search = running_options(plan)
     rules = search.rules.about(names_now - silent)
     rules = replace(rules, excluded_nodes=rules.excluded_nodes | silent)
-    search, running = replace(search, rules=rules), stored_plan(plan).placement
+    running = stored_plan(plan).placement
+    planned = planner.unmoved_score(before, running, options=search)
+    search = replace(search, rules=rules)
+    score = planner.unmoved_score(after, running, options=search)
     return {
         **apart,
         "changes": list(_sentences(before, after, **apart)),
         "search": search,
-        "flow_tokens_per_s": planner.unmoved_tokens_per_s(after, running, options=search),
+        "flow_tokens_per_s": score.flow_tokens_per_s,
+        "objective": search.objective,
+        "objective_value": score.objective_value,
+        "planned": planned.merit[0],
+        "value": score.merit[0],
     }
 
 

@@ -34,6 +34,7 @@ from helixweb.planning.forms import (
     initial_from,
 )
 from helixweb.planning.models import ModelMix, Plan, PlanRun, Simulation
+from helixweb.planning.objectives import objective_figure
 from helixweb.planning.options import DEFAULTS
 from helixweb.planning.presentation import explanation_of, num_node_kinds
 from helixweb.planning.services import explaining, mixing, replanning, simulating, starting
@@ -194,11 +195,14 @@ def replan_adopt(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _standing(plan: Plan) -> dict[str, Any]:
-    """What changed, and the flow without moves, or why there is none."""
+    """What changed, and what there is without moves, or why there is nothing."""
     try:
-        return replanning.unmoved(plan, now=timezone.now())
+        found = replanning.unmoved(plan, now=timezone.now())
     except PlannerError as error:
         return {"search": None, "standing_error": str(error)}
+    return found | {
+        name: objective_figure(found["objective"], found[name]) for name in ("planned", "value")
+    }
 
 
 def _initial(search: PlanOptions | None) -> dict[str, Any]:
