@@ -8,6 +8,7 @@ pinned memory for the next step, and hands none out that a transfer still uses.
 import logging
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,7 @@ class Parcel:
             each.tensor = there[place].view(_torch_dtype(each.dtype)).view(each.shape)
 
 
+@cache
 def _torch_dtype(dtype: "np.dtype[Any]") -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 

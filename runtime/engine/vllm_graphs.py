@@ -2,13 +2,15 @@
 
 A graph repeats kernels with the addresses they were recorded with, so all that changes from step to
 step lies in buffers that stay. One is recorded for the stage's whole range of layers and each of a
-few numbers of requests; steps with fewer are padded. Everything else runs as it is.
+few numbers of requests; steps with fewer are padded. The embedding before them has graphs of its
+own. What follows the layers is started one by one, while the device still runs them.
 
 Legend: R requests, one row each, S the size that they are padded to, W pages of the longest
 context, L layers, D hidden.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +22,6 @@ from runtime.engine import vllm_compat as compat
 
 # Runs a function once, and returns what repeats the kernels it started: into the same tensor.
 Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
-Build = Callable[[Any, Any], Any]  # of metadata, by a builder from what its layers have in common
 
 _NO_SLOT = -1
 
@@ -53,13 +54,50 @@ def cuda_recorder(device: torch.device) -> Record:
     return record
 
 
+class RowGraphs:
+    """Graphs of `run`, which takes and gives rows that do not depend on one another.
+
+    `row`: one that it takes, [1, ...]; `sizes`: numbers of rows, in rising order.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Tensor], Tensor],
+        *,
+        row: Tensor,
+        sizes: tuple[int, ...],
+        record: Record,
+    ) -> None:
+        self._run, self._record, self._sizes = run, record, sizes
+        self._rows_S = row.new_zeros(sizes[-1], *row.shape[1:])
+        self._replays: dict[int, Callable[[], Tensor]] = {}
+
+    def __call__(self, rows_R: Tensor) -> Tensor:
+        """What `run` gives for these rows; it stays until the next call."""
+        count = len(rows_R)
+        if count > self._sizes[-1]:
+            return self._run(rows_R)
+        size = _padded(count, self._sizes)
+        if size not in self._replays:
+            entering_S = self._rows_S[:size]
+            self._replays[size] = self._record(lambda: self._run(entering_S))
+        self._rows_S[:count] = rows_R
+        return self._replays[size]()[:count]
+
+
 class Layers(Protocol):
     """The layers whose steps are recorded."""
 
-    def metadata(
-        self, batch: attention.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor, *, build: Build
+    def metadata_for_graph(
+        self, batch: attention.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor
     ) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Attention metadata and the slots to write to, by the attention layer's name."""
+
+    def renewal(
+        self, batch: attention.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor
+    ) -> Callable[[], None]:
+        """What renews, before each step, what builders of metadata keep in buffers of their own,
+        such as FlashAttention 3's plan."""
 
     def run_all(
         self,
@@ -69,6 +107,14 @@ class Layers(Protocol):
         slots: dict[str, Tensor],
     ) -> Tensor:
         """Rows [R, D] behind all layers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recorded:
+    """The graph of one size, and what renews the metadata that it reads."""
+
+    replay: Callable[[], Tensor]
+    renew: Callable[[], None]
 
 
 class DecodeGraphs:
@@ -100,12 +146,13 @@ class DecodeGraphs:
         self._ends_S = torch.zeros(most, dtype=torch.int32, device=device)
         self._tables_LSW = torch.zeros(n_layers, most, width, dtype=torch.int32, device=device)
         self._slots_LS = torch.zeros(n_layers, most, dtype=torch.int64, device=device)
-        self._replays: dict[int, Callable[[], Tensor]] = {}
+        self._of_size: dict[int, _Recorded] = {}
+        self._began: tuple[int, int] | None = None  # rows and size that `_starts` is filled for
         self._marks: object = None
 
     def forget(self) -> None:
         """Record again: the pool of pages, whose address was recorded, is another one."""
-        self._replays.clear()
+        self._of_size.clear()
 
     def can_run(self, batch: attention.RaggedBatch) -> bool:
         n_requests = len(batch.host_ends)
@@ -116,43 +163,51 @@ class DecodeGraphs:
     ) -> Tensor:
         """Rows [R, D] behind the layers."""
         rows = len(hidden_RD)
-        size = next(each for each in self._sizes if each >= rows)
+        size = _padded(rows, self._sizes)
         if (marks := compat.workspace_marks()) != self._marks:  # scratch memory that was recorded
             self.forget()
             self._marks = marks
-        if size not in self._replays:
-            self._replays[size] = self._recorded(size)
+        if size not in self._of_size:
+            self._of_size[size] = self._recorded(size)
             self._marks = compat.workspace_marks()
+        if self._began != (rows, size):  # each request has one row: they begin where they did
+            self._starts[: rows + 1] = batch.starts
+            self._starts[rows + 1 : size + 1] = rows
+            self._began = rows, size
         self._hidden_SD[:rows] = hidden_RD
         self._positions_S[:rows] = batch.positions
-        self._starts[: rows + 1] = batch.starts
-        self._starts[rows + 1 : size + 1] = rows
         self._ends_S[:rows] = batch.ends
-        self._ends_S[rows:size] = 0
         self._tables_LSW[:, :rows, : tables_LRW.shape[2]] = tables_LRW
         self._slots_LS[:, :rows] = slots_LR
-        self._slots_LS[:, rows:size] = _NO_SLOT
-        # what builders keep in buffers of their own, such as FlashAttention 3's plan, is renewed
-        self._layers.metadata(*self._static(size), build=attention.build_metadata)
-        return self._replays[size]()[:rows].clone()
+        if rows < size:
+            self._ends_S[rows:size] = 0
+            self._slots_LS[:, rows:size] = _NO_SLOT
+        recorded = self._of_size[size]
+        recorded.renew()
+        return recorded.replay()[:rows].clone()
 
-    def _recorded(self, size: int) -> Callable[[], Tensor]:
+    def _recorded(self, size: int) -> _Recorded:
+        self._began = None
         self._starts[: size + 1] = torch.arange(size + 1, device=self._starts.device)
         self._ends_S[:size] = 1
         self._slots_LS[:, :size] = _NO_SLOT  # the runs until it is recorded write nothing
-        metadata, slots = self._layers.metadata(
-            *self._static(size), build=attention.build_for_graph
-        )
-        hidden_SD, positions_S = self._hidden_SD[:size], self._positions_S[:size]
-        return self._record(lambda: self._layers.run_all(hidden_SD, positions_S, metadata, slots))
-
-    def _static(self, size: int) -> tuple[attention.RaggedBatch, Tensor, Tensor]:
-        """The buffers as a batch of `size` requests, each of the longest context."""
-        batch = attention.RaggedBatch(
+        batch = attention.RaggedBatch(  # of requests of the longest context
             starts=self._starts[: size + 1],
             ends=self._ends_S[:size],
             positions=self._positions_S[:size],
             host_starts=np.arange(size + 1, dtype=np.int32),
             host_ends=np.full(size, self._max_context_tokens, dtype=np.int32),
         )
-        return batch, self._tables_LSW[:, :size], self._slots_LS[:, :size]
+        pages = self._tables_LSW[:, :size], self._slots_LS[:, :size]
+        metadata, slots = self._layers.metadata_for_graph(batch, *pages)
+        hidden_SD, positions_S = self._hidden_SD[:size], self._positions_S[:size]
+        return _Recorded(
+            replay=self._record(
+                lambda: self._layers.run_all(hidden_SD, positions_S, metadata, slots)
+            ),
+            renew=self._layers.renewal(batch, *pages),
+        )
+
+
+def _padded(count: int, sizes: tuple[int, ...]) -> int:
+    return next(size for size in sizes if size >= count)

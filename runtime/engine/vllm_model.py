@@ -8,7 +8,7 @@ Legend: T rows of a stretch, R requests, W pages of the longest, L layers, D hid
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,13 +26,15 @@ from runtime.engine.host_memory import Parcel, Sent
 from runtime.engine.limits import EngineLimits
 from runtime.engine.sequence import Work
 from runtime.engine.step_runner import RunLayers
-from runtime.engine.vllm_graphs import Build, DecodeGraphs, Record, graph_sizes
+from runtime.engine.vllm_graphs import DecodeGraphs, Record, RowGraphs, graph_sizes
 from runtime.engine.vllm_loops import Loop, layer_loop
 from runtime.engine.vllm_traces import trace_layers
 
 logger = logging.getLogger(__name__)
 
 GRAPHS = "decode graphs"
+# makes metadata with a builder, of what its layers have in common
+Build = Callable[[Any, Any], Any]
 _CARRIED = {"hidden_states", "residual"}
 _TABLE_MULTIPLE = 16  # pages: 64 bytes
 _SLOTS_MULTIPLE = 8  # rows: 64 bytes
@@ -79,6 +81,7 @@ class VllmModel:
         self._refuse_other_pages()
         self._kinds = self._kinds_of_layers()
         self._graphs: DecodeGraphs | None = None
+        self._embedding_graphs: RowGraphs | None = None
         self._adds_residual = self._residual_is_added()
         if self.device.type == "cpu":
             held = [self._loop.layers[layer] for layer in layers]
@@ -131,7 +134,7 @@ class VllmModel:
         self._drop_unused_tables()
         self._attention = left
         self._kinds = self._kinds_of_layers()
-        self._graphs = None  # they run all layers
+        self._graphs = self._embedding_graphs = None  # they run all layers
 
     def _drop_unused_tables(self) -> None:
         has_head = self._num_layers - 1 in self.held
@@ -142,7 +145,15 @@ class VllmModel:
         return 0 in self.held or (self._is_tied and self._num_layers - 1 in self.held)
 
     def embed(self, token_ids_T: Tensor) -> Tensor:
-        """Token ids [T], int64 -> rows [T, D], scaled as the family does."""
+        """Token ids [T], int64 -> rows [T, D], scaled as the family does; until the next call."""
+        if self._embedding_graphs is not None:
+            try:
+                return self._embedding_graphs(token_ids_T)
+            except torch.OutOfMemoryError as error:
+                self._record_no_more(error)
+        return self._embedded(token_ids_T)
+
+    def _embedded(self, token_ids_T: Tensor) -> Tensor:
         none = range(self.layers.start, self.layers.start)
         with compat.forward_context(self._config, n_tokens=len(token_ids_T)):
             entered = self._call(
@@ -170,8 +181,7 @@ class VllmModel:
                 try:
                     return self._graphs.run(hidden_TD, batch, tables(), slots_LT)
                 except torch.OutOfMemoryError as error:
-                    logger.warning("decode steps are recorded no more: %s", error)
-                    self._graphs = None
+                    self._record_no_more(error)
             metadata, slots_by_name = self._metadata(layers, batch, tables(), slots_LT)
             return self._run(layers, hidden_TD, positions_T, metadata, slots_by_name)
 
@@ -184,24 +194,47 @@ class VllmModel:
         """
         if not all(attention.can_be_in_graphs(kind.builder) for kind in self._kinds):
             return False
+        sizes = graph_sizes(limits.max_batch_tokens)
+        if self.layers.start == 0:
+            id_1 = torch.zeros(1, dtype=torch.int64, device=self.device)
+            self._embedding_graphs = RowGraphs(self._embedded, row=id_1, sizes=sizes, record=record)
         self._graphs = DecodeGraphs(
             self,
             n_layers=len(self.layers),
             hidden_size=self._hidden_size,
             dtype=self._config.model_config.dtype,
             device=self.device,
-            sizes=graph_sizes(limits.max_batch_tokens),
+            sizes=sizes,
             max_context_tokens=limits.max_context_tokens,
             width=_rounded(limits.context_pages, _TABLE_MULTIPLE),
             record=record,
         )
         return True
 
-    def metadata(
-        self, batch: attention.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor, *, build: Build
+    def _record_no_more(self, error: torch.OutOfMemoryError) -> None:
+        logger.warning("decode steps are recorded no more: %s", error)
+        self._graphs = self._embedding_graphs = None
+
+    def metadata_for_graph(
+        self, batch: attention.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor
     ) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """See `vllm_graphs.Layers`."""
-        return self._metadata(self.layers, batch, tables_LRW, slots_LR, build=build)
+        return self._metadata(
+            self.layers, batch, tables_LRW, slots_LR, build=attention.build_for_graph
+        )
+
+    def renewal(
+        self, batch: attention.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor
+    ) -> Callable[[], None]:
+        """See `vllm_graphs.Layers`. The layers of a kind share what their builder keeps."""
+        firsts = [(kind.builder, min(kind.names) - self.layers.start) for kind in self._kinds]
+        commons = [(builder, batch.common(tables_LRW[at], slots_LR[at])) for builder, at in firsts]
+
+        def renew() -> None:
+            for builder, common in commons:
+                attention.build_metadata(builder, common)
+
+        return renew
 
     def run_all(
         self,

@@ -252,7 +252,7 @@ def test_a_decode_step_has_one_copy_there_and_one_back_and_few_metadata(
 
 
 def test_a_recorded_step_has_no_more_copies(on_meta: Any) -> None:
-    """Two steps, of which the first records."""
+    """Two steps, of which the first records the embedding and the layers."""
     recorded: list[Callable[[], Tensor]] = []
 
     def record(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -268,8 +268,8 @@ def test_a_recorded_step_has_no_more_copies(on_meta: Any) -> None:
         assert [where for where, _ in crossings.seen] == [TO_DEVICE, TO_HOST], crossings.seen
         for work in step:
             on_meta.backend.books.release(work.sequence.table)
-    on_meta.model._graphs = None
-    assert len(recorded) == 1
+    on_meta.model._graphs = on_meta.model._embedding_graphs = None
+    assert len(recorded) == 2
 
 
 def test_a_step_of_prompts_has_no_more_copies(on_meta: Any) -> None:
@@ -330,10 +330,14 @@ def test_graphs_are_recorded_again_when_the_pool_or_scratch_memory_moved(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     recorded: list[int] = []
+    renewed: list[int] = []
 
     class Doubled:
-        def metadata(self, batch: Any, tables: Tensor, slots: Tensor, *, build: Any) -> Any:
+        def metadata_for_graph(self, batch: Any, tables: Tensor, slots: Tensor) -> Any:
             return {}, {}
+
+        def renewal(self, batch: Any, tables: Tensor, slots: Tensor) -> Callable[[], None]:
+            return lambda: renewed.append(len(batch.host_ends))
 
         def run_all(self, hidden: Tensor, positions: Tensor, metadata: Any, slots: Any) -> Tensor:
             return hidden * 2
@@ -370,6 +374,7 @@ def test_graphs_are_recorded_again_when_the_pool_or_scratch_memory_moved(
 
     assert [run(rows) for rows in (3, 1, 4)] == [[0, 2, 4], [0], [0, 2, 4, 6]]
     assert recorded == [4, 1]
+    assert renewed == [4, 1, 4], "before each step, for the size that it is padded to"
     graphs.forget()
     run(3)
     monkeypatch.setattr(vllm_compat, "workspace_marks", lambda: (7,))
