@@ -17,12 +17,12 @@ BUDGETS = ("requests_per_min", "tokens_per_min", "tokens_per_day")
 COUNTS = ("rest_requests", "requests", "prompt_tokens", "output_tokens")
 
 
-def make(**columns: Any) -> api_keys.NewKey:
+def make(**columns: Any) -> ApiKey:
     """A key with these columns, as `create_api_key` makes it. Raises ValueError."""
     with transaction.atomic():
-        new = api_keys.create_api_key(**columns)
-        audit.note_row(new.row, "added", after=_told(new.row))
-    return new
+        key = api_keys.create_api_key(**columns)
+        audit.note_row(key, "added", after=_told(key))
+    return key
 
 
 def more_than(

@@ -1,7 +1,6 @@
 """Pages of users, groups, roles, API keys and log-ins."""
 
 from django.apps import apps
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
@@ -19,6 +18,7 @@ from helixweb.access.needs import ADMIN, OWN, SITE_ADMIN, SITE_VIEWER, VIEWER, n
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
 from helixweb.common.models import ApiKey, SessionOfUser
+from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.pages import form_page, page_of
 
 
@@ -29,9 +29,7 @@ def users(request: HttpRequest) -> HttpResponse:
     their link once."""
     form, link = InviteForm(request.POST if request.method == "POST" else None), ""
     if form.is_valid():
-        role = form.cleaned_data["role"]
-        token = people.invite(form.cleaned_data["username"], role=Role(role) if role else None)
-        link = f"{settings.HELIX_URL}{people.login_path(token)}"
+        link = people.invite(form.cleaned_data["username"], role=form.cleaned_data["role"])
         form = InviteForm()
     keys = Count("apikey", filter=Q(apikey__revoked_at__isnull=True), distinct=True)
     rows = get_user_model().objects.annotate(num_keys=keys).order_by("username")
@@ -47,8 +45,7 @@ def user(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(get_user_model(), pk=pk)
     form = GrantForm(request.POST or None, scope=request)
     if form.is_valid():
-        cluster = form.cleaned_data["cluster"]
-        roles_of_holders.give(row, Role(form.cleaned_data["role"]), cluster=cluster)
+        roles_of_holders.give(row, **form.cleaned_data)
         messages.success(request, _("The role is given."))
         return redirect("user", pk=pk)
     return form_page(
@@ -63,28 +60,24 @@ def user(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
+def _set_active(request: HttpRequest, pk: int, said: str, *, is_active: bool) -> HttpResponse:
+    row = get_object_or_404(get_user_model(), pk=pk)
+    with refusals_shown(request):
+        people.set_active(row, is_active=is_active, by=request.user)
+        messages.success(request, said % {"user": row.get_username()})
+    return redirect("users")
+
+
 @needs(change=SITE_ADMIN)
 def keep_out(request: HttpRequest, pk: int) -> HttpResponse:
     """End the user's sessions and API keys."""
-    row = get_object_or_404(get_user_model(), pk=pk)
-    try:
-        people.keep_out(row, by=request.user)
-    except people.NotYourself as error:
-        messages.error(request, str(error))
-    else:
-        messages.success(
-            request, _("%(user)s is logged out and kept out.") % {"user": row.get_username()}
-        )
-    return redirect("users")
+    return _set_active(request, pk, _("%(user)s is logged out and kept out."), is_active=False)
 
 
 @needs(change=SITE_ADMIN)
 def let_in(request: HttpRequest, pk: int) -> HttpResponse:
     """Let the user log in again."""
-    row = get_object_or_404(get_user_model(), pk=pk)
-    people.let_in(row)
-    messages.success(request, _("%(user)s may log in again.") % {"user": row.get_username()})
-    return redirect("users")
+    return _set_active(request, pk, _("%(user)s may log in again."), is_active=True)
 
 
 @needs(change=SITE_ADMIN)
@@ -141,8 +134,7 @@ def group(request: HttpRequest, pk: int) -> HttpResponse:
     names = "\n".join(sorted(user.get_username() for user in row.user_set.all()))
     members_form = GroupForm(None if is_role else sent, group=row, initial={"members": names})
     if grant_form.is_valid():
-        given = grant_form.cleaned_data
-        roles_of_holders.give(row, Role(given["role"]), cluster=given["cluster"])
+        roles_of_holders.give(row, **grant_form.cleaned_data)
         messages.success(request, _("The role is given."))
         return redirect("group", pk=pk)
     if members_form.is_valid():
@@ -178,7 +170,7 @@ def cluster_access(request: HttpRequest, pk: int) -> HttpResponse:
     form = ClusterGrantForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         given = form.cleaned_data
-        roles_of_holders.give(given["name"], Role(given["role"]), cluster=cluster)
+        roles_of_holders.give(given["name"], given["role"], cluster=cluster)
         messages.success(request, _("The role is given."))
         return redirect("cluster-access", pk=pk)
     return form_page(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models.signals import post_save
@@ -11,37 +12,32 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from helixweb.access import audit, roles_of_holders, sessions
-from helixweb.access.roles import Role
 from helixweb.common import login_links
+from helixweb.common.refusals import Conflict
 
 
-class NotYourself(Exception):
-    """Nobody locks themselves out; the text says the remedy."""
+def invite(username: str, *, role: str | None = None) -> str:
+    """The URL of a one-time login link for the user, who is created if unknown.
 
-
-def invite(username: str, *, role: Role | None = None) -> str:
-    """The token of a one-time login link for the user, made unless there is one.
-
-    `role`, on the site, is given to somebody new only: a link for who forgot it changes nothing.
+    `role`, on the site, is given to a new user only; empty: none.
     """
     with transaction.atomic():
         user, is_new = get_user_model().objects.get_or_create(username=username)
         if is_new:
             audit.note_row(user, "added")
-            if role is not None:
+            if role:
                 roles_of_holders.give(user, role)
-        return login_token(user)
+        return f"{settings.HELIX_URL}{login_path(user)}"
 
 
-def login_token(user: Any) -> str:
-    """Of a one-time login link."""
+def login_path(user: Any) -> str:
+    """The path of a new one-time login link.
+
+    It is found without the other pages, which commands do not load.
+    """
     with transaction.atomic():
         audit.note_row(user, "noted", text="login link made")
-        return login_links.create(user)
-
-
-def login_path(token: str) -> str:
-    """Where that link is. It is found without the other pages, which commands do not load."""
+        token = login_links.create(user)
     return reverse("login-link", args=[token], urlconf="helixweb.common.urls")
 
 
@@ -71,23 +67,18 @@ def telling_of_users() -> Iterator[None]:
         post_save.disconnect(tell, sender=users)
 
 
-def let_in(user: Any) -> None:
-    """They may log in again; their API keys work again."""
-    _set(user, is_active=True)
+def set_active(user: Any, *, is_active: bool, by: Any) -> None:
+    """Let the user log in again, or end their sessions and API keys at once; what they made stays.
 
-
-def keep_out(user: Any, *, by: Any) -> None:
-    """Their sessions and API keys end at once; what they made stays. Raises NotYourself."""
-    if user.pk == by.pk:
-        raise NotYourself(_("You cannot deactivate yourself; ask another administrator."))
-    _set(user, is_active=False)
-    sessions.end_all(user)
-
-
-def _set(user: Any, *, is_active: bool) -> None:
+    Raises Conflict where they would lock themselves out.
+    """
+    if not is_active and user.pk == by.pk:
+        raise Conflict(_("You cannot deactivate yourself; ask another administrator."))
     with transaction.atomic():
         before = {"is_active": user.is_active}
         user.is_active = is_active
         user.save(update_fields=["is_active"])
         audit.note_row(user, "changed", before=before, after={"is_active": is_active})
         roles_of_holders.tell_changed([user.pk])
+        if not is_active:
+            sessions.end_all(user)

@@ -13,20 +13,18 @@ from helixweb.access.signals import rights_changed
 from helixweb.common import events
 
 
-def give(holder: Any, role: Role, *, cluster: Any = None) -> Grant:
+def give(holder: Any, role: str, *, cluster: Any = None) -> Grant:
     """`holder` is a user or a group; the role it had there before is another now."""
     owner = {"group": holder} if isinstance(holder, Group) else {"user": holder}
     with transaction.atomic():
         grant = Grant.objects.filter(**owner, cluster=cluster).first()
         before = None if grant is None else {"role": grant.role}
-        if before == {"role": role.value}:
-            assert grant is not None  # noqa: S101 - it has that role
+        grant = grant or Grant(**owner, cluster=cluster)
+        if grant.role == role:
             return grant
-        if grant is None:
-            grant = Grant(**owner, cluster=cluster)
-        grant.role = role.value
+        grant.role = Role(role).value
         grant.save()
-        _note(grant, "added" if before is None else "changed", before, {"role": role.value})
+        _note(grant, "added" if before is None else "changed", before, {"role": grant.role})
         tell_changed(_people_of(grant))
     return grant
 

@@ -7,18 +7,22 @@ from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.db import transaction
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
-from rest_framework import serializers
+from rest_framework import exceptions, serializers
 
+from helixweb.access import keys, people, roles_of_holders
 from helixweb.access.holders import NoHolder, holder_named
 from helixweb.access.models import Grant
+from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
 from helixweb.common import auth
 from helixweb.common.addresses import parsed_network
 from helixweb.common.api_keys import MOST_NETWORKS
 from helixweb.common.models import ApiKey, SessionOfUser
-from helixweb.common.serializers import RowKey, StrictFieldsMixin
+from helixweb.common.refusals import Conflict
+from helixweb.common.serializers import RowKey, ShownOnce, StrictFieldsMixin
 
 MOST_MEMBERS = 1000
 
@@ -56,6 +60,17 @@ class GrantSerializer(StrictFieldsMixin, serializers.ModelSerializer[Grant]):
             raise serializers.ValidationError({kind: [str(error)]}) from error
         return {**attrs, "holder": holder}
 
+    def create(self, validated_data: dict[str, Any]) -> Grant:
+        """On the whole site only an administrator of the site gives a role."""
+        rights = rights_of_request(self.context["request"])
+        if validated_data["cluster"] is None and rights.site < Role.ADMIN.rank:
+            raise exceptions.PermissionDenied(
+                "Only an administrator of the site gives roles on the whole site; name a cluster."
+            )
+        return roles_of_holders.give(
+            validated_data["holder"], validated_data["role"], cluster=validated_data["cluster"]
+        )
+
 
 class UserSerializer(StrictFieldsMixin, serializers.ModelSerializer[Any]):
     """`role` is given to a new user on the whole site; roles are changed by /grants/.
@@ -69,7 +84,7 @@ class UserSerializer(StrictFieldsMixin, serializers.ModelSerializer[Any]):
     )
     grants = serializers.SerializerMethodField()
     groups: Any = serializers.SlugRelatedField(many=True, read_only=True, slug_field="name")
-    login_link = serializers.SerializerMethodField()
+    login_link = ShownOnce()
 
     class Meta:
         model = get_user_model()
@@ -83,10 +98,15 @@ class UserSerializer(StrictFieldsMixin, serializers.ModelSerializer[Any]):
     def get_grants(self, user: Any) -> Any:
         return GrantSerializer(user.grants.all(), many=True).data
 
-    @extend_schema_field(serializers.CharField(allow_null=True))
-    def get_login_link(self, user: Any) -> str | None:
-        link: str | None = self.context.get("login_link")
-        return link
+    def create(self, validated_data: dict[str, Any]) -> Any:
+        name, role = validated_data["username"], validated_data["role"]
+        users = get_user_model().objects
+        if users.filter(username=name).exists():
+            raise Conflict(f"There is a user {name!r} already; POST to their login-link instead.")
+        link = people.invite(name, role=role)
+        user = users.get(username=name)
+        user.login_link = link  # type: ignore[attr-defined]  # shown this once
+        return user
 
 
 class UserChangeSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
@@ -128,6 +148,20 @@ class GroupSerializer(StrictFieldsMixin, serializers.ModelSerializer[Group]):
             raise serializers.ValidationError(f"{len(members)} members; at most {MOST_MEMBERS}.")
         return members
 
+    def create(self, validated_data: dict[str, Any]) -> Group:
+        with transaction.atomic():
+            group = roles_of_holders.make_group(validated_data["name"])
+            roles_of_holders.set_members(group, validated_data.get("user_set", []))
+        return group
+
+    def update(self, instance: Group, validated_data: dict[str, Any]) -> Group:
+        """Exactly these are its members."""
+        if validated_data.get("name", instance.name) != instance.name:
+            raise serializers.ValidationError({"name": ["A group keeps its name."]})
+        if "user_set" in validated_data:
+            roles_of_holders.set_members(instance, validated_data["user_set"])
+        return instance
+
 
 class CountsSerializer(serializers.Serializer[Any]):
     """What a key was used for."""
@@ -165,7 +199,7 @@ class ApiKeySerializer(StrictFieldsMixin, serializers.ModelSerializer[ApiKey]):
     expires_at = serializers.DateTimeField(allow_null=True, default=None)
     used = CountsSerializer(read_only=True)
     used_today = CountsSerializer(read_only=True)
-    secret = serializers.SerializerMethodField()
+    secret = ShownOnce()
 
     class Meta:
         model = ApiKey
@@ -175,11 +209,6 @@ class ApiKeySerializer(StrictFieldsMixin, serializers.ModelSerializer[ApiKey]):
             "last_used_at", "used", "used_today", "secret",
         ]  # fmt: skip
         read_only_fields = ["key", "created_at", "revoked_at", "last_used_at"]
-
-    @extend_schema_field(serializers.CharField(allow_null=True))
-    def get_secret(self, key: ApiKey) -> str | None:
-        secret: str | None = self.context.get("secret")
-        return secret
 
     def validate_networks(self, texts: list[str]) -> list[str]:
         try:
@@ -191,6 +220,16 @@ class ApiKeySerializer(StrictFieldsMixin, serializers.ModelSerializer[ApiKey]):
         if value is not None and value <= timezone.now() + timedelta(seconds=1):
             raise serializers.ValidationError(f"{value} is past; choose a later time.")
         return value
+
+    def create(self, validated_data: dict[str, Any]) -> ApiKey:
+        """A key that makes keys makes none that may do more than itself."""
+        request = self.context["request"]
+        maker = request.auth
+        if isinstance(maker, ApiKey) and (why := keys.more_than(maker, **validated_data)):
+            raise exceptions.PermissionDenied(why)
+        made = keys.make(user=request.user, **validated_data)
+        (key,) = keys.used_by([made], now=timezone.now())
+        return key
 
 
 class SessionSerializer(serializers.ModelSerializer[SessionOfUser]):

@@ -64,7 +64,7 @@ class Channel(InCluster):
     failures = models.PositiveIntegerField(default=0, editable=False)
     disabled_why = models.TextField(blank=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
-    shown_secret = ""  # what `sealed_secret` hides, of a row that was made just now
+    secret = ""  # what `sealed_secret` hides, of a row that was created just now
 
     class Meta:
         ordering = ["name"]
@@ -76,8 +76,8 @@ class Channel(InCluster):
     def save(self, **options: Any) -> None:
         """A new webhook gets its secret; a channel that is enabled again has no failures yet."""
         if self._state.adding and self.way == self.Way.WEBHOOK:
-            self.shown_secret = signing.new_secret()
-            self.sealed_secret = signing.seal(self.shown_secret)
+            self.secret = signing.new_secret()
+            self.sealed_secret = signing.seal(self.secret)
         if self.enabled and self.disabled_why:
             self.failures, self.disabled_why = 0, ""
         super().save(**options)

@@ -113,7 +113,9 @@ class RulePages(AlertingPages):
         return {**DEFAULTS[Kind.NODE_LOST].columns, "kind": Kind.NODE_LOST}
 
 
-def _channels(request: HttpRequest, *, secret: str = "", of: Channel | None = None) -> HttpResponse:
+def _channels(
+    request: HttpRequest, *, secret: str | None = None, of: Channel | None = None
+) -> HttpResponse:
     """Of every cluster; with the new `secret` of one, which is shown this once."""
     rows = Channel.objects.within(request).select_related("cluster")
     context = {
@@ -149,7 +151,7 @@ class ChannelPages(AlertingPages):
         return {"disabled_why": row.disabled_why}
 
     def after_new(self, request: HttpRequest, row: Channel) -> HttpResponse:
-        return _channels(request, secret=row.shown_secret, of=row)
+        return _channels(request, secret=row.secret, of=row)
 
 
 @needs(change=OPERATOR, of=Channel)

@@ -5,11 +5,10 @@ from typing import Any
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, DeliveryAttempt, Silence
-from helixweb.common.serializers import StrictFieldsMixin
+from helixweb.common.serializers import ShownOnce, StrictFieldsMixin
 from helixweb.inventory.columns import columns_of
 from helixweb.inventory.serializers import RowSerializer
 
@@ -37,16 +36,12 @@ class RuleSerializer(RowSerializer):
 class ChannelSerializer(RowSerializer):
     """`secret` signs what is posted; it is in the answer to its making, and then no more."""
 
-    secret = serializers.SerializerMethodField()
+    secret = ShownOnce()
 
     class Meta:
         model = Channel
         read_only_fields = ["failures", "disabled_why", "created_at"]
         fields = ["id", "cluster", *columns_of(Channel), *read_only_fields, "secret"]
-
-    @extend_schema_field(serializers.CharField(allow_null=True))
-    def get_secret(self, row: Channel) -> str | None:
-        return row.shown_secret or None
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         row: Any = self.instance

@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -16,23 +15,18 @@ from helixweb.common.peppers import peppers
 MOST_NETWORKS = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewKey:
-    """A key just made; `secret` is shown once and never stored."""
-
-    row: ApiKey
-    secret: str
-
-
 def create_api_key(
     *,
     scopes: Iterable[str],
     networks: Sequence[str] = (),
     expires_at: datetime | None = None,
     **columns: Any,
-) -> NewKey:
-    """Make `hlx_<key>.<secret>`; `columns`: the others of its row, `name` and `user` at least.
-    Raises ValueError for an unknown scope, network or expiry."""
+) -> ApiKey:
+    """Create `hlx_<key>.<secret>`, which the row has as `secret` this once and nothing stores.
+
+    `columns`: the others of its row, `name` and `user` at least. Raises ValueError for an unknown
+    scope, network or expiry.
+    """
     wanted = sorted(set(scopes))
     unknown = [scope for scope in wanted if scope not in SCOPES]
     if unknown or not wanted:
@@ -42,18 +36,19 @@ def create_api_key(
     if len(networks) > MOST_NETWORKS:
         raise ValueError(f"{len(networks)} networks; at most {MOST_NETWORKS} are allowed")
     key = secrets.token_hex(6)
-    whole = f"hlx_{key}.{secrets.token_urlsafe(30)}"
+    secret = f"hlx_{key}.{secrets.token_urlsafe(30)}"
     pepper = peppers()[0]
     row = ApiKey.objects.create(
         key=key,
-        secret_hash=pepper.hash_of(sha256_hex(whole)),
+        secret_hash=pepper.hash_of(sha256_hex(secret)),
         pepper=pepper.id,
         scopes=wanted,
         networks=[str(parsed_network(text)) for text in networks],
         expires_at=expires_at,
         **columns,
     )
-    return NewKey(row=row, secret=whole)
+    row.secret = secret
+    return row
 
 
 def revoke(key: ApiKey) -> bool:

@@ -44,6 +44,7 @@ class ApiKey(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
+    secret = ""  # the whole key, of a row that was created just now
 
     def __str__(self) -> str:
         return f"{self.name} (hlx_{self.key}…)"

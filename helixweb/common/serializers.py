@@ -21,6 +21,16 @@ def checked(kind: Any, request: Any, given: Any = None) -> dict[str, Any]:
     return found
 
 
+class ShownOnce(serializers.CharField):
+    """A secret that a row has as an attribute when it was created just now; null for other rows."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(read_only=True, allow_null=True, default=None, **options)
+
+    def get_attribute(self, instance: Any) -> Any:
+        return super().get_attribute(instance) or None
+
+
 class RowKey(serializers.PrimaryKeyRelatedField):  # type: ignore[type-arg]
     """The id of a row in the scope of the request that is in the serializer's context."""
 

@@ -6,10 +6,9 @@ from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework import mixins, serializers, status
+from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from helixweb.access.log_readers import LogReader
 from helixweb.access.needs import DELETE_CLUSTER, OPERATOR, SITE_OPERATOR, VIEWER, needs
@@ -18,8 +17,7 @@ from helixweb.common.queries import parsed_id
 from helixweb.common.refusals import Conflict
 from helixweb.common.rest.lists import ordered_columns
 from helixweb.common.rest.operations import get, post
-from helixweb.common.rest.viewsets import DeleteViewSet, EditViewSet, ReadViewSet
-from helixweb.common.serializers import checked
+from helixweb.common.rest.viewsets import CreateViewSet, DeleteViewSet, EditViewSet, ReadViewSet
 from helixweb.inventory.models import (
     Change,
     Cluster,
@@ -298,7 +296,7 @@ class ProfileVersionViewSet(DeleteViewSet[ProfileVersion]):
 
 
 @needs(VIEWER, OPERATOR)
-class JoinTokenViewSet(mixins.CreateModelMixin, DeleteViewSet[JoinToken]):
+class JoinTokenViewSet(CreateViewSet[JoinToken], DeleteViewSet[JoinToken]):
     """POST answers with the secret and the command that uses it; they are shown this once.
 
     DELETE lets one expire at once, used or not.
@@ -308,12 +306,6 @@ class JoinTokenViewSet(mixins.CreateModelMixin, DeleteViewSet[JoinToken]):
     serializer_class = JoinTokenSerializer
     filterset_fields = ["cluster", "role", "created_at", "expires_at", "used_at"]
     search_fields = ("cluster__name", "used_by_name")
-
-    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        given = checked(JoinTokenSerializer, request)
-        row, secret = joining.create_join_token(**given, user=request.user)
-        answer = JoinTokenSerializer(row, context={"secret": secret})
-        return Response(answer.data, status=status.HTTP_201_CREATED)
 
     def perform_destroy(self, instance: JoinToken) -> None:
         if not joining.revoke_join_token(instance.pk, now=timezone.now()):

@@ -211,6 +211,7 @@ class JoinToken(InCluster):
     admitted = models.JSONField(default=list, db_default=Value([], models.JSONField()))
     used_at = models.DateTimeField(null=True, blank=True)
     used_by_name = models.CharField(max_length=NAME_LENGTH, blank=True)
+    secret = ""  # of a token that was created just now
 
     class Meta:
         ordering = ["-created_at"]

@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 from rest_framework import serializers
 
 from helixweb.access.log_readers import LogReader
-from helixweb.common.serializers import RowKey, StrictFieldsMixin
+from helixweb.common.serializers import RowKey, ShownOnce, StrictFieldsMixin
 from helixweb.inventory.columns import MAX_MACHINES, NAME_LENGTH, PROFILE_NAME_LENGTH, columns_of
 from helixweb.inventory.models import (
     Change,
@@ -376,7 +376,7 @@ class JoinTokenSerializer(StrictFieldsMixin, serializers.ModelSerializer[JoinTok
     )
     machines_admitted = serializers.IntegerField(read_only=True)
     names_admitted = serializers.ListField(child=serializers.CharField(), read_only=True)
-    secret = serializers.SerializerMethodField()
+    secret = ShownOnce()
     command = serializers.SerializerMethodField()
 
     class Meta:
@@ -387,13 +387,11 @@ class JoinTokenSerializer(StrictFieldsMixin, serializers.ModelSerializer[JoinTok
         ]  # fmt: skip
         read_only_fields = ["created_at", "expires_at", "used_at", "used_by_name"]
 
-    def get_secret(self, row: JoinToken) -> str | None:
-        secret: str | None = self.context.get("secret")
-        return secret
-
     def get_command(self, row: JoinToken) -> str | None:
-        secret = self.get_secret(row)
-        return joining.join_command(row.role, secret) if secret else None
+        return joining.join_command(row.role, row.secret) if row.secret else None
+
+    def create(self, validated_data: dict[str, Any]) -> JoinToken:
+        return joining.create_join_token(**validated_data, user=self.context["request"].user)
 
 
 class ImportSerializer(StrictFieldsMixin, serializers.Serializer[Any]):

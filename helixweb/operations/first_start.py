@@ -22,7 +22,7 @@ def login_link(username: str) -> str:
         return ""
     with commanding(COMMAND):
         user = people.administrator(username) if username else _somebody()
-        return people.login_path(people.login_token(user))
+        return people.login_path(user)
 
 
 def is_joined(credential: str) -> bool:

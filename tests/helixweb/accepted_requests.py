@@ -69,7 +69,7 @@ class Accepted:
             "POST deployments/{id}/resume/": {"id": world["instances"]},
             "POST deployments/{id}/roll-back/": {"id": again.pk},
             "DELETE profile-versions/{id}/": {"id": self._unused_version(spare)},
-            "DELETE join-tokens/{id}/": {"id": token.row.pk},
+            "DELETE join-tokens/{id}/": {"id": token.pk},
             "DELETE models/{id}/": {"id": world["own_model"]},
             "PATCH users/{id}/": {"id": self.other.pk},
             "POST nodes/{id}/revoke-credential/": {"id": world["node"]},

@@ -68,7 +68,7 @@ class FakeProcess:
             "version": "0.1.0",
         }
         self.http = APIClient()
-        _, token = joining.create_join_token(cluster, self.role, user)
+        token = joining.create_join_token(cluster, self.role, user).secret
         self.join(token)
 
     def join(self, token: str) -> RegisterReply:

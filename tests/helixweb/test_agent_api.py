@@ -81,7 +81,7 @@ def test_a_join_token_that_is_not_ours_is_refused(cluster: Cluster, secret: str)
 
 
 def test_a_join_token_admits_once(cluster: Cluster, user: Any) -> None:
-    _, secret = joining.create_join_token(cluster, "node", user)
+    secret = joining.create_join_token(cluster, "node", user).secret
     assert APIClient().post("/api/v1/agent/register", registration(secret)).status_code == 201
     again = APIClient().post("/api/v1/agent/register", registration(secret))
     assert again.status_code == 403
@@ -149,16 +149,16 @@ def test_the_coordinator_knows_exactly_the_keys_that_may_serve(
     good = create_api_key(name="good", user=user, scopes=["serve"])
     create_api_key(name="reader", user=user, scopes=["read"])
     old = create_api_key(name="old", user=user, scopes=["serve"])
-    ApiKey.objects.filter(pk=old.row.pk).update(expires_at=timezone.now())
+    ApiKey.objects.filter(pk=old.pk).update(expires_at=timezone.now())
     (admitted,) = coordinator.desired().keys
-    assert (admitted.key, admitted.hash) == (good.row.key, good.row.secret_hash)
+    assert (admitted.key, admitted.hash) == (good.key, good.secret_hash)
     keys = ApiKeys()
     keys.admit([admitted], peppers=coordinator.desired().peppers)
     assert keys.check(f"Bearer {good.secret}") == sha256_hex(good.secret)
 
     topic = f"coordinator:{coordinator.row.pk}"
     Event.objects.filter(topic=topic).delete()
-    browser.post(f"/settings/api-keys/{good.row.pk}/revoke")
+    browser.post(f"/settings/api-keys/{good.pk}/revoke")
     assert Event.objects.filter(topic=topic, type="desired").count() == 1
     assert coordinator.desired().keys == ()
     user.is_active = False

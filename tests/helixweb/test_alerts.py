@@ -255,7 +255,7 @@ def test_a_turn_is_posted_signed_after_it_was_grouped(site: Site, hook: Receiver
         (alert.pk, 2, "resolved"),
     ]
     assert told["delivery"] == headers["X-Helix-Delivery"] == str(sent.number)
-    secret, number = channel.shown_secret, str(sent.number)
+    secret, number = channel.secret, str(sent.number)
     assert came_from_the_site(secret, headers["X-Helix-Signature"], number, body)
     assert secret not in Channel.unscoped.get(pk=channel.pk).sealed_secret
 

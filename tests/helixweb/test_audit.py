@@ -36,7 +36,7 @@ def test_a_line_says_who_with_which_key_from_where_in_which_request_and_why(
     answer = client.patch(f"/api/v1/nodes/{node.pk}/", {"region": "moon"}, headers=headers)
     assert answer.headers["X-Request-ID"] == "deploy-7"
     line = newest(kind="node")
-    assert (line.actor, line.actor_kind, line.api_key) == ("ada", "key", key.row.key)
+    assert (line.actor, line.actor_kind, line.api_key) == ("ada", "key", key.key)
     assert (line.address, line.request_id, line.comment) == (ADDRESS, "deploy-7", "moved the rack")
     assert (line.before, line.after) == ({"region": "away"}, {"region": "moon"})
 
@@ -300,7 +300,7 @@ def test_a_key_that_has_ended_is_refused_and_told(user: Any, ended: str, api: AP
     assert refused.status_code == 401
     assert not Cluster.unscoped.exists()
     line = newest(kind="credential")
-    assert line.name == f"hlx_{key.row.key}…"[:17]
+    assert line.name == f"hlx_{key.key}…"[:17]
     assert key.secret.partition(".")[2] not in line.name + line.text
 
 

@@ -55,7 +55,7 @@ def test_an_endpoint_that_is_none_is_refused_at_both_doors(
     status, detail = announced(mini, data_endpoint=endpoint)
     assert status == 400
     assert "data_endpoint" in detail
-    _, token = joining.create_join_token(mini.row.cluster, "node", user)
+    token = joining.create_join_token(mini.row.cluster, "node", user).secret
     answer = APIClient().post(
         "/api/v1/agent/register",
         {

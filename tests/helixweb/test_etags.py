@@ -81,10 +81,10 @@ def edits_of_access(admin: APIClient, user: Any, cluster: Cluster) -> dict[str, 
     group = admin.post("/api/v1/groups/", {"name": "night shift", "members": ["eve"]}).json()["id"]
     given = {"user": "eve", "cluster": cluster.pk, "role": "viewer"}
     grant = admin.post("/api/v1/grants/", given).json()["id"]
-    key = create_api_key(name="k", user=user, scopes=["read"]).row
+    key = create_api_key(name="k", user=user, scopes=["read"])
     eve = User.objects.get(username="eve")
     return {
-        f"/api/v1/users/{eve.pk}/": lambda: people.keep_out(eve, by=user),
+        f"/api/v1/users/{eve.pk}/": lambda: people.set_active(eve, is_active=False, by=user),
         f"/api/v1/groups/{group}/": lambda: roles_of_holders.set_members(
             Group.objects.get(pk=group), [user]
         ),

@@ -51,7 +51,7 @@ def demoted(user: Any, key: Any, session: Client) -> None:
 
 def kept_out(user: Any, key: Any, session: Client) -> None:
     admin = type(user).objects.create_superuser("root")
-    people.keep_out(user, by=admin)
+    people.set_active(user, is_active=False, by=admin)
 
 
 def key_revoked(user: Any, key: Any, session: Client) -> None:
@@ -97,7 +97,7 @@ def test_who_waits_for_events_hears_none_after_the_right_to_them_has_ended(
         if waiting is not None:
             done, _ = await asyncio.wait({waiting}, timeout=0.05)
             assert not done
-        await sync_to_async(returns_connection(demoted))(viewer, new.row, Client())
+        await sync_to_async(returns_connection(demoted))(viewer, new, Client())
         await emit(topic, "node", {"secret": 1})
         async with asyncio.timeout(120):
             told = await (waiting or body(answer))
@@ -151,7 +151,7 @@ def test_an_open_stream_ends_with_the_right_to_it(
         assert answer.status_code == 200
         stream = aiter(answer.streaming_content)
         await anext(stream)
-        await sync_to_async(returns_connection(ending))(viewer, new.row, session)
+        await sync_to_async(returns_connection(ending))(viewer, new, session)
         over = await ends(stream, topic)
         await answer.streaming_content.aclose()
         return over

@@ -79,7 +79,7 @@ def test_a_secret_that_is_shown_once_is_shown_again_and_lies_nowhere(
 def test_a_machine_that_lost_the_answer_joins_with_the_same_token(
     user: Any, cluster: Cluster
 ) -> None:
-    _row, secret = joining.create_join_token(cluster, "node", user)
+    secret = joining.create_join_token(cluster, "node", user).secret
     message = {
         "join_token": secret, "role": "node", "name": "new", "region": "home",
         "node_uuid": "5d2c1e3e-8f4b-4a39-9a31-0d6a3ad8cd60", "data_endpoint": "tcp://10.0.0.9:7000",

@@ -116,7 +116,7 @@ def test_requests_at_the_start_of_a_minute_are_all_within_the_rate(
 
 @pytest.mark.django_db(transaction=True)
 def test_each_request_of_a_key_is_counted_once_while_counts_are_written(user: Any) -> None:
-    row = create_api_key(name="k", user=user, scopes=["read"]).row
+    row = create_api_key(name="k", user=user, scopes=["read"])
     now, requests = timezone.now(), 20_000
 
     def count() -> None:
@@ -141,7 +141,7 @@ def test_a_stolen_table_of_hashes_opens_nothing_and_peppers_can_be_changed(
     user: Any, settings: Any
 ) -> None:
     new = create_api_key(name="k", user=user, scopes=["read"])
-    before = new.row.secret_hash
+    before = new.secret_hash
     assert before not in (sha256_hex(new.secret), new.secret)
     settings.HELIX_PEPPERS_BEFORE = [peppers()[0].secret]
     settings.HELIX_PEPPER = "fresh"
@@ -164,7 +164,7 @@ def test_coordinators_are_told_terms_and_only_keys_of_people_with_a_role_there(
     create_api_key(name="e", user=user, scopes=["serve"], cluster=Cluster.objects.create(name="e"))
     (told,) = coordinator.desired().keys
     assert (told.key, told.tokens_per_day, told.networks) == (
-        new.row.key,
+        new.key,
         1000,
         ("192.0.2.1/32",),
     )
@@ -179,7 +179,7 @@ def test_what_a_key_spent_is_booked_once_also_when_the_coordinator_restarts(
     new = create_api_key(name="k", user=user, scopes=["serve"], tokens_per_day=10_000)
     for requests, prompt, output in ((2, 100, 10), (2, 100, 10), (3, 150, 20), (1, 7, 3)):
         spent = KeySpending(requests=requests, prompt_tokens=prompt, output_tokens=output)
-        coordinator.report(generation=0, keys={new.row.key: spent, "unknown": spent})
+        coordinator.report(generation=0, keys={new.key: spent, "unknown": spent})
     booked = KeyUsage.objects.get()
     assert (booked.requests, booked.prompt_tokens, booked.output_tokens) == (4, 157, 23)
     assert coordinator.desired().keys[0].tokens_today == 180
@@ -289,7 +289,7 @@ def test_nobody_sees_or_ends_the_key_of_another_but_an_administrator(
     user: Any, api: APIClient, django_user_model: Any
 ) -> None:
     eve = django_user_model.objects.create_user("eve")
-    key = create_api_key(name="k", user=eve, scopes=["read"]).row
+    key = create_api_key(name="k", user=eve, scopes=["read"])
     assert api.get(f"{KEYS}{key.pk}/").status_code == 404
     assert api.delete(f"{KEYS}{key.pk}/").status_code == 404
     assert api.get(KEYS).json()["count"] == 0

@@ -169,10 +169,10 @@ def test_a_right_that_ends_while_a_stream_is_asked_for_is_not_overlooked(
 
     def unheard(named: Any, request: Any) -> list[str]:
         if when == "before":
-            ending(reader.user, reader.key.row, reader.browser)
+            ending(reader.user, reader.key, reader.browser)
         refused: list[str] = asked(named, request)
         if when == "after":
-            ending(reader.user, reader.key.row, reader.browser)
+            ending(reader.user, reader.key, reader.browser)
         return refused
 
     cookies = reader.browser.cookies.copy()

@@ -50,7 +50,7 @@ def test_a_zone_that_is_none_is_refused_and_a_cookie_of_one_is_ignored(browser: 
 
 
 def test_a_token_that_nobody_used_can_be_taken_back(browser: Client, user: object) -> None:
-    token = joining.create_join_token(records.create(Cluster, name="c"), "node", user).row
+    token = joining.create_join_token(records.create(Cluster, name="c"), "node", user)
     assert "open until" in html(browser, "join-tokens")
     browser.post(reverse("join-token-revoke", args=[token.pk]))
     assert "expired" in html(browser, "join-tokens")
@@ -63,13 +63,13 @@ def test_a_token_that_nobody_used_can_be_taken_back(browser: Client, user: objec
 def test_a_used_token_can_be_revoked_until_it_expires(
     browser: Client, cluster: Cluster, user: object
 ) -> None:
-    row, secret = joining.create_join_token(cluster, "node", user)
+    row = joining.create_join_token(cluster, "node", user)
     machine = str(uuid.uuid4())
 
     def join(number: int) -> None:
         joining.register(
             RegisterRequest(
-                join_token=secret,
+                join_token=row.secret,
                 role=Role.NODE,
                 node_uuid=str(uuid.uuid4()),
                 machine_uuid=machine,

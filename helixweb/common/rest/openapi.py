@@ -15,7 +15,13 @@ from helixweb.common.rest.batches import documented_batch
 from helixweb.common.rest.lists import FIELDS, SEARCH, shown_fields
 from helixweb.common.rest.negotiation import ByAccept
 from helixweb.common.rest.views import RestMixin
-from helixweb.common.rest.viewsets import EditViewSet, ReadViewSet, VersionedViewSet
+from helixweb.common.rest.viewsets import (
+    ChangeViewSet,
+    CreateViewSet,
+    EditViewSet,
+    ReadViewSet,
+    VersionedViewSet,
+)
 
 
 def _header(name: str, text: str, schema: Any = OpenApiTypes.STR, **more: Any) -> OpenApiParameter:
@@ -82,7 +88,8 @@ class RestSchema(AutoSchema):
             parameters += [_fields(shown_fields(serializer)), IF_NONE_MATCH, ETAG]
         if isinstance(view, VersionedViewSet) and action in ("destroy", "partial_update"):
             parameters.append(IF_MATCH)
-        if isinstance(view, EditViewSet) and action in ("create", "partial_update"):
+        edits = isinstance(view, CreateViewSet | ChangeViewSet)
+        if edits and action in ("create", "partial_update"):
             parameters.append(ETAG)
         if isinstance(view, RestMixin) and self.method == "POST":
             parameters += [IDEMPOTENCY_KEY, REPLAYED, LOCATION]

@@ -108,13 +108,17 @@ class DeleteViewSet(VersionedViewSet[Row], ABC):
         """Call the service that does; it tells of it."""
 
 
-class EditViewSet(DeleteViewSet[Row]):
-    """Rows that can be made, changed and deleted as well."""
+class CreateViewSet(ReadViewSet[Row]):
+    """Rows that can be read and created; the serializer calls the service."""
 
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         serializer = self.get_serializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         return self.row_response(serializer.save(), status=status.HTTP_201_CREATED)
+
+
+class ChangeViewSet(VersionedViewSet[Row]):
+    """Rows that can be read and changed; the serializer calls the service."""
 
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         with transaction.atomic():
@@ -123,6 +127,10 @@ class EditViewSet(DeleteViewSet[Row]):
             serializer.is_valid(raise_exception=True)
             serializer.save()
         return self.row_response(row)
+
+
+class EditViewSet(CreateViewSet[Row], ChangeViewSet[Row], DeleteViewSet[Row]):
+    """Rows that can be created, changed and deleted, many at once too."""
 
     @action(detail=False, methods=["post"], pagination_class=None)
     def batch(self, request: Request) -> Response:

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -53,13 +53,6 @@ class TokenForAnotherRole(JoinRefused):
     default_code = "token_for_another_role"
 
 
-class NewJoinToken(NamedTuple):
-    """`secret` is shown once and never stored."""
-
-    row: JoinToken
-    secret: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
     """What is answered, and the row the process now stands for."""
@@ -68,8 +61,11 @@ class Registration:
     row: Node | Coordinator
 
 
-def create_join_token(cluster: Cluster, role: str, user: Any, *, machines: int = 1) -> NewJoinToken:
-    """A token `hlxj_…` that admits so many machines in that role within the hour."""
+def create_join_token(cluster: Cluster, role: str, user: Any, *, machines: int = 1) -> JoinToken:
+    """A token that admits so many machines in that role within the hour.
+
+    Its `secret` is `hlxj_…`, which is shown this once and never stored.
+    """
     secret = f"hlxj_{secrets.token_urlsafe(30)}"
     row = JoinToken.objects.create(
         cluster=cluster,
@@ -80,7 +76,8 @@ def create_join_token(cluster: Cluster, role: str, user: Any, *, machines: int =
         expires_at=timezone.now() + TOKEN_VALID_FOR,
     )
     record(row, Change.Action.ADDED)
-    return NewJoinToken(row, secret)
+    row.secret = secret
+    return row
 
 
 def revoke_join_token(token_id: int, *, now: datetime) -> bool:

@@ -128,7 +128,7 @@ def cluster_join(request: HttpRequest, pk: int) -> HttpResponse:
         token = joining.create_join_token(
             row, asked["role"], request.user, machines=asked["machines"]
         )
-        context["join_token"] = token.row
+        context["join_token"] = token
         initial = {name: asked[name] for name in ("role", "region", "service")}
         context["join_form"] = JoinForm(initial=initial)
         context["works_elsewhere"] = joining.command_works_elsewhere()

@@ -57,7 +57,7 @@ class Command(SiteCommand):
             )
         scopes = [scope.strip() for scope in options["scopes"].split(",") if scope.strip()]
         try:
-            new = keys.make(
+            key = keys.make(
                 name=options["name"],
                 user=user,
                 scopes=scopes,
@@ -66,7 +66,7 @@ class Command(SiteCommand):
             )
         except ValueError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(new.secret)
+        self.stdout.write(key.secret)
 
     def _list(self, username: str | None) -> None:
         current = peppers()[0].id

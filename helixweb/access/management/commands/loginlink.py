@@ -18,5 +18,5 @@ class Command(SiteCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         with commanding("manage.py loginlink"):
-            token = people.login_token(people.administrator(options["username"]))
-        self.stdout.write(f"{settings.HELIX_URL}{people.login_path(token)}")
+            path = people.login_path(people.administrator(options["username"]))
+        self.stdout.write(f"{settings.HELIX_URL}{path}")
