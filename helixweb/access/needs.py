@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.views.decorators.http import require_http_methods
 
 from helixweb.access.roles import Role
+from helixweb.common.queries import within
 
 ViewT = TypeVar("ViewT", bound=Callable[..., Any])
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -61,20 +64,38 @@ def needs(
     change: Need | None = None,
     *,
     of: Any = None,
+    row: Any = None,
     by: str = "pk",
     **actions: Need,
 ) -> Callable[[ViewT], ViewT]:
-    """Declare what a view needs; a function also answers no other methods than those declared."""
+    """Declare what a view needs; a function also answers no other methods than those declared.
+
+    `row`: as `of`, and the function gets the row in place of its id.
+    """
+    of = row or of
+
+    needed = Needs(look=look, change=change, of=of, by=by, actions=actions)
 
     def declare(view: ViewT) -> ViewT:
-        declared: Any = view
+        declared: Any = view if row is None else _with_row(view, needed)
         if not isinstance(view, type):
             methods = ["GET"] * (look is not None) + ["POST"] * (change is not None)
-            declared = require_http_methods(methods)(view)
-        declared.needs = Needs(look=look, change=change, of=of, by=by, actions=actions)
+            declared = require_http_methods(methods)(declared)
+        declared.needs = needed
         return declared  # type: ignore[no-any-return]
 
     return declare
+
+
+def _with_row(view: Callable[..., Any], needed: Needs) -> Callable[..., Any]:
+    """The view, called with the row in the scope of the request that the URL names, or 404."""
+
+    @wraps(view)
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        rows = within(needed.model.objects.all(), request)
+        return view(request, get_object_or_404(rows, pk=kwargs.pop(needed.by)), *args, **kwargs)
+
+    return answer
 
 
 def declared_by(view: Any) -> Needs | None:

@@ -1,6 +1,7 @@
 """Pages of users, groups, roles, API keys and log-ins."""
 
-from django.apps import apps
+from typing import Any
+
 from django.contrib import messages
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
@@ -39,15 +40,14 @@ def users(request: HttpRequest) -> HttpResponse:
 
 
 @never_cache
-@needs(SITE_VIEWER, SITE_ADMIN)
-def user(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(SITE_VIEWER, SITE_ADMIN, row=get_user_model())
+def user(request: HttpRequest, row: Any) -> HttpResponse:
     """One user's roles; a POST gives one more, or another one in place of it."""
-    row = get_object_or_404(get_user_model(), pk=pk)
     form = GrantForm(request.POST or None, scope=request)
     if form.is_valid():
         roles_of_holders.give(row, **form.cleaned_data)
         messages.success(request, _("The role is given."))
-        return redirect("user", pk=pk)
+        return redirect("user", pk=row.pk)
     return form_page(
         request,
         "access/user.html",
@@ -60,39 +60,36 @@ def user(request: HttpRequest, pk: int) -> HttpResponse:
     )
 
 
-def _set_active(request: HttpRequest, pk: int, said: str, *, is_active: bool) -> HttpResponse:
-    row = get_object_or_404(get_user_model(), pk=pk)
+def _set_active(request: HttpRequest, row: Any, said: str, *, is_active: bool) -> HttpResponse:
     with refusals_shown(request):
         people.set_active(row, is_active=is_active, by=request.user)
         messages.success(request, said % {"user": row.get_username()})
     return redirect("users")
 
 
-@needs(change=SITE_ADMIN)
-def keep_out(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=SITE_ADMIN, row=get_user_model())
+def keep_out(request: HttpRequest, row: Any) -> HttpResponse:
     """End the user's sessions and API keys."""
-    return _set_active(request, pk, _("%(user)s is logged out and kept out."), is_active=False)
+    return _set_active(request, row, _("%(user)s is logged out and kept out."), is_active=False)
 
 
-@needs(change=SITE_ADMIN)
-def let_in(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=SITE_ADMIN, row=get_user_model())
+def let_in(request: HttpRequest, row: Any) -> HttpResponse:
     """Let the user log in again."""
-    return _set_active(request, pk, _("%(user)s may log in again."), is_active=True)
+    return _set_active(request, row, _("%(user)s may log in again."), is_active=True)
 
 
-@needs(change=SITE_ADMIN)
-def log_out_everywhere(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=SITE_ADMIN, row=get_user_model())
+def log_out_everywhere(request: HttpRequest, row: Any) -> HttpResponse:
     """End the user's sessions; they may log in again."""
-    row = get_object_or_404(get_user_model(), pk=pk)
     sessions.end_all(row)
     messages.success(request, _("%(user)s is logged out.") % {"user": row.get_username()})
-    return redirect("user", pk=pk)
+    return redirect("user", pk=row.pk)
 
 
-@needs(change=ADMIN, of=Grant)
-def withdraw(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=ADMIN, row=Grant)
+def withdraw(request: HttpRequest, grant: Grant) -> HttpResponse:
     """Take a role back; of one on a cluster an administrator of the cluster may."""
-    grant = get_object_or_404(Grant.objects.select_related("user", "group", "cluster"), pk=pk)
     roles_of_holders.withdraw(grant)
     messages.success(request, _("The role is taken back."))
     from_cluster = request.POST.get("from") == "cluster" or not governs_site(request)
@@ -124,10 +121,9 @@ def groups(request: HttpRequest) -> HttpResponse:
 
 
 @never_cache
-@needs(SITE_VIEWER, SITE_ADMIN)
-def group(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(SITE_VIEWER, SITE_ADMIN, row=Group)
+def group(request: HttpRequest, row: Group) -> HttpResponse:
     """Its roles and members; a POST gives a role, or says who is in it."""
-    row = get_object_or_404(Group, pk=pk)
     sent = request.POST if request.method == "POST" else None
     is_role = sent is not None and "role" in sent
     grant_form = GrantForm(sent if is_role else None, scope=request)
@@ -136,11 +132,11 @@ def group(request: HttpRequest, pk: int) -> HttpResponse:
     if grant_form.is_valid():
         roles_of_holders.give(row, **grant_form.cleaned_data)
         messages.success(request, _("The role is given."))
-        return redirect("group", pk=pk)
+        return redirect("group", pk=row.pk)
     if members_form.is_valid():
         roles_of_holders.set_members(row, members_form.cleaned_data["members"])
         messages.success(request, _("The members are kept."))
-        return redirect("group", pk=pk)
+        return redirect("group", pk=row.pk)
     context = {
         "row": row,
         "form": grant_form,
@@ -153,33 +149,31 @@ def group(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "access/group.html", context, status=status)
 
 
-@needs(change=SITE_ADMIN)
-def group_delete(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=SITE_ADMIN, row=Group)
+def group_delete(request: HttpRequest, row: Group) -> HttpResponse:
     """With the roles it gave."""
-    row = get_object_or_404(Group, pk=pk)
     roles_of_holders.delete_group(row)
     messages.success(request, _("Group %(name)s is deleted.") % {"name": row.name})
     return redirect("groups")
 
 
 @never_cache
-@needs(VIEWER, ADMIN, of="inventory.Cluster")
-def cluster_access(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(VIEWER, ADMIN, row="inventory.Cluster")
+def cluster_access(request: HttpRequest, cluster: Any) -> HttpResponse:
     """Who has a role on the cluster; a POST of one of its administrators gives one."""
-    cluster = get_object_or_404(apps.get_model("inventory.Cluster").objects.within(request), pk=pk)
     form = ClusterGrantForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         given = form.cleaned_data
         roles_of_holders.give(given["name"], given["role"], cluster=cluster)
         messages.success(request, _("The role is given."))
-        return redirect("cluster-access", pk=pk)
+        return redirect("cluster-access", pk=cluster.pk)
     return form_page(
         request,
         "access/cluster_access.html",
         form,
         cluster=cluster,
         grants=Grant.objects.select_related("user", "group").filter(cluster=cluster),
-        governs=rights_of_request(request).on(pk) >= Role.ADMIN.rank,
+        governs=rights_of_request(request).on(cluster.pk) >= Role.ADMIN.rank,
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import redirect, render
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -51,10 +51,9 @@ def bell(request: HttpRequest) -> HttpResponse:
     return render(request, "alerting/_bell.html", {"firing": count})
 
 
-@needs(change=OPERATOR, of=Alert)
-def acknowledge(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=OPERATOR, row=Alert)
+def acknowledge(request: HttpRequest, alert: Alert) -> HttpResponse:
     """The user looks after it."""
-    alert = get_object_or_404(Alert.objects.within(request), pk=pk)
     comment = request.POST.get("comment", "")[:500]
     with refusals_shown(request):
         by = request.user.get_username()
@@ -113,9 +112,7 @@ class RulePages(AlertingPages):
         return {**DEFAULTS[Kind.NODE_LOST].columns, "kind": Kind.NODE_LOST}
 
 
-def _channels(
-    request: HttpRequest, *, secret: str | None = None, of: Channel | None = None
-) -> HttpResponse:
+def _channels(request: HttpRequest, *, secret: str = "", of: Channel | None = None) -> HttpResponse:
     """Of every cluster; with the new `secret` of one, which is shown this once."""
     rows = Channel.objects.within(request).select_related("cluster")
     context = {
@@ -154,19 +151,17 @@ class ChannelPages(AlertingPages):
         return _channels(request, secret=row.secret, of=row)
 
 
-@needs(change=OPERATOR, of=Channel)
-def channel_test(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=OPERATOR, row=Channel)
+def channel_test(request: HttpRequest, row: Channel) -> HttpResponse:
     """Leads to the log, where what became of it shows."""
-    row = get_object_or_404(Channel.objects.within(request), pk=pk)
     deliveries.test_channel(row, now=timezone.now())
     messages.success(request, _("A test is on its way to %(row)s.") % {"row": row})
     return redirect(f"{reverse('alert-deliveries')}?channel={row.pk}")
 
 
-@needs(change=OPERATOR, of=Channel)
-def channel_secret(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=OPERATOR, row=Channel)
+def channel_secret(request: HttpRequest, row: Channel) -> HttpResponse:
     """Another one, shown this once."""
-    row = get_object_or_404(Channel.objects.within(request), pk=pk)
     with refusals_shown(request):
         return _channels(request, secret=services.new_secret(row), of=row)
     return redirect("alert-channels")
@@ -201,10 +196,9 @@ class SilencePages(AlertingPages):
         return records.create(Silence, created_by=request.user, **values)
 
 
-@needs(change=OPERATOR, of=Silence)
-def silence_end(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=OPERATOR, row=Silence)
+def silence_end(request: HttpRequest, row: Silence) -> HttpResponse:
     """From now on notifications are sent again."""
-    row = get_object_or_404(Silence.objects.within(request), pk=pk)
     now = timezone.now()
     if row.starts_at < now < row.ends_at:
         records.update(row, ends_at=now)
@@ -223,10 +217,9 @@ def delivery_log(request: HttpRequest) -> HttpResponse:
     )
 
 
-@needs(change=OPERATOR, of=Delivery)
-def delivery_again(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=OPERATOR, row=Delivery)
+def delivery_again(request: HttpRequest, row: Delivery) -> HttpResponse:
     """One that failed."""
-    row = get_object_or_404(Delivery.objects.within(request), pk=pk)
     if deliveries.again(row, now=timezone.now()):
         messages.success(request, _("It is sent again."))
     else:

@@ -102,12 +102,11 @@ def cluster_import(request: HttpRequest) -> HttpResponse:
     return import_page(request, ImportForm, template="inventory/import.html", store=store)
 
 
-@needs(VIEWER, of=Cluster)
+@needs(VIEWER, row=Cluster)
 @never_cache
-def cluster(request: HttpRequest, pk: int) -> HttpResponse:
+def cluster(request: HttpRequest, row: Cluster) -> HttpResponse:
     """Nodes, network, profiles, and how to join; alive by server-sent events."""
     last_event_id = events.latest_id()
-    row = get_object_or_404(Cluster.objects.within(request), pk=pk)
     if by_htmx(request) and request.GET.get("join_token", "").isdecimal():
         return _join_progress(request, row, int(request.GET["join_token"]))
     if by_htmx(request):
@@ -115,12 +114,11 @@ def cluster(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "inventory/cluster.html", _context(row, last_event_id=last_event_id))
 
 
-@needs(change=OPERATOR, of=Cluster)
+@needs(change=OPERATOR, row=Cluster)
 @never_cache
-def cluster_join(request: HttpRequest, pk: int) -> HttpResponse:
+def cluster_join(request: HttpRequest, row: Cluster) -> HttpResponse:
     """Make a join token and show the command that uses it, this once."""
     last_event_id = events.latest_id()
-    row = get_object_or_404(Cluster.objects.within(request), pk=pk)
     form = JoinForm(request.POST)
     context = _context(row, last_event_id=last_event_id) | {"join_form": form}
     if form.is_valid():
@@ -192,10 +190,9 @@ def cluster_demo(request: HttpRequest) -> HttpResponse:
     return redirect(f"{reverse('plan-run-new')}?cluster={row.pk}")
 
 
-@needs(VIEWER, of=Cluster)
-def cluster_export(request: HttpRequest, pk: int, model_pk: int) -> HttpResponse:
+@needs(VIEWER, row=Cluster)
+def cluster_export(request: HttpRequest, row: Cluster, model_pk: int) -> HttpResponse:
     """The problem file of the cluster for one model."""
-    row = get_object_or_404(Cluster.objects.within(request), pk=pk)
     model = get_object_or_404(LanguageModel, pk=model_pk)
     try:
         problem = problems.build_problem(row, model)
@@ -203,8 +200,8 @@ def cluster_export(request: HttpRequest, pk: int, model_pk: int) -> HttpResponse
         messages.error(
             request, _("The problem file cannot be written: %(error)s.") % {"error": error}
         )
-        return redirect("cluster", pk)
-    return json_file(f"cluster-{pk}.json", problem_to_dict(problem))
+        return redirect("cluster", row.pk)
+    return json_file(f"cluster-{row.pk}.json", problem_to_dict(problem))
 
 
 def _live_context(row: Cluster) -> dict[str, Any]:

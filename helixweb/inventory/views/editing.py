@@ -110,7 +110,8 @@ class ResourcePages:
         shown: Callable[..., HttpResponse] = getattr(self, f"{page}_page")
         need = self.needed.get(page, OPERATOR)
         of = of or (Cluster if self._has_cluster else self.model)
-        return needs(need, need, of=of, by=by)(shown)
+        row = Cluster if page == "new" and self._has_cluster else None
+        return needs(need, need, of=of, row=row, by=by)(shown)
 
     @property
     def urls(self) -> list[URLPattern]:
@@ -121,11 +122,7 @@ class ResourcePages:
             for page in self.pages
         ]
 
-    def new_page(self, request: HttpRequest, **cluster_id: int) -> HttpResponse:
-        cluster = None
-        if self._has_cluster:
-            (pk,) = cluster_id.values()
-            cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
+    def new_page(self, request: HttpRequest, cluster: Cluster | None = None) -> HttpResponse:
         owner = {} if cluster is None else {"cluster": cluster}
         initial = self.initial_of_new(request, cluster)
         form = self.form(request.POST or None, initial=initial, **owner)

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -26,12 +26,11 @@ from helixweb.inventory.signals import links_asked, links_at_work_asked
 from helixweb.inventory.views.editing import ResourcePages
 
 
-@needs(VIEWER, of=Cluster)
+@needs(VIEWER, row=Cluster)
 @never_cache
-def network(request: HttpRequest, pk: int) -> HttpResponse:
+def network(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     """`?show=latency` and `?from=&to=` choose the matrix, `?node=` narrows the list of links."""
     last_event_id = events.latest_id()
-    cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
     found, now = cluster_network(cluster), timezone.now()
     links = cluster.links.order_by("pk")
     node = request.GET.get("node", "")

@@ -180,26 +180,20 @@ def _back(asked: Mapping[str, Any]) -> HttpResponseRedirect:
     return redirect(_address(asked))
 
 
-def _node(request: HttpRequest, pk: int, node_pk: int) -> Node:
-    return get_object_or_404(
-        Node.objects.within(request).select_related("cluster"), pk=node_pk, cluster_id=pk
-    )
-
-
-@needs(VIEWER, of=Cluster)
+@needs(VIEWER, row=Cluster)
 @never_cache
-def node(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
+def node(request: HttpRequest, cluster: Cluster, node_pk: int) -> HttpResponse:
     """Hardware, layers, memory, profiles, and the links that count for it; `?page=` of links."""
     last_event_id = events.latest_id()
-    row = _node(request, pk, node_pk)
+    row = get_object_or_404(cluster.nodes, pk=node_pk)
     (shown,) = node_rows([row], now=timezone.now())
     if by_htmx(request):
-        context = {"cluster": row.cluster, "row": shown}
+        context = {"cluster": cluster, "row": shown}
         return render(request, "inventory/_node_live.html", context)
     context = {
-        "cluster": row.cluster,
+        "cluster": cluster,
         "row": shown,
-        "profiles": row.cluster.profiles.filter(name=row.profile_name).select_related("model"),
+        "profiles": cluster.profiles.filter(name=row.profile_name).select_related("model"),
         "last_event_id": last_event_id,
         "changes": change_lines(_changes_of(row)[:CHANGES_SHOWN], LogReader.of(request)),
         **_peers(request, row),

@@ -17,7 +17,7 @@ from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.pages import ListFilter, filtered
 from helixweb.inventory.forms import CLUSTER_FILTER, EstimateForm, ProfileForm, ProfileImportForm
-from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
+from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile
 from helixweb.inventory.profile_view import profile_speed, profiles_memory, version_lines
 from helixweb.inventory.services import profile_versions
 from helixweb.inventory.views.editing import ResourcePages, import_page, json_file
@@ -53,13 +53,10 @@ def profiles(request: HttpRequest) -> HttpResponse:
     return render(request, "inventory/profiles.html", context)
 
 
-@needs(VIEWER, of=Profile)
+@needs(VIEWER, row=Profile)
 @never_cache
-def profile(request: HttpRequest, pk: int) -> HttpResponse:
+def profile(request: HttpRequest, row: Profile) -> HttpResponse:
     """Its curve, its memory, and which nodes go by it."""
-    row = get_object_or_404(
-        Profile.objects.within(request).select_related("cluster", "model"), pk=pk
-    )
     nodes = Node.unscoped.filter(cluster=row.cluster_id, profile_name=row.name)
     context = {
         "profile": row,
@@ -72,11 +69,10 @@ def profile(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "inventory/profile.html", context)
 
 
-@needs(VIEWER, of=Profile)
-def profile_export(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(VIEWER, row=Profile)
+def profile_export(request: HttpRequest, row: Profile) -> HttpResponse:
     """The profile as a file, with what it was made from."""
-    row = get_object_or_404(Profile.objects.within(request).select_related("model"), pk=pk)
-    return json_file(f"profile-{pk}.json", profile_versions.export_profile(row))
+    return json_file(f"profile-{row.pk}.json", profile_versions.export_profile(row))
 
 
 @needs(OPERATOR, OPERATOR)
@@ -99,18 +95,16 @@ def profile_import(request: HttpRequest) -> HttpResponse:
     return import_page(request, ProfileImportForm, template=template, store=store)
 
 
-@needs(change=OPERATOR, of=Profile)
-def profile_version_use(request: HttpRequest, pk: int, version_pk: int) -> HttpResponse:
+@needs(change=OPERATOR, row=Profile)
+def profile_version_use(request: HttpRequest, row: Profile, version_pk: int) -> HttpResponse:
     """Have plans use it from now on."""
-    version = get_object_or_404(
-        ProfileVersion.objects.within(request).select_related("profile"), pk=version_pk, profile=pk
-    )
+    version = get_object_or_404(row.versions, pk=version_pk)
     with refusals_shown(request):
         profile_versions.use_version(version)
         messages.success(
             request, _("Plans computed from now on use %(version)s.") % {"version": version}
         )
-    return redirect("profile", pk)
+    return redirect("profile", row.pk)
 
 
 class ProfilePages(ResourcePages):
