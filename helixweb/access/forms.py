@@ -17,8 +17,7 @@ from django.utils.translation import gettext_lazy
 from helixweb.access.holders import NoHolder, holder_named
 from helixweb.access.roles import Role
 from helixweb.common import auth
-from helixweb.common.addresses import parsed_network
-from helixweb.common.api_keys import MOST_NETWORKS
+from helixweb.common.api_keys import checked_networks
 from helixweb.common.forms import ScopedForm
 
 
@@ -160,13 +159,8 @@ class ApiKeyForm(ScopedForm):
         return bool(set(self.errors) - {"name", "scopes", NON_FIELD_ERRORS})
 
     def clean_networks(self) -> list[str]:
-        texts = self.cleaned_data["networks"].split()
-        if len(texts) > MOST_NETWORKS:
-            raise forms.ValidationError(
-                _("At most %(most)s networks are allowed.") % {"most": MOST_NETWORKS}
-            )
         try:
-            return [str(parsed_network(text)) for text in texts]
+            return checked_networks(self.cleaned_data["networks"].split())
         except ValueError as error:
             raise forms.ValidationError(str(error)) from error
 

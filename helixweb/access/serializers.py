@@ -18,8 +18,7 @@ from helixweb.access.models import Grant
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
 from helixweb.common import auth
-from helixweb.common.addresses import parsed_network
-from helixweb.common.api_keys import MOST_NETWORKS
+from helixweb.common.api_keys import MOST_NETWORKS, checked_networks
 from helixweb.common.models import ApiKey, SessionOfUser
 from helixweb.common.refusals import Conflict
 from helixweb.common.serializers import RowKey, ShownOnce, StrictFieldsMixin
@@ -212,7 +211,7 @@ class ApiKeySerializer(StrictFieldsMixin, serializers.ModelSerializer[ApiKey]):
 
     def validate_networks(self, texts: list[str]) -> list[str]:
         try:
-            return [str(parsed_network(text)) for text in texts]
+            return checked_networks(texts)
         except ValueError as error:
             raise serializers.ValidationError(str(error)) from error
 

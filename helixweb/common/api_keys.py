@@ -1,4 +1,4 @@
-"""Makes and ends API keys."""
+"""Creates API keys."""
 
 import secrets
 from collections.abc import Iterable, Sequence
@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from helixweb.common.addresses import parsed_network
 from helixweb.common.auth import SCOPES, sha256_hex
@@ -13,6 +14,13 @@ from helixweb.common.models import ApiKey
 from helixweb.common.peppers import peppers
 
 MOST_NETWORKS = 32
+
+
+def checked_networks(texts: Sequence[str]) -> list[str]:
+    """As a key has them. Raises ValueError that says what is wrong."""
+    if len(texts) > MOST_NETWORKS:
+        raise ValueError(_("At most %(most)s networks are allowed.") % {"most": MOST_NETWORKS})
+    return [str(parsed_network(text)) for text in texts]
 
 
 def create_api_key(
@@ -33,8 +41,6 @@ def create_api_key(
         raise ValueError(f"scopes {unknown or wanted} are unknown; choose from {', '.join(SCOPES)}")
     if expires_at is not None and expires_at <= timezone.now():
         raise ValueError(f"expiry {expires_at:%Y-%m-%d %H:%M} is past; choose a later one")
-    if len(networks) > MOST_NETWORKS:
-        raise ValueError(f"{len(networks)} networks; at most {MOST_NETWORKS} are allowed")
     key = secrets.token_hex(6)
     secret = f"hlx_{key}.{secrets.token_urlsafe(30)}"
     pepper = peppers()[0]
@@ -43,18 +49,9 @@ def create_api_key(
         secret_hash=pepper.hash_of(sha256_hex(secret)),
         pepper=pepper.id,
         scopes=wanted,
-        networks=[str(parsed_network(text)) for text in networks],
+        networks=checked_networks(networks),
         expires_at=expires_at,
         **columns,
     )
     row.secret = secret
     return row
-
-
-def revoke(key: ApiKey) -> bool:
-    """End it at once; False if that was done before."""
-    if key.revoked_at is not None:
-        return False
-    key.revoked_at = timezone.now()
-    key.save(update_fields=["revoked_at"])  # not update(): coordinators listen to saves
-    return True

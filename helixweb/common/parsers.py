@@ -1,6 +1,5 @@
 """Reads JSON bodies of the REST API, within reason."""
 
-from collections.abc import Mapping
 from io import BytesIO
 from typing import IO, Any
 
@@ -14,29 +13,30 @@ from helixweb.common.problems import TooLarge
 MOST_VALUES = 100_000
 
 
+def bounded(stream: IO[Any]) -> bytes:
+    """The whole body. Raises TooLarge."""
+    most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    content: bytes = stream.read(most + 1)
+    if len(content) > most:
+        raise TooLarge
+    return content
+
+
 class JsonParser(parsers.JSONParser):
     """DRF's, with limits on size and on the number of values, and a refusal of what is nested too
     deeply."""
 
     most_values: int | None = MOST_VALUES
 
-    def parse(
-        self,
-        stream: IO[Any],
-        media_type: str | None = None,
-        parser_context: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        content = stream.read(most + 1)
-        if len(content) > most:
-            raise TooLarge
+    def parse(self, stream: IO[Any], *args: Any, **options: Any) -> dict[str, Any]:
+        content = bounded(stream)
         values = content.count(b",")  # and those in texts
         if self.most_values is not None and values > self.most_values:
             raise TooLarge(
                 f"The body has {values:,} values; send at most {self.most_values:,} at once."
             )
         try:
-            return super().parse(BytesIO(content), media_type, parser_context)
+            return super().parse(BytesIO(content), *args, **options)
         except RecursionError as error:
             raise ParseError("The JSON is nested too deeply to be read.") from error
 

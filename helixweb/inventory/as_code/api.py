@@ -1,10 +1,8 @@
 """REST: the inventory as one document, out and in."""
 
-from collections.abc import Mapping
 from typing import IO, Any
 
 import yaml
-from django.conf import settings
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -17,8 +15,7 @@ from rest_framework.response import Response
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
-from helixweb.common.parsers import DocumentParser
-from helixweb.common.problems import TooLarge
+from helixweb.common.parsers import DocumentParser, bounded
 from helixweb.common.rest.negotiation import ByFormat
 from helixweb.common.rest.views import RestView
 from helixweb.common.serializers import RowKey, StrictFieldsMixin, checked
@@ -62,17 +59,8 @@ def yaml_text(document: Any) -> str:
 class _Bytes(parsers.BaseParser):
     """`{"content": bytes}`, as they came; who reads them looks at their encoding."""
 
-    def parse(
-        self,
-        stream: IO[Any],
-        media_type: str | None = None,
-        parser_context: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        content: bytes = stream.read(most + 1)
-        if len(content) > most:
-            raise TooLarge
-        return {"content": content}
+    def parse(self, stream: IO[Any], *args: Any, **options: Any) -> dict[str, Any]:
+        return {"content": bounded(stream)}
 
 
 class YamlBytes(_Bytes):
@@ -86,12 +74,7 @@ class CsvBytes(_Bytes):
 class YamlRenderer(renderers.BaseRenderer):
     media_type, format, charset = YAML, "yaml", "utf-8"
 
-    def render(
-        self,
-        data: Any,
-        accepted_media_type: str | None = None,
-        renderer_context: Mapping[str, Any] | None = None,
-    ) -> str:
+    def render(self, data: Any, *args: Any, **options: Any) -> str:
         return yaml_text(data)
 
 
@@ -100,19 +83,8 @@ class CsvRenderer(renderers.BaseRenderer):
 
     media_type, format, charset = CSV, "csv", "utf-8"
 
-    def render(
-        self,
-        data: Any,
-        accepted_media_type: str | None = None,
-        renderer_context: Mapping[str, Any] | None = None,
-    ) -> str:
+    def render(self, data: Any, *args: Any, **options: Any) -> str:
         return str(data)
-
-
-def _kind_field() -> serializers.ChoiceField:
-    return serializers.ChoiceField(
-        choices=_KINDS, required=False, help_text="Needed for CSV: which rows."
-    )
 
 
 class ExportQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
@@ -121,10 +93,14 @@ class ExportQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     cluster = RowKey(
         queryset=Cluster.objects.all(), required=False, help_text="This one only, with its models."
     )
-    kind = _kind_field()
+    kind = serializers.ChoiceField(
+        choices=_KINDS, required=False, help_text="Needed for CSV: which rows."
+    )
 
 
-class ImportQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
+class ImportQuerySerializer(ExportQuerySerializer):
+    """What to do with a file."""
+
     dry_run = serializers.BooleanField(default=False, help_text="Only tell what would be done.")
     prune = serializers.BooleanField(
         default=False,
@@ -142,7 +118,6 @@ class ImportQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         required=False,
         help_text="For CSV without a column cluster: whose rows they are.",
     )
-    kind = _kind_field()
 
 
 class StepSerializer(serializers.Serializer[Any]):
@@ -180,7 +155,7 @@ class ExportView(RestView):
     content_negotiation_class = ByFormat
 
     def query_parameters(self) -> tuple[str, ...]:
-        return ("cluster", "kind", "format")
+        return (*ExportQuerySerializer().fields, "format")
 
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any
@@ -223,7 +198,7 @@ class ImportView(RestView):
     parser_classes = (DocumentParser, YamlBytes, CsvBytes)
 
     def query_parameters(self) -> tuple[str, ...]:
-        return ("dry_run", "prune", "expect", "cluster", "kind")
+        return tuple(ImportQuerySerializer().fields)
 
     @extend_schema(
         parameters=[ImportQuerySerializer],
@@ -248,7 +223,7 @@ class ImportView(RestView):
 
 
 def _kind(section: str | None) -> Kind:
-    """That of the rows of a CSV file. Raises ValidationError."""
+    """The kind of the rows of a CSV file. Raises ValidationError."""
     if section is None:
         told = _("Say which rows: %(kinds)s.") % {"kinds": ", ".join(_KINDS)}
         raise ValidationError({"kind": [told]})
@@ -259,18 +234,14 @@ def _declaration(request: Request, given: dict[str, Any]) -> Declaration:
     body: Any = request.data
     cluster, kind = given.get("cluster"), given.get("kind")
     media_type = str(request.content_type).partition(";")[0].strip()
+    # DRF does not parse an empty body.
+    content = body.get("content", b"") if media_type in (YAML, CSV) else b""
     if media_type != CSV:
         for name in ("cluster", "kind"):
             if given.get(name) is not None:
                 raise ValidationError(
                     {name: [_("Only CSV is told so; a document says it itself. Leave it out.")]}
                 )
-        return read_text(_content(body)) if media_type == YAML else read_document(body)
+        return read_text(content) if media_type == YAML else read_document(body)
     name = "" if cluster is None else cluster.name
-    return read_csv(_content(body), kind=_kind(kind), cluster=name)
-
-
-def _content(body: Any) -> bytes:
-    """Nothing at all is not parsed by DRF."""
-    content: bytes = body.get("content", b"")
-    return content
+    return read_csv(content, kind=_kind(kind), cluster=name)
