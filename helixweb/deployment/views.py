@@ -149,9 +149,8 @@ def _button(
 ) -> Callable[..., HttpResponse]:
     """A view that does this to a row, then shows its deployment or the one that `act` returns."""
 
-    @needs(change=OPERATOR, of=of)
-    def view(request: HttpRequest, pk: int) -> HttpResponse:
-        row = get_object_or_404(of.objects.within(request), pk=pk)
+    @needs(change=OPERATOR, row=of)
+    def view(request: HttpRequest, row: Deployment | Repair) -> HttpResponse:
         shown = row.deployment if isinstance(row, Repair) else row
         with refusals_shown(request):
             shown = act(row, user=request.user, now=timezone.now()) or shown
@@ -180,16 +179,15 @@ def deployment_weights(request: HttpRequest, pk: int) -> HttpResponse:
 def _on_node(act: Callable[[HttpRequest, Node], object]) -> Callable[..., HttpResponse]:
     """A view that does this to a node, then shows the page on which the button was pressed."""
 
-    @needs(change=OPERATOR, of=Cluster)
-    def view(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
-        rows = Node.objects.within(request).select_related("cluster")
-        node = get_object_or_404(rows, pk=node_pk, cluster_id=pk)
+    @needs(change=OPERATOR, row=Cluster)
+    def view(request: HttpRequest, cluster: Cluster, node_pk: int) -> HttpResponse:
+        node = get_object_or_404(cluster.nodes, pk=node_pk)
         with refusals_shown(request):
             act(request, node)
-        deployment = Deployment.serving(pk)
+        deployment = Deployment.serving(cluster.pk)
         if request.POST.get("from") == "deployment" and deployment is not None:
             return redirect("deployment", deployment.pk)
-        return redirect("node", pk, node_pk)
+        return redirect("node", cluster.pk, node_pk)
 
     return view
 
@@ -215,32 +213,30 @@ node_drain = _on_node(lambda r, node: draining.drain(node, user=r.user, now=time
 node_take_in, node_measure, node_measure_cancel = map(_on_node, (_take_in, _measure, _cancel))
 
 
-@needs(change=OPERATOR, of=Cluster)
-def cluster_measure(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=OPERATOR, row=Cluster)
+def cluster_measure(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     """All nodes that lack a fresh measurement for the model that the form names; `again=1`: all."""
-    cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
     again = request.POST.get("again") == "1"
     with refusals_shown(request):
         measure_cluster(
             cluster, _model(request), user=request.user, now=timezone.now(), again=again
         )
     if request.POST.get("overview"):
-        return redirect(f"{reverse('overview')}?cluster={pk}")
-    return redirect(f"{reverse('cluster', args=[pk])}#measuring")
+        return redirect(f"{reverse('overview')}?cluster={cluster.pk}")
+    return redirect(f"{reverse('cluster', args=[cluster.pk])}#measuring")
 
 
-@needs(VIEWER, of=Cluster)
+@needs(VIEWER, row=Cluster)
 @never_cache
-def node_log(request: HttpRequest, pk: int, node_pk: int) -> HttpResponse:
+def node_log(request: HttpRequest, cluster: Cluster, node_pk: int) -> HttpResponse:
     """The lines alone, for a page that follows; `?level=` and `?lines=`."""
-    node = get_object_or_404(Node.objects.within(request), pk=node_pk, cluster_id=pk)
+    node = get_object_or_404(cluster.nodes, pk=node_pk)
     return render(request, "deployment/_log_lines.html", {"log": log_view(node, request.GET)})
 
 
-@needs(change=OPERATOR, of=Cluster)
-def links_keep_measured(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=OPERATOR, row=Cluster)
+def links_keep_measured(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     """For the next plan."""
-    cluster = get_object_or_404(Cluster.objects.within(request), pk=pk)
     kept = keep_slow_rates(cluster, now=timezone.now())
     if kept:
         said = ngettext(
@@ -253,7 +249,7 @@ def links_keep_measured(request: HttpRequest, pk: int) -> HttpResponse:
         messages.success(request, said % {"rates": kept})
     else:
         messages.info(request, _("No link is measured to be slow now; nothing was changed."))
-    return redirect("network", pk)
+    return redirect("network", cluster.pk)
 
 
 def _model(request: HttpRequest) -> LanguageModel:

@@ -200,28 +200,25 @@ def _stale_profiles(run: PlanRun, view: PlanContext | None) -> list[StaleProfile
     return [one for several in found.values() for one in several]
 
 
-@needs(change=OPERATOR, of=PlanRun)
-def plan_run_cancel(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=OPERATOR, row=PlanRun)
+def plan_run_cancel(request: HttpRequest, run: PlanRun) -> HttpResponse:
     """Ask the search to end with its best so far."""
-    run = get_object_or_404(PlanRun.objects.within(request), pk=pk)
     if not jobs.cancel(run):
         messages.info(request, _("The search had ended already."))
-    return redirect("plan-run", pk)
+    return redirect("plan-run", run.pk)
 
 
-@needs(change=OPERATOR, of=PlanRun)
-def plan_run_accept(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=OPERATOR, row=PlanRun)
+def plan_run_accept(request: HttpRequest, run: PlanRun) -> HttpResponse:
     """The best so far is good enough: end the search with it."""
-    run = get_object_or_404(PlanRun.objects.within(request), pk=pk)
     if not solving.accept_best_so_far(run):
         messages.info(request, _("The search had ended already, or has found nothing yet."))
-    return redirect("plan-run", pk)
+    return redirect("plan-run", run.pk)
 
 
-@needs(change=OPERATOR, of=PlanRun)
-def plan_run_extend(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=OPERATOR, row=PlanRun)
+def plan_run_extend(request: HttpRequest, run: PlanRun) -> HttpResponse:
     """Search on from where the run ended; shows the run that does."""
-    run = get_object_or_404(PlanRun.objects.within(request), pk=pk)
     form = ExtensionForm(request.POST)
     for text in form.errors.get("seconds", []):
         messages.error(request, _("Seconds to search on: %(text)s") % {"text": text})
@@ -229,18 +226,15 @@ def plan_run_extend(request: HttpRequest, pk: int) -> HttpResponse:
         with refusals_shown(request):
             longer = starting.extend_plan_run(run, **form.cleaned_data, user=request.user)
             return redirect("plan-run", longer.pk)
-    return redirect("plan-run", pk)
+    return redirect("plan-run", run.pk)
 
 
-@needs(change=OPERATOR, of=PlanRun)
-def plan_run_again(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=OPERATOR, row=PlanRun)
+def plan_run_again(request: HttpRequest, run: PlanRun) -> HttpResponse:
     """Search with the same options on the cluster as it is now; shows the run that does."""
-    run = get_object_or_404(
-        PlanRun.objects.within(request).select_related("cluster", "model"), pk=pk
-    )
     with refusals_shown(request):
         return redirect("plan-run", starting.compute_again(run, user=request.user).pk)
-    return redirect("plan-run", pk)
+    return redirect("plan-run", run.pk)
 
 
 @needs(VIEWER, of=PlanRun)

@@ -58,10 +58,9 @@ def studies_context(request: HttpRequest, plan: Plan) -> dict[str, Any]:
     }
 
 
-@needs(VIEWER, OPERATOR, of=Plan)
-def explanation(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(VIEWER, OPERATOR, row=Plan)
+def explanation(request: HttpRequest, plan: Plan) -> HttpResponse:
     """GET: the card, which htmx swaps in. POST: have the plan explained again."""
-    plan = _plan(request, pk)
     if request.method == "GET":
         return render(request, "planning/_explanation.html", studies_context(request, plan))
     form = ExplanationForm(request.POST)
@@ -71,10 +70,9 @@ def explanation(request: HttpRequest, pk: int) -> HttpResponse:
     return _to_plan(plan)
 
 
-@needs(VIEWER, OPERATOR, of=Plan)
-def simulations(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(VIEWER, OPERATOR, row=Plan)
+def simulations(request: HttpRequest, plan: Plan) -> HttpResponse:
     """GET: the card's results, which htmx swaps in. POST: simulate again."""
-    plan = _plan(request, pk)
     if request.method == "GET":
         return render(request, "planning/_simulated.html", studies_context(request, plan))
     form = SimulationForm(request.POST)
@@ -115,12 +113,10 @@ def compare_plans(request: HttpRequest) -> HttpResponse:
     return render(request, "planning/compare.html", context)
 
 
-@needs(OPERATOR, OPERATOR, of=Plan)
+@needs(OPERATOR, OPERATOR, row=Plan)
 @in_own_turn
-def what_if(request: HttpRequest, pk: int) -> HttpResponse:
+def what_if(request: HttpRequest, plan: Plan) -> HttpResponse:
     """POST estimates the changed copy at once; with `solve` a search on it is started."""
-    plans = Plan.objects.within(request).select_related("cluster", "model", "run")
-    plan = get_object_or_404(plans, pk=pk)
     nodes = plan.problem["nodes"]
     form = WhatIfForm(
         request.POST if request.method == "POST" else None,
@@ -142,10 +138,6 @@ def what_if(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "planning/what_if.html", context, status=status)
 
 
-def _plan(request: HttpRequest, pk: int) -> Plan:
-    return get_object_or_404(Plan.objects.within(request), pk=pk)
-
-
 def _is_valid(request: HttpRequest, form: forms.Form) -> bool:
     """What is wrong with the fields are messages on the next page."""
     for name, errors in form.errors.items():
@@ -160,12 +152,10 @@ def _to_plan(plan: Plan, *, part: str = "") -> HttpResponse:
     return redirect(f"{reverse('plan-run', args=[plan.run_id])}{part}")
 
 
-@needs(OPERATOR, OPERATOR, of=Plan)
+@needs(OPERATOR, OPERATOR, row=Plan)
 @in_own_turn
-def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
+def replan_plan(request: HttpRequest, plan: Plan) -> HttpResponse:
     """What has changed since the plan, and what it carries now; POST searches around it."""
-    plans = Plan.objects.within(request).select_related("cluster", "model", "run")
-    plan = get_object_or_404(plans, pk=pk)
     cluster = plan.cluster
     form = ReplanForm(request.POST, cluster=cluster) if request.method == "POST" else None
     if form is not None and form.is_valid():
@@ -183,15 +173,14 @@ def replan_plan(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "planning/replan.html", context, status=status)
 
 
-@needs(change=OPERATOR, of=PlanRun)
-def replan_adopt(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=OPERATOR, row=PlanRun)
+def replan_adopt(request: HttpRequest, run: PlanRun) -> HttpResponse:
     """Make a plan of another of a replanning's answers, and show it."""
-    run = get_object_or_404(PlanRun.objects.within(request).select_related("replan"), pk=pk)
     number = parsed_id(request.POST.get("point", ""))
     with refusals_shown(request):
         adopted = replanning.adopt_point(run, -1 if number is None else number, user=request.user)
         return redirect("plan-run", adopted.pk)
-    return redirect("plan-run", pk)
+    return redirect("plan-run", run.pk)
 
 
 def _standing(plan: Plan) -> dict[str, Any]:
@@ -209,10 +198,9 @@ def _initial(search: PlanOptions | None) -> dict[str, Any]:
     return {**(initial_from(search) if search else {}), "time_limit_s": REPLAN_S}
 
 
-@needs(OPERATOR, OPERATOR, of=Cluster, by="cluster_pk")
-def mix_new(request: HttpRequest, cluster_pk: int) -> HttpResponse:
+@needs(OPERATOR, OPERATOR, row=Cluster, by="cluster_pk")
+def mix_new(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     """Choose weights for the models that the cluster has profiles for; POST starts and shows it."""
-    cluster = get_object_or_404(Cluster.objects.within(request), pk=cluster_pk)
     form = MixForm(request.POST if request.method == "POST" else None, cluster=cluster)
     if form.is_valid():
         with refusals_shown(request, form):
@@ -245,10 +233,9 @@ def mix(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, f"planning/{'_mix' if is_swap else 'mix'}.html", context)
 
 
-@needs(change=OPERATOR, of=ModelMix)
-def mix_cancel(request: HttpRequest, pk: int) -> HttpResponse:
+@needs(change=OPERATOR, row=ModelMix)
+def mix_cancel(request: HttpRequest, row: ModelMix) -> HttpResponse:
     """End the search with what it has."""
-    row = get_object_or_404(ModelMix.objects.within(request), pk=pk)
     if not jobs.cancel(row):
         messages.info(request, _("The search had ended already."))
-    return redirect("model-mix", pk)
+    return redirect("model-mix", row.pk)
