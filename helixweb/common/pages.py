@@ -30,7 +30,7 @@ def page_of(request: HttpRequest, rows: Any, *, size: int = ROWS_PER_PAGE) -> "P
 
 
 def filtered(
-    request: HttpRequest, rows: QuerySet[Any], filters: type[ListFilter]
+    request: HttpRequest, rows: QuerySet[Any], filters: type[django_filters.FilterSet]
 ) -> dict[str, Any]:
     """For a template: a `page` of the rows, the `form` of the filters, and `is_filtered`."""
     chosen = filters(request.GET, queryset=rows, request=request)

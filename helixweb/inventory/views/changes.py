@@ -1,21 +1,23 @@
 """The change log: who did what to which row of the inventory."""
 
 import json
-import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import django_filters
+from django import forms
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
+from django.utils.text import capfirst
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.cache import never_cache
 
 from helixweb.access.log_readers import LogReader
 from helixweb.access.needs import VIEWER, needs
-from helixweb.common.pages import csv_file, page_of
-from helixweb.common.queries import query_id
-from helixweb.inventory.models import Change, Cluster
+from helixweb.common.pages import csv_file, filtered
+from helixweb.inventory.forms import CLUSTER_FILTER
+from helixweb.inventory.models import Change
 
 # What a line is about, by the name of its model in the database.
 KINDS = {
@@ -42,13 +44,6 @@ KINDS = {
     "credential": gettext_lazy("key or credential"),
     "request": gettext_lazy("request"),
 }
-ACTIONS = {
-    "added": gettext_lazy("added"),
-    "changed": gettext_lazy("changed"),
-    "removed": gettext_lazy("removed"),
-    "noted": gettext_lazy("noted"),
-    "refused": gettext_lazy("refused"),
-}
 COLUMNS = (
     "at", "actor", "actor_kind", "api_key", "address", "request_id", "batch", "kind", "row_id",
     "name", "cluster", "action", "text", "comment", "before", "after",
@@ -57,41 +52,39 @@ MOST_EXPORTED = 100_000
 LONGEST_VALUE = 80
 
 
-def _asked(request: HttpRequest) -> dict[str, Any]:
-    """The columns by which the address filters, and their values; unknown words are left out."""
-    given = request.GET
-    asked = {
-        "cluster": query_id(request, "cluster"),
-        "kind": given.get("kind") if given.get("kind") in KINDS else None,
-        "row_id": query_id(request, "row"),
-        "actor": given.get("actor", "")[:150],
-        "action": given.get("action") if given.get("action") in ACTIONS else None,
-        "request_id": given.get("request_id", "")[:64],
-        "batch": _uuid(given.get("batch", "")),
-    }
-    return {name: value for name, value in asked.items() if value}
+class ChangeFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """Filters of the change log; what cannot be read is left out."""
 
-
-def _rows(asked: dict[str, Any], reader: LogReader) -> QuerySet[Change]:
-    """Those that fit and that `reader` may read, the newest first."""
-    return reader.lines(Change.objects.within(reader.scope).select_related("cluster")).filter(
-        **asked
+    cluster = CLUSTER_FILTER()
+    kind = django_filters.ChoiceFilter(
+        label=gettext_lazy("Of"),
+        empty_label=gettext_lazy("everything"),
+        choices=[(name, capfirst(title)) for name, title in KINDS.items()],
     )
+    action = django_filters.ChoiceFilter(
+        label=gettext_lazy("What"),
+        empty_label=gettext_lazy("everything"),
+        choices=[(name, gettext_lazy(name)) for name in Change.Action.values],
+    )
+    actor = django_filters.CharFilter(label=gettext_lazy("By"))
+    request_id = django_filters.CharFilter(label=gettext_lazy("Request"))
+    row = django_filters.NumberFilter("row_id", widget=forms.HiddenInput)
+    batch = django_filters.UUIDFilter(widget=forms.HiddenInput)
+
+
+def _rows(reader: LogReader) -> QuerySet[Change]:
+    """Those that `reader` may read, the newest first."""
+    return reader.lines(Change.objects.within(reader.scope).select_related("cluster"))
 
 
 @needs(VIEWER)
 @never_cache
 def changes(request: HttpRequest) -> HttpResponse:
     """Filtered by the query."""
-    asked, reader = _asked(request), LogReader.of(request)
-    page = page_of(request, _rows(asked, reader))
-    context = {
-        "page": page,
-        "lines": change_lines(page, reader),
-        "kinds": KINDS,
-        "actions": ACTIONS,
-        "clusters": Cluster.objects.within(request).only("name"),
-        "asked": asked,
+    reader = LogReader.of(request)
+    context = filtered(request, _rows(reader), ChangeFilter)
+    context |= {
+        "lines": change_lines(context["page"], reader),
         "query": request.GET.urlencode(),
     }
     return render(request, "inventory/changes.html", context)
@@ -102,15 +95,9 @@ def changes(request: HttpRequest) -> HttpResponse:
 def changes_csv(request: HttpRequest) -> StreamingHttpResponse:
     """The lines that the filters leave, all of them, the newest first."""
     reader = LogReader.of(request)
-    rows = _rows(_asked(request), reader)[:MOST_EXPORTED].iterator(chunk_size=1000)
+    chosen = ChangeFilter(request.GET, queryset=_rows(reader), request=request)
+    rows = chosen.qs[:MOST_EXPORTED].iterator(chunk_size=1000)
     return csv_file("changes.csv", COLUMNS, (_csv_line(row, reader) for row in rows))
-
-
-def _uuid(text: str) -> uuid.UUID | None:
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        return None
 
 
 def _csv_line(row: Change, reader: LogReader) -> list[str]:
