@@ -33,12 +33,12 @@ from helixweb.common.models import ApiKey, SessionOfUser
 from helixweb.common.rest.lists import PAGING
 from helixweb.common.rest.operations import answers, post
 from helixweb.common.rest.views import RestMixin, RestView
-from helixweb.common.rest.viewsets import ChangeViewSet, CreateViewSet, DeleteViewSet
+from helixweb.common.rest.viewsets import CreateViewSet, DeleteViewSet, UpdateViewSet
 from helixweb.common.serializers import checked
 
 
 @needs(SITE_VIEWER, SITE_ADMIN)
-class UserViewSet(CreateViewSet[Any], ChangeViewSet[Any]):
+class UserViewSet(CreateViewSet[Any], UpdateViewSet[Any]):
     """People; POST lets somebody in, PATCH keeps them out or lets them in again."""
 
     queryset = (
@@ -72,7 +72,7 @@ class UserViewSet(CreateViewSet[Any], ChangeViewSet[Any]):
 
 
 @needs(SITE_VIEWER, SITE_ADMIN)
-class GroupViewSet(CreateViewSet[Group], ChangeViewSet[Group], DeleteViewSet[Group]):
+class GroupViewSet(CreateViewSet[Group], UpdateViewSet[Group], DeleteViewSet[Group]):
     """Whoever is in a group has its roles; PATCH says who is."""
 
     queryset = Group.objects.prefetch_related(

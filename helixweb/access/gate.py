@@ -19,14 +19,14 @@ from helixweb.access.roles import NO_ROLE, Rights, Role
 from helixweb.access.scope import cluster_of
 
 
-class Refused(PermissionDenied):
+class RoleNeeded(PermissionDenied):
     """The user may not do this; the text says what it needs."""
 
 
 def admit(
     request: HttpRequest, *, model: Any = None, lookup: str = "pk", argument: str = "pk"
 ) -> Rights:
-    """Let the request pass to its view. Raises Refused, Http404.
+    """Let the request pass to its view. Raises RoleNeeded, Http404.
 
     `model`, `lookup`, `argument`: what a view of the REST API looks up by which argument of the
     URL, unless its `@needs` names a row.
@@ -38,14 +38,14 @@ def admit(
         return rights
     request.helix_role = need.role  # type: ignore[attr-defined]
     if need.of_site:
-        raise Refused(_says(need, _("the whole site")))
+        raise RoleNeeded(_says(need, _("the whole site")))
     declared = needs_of(match.func)
     if declared.of is not None:
         model, lookup, argument = declared.model, "pk", declared.by
     if model is not None and hasattr(model, "cluster_path") and argument in match.kwargs:
         _check_row(model, {lookup: match.kwargs[argument]}, rights=rights, need=need)
     elif rights.highest < need.role.rank:
-        raise Refused(_says(need, _("a cluster")))
+        raise RoleNeeded(_says(need, _("a cluster")))
     return rights
 
 
@@ -92,7 +92,7 @@ def _check_row(model: Any, where: Mapping[str, Any], *, rights: Rights, need: Ne
     if cluster is None or rights.on(cluster) == NO_ROLE:
         raise Http404
     if need.role is not None and rights.on(cluster) < need.role.rank:
-        raise Refused(_says(need, _("this cluster")))
+        raise RoleNeeded(_says(need, _("this cluster")))
 
 
 def _says(need: Need, where: str) -> str:

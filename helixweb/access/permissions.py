@@ -28,7 +28,7 @@ class MayDo(permissions.BasePermission):
         argument = getattr(view, "lookup_url_kwarg", None) or lookup
         try:
             rights = gate.admit(request._request, model=model, lookup=lookup, argument=argument)
-        except gate.Refused as error:
+        except gate.RoleNeeded as error:
             raise exceptions.PermissionDenied(str(error)) from error
         request._request.helix_reads_as = (  # type: ignore[attr-defined]  # see common/rest
             request.user.pk, rights.as_key(), getattr(request._request, "helix_role", None),

@@ -111,10 +111,10 @@ class Backend(OIDCAuthenticationBackend):  # type: ignore[misc]
             if told.get("sub") != payload["sub"]:
                 raise SuspiciousOperation("The provider tells of somebody else than it let in.")
             claims |= told
-        return let_in(claims)
+        return user_of_claims(claims)
 
 
-def let_in(claims: dict[str, Any]) -> Any | None:
+def user_of_claims(claims: dict[str, Any]) -> Any | None:
     """The user of these claims, with the role that their groups give; None: they have none."""
     role = role_of(claims)
     with transaction.atomic():

@@ -61,7 +61,7 @@ class ChannelViewSet(RowViewSet):
     @post(SecretSerializer)
     def new_secret(self, channel: Channel) -> dict[str, str]:
         """Another secret for its signatures, shown this once."""
-        return {"secret": services.new_secret(channel)}
+        return {"secret": services.replace_secret(channel)}
 
 
 @needs(VIEWER, OPERATOR)

@@ -16,10 +16,11 @@ from django.db.models import Exists, OuterRef, Q
 from helixweb.alerting import deliveries
 from helixweb.alerting.kinds import DEFAULTS, Kind
 from helixweb.alerting.models import OPEN, Alert, AlertRule, Channel, Evaluation, Silence
-from helixweb.alerting.readings import Moment, Reading, read, with_readings
+from helixweb.alerting.readings import Reading, read, with_readings
 from helixweb.alerting.states import State, begin, follow
 from helixweb.common import events
 from helixweb.inventory.models import Cluster
+from helixweb.monitoring.moment import Moment
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def evaluate(cluster: Cluster, *, now: datetime) -> int:
     with transaction.atomic():
         row = Evaluation.unscoped.select_for_update().get(cluster=cluster)
         if row.at > now:
-            return 0  # somebody else has looked since
+            return 0  # another worker has looked since
         Evaluation.unscoped.filter(pk=row.pk).update(at=now)
         open_of = _open_alerts(cluster)
         turned = [
@@ -56,8 +57,8 @@ def evaluate(cluster: Cluster, *, now: datetime) -> int:
 
 
 def ids_to_look_at(now: datetime) -> list[int]:
-    """Clusters where a rule may have something to say, or somebody is to be told that it has not;
-    and those that were never looked at, which have no rules yet."""
+    """Clusters where an alert may begin or end, or a sign of life may be due; and those that were
+    never looked at, which have no rules yet."""
     own = Q(cluster=OuterRef("pk"))
     found = Cluster.unscoped.filter(
         Q(pk__in=with_readings(now).values("pk"))
@@ -175,7 +176,7 @@ def _write(alert: Alert, before: str, reading: Reading | None) -> None:
 
 
 def _is_silenced(alert: Alert, silences: Iterable[Silence]) -> bool:
-    """Whoever was not told that it fires need not be told that it is over."""
+    """True if no channel is told; of an alert that was silenced its end is not told either."""
     if alert.state == State.RESOLVED:
         return alert.silenced
     is_silenced = any(

@@ -32,7 +32,7 @@ Resolve = Callable[[str, int], Sequence[str]]
 _lookups = threading.BoundedSemaphore(MOST_LOOKUPS)
 
 
-class Refused(Exception):
+class TargetRefused(Exception):
     """Nothing is sent there; the message says why."""
 
 
@@ -58,28 +58,30 @@ class Target:
 
 
 def parse_target(url: str) -> Target:
-    """Raises Refused for what is no plain http(s) URL."""
+    """Raises TargetRefused for what is no plain http(s) URL."""
     if len(url) > LONGEST_URL:
-        raise Refused(f"the URL has {len(url)} characters; at most {LONGEST_URL} are allowed")
+        raise TargetRefused(f"the URL has {len(url)} characters; at most {LONGEST_URL} are allowed")
     if not url.isascii() or any(ord(letter) <= 32 or ord(letter) == 127 for letter in url):
-        raise Refused("the URL has blanks or other characters that must be written as %XX")
+        raise TargetRefused("the URL has blanks or other characters that must be written as %XX")
     if "\\" in url:
-        raise Refused(r"the URL has a '\'; write it as %5C")
+        raise TargetRefused(r"the URL has a '\'; write it as %5C")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise Refused(f"this is no URL: {error}") from error
+        raise TargetRefused(f"this is no URL: {error}") from error
     if parts.scheme not in ("http", "https"):
-        raise Refused(f"the URL begins with {parts.scheme or url[:20]!r}; give http:// or https://")
+        raise TargetRefused(
+            f"the URL begins with {parts.scheme or url[:20]!r}; give http:// or https://"
+        )
     if parts.username is not None or parts.password is not None or "@" in parts.netloc:
-        raise Refused("the URL has a user name; leave it out, requests are signed instead")
+        raise TargetRefused("the URL has a user name; leave it out, requests are signed instead")
     if not parts.hostname:
-        raise Refused("the URL names no host")
+        raise TargetRefused("the URL names no host")
     if parts.fragment:
-        raise Refused("the URL has a fragment (#…), which is never sent; leave it out")
+        raise TargetRefused("the URL has a fragment (#…), which is never sent; leave it out")
     if "%" in parts.hostname:
-        raise Refused("the host must be a plain name or address")
+        raise TargetRefused("the host must be a plain name or address")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     usual = 443 if parts.scheme == "https" else 80
     return Target(scheme=parts.scheme, host=parts.hostname, port=port or usual, path=path)
@@ -127,7 +129,7 @@ def checked_address(
     resolve: Resolve = resolve,
     within_s: float = LOOKED_UP_WITHIN_S,
 ) -> str:
-    """The address to connect to. Raises Refused, NotDelivered."""
+    """The address to connect to. Raises TargetRefused, NotDelivered."""
     try:
         found = looked_up(target, resolve, within_s=within_s)
     except (OSError, UnicodeError) as error:
@@ -137,7 +139,7 @@ def checked_address(
     for text in found:
         address = ipaddress.ip_address(text.partition("%")[0])
         if not _may_be_reached(address, allowed) or "%" in text:
-            raise Refused(
+            raise TargetRefused(
                 f"{target.host} leads to {text}, which is not a public address; an administrator "
                 "may allow its network in HELIX_WEBHOOK_NETWORKS"
             )
@@ -155,7 +157,7 @@ def post(
     looked_up_within_s: float = LOOKED_UP_WITHIN_S,
     verify: ssl.SSLContext | bool = True,
 ) -> int:
-    """The status of the answer. Raises Refused, NotDelivered."""
+    """The status of the answer. Raises TargetRefused, NotDelivered."""
     import httpx  # only those who send need it: models import this module
 
     target = parse_target(url)

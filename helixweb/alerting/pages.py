@@ -163,7 +163,7 @@ def channel_test(request: HttpRequest, row: Channel) -> HttpResponse:
 def channel_secret(request: HttpRequest, row: Channel) -> HttpResponse:
     """Another one, shown this once."""
     with refusals_shown(request):
-        return _channels(request, secret=services.new_secret(row), of=row)
+        return _channels(request, secret=services.replace_secret(row), of=row)
     return redirect("alert-channels")
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ from helixweb.common.models import ApiKey
 from helixweb.common.sentences import sentence
 from helixweb.deployment.links import working_links
 from helixweb.deployment.models import SERVING, Deployment, Status
-from helixweb.inventory.models import Cluster, Coordinator, JoinToken, Node, Process
-from helixweb.monitoring.history import SILENT_AFTER_S, current_sample
+from helixweb.inventory.models import Cluster, Coordinator, JoinToken, Node
+from helixweb.monitoring.history import SILENT_AFTER_S
 from helixweb.monitoring.models import MetricSample
-from helixweb.monitoring.moment import live_deployment
+from helixweb.monitoring.moment import Moment
 from helixweb.planning.newer_measurements import edits_after
 
 _OF_NODES = gettext_noop("%(name)s has not been heard of for %(time)s.")
@@ -34,26 +33,6 @@ class Reading:
     subject: str
     value: float
     said: Mapping[str, Any]
-
-
-class Moment:
-    """A cluster at a time; what several kinds of rules look at is read once."""
-
-    def __init__(self, cluster: Cluster, now: datetime) -> None:
-        self.cluster = cluster
-        self.now = now
-
-    @cached_property
-    def sample(self) -> MetricSample | None:
-        """What its coordinator said just now, and no simulator."""
-        sample = current_sample(self.cluster, now=self.now)
-        return sample if sample is not None and not sample.simulated else None
-
-    @cached_property
-    def deployment(self) -> Deployment | None:
-        """What it is to serve."""
-        deployment = live_deployment(self.cluster)
-        return deployment if deployment is not None and deployment.status in SERVING else None
 
 
 Read = Callable[[Moment], Iterable[Reading]]
@@ -84,25 +63,26 @@ def with_readings(now: datetime) -> QuerySet[Cluster]:
     )
 
 
-def _lost_nodes(moment: Moment) -> Iterator[Reading]:
-    return _silent(moment.cluster.nodes.filter(joined_at__isnull=False), moment.now)
+def _sample(moment: Moment) -> MetricSample | None:
+    """What its coordinator reported just now; None where a simulator did."""
+    return None if moment.sample is None or moment.sample.simulated else moment.sample
 
 
-def _lost_coordinators(moment: Moment) -> Iterator[Reading]:
-    return _silent(moment.cluster.coordinators.filter(joined_at__isnull=False), moment.now)
+def _deployment(moment: Moment) -> Deployment | None:
+    """What the cluster is to serve."""
+    row = moment.deployment
+    return row if row is not None and row.status in SERVING else None
 
 
-def _silent(rows: Iterable[Any], now: datetime) -> Iterator[Reading]:
-    for row in rows:
-        process: Process = row
-        if process.last_seen_at is not None:
-            seconds = max(0.0, (now - process.last_seen_at).total_seconds())
-            said = sentence(_OF_NODES, name=row.name, time=age_text(seconds))
-            yield Reading(subject=row.name, value=seconds, said=said)
+def _silent(processes: Any, now: datetime) -> Iterator[Reading]:
+    for row in processes.filter(joined_at__isnull=False, last_seen_at__isnull=False):
+        seconds = max(0.0, (now - row.last_seen_at).total_seconds())
+        said = sentence(_OF_NODES, name=row.name, time=age_text(seconds))
+        yield Reading(subject=row.name, value=seconds, said=said)
 
 
 def _failed_deployment(moment: Moment) -> Iterator[Reading]:
-    deployment = moment.deployment
+    deployment = _deployment(moment)
     if deployment is None:
         return
     is_bad = deployment.status in (Status.FAILED, Status.DEGRADED)
@@ -116,7 +96,7 @@ def _failed_deployment(moment: Moment) -> Iterator[Reading]:
 
 
 def _stale_plan(moment: Moment) -> Iterator[Reading]:
-    deployment = moment.deployment
+    deployment = _deployment(moment)
     if deployment is None:
         return
     changes = edits_after(deployment.plan)
@@ -132,7 +112,8 @@ def _stale_plan(moment: Moment) -> Iterator[Reading]:
 
 def _of_sample(subject: str, message: str, number: Callable[[MetricSample], float | None]) -> Read:
     def of_cluster(moment: Moment) -> Iterator[Reading]:
-        value = None if moment.sample is None else number(moment.sample)
+        sample = _sample(moment)
+        value = None if sample is None else number(sample)
         if value is not None:
             yield Reading(
                 subject=subject, value=value, said=sentence(message, value=f"{value:.3g}")
@@ -142,9 +123,8 @@ def _of_sample(subject: str, message: str, number: Callable[[MetricSample], floa
 
 
 def _promised_kv(moment: Moment) -> Iterator[Reading]:
-    if moment.sample is None:
-        return
-    for name, numbers in moment.sample.nodes.items():
+    sample = _sample(moment)
+    for name, numbers in sample.nodes.items() if sample is not None else ():
         ratio = numbers.get("kv_promised_ratio")
         if ratio is not None:
             said = sentence(
@@ -156,7 +136,7 @@ def _promised_kv(moment: Moment) -> Iterator[Reading]:
 
 
 def _slow_links(moment: Moment) -> Iterator[Reading]:
-    deployment = moment.deployment
+    deployment = _deployment(moment)
     if deployment is None:
         return
     for row in working_links(deployment, now=moment.now):
@@ -205,8 +185,8 @@ def _runs_out(subject: str, at: Any, now: datetime) -> Reading:
 
 
 _READ: dict[Kind, Read] = {
-    Kind.NODE_LOST: _lost_nodes,
-    Kind.COORDINATOR_LOST: _lost_coordinators,
+    Kind.NODE_LOST: lambda moment: _silent(moment.cluster.nodes, moment.now),
+    Kind.COORDINATOR_LOST: lambda moment: _silent(moment.cluster.coordinators, moment.now),
     Kind.DEPLOYMENT_FAILED: _failed_deployment,
     Kind.PLAN_STALE: _stale_plan,
     Kind.TTFT: _of_sample(

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from helixweb.alerting import deliveries, signing
 from helixweb.alerting.models import Channel, Delivery
-from helixweb.alerting.outbound import NotDelivered, Refused, post
+from helixweb.alerting.outbound import NotDelivered, TargetRefused, post
 from helixweb.common.leases import LostLease
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def send(delivery_id: int) -> None:
     code, error, final = None, "", False
     try:
         code = _try(delivery, attempt, began_at)
-    except (Refused, signing.Unreadable) as refusal:
+    except (TargetRefused, signing.SecretUnreadable) as refusal:
         error, final = str(refusal), True
     except (NotDelivered, smtplib.SMTPException, OSError) as failure:
         error = str(failure) or type(failure).__name__
@@ -83,9 +83,9 @@ def _try(delivery: Delivery, attempt: int, now: datetime) -> int:
 
 
 def _mail(delivery: Delivery) -> None:
-    """Raises Refused, what smtplib raises, OSError."""
+    """Raises TargetRefused, what smtplib raises, OSError."""
     if not settings.EMAIL_HOST:
-        raise Refused("no mail server is set; put its name into EMAIL_HOST")
+        raise TargetRefused("no mail server is set; put its name into EMAIL_HOST")
     channel = delivery.channel
     lines = [_line(alert) for alert in delivery.told[:MOST_LINES]]
     if len(delivery.told) > MOST_LINES:

@@ -21,7 +21,7 @@ def unattended(rows: QuerySet[Alert]) -> QuerySet[Alert]:
     return rows.filter(state=State.FIRING.value, acknowledged_at=None, silenced=False)
 
 
-def new_secret(row: Channel) -> str:
+def replace_secret(row: Channel) -> str:
     """What was signed with the one before is not to be believed any more. Raises InvalidProblem."""
     if row.way != Channel.Way.WEBHOOK:
         raise InvalidProblem(_("Only what is posted is signed; this channel sends mails."))

@@ -17,7 +17,7 @@ HEADER = "X-Helix-Signature"
 DELIVERY_HEADER = "X-Helix-Delivery"
 
 
-class Unreadable(Exception):
+class SecretUnreadable(Exception):
     """The secret was sealed under another SECRET_KEY."""
 
 
@@ -31,11 +31,11 @@ def seal(secret: str) -> str:
 
 
 def unseal(sealed: str) -> str:
-    """Raises Unreadable."""
+    """Raises SecretUnreadable."""
     try:
         return _fernet().decrypt(sealed.encode()).decode()
     except InvalidToken as error:
-        raise Unreadable(
+        raise SecretUnreadable(
             "the channel's secret cannot be read: SECRET_KEY has changed; make a new secret"
         ) from error
 

@@ -7,7 +7,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.utils.translation import gettext as _
 
-from helixweb.alerting.outbound import Refused, parse_target
+from helixweb.alerting.outbound import TargetRefused, parse_target
 
 LONGEST_S = 30 * 86_400.0
 MOST_ADDRESSES = 20
@@ -29,7 +29,7 @@ def validate_url(value: str) -> None:
         return
     try:
         parse_target(value)
-    except Refused as error:
+    except TargetRefused as error:
         raise ValidationError(str(error)) from error
 
 

@@ -6,15 +6,15 @@ from typing import Any
 from django.db.models import Func, JSONField, Value
 
 
-def member(field: str, key: str) -> "Member":
+def member(field: str, key: str) -> "JsonMember":
     """What `field` holds under `key`, None if nothing; `key` is a name even where it is a number.
 
     (A KeyTransform would take "7" for the eighth of a list.)
     """
-    return Member(field, key=key)
+    return JsonMember(field, key=key)
 
 
-class Member(Func):
+class JsonMember(Func):
     """SQL of `member`."""
 
     output_field = JSONField()
@@ -36,4 +36,4 @@ class Member(Func):
     def _with(self, path: Value, compiler: Any, connection: Any, **how: str) -> Any:
         whole = self.copy()
         whole.set_source_expressions([*self.get_source_expressions(), path])
-        return super(Member, whole).as_sql(compiler, connection, **how)
+        return super(JsonMember, whole).as_sql(compiler, connection, **how)

@@ -35,7 +35,7 @@ def choice_of(
     )
 
 
-def in_words(reason: Reason) -> str:
+def reason_text(reason: Reason) -> str:
     """In the reader's language."""
     if not reason.text:
         return ""
@@ -44,7 +44,7 @@ def in_words(reason: Reason) -> str:
 
 def why_text(choice: Choice) -> str:
     """Why it was chosen; or why none can be, and the remedy."""
-    return "; ".join(filter(None, (in_words(choice.reason), in_words(choice.remedy))))
+    return "; ".join(filter(None, (reason_text(choice.reason), reason_text(choice.remedy))))
 
 
 def left_out(cluster: Cluster, model: LanguageModel) -> dict[str, str]:

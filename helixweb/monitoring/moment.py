@@ -118,9 +118,13 @@ class Moment:
         return dict.fromkeys(FIELDS) if self.sample is None else self.sample.numbers
 
     @cached_property
+    def deployment(self) -> Deployment | None:
+        return live_deployment(self.cluster)
+
+    @cached_property
     def serving(self) -> Serving | None:
         """What is deployed, else the plan of a simulated sample; None: nothing."""
-        deployment, sample = live_deployment(self.cluster), self.sample
+        deployment, sample = self.deployment, self.sample
         simulated_plan = None if sample is None else sample.simulated_plan
         row = simulated_plan if deployment is None else deployment.plan
         if row is None:

@@ -13,10 +13,11 @@ from test_alerts import Site
 from helixweb.alerting import evaluating
 from helixweb.alerting.kinds import Kind
 from helixweb.alerting.models import Alert, AlertRule
-from helixweb.alerting.readings import Moment, read, with_readings
+from helixweb.alerting.readings import read, with_readings
 from helixweb.common.models import ApiKey
 from helixweb.deployment.models import Deployment, Status
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, Node
+from helixweb.monitoring.moment import Moment
 
 
 @pytest.fixture

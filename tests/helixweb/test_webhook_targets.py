@@ -14,8 +14,8 @@ import pytest
 from helixweb.alerting import deliveries, outbound
 from helixweb.alerting.outbound import (
     NotDelivered,
-    Refused,
     Resolve,
+    TargetRefused,
     checked_address,
     parse_target,
     post,
@@ -50,7 +50,7 @@ LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
     ],
 )
 def test_what_is_no_plain_url_is_refused_before_anything_is_looked_up(url: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(TargetRefused):
         parse_target(url)
 
 
@@ -67,7 +67,7 @@ FORBIDDEN = [
 @pytest.mark.parametrize("address", FORBIDDEN)
 def test_a_name_that_leads_to_what_is_not_public_is_refused(address: str) -> None:
     target = parse_target("https://hooks.example/x")
-    with pytest.raises(Refused, match="not a public address"):
+    with pytest.raises(TargetRefused, match="not a public address"):
         checked_address(target, allowed=[], resolve=lambda host, port: [address])
 
 
@@ -80,7 +80,7 @@ def test_a_public_address_is_where_it_goes(address: str) -> None:
 
 def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
     target = parse_target("https://hooks.example/x")
-    with pytest.raises(Refused, match=r"10\.0\.0\.9"):
+    with pytest.raises(TargetRefused, match=r"10\.0\.0\.9"):
         checked_address(target, allowed=[], resolve=lambda host, port: ["8.8.8.8", "10.0.0.9"])
 
 
@@ -89,7 +89,7 @@ def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
 )
 def test_other_ways_to_write_this_machine_lead_to_this_machine(host: str) -> None:
     """The system's own look-up reads them; what it finds is what is checked."""
-    with pytest.raises((Refused, NotDelivered)):
+    with pytest.raises((TargetRefused, NotDelivered)):
         checked_address(parse_target(f"http://{host}/"), allowed=[])
 
 
@@ -101,7 +101,7 @@ def test_an_allowed_network_may_be_reached(network: str, address: str) -> None:
     target = parse_target("http://hooks.example/")
     allowed = [ipaddress.ip_network(network)]
     assert checked_address(target, allowed=allowed, resolve=lambda host, port: [address])
-    with pytest.raises(Refused):
+    with pytest.raises(TargetRefused):
         checked_address(target, allowed=allowed, resolve=lambda host, port: ["127.0.0.1"])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.test import RequestFactory
 from rest_framework.test import APIClient
 
-from helixweb.common.rest.lists import Moment
+from helixweb.common.rest.lists import TimeFilter
 from helixweb.deployment.processes import read_message
 from helixweb.inventory.models import Change, Cluster
 from runtime.protocol.node_log import LogBatch
@@ -15,7 +15,8 @@ from runtime.protocol.node_log import LogBatch
 
 def test_moments_are_asked_for_in_utc(db: None) -> None:
     far = datetime(1447, 6, 17, 4, 47, tzinfo=timezone(timedelta(hours=22, minutes=14)))
-    rows = Moment(field_name="created_at", lookup_expr="gte").filter(Cluster.unscoped.all(), far)
+    moments = TimeFilter(field_name="created_at", lookup_expr="gte")
+    rows = moments.filter(Cluster.unscoped.all(), far)
     asked = rows.query.where.children[0].rhs
     assert asked == far
     assert asked.utcoffset() == timedelta(0)

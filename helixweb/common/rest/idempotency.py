@@ -39,7 +39,7 @@ class KeyOfAnother(Unusable, Refused):
     default_code = "key_of_another_request"
 
 
-class Unreadable(Conflict):
+class AnswerUnreadable(Conflict):
     default_code = "unreadable"
 
 
@@ -121,7 +121,7 @@ def _replay(request: Request, row: KeptAnswer, cipher: Fernet) -> Response:
     try:
         kept = json.loads(cipher.decrypt(bytes(row.answer)))
     except InvalidToken as error:
-        raise Unreadable(
+        raise AnswerUnreadable(
             "This request was done before, but SECRET_KEY has changed since, so that its answer "
             "cannot be read; look at what it made, or send it with a new key to have it done again."
         ) from error

@@ -69,7 +69,7 @@ class Whole(NumberFilter):  # type: ignore[misc]
     field_class = _WholeField
 
 
-class Moment(IsoDateTimeFilter):  # type: ignore[misc]
+class TimeFilter(IsoDateTimeFilter):  # type: ignore[misc]
     """In UTC: PostgreSQL takes no offset of 16 hours and more, which ISO 8601 has."""
 
     def filter(self, rows: Any, value: datetime | None) -> Any:
@@ -103,7 +103,7 @@ def _filterset_of(model: Any, names: tuple[str, ...], base: Any) -> Any:
     strict = {
         **{kind: {"filter_class": Whole} for kind in numbers},
         models.BooleanField: {"filter_class": TrueOrFalse},
-        models.DateTimeField: {"filter_class": Moment},
+        models.DateTimeField: {"filter_class": TimeFilter},
     }
     meta = type("Meta", (), {"model": model, "fields": asked, "filter_overrides": strict})
     made: Any = type(f"{model.__name__}Filters", (base,), {"Meta": meta})

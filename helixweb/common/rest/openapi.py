@@ -16,10 +16,10 @@ from helixweb.common.rest.lists import FIELDS, SEARCH, shown_fields
 from helixweb.common.rest.negotiation import ByAccept
 from helixweb.common.rest.views import RestMixin
 from helixweb.common.rest.viewsets import (
-    ChangeViewSet,
     CreateViewSet,
     EditViewSet,
     ReadViewSet,
+    UpdateViewSet,
     VersionedViewSet,
 )
 
@@ -88,7 +88,7 @@ class RestSchema(AutoSchema):
             parameters += [_fields(shown_fields(serializer)), IF_NONE_MATCH, ETAG]
         if isinstance(view, VersionedViewSet) and action in ("destroy", "partial_update"):
             parameters.append(IF_MATCH)
-        edits = isinstance(view, CreateViewSet | ChangeViewSet)
+        edits = isinstance(view, CreateViewSet | UpdateViewSet)
         if edits and action in ("create", "partial_update"):
             parameters.append(ETAG)
         if isinstance(view, RestMixin) and self.method == "POST":

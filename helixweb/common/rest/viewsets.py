@@ -117,7 +117,7 @@ class CreateViewSet(ReadViewSet[Row]):
         return self.row_response(serializer.save(), status=status.HTTP_201_CREATED)
 
 
-class ChangeViewSet(VersionedViewSet[Row]):
+class UpdateViewSet(VersionedViewSet[Row]):
     """Rows that can be read and changed; the serializer calls the service."""
 
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -129,7 +129,7 @@ class ChangeViewSet(VersionedViewSet[Row]):
         return self.row_response(row)
 
 
-class EditViewSet(CreateViewSet[Row], ChangeViewSet[Row], DeleteViewSet[Row]):
+class EditViewSet(CreateViewSet[Row], UpdateViewSet[Row], DeleteViewSet[Row]):
     """Rows that can be created, changed and deleted, many at once too."""
 
     @action(detail=False, methods=["post"], pagination_class=None)

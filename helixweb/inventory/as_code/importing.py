@@ -22,7 +22,7 @@ from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services.checkpoint_reading import (
     NEEDED_NUMBERS,
     CheckpointRefused,
-    columns_of,
+    model_columns,
     read_checkpoint,
 )
 from helixweb.inventory.services.checks import check_row
@@ -36,7 +36,7 @@ MOST_READ = 16
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ImportOutcome:
     """What an import does, or would do; as the REST API answers."""
 
     all_steps: Sequence[Step]
@@ -81,7 +81,7 @@ def import_declaration(
     dry_run: bool,
     may_change_site: bool,
     expected: str = "",
-) -> Outcome:
+) -> ImportOutcome:
     """Raises ValidationError naming each bad place, PermissionDenied, NameTaken, Conflicting.
 
     `may_change_site`: make clusters, and make and change models. `expected`: the digest of a dry
@@ -94,7 +94,7 @@ def import_declaration(
         names = declaration.clusters()
         _lock(names)
         site = read_site(scope, names)
-        outcome = Outcome(list(steps(declaration, site, prune=prune)), applied=not dry_run)
+        outcome = ImportOutcome(list(steps(declaration, site, prune=prune)), applied=not dry_run)
         if not may_change_site:
             _check_site_role(outcome.all_steps)
         _refuse(_unknown_names(outcome.all_steps, site))
@@ -137,7 +137,7 @@ def _read_checkpoints(declaration: Declaration) -> None:
         except CheckpointRefused as error:
             declaration.errors.add(row.place, str(error))
             return
-        declaration.add_to(MODELS, key, columns_of(facts))
+        declaration.add_to(MODELS, key, model_columns(facts))
 
 
 def _lock(names: Sequence[str]) -> None:

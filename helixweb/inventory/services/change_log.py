@@ -63,7 +63,7 @@ def change_of(
         before, after = {key: before.get(key) for key in keys}, {key: after[key] for key in keys}
     mark_told()
     is_cluster = isinstance(row, Cluster)
-    # Of a cluster that is being deleted no line can hang on it any more.
+    # No line can refer to a cluster that is being deleted.
     gone = is_cluster and action == Change.Action.REMOVED
     return Change(
         cluster_id=None if gone else row.pk if is_cluster else getattr(row, "cluster_id", None),

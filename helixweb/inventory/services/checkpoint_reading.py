@@ -48,7 +48,7 @@ class CheckpointRefused(InventoryError, Unusable):
     default_code = "checkpoint_refused"
 
 
-def columns_of(facts: ModelFacts) -> dict[str, Any]:
+def model_columns(facts: ModelFacts) -> dict[str, Any]:
     """The facts as columns of a LanguageModel; its name and checkpoint are the user's."""
     return {name: getattr(facts, name) for name in _COLUMNS}
 
@@ -56,7 +56,7 @@ def columns_of(facts: ModelFacts) -> dict[str, Any]:
 def filled_from(facts: ModelFacts, given: Mapping[str, Any]) -> dict[str, Any]:
     """Columns of a LanguageModel: the facts, but for what is given."""
     told = {key: value for key, value in given.items() if value not in (None, "")}
-    return {**given, "name": facts.name, **columns_of(facts), **told}
+    return {**given, "name": facts.name, **model_columns(facts), **told}
 
 
 def read_where_needed(given: object) -> ModelFacts | CheckpointRefused | None:

@@ -91,13 +91,13 @@ def _stored(problem: Problem, *, name: str, user: Any) -> Cluster:
         mean_output_tokens=problem.workload.mean_output_tokens,
         source=problem.source,
     )
-    check_fields(cluster)
+    check_columns(cluster)
     cluster.save()
     kind: type[models.Model]
     for kind, rows in groupby(_rows(problem, cluster, _model_row(problem.model)), type):
         made = list(rows)
         for row in made:
-            check_fields(row)
+            check_columns(row)
         kind._base_manager.bulk_create(made, batch_size=500)
     count = len(problem.cluster.nodes)
     record(cluster, Change.Action.ADDED, after=values_of(cluster), text=f"{count} nodes")
@@ -114,7 +114,7 @@ def _model_row(spec: ModelSpec) -> LanguageModel:
     if row is None:
         heads = {"num_heads": spec.num_heads, "num_kv_heads": spec.num_kv_heads}
         row = LanguageModel(name=spec.name, **numbers, **heads)
-        check_fields(row)
+        check_columns(row)
         row.save()
         return row
     different = [
@@ -157,7 +157,7 @@ def _rows(problem: Problem, cluster: Cluster, model: LanguageModel) -> Iterable[
         )
 
 
-def check_fields(row: models.Model) -> None:
+def check_columns(row: models.Model) -> None:
     """Lengths and characters that a file may contain and a row may not. Raises InvalidProblem."""
     try:
         row.clean_fields(exclude=["cluster", "model"])

@@ -15,7 +15,7 @@ from helixweb.inventory.services.errors import Conflicting
 from helixweb.inventory.services.problems import (
     OPTIONAL_KEYS,
     PROFILE_KEYS,
-    check_fields,
+    check_columns,
     compute_profile,
     model_spec,
 )
@@ -81,7 +81,7 @@ def _created(
 ) -> Profile:
     """Raises InvalidProblem, NameTaken."""
     fields = {"cluster": cluster, "model": model, "name": name, "origin": origin, **_fields(found)}
-    check_fields(Profile(**fields))
+    check_columns(Profile(**fields))
     return records.create(Profile, **fields)
 
 

@@ -89,7 +89,7 @@ def model_read(request: HttpRequest) -> HttpResponse:
         except checkpoint_reading.CheckpointRefused as error:
             refused = str(error)
     if facts is not None:
-        typed |= checkpoint_reading.columns_of(facts)
+        typed |= checkpoint_reading.model_columns(facts)
         if typed.get("name", "") in ("", typed.get("read_name")):
             typed["name"] = facts.name
     context = {
