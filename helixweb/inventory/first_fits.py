@@ -11,6 +11,7 @@ from typing import Any
 
 from helixweb.inventory.models import Cluster, Node, Profile
 from helixweb.inventory.presentation import Fit
+from helixweb.inventory.services.problems import domain_of
 from planner import (
     LayerLimits,
     ModelMemory,
@@ -59,10 +60,7 @@ class _Forecast:
         self._cluster = cluster
         self._facts = facts
         self._profiles = profiles
-        self._workload = Workload(
-            mean_prompt_tokens=cluster.mean_prompt_tokens,
-            mean_output_tokens=cluster.mean_output_tokens,
-        )
+        self._workload = domain_of(Workload, cluster)
         self._memory = self._memory_of_model()
         self._room = cache(self._room_within)
         self._sheet_speeds = cache(self._speeds_of_sheet)

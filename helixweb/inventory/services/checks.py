@@ -5,8 +5,9 @@ from django.utils.translation import gettext as _
 
 from helixweb.inventory.cluster_names import ClusterNames
 from helixweb.inventory.models import Link, Node, Profile, RegionLink, SharedBandwidth
-from helixweb.inventory.services.problems import compute_profile, domain_link, domain_shared
+from helixweb.inventory.services.problems import compute_profile, domain_of
 from planner import COORDINATOR, InvalidProblem
+from planner.domain import cluster as domain
 
 _LONGEST_LIST = 300
 
@@ -16,12 +17,12 @@ def check_row(row: models.Model, names: ClusterNames) -> None:
     if isinstance(row, Node):
         _check_profile_name(row, names)
     elif isinstance(row, Link):
-        domain_link(row)
+        domain_of(domain.Link, row)
         _check_ends(row, names)
     elif isinstance(row, RegionLink):
-        domain_link(row)
+        domain_of(domain.Link, row)
     elif isinstance(row, SharedBandwidth):
-        domain_shared(row)
+        domain_of(domain.SharedBandwidth, row, members=tuple(row.members))
         _check_members(row, names)
     elif isinstance(row, Profile):
         compute_profile(row)

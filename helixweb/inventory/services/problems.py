@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import groupby
-from typing import Any, cast
+from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, models, transaction
@@ -34,8 +34,6 @@ from planner import (
     InvalidProblem,
     ModelSpec,
     Problem,
-    SharedDirection,
-    SharedScope,
     Workload,
 )
 from planner.domain import cluster as domain
@@ -45,6 +43,7 @@ from planner.serialization import (
     profile_to_dict,
 )
 
+RecordT = TypeVar("RecordT")
 PROFILE_KEYS = ("gpu", "vram_bytes", "max_layers", "tokens_per_s", "kv_capacity_token_layers")
 OPTIONAL_KEYS = ("layer_times", "batch_limits", "price_per_hour", "instance_times", "memory")
 _TOLD = 5  # nodes whose reasons one message has
@@ -87,9 +86,8 @@ def _stored(problem: Problem, *, name: str, user: Any) -> Cluster:
     cluster = Cluster(
         name=name,
         coordinator_region=problem.cluster.coordinator_region,
-        mean_prompt_tokens=problem.workload.mean_prompt_tokens,
-        mean_output_tokens=problem.workload.mean_output_tokens,
         source=problem.source,
+        **asdict(problem.workload),
     )
     check_columns(cluster)
     cluster.save()
@@ -112,8 +110,7 @@ def _model_row(spec: ModelSpec) -> LanguageModel:
     numbers = {key: getattr(spec, key) for key in MODEL_NUMBERS}
     row = LanguageModel.objects.filter(name=spec.name).first()
     if row is None:
-        heads = {"num_heads": spec.num_heads, "num_kv_heads": spec.num_kv_heads}
-        row = LanguageModel(name=spec.name, **numbers, **heads)
+        row = LanguageModel(**asdict(spec))
         check_columns(row)
         row.save()
         return row
@@ -225,18 +222,17 @@ def build_problem(cluster: Cluster, model: LanguageModel, *, is_for_stages: bool
     problem = Problem(
         name=cluster.name,
         source=cluster.source,
-        model=model_spec(model),
-        workload=Workload(
-            mean_prompt_tokens=cluster.mean_prompt_tokens,
-            mean_output_tokens=cluster.mean_output_tokens,
-        ),
+        model=domain_of(ModelSpec, model),
+        workload=domain_of(Workload, cluster),
         compute_profiles=profiles,
         cluster=domain.Cluster(
             name=cluster.name,
             coordinator_region=cluster.coordinator_region,
             nodes=tuple(nodes),
-            region_links=tuple(domain_link(row) for row in cluster.region_links.order_by("pk")),
-            links=tuple(domain_link(row) for row in cluster.links.order_by("pk")),
+            region_links=tuple(
+                domain_of(domain.Link, row) for row in cluster.region_links.order_by("pk")
+            ),
+            links=tuple(domain_of(domain.Link, row) for row in cluster.links.order_by("pk")),
             shared=tuple(_shared_of(cluster)),
         ).without(unfit),
     )
@@ -244,31 +240,13 @@ def build_problem(cluster: Cluster, model: LanguageModel, *, is_for_stages: bool
     return problem
 
 
-def model_spec(row: LanguageModel) -> ModelSpec:
-    return ModelSpec(
-        name=row.name,
-        num_heads=row.num_heads,
-        num_kv_heads=row.num_kv_heads,
-        **{key: getattr(row, key) for key in MODEL_NUMBERS},
-    )
+def domain_of(kind: type[RecordT], row: models.Model, **others: Any) -> RecordT:
+    """The planner's record with the row's columns of the same names, and with `others`.
 
-
-def domain_link(row: Link | RegionLink) -> domain.Link:
-    columns = ("source", "target", "bandwidth_bytes_per_s", "latency_s")
-    return domain.Link(**{name: getattr(row, name) for name in columns})
-
-
-def domain_shared(
-    row: SharedBandwidth, members: Iterable[str] | None = None
-) -> domain.SharedBandwidth:
-    """With these of its members; None: all. Raises InvalidProblem naming what of it is wrong."""
-    return domain.SharedBandwidth(
-        name=row.name,
-        members=tuple(row.members if members is None else members),
-        direction=cast(SharedDirection, row.direction),  # the domain type checks them
-        bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
-        scope=cast(SharedScope, row.scope),
-    )
+    Raises InvalidProblem naming what of it is wrong.
+    """
+    names = {field.name for field in fields(kind)} - others.keys()  # type: ignore[arg-type]
+    return kind(**{name: getattr(row, name) for name in names}, **others)
 
 
 def _shared_of(cluster: Cluster) -> Iterable[domain.SharedBandwidth]:
@@ -278,9 +256,9 @@ def _shared_of(cluster: Cluster) -> Iterable[domain.SharedBandwidth]:
     """
     known = ClusterNames(cluster).members
     for row in cluster.shared_bandwidths.order_by("pk"):
-        members = [name for name in row.members if name in known]
+        members = tuple(name for name in row.members if name in known)
         if members:
-            yield domain_shared(row, members)
+            yield domain_of(domain.SharedBandwidth, row, members=members)
 
 
 def compute_profile(row: Profile) -> ComputeProfile:

@@ -17,9 +17,9 @@ from helixweb.inventory.services.problems import (
     PROFILE_KEYS,
     check_columns,
     compute_profile,
-    model_spec,
+    domain_of,
 )
-from planner import ComputeProfile, InvalidProblem, Workload
+from planner import ComputeProfile, InvalidProblem, ModelSpec, Workload
 from planner.document import Section
 from planner.domain.limits import Name
 from planner.roofline import data_sheet, layer_shape, roofline_profile
@@ -154,13 +154,10 @@ def estimate_profile(cluster: Cluster, model: LanguageModel, *, gpu: str, name: 
     found = roofline_profile(
         name,
         data_sheet(gpu),
-        layer_shape(model_spec(model)),
+        layer_shape(domain_of(ModelSpec, model)),
         gpu=gpu,
         num_layers=model.num_layers,
-        workload=Workload(
-            mean_prompt_tokens=cluster.mean_prompt_tokens,
-            mean_output_tokens=cluster.mean_output_tokens,
-        ),
+        workload=domain_of(Workload, cluster),
         longest_tokens=model.max_context_tokens,
     )
     return _created(cluster, model, name, found, Origin.ESTIMATED)
