@@ -7,15 +7,15 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from runtime.agent.checkpoint_looks import CheckpointLooks
 from runtime.agent.instance_specs import InstanceSettings
 from runtime.agent.instances import InstanceKeeper, goes_on, with_instances
 from runtime.agent.metrics import metrics_page
 from runtime.agent.node_log import NodeLog, tell_log
-from runtime.agent.profiling import PROFILE_COMMAND, Profiling, node_traffic, profiling_settings
+from runtime.agent.profiling import Profiling, Traffic, node_traffic, profiling_settings
 from runtime.agent.reconcile import (
     AddGeneration,
     KillStage,
@@ -24,7 +24,7 @@ from runtime.agent.reconcile import (
     next_action,
     observe,
 )
-from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
+from runtime.agent.supervisor import StageSettings, Supervisor
 from runtime.agent.vllm_facts import VllmFacts
 from runtime.agent.weight_server import WeightServer
 from runtime.backoff import Backoff
@@ -54,82 +54,79 @@ class NodeRemoved(Exception):
     """The credential is not known any more: this node was removed from its cluster."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """The node that an agent is: its membership, what it announces, its files and its log."""
+
+    joined: Joined
+    announcement: AgentIdentity
+    data_dir: DataDir
+    log: NodeLog
+
+
 class Agent:
-    """One node of the cluster it `joined`, with one stage process at most."""
+    """Owns all that runs on one node: one stage process at most, or whole-model instances.
+
+    `runtime.agent.main` makes one and calls `run` for the life of the process. `weights`: None
+    where it serves none. `vllm_facts`: what is still to be asked of vLLM.
+    """
 
     def __init__(
         self,
-        *,
         web: WebClient,
-        joined: Joined,
-        announcement: AgentIdentity,
-        data_dir: DataDir,
-        node_log: NodeLog,
-        settings: StageSettings,
-        instance_settings: InstanceSettings,
+        node: Node,
+        *,
+        stages: StageSettings,
+        instances: InstanceSettings,
         rng: random.Random,
         weights: WeightServer | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        stage_command: Sequence[str] = STAGE_COMMAND,
-        profile_command: Sequence[str] = PROFILE_COMMAND,
-        goodbye_within_s: float = GOODBYE_WITHIN_S,
         vllm_facts: VllmFacts | None = None,
+        goodbye_within_s: float = GOODBYE_WITHIN_S,
     ) -> None:
-        self._web = web
-        self._is_announced = joined.is_announced
-        self._heartbeat_interval_s = joined.member.heartbeat_interval_s
-        self._announcement = announcement
-        self._engine, self._vllm_facts = settings.engine, vllm_facts
-        self._data_dir = data_dir
-        self._node_log = node_log
+        self._web, self._node, self._stages, self._weights = web, node, stages, weights
+        self._announcement = node.announcement
+        self._is_announced = node.joined.is_announced
+        self._vllm_facts = vllm_facts
         self._backoff = Backoff(rng=rng, limit_s=_MAX_HEARTBEAT_GAP_S)
-        self._clock = clock
+        self._goodbye_within_s = goodbye_within_s
+        self._desired: DesiredState | None = None
+        self._to_reconcile, self._to_tell = asyncio.Event(), asyncio.Event()
+        self._news: object = None  # what pages shall see at once when it changes
+        self._link_news = LinkNews()
+        self._heard_at: float | None = None
+        self._heartbeats_failed_total = 0
         self._supervisor = Supervisor(
-            settings=settings,
-            log=ProcessLog(data_dir.stage_log, on_line=node_log.add_stage_line),
+            settings=stages,
+            log=ProcessLog(node.data_dir.stage_log, on_line=node.log.add_stage_line),
             on_change=self._note_change,
-            command=stage_command,
-            clock=clock,
+        )
+        self._keeper = InstanceKeeper(
+            settings=instances,
+            directory=node.data_dir.instances,
+            on_change=self._note_change,
+            is_free=lambda: self._supervisor.local.running is None,
+            on_line=node.log.add_instance_line,
         )
         self._profiling = Profiling(
-            settings=profiling_settings(announcement, settings),
-            traffic=lambda: node_traffic(
-                self._supervisor.local, self._keeper.observed(), now_s=clock()
-            ),
-            on_change=lambda: self._to_tell.set(),
-            clock=clock,
-            command=profile_command,
+            settings=profiling_settings(node.announcement, stages),
+            traffic=self._traffic,
+            on_change=self._to_tell.set,
         )
-        bound = parse_endpoint(settings.bind, listening=True)
+        bound = parse_endpoint(stages.bind, listening=True)
         self._listener = LinkListener(
             host=bound.host, port=bound.port, may_measure=self._may_measure
         )
         self._reaching = Reaching(
-            own_endpoint=announcement.data_endpoint,
-            on_change=lambda: self._to_tell.set(),
+            own_endpoint=node.announcement.data_endpoint,
+            on_change=self._to_tell.set,
             may_measure=self._may_measure,
             answers=self._listener,
             weights_port=None if weights is None else weights.port,
         )
-        self._weights = weights
-        self._looks = CheckpointLooks(on_change=lambda: self._to_tell.set())
-        self._keeper = InstanceKeeper(
-            settings=instance_settings,
-            directory=data_dir.instances,
-            on_change=self._note_change,
-            is_free=lambda: self._supervisor.local.running is None,
-            on_line=node_log.add_instance_line,
-        )
-        self._leave_within_s = settings.leave_within_s
-        self._goodbye_within_s = goodbye_within_s
-        self._desired: DesiredState | None = None
-        self._to_reconcile = asyncio.Event()
-        self._to_tell = asyncio.Event()
-        self._news: object = None  # what pages shall see at once when it changes
-        self._link_news = LinkNews()
-        self._name = joined.member.name
-        self._heard_at: float | None = None
-        self._heartbeats_failed_total = 0
+        self._looks = CheckpointLooks(on_change=self._to_tell.set)
+
+    def _traffic(self) -> Traffic | None:
+        return node_traffic(self._supervisor.local, self._keeper.observed(), now_s=time.monotonic())
 
     def metrics(self) -> bytes:
         """What Prometheus reads of this node."""
@@ -137,9 +134,9 @@ class Agent:
         assignment = None if desired is None else desired.assignment
         return metrics_page(
             None if desired is None else self._observe(desired),
-            node=self._name,
+            node=self._node.joined.member.name,
             model_name="" if assignment is None else assignment.model_name,
-            heartbeat_age_s=None if heard_at is None else self._clock() - heard_at,
+            heartbeat_age_s=None if heard_at is None else time.monotonic() - heard_at,
             heartbeats_failed_total=self._heartbeats_failed_total,
         )
 
@@ -163,7 +160,7 @@ class Agent:
                     self._keeper.run(),
                     self._reaching.run(),
                     self._learn_engines(),
-                    tell_log(self._web, self._node_log),
+                    tell_log(self._web, self._node.log),
                 )
             ]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -186,7 +183,7 @@ class Agent:
         """Tell helixweb what vLLM can run here, if a start of it has to be asked. Never returns."""
         if self._vllm_facts is not None:
             offer = await self._vllm_facts.ask()
-            engine = self._engine.model_copy(update={"vllm": offer})
+            engine = self._stages.engine.model_copy(update={"vllm": offer})
             self._supervisor.use_engine(engine)
             self._profiling.use_engine(engine)
             hardware = self._announcement.hardware.model_copy(update={"engines": offers_of(engine)})
@@ -202,7 +199,7 @@ class Agent:
         if not hurry.is_set():
             await asyncio.gather(
                 self._supervisor.leave(hurry=hurry),
-                self._keeper.stop(hurry=hurry, within_s=self._leave_within_s),
+                self._keeper.stop(hurry=hurry, within_s=self._stages.leave_within_s),
             )
         await goodbye
 
@@ -225,7 +222,7 @@ class Agent:
             except WebError as error:
                 _raise_if_removed(error)
                 logger.warning("cannot fetch the desired state: %s", error)
-        stored = self._data_dir.load_desired()
+        stored = self._node.data_dir.load_desired()
         if stored is not None:
             logger.info("going on with generation %d of the last run", stored.generation)
             self._want(stored)
@@ -245,11 +242,11 @@ class Agent:
         """Tell what is, at least every interval; notice changes that were not heard."""
         is_heard = True
         while True:
-            wait_s = self._heartbeat_interval_s
+            wait_s = self._node.joined.member.heartbeat_interval_s
             self._to_tell.clear()
             try:
                 await self._tell()
-                self._heard_at = self._clock()
+                self._heard_at = time.monotonic()
                 if not is_heard:
                     logger.info("helixweb answers again")
                 is_heard = True
@@ -295,7 +292,7 @@ class Agent:
                 await self._to_reconcile.wait()
                 continue
             local = self._supervisor.local
-            action = next_action(self._desired, local, now_s=self._clock())
+            action = next_action(self._desired, local, now_s=time.monotonic())
             if isinstance(action, StartStage) and self._keeper.holds_any:
                 await self._to_reconcile.wait()  # they hold memory, and are ending
             elif isinstance(action, StartStage):
@@ -310,7 +307,7 @@ class Agent:
             else:
                 await self._listen_while_idle(self._desired)
                 again_s = look_again_at_s(self._desired, local)
-                wait_s = None if again_s is None else max(0.0, again_s - self._clock())
+                wait_s = None if again_s is None else max(0.0, again_s - time.monotonic())
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await self._to_reconcile.wait()
@@ -337,7 +334,7 @@ class Agent:
         return self._listener.is_open and not self._keeper.holds_any and not is_profiled
 
     def _observe(self, desired: DesiredState) -> ObservedState:
-        observed = observe(desired, self._supervisor.local, now_s=self._clock())
+        observed = observe(desired, self._supervisor.local, now_s=time.monotonic())
         running = self._supervisor.local.running
         weights = NodeWeights(
             port=None if self._weights is None else self._weights.port,
@@ -359,7 +356,7 @@ class Agent:
         if not goes_on(desired):
             self._keeper.want(desired.instances)
         try:
-            self._data_dir.save_desired(desired)
+            self._node.data_dir.save_desired(desired)
         except OSError as error:  # a full disk must not end the stage
             logger.error("a start without helixweb will not know this generation: %s", error)
         self._note_change()
@@ -375,7 +372,7 @@ class Agent:
         ports = tuple((one.name, one.port, one.condition) for one in observed.instances)
         news = (observed.generation, observed.phase, observed.message, percent, also, ports)
         links = {} if observed.stage is None else observed.stage.links
-        if self._link_news.take(links, now_s=self._clock()) or news != self._news:
+        if self._link_news.take(links, now_s=time.monotonic()) or news != self._news:
             self._news = news
             self._to_tell.set()
 

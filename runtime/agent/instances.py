@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 
 from runtime.agent.instance_specs import CannotRun, InstanceSettings, spec_of
-from runtime.instances.asking import PROBE_TIMEOUT_S
+from runtime.instances.asking import PROBE_TIMEOUT_S, AskedInstance
 from runtime.instances.certificate import CertificateFiles, load_or_create
 from runtime.instances.command_lines import door_of, launch_of
-from runtime.instances.health import Condition, Patience
-from runtime.instances.instance import LOOK_EVERY_S, SupervisedInstance, look_after
+from runtime.instances.health import LOOK_EVERY_S, Condition, Patience
+from runtime.instances.instance import SupervisedInstance, look_after
 from runtime.instances.pinned import instance_client
 from runtime.instances.process import ServerProcess
 from runtime.membership.data_address import AddressError, choose_port
@@ -178,13 +178,16 @@ class InstanceKeeper:
         )
         instance = SupervisedInstance(
             order.name,
-            door=door_of(
-                spec,
-                model_name=order.model_name,
-                api_key=order.api_key,
-                environment={},
-                host=host,
-                certificate=self._certificate,
+            asked=AskedInstance(
+                self._http,
+                door_of(
+                    spec,
+                    model_name=order.model_name,
+                    api_key=order.api_key,
+                    environment={},
+                    host=host,
+                    certificate=self._certificate,
+                ),
             ),
             launch=launch_of(
                 spec,
@@ -194,11 +197,13 @@ class InstanceKeeper:
                 tls=self._tls,
             ),
             process=process,
-            http=self._http,
             clock=self._clock,
-            patience=Patience(start_s=spec.start_patience_s, drain_s=spec.drain_patience_s),
+            patience=Patience(
+                start_s=spec.start_patience_s,
+                drain_s=spec.drain_patience_s,
+                look_every_s=self._look_every_s,
+            ),
             requests_under_way=lambda: 0,  # its metrics say
-            look_every_s=self._look_every_s,
         )
         self._kept[order.name] = _Kept(
             order=order,

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +18,7 @@ import psutil
 from pydantic import ValidationError
 
 from runtime.agent.reconcile import LocalState
-from runtime.agent.supervisor import StageSettings
+from runtime.agent.supervisor import PROFILE_COMMAND, StageSettings
 from runtime.instances.health import Condition
 from runtime.protocol.control import AgentIdentity
 from runtime.protocol.engines import AUTOMATIC, EngineSettings
@@ -44,7 +43,6 @@ from runtime.protocol.weight_access import WeightAccess
 
 logger = logging.getLogger(__name__)
 
-PROFILE_COMMAND = (sys.executable, "-m", "runtime", "profile-node")
 _LINE_LIMIT_BYTES = 1 << 20
 _LOOK_AGAIN_S = 0.25
 _BITS_PER_BYTE = 8
@@ -74,6 +72,7 @@ class ProfilingSettings:
     emulated: bool = False
     weights: WeightAccess | None = None
     engine: EngineSettings = AUTOMATIC
+    command: Sequence[str] = PROFILE_COMMAND
 
 
 def profiling_settings(announcement: AgentIdentity, stage: StageSettings) -> ProfilingSettings:
@@ -86,6 +85,7 @@ def profiling_settings(announcement: AgentIdentity, stage: StageSettings) -> Pro
         emulated=announcement.hardware.emulated,
         weights=stage.weights,
         engine=stage.engine,
+        command=stage.profile_command,
     )
 
 
@@ -137,15 +137,11 @@ class Profiling:
         settings: ProfilingSettings,
         traffic: Callable[[], Traffic | None],
         on_change: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
-        command: Sequence[str] = PROFILE_COMMAND,
     ) -> None:
         self.progress: ProfilingProgress | None = None
         self._settings = settings
         self._traffic = traffic
         self._on_change = on_change
-        self._clock = clock
-        self._command = command
         self._measuring: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._waited_s = 0.0
@@ -180,13 +176,13 @@ class Profiling:
             self._measuring = None
 
     async def _measure(self, order: ProfileOrder) -> None:
-        began_s, self._waited_s = self._clock(), 0.0
+        began_s, self._waited_s = time.monotonic(), 0.0
         if self._settings.emulated:
             self._fail(order, "an emulated node takes its times from a profile; none is measured")
             return
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._command,
+                *self._settings.command,
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=DEVNULL,
@@ -195,7 +191,7 @@ class Profiling:
                 limit=_LINE_LIMIT_BYTES,
             )
         except OSError as error:
-            self._fail(order, f"cannot start {self._command[0]}: {error}")
+            self._fail(order, f"cannot start {self._settings.command[0]}: {error}")
             return
         try:
             await self._converse(process, order, began_s=began_s)
@@ -242,7 +238,7 @@ class Profiling:
                 )
                 return
             if not isinstance(event, Asking):
-                self._finish(order, event.measurement, seconds=self._clock() - began_s)
+                self._finish(order, event.measurement, seconds=time.monotonic() - began_s)
                 return
             answer = AGAIN if await self._quiet_since(left_with, order, event.done) else GO
             left_with = self._traffic()
@@ -251,7 +247,7 @@ class Profiling:
         self, left_with: Traffic | None, order: ProfileOrder, done: float
     ) -> bool:
         """Wait for a quiet moment; returns whether traffic came since the last one."""
-        began_s = asked_s = self._clock()
+        began_s = asked_s = time.monotonic()
         was_quiet, disturbed = left_with, False
         while not leave_to_measure(was_quiet, now := self._traffic(), asked_s=asked_s):
             if now is not None and now.heard_s > asked_s:
@@ -260,7 +256,7 @@ class Profiling:
                 self._say(order, ProfilingPhase.WAITING, done=done, message=_WAITS)
             await asyncio.sleep(_LOOK_AGAIN_S)
         if disturbed:
-            self._waited_s += self._clock() - began_s
+            self._waited_s += time.monotonic() - began_s
         self._say(order, ProfilingPhase.MEASURING, done=done)
         return disturbed
 

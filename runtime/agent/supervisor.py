@@ -36,6 +36,7 @@ from runtime.protocol.weight_access import WeightAccess
 logger = logging.getLogger(__name__)
 
 STAGE_COMMAND = (sys.executable, "-m", "runtime", "stage")
+PROFILE_COMMAND = (sys.executable, "-m", "runtime", "profile-node")
 _STOP_PATIENCE_S = 10.0
 _LINE_LIMIT_BYTES = 1 << 20
 
@@ -44,6 +45,7 @@ _LINE_LIMIT_BYTES = 1 << 20
 class StageSettings:
     """What every stage of this agent gets, whatever it is assigned (see StageLaunch).
 
+    `command` starts one, `profile_command` the process that measures what one could do here.
     `gpu_budgets_bytes` are what a rank may use of each GPU, in their order; empty where one number
     is for the whole stage: without GPUs, or because a person gave it.
     """
@@ -61,6 +63,8 @@ class StageSettings:
     leave_within_s: float = LEAVE_WITHIN_S
     weights: WeightAccess | None = None
     engine: EngineSettings = AUTOMATIC
+    command: Sequence[str] = STAGE_COMMAND
+    profile_command: Sequence[str] = PROFILE_COMMAND
 
     def budget_bytes(self, *, ranks: int) -> int:
         """For all ranks of a stage; each gets an equal part.
@@ -81,16 +85,12 @@ class Supervisor:
         settings: StageSettings,
         log: ProcessLog,
         on_change: Callable[[], None],
-        command: Sequence[str] = STAGE_COMMAND,
-        clock: Callable[[], float] = time.monotonic,
         stop_patience_s: float = _STOP_PATIENCE_S,
     ) -> None:
         self.local = LocalState()
         self._settings = settings
         self._log = log
         self._on_change = on_change
-        self._command = command
-        self._clock = clock
         self._stop_patience_s = stop_patience_s
         self._process: Process | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -114,7 +114,7 @@ class Supervisor:
         environment = {**os.environ, "OMP_NUM_THREADS": str(self._settings.threads)}
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._command,
+                *self._settings.command,
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=PIPE,
@@ -123,7 +123,7 @@ class Supervisor:
                 limit=_LINE_LIMIT_BYTES,
             )
         except OSError as error:
-            self._fail(f"cannot start {self._command[0]}: {error}")
+            self._fail(f"cannot start {self._settings.command[0]}: {error}")
             return
         logger.info(
             "started stage %d: layers [%d, %d)", process.pid, assignment.first, assignment.end
@@ -260,7 +260,7 @@ class Supervisor:
             if isinstance(event, FailedEvent):
                 self._failed_message = event.message
             else:
-                now_s = self._clock()
+                now_s = time.monotonic()
                 self._set(after_event(self.local, event, told=self._told, now_s=now_s))
 
     async def _read_log(self, process: Process) -> None:
@@ -274,7 +274,7 @@ class Supervisor:
 
     def _fail(self, message: str) -> None:
         logger.error("stage failed: %s", message)
-        self._set(after_failure(self.local, message=message, now_s=self._clock()))
+        self._set(after_failure(self.local, message=message, now_s=time.monotonic()))
 
     def _set(self, local: LocalState) -> None:
         self.local = local

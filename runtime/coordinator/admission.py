@@ -117,7 +117,7 @@ class Admission:
 
     def fail(self, request: LiveRequest, message: str, *, code: str) -> None:
         """End it and tell its client why."""
-        about = {"request_id": request.asked_as, "request": f"{request.id:016x}"}
+        about = {"request_id": request.origin.asked_as, "request": f"{request.id:016x}"}
         logger.warning("request %d failed: %s", request.id, message, extra=about)
         self._stats.failed()
         request.fail(message, code=code)
@@ -154,7 +154,7 @@ def _log_end(request: LiveRequest, *, now: float) -> None:
     if not requests_logger.isEnabledFor(logging.DEBUG):
         return
     about = {
-        "request_id": request.asked_as,
+        "request_id": request.origin.asked_as,
         "request": f"{request.id:016x}",
         "generation": request.serving.plan.generation,
         "outcome": request.outcome,

@@ -12,7 +12,7 @@ from heapq import nsmallest
 from planner.routers.base import RequestSize
 from runtime.coordinator.admission import Admission
 from runtime.coordinator.draining import Draining
-from runtime.coordinator.live_request import LiveRequest
+from runtime.coordinator.live_request import LiveRequest, Origin
 from runtime.coordinator.plans import NO_PLAN, Plans
 from runtime.coordinator.recovery import Recovery
 from runtime.coordinator.refusals import NeverFits, NotServing
@@ -20,7 +20,7 @@ from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.stage_link import Sender, StageLink
 from runtime.coordinator.stage_news import StageNews
-from runtime.coordinator.text_stream import Detokenizer, StopStrings
+from runtime.coordinator.text_stream import AnswerText
 from runtime.coordinator.tracing import Tracer
 from runtime.protocol.data import Flag, Kind, Message, Reason
 from runtime.protocol.frame_error import FrameError
@@ -230,21 +230,22 @@ class Dispatcher:
         now = self._clock()
         tokenizer = serving.tokenizer
         request = LiveRequest(
-            id=self._new_request_id(),
+            self._new_request_id(),
             serving=serving,
-            prompt_ids=tuple(prompt_ids),
+            prompt_ids=prompt_ids,
             sampling=sampling,
             size=size,
-            detokenizer=Detokenizer(tokenizer.decode_marked if shows_markers else tokenizer.decode),
-            stop_strings=StopStrings(stop_strings),
+            text=AnswerText(
+                tokenizer.decode_marked if shows_markers else tokenizer.decode, stop_strings
+            ),
             arrived_at=now,
-            progressed_at=now,
-            queued_at=now,
-            owner=owner,
-            prefix_salt=prefix_salt(owner, cache_salt),
-            priority=priority,
-            asked_as=REQUEST_ID.get(),
-            context=TRACE.get(),
+            origin=Origin(
+                owner=owner,
+                prefix_salt=prefix_salt(owner, cache_salt),
+                priority=priority,
+                asked_as=REQUEST_ID.get(),
+                context=TRACE.get(),
+            ),
         )
         self._admission.take(request)
         return request

@@ -41,7 +41,7 @@ def prompt_message(request: LiveRequest) -> Message:
                 emitted_ids=tuple(request.token_ids) if sampling.needs_history else (),
             ),
             prompt_tokens=len(token_ids),
-            block_digests=(request.prefix_salt,) if request.prefix_salt else (),
+            block_digests=(request.origin.prefix_salt,) if request.origin.prefix_salt else (),
         ),
     )
     return Message(

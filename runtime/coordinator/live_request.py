@@ -2,14 +2,14 @@
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
 
 from planner.domain.pipeline import Pipeline
 from planner.routers.base import RequestSize
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.span_assembly import Attempt
-from runtime.coordinator.text_stream import Detokenizer, StopStrings
+from runtime.coordinator.text_stream import AnswerText
 from runtime.protocol.logs import NO_REQUEST
 from runtime.protocol.openai_answers import FinishReason
 from runtime.protocol.routes import Sampling
@@ -36,48 +36,64 @@ class Delta:
     stop_string: str | None = None  # that ended the answer
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a request comes from: `owner` is whose share it takes, and who has a lower `priority`
+    goes before it. Requests with another `prefix_salt` share no pages with it. `asked_as` is the id
+    that it came with, for the log, and `context` its place in the traces of others."""
+
+    owner: str = ""
+    prefix_salt: bytes = b""
+    priority: int = 0
+    asked_as: str = NO_REQUEST
+    context: TraceContext | None = None
+
+
 class LiveRequest:
-    """State kept by the dispatcher; the answering task only iterates `deltas()`.
+    """Owns what is known of one request; the dispatcher makes and changes it, the answering task
+    only iterates `deltas()`.
 
     `pipeline` is None until the request was routed, and kept when it ended. A new `epoch` makes
     late frames of an earlier attempt recognisable; `turned_away` of them found the pages taken by
     requests of another coordinator. It waits for a pipeline since `queued_at`; `attempts` are the
     ways it went, `tokens_before` its tokens when the last began, `progressed_before` when it had
     progressed by then, and `token_times` when they came. `outcome` is what a trace says of its end.
-    Requests with another `prefix_salt` share no pages with it. `owner` is whose share it takes, and
-    who has a lower `priority` goes before it; `asked_as` is the id that it came with, for the log,
-    and `context` its place in the traces of others.
     """
 
-    id: int
-    serving: Serving
-    prompt_ids: tuple[int, ...]
-    sampling: Sampling
-    size: RequestSize
-    detokenizer: Detokenizer
-    stop_strings: StopStrings
-    arrived_at: float
-    progressed_at: float
-    queued_at: float
-    owner: str = ""
-    prefix_salt: bytes = b""
-    priority: int = 0
-    asked_as: str = NO_REQUEST
-    context: TraceContext | None = None
-    epoch: int = 0
-    pipeline: Pipeline | None = None
-    queue_s: float = 0.0
-    first_token_at: float | None = None
-    token_ids: list[int] = field(default_factory=list)
-    token_times: "array[float]" = field(default_factory=lambda: array("d"))
-    attempts: list[Attempt] = field(default_factory=list)
-    tokens_before: int = 0
-    progressed_before: float = 0.0
-    turned_away: int = 0
-    outcome: str = "cancelled"
-    ended: bool = False
-    _events: asyncio.Queue[Delta | RequestFailed] = field(default_factory=asyncio.Queue)
+    def __init__(
+        self,
+        request_id: int,
+        *,
+        serving: Serving,
+        prompt_ids: Sequence[int],
+        sampling: Sampling,
+        size: RequestSize,
+        text: AnswerText,
+        arrived_at: float,
+        origin: Origin,
+    ) -> None:
+        self.id = request_id
+        self.serving = serving
+        self.prompt_ids = tuple(prompt_ids)
+        self.sampling = sampling
+        self.size = size
+        self.origin = origin
+        self.owner, self.priority = origin.owner, origin.priority
+        self.arrived_at = self.progressed_at = self.queued_at = arrived_at
+        self.epoch = 0
+        self.pipeline: Pipeline | None = None
+        self.queue_s = 0.0
+        self.first_token_at: float | None = None
+        self.token_ids: list[int] = []
+        self.token_times = array("d")
+        self.attempts: list[Attempt] = []
+        self.tokens_before = 0
+        self.progressed_before = 0.0
+        self.turned_away = 0
+        self.outcome = "cancelled"
+        self.ended = False
+        self._text = text
+        self._events: asyncio.Queue[Delta | RequestFailed] = asyncio.Queue()
 
     @property
     def next_position(self) -> int:
@@ -158,16 +174,14 @@ class LiveRequest:
         self.token_ids.append(token_id)
         self.token_times.append(now)
         is_stop = finish_reason == "stop" and token_id in self.sampling.stop_token_ids
-        text = "" if is_stop else self.detokenizer.push(token_id)
-        if finish_reason is not None:
-            text += self.detokenizer.flush()
-        if len(self.token_ids) > self.sampling.min_tokens:
-            text = self.stop_strings.push(text)
-        matched = self.stop_strings.matched
+        text = self._text.push(
+            None if is_stop else token_id,
+            is_last=finish_reason is not None,
+            may_stop=len(self.token_ids) > self.sampling.min_tokens,
+        )
+        matched = self._text.matched
         if matched is not None:
             finish_reason = "stop"
-        elif finish_reason is not None:
-            text += self.stop_strings.flush()
         self._events.put_nowait(
             Delta(
                 token_id=token_id,

@@ -31,18 +31,20 @@ _REASONS = {
 }
 
 
+_DESCRIBED = (
+    ChatCompletionRequest,
+    CompletionRequest,
+    MessagesRequest,
+    CountTokensRequest,
+    ResponsesRequest,
+    TokenizeRequest,
+    Answer,
+)
+
+
 def openapi_document() -> Json:
     """The whole document; the same for every plan."""
-    described = (
-        ChatCompletionRequest,
-        CompletionRequest,
-        MessagesRequest,
-        CountTokensRequest,
-        ResponsesRequest,
-        TokenizeRequest,
-        Answer,
-    )
-    models: list[tuple[Any, Any]] = [(model, "validation") for model in described]
+    models: list[tuple[Any, Any]] = [(model, "validation") for model in _DESCRIBED]
     _, definitions = models_json_schema(models, ref_template=_REFERENCE)
     return {
         "openapi": "3.1.0",

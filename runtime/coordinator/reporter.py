@@ -3,6 +3,7 @@
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.plan_follower import PlanFollower
+from runtime.coordinator.plans import Plans
 from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.request_stats import RequestStats
 from runtime.protocol.control import (
@@ -29,24 +30,7 @@ def build_report(
 ) -> CoordinatorReport:
     """Everything helixweb may know of this moment; pure but for the windows forgetting."""
     plans, coming = dispatcher.plans, dispatcher.plans.coming
-    nodes: dict[str, NodeTraffic] = {}
-    lost: dict[str, str] = {}
-    for plan in plans.present:  # of a node in two of them as the newer one knows it
-        silent = plan.silent_nodes(now=now)
-        drained = silent & plan.spared_nodes(now=now)  # which nobody need hear of
-        nodes |= {
-            node: NodeTraffic(
-                kv_estimate_token_layers=plan.kv.used_token_layers(node),
-                kv_capacity_token_layers=plan.kv.capacity_token_layers(node),
-                tokens_total=stats.node_tokens_total[node],
-                ready=node not in silent,
-            )
-            for node in plan.nodes
-            if node not in drained
-        }
-        gone = plan.lost_nodes(now=now)
-        lost = {node: how for node, how in lost.items() if node not in plan.nodes}
-        lost |= {node: how for node, how in gone.items() if node not in drained}
+    nodes, lost = _nodes(plans, stats, now=now)
     message = follower.trouble
     try:
         serving = dispatcher.ready_serving()
@@ -80,14 +64,7 @@ def build_report(
         output_tokens_total=stats.output_tokens_total,
         prompt_tokens_per_s=stats.prompt_tokens.sum_per_s(),
         output_tokens_per_s=stats.output_tokens.sum_per_s(),
-        ttft_p50_s=stats.ttft_s.percentile(0.5),
-        ttft_p95_s=stats.ttft_s.percentile(0.95),
-        itl_p50_s=stats.itl_s.percentile(0.5),
-        itl_p95_s=stats.itl_s.percentile(0.95),
-        tpot_p50_s=stats.tpot_s.percentile(0.5),
-        tpot_p95_s=stats.tpot_s.percentile(0.95),
-        e2e_p50_s=stats.e2e_s.percentile(0.5),
-        e2e_p95_s=stats.e2e_s.percentile(0.95),
+        **_latencies(stats),
         latency_counts=stats.latency_counts(),
         queue_p50_s=stats.queue_s.percentile(0.5),
         nodes=nodes,
@@ -97,6 +74,42 @@ def build_report(
         links=links,
         keys=keys or {},
     )
+
+
+def _nodes(
+    plans: Plans, stats: RequestStats, *, now: float
+) -> tuple[dict[str, NodeTraffic], dict[str, str]]:
+    """What the nodes of all plans do, and how those that are lost were found to be; a node in two
+    plans as the newer one knows it."""
+    nodes: dict[str, NodeTraffic] = {}
+    lost: dict[str, str] = {}
+    for plan in plans.present:
+        silent = plan.silent_nodes(now=now)
+        drained = silent & plan.spared_nodes(now=now)  # they need not be heard of
+        nodes |= {
+            node: NodeTraffic(
+                kv_estimate_token_layers=plan.kv.used_token_layers(node),
+                kv_capacity_token_layers=plan.kv.capacity_token_layers(node),
+                tokens_total=stats.node_tokens_total[node],
+                ready=node not in silent,
+            )
+            for node in plan.nodes
+            if node not in drained
+        }
+        lost = {node: how for node, how in lost.items() if node not in plan.nodes}
+        lost |= {node: how for node, how in plan.lost_nodes(now=now).items() if node not in drained}
+    return nodes, lost
+
+
+def _latencies(stats: RequestStats) -> dict[str, float | None]:
+    """The fields of a report that are percentiles of the last moments."""
+    kinds = {"ttft": stats.ttft_s, "itl": stats.itl_s, "tpot": stats.tpot_s, "e2e": stats.e2e_s}
+    percents = {50: 0.5, 95: 0.95}
+    return {
+        f"{kind}_p{percent}_s": latency.percentile(share)
+        for kind, latency in kinds.items()
+        for percent, share in percents.items()
+    }
 
 
 def _reported(request: LiveRequest, *, now: float) -> ReportedRequest:

@@ -71,6 +71,33 @@ class StopStrings:
         return held
 
 
+class AnswerText:
+    """The text of one answer as far as no later token or stop string can change it."""
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], stops: Sequence[str]) -> None:
+        self._detokenizer = Detokenizer(decode)
+        self._stop_strings = StopStrings(stops)
+
+    @property
+    def matched(self) -> str | None:
+        """The stop string that ended it."""
+        return self._stop_strings.matched
+
+    def push(self, token_id: int | None, *, is_last: bool, may_stop: bool) -> str:
+        """The text that is certain with this token; None: one that has no text.
+
+        Before it `may_stop`, stop strings end nothing.
+        """
+        text = "" if token_id is None else self._detokenizer.push(token_id)
+        if is_last:
+            text += self._detokenizer.flush()
+        if may_stop:
+            text = self._stop_strings.push(text)
+        if is_last and self.matched is None:
+            text += self._stop_strings.flush()
+        return text
+
+
 def overlap(text: str, stop: str) -> int:
     """Length of the longest end of `text` that begins `stop` and is not all of it."""
     for length in range(min(len(stop) - 1, len(text)), 0, -1):

@@ -188,4 +188,4 @@ class Tracer:
                 round(at - arrived_s, 6) for at in journey.token_times_s[:TOKEN_TIMES_KEPT]
             ),
         )
-        self.keep(trace, request.context)
+        self.keep(trace, request.origin.context)

@@ -220,19 +220,19 @@ def _instance(
     balance: Balance,
     http: httpx.AsyncClient,
 ) -> Instance:
+    asked = AskedInstance(http, door)
     if isinstance(spec, UrlInstance):
         return WatchedInstance(
             spec.name,
-            probed=AskedInstance(http, door),
+            probed=asked,
             clock=time.monotonic,
             patience=Patience(),
         )
     return SupervisedInstance(
         spec.name,
-        door=door,
+        asked=asked,
         launch=launch_of(spec, model_name=model_name, api_key=door.api_key),
         process=ServerProcess(directory, name=spec.name),
-        http=http,
         clock=time.monotonic,
         patience=Patience(start_s=spec.start_patience_s, drain_s=spec.drain_patience_s),
         requests_under_way=lambda: balance.under_way_at(spec.name),

@@ -29,14 +29,15 @@ class Step(StrEnum):
     KILL = "kill"
 
 
+LOOK_EVERY_S = 1.0
 _LOG_ENDS = "; its log ends: "
 _ALIVE = frozenset({Condition.STARTING, Condition.READY, Condition.UNWELL})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long what may last. `bad_probes` in a row make an instance unwell; one that was ready
-    for `proven_s` begins anew with its back-off."""
+    """How long what may last. `bad_probes` in a row, one every `look_every_s`, make an instance
+    unwell; one that was ready for `proven_s` starts again with the first back-off."""
 
     start_s: float = 900.0
     unwell_s: float = 60.0
@@ -46,6 +47,7 @@ class Patience:
     longest_retry_s: float = 120.0
     proven_s: float = 300.0
     bad_probes: int = 3
+    look_every_s: float = LOOK_EVERY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

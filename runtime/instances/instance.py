@@ -10,12 +10,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-import httpx
-
-from runtime.instances.asking import NO_ANSWER, ask_health, ask_load
-from runtime.instances.command_lines import Door, Launch
+from runtime.instances.asking import NO_ANSWER, AskedInstance
+from runtime.instances.command_lines import Launch
 from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import (
+    LOOK_EVERY_S,
     Condition,
     Patience,
     Probe,
@@ -28,7 +27,6 @@ from runtime.instances.health import (
 )
 from runtime.instances.process import ServerProcess
 
-LOOK_EVERY_S = 1.0
 _LOOK_SOON_S = 0.2
 _HURRIED_STOP_S = 3.0
 _TOLD_EVERY_S = 5  # how long a start has lasted
@@ -112,7 +110,7 @@ class WatchedInstance:
                 load = await self._probed.load()
                 _tell_complaint(self._name, self.load, load)
                 self.load = load
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(self._patience.look_every_s)
 
     async def stop(self) -> None:
         """It goes on; it is only not asked any more."""
@@ -132,17 +130,15 @@ class SupervisedInstance:
         self,
         name: str,
         *,
-        door: Door,
+        asked: AskedInstance,
         launch: Launch,
         process: ServerProcess,
-        http: httpx.AsyncClient,
         clock: Callable[[], float],
         patience: Patience,
         requests_under_way: Callable[[], int],
         produced_s: Callable[[], float | None] = lambda: None,
-        look_every_s: float = LOOK_EVERY_S,
     ) -> None:
-        self.door = door
+        self.asked = asked
         self.load = EngineLoad()
         self._state = State()
         self._failure = ""  # why it last ended; empty once it is ready
@@ -150,12 +146,10 @@ class SupervisedInstance:
         self._name = name
         self._launch = launch
         self._process = process
-        self._http = http
         self._clock = clock
         self._patience = patience
         self._requests_under_way = requests_under_way
         self._produced_s = produced_s
-        self._look_every_s = look_every_s
         self._told_requests = 0  # by its metrics, when these last said it
         self._wanted = True
         self._looking = asyncio.Lock()
@@ -191,13 +185,17 @@ class SupervisedInstance:
         while True:
             await self._look()
             ready = self._state.condition is Condition.READY
-            await self._wait(self._look_every_s if ready else min(_LOOK_SOON_S, self._look_every_s))
+            await self._wait(
+                self._patience.look_every_s
+                if ready
+                else min(_LOOK_SOON_S, self._patience.look_every_s)
+            )
 
     async def stop(self) -> None:
         self._wanted = False
         while self._state.condition is not Condition.IDLE or self._process.is_running:
             await self._look()
-            await asyncio.sleep(min(_LOOK_SOON_S, self._look_every_s))
+            await asyncio.sleep(min(_LOOK_SOON_S, self._patience.look_every_s))
 
     def hurry(self) -> None:
         self._patience = replace(self._patience, drain_s=0, stop_s=_HURRIED_STOP_S)
@@ -246,9 +244,9 @@ class SupervisedInstance:
             return Seen(ended=ended, last_words=words, first_error=error)
         if not self._process.is_running:
             return Seen()
-        probe = await ask_health(self._http, self.door)
+        probe = await self.asked.health()
         if not probe.trouble:
-            load = await ask_load(self._http, self.door)
+            load = await self.asked.load()
             _tell_complaint(self._name, self.load, load)
             self.load = load
             if self.load.requests is not None:

@@ -7,6 +7,7 @@ hands them to `attend`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,8 +34,10 @@ _ROTATED_ALIKE = ""  # all layers of these families share one kind of rotation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWeights:
-    """One layer; query, key and value fused into one matrix, gate and up into another."""
+    """One layer; query, key and value fused into one matrix, gate and up into another. `rule`: how
+    its attention works."""
 
+    rule: AttentionRule
     attention_norm_D: Tensor
     query_key_value_ED: Tensor
     output_DE: Tensor
@@ -47,28 +50,32 @@ class LayerWeights:
 
     @property
     def nbytes(self) -> int:
-        held = (getattr(self, each.name) for each in fields(self))
-        return sum(tensor.nbytes for tensor in held if tensor is not None)
+        return sum(tensor.nbytes for tensor in self.tensors().values())
 
     def copied(self) -> "LayerWeights":
         """The same numbers elsewhere in memory."""
+        copies: dict[str, Any] = {name: one.clone() for name, one in self.tensors().items()}
+        return replace(self, **copies)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Those that it has, by field."""
         held = {each.name: getattr(self, each.name) for each in fields(self)}
-        return replace(
-            self, **{name: tensor.clone() for name, tensor in held.items() if tensor is not None}
-        )
+        return {name: one for name, one in held.items() if isinstance(one, Tensor)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactDecoder:
-    """A `Decoder`. `embedding_VD` only if first is 0, `head_VD` and `final_norm_D` only if end is
-    the model's last. Of several `ranks` each holds its pieces of the layers and its rows of the
-    head; `config` tells its own sizes, and hidden states and logits are whole on each."""
+    """A `Decoder` of our own families, run by a stage's backend.
+
+    `embedding_VD` only if first is 0, `head_VD` and `final_norm_D` only if end is the model's last.
+    Of several `ranks` each holds its pieces of the layers and its rows of the head; `config` tells
+    its own sizes, and hidden states and logits are whole on each.
+    """
 
     config: CompactConfig
     ranks: Ranks
     first: int
     layers: tuple[LayerWeights, ...]
-    rules: tuple[AttentionRule, ...]  # of `layers`
     embedding_VD: Tensor | None
     final_norm_D: Tensor | None
     head_VD: Tensor | None
@@ -121,7 +128,7 @@ class CompactDecoder:
             rotate(query_TNH, cos_TH, sin_TH),
             rotate(key_TKH, cos_TH, sin_TH),
             fused_TAH[:, value_at:],
-            self.rules[layer - self.first],
+            weights.rule,
         )
         projected_TD = linear(attended_TNH.flatten(1), weights.output_DE)
         hidden_TD = hidden_TD + self.ranks.sum(projected_TD)
@@ -145,7 +152,6 @@ class CompactDecoder:
             self,
             first=first,
             layers=self.layers[kept],
-            rules=self.rules[kept],
             embedding_VD=self.embedding_VD if first == 0 else None,
             final_norm_D=self.final_norm_D if has_head else None,
             head_VD=self.head_VD if has_head else None,
@@ -156,7 +162,7 @@ class CompactDecoder:
         layers = (layer,) * count
         if count * layer.nbytes <= _CACHED_BYTES:
             layers = (layer, *(layer.copied() for _ in range(count - 1)))
-        return replace(self, layers=layers, rules=self.rules[:1] * count)
+        return replace(self, layers=layers)
 
 
 def tensor_shapes(config: CompactConfig, first: int, end: int) -> dict[str, tuple[int, ...]]:
@@ -179,7 +185,8 @@ def tensor_shapes(config: CompactConfig, first: int, end: int) -> dict[str, tupl
 def stack_layer(config: CompactConfig, layer: int, stack: Stack, shard: Shard) -> LayerWeights:
     """One layer's weights, for a `config` of the whole model."""
     pieces = layer_pieces(config, layer, shard)
-    return LayerWeights(**{field: stack(stacked) for field, stacked in pieces.items()})
+    rule = AttentionRule(scale=config.head_size**-0.5, window=config.windows[layer])
+    return LayerWeights(rule=rule, **{field: stack(one) for field, one in pieces.items()})
 
 
 def build_decoder(
@@ -213,10 +220,6 @@ def build_decoder(
         ranks=ranks,
         first=first,
         layers=layers,
-        rules=tuple(
-            AttentionRule(scale=config.head_size**-0.5, window=window)
-            for window in config.windows[first : first + len(layers)]
-        ),
         embedding_VD=embedding_VD,
         final_norm_D=final_norm_D,
         head_VD=head_VD,

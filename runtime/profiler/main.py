@@ -4,13 +4,15 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from planner.domain.node_memory import KvMinimum
 from planner.domain.problem import Workload
+from planner.domain.profile import ComputeProfile
 from planner.memory import DEFAULT_KV_REQUESTS, kv_minimum
 from planner.serialization.problem_file import profile_to_dict
 from runtime.checkpoints.weight_source import WeightSource
@@ -26,9 +28,10 @@ from runtime.models.weights import load_decoder
 from runtime.profiler.compute import compute_profile, least_bytes
 from runtime.profiler.measured_layers import OwnLayers
 from runtime.profiler.rehearsal import NoAnswer, rehearse
-from runtime.profiler.step_times import REST_S, measure_step_times, most_decodes
+from runtime.profiler.step_times import REST_S, StepTimes, measure_step_times, most_decodes
 from runtime.protocol.engines import ComputeDtype
 
+_CHUNKS = (16, 64, 256)  # tokens of prompts that are timed, and as many as a batch has
 _TOKEN_BYTES = 4  # an int32 token id on the wire
 
 
@@ -83,33 +86,14 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
     )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = config.computed_in(compute_dtype(ComputeDtype.AUTO, config.dtype_name, device))
-    decoder = load_decoder(
+    times = _step_times(
         arguments.checkpoint,
         config,
-        first=0,
-        end=1,
+        limits,
+        workload,
         device=device,
-        progress=lambda _done, _total: None,
+        most_bytes=max(node.memory_budget_bytes for node in nodes),
     )
-    largest_chunk = min(limits.max_batch_tokens, limits.max_context_tokens)
-    chunks = {16, 64, 256, largest_chunk}
-    context_tokens = min(
-        int(workload.mean_prompt_tokens + workload.mean_output_tokens / 2),
-        limits.max_context_tokens - 1,
-    )
-    largest_budget = max(node.memory_budget_bytes for node in nodes)
-    pages = largest_budget // page_bytes(config, page_tokens=limits.page_tokens)
-    kv_room_tokens = float(pages * limits.page_tokens)
-    times = measure_step_times(
-        decoder,
-        decodes=most_decodes(kv_room_tokens, context_tokens=context_tokens),
-        prefill_tokens=tuple(sorted(size for size in chunks if size <= largest_chunk)),
-        context_tokens=context_tokens,
-        page_tokens=limits.page_tokens,
-        clock=time.perf_counter,
-        rest=lambda _: time.sleep(REST_S),
-    )
-    del decoder  # for the model's last layer
     beside = rehearse(
         arguments.checkpoint,
         OwnLayers(WeightSource(folder=arguments.checkpoint)),
@@ -124,8 +108,8 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
         tokens=arguments.kv_tokens,
     )
     limits = replace(limits, reserve_bytes=allocator_overhead_bytes(device))
-    profiles = [
-        compute_profile(
+    profiles = {
+        node.name: compute_profile(
             node.name,
             config=config,
             limits=limits,
@@ -138,23 +122,60 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
             kv_minimum=minimum,
         )
         for node in nodes
-    ]
-    for profile in profiles:
+    }
+    for name, profile in profiles.items():
         if profile.max_layers == 0:
-            needed = least_bytes(config, limits, kv_minimum=minimum)
-            print(
-                f"{profile.name}: {profile.vram_bytes:.0f} bytes hold no layer; one layer and KV "
-                f"cache for {minimum} need {needed} bytes, fewer with a lower --max-context-tokens",
-                file=sys.stderr,
-            )
+            _warn_of_no_layer(name, profile, config, limits, minimum)
     return {
         "model": model_numbers(arguments.checkpoint.resolve().name, config),
-        "workload": {
-            "mean_prompt_tokens": workload.mean_prompt_tokens,
-            "mean_output_tokens": workload.mean_output_tokens,
-        },
-        "compute_profiles": {profile.name: profile_to_dict(profile) for profile in profiles},
+        "workload": asdict(workload),
+        "compute_profiles": {name: profile_to_dict(one) for name, one in profiles.items()},
     }
+
+
+def _warn_of_no_layer(
+    name: str,
+    profile: ComputeProfile,
+    config: ModelConfig,
+    limits: EngineLimits,
+    minimum: KvMinimum,
+) -> None:
+    needed = least_bytes(config, limits, kv_minimum=minimum)
+    print(
+        f"{name}: {profile.vram_bytes:.0f} bytes hold no layer; one layer and KV cache for "
+        f"{minimum} need {needed} bytes, fewer with a lower --max-context-tokens",
+        file=sys.stderr,
+    )
+
+
+def _step_times(
+    checkpoint: Path,
+    config: ModelConfig,
+    limits: EngineLimits,
+    workload: Workload,
+    *,
+    device: torch.device,
+    most_bytes: int,
+) -> StepTimes:
+    """Of one layer, with as many decodes as a node of `most_bytes` may have."""
+    decoder = load_decoder(
+        checkpoint, config, first=0, end=1, device=device, progress=lambda _done, _total: None
+    )
+    longest = min(limits.max_batch_tokens, limits.max_context_tokens)
+    context_tokens = min(
+        int(workload.mean_prompt_tokens + workload.mean_output_tokens / 2),
+        limits.max_context_tokens - 1,
+    )
+    pages = most_bytes // page_bytes(config, page_tokens=limits.page_tokens)
+    return measure_step_times(
+        decoder,
+        decodes=most_decodes(float(pages * limits.page_tokens), context_tokens=context_tokens),
+        prefill_tokens=tuple(sorted({min(size, longest) for size in (*_CHUNKS, longest)})),
+        context_tokens=context_tokens,
+        page_tokens=limits.page_tokens,
+        clock=time.perf_counter,
+        rest=lambda _: time.sleep(REST_S),
+    )
 
 
 def model_numbers(name: str, config: ModelConfig) -> dict[str, Any]:

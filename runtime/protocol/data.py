@@ -103,6 +103,11 @@ class Flag(IntFlag):
     ELSEWHERE = 128  # a coordinator's name follows the route; set and taken off here
 
 
+# As numbers: operations on flags are slow, and these are for every token.
+_ROUTE, _EXTENDED, _ELSEWHERE_FLAG = int(Flag.ROUTE), int(Flag.EXTENDED), int(Flag.ELSEWHERE)
+_BEHIND_ROUTES = _EXTENDED | _ELSEWHERE_FLAG
+
+
 class Reason(IntEnum):
     NONE = 0
     STOP = 1  # SAMPLED: an end-of-sequence or stop token id
@@ -197,16 +202,16 @@ def _encode_head(message: Message) -> bytes:
     ]
     routes = []
     for entry in message.entries:
-        flags = entry.flags & ~(Flag.ROUTE | Flag.EXTENDED | Flag.ELSEWHERE)
+        flags = int(entry.flags) & ~(_ROUTE | _BEHIND_ROUTES)
         if entry.route is not None:
-            flags |= Flag.ROUTE
+            flags |= _ROUTE
             routes.append(encode_route(entry.route))
             extension = encode_extension(entry.route)
             if extension:
-                flags |= Flag.EXTENDED
+                flags |= _EXTENDED
                 routes.append(extension)
             if entry.route.coordinator != COORDINATOR:
-                flags |= Flag.ELSEWHERE
+                flags |= _ELSEWHERE_FLAG
                 routes.append(encode_name(entry.route.coordinator))
         parts.append(
             _ENTRY.pack(
@@ -247,61 +252,14 @@ def decode(head: bytes | memoryview, payload: bytes | memoryview) -> Message:
                 f"frame begins with {bytes(magic)!r}, not {MAGIC!r}; both ends must be of one "
                 "release"
             )
-        offset = _HEADER.size
-        raw = []
-        for _ in range(count):
-            raw.append(_ENTRY.unpack_from(view, offset))
-            offset += _ENTRY.size
-        entries = []
-        for request, epoch, position, n_tokens, hop, flag_bits, reason in raw:
-            flags = Flag(flag_bits)
-            route = None
-            if Flag.ROUTE in flags:
-                route, offset = decode_route(view, offset)
-            if Flag.EXTENDED in flags:
-                if route is None:
-                    raise FrameError("an entry has an extension but no route")
-                route, offset = decode_extension(view, offset, route)
-                flags &= ~Flag.EXTENDED
-            if Flag.ELSEWHERE in flags:
-                if route is None:
-                    raise FrameError("an entry names a coordinator but has no route")
-                name, offset = decode_name(view, offset)
-                route = replace(route, coordinator=name)
-                flags &= ~Flag.ELSEWHERE
-            entries.append(
-                Entry(
-                    request=request,
-                    epoch=epoch,
-                    position=position,
-                    n_tokens=n_tokens,
-                    hop=hop,
-                    flags=flags,
-                    reason=Reason(reason),
-                    route=route,
-                )
-            )
+        entries, offset = _decode_entries(view, count)
         status = None
         if kind == Kind.STATUS:
-            incarnation, first, end, page_tokens, total, used = _STATUS.unpack_from(view, offset)
-            offset += _STATUS.size
-            elsewhere = 0
-            if offset < len(view):
-                (elsewhere,) = _ELSEWHERE.unpack_from(view, offset)
-                offset += _ELSEWHERE.size
-            status = StageStatus(
-                incarnation=incarnation,
-                first=first,
-                end=end,
-                page_tokens=page_tokens,
-                pages_total=total,
-                pages_used=used,
-                pages_elsewhere=elsewhere,
-            )
+            status, offset = _decode_status(view, offset)
         message = Message(
             kind=Kind(kind),
             generation=generation,
-            entries=tuple(entries),
+            entries=entries,
             dtype=DType(dtype),
             payload=payload,
             status=status,
@@ -317,3 +275,53 @@ def decode(head: bytes | memoryview, payload: bytes | memoryview) -> Message:
             f"payload has {memoryview(payload).nbytes} bytes, its header says {payload_bytes}"
         )
     return message
+
+
+def _decode_entries(view: memoryview, count: int) -> tuple[tuple[Entry, ...], int]:
+    """The entries, and where what follows their routes begins."""
+    offset = _HEADER.size + count * _ENTRY.size
+    entries = []
+    for at in range(_HEADER.size, offset, _ENTRY.size):
+        request, epoch, position, n_tokens, hop, bits, reason = _ENTRY.unpack_from(view, at)
+        route = None
+        if bits & _ROUTE:
+            route, offset = decode_route(view, offset)
+        if route is None and bits & _BEHIND_ROUTES:
+            raise FrameError("an entry has an extension or a coordinator but no route")
+        if route is not None and bits & _EXTENDED:
+            route, offset = decode_extension(view, offset, route)
+        if route is not None and bits & _ELSEWHERE_FLAG:
+            name, offset = decode_name(view, offset)
+            route = replace(route, coordinator=name)
+        entries.append(
+            Entry(
+                request=request,
+                epoch=epoch,
+                position=position,
+                n_tokens=n_tokens,
+                hop=hop,
+                flags=Flag(bits & ~_BEHIND_ROUTES),
+                reason=Reason(reason),
+                route=route,
+            )
+        )
+    return tuple(entries), offset
+
+
+def _decode_status(view: memoryview, offset: int) -> tuple[StageStatus, int]:
+    incarnation, first, end, page_tokens, total, used = _STATUS.unpack_from(view, offset)
+    offset += _STATUS.size
+    elsewhere = 0
+    if offset < len(view):
+        (elsewhere,) = _ELSEWHERE.unpack_from(view, offset)
+        offset += _ELSEWHERE.size
+    status = StageStatus(
+        incarnation=incarnation,
+        first=first,
+        end=end,
+        page_tokens=page_tokens,
+        pages_total=total,
+        pages_used=used,
+        pages_elsewhere=elsewhere,
+    )
+    return status, offset

@@ -12,7 +12,7 @@ sender goes back to the sequence the receiver expects. Times in seconds of one m
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from runtime.protocol.link_frames import Ack, Chunk, Probe
@@ -106,34 +106,33 @@ class LinkCounters:
     filler_bytes: int = 0  # to measure what the link does
 
 
-@dataclass(slots=True)
 class LinkScheduler:
-    """One directed link. `stream` is a number no other sender of the peer uses (32 bits)."""
+    """Owns what one directed link's bulk lane has to send; `Lanes` and link measurements call it.
 
-    options: LinkOptions
-    stream: int
-    rate: LinkPace = field(default_factory=LinkPace)
-    counters: LinkCounters = field(default_factory=LinkCounters)
-    urgent_rate: RecentRate = field(default_factory=RecentRate)
-    bulk_rate: RecentRate = field(default_factory=RecentRate)
-    waiting_bytes: int = 0  # not sent yet, or lost and to be sent again
-    in_flight_bytes: int = 0  # sent and not acked
-    _queue: deque[_Waiting] = field(default_factory=deque)
-    _sent: deque[_Sent] = field(default_factory=deque)
-    _again: deque[_Sent] = field(default_factory=deque)  # lost with a connection
-    _opened_bytes: int = 0  # of the window, since the start or a broken connection
-    _sequence: int = 0
-    _urgent_now: RecentRate = field(default_factory=lambda: RecentRate(fades_s=_URGENT_FADES_S))
-    _looked_s: float = 0.0
-    _looked_busy: bool = False
-    _tcp_says: bool = False  # what it delivers; else acks do
-    _rtts: deque[tuple[float, float]] = field(
-        default_factory=deque
-    )  # of acks: when, falling minima
-    _heard_s: float | None = None  # last ack, or when something went after a pause
-    _probed_s: float = float("-inf")
-    _probe_interval_s: float = PROBE_INTERVAL_S
-    _went_back_us: int = 0
+    `stream` is a number no other sender of the peer uses (32 bits).
+    """
+
+    def __init__(self, options: LinkOptions, stream: int) -> None:
+        self.options = options
+        self.stream = stream
+        self.rate = LinkPace()
+        self.counters = LinkCounters()
+        self.urgent_rate, self.bulk_rate = RecentRate(), RecentRate()
+        self.waiting_bytes = 0  # not sent yet, or lost and to be sent again
+        self.in_flight_bytes = 0  # sent and not acked
+        self._queue: deque[_Waiting] = deque()
+        self._sent: deque[_Sent] = deque()
+        self._again: deque[_Sent] = deque()  # lost with a connection
+        self._opened_bytes = 0  # of the window, since the start or a broken connection
+        self._sequence = 0
+        self._urgent_now = RecentRate(fades_s=_URGENT_FADES_S)
+        self._looked_s, self._looked_busy = 0.0, False
+        self._tcp_says = False  # what it delivers; else acks do
+        self._rtts: deque[tuple[float, float]] = deque()  # of acks: when, falling minima
+        self._heard_s: float | None = None  # last ack, or when something went after a pause
+        self._probed_s = float("-inf")
+        self._probe_interval_s = PROBE_INTERVAL_S
+        self._went_back_us = 0
 
     @property
     def rtt_s(self) -> float | None:

@@ -10,7 +10,7 @@ of one monotonic clock.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from runtime.protocol.link_frames import Ack, Urgent, UrgentProbe
 from runtime.transport.reassembly import Bytes
@@ -36,20 +36,20 @@ class Numbered:
         return len(self.head) + memoryview(self.payload).nbytes
 
 
-@dataclass(slots=True, kw_only=True)
 class UrgentLane:
-    """The sending end. `stream` is a number no other sender of the peer uses (32 bits)."""
+    """The sending end, owned by an `UrgentConnection`. `stream` is a number no other sender of the
+    peer uses (32 bits); `most_kept` messages may wait for an answer."""
 
-    stream: int
-    most_kept: int
-    _kept: deque[Numbered] = field(default_factory=deque)  # not answered yet
-    _sequence: int = 0
-    _unasked_messages: int = 0  # sent since the last that asked
-    _unasked_bytes: int = 0
-    _asked_s: float = float("-inf")
-    _sent_s: float = 0.0  # anything
-    _probe_interval_s: float = PROBE_INTERVAL_S
-    _went_back_us: int = 0
+    def __init__(self, *, stream: int, most_kept: int) -> None:
+        self.stream = stream
+        self.most_kept = most_kept
+        self._kept: deque[Numbered] = deque()  # not answered yet
+        self._sequence = 0
+        self._unasked_messages = self._unasked_bytes = 0  # sent since the last that asked
+        self._asked_s = float("-inf")
+        self._sent_s = 0.0  # anything
+        self._probe_interval_s = PROBE_INTERVAL_S
+        self._went_back_us = 0
 
     @property
     def is_full(self) -> bool:

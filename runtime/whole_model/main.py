@@ -225,12 +225,12 @@ def _supervisor(
                 gpu_budgets_bytes(hardware.gpus) if options.memory_budget_bytes is None else ()
             ),
             engine=EngineSettings(python=find_python(None), has_gpu=bool(hardware.gpus)),
+            command=_stage_command(options),
         ),
         log=ProcessLog(
             directory / "stage.log", on_line=lambda line: logger.info("stage: %s", line)
         ),
         on_change=look,
-        command=_stage_command(options),
     )
     return supervisor
 

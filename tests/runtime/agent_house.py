@@ -12,11 +12,10 @@ import psutil
 from fake_web import PATIENCE_S, FakeWeb, wait_until
 from free_port import free_port
 
-from runtime.agent.agent import Agent
+from runtime.agent import agent
 from runtime.agent.instance_specs import InstanceSettings
 from runtime.agent.node_log import NodeLog
-from runtime.agent.profiling import PROFILE_COMMAND
-from runtime.agent.supervisor import StageSettings
+from runtime.agent.supervisor import PROFILE_COMMAND, StageSettings
 from runtime.agent.vllm_facts import VllmFacts
 from runtime.membership.identity import DataDir
 from runtime.membership.joining import Applicant, Joined, join
@@ -60,7 +59,7 @@ class Node:
         self.record = directory / "record"
         self.web = web
         self.stopped, self.hurry = asyncio.Event(), asyncio.Event()
-        self.agent: Agent | None = None
+        self.agent: agent.Agent | None = None
         self.profile_command = PROFILE_COMMAND
 
     async def join(self, *, token: str | None = None, name: str | None = "n1") -> Joined:
@@ -90,13 +89,15 @@ class Node:
         """The agent's life as a task; stopped on leaving."""
         self.stopped, self.hurry = asyncio.Event(), asyncio.Event()
         async with WebClient(self.web.url, rng=random.Random(2)) as client:
-            agent = Agent(
-                web=client,
-                joined=await self._join(client, token=token, name="n1"),
-                announcement=ANNOUNCEMENT,
-                data_dir=self.data_dir,
-                node_log=NodeLog(),
-                settings=StageSettings(
+            made = agent.Agent(
+                client,
+                agent.Node(
+                    joined=await self._join(client, token=token, name="n1"),
+                    announcement=ANNOUNCEMENT,
+                    data_dir=self.data_dir,
+                    log=NodeLog(),
+                ),
+                stages=StageSettings(
                     name="n1",
                     bind=ANNOUNCEMENT.data_endpoint,
                     secret_key_file=str(self.data_dir.key_file),
@@ -106,8 +107,10 @@ class Node:
                     threads=1,
                     leave_within_s=leave_within_s,
                     engine=EngineSettings(python=vllm_facts.python) if vllm_facts else AUTOMATIC,
+                    command=(sys.executable, fake_stage.__file__, str(self.record)),
+                    profile_command=self.profile_command,
                 ),
-                instance_settings=InstanceSettings(
+                instances=InstanceSettings(
                     host="127.0.0.1",
                     memory_budget_bytes=5,
                     memory_bytes=(10,),
@@ -118,13 +121,11 @@ class Node:
                     emulated=False,
                 ),
                 rng=random.Random(3),
-                stage_command=(sys.executable, fake_stage.__file__, str(self.record)),
-                profile_command=self.profile_command,
                 goodbye_within_s=PATIENCE_S,
                 vllm_facts=vllm_facts,
             )
-            self.agent = agent
-            life = asyncio.create_task(agent.run(self.stopped, hurry=self.hurry))
+            self.agent = made
+            life = asyncio.create_task(made.run(self.stopped, hurry=self.hurry))
             try:
                 yield life
             finally:

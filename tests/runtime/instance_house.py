@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import httpx
 import psutil
 from free_port import free_port
 
+from runtime.instances.asking import AskedInstance
 from runtime.instances.command_lines import door_of, launch_of
 from runtime.instances.health import Condition, Patience
 from runtime.instances.instance import SupervisedInstance
@@ -58,14 +60,14 @@ async def supervised(
     async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
         instance = SupervisedInstance(
             spec.name,
-            door=door_of(spec, model_name=SERVED, api_key="k", environment={}),
+            asked=AskedInstance(
+                http, door_of(spec, model_name=SERVED, api_key="k", environment={})
+            ),
             launch=launch_of(spec, model_name=SERVED, api_key="k"),
             process=process,
-            http=http,
             clock=clock,
-            patience=patience,
+            patience=replace(patience, look_every_s=0.05),
             requests_under_way=under_way,
-            look_every_s=0.05,
         )
         running = asyncio.create_task(instance.run())
         try:
@@ -88,7 +90,7 @@ def process_of(directory: Path) -> psutil.Process:
 async def ask(instance: SupervisedInstance, path: str, body: dict[str, Any]) -> httpx.Response:
     async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
         return await http.post(
-            f"{instance.door.url}{path}",
+            f"{instance.asked.door.url}{path}",
             json=body,
-            headers={"Authorization": f"Bearer {instance.door.api_key}"},
+            headers={"Authorization": f"Bearer {instance.asked.door.api_key}"},
         )

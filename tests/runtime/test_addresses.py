@@ -5,7 +5,7 @@ import ipaddress
 
 import pytest
 
-from runtime.agent.main import _parser
+from runtime.agent.options import agent_parser
 from runtime.coordinator.options import Options, parse_options
 from runtime.coordinator.shared_port import clients_url, with_hosts
 from runtime.membership.data_address import AddressError, choose_host, data_endpoint
@@ -48,7 +48,7 @@ def test_stages_come_where_chat_clients_do_unless_that_is_everywhere() -> None:
 
 def test_behind_nat_others_dial_another_address_than_is_bound() -> None:
     words = ["--data-host", EVERYWHERE, "--advertise", "gate.example:7000"]
-    agent = _parser().parse_args(["--server", HERE, "--data-dir", "x", *words])
+    agent = agent_parser().parse_args(["--server", HERE, "--data-dir", "x", *words])
     host = choose_host(agent.data_host, server=HERE, advertised=agent.advertise)
     assert data_endpoint(host, 9000) == f"tcp://{EVERYWHERE}:9000"
     assert data_endpoint(host, 9000, agent.advertise) == "tcp://gate.example:7000"

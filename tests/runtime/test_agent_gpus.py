@@ -30,7 +30,7 @@ from runtime.agent.gpus import (
     visible,
 )
 from runtime.agent.machine import NodeAgent, is_one_node, node_agents, run_agents
-from runtime.agent.main import _parser
+from runtime.agent.options import agent_parser
 
 # In the order of nvidia-smi of a driver that lists the display's GPU first.
 FOUR_OF_TWO_KINDS = """\
@@ -230,7 +230,7 @@ def test_no_two_agents_have_one_gpu_unless_each_was_told_its_memory(pci_devices:
 
 def options_of(data_dir: Path, *words: str) -> tuple[list[str], argparse.Namespace]:
     argv = ["--server", "http://127.0.0.1:8000", "--data-dir", str(data_dir), *words]
-    return argv, _parser().parse_args(argv)
+    return argv, agent_parser().parse_args(argv)
 
 
 def test_nodes_of_a_machine_have_names_folders_and_ports_of_their_own(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_nodes_of_a_machine_have_names_folders_and_ports_of_their_own(tmp_path: 
         tmp_path, "--data-port", "7000", "--advertise", "192.0.2.1:9000", "--name", "box"
     )
     agents = node_agents(argv, options, groups)
-    told = [_parser().parse_args(agent.command[4:]) for agent in agents]
+    told = [agent_parser().parse_args(agent.command[4:]) for agent in agents]
     assert [one.name_suffix for one in told] == ["gpu0", "gpu1", "gpu2", "gpu3"]
     assert [one.data_port for one in told] == [7000, 7001, 7002, 7003]
     assert [one.advertise.port for one in told] == [9000, 9001, 9002, 9003]
@@ -247,7 +247,7 @@ def test_nodes_of_a_machine_have_names_folders_and_ports_of_their_own(tmp_path: 
     assert len({one.data_dir for one in told}) == 4
     # One GPU less: the others are who they were.
     fewer = node_agents(argv, options, groups[1:])
-    again = [_parser().parse_args(agent.command[4:]) for agent in fewer]
+    again = [agent_parser().parse_args(agent.command[4:]) for agent in fewer]
     assert [one.data_dir for one in again] == [one.data_dir for one in told[1:]]
     assert again[0].machine_uuid == told[0].machine_uuid
 
@@ -266,7 +266,9 @@ def test_several_joins_succeed_only_if_none_is_refused() -> None:
 def test_what_is_left_over_of_a_group_shares_no_layer(tmp_path: Path) -> None:
     groups = groups_of(parse_nvidia_smi(FOUR_OF_TWO_KINDS)[:3], tensor_parallel=2)
     argv, options = options_of(tmp_path, "--tensor-parallel", "2")
-    told = [_parser().parse_args(one.command[4:]) for one in node_agents(argv, options, groups)]
+    told = [
+        agent_parser().parse_args(one.command[4:]) for one in node_agents(argv, options, groups)
+    ]
     assert {one.name_suffix: one.tensor_parallel for one in told} == {"gpu0": 1, "gpu1-2": 2}
 
 

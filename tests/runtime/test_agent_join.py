@@ -14,7 +14,7 @@ import pytest
 from fake_web import TOKEN, FakeWeb, wait_until
 
 from runtime.agent import join, service
-from runtime.agent import main as agent
+from runtime.agent.options import agent_parser
 from runtime.membership.hardware import machine_name
 from runtime.protocol.join_tokens import TOKEN_VARIABLE
 from tests.certificate import write_certificate
@@ -29,7 +29,7 @@ def options_of(*words: str, environ: dict[str, str] | None = None) -> list[str]:
 
 def parsed(options: list[str]) -> argparse.Namespace:
     """As the agent reads them."""
-    return agent._parser().parse_args(options)
+    return agent_parser().parse_args(options)
 
 
 def test_a_first_start_needs_the_address_and_the_token_only() -> None:

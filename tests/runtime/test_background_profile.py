@@ -7,6 +7,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -121,10 +122,11 @@ class Watched:
         self.changed = asyncio.Event()
         self.phases: list[ProfilingPhase] = []
         self.profiling = Profiling(
-            settings=settings,
+            settings=replace(
+                settings, command=(sys.executable, fake_profiler.__file__, str(self.record))
+            ),
             traffic=lambda: self.traffic(),
             on_change=self._remember,
-            command=(sys.executable, fake_profiler.__file__, str(self.record)),
         )
 
     def _remember(self) -> None:

@@ -90,7 +90,7 @@ def held_bytes(cluster: ChangingStages, name: str) -> int:
     held = {}
     for part in parts:
         tables = (part.embedding_VD, part.final_norm_D, part.head_VD)
-        layers = (getattr(layer, field) for layer in part.layers for field in layer.__slots__)
+        layers = (tensor for layer in part.layers for tensor in layer.tensors().values())
         for tensor in (*tables, *layers):
             if tensor is not None:
                 held[tensor.data_ptr()] = tensor.nbytes

@@ -225,7 +225,11 @@ def test_a_server_of_others_is_asked_and_never_touched(tmp_path: Path) -> None:
             await becomes(theirs, Condition.READY)
             door = door_of(
                 UrlInstance(
-                    backend="url", name="u", url=theirs.door.url, model=SERVED, api_key_env="K"
+                    backend="url",
+                    name="u",
+                    url=theirs.asked.door.url,
+                    model=SERVED,
+                    api_key_env="K",
                 ),
                 model_name="other",
                 api_key="",

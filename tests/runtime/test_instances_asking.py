@@ -9,7 +9,7 @@ import httpx
 import pytest
 from instance_house import wait_until
 
-from runtime.instances.asking import ask_health, ask_load
+from runtime.instances.asking import AskedInstance, ask_health, ask_load
 from runtime.instances.command_lines import Door, Launch
 from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import Patience, Probe
@@ -97,14 +97,12 @@ def test_metrics_that_are_silent_for_a_moment_do_not_end_a_drain() -> None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
             instance = SupervisedInstance(
                 "one",
-                door=DOOR,
+                asked=AskedInstance(http, DOOR),
                 launch=Launch(argv=()),
                 process=cast(ServerProcess, Process(terminated=ended.set)),
-                http=http,
                 clock=lambda: 0.0,
-                patience=Patience(),
+                patience=Patience(look_every_s=0),
                 requests_under_way=lambda: 0,
-                look_every_s=0,
             )
             running = asyncio.create_task(instance.run())
             await wait_until(lambda: instance.load.running == 1)

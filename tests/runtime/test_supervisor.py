@@ -57,10 +57,11 @@ class Supervised:
         self.states: list[LocalState] = []
         self.changed = asyncio.Event()
         self.supervisor = Supervisor(
-            settings=settings,
+            settings=replace(
+                settings, command=(sys.executable, fake_stage.__file__, str(self.record))
+            ),
             log=self.log,
             on_change=self._remember,
-            command=(sys.executable, fake_stage.__file__, str(self.record)),
             stop_patience_s=stop_patience_s,
         )
 
@@ -301,10 +302,9 @@ def test_noise_on_the_pipes_neither_stops_the_stage_nor_fills_the_disk(tmp_path:
 def test_a_command_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
     async def life() -> None:
         supervisor = Supervisor(
-            settings=SETTINGS,
+            settings=replace(SETTINGS, command=(str(tmp_path / "missing"),)),
             log=ProcessLog(tmp_path / "stage.log"),
             on_change=lambda: None,
-            command=(str(tmp_path / "missing"),),
         )
         await supervisor.start(assignment("serves"))
         assert supervisor.local.failure is not None

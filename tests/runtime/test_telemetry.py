@@ -222,7 +222,7 @@ def test_a_request_keeps_its_place_until_it_is_over(tmp_path: Path) -> None:
 
         def noting(*args: Any, **kwargs: Any) -> Any:
             request = submit(*args, **kwargs)
-            taken.append(request.context)
+            taken.append(request.origin.context)
             return request
 
         h.dispatcher.submit = noting  # type: ignore[method-assign]

@@ -16,6 +16,7 @@ from runtime.api.events import usage_of
 from runtime.front.asked import Asked, Endpoint, read_asked
 from runtime.front.relay import InstanceTarget
 from runtime.front.target import Refused
+from runtime.instances.asking import AskedInstance
 from runtime.instances.command_lines import door_of, launch_of
 from runtime.instances.health import Condition, Patience
 from runtime.instances.instance import SupervisedInstance
@@ -46,10 +47,9 @@ def test_transformers_serve_is_started_asked_relayed_and_ended(tmp_path: Path) -
             door = door_of(spec, model_name="m", api_key="k", environment={})
             instance = SupervisedInstance(
                 spec.name,
-                door=door,
+                asked=AskedInstance(http, door),
                 launch=launch_of(spec, model_name="m", api_key="k"),
                 process=process,
-                http=http,
                 clock=time.monotonic,
                 patience=Patience(start_s=PATIENCE_S),
                 requests_under_way=lambda: 0,
@@ -81,7 +81,7 @@ async def _asks(http: httpx.AsyncClient, instance: SupervisedInstance) -> None:
         _asked("/v1/chat/completions", {**CHAT, "stream": True}),
         _asked("/v1/completions", {"prompt": "hello", "max_tokens": 5, "stream": True}),
     ):
-        target = InstanceTarget(http, instance.door)
+        target = InstanceTarget(http, instance.asked.door)
         async with aclosing(target.stream(asked, passed_on={})) as stream:
             events = [event async for event in stream]
         assert events[-1].is_done  # which it does not say itself
@@ -96,7 +96,7 @@ async def _asks(http: httpx.AsyncClient, instance: SupervisedInstance) -> None:
 async def _whole(
     http: httpx.AsyncClient, instance: SupervisedInstance, asked: Asked
 ) -> dict[str, Any]:
-    target = InstanceTarget(http, instance.door)
+    target = InstanceTarget(http, instance.asked.door)
     return await target.whole(asked, patience_s=PATIENCE_S, passed_on={})
 
 

@@ -10,7 +10,7 @@ import pytest
 from helixweb.client import Client, ClientError, Unreachable
 from helixweb.command_line.failures import CommandFailed
 from helixweb.operations.site_processes import is_trusted
-from runtime.agent.main import _parser
+from runtime.agent.options import agent_parser
 from runtime.coordinator.options import parse_options
 from runtime.protocol.trust import ca_file
 from runtime.web_client import ServerRefused, ServerUnreachable, WebClient
@@ -43,7 +43,7 @@ def test_agents_and_coordinators_name_the_certificate_and_the_option(
 
 def test_processes_take_the_file_as_an_option(site: tuple[str, Path]) -> None:
     words = ["--server", site[0], "--data-dir", "x", "--ca", str(site[1])]
-    assert _parser().parse_args(words).ca == parse_options(words).ca == site[1]
+    assert agent_parser().parse_args(words).ca == parse_options(words).ca == site[1]
 
 
 def test_the_command_line_trusts_it_too(site: tuple[str, Path]) -> None:

@@ -59,7 +59,7 @@ def test_it_starts_by_steps_answers_with_a_quiet_log_and_ends(
                     steps.add(instance.state.message.partition(",")[0])
                     await asyncio.sleep(0.05)
             assert {"starting", "weights are read"} <= steps
-            door = instance.door
+            door = instance.asked.door
             async with httpx.AsyncClient(timeout=300, trust_env=False) as http:
                 load = await ask_load(http, door)
                 answer = await http.post(

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from planner.routers.base import RequestSize
 from runtime.api.waiting_line import WaitingLine
-from runtime.coordinator.live_request import LiveRequest
+from runtime.coordinator.live_request import LiveRequest, Origin
 from runtime.coordinator.serving import Serving
-from runtime.coordinator.text_stream import Detokenizer, StopStrings
+from runtime.coordinator.text_stream import AnswerText
 from runtime.protocol.routes import Sampling
 
 SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=8)
@@ -33,18 +33,14 @@ class Line:
 
     def request(self, owner: str, *, tokens: int = 10, priority: int = 0) -> LiveRequest:
         return LiveRequest(
-            id=next(self._ids),
+            next(self._ids),
             serving=self._serving,
             prompt_ids=(1,),
             sampling=SAMPLING,
             size=RequestSize(prompt_tokens=tokens, predicted_output_tokens=0),
-            detokenizer=Detokenizer(lambda ids: ""),
-            stop_strings=StopStrings(()),
+            text=AnswerText(lambda ids: "", ()),
             arrived_at=0.0,
-            progressed_at=0.0,
-            queued_at=0.0,
-            owner=owner,
-            priority=priority,
+            origin=Origin(owner=owner, priority=priority),
         )
 
     def come(self, owner: str, *, tokens: int = 10, priority: int = 0) -> LiveRequest:

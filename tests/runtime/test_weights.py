@@ -1,5 +1,5 @@
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,7 +56,7 @@ def decoder_bytes(decoder: CompactDecoder) -> int:
     }
     tensors = [decoder.final_norm_D, *tables.values()]
     for layer in decoder.layers:
-        tensors += [getattr(layer, each.name) for each in fields(layer)]
+        tensors += layer.tensors().values()
     return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
