@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from runtime.agent.checkpoint_looks import CheckpointLooks
 from runtime.agent.instance_specs import InstanceSettings
-from runtime.agent.instances import InstanceKeeper, goes_on, with_instances
+from runtime.agent.instances import InstanceManager, goes_on, with_instances
 from runtime.agent.metrics import metrics_page
 from runtime.agent.node_log import NodeLog, tell_log
 from runtime.agent.profiling import Profiling, Traffic, node_traffic, profiling_settings
@@ -100,7 +100,7 @@ class Agent:
             log=ProcessLog(node.data_dir.stage_log, on_line=node.log.add_stage_line),
             on_change=self._note_change,
         )
-        self._keeper = InstanceKeeper(
+        self._manager = InstanceManager(
             settings=instances,
             directory=node.data_dir.instances,
             on_change=self._note_change,
@@ -126,7 +126,9 @@ class Agent:
         self._looks = CheckpointLooks(on_change=self._to_tell.set)
 
     def _traffic(self) -> Traffic | None:
-        return node_traffic(self._supervisor.local, self._keeper.observed(), now_s=time.monotonic())
+        return node_traffic(
+            self._supervisor.local, self._manager.observed(), now_s=time.monotonic()
+        )
 
     def metrics(self) -> bytes:
         """What Prometheus reads of this node."""
@@ -157,7 +159,7 @@ class Agent:
                     self._follow(),
                     self._beat(),
                     self._reconcile(),
-                    self._keeper.run(),
+                    self._manager.run(),
                     self._reaching.run(),
                     self._learn_engines(),
                     tell_log(self._web, self._node.log),
@@ -173,8 +175,8 @@ class Agent:
             if stopped.is_set():
                 await self._leave(hurry)
             hurry.set()
-            await self._keeper.stop(hurry=hurry, within_s=0)
-            await self._keeper.close()
+            await self._manager.stop(hurry=hurry, within_s=0)
+            await self._manager.close()
             await self._profiling.stop()
             await self._supervisor.stop()
             await self._listener.close()
@@ -199,7 +201,7 @@ class Agent:
         if not hurry.is_set():
             await asyncio.gather(
                 self._supervisor.leave(hurry=hurry),
-                self._keeper.stop(hurry=hurry, within_s=self._stages.leave_within_s),
+                self._manager.stop(hurry=hurry, within_s=self._stages.leave_within_s),
             )
         await goodbye
 
@@ -293,7 +295,7 @@ class Agent:
                 continue
             local = self._supervisor.local
             action = next_action(self._desired, local, now_s=time.monotonic())
-            if isinstance(action, StartStage) and self._keeper.holds_any:
+            if isinstance(action, StartStage) and self._manager.holds_any:
                 await self._to_reconcile.wait()  # they hold memory, and are ending
             elif isinstance(action, StartStage):
                 await self._listener.close()  # the stage's port from now on
@@ -331,7 +333,7 @@ class Agent:
             ProfilingPhase.WAITING,
             ProfilingPhase.MEASURING,
         )
-        return self._listener.is_open and not self._keeper.holds_any and not is_profiled
+        return self._listener.is_open and not self._manager.holds_any and not is_profiled
 
     def _observe(self, desired: DesiredState) -> ObservedState:
         observed = observe(desired, self._supervisor.local, now_s=time.monotonic())
@@ -341,7 +343,7 @@ class Agent:
             fetch=None if running is None else running.fetch,
         )
         observed = observed.model_copy(update={"weights": weights})
-        instances = self._keeper.observed()
+        instances = self._manager.observed()
         return with_instances(observed, instances, wanted=len(desired.instances))
 
     def _want(self, desired: DesiredState) -> None:
@@ -354,7 +356,7 @@ class Agent:
         if self._weights is not None:
             self._weights.serve(desired.assignment)
         if not goes_on(desired):
-            self._keeper.want(desired.instances)
+            self._manager.want(desired.instances)
         try:
             self._node.data_dir.save_desired(desired)
         except OSError as error:  # a full disk must not end the stage

@@ -16,7 +16,7 @@ from pathlib import Path
 from runtime.agent.instance_specs import CannotRun, InstanceSettings, spec_of
 from runtime.instances.asking import PROBE_TIMEOUT_S, AskedInstance
 from runtime.instances.certificate import CertificateFiles, load_or_create
-from runtime.instances.command_lines import door_of, launch_of
+from runtime.instances.command_lines import address_of, launch_of
 from runtime.instances.health import LOOK_EVERY_S, Condition, Patience
 from runtime.instances.instance import SupervisedInstance, look_after
 from runtime.instances.pinned import instance_client
@@ -44,7 +44,7 @@ class _Kept:
     ending: asyncio.Task[None] | None = None
 
 
-class InstanceKeeper:
+class InstanceManager:
     """`on_change` is called when what is observed has changed. `is_free`: no stage runs. `on_line`
     hears the names of instances with the lines of their logs."""
 
@@ -180,7 +180,7 @@ class InstanceKeeper:
             order.name,
             asked=AskedInstance(
                 self._http,
-                door_of(
+                address_of(
                     spec,
                     model_name=order.model_name,
                     api_key=order.api_key,

@@ -11,7 +11,7 @@ from runtime.api.access import ApiKeys
 from runtime.coordinator.control_loop import follow_plan, report_forever
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.emulated_sending import emulated
-from runtime.coordinator.instance_house import Surroundings
+from runtime.coordinator.instance_group import SharedParts
 from runtime.coordinator.instance_service import InstanceService
 from runtime.coordinator.link_rounds import measure_links
 from runtime.coordinator.local_pipelines import LocalPipelines
@@ -79,7 +79,7 @@ class Coordinator:
         self._asking = instance_client(timeout=PROBE_TIMEOUT_S)
         self._relaying = relay_client(options.request_timeout_s)
         self._instances = InstanceService(
-            Surroundings(
+            SharedParts(
                 stats=self._stats,
                 asking=self._asking,
                 relaying=self._relaying,
@@ -139,14 +139,14 @@ class Coordinator:
 
     def metrics(self) -> bytes:
         """The page for Prometheus."""
-        house, serving = self._instances.serving, self._dispatcher.serving
-        served = house or serving
+        group, serving = self._instances.serving, self._dispatcher.serving
+        served = group or serving
         name = NO_MODEL if served is None else served.plan.model_name
         return metrics_page(self.report(), self._stats, model_name=name)
 
     def _backend(self) -> Backend:
-        house = self._instances.serving
-        return self._pipelines.backend if house is None else house.backend
+        group = self._instances.serving
+        return self._pipelines.backend if group is None else group.backend
 
     def _make_dispatcher(self) -> Dispatcher:
         transport, network = self._place.transport, self._network

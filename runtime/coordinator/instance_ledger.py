@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from planner.domain.pipeline import Pipeline
-from runtime.coordinator.instance_traces import Errand
+from runtime.coordinator.instance_traces import EndedRequest
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.tracing import TOKEN_TIMES_KEPT
 from runtime.front.ledger import Ledger
@@ -44,7 +44,7 @@ class InstanceLedger(Ledger):
         stats: RequestStats,
         pipelines: Mapping[str, Pipeline],
         clock: Callable[[], float],
-        traced: Callable[[Errand], None] = lambda errand: None,
+        traced: Callable[[EndedRequest], None] = lambda ended: None,
     ) -> None:
         self._traced = traced
         self._stats = stats
@@ -123,7 +123,7 @@ class InstanceLedger(Ledger):
             self._stats.failed()
         if one.counted:
             self._stats.came_to(_outcome(one, failed=failed))
-        self._traced(_errand(one, outcome=_outcome(one, failed=failed), ended_s=self._clock()))
+        self._traced(_ended(one, outcome=_outcome(one, failed=failed), ended_s=self._clock()))
 
     def _count(self, one: _Open) -> None:
         if not one.counted:
@@ -135,9 +135,9 @@ class InstanceLedger(Ledger):
         return None if one.instance is None else self._pipelines.get(one.instance)
 
 
-def _errand(one: _Open, *, outcome: str, ended_s: float) -> Errand:
+def _ended(one: _Open, *, outcome: str, ended_s: float) -> EndedRequest:
     prompt, output = one.usage or (0, one.tokens)
-    return Errand(
+    return EndedRequest(
         arrived_s=one.arrived_s,
         ended_s=ended_s,
         sent=one.sent,

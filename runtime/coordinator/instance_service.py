@@ -2,7 +2,7 @@
 
 import asyncio
 
-from runtime.coordinator.instance_house import House, Surroundings
+from runtime.coordinator.instance_group import InstanceGroup, SharedParts
 from runtime.protocol.control import (
     CoordinatorDesired,
     CoordinatorReport,
@@ -16,13 +16,13 @@ _NONE_KNOWN = "no instance has told where it answers yet"
 
 
 class InstanceService:
-    """At most one house serves; another may be coming, and others end their requests."""
+    """At most one group serves; another may be coming, and others end their requests."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: SharedParts) -> None:
         self._around = around
-        self._serving: House | None = None
-        self._coming: House | None = None
-        self._leaving: list[House] = []
+        self._serving: InstanceGroup | None = None
+        self._coming: InstanceGroup | None = None
+        self._leaving: list[InstanceGroup] = []
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._awaited: ServingPlan | None = None  # no instance of it has told where it answers
@@ -30,7 +30,7 @@ class InstanceService:
         self.is_paused = False
 
     @property
-    def serving(self) -> House | None:
+    def serving(self) -> InstanceGroup | None:
         """Where requests go now."""
         self._take_over()
         return self._serving
@@ -52,10 +52,10 @@ class InstanceService:
         latest = self._coming or self._serving
         if latest is not None and _routed(latest.plan) == _routed(plan):
             return
-        house = House(plan, self._around, is_shut=self._is_shut)
-        house.begin()
+        group = InstanceGroup(plan, self._around, is_shut=self._is_shut)
+        group.begin()
         self._retire(self._coming)
-        self._coming = house
+        self._coming = group
         serves = None if self._serving is None else self._serving.plan
         if serves is not None and not _may_wait(serves, plan):
             self._switch()
@@ -68,68 +68,68 @@ class InstanceService:
         """Forever: let go of what nothing runs under."""
         while True:
             self._take_over()
-            for house in self._leaving:
-                if house.balance.here == 0:
-                    self._close(house)
-            self._leaving = [house for house in self._leaving if house.balance.here]
-            for house in self._present:
-                house.balance.observe()
+            for group in self._leaving:
+                if group.balance.here == 0:
+                    self._close(group)
+            self._leaving = [group for group in self._leaving if group.balance.here]
+            for group in self._present:
+                group.balance.observe()
             await asyncio.sleep(_TICK_S)
 
     def close(self) -> None:
         """New requests are refused from now on."""
         self._is_closed = True
-        for house in self._present:
-            house.balance.close()
+        for group in self._present:
+            group.balance.close()
 
     def cut(self) -> None:
         """The process ends: who is still here is told."""
-        for house in self._present:
-            house.balance.close()
-            house.balance.cut.set()
+        for group in self._present:
+            group.balance.close()
+            group.balance.cut.set()
 
     async def stop(self) -> None:
-        await asyncio.gather(*(house.close() for house in self._present))
+        await asyncio.gather(*(group.close() for group in self._present))
 
     @property
     def requests_here(self) -> int:
         """Those that are here, whoever has them."""
-        return sum(house.balance.here for house in self._present)
+        return sum(group.balance.here for group in self._present)
 
     def reported(self, report: CoordinatorReport) -> CoordinatorReport:
         """The report with what instances have in it; of the pipelines' it says nothing anew."""
-        house = self.serving
+        group = self.serving
         report = self._with_leaving(report)
-        if house is None:
+        if group is None:
             if self._awaited is None:
                 return report
             return report.model_copy(update={"message": _NONE_KNOWN})
         coming = self._coming
         running = sum(each.balance.under_way for each in self._present)
-        is_open = house.is_open
+        is_open = group.is_open
         return report.model_copy(
             update={
                 "serving": is_open,
-                "message": _message(house, report) if is_open else _why_closed(house),
+                "message": _message(group, report) if is_open else _why_closed(group),
                 "coming_generation": coming.plan.generation if coming else report.coming_generation,
                 "coming_missing": coming.missing if coming else report.coming_missing,
                 "draining": {
                     **report.draining,
                     **{
                         node: DrainProgress(requests=self._requests_at(node), needed=False)
-                        for node in house.nodes & self.shut_nodes
+                        for node in group.nodes & self.shut_nodes
                     },
                 },
                 "paused": self.is_paused,
                 "requests_running": max(running, report.requests_running),
                 "requests_waiting": report.requests_waiting + max(0, self.requests_here - running),
-                "nodes": {**report.nodes, **self._nodes(house)},
-                "instances": house.traffic(),
+                "nodes": {**report.nodes, **self._nodes(group)},
+                "instances": group.traffic(),
             }
         )
 
     @property
-    def _present(self) -> list[House]:
+    def _present(self) -> list[InstanceGroup]:
         return [each for each in (self._coming, self._serving, *self._leaving) if each is not None]
 
     def _with_leaving(self, report: CoordinatorReport) -> CoordinatorReport:
@@ -162,14 +162,14 @@ class InstanceService:
         older = [generation for generation in left if generation != serving]
         return max(older, default=report.leaving_generation)
 
-    def _nodes(self, house: House) -> dict[str, NodeTraffic]:
+    def _nodes(self, group: InstanceGroup) -> dict[str, NodeTraffic]:
         nodes: dict[str, NodeTraffic] = {}
-        layers, counted = house.plan.num_layers, self._around.stats.node_tokens_total
-        for one in house.plan.instances:
-            room = house.room_tokens(one.name) * layers
-            usage = house.instances[one.name].load.kv_usage or 0.0
+        layers, counted = group.plan.num_layers, self._around.stats.node_tokens_total
+        for one in group.plan.instances:
+            room = group.room_tokens(one.name) * layers
+            usage = group.instances[one.name].load.kv_usage or 0.0
             before = nodes.get(one.node)
-            is_open = one.name in house.balance.open_instances()
+            is_open = one.name in group.balance.open_instances()
             nodes[one.node] = NodeTraffic(
                 kv_estimate_token_layers=usage * room
                 + (before.kv_estimate_token_layers if before else 0.0),
@@ -195,22 +195,22 @@ class InstanceService:
             self._serving.balance.close()
 
     def _forget_other_models(self, plan: ServingPlan) -> None:
-        for house in (self._coming, self._serving):
-            if house is not None and house.plan.model_name != plan.model_name:
-                self._retire(house)
-                self._coming = self._coming if house is not self._coming else None
-                self._serving = self._serving if house is not self._serving else None
+        for group in (self._coming, self._serving):
+            if group is not None and group.plan.model_name != plan.model_name:
+                self._retire(group)
+                self._coming = self._coming if group is not self._coming else None
+                self._serving = self._serving if group is not self._serving else None
 
-    def _retire(self, house: House | None) -> None:
-        if house is None:
+    def _retire(self, group: InstanceGroup | None) -> None:
+        if group is None:
             return
-        if house.balance.here:
-            self._leaving.append(house)
+        if group.balance.here:
+            self._leaving.append(group)
         else:
-            self._close(house)
+            self._close(group)
 
-    def _close(self, house: House) -> None:
-        task = asyncio.create_task(house.close())
+    def _close(self, group: InstanceGroup) -> None:
+        task = asyncio.create_task(group.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -222,16 +222,16 @@ def _may_wait(serves: ServingPlan, coming: ServingPlan) -> bool:
     return serves.model_name == coming.model_name
 
 
-def _message(house: House, report: CoordinatorReport) -> str:
+def _message(group: InstanceGroup, report: CoordinatorReport) -> str:
     """Of a plan without pipelines there is no news of these."""
-    return report.message if house.plan.placement.layers else ""
+    return report.message if group.plan.placement.layers else ""
 
 
-def _why_closed(house: House) -> str:
-    told = [f"{name}: {one.message or one.condition}" for name, one in house.traffic().items()]
+def _why_closed(group: InstanceGroup) -> str:
+    told = [f"{name}: {one.message or one.condition}" for name, one in group.traffic().items()]
     return "no instance is ready (" + "; ".join(told)[:1500] + ")"
 
 
 def _routed(plan: ServingPlan) -> ServingPlan:
-    """What a house is made of; stages' addresses and weights are no part of it."""
+    """What a group is made of; stages' addresses and weights are no part of it."""
     return plan.model_copy(update={"peers": (), "routing_weights": {}})

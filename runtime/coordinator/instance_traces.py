@@ -23,7 +23,7 @@ from runtime.protocol.trace_context import TraceContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
+class EndedRequest:
     """A request that is over; seconds of the coordinator's clock.
 
     `sent` is when it was sent to which instance, several where some failed; empty if it never was.
@@ -42,8 +42,8 @@ class Errand:
     context: TraceContext | None = None
 
 
-def trace_of_errand(
-    errand: Errand,
+def trace_of_ended(
+    ended: EndedRequest,
     *,
     generation: int,
     model_name: str,
@@ -51,41 +51,39 @@ def trace_of_errand(
     pipelines: Mapping[str, Pipeline],
 ) -> RequestTrace:
     """`arrived_at` in Unix seconds; `pipelines` by instance, its node as the one stage."""
-    line = _Line(errand.arrived_s)
-    visits = [(at_s, pipelines[name].stages) for at_s, name in errand.sent if name in pipelines]
+    line = _Line(ended.arrived_s)
+    visits = [(at_s, pipelines[name].stages) for at_s, name in ended.sent if name in pipelines]
     sent_s = [at_s for at_s, _ in visits]
     nodes = [stages[0].node for _, stages in visits]
-    asked_s = sent_s[0] if sent_s else errand.ended_s
-    line.add(COORDINATOR, PartKind.QUEUE, PartPhase.PROMPT, errand.arrived_s, asked_s)
+    asked_s = sent_s[0] if sent_s else ended.ended_s
+    line.add(COORDINATOR, PartKind.QUEUE, PartPhase.PROMPT, ended.arrived_s, asked_s)
     for began_s, again_s, node in zip(sent_s, sent_s[1:], nodes, strict=False):
         line.add(node, PartKind.LOST, PartPhase.PROMPT, began_s, again_s)
-    tokens = errand.token_times_s
+    tokens = ended.token_times_s
     if sent_s:
-        node, first_s = nodes[-1], tokens[0] if tokens else errand.ended_s
+        node, first_s = nodes[-1], tokens[0] if tokens else ended.ended_s
         line.add(node, PartKind.ENGINE, PartPhase.PROMPT, sent_s[-1], first_s)
     if sent_s and tokens:
-        last_s, count = errand.last_token_s, max(1, errand.output_tokens)
+        last_s, count = ended.last_token_s, max(1, ended.output_tokens)
         line.add(node, PartKind.ENGINE, PartPhase.DECODE, tokens[0], last_s, count=count)
-        line.add(COORDINATOR, PartKind.ENDING, PartPhase.DECODE, last_s, errand.ended_s)
+        line.add(COORDINATOR, PartKind.ENDING, PartPhase.DECODE, last_s, ended.ended_s)
     stages = visits[-1][1] if visits else ()
     return RequestTrace(
         request=f"{secrets.randbits(63):016x}",
         generation=generation,
         model_name=model_name,
         arrived_at=arrived_at,
-        outcome=errand.outcome,
-        prompt_tokens=errand.prompt_tokens,
-        output_tokens=errand.output_tokens,
-        queue_s=asked_s - errand.arrived_s,
-        ttft_s=tokens[0] - errand.arrived_s if tokens else None,
-        e2e_s=errand.ended_s - errand.arrived_s,
+        outcome=ended.outcome,
+        prompt_tokens=ended.prompt_tokens,
+        output_tokens=ended.output_tokens,
+        queue_s=asked_s - ended.arrived_s,
+        ttft_s=tokens[0] - ended.arrived_s if tokens else None,
+        e2e_s=ended.ended_s - ended.arrived_s,
         attempts=max(1, len(sent_s)),
         pipeline=tuple(TraceStage(node=one.node, first=one.first, end=one.end) for one in stages),
         parts=tuple(line.parts),
         rows=tuple(line.rows),
-        token_times_s=tuple(
-            round(at_s - errand.arrived_s, 6) for at_s in tokens[:TOKEN_TIMES_KEPT]
-        ),
+        token_times_s=tuple(round(at_s - ended.arrived_s, 6) for at_s in tokens[:TOKEN_TIMES_KEPT]),
     )
 
 

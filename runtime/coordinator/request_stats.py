@@ -118,7 +118,7 @@ class RequestStats:
         self.requests_total += 1
 
     def rejected(self) -> None:
-        """Turned away at the door: queue full."""
+        """Turned away on arrival: queue full."""
         self.requests_rejected_total += 1
         self.outcomes[REJECTED] += 1
 

@@ -71,7 +71,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class Proxy:
     """What all answers share; `targets` by the names of instances. `clock`: by which tokens of a
     stream are late."""
 
@@ -109,10 +109,10 @@ class _Attempts:
 class Answer:
     """An ASGI response to `asked`, the `request`th of its backend."""
 
-    def __init__(self, asked: Asked, *, request: int, desk: Desk) -> None:
+    def __init__(self, asked: Asked, *, request: int, proxy: Proxy) -> None:
         self._asked = asked
         self._request = request
-        self._desk = desk
+        self._proxy = proxy
         self._attempts = _Attempts()
         self._passed_on: dict[str, str] = {}  # headers of the instance that answers
         self._came_s = 0.0
@@ -121,10 +121,10 @@ class Answer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._came_s = asyncio.get_running_loop().time()
-        ledger = self._desk.ledger
+        ledger = self._proxy.ledger
         ledger.arrived(self._request, asker=self._asked.asker)
         try:
-            with self._desk.balance.visit(self._asked.asker):
+            with self._proxy.balance.visit(self._asked.asker):
                 await unless_disconnected(self._unless_cut(scope, send), receive)
         finally:
             ledger.gone(self._request, failed=self._has_failed)
@@ -135,7 +135,7 @@ class Answer:
         answering = asyncio.create_task(
             self._stream(scope, send, client) if self._asked.stream else self._whole(scope, send)
         )
-        cut = asyncio.create_task(self._desk.balance.cut.wait())
+        cut = asyncio.create_task(self._proxy.balance.cut.wait())
         try:
             await asyncio.wait({answering, cut}, return_when=asyncio.FIRST_COMPLETED)
             was_cut = not answering.done()
@@ -155,12 +155,12 @@ class Answer:
         await response(scope, no_more, send)
 
     async def _whole(self, scope: Scope, send: Send) -> None:
-        desk = self._desk
+        proxy = self._proxy
         response: Response
         while (name := await self._next_instance(None)) is not None:
             try:
-                body = await desk.targets[name].whole(
-                    self._asked, patience_s=desk.waits.answer_s, passed_on=self._passed_on
+                body = await proxy.targets[name].whole(
+                    self._asked, patience_s=proxy.waits.answer_s, passed_on=self._passed_on
                 )
             except (InstanceFailed, InstanceFull) as error:
                 self._note(name, error)
@@ -175,10 +175,10 @@ class Answer:
             else:
                 self._began(name)
                 usage = usage_of(body)
-                desk.balance.produced(name, 0 if usage is None else usage[1])
+                proxy.balance.produced(name, 0 if usage is None else usage[1])
                 self._observe(usage)
                 if "model" in body:
-                    body["model"] = desk.model_name
+                    body["model"] = proxy.model_name
                 response = Response(
                     json.dumps(body),
                     media_type="application/json",
@@ -186,7 +186,7 @@ class Answer:
                 )
                 break
             finally:
-                desk.balance.end(self._request)
+                proxy.balance.end(self._request)
         else:
             response = self._by_nobody()
         await self._respond(response, scope, send)
@@ -198,7 +198,7 @@ class Answer:
             except (InstanceFailed, InstanceFull) as error:
                 self._note(name, error)
                 if client.has_tokens:
-                    self._desk.balance.failed(name, str(error))
+                    self._proxy.balance.failed(name, str(error))
                     self._has_failed = True
                     await client.fail(broken(name, error))
                     return
@@ -213,7 +213,7 @@ class Answer:
             else:
                 return
             finally:
-                self._desk.balance.end(self._request)
+                self._proxy.balance.end(self._request)
         if client.is_open:
             unfit = self._attempts.refusal
             await client.fail(self._nobody() if unfit is None else refused_late(unfit))
@@ -222,11 +222,11 @@ class Answer:
 
     async def _relay(self, name: str, client: ClientStream) -> None:
         """Until the end of the stream. What comes before the first token waits for it."""
-        desk, asked = self._desk, self._asked
+        proxy, asked = self._proxy, self._asked
         opening: list[bytes] = []
         tokens, usage = 0, None
         lateness = self._lateness()
-        async with aclosing(desk.targets[name].stream(asked, passed_on=self._passed_on)) as events:
+        async with aclosing(proxy.targets[name].stream(asked, passed_on=self._passed_on)) as events:
             async for event in events:
                 if event.tokens:
                     lateness.has_written()
@@ -241,9 +241,9 @@ class Answer:
                         continue
                 if event.tokens:
                     tokens += event.tokens
-                    desk.balance.produced(name, event.tokens)
-                    desk.ledger.produced(self._request, event.tokens)
-                opening.append(event.encoded(model=desk.model_name))
+                    proxy.balance.produced(name, event.tokens)
+                    proxy.ledger.produced(self._request, event.tokens)
+                opening.append(event.encoded(model=proxy.model_name))
                 if len(opening) > MOST_OPENING_EVENTS:
                     raise InstanceFailed(
                         f"it sent {len(opening)} events without a token before its first one"
@@ -258,11 +258,11 @@ class Answer:
 
     def _lateness(self) -> Lateness:
         """The first token may be as late as a whole answer, the next as one that sends nothing."""
-        waits = self._desk.waits
+        waits = self._proxy.waits
         return Lateness(
             first_s=max(waits.answer_s, waits.token_s),
             next_s=waits.token_s,
-            clock=self._desk.clock,
+            clock=self._proxy.clock,
         )
 
     async def _next_instance(self, client: ClientStream | None) -> str | None:
@@ -274,7 +274,7 @@ class Answer:
         if self._attempts.failures >= MOST_FAILURES:
             self._doubt()
             return None
-        size, turns = self._size(), self._desk.balance.turns
+        size, turns = self._size(), self._proxy.balance.turns
         waiter = Waiter(id=self._request, owner=self._asked.asker, size=size)
         if self._attempts.reasons or self._attempts.unfit:
             chosen = self._choose(size)
@@ -290,7 +290,7 @@ class Answer:
 
     async def _in_turn(self, waiter: Waiter, client: ClientStream | None) -> str | None:
         """As soon as one takes it whose turn it is; None if that takes too long."""
-        balance, clock = self._desk.balance, asyncio.get_running_loop().time
+        balance, clock = self._proxy.balance, asyncio.get_running_loop().time
         while not balance.is_closed:
             waiter.called.clear()
             if balance.turns.is_first(waiter):
@@ -298,7 +298,7 @@ class Answer:
                 if chosen is not None:
                     balance.turns.let_in(waiter)
                     return chosen
-            hold_s, answer_s = self._desk.waits.instance_s, self._desk.waits.answer_s
+            hold_s, answer_s = self._proxy.waits.instance_s, self._proxy.waits.answer_s
             if balance.open_instances():  # for a place
                 left_s = self._came_s + max(hold_s, answer_s) - clock()
             else:
@@ -315,21 +315,21 @@ class Answer:
         return None
 
     def _size(self) -> RequestSize:
-        desk, asked = self._desk, self._asked
-        expected = desk.lengths.predict(
-            desk.model_name, self._asked.asker, max_tokens=asked.max_tokens
+        proxy, asked = self._proxy, self._asked
+        expected = proxy.lengths.predict(
+            proxy.model_name, self._asked.asker, max_tokens=asked.max_tokens
         )
         return RequestSize(
-            prompt_tokens=desk.tokens.prompt_tokens(asked),
+            prompt_tokens=proxy.tokens.prompt_tokens(asked),
             predicted_output_tokens=expected * asked.choices,
         )
 
     def _choose(self, size: RequestSize) -> str | None:
-        desk = self._desk
+        proxy = self._proxy
         tried = (*self._attempts.reasons, *self._attempts.unfit)
-        chosen = desk.balance.choose(self._request, size, without=tried)
+        chosen = proxy.balance.choose(self._request, size, without=tried)
         if chosen is not None:
-            desk.ledger.sent(self._request, chosen)
+            proxy.ledger.sent(self._request, chosen)
         return chosen
 
     def _note(self, name: str, error: InstanceFailed | InstanceFull) -> None:
@@ -344,13 +344,13 @@ class Answer:
         if isinstance(error, Errored):
             self._attempts.errored[name] = str(error)
         else:
-            self._desk.balance.failed(name, str(error))
+            self._proxy.balance.failed(name, str(error))
 
     def _began(self, name: str) -> None:
         """That one answers shows that the request was no reason for others to fail."""
-        self._desk.balance.began(name)
+        self._proxy.balance.began(name)
         for other, reason in self._attempts.errored.items():
-            self._desk.balance.failed(other, reason)
+            self._proxy.balance.failed(other, reason)
 
     def _doubt(self) -> None:
         """Nobody answers: those that said they failed, or the request, are at fault."""
@@ -359,18 +359,18 @@ class Answer:
         content = json.dumps(self._asked.body, sort_keys=True).encode()
         digest = hashlib.sha256(content).digest()
         for name, reason in self._attempts.errored.items():
-            self._desk.balance.errored(name, reason, digest=digest)
+            self._proxy.balance.errored(name, reason, digest=digest)
 
     def _observe(self, usage: tuple[int, int] | None) -> None:
         """An answer ended well: its length is known, and perhaps its prompt's."""
-        self._desk.ledger.answered(self._request, usage)
+        self._proxy.ledger.answered(self._request, usage)
         if usage is None:
             return
         prompt, output = usage
-        self._desk.tokens.observe(self._asked, prompt)
+        self._proxy.tokens.observe(self._asked, prompt)
         if output > 0:
             per_choice = max(1, output // self._asked.choices)
-            self._desk.lengths.observe(self._desk.model_name, self._asked.asker, per_choice)
+            self._proxy.lengths.observe(self._proxy.model_name, self._asked.asker, per_choice)
 
     def _by_nobody(self) -> Response:
         refusal = self._attempts.refusal
@@ -381,7 +381,7 @@ class Answer:
     def _nobody(self) -> ApiError:
         """Why nobody answers."""
         self._has_failed = True
-        if self._desk.balance.is_closed and not self._attempts.reasons:
+        if self._proxy.balance.is_closed and not self._attempts.reasons:
             return stopping()
         reasons, full = self._attempts.reasons, self._attempts.full
         short = {name: refused.reason for name, refused in self._attempts.unfit.items()}
@@ -397,7 +397,7 @@ class Answer:
                 code="instances_failed",
                 type_="server_error",
             )
-        if self._desk.balance.open_instances() and not self._attempts.unreachable:
+        if self._proxy.balance.open_instances() and not self._attempts.unreachable:
             return all_full("nobody took it while it waited in line")
-        states = {**self._desk.balance.closed_words(), **every}
-        return none_ready(states, opens_in_s=self._desk.balance.opens_in_s)
+        states = {**self._proxy.balance.closed_words(), **every}
+        return none_ready(states, opens_in_s=self._proxy.balance.opens_in_s)

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from runtime.api.access import ApiKeys
 from runtime.api.request_body import read_body
-from runtime.front.answer import Answer, Desk
+from runtime.front.answer import Answer, Proxy
 from runtime.front.asked import Endpoint, read_asked
 from runtime.front.refusals import stopping
 from runtime.instances.instance import Instance
@@ -21,10 +21,10 @@ _RETRY_AFTER_S = 5.0
 
 
 class InstanceBackend:
-    """Answers by the instances behind `desk`, which has the router."""
+    """Answers by the instances behind `proxy`, which has the router."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
         self._numbers = itertools.count(1)
 
     async def chat(self, http: Request) -> Answer:
@@ -40,23 +40,23 @@ class InstanceBackend:
         return await self._answer(http, "/tokenize")
 
     def model(self) -> dict[str, object]:
-        return {"id": self._desk.model_name}
+        return {"id": self._proxy.model_name}
 
     async def _answer(self, http: Request, endpoint: Endpoint) -> Answer:
-        asked = read_asked(endpoint, await read_body(http), model_name=self._desk.model_name)
-        if self._desk.balance.is_closed:
+        asked = read_asked(endpoint, await read_body(http), model_name=self._proxy.model_name)
+        if self._proxy.balance.is_closed:
             raise stopping()
         owner: str = http.state.owner
-        if not self._desk.balance.has_place(owner, most=MOST_UNDER_WAY):
+        if not self._proxy.balance.has_place(owner, most=MOST_UNDER_WAY):
             raise ApiError(
                 status=429,
-                message=f"{self._desk.balance.here} requests are here; try again later",
+                message=f"{self._proxy.balance.here} requests are here; try again later",
                 code="queue_full",
                 type_="rate_limit_error",
                 retry_after_s=_RETRY_AFTER_S,
             )
         asked = replace(asked, asker=owner)
-        return Answer(asked, request=next(self._numbers), desk=self._desk)
+        return Answer(asked, request=next(self._numbers), proxy=self._proxy)
 
 
 class FrontBackend(InstanceBackend):
@@ -66,14 +66,14 @@ class FrontBackend(InstanceBackend):
     its log.
     """
 
-    def __init__(self, desk: Desk, instances: Mapping[str, Instance], keys: ApiKeys) -> None:
-        super().__init__(desk)
+    def __init__(self, proxy: Proxy, instances: Mapping[str, Instance], keys: ApiKeys) -> None:
+        super().__init__(proxy)
         self._instances = instances
         self._keys = keys
 
     def health(self, http: Request) -> Response:
         """200 while at least one instance takes requests."""
-        balance = self._desk.balance
+        balance = self._proxy.balance
         open_ones = balance.open_instances()
         status = "ok" if open_ones else "no instance is ready"
         if balance.is_closed:
@@ -95,7 +95,7 @@ class FrontBackend(InstanceBackend):
 
     def _told(self, name: str, *, is_open: bool) -> dict[str, Any]:
         """How an instance is, for people who may ask it."""
-        balance, instance = self._desk.balance, self._instances[name]
+        balance, instance = self._proxy.balance, self._instances[name]
         trouble = balance.trouble_of(name)
         return {
             "condition": instance.state.condition,

@@ -24,7 +24,7 @@ from planner.routers.answer_length import AnswerLength, DrawnLength, QuantileLen
 from planner.routers.instance_choice import INSTANCE_ROUTER_NAMES, make_instance_router
 from runtime.api.access import ApiKeys
 from runtime.command_numbers import port_number, positive_seconds
-from runtime.front.answer import Desk, Waits
+from runtime.front.answer import Proxy, Waits
 from runtime.front.backend import FrontBackend
 from runtime.front.balance import Balance
 from runtime.front.metrics import metrics_page
@@ -39,7 +39,7 @@ from runtime.http_process import (
     taken,
 )
 from runtime.instances.asking import PROBE_TIMEOUT_S, AskedInstance
-from runtime.instances.command_lines import Door, door_of, launch_of
+from runtime.instances.command_lines import InstanceAddress, address_of, launch_of
 from runtime.instances.health import Patience
 from runtime.instances.instance import Instance, SupervisedInstance, WatchedInstance, look_after
 from runtime.instances.process import ServerProcess
@@ -102,27 +102,29 @@ async def run(options: Options, wanted: InstanceSet) -> None:
             httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
         )
         relaying = await stack.enter_async_context(relay_client(options.request_timeout_s))
-        doors = _doors(wanted)
+        addresses = _addresses(wanted)
         instances: dict[str, Instance] = {}
         balance = _balance(options, wanted, instances)
         for spec in wanted.instances:
             instances[spec.name] = _instance(
                 spec,
-                door=doors[spec.name],
+                address=addresses[spec.name],
                 model_name=wanted.model_name,
                 directory=options.data_dir,
                 balance=balance,
                 http=asking,
             )
-        desk = Desk(
+        proxy = Proxy(
             model_name=wanted.model_name,
-            targets={name: InstanceTarget(relaying, door) for name, door in doors.items()},
+            targets={
+                name: InstanceTarget(relaying, address) for name, address in addresses.items()
+            },
             balance=balance,
             lengths=_lengths(options, first_tokens=wanted.mean_output_tokens),
             waits=Waits(answer_s=options.answer_timeout_s, token_s=options.request_timeout_s),
         )
         keys = ApiKeys(wanted.api_key_hashes)
-        backend = FrontBackend(desk, instances, keys)
+        backend = FrontBackend(proxy, instances, keys)
         app = assemble(
             lambda: backend,
             keys=keys,
@@ -163,9 +165,9 @@ async def _serve(
     )
 
 
-def _doors(wanted: InstanceSet) -> dict[str, Door]:
+def _addresses(wanted: InstanceSet) -> dict[str, InstanceAddress]:
     return {
-        spec.name: door_of(
+        spec.name: address_of(
             spec,
             model_name=wanted.model_name,
             api_key=secrets.token_urlsafe(32),
@@ -214,13 +216,13 @@ async def _observe(balance: Balance) -> None:
 def _instance(
     spec: InstanceSpec,
     *,
-    door: Door,
+    address: InstanceAddress,
     model_name: str,
     directory: Path,
     balance: Balance,
     http: httpx.AsyncClient,
 ) -> Instance:
-    asked = AskedInstance(http, door)
+    asked = AskedInstance(http, address)
     if isinstance(spec, UrlInstance):
         return WatchedInstance(
             spec.name,
@@ -231,7 +233,7 @@ def _instance(
     return SupervisedInstance(
         spec.name,
         asked=asked,
-        launch=launch_of(spec, model_name=model_name, api_key=door.api_key),
+        launch=launch_of(spec, model_name=model_name, api_key=address.api_key),
         process=ServerProcess(directory, name=spec.name),
         clock=time.monotonic,
         patience=Patience(start_s=spec.start_patience_s, drain_s=spec.drain_patience_s),

@@ -24,7 +24,7 @@ from runtime.front.relay import InstanceTarget
 from runtime.front.sweep import ApiSweep, sweep_instance
 from runtime.front.target import InstanceFailed, InstanceFull, Refused
 from runtime.instances.asking import ask_load
-from runtime.instances.command_lines import Door
+from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.engine_load import EngineLoad
 from runtime.protocol.instances import UrlInstance
 
@@ -33,18 +33,18 @@ _TIMEOUT_S = 300.0
 
 def main(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
-    door = Door(
+    address = InstanceAddress(
         url=arguments.url.rstrip("/").removesuffix("/v1"),
         model=arguments.model,
         api_key=os.environ.get(arguments.api_key_env, ""),
         tells_usage=arguments.stream_usage,
     )
     try:
-        sweep, load = asyncio.run(_measure(door, arguments))
+        sweep, load = asyncio.run(_measure(address, arguments))
         told = document(sweep, load)
     except (CannotFit, InstanceFailed, InstanceFull, Refused) as error:
         said = f" {error.content[:300]!r}" if isinstance(error, Refused) else ""
-        sys.stderr.write(f"cannot measure {door.url}: {error}{said}\n")
+        sys.stderr.write(f"cannot measure {address.url}: {error}{said}\n")
         return 2
     print(json.dumps(told, indent=2))
     return 0
@@ -66,10 +66,12 @@ def document(sweep: ApiSweep, load: EngineLoad) -> dict[str, Any]:
     return told
 
 
-async def _measure(door: Door, arguments: argparse.Namespace) -> tuple[ApiSweep, EngineLoad]:
+async def _measure(
+    address: InstanceAddress, arguments: argparse.Namespace
+) -> tuple[ApiSweep, EngineLoad]:
     async with httpx.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as http:
         sweep = await sweep_instance(
-            InstanceTarget(http, door),
+            InstanceTarget(http, address),
             batches=arguments.batches,
             lengths=arguments.lengths,
             output_tokens=arguments.output_tokens,
@@ -77,7 +79,7 @@ async def _measure(door: Door, arguments: argparse.Namespace) -> tuple[ApiSweep,
             clock=time.perf_counter,
             rng=random.SystemRandom(),
         )
-        return sweep, await ask_load(http, door)
+        return sweep, await ask_load(http, address)
 
 
 def _address(text: str) -> str:

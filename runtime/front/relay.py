@@ -22,7 +22,7 @@ from runtime.front.target import (
     shown,
 )
 from runtime.instances.asking import headers_of
-from runtime.instances.command_lines import Door
+from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.pinned import instance_client, pinned_to
 from runtime.protocol import trace_context
 from runtime.protocol.logs import HEADER, NO_REQUEST, REQUEST_ID
@@ -51,11 +51,11 @@ def relay_client(request_timeout_s: float) -> httpx.AsyncClient:
 
 
 class InstanceTarget:
-    """The target of requests behind `door`."""
+    """The target of requests behind `address`."""
 
-    def __init__(self, http: httpx.AsyncClient, door: Door) -> None:
+    def __init__(self, http: httpx.AsyncClient, address: InstanceAddress) -> None:
         self._http = http
-        self._door = door
+        self._address = address
 
     async def whole(
         self, asked: Asked, *, patience_s: float, passed_on: dict[str, str]
@@ -112,16 +112,16 @@ class InstanceTarget:
     @asynccontextmanager
     async def _sent(self, asked: Asked, *, waits: httpx.Timeout) -> AsyncIterator[httpx.Response]:
         """The response once its headers are there, if it is an answer."""
-        http, door = self._http, self._door
+        http, address = self._http, self._address
         request = http.build_request(
             "POST",
-            f"{door.url}{asked.endpoint}",
+            f"{address.url}{asked.endpoint}",
             content=asked.body_for(
-                door.model, with_usage=door.tells_usage, with_salt=door.takes_cache_salt
+                address.model, with_usage=address.tells_usage, with_salt=address.takes_cache_salt
             ),
-            headers={"Content-Type": "application/json", **_context(), **headers_of(door)},
+            headers={"Content-Type": "application/json", **_context(), **headers_of(address)},
             timeout=waits,
-            extensions=pinned_to(door),
+            extensions=pinned_to(address),
         )
         try:
             response = await http.send(request, stream=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from runtime.instances.command_lines import Door
+from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.engine_load import EngineLoad, read_load
 from runtime.instances.exposition import MAX_PAGE_BYTES
 from runtime.instances.health import Probe
@@ -30,26 +30,26 @@ class AskedInstance:
     """An instance that is asked over HTTP."""
 
     http: httpx.AsyncClient
-    door: Door
+    address: InstanceAddress
 
     async def health(self) -> Probe:
         """See `ask_health`."""
-        return await ask_health(self.http, self.door)
+        return await ask_health(self.http, self.address)
 
     async def load(self) -> EngineLoad:
         """See `ask_load`."""
-        return await ask_load(self.http, self.door)
+        return await ask_load(self.http, self.address)
 
 
-async def ask_health(http: httpx.AsyncClient, door: Door) -> Probe:
+async def ask_health(http: httpx.AsyncClient, address: InstanceAddress) -> Probe:
     """/health, where there is one, and that /v1/models names the model, where it says so."""
     try:
-        health = await _get(http, door, "/health")
+        health = await _get(http, address, "/health")
         if health.status_code != 404 and not health.is_success:
             return Probe(trouble=f"/health answers {health.status_code}{_said(health)}")
-        if not door.lists_model:
+        if not address.lists_model:
             return Probe()
-        models = await _get(http, door, "/v1/models")
+        models = await _get(http, address, "/v1/models")
     except (httpx.HTTPError, httpx.InvalidURL, _NoAnswer) as error:
         return Probe(trouble=f"{NO_ANSWER}: {error or type(error).__name__}")
     if not models.is_success:
@@ -57,19 +57,19 @@ async def ask_health(http: httpx.AsyncClient, door: Door) -> Probe:
     names = _names(models)
     if names is None:
         return Probe(trouble=f"/v1/models answers what is no list of models{_said(models)}")
-    if door.model not in names:
+    if address.model not in names:
         return Probe(
-            trouble=f"it does not serve {door.model!r} but {', '.join(names) or 'nothing'}"
+            trouble=f"it does not serve {address.model!r} but {', '.join(names) or 'nothing'}"
         )
     return Probe()
 
 
-async def ask_load(http: httpx.AsyncClient, door: Door) -> EngineLoad:
+async def ask_load(http: httpx.AsyncClient, address: InstanceAddress) -> EngineLoad:
     """What /metrics says; nothing where the backend has none, or does not answer."""
-    if not door.has_metrics:
+    if not address.has_metrics:
         return EngineLoad()
     try:
-        page = await _get(http, door, "/metrics")
+        page = await _get(http, address, "/metrics")
     except _NoAnswer as error:
         return EngineLoad(complaint=str(error))
     except (httpx.HTTPError, httpx.InvalidURL):
@@ -81,18 +81,21 @@ async def ask_load(http: httpx.AsyncClient, door: Door) -> EngineLoad:
     return read_load(page.text)
 
 
-def headers_of(door: Door) -> dict[str, str]:
-    return {"Authorization": f"Bearer {door.api_key}"} if door.api_key else {}
+def headers_of(address: InstanceAddress) -> dict[str, str]:
+    return {"Authorization": f"Bearer {address.api_key}"} if address.api_key else {}
 
 
-async def _get(http: httpx.AsyncClient, door: Door, path: str) -> httpx.Response:
+async def _get(http: httpx.AsyncClient, address: InstanceAddress, path: str) -> httpx.Response:
     """Raises _NoAnswer, httpx.HTTPError, httpx.InvalidURL."""
     parts, size = [], 0
     try:
         async with (
             asyncio.timeout(PROBE_TIMEOUT_S),
             http.stream(
-                "GET", f"{door.url}{path}", headers=headers_of(door), extensions=pinned_to(door)
+                "GET",
+                f"{address.url}{path}",
+                headers=headers_of(address),
+                extensions=pinned_to(address),
             ) as answer,
         ):
             async for part in answer.aiter_bytes():
@@ -101,7 +104,7 @@ async def _get(http: httpx.AsyncClient, door: Door, path: str) -> httpx.Response
                     raise _NoAnswer(f"{path} answers more than {MAX_PAGE_BYTES} bytes")
                 parts.append(part)
     except UnicodeError as error:  # what is no name of a host, as `xn--`
-        raise _NoAnswer(f"{door.url} is no address ({error})") from error
+        raise _NoAnswer(f"{address.url} is no address ({error})") from error
     except TimeoutError as error:
         raise _NoAnswer(f"{path} is not answered whole within {PROBE_TIMEOUT_S:g} s") from error
     return httpx.Response(answer.status_code, content=b"".join(parts))

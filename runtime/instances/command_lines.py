@@ -39,7 +39,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class InstanceAddress:
     """Where an instance answers, and what its backend can be asked there.
 
     `model` is the model's name there. `lists_model`: /v1/models names it. `has_metrics`: there may
@@ -58,7 +58,7 @@ class Door:
     certificate: str = ""
 
 
-def door_of(
+def address_of(
     spec: InstanceSpec,
     *,
     model_name: str,
@@ -66,23 +66,25 @@ def door_of(
     environment: Mapping[str, str],
     host: str = LOOPBACK,
     certificate: str = "",
-) -> Door:
+) -> InstanceAddress:
     """`api_key` is for those that are started here, which listen on `host` and present
     `certificate`; of others it is in `environment`."""
     if isinstance(spec, UrlInstance):
         url = spec.url.rstrip("/").removesuffix("/v1")
         key = environment.get(spec.api_key_env, "")
-        return Door(url=url, model=spec.model, api_key=key, tells_usage=spec.stream_usage)
+        return InstanceAddress(
+            url=url, model=spec.model, api_key=key, tells_usage=spec.stream_usage
+        )
     url = instance_url(host, spec.port, certificate=certificate)
     if isinstance(spec, TransformersInstance):
-        return Door(
+        return InstanceAddress(
             url=url,
             model=spec.model,
             lists_model=False,  # it lists what the hub's cache holds
             has_metrics=False,
             tells_usage=False,
         )
-    return Door(
+    return InstanceAddress(
         url=url,
         model=model_name,
         api_key=api_key,

@@ -6,21 +6,21 @@ from collections import OrderedDict
 
 import httpx
 
-from runtime.instances.command_lines import Door
+from runtime.instances.command_lines import InstanceAddress
 
 _CERTIFICATE = "helix_certificate"
 _MOST_PINNED = 512  # connections to those asked least lately are closed beyond
 
 
-def pinned_to(door: Door) -> dict[str, str]:
-    """Extensions of a request to `door`, which a client of `instance_client` heeds."""
-    return {_CERTIFICATE: door.certificate} if door.certificate else {}
+def pinned_to(address: InstanceAddress) -> dict[str, str]:
+    """Extensions of a request to `address`, which a client of `instance_client` heeds."""
+    return {_CERTIFICATE: address.certificate} if address.certificate else {}
 
 
 def instance_client(
     *, timeout: httpx.Timeout | float, limits: httpx.Limits | None = None
 ) -> httpx.AsyncClient:
-    """A client that asks every instance as its door says."""
+    """A client that asks every instance as its address says."""
     transport = PinnedTransport(limits or httpx.Limits())
     return httpx.AsyncClient(timeout=timeout, transport=transport, trust_env=False)
 

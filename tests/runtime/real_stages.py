@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from coordinator_doubles import RANGES
-from coordinator_house import House, in_house
+from coordinator_rig import Rig, with_coordinator
 from stage_cluster import StageCluster
 
 from runtime.coordinator.dispatcher import Dispatcher
@@ -78,15 +78,15 @@ class RealStages:
         return {name for name, stage in stages if stage.stats().kv_pages_used}
 
 
-def with_real_stages(checkpoint: Path, visit: Callable[[House], Awaitable[None]]) -> None:
-    """Visit a house of real stages, which must hold nothing afterwards."""
+def with_real_stages(checkpoint: Path, visit: Callable[[Rig], Awaitable[None]]) -> None:
+    """Visit a coordinator over real stages, which must hold nothing afterwards."""
 
-    async def run(h: House) -> None:
+    async def run(h: Rig) -> None:
         await visit(h)
         await h.until(lambda: not h.stages.nodes_with_pages)
         h.assert_idle()
 
-    in_house(
+    with_coordinator(
         checkpoint,
         run,
         stages=RealStages(checkpoint),

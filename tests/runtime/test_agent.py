@@ -14,7 +14,7 @@ import fake_profiler
 import fake_stage
 import psutil
 import pytest
-from agent_house import ANNOUNCEMENT, Node, run, wants
+from agent_rig import ANNOUNCEMENT, Node, run, wants
 from fake_web import PATIENCE_S, TOKEN, FakeWeb
 
 from runtime.agent.agent import NodeRemoved

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from instance_house import COMMAND, run, wait_until
+from instance_rig import COMMAND, run, wait_until
 from pydantic import ValidationError
 
 from planner.domain.instance import BACKENDS, Backend
 from runtime.agent.instance_specs import CannotRun, InstanceSettings, spec_of
-from runtime.agent.instances import InstanceKeeper, goes_on, with_instances
+from runtime.agent.instances import InstanceManager, goes_on, with_instances
 from runtime.agent.main import main
 from runtime.instances.process import ServerProcess
 from runtime.protocol.control import DesiredState, ObservedState
@@ -53,9 +53,9 @@ async def keeper(
     *,
     settings: InstanceSettings = SETTINGS,
     is_free: Callable[[], bool] = lambda: True,
-) -> AsyncIterator[InstanceKeeper]:
+) -> AsyncIterator[InstanceManager]:
     """Run until the block ends, which nothing of it outlives."""
-    kept = InstanceKeeper(
+    kept = InstanceManager(
         settings=settings,
         directory=directory,
         on_change=lambda: None,
@@ -81,7 +81,7 @@ def pids_in(directory: Path) -> list[int]:
     return [int(json.loads(path.read_text())["pid"]) for path in directory.glob("*.pid")]
 
 
-def conditions(kept: InstanceKeeper) -> dict[str, str]:
+def conditions(kept: InstanceManager) -> dict[str, str]:
     return {one.name: one.condition for one in kept.observed()}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from coordinator_doubles import write_checkpoint
-from coordinator_house import KEY, PATIENCE_S, House, in_house
+from coordinator_rig import KEY, PATIENCE_S, Rig, with_coordinator
 from test_openai_tools import ANSWERS, prompt_of
 
 from runtime.protocol.data import Reason
@@ -41,7 +41,7 @@ def visited(tmp_path: Path, sdk: Any) -> Callable[..., None]:
     """Lets a client visit a coordinator whose model answers `text`."""
 
     def visit_by(
-        visit: Callable[[House, Any], Awaitable[None]],
+        visit: Callable[[Rig, Any], Awaitable[None]],
         *,
         template: str | None = None,
         text: str = TEXT,
@@ -50,7 +50,7 @@ def visited(tmp_path: Path, sdk: Any) -> Callable[..., None]:
         written = {} if template is None else {"chat_template": template}
         checkpoint = write_checkpoint(tmp_path / "checkpoint", **written)
 
-        async def run(h: House) -> None:
+        async def run(h: Rig) -> None:
             async with sdk.AsyncAnthropic(
                 base_url=h.url, api_key=KEY, max_retries=0, timeout=PATIENCE_S
             ) as client:
@@ -58,13 +58,13 @@ def visited(tmp_path: Path, sdk: Any) -> Callable[..., None]:
             await h.until(lambda: h.dispatcher.requests_running == 0)
             h.assert_idle()
 
-        in_house(checkpoint, run, text=text, **({"max_context_tokens": 2000} | plan))
+        with_coordinator(checkpoint, run, text=text, **({"max_context_tokens": 2000} | plan))
 
     return visit_by
 
 
 def test_a_message_is_answered_whole_and_streamed(visited: Callable[..., None]) -> None:
-    async def visit(h: House, client: Any) -> None:
+    async def visit(h: Rig, client: Any) -> None:
         whole = await client.messages.create(**ASKED, system="Be kind.")
         assert [(block.type, block.text) for block in whole.content] == [("text", TEXT)]
         assert (whole.type, whole.role, whole.model) == ("message", "assistant", "tiny")
@@ -84,7 +84,7 @@ def test_a_message_is_answered_whole_and_streamed(visited: Callable[..., None]) 
 
 
 def test_the_events_of_a_stream_come_in_the_documented_order(visited: Callable[..., None]) -> None:
-    async def visit(h: House, client: Any) -> None:
+    async def visit(h: Rig, client: Any) -> None:
         response = await h.client.post("/v1/messages", json={**ASKED, "stream": True})
         events = [dict(_fields(event)) for event in response.text.split("\n\n") if event]
         bodies = [json.loads(event["data"]) for event in events]
@@ -108,7 +108,7 @@ def _fields(event: str) -> list[tuple[str, str]]:
 
 
 def test_the_stop_sequence_that_ended_a_message_is_named(visited: Callable[..., None]) -> None:
-    async def visit(h: House, client: Any) -> None:
+    async def visit(h: Rig, client: Any) -> None:
         asked = {**ASKED, "stop_sequences": ["nothing", ", "]}
         whole = await client.messages.create(**asked)
         async with client.messages.stream(**asked) as stream:
@@ -123,7 +123,7 @@ def test_the_stop_sequence_that_ended_a_message_is_named(visited: Callable[..., 
 
 
 def test_tools_are_offered_called_and_their_results_read(visited: Callable[..., None]) -> None:
-    async def visit(h: House, client: Any) -> None:
+    async def visit(h: Rig, client: Any) -> None:
         asked = {**ASKED, "tools": [WEATHER]}
         whole = await client.messages.create(**asked)
         async with client.messages.stream(**asked) as stream:
@@ -150,7 +150,7 @@ def test_tools_are_offered_called_and_their_results_read(visited: Callable[..., 
 
 
 def test_a_call_that_was_cut_is_no_call(visited: Callable[..., None]) -> None:
-    async def visit(h: House, client: Any) -> None:
+    async def visit(h: Rig, client: Any) -> None:
         message = await client.messages.create(**{**ASKED, "tools": [WEATHER], "max_tokens": 60})
         assert message.stop_reason == "max_tokens"
         assert {block.type for block in message.content} == {"text"}
@@ -161,7 +161,7 @@ def test_a_call_that_was_cut_is_no_call(visited: Callable[..., None]) -> None:
 def test_the_tokens_of_a_message_are_counted_as_they_are_billed(
     visited: Callable[..., None],
 ) -> None:
-    async def visit(h: House, client: Any) -> None:
+    async def visit(h: Rig, client: Any) -> None:
         asked: dict[str, Any] = {
             "model": "tiny",
             "messages": HI,
@@ -189,7 +189,7 @@ def test_what_would_be_answered_wrongly_is_refused_by_name(
         ({"max_tokens": 5000}, "context"),
     ]
 
-    async def visit(h: House, client: Any) -> None:
+    async def visit(h: Rig, client: Any) -> None:
         for change, named in refused:
             with pytest.raises(sdk.BadRequestError, match=named) as caught:
                 await client.messages.create(**{**ASKED, **change})
@@ -203,7 +203,7 @@ def test_what_would_be_answered_wrongly_is_refused_by_name(
 
 
 def test_what_changes_nothing_is_named_in_a_header(visited: Callable[..., None]) -> None:
-    async def visit(h: House, client: Any) -> None:
+    async def visit(h: Rig, client: Any) -> None:
         cached = {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}
         answer = await client.messages.with_raw_response.create(
             **{**ASKED, "messages": [{"role": "user", "content": [cached]}]},
@@ -223,7 +223,7 @@ def test_what_changes_nothing_is_named_in_a_header(visited: Callable[..., None])
 def test_a_body_is_not_read_before_the_key_was_checked(
     visited: Callable[..., None], sdk: Any
 ) -> None:
-    async def visit(h: House, client: Any) -> None:
+    async def visit(h: Rig, client: Any) -> None:
         stranger = sdk.AsyncAnthropic(base_url=h.url, api_key="hlxk_wrong", max_retries=0)
         async with stranger:
             with pytest.raises(sdk.AuthenticationError) as caught:
@@ -236,7 +236,7 @@ def test_a_body_is_not_read_before_the_key_was_checked(
 def test_a_stream_that_breaks_off_ends_with_an_error_event(
     visited: Callable[..., None], sdk: Any
 ) -> None:
-    async def visit(h: House, client: Any) -> None:
+    async def visit(h: Rig, client: Any) -> None:
         async def read() -> None:
             async with client.messages.stream(**ASKED) as stream:
                 async for _ in stream.text_stream:

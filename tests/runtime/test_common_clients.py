@@ -11,7 +11,7 @@ import httpx
 import openai
 import pytest
 from coordinator_doubles import write_checkpoint
-from coordinator_house import KEY, PATIENCE_S, House, in_house
+from coordinator_rig import KEY, PATIENCE_S, Rig, with_coordinator
 from real_stages import make_checkpoint, with_real_stages
 from tokenizer_families import QWEN
 
@@ -48,7 +48,7 @@ def test_the_openai_client_reads_past_the_comments_of_a_stream_that_waits(
 ) -> None:
     monkeypatch.setattr("runtime.coordinator.answering.QUIET_S", 0.01)
 
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         heard: list[bytes] = []
 
         async def listen(response: httpx.Response) -> None:
@@ -78,11 +78,11 @@ def test_the_openai_client_reads_past_the_comments_of_a_stream_that_waits(
         assert b": waiting" in b"".join(heard)
         assert "".join(said) == h.text
 
-    in_house(write_checkpoint(tmp_path), visit)
+    with_coordinator(write_checkpoint(tmp_path), visit)
 
 
 def test_the_openai_client_holds_a_conversation_with_echoed_answers(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         async with openai.AsyncOpenAI(
             base_url=f"{h.url}/v1", api_key=KEY, max_retries=0, timeout=PATIENCE_S
         ) as client:
@@ -130,13 +130,13 @@ def test_litellm_completes_streams_calls_and_reads_structured_answers(checkpoint
         warnings.simplefilter("ignore")
         import litellm
 
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         async with openai.AsyncOpenAI(
             base_url=f"{h.url}/v1", api_key=KEY, max_retries=0, timeout=PATIENCE_S
         ) as client:
             await ask(h, {"model": "openai/tiny", "api_key": KEY, "client": client})
 
-    async def ask(h: House, asked: Any) -> None:
+    async def ask(h: Rig, asked: Any) -> None:
         cached = {"type": "text", "text": QUESTION, "cache_control": {"type": "ephemeral"}}
         messages: list[Any] = [{"role": "user", "content": [cached]}]
         answer = await litellm.acompletion(
@@ -189,11 +189,11 @@ def test_langchain_invokes_streams_calls_and_reads_structured_answers(checkpoint
     from langchain_openai import ChatOpenAI
     from pydantic import SecretStr
 
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
             await ask(h, http)
 
-    async def ask(h: House, http: httpx.AsyncClient) -> None:
+    async def ask(h: Rig, http: httpx.AsyncClient) -> None:
         model = ChatOpenAI(
             http_async_client=http,
             model="tiny",
@@ -258,7 +258,7 @@ def test_what_vllm_bench_serve_sends_is_answered_with_as_many_tokens_as_it_asks_
         "min_tokens": 24,
     }
 
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         (first,) = (await h.client.get("/v1/models")).json()["data"]
         assert (first["id"], first["root"]) == ("tiny", "tiny")
         for path, body, likely in (

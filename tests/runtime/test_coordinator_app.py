@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from coordinator_doubles import RANGES, make_serving, write_checkpoint
-from coordinator_house import EOS, KEY, House, in_house
+from coordinator_rig import EOS, KEY, Rig, with_coordinator
 from starlette.routing import Route
 
 from runtime.api.request_body import MAX_BODY_BYTES
@@ -23,7 +23,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def test_a_chat_is_answered_whole_with_usage_and_where_it_ran(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         response = await h.chat(return_token_ids=True)
         assert response.status_code == 200
         body = response.json()
@@ -57,11 +57,11 @@ def test_a_chat_is_answered_whole_with_usage_and_where_it_ran(checkpoint: Path) 
         assert body["helix"]["ttft_s"] is not None
         h.assert_idle()
 
-    in_house(checkpoint, visit)
+    with_coordinator(checkpoint, visit)
 
 
 def test_a_stream_has_whole_characters_one_finish_and_usage_when_asked(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         events = await h.stream(stream_options={"include_usage": True}, return_token_ids=True)
         assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
         assert events[0]["object"] == "chat.completion.chunk"
@@ -81,11 +81,11 @@ def test_a_stream_has_whole_characters_one_finish_and_usage_when_asked(checkpoin
         assert all("usage" not in event for event in plain)
         h.assert_idle()
 
-    in_house(checkpoint, visit)
+    with_coordinator(checkpoint, visit)
 
 
 def test_a_stop_string_is_cut_out_of_stream_and_whole_answer_alike(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         whole = (await h.chat(stop=["STOP", "xyz"])).json()
         events = await h.stream(stop=["STOP", "xyz"])
         text = "".join(event["choices"][0]["delta"].get("content", "") for event in events)
@@ -93,11 +93,11 @@ def test_a_stop_string_is_cut_out_of_stream_and_whole_answer_alike(checkpoint: P
         assert whole["choices"][0]["finish_reason"] == "stop"
         h.assert_idle()
 
-    in_house(checkpoint, visit, text="before ST STOP after")
+    with_coordinator(checkpoint, visit, text="before ST STOP after")
 
 
 def test_a_completion_takes_text_or_token_ids_and_stops_at_16_tokens(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         first = (await h.post("/v1/completions", prompt="hi")).json()
         again = (await h.post("/v1/completions", prompt=[71, 72])).json()
         assert first["object"] == "text_completion"
@@ -107,11 +107,11 @@ def test_a_completion_takes_text_or_token_ids_and_stops_at_16_tokens(checkpoint:
         assert foreign.status_code == 400
         assert "token id 261 is not in the vocabulary" in foreign.json()["error"]["message"]
 
-    in_house(checkpoint, visit, text="a" * 40)
+    with_coordinator(checkpoint, visit, text="a" * 40)
 
 
 def test_a_completions_prompt_ids_are_in_each_choice_as_vllm_has_them(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         asked = {"prompt": [71, 72], "return_token_ids": True, "n": 2, "max_tokens": 1}
         whole = (await h.post("/v1/completions", **asked)).json()
         assert [choice["prompt_token_ids"] for choice in whole["choices"]] == [[71, 72]] * 2
@@ -121,11 +121,11 @@ def test_a_completions_prompt_ids_are_in_each_choice_as_vllm_has_them(checkpoint
         assert [choice["prompt_token_ids"] for choice in first["choices"]] == [[71, 72]] * 2
         assert streamed.count("prompt_token_ids") == 2
 
-    in_house(checkpoint, visit)
+    with_coordinator(checkpoint, visit)
 
 
 def test_sampling_parameters_reach_the_stages(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         await h.chat(temperature=0.5, top_p=0.25, top_k=7, seed=-1, max_tokens=3)
         await h.chat()
         given, default = (route.sampling for route in h.stages.routes.values())
@@ -136,14 +136,14 @@ def test_sampling_parameters_reach_the_stages(checkpoint: Path) -> None:
         assert (default.temperature, default.top_p, default.top_k, default.seed) == (1, 1, 0, 11)
         assert default.max_tokens == 256 - 5
 
-    in_house(checkpoint, visit)
+    with_coordinator(checkpoint, visit)
 
 
 def test_nothing_but_health_answers_without_a_known_key(checkpoint: Path) -> None:
     paths = ["/v1/chat/completions", "/v1/completions", "/v1/models", "/nowhere", "/docs", "/"]
     headers = [None, "Bearer wrong", "Bearer", "Basic abc", f"Bearer{KEY}", KEY]
 
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         async with httpx.AsyncClient(base_url=h.client.base_url) as stranger:
             for path, header in itertools.product(paths, headers):
                 response = await stranger.get(
@@ -156,7 +156,7 @@ def test_nothing_but_health_answers_without_a_known_key(checkpoint: Path) -> Non
         h.keys.replace(())
         assert (await h.chat()).status_code == 401
 
-    in_house(checkpoint, visit)
+    with_coordinator(checkpoint, visit)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_nothing_but_health_answers_without_a_known_key(checkpoint: Path) -> Non
 def test_a_bad_request_gets_an_error_object_and_starts_nothing(
     checkpoint: Path, body: dict[str, object], status: int, code: str, words: str
 ) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         response = await h.chat(**body)
         assert response.status_code == status
         error = response.json()["error"]
@@ -192,11 +192,11 @@ def test_a_bad_request_gets_an_error_object_and_starts_nothing(
         assert set(error) == {"message", "type", "param", "code"}
         assert not h.stages.sent
 
-    in_house(checkpoint, visit)
+    with_coordinator(checkpoint, visit)
 
 
 def test_a_full_queue_answers_429_with_retry_after(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         h.may_step.clear()
         calls = []
         while h.dispatcher.requests_waiting < 2:
@@ -216,11 +216,11 @@ def test_a_full_queue_answers_429_with_retry_after(checkpoint: Path) -> None:
         assert {answer.status_code for answer in answers} == {200}
         h.assert_idle()
 
-    in_house(checkpoint, visit, pages=80)
+    with_coordinator(checkpoint, visit, pages=80)
 
 
 def test_before_the_first_stages_are_up_requests_get_503_naming_them(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         h.dispatcher.serve(None)
         h.dispatcher.serve(make_serving(checkpoint, generation=8))
         response = await h.chat()
@@ -236,12 +236,12 @@ def test_before_the_first_stages_are_up_requests_get_503_naming_them(checkpoint:
         assert (await h.client.get("/health")).json()["status"] == "no plan"
         assert (await h.client.get("/v1/models")).json()["data"] == []
 
-    in_house(checkpoint, visit)
+    with_coordinator(checkpoint, visit)
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_hangs_up_frees_the_kv_cache(checkpoint: Path, stream: bool) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         h.may_step.clear()
         call = asyncio.create_task(h.chat(stream=stream))
         await h.until(lambda: h.dispatcher.requests_running == 1)
@@ -250,11 +250,11 @@ def test_a_client_that_hangs_up_frees_the_kv_cache(checkpoint: Path, stream: boo
         h.assert_idle()
         assert all(h.serving.kv.used_token_layers(node) == 0 for node in RANGES)
 
-    in_house(checkpoint, visit)
+    with_coordinator(checkpoint, visit)
 
 
 def test_a_client_that_does_not_read_does_not_hold_up_others(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         body = json.dumps(
             {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "stream": True}
         ).encode()
@@ -272,11 +272,11 @@ def test_a_client_that_does_not_read_does_not_hold_up_others(checkpoint: Path) -
         writer.close()
         h.assert_idle()
 
-    in_house(checkpoint, visit, text="x" * 200)
+    with_coordinator(checkpoint, visit, text="x" * 200)
 
 
 def test_a_refusing_stage_is_an_error_object_or_the_last_event(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         h.may_step.clear()
 
         async def refuse() -> None:
@@ -292,11 +292,11 @@ def test_a_refusing_stage_is_an_error_object_or_the_last_event(checkpoint: Path)
         assert "failed while computing" in events[-1]["error"]["message"]
         h.assert_idle()
 
-    in_house(checkpoint, visit)
+    with_coordinator(checkpoint, visit)
 
 
 def test_unknown_paths_methods_and_giant_bodies_get_error_objects(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         missing = await h.client.get("/v1/nothing")
         assert missing.status_code == 404
         assert "GET /v1/nothing" in missing.json()["error"]["message"]
@@ -308,21 +308,21 @@ def test_unknown_paths_methods_and_giant_bodies_get_error_objects(checkpoint: Pa
         assert model["max_model_len"] == 256
         assert model["emulated"] is False
 
-    in_house(checkpoint, visit)
+    with_coordinator(checkpoint, visit)
 
 
 def test_a_model_on_emulated_nodes_says_so(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         (model,) = (await h.client.get("/v1/models")).json()["data"]
         assert model["emulated"] is True
 
-    in_house(checkpoint, visit, emulated=True)
+    with_coordinator(checkpoint, visit, emulated=True)
 
 
 def test_a_model_is_found_by_its_name_and_another_gets_the_names_there_are(
     checkpoint: Path,
 ) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         (model,) = (await h.client.get("/v1/models")).json()["data"]
         assert (await h.client.get("/v1/models/tiny")).json() == model
         other = await h.client.get("/v1/models/some/other")
@@ -335,7 +335,7 @@ def test_a_model_is_found_by_its_name_and_another_gets_the_names_there_are(
         assert gone.status_code == 404
         assert "none yet" in gone.json()["error"]["message"]
 
-    in_house(checkpoint, visit)
+    with_coordinator(checkpoint, visit)
 
 
 @pytest.mark.parametrize("lost", [(), tuple(RANGES)], ids=["a stage hangs", "no pipeline"])
@@ -344,7 +344,7 @@ def test_a_stream_that_waits_for_stages_says_so_in_comments_and_goes_on(
 ) -> None:
     monkeypatch.setattr("runtime.coordinator.answering.QUIET_S", 0.01)
 
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         h.may_step.clear()
         for node in lost:
             h.dispatcher.see(Sighting(peer=node, loss=Loss.ENDED, silent_s=0.0))
@@ -367,21 +367,21 @@ def test_a_stream_that_waits_for_stages_says_so_in_comments_and_goes_on(
             h.text
         )
 
-    in_house(checkpoint, visit)
+    with_coordinator(checkpoint, visit)
 
 
 def test_pipelines_say_that_they_have_no_embeddings(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         refused = await h.post("/v1/embeddings", input="hi")
         assert refused.status_code == 404
         assert refused.json()["error"]["code"] == "no_such_endpoint"
         assert "pipelines" in refused.json()["error"]["message"]
 
-    in_house(checkpoint, visit)
+    with_coordinator(checkpoint, visit)
 
 
 def test_the_openapi_document_is_given_to_who_has_a_key(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         response = await h.client.get("/openapi.json")
         assert response.status_code == 200
         document = response.json()
@@ -394,4 +394,4 @@ def test_the_openapi_document_is_given_to_who_has_a_key(checkpoint: Path) -> Non
         refused = await h.client.get("/openapi.json", headers={"Authorization": "Bearer wrong"})
         assert refused.status_code == 401
 
-    in_house(checkpoint, visit)
+    with_coordinator(checkpoint, visit)

@@ -13,9 +13,9 @@ import httpx
 import openai
 import pytest
 from coordinator_doubles import ScriptedStages, make_dispatcher, make_serving, write_checkpoint
-from coordinator_house import EOS
-from front_house import There, ask, stand_in
-from instance_house import PATIENCE_S, run, wait_until
+from coordinator_rig import EOS
+from front_rig import There, ask, stand_in
+from instance_rig import PATIENCE_S, run, wait_until
 from starlette.applications import Starlette
 
 from planner.domain.placement import LayerRange, Placement
@@ -23,7 +23,7 @@ from planner.domain.problem import Workload
 from runtime.api.access import ApiKeys
 from runtime.coordinator.app import PipelineBackend
 from runtime.coordinator.dispatcher import Dispatcher
-from runtime.coordinator.instance_house import Surroundings
+from runtime.coordinator.instance_group import SharedParts
 from runtime.coordinator.instance_service import InstanceService
 from runtime.coordinator.local_pipelines import LocalPipelines
 from runtime.coordinator.request_stats import RequestStats
@@ -50,9 +50,9 @@ def served(name: str, there: There, **changes: Any) -> ServedInstance:
     return ServedInstance(
         name=name,
         node=name,
-        url=there.door.url,
-        model=there.door.model,
-        api_key=there.door.api_key,
+        url=there.address.url,
+        model=there.address.model,
+        api_key=there.address.api_key,
         kv_room_tokens=4096,
         **changes,
     )
@@ -99,8 +99,8 @@ class Coordinator:
 
     async def is_open(self, *names: str) -> None:
         def all_open() -> bool:
-            house = self.service.serving
-            return house is not None and set(house.balance.open_instances()) == set(names)
+            group = self.service.serving
+            return group is not None and set(group.balance.open_instances()) == set(names)
 
         await wait_until(all_open)
 
@@ -129,7 +129,7 @@ async def coordinator(
         httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as relaying,
     ):
         service = InstanceService(
-            Surroundings(
+            SharedParts(
                 stats=stats,
                 asking=asking,
                 relaying=relaying,
@@ -504,9 +504,9 @@ def test_the_plan_before_serves_on_until_the_next_ones_instances_are_up() -> Non
                 here.service.serve(desired(served("new", new), generation=2, total=2))
                 report = here.service.reported(NOTHING)
                 assert (report.coming_generation, report.coming_missing) == (2, ("new",))
-                house = here.service.serving
-                assert house is not None
-                assert house.plan.generation == 1
+                group = here.service.serving
+                assert group is not None
+                assert group.plan.generation == 1
                 more = served("new", new), served("newer", new)
                 here.service.serve(desired(*more, generation=2))
                 await here.is_open("new", "newer")
@@ -558,9 +558,9 @@ def test_the_same_again_changes_nothing_and_nothing_ends_all() -> None:
             async with coordinator() as here:
                 here.service.serve(desired(served("a", a)))
                 await here.is_open("a")
-                house = here.service.serving
+                group = here.service.serving
                 here.service.serve(desired(served("a", a)))
-                assert here.service.serving is house
+                assert here.service.serving is group
                 here.service.serve(CoordinatorDesired(generation=2))
                 assert here.service.serving is None
                 assert (await here.ask()).status == 503

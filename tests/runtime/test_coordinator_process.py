@@ -55,7 +55,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 class FakeHelixweb:
-    """The doors of helixweb that a coordinator knocks at, with one cluster behind them."""
+    """The addresses of helixweb that a coordinator calls, with one cluster behind them."""
 
     def __init__(self) -> None:
         self.registered: RegisterRequest | None = None

@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from front_house import (
+from front_rig import (
     CHAT,
     KEY,
     OTHER_KEY,
@@ -69,7 +69,7 @@ def test_the_prefix_cache_of_an_instance_is_divided_by_key() -> None:
         assert salts[:2] == salts[4:]
         assert not {KEY, OWNER, OTHER_OWNER, "theirs"} & set(salts)
         assert last == 5  # the engine's to refuse
-        front.send_to("a", replace(front.instances["a"].door, takes_cache_salt=False))
+        front.send_to("a", replace(front.instances["a"].address, takes_cache_salt=False))
         await front.ask(CHAT)
         assert "cache_salt" not in engine.asked[-1]
 
@@ -203,7 +203,7 @@ def test_lengths_of_answers_and_of_tokens_are_learnt_from_what_passes() -> None:
     async def test(front: Front) -> None:
         for _ in range(10):
             await front.ask({"prompt": "x" * 400, "max_tokens": 20, "stream": True})
-        lengths = front.desk.lengths
+        lengths = front.proxy.lengths
         assert lengths.predict("llama", OWNER, max_tokens=None) == 20
         assert lengths.predict("llama", OWNER, max_tokens=5) == 5
 

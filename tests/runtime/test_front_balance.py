@@ -2,20 +2,20 @@
 
 from contextlib import ExitStack
 
-from front_house import Clock, There
+from front_rig import Clock, There
 
 from planner.routers.base import RequestSize
 from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed
 from runtime.front.balance import FIRST_REST_S, LONGEST_REST_S, Balance
-from runtime.instances.command_lines import Door
+from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.engine_load import EngineLoad
 
 
 def test_what_an_instance_says_of_its_room_reaches_the_router() -> None:
     clock = Clock()
     instances = {
-        name: There(door=Door(url="http://x", model="m"), load=load)
+        name: There(address=InstanceAddress(url="http://x", model="m"), load=load)
         for name, load in (
             ("full", EngineLoad(kv_usage=1.0, kv_room_tokens=4096)),
             ("empty", EngineLoad(kv_usage=0.0, kv_room_tokens=4096)),
@@ -31,7 +31,7 @@ def test_what_an_instance_says_of_its_room_reaches_the_router() -> None:
 
 def test_what_still_runs_at_an_instance_that_failed_keeps_nobody_from_trying_it() -> None:
     clock = Clock()
-    instances = {"a": There(door=Door(url="http://x", model="m"))}
+    instances = {"a": There(address=InstanceAddress(url="http://x", model="m"))}
     router = make_instance_router(
         "single", speeds={"a": InstanceSpeed(kv_room_tokens=1, latency=None)}, weights={}
     )
@@ -53,7 +53,7 @@ def test_what_still_runs_at_an_instance_that_failed_keeps_nobody_from_trying_it(
 
 def test_failures_of_requests_sent_together_count_once_and_rests_have_an_end() -> None:
     clock = Clock()
-    instances = {"a": There(door=Door(url="http://x", model="m"))}
+    instances = {"a": There(address=InstanceAddress(url="http://x", model="m"))}
     router = make_instance_router(
         "single", speeds={"a": InstanceSpeed(kv_room_tokens=1, latency=None)}, weights={}
     )

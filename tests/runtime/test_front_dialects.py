@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from front_house import CHAT, WORDS, Front, Told, ask, with_front
+from front_rig import CHAT, WORDS, Front, Told, ask, with_front
 
 HI = [{"role": "user", "content": "hello there"}]
 MESSAGE = {"model": "llama", "messages": HI, "max_tokens": 4}

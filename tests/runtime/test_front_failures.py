@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from front_house import CHAT, PATIENCE_S, TEXT, WORDS, Front, client_get, with_front
+from front_rig import CHAT, PATIENCE_S, TEXT, WORDS, Front, client_get, with_front
 
 COMMENT = b": waiting\n\n"
 

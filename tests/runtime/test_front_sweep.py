@@ -16,10 +16,10 @@ from runtime.front.measuring import document, main
 from runtime.front.relay import InstanceTarget
 from runtime.front.sweep import sweep_instance
 from runtime.front.target import InstanceFailed, Refused
-from runtime.instances.command_lines import Door
+from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.engine_load import EngineLoad
 
-DOOR = Door(url="http://engine", model="m")
+ADDRESS = InstanceAddress(url="http://engine", model="m")
 CHARS_PER_TOKEN = 3
 
 
@@ -114,7 +114,7 @@ def test_the_fit_of_a_sweep_is_the_engine_that_was_swept() -> None:
         passing = asyncio.create_task(time.run())
         async with httpx.AsyncClient(transport=Engine(time)) as http:
             sweep = await sweep_instance(
-                InstanceTarget(http, DOOR),
+                InstanceTarget(http, ADDRESS),
                 batches=(1, 2, 4, 8),
                 lengths=(50, 200, 800),
                 output_tokens=12,
@@ -153,7 +153,7 @@ def test_an_instance_that_cannot_be_measured_says_why(length: int, error: type[E
         async with httpx.AsyncClient(transport=Mute(VirtualTime())) as http:
             with pytest.raises(error):
                 await sweep_instance(
-                    InstanceTarget(http, DOOR),
+                    InstanceTarget(http, ADDRESS),
                     batches=(1,),
                     lengths=(length,),
                     output_tokens=4,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from free_port import free_port
-from front_house import (
+from front_rig import (
     CHAT,
     KEY,
     OTHER_KEY,
@@ -78,7 +78,7 @@ def test_a_request_waits_for_a_model_that_loaded_within_seconds_the_last_time() 
 
 def test_a_request_that_reached_nobody_waits_and_is_told_why_in_the_end() -> None:
     async def test(front: Front) -> None:
-        away = replace(front.instances["a"].door, url=f"http://127.0.0.1:{free_port()}")
+        away = replace(front.instances["a"].address, url=f"http://127.0.0.1:{free_port()}")
         front.send_to("a", away)
         asking = asyncio.create_task(front.ask({**CHAT, "stream": True}))
         deadline_s = time.monotonic() + PATIENCE_S
@@ -87,7 +87,7 @@ def test_a_request_that_reached_nobody_waits_and_is_told_why_in_the_end() -> Non
             await asyncio.sleep(0.01)
         assert not asking.done()
         with stand_in("m") as back:
-            front.send_to("a", back.door)
+            front.send_to("a", back.address)
             front.clock.now_s += 10
             front.balance.observe()
             assert (await asking).text == WORDS
@@ -95,7 +95,7 @@ def test_a_request_that_reached_nobody_waits_and_is_told_why_in_the_end() -> Non
     with_front({"a": "m"}, test, hold_s=PATIENCE_S)
 
     async def in_vain(front: Front) -> None:
-        away = replace(front.instances["a"].door, url=f"http://127.0.0.1:{free_port()}")
+        away = replace(front.instances["a"].address, url=f"http://127.0.0.1:{free_port()}")
         front.send_to("a", away)
         told = await front.ask(CHAT)
         assert told.status == 503

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from coordinator_doubles import write_checkpoint
-from coordinator_house import House, in_house
+from coordinator_rig import Rig, with_coordinator
 
 from runtime.protocol.control import AdmittedKey
 
@@ -29,7 +29,7 @@ def admitted(secret: str, **terms: object) -> AdmittedKey:
     return AdmittedKey.model_validate({"hash": digest, "key": secret[4:8], **terms})
 
 
-async def ask(h: House, secret: str, *, times: int = 1) -> list[httpx.Response]:
+async def ask(h: Rig, secret: str, *, times: int = 1) -> list[httpx.Response]:
     body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
     headers = {"Authorization": f"Bearer {secret}"}
     asked = [
@@ -39,7 +39,7 @@ async def ask(h: House, secret: str, *, times: int = 1) -> list[httpx.Response]:
 
 
 def test_a_key_that_floods_gets_its_share_and_others_theirs(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         h.keys.admit(
             [admitted(GREEDY, requests_per_min=3), admitted(MODEST, requests_per_min=3)],
             peppers=[PEPPER],
@@ -54,11 +54,11 @@ def test_a_key_that_floods_gets_its_share_and_others_theirs(checkpoint: Path) ->
         assert other.status_code == 200
         h.assert_idle()
 
-    in_house(checkpoint, visit, text="ok")
+    with_coordinator(checkpoint, visit, text="ok")
 
 
 def test_a_key_whose_tokens_are_used_up_starts_nothing(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         h.keys.admit(
             [
                 admitted(GREEDY, tokens_per_min=1),
@@ -76,11 +76,11 @@ def test_a_key_whose_tokens_are_used_up_starts_nothing(checkpoint: Path) -> None
         assert codes == {GREEDY: "rate_limit_exceeded", OVER: "insufficient_quota"}
         h.assert_idle()
 
-    in_house(checkpoint, visit, text="ok")
+    with_coordinator(checkpoint, visit, text="ok")
 
 
 def test_a_key_of_another_network_or_after_its_end_is_refused(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         h.keys.admit(
             [
                 admitted(ELSEWHERE, networks=("203.0.113.0/24", "2001:db8::/32")),
@@ -97,7 +97,7 @@ def test_a_key_of_another_network_or_after_its_end_is_refused(checkpoint: Path) 
         assert over.status_code == 401
         h.assert_idle()
 
-    in_house(checkpoint, visit, text="ok")
+    with_coordinator(checkpoint, visit, text="ok")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_key_of_another_network_or_after_its_end_is_refused(checkpoint: Path) 
 def test_a_declared_proxy_says_who_asks_and_its_client_cannot(
     checkpoint: Path, told: str, status: int
 ) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         h.keys.proxies = (ip_network("127.0.0.0/8"),)
         h.keys.admit([admitted(ELSEWHERE, networks=("203.0.113.0/24",))], peppers=[PEPPER])
         headers = {"Authorization": f"Bearer {ELSEWHERE}", "X-Forwarded-For": told}
@@ -126,13 +126,13 @@ def test_a_declared_proxy_says_who_asks_and_its_client_cannot(
         answer = await h.client.get("/v1/models", headers=headers)
         assert answer.status_code == 403, "who dials is no proxy"
 
-    in_house(checkpoint, visit, text="ok")
+    with_coordinator(checkpoint, visit, text="ok")
 
 
 def test_a_hash_that_leaked_is_no_key(checkpoint: Path) -> None:
     """Neither what the coordinator was told nor what it was told with opens it."""
 
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         key = admitted(GREEDY)
         h.keys.admit([key], peppers=[PEPPER])
         owner = hashlib.sha256(GREEDY.encode()).hexdigest()
@@ -141,4 +141,4 @@ def test_a_hash_that_leaked_is_no_key(checkpoint: Path) -> None:
             assert answer.status_code == 401, leaked
         assert (await ask(h, GREEDY))[0].status_code == 200
 
-    in_house(checkpoint, visit, text="ok")
+    with_coordinator(checkpoint, visit, text="ok")

@@ -52,7 +52,7 @@ class SlowLoader(EmulatedRunner):
         return super().load(runs, progress)
 
 
-class House:
+class Rig:
     """A hosting over an emulated node, and what it told."""
 
     def __init__(self, *, max_layers: int = LAYERS) -> None:
@@ -117,69 +117,69 @@ def generation(number: int, layers: range) -> Generation:
 
 
 def test_pages_make_room_for_layers_before_they_come_and_get_it_back_when_others_go() -> None:
-    house = House()
-    assert house.runner.books.total == 500
-    house.hosting.order(generation(2, range(2, 6)))
-    house.hosting.advance()
-    assert (house.runner.books.total, len(house.runner.held)) == (300, 4)
-    assert house.hosting.ranges == {1: range(4)}
-    house.until_told(ReadyEvent)
-    assert house.hosting.ranges == {1: range(4), 2: range(2, 6)}
-    assert house.runner.held == set(range(6))
-    assert house.runner.weights_bytes == 6 * MODEL.bytes_per_layer
-    assert house.hosting.retire(1)
-    assert house.runner.held == set(range(2, 6))
-    assert house.runner.books.total == 500
-    assert not house.hosting.retire(1)
-    assert house.told == [ReadyEvent, RetiredEvent]
-    assert house.names_met == [["node-1", "node-2"], ["node-2"]]
+    rig = Rig()
+    assert rig.runner.books.total == 500
+    rig.hosting.order(generation(2, range(2, 6)))
+    rig.hosting.advance()
+    assert (rig.runner.books.total, len(rig.runner.held)) == (300, 4)
+    assert rig.hosting.ranges == {1: range(4)}
+    rig.until_told(ReadyEvent)
+    assert rig.hosting.ranges == {1: range(4), 2: range(2, 6)}
+    assert rig.runner.held == set(range(6))
+    assert rig.runner.weights_bytes == 6 * MODEL.bytes_per_layer
+    assert rig.hosting.retire(1)
+    assert rig.runner.held == set(range(2, 6))
+    assert rig.runner.books.total == 500
+    assert not rig.hosting.retire(1)
+    assert rig.told == [ReadyEvent, RetiredEvent]
+    assert rig.names_met == [["node-1", "node-2"], ["node-2"]]
 
 
 def test_one_that_still_loads_is_given_up_for_the_next() -> None:
-    house = House()
-    house.hosting.order(generation(2, range(2, 8)))
-    house.hosting.advance()
-    assert house.runner.books.total == 100
-    house.hosting.order(generation(3, range(2, 5)))
-    house.hosting.advance()
-    house.until_told(ReadyEvent)
-    assert house.hosting.ranges == {1: range(4), 3: range(2, 5)}
-    assert house.runner.held == set(range(5))
-    assert house.runner.books.total == 400
-    (ready,) = (event for event in house.events if isinstance(event, ReadyEvent))
+    rig = Rig()
+    rig.hosting.order(generation(2, range(2, 8)))
+    rig.hosting.advance()
+    assert rig.runner.books.total == 100
+    rig.hosting.order(generation(3, range(2, 5)))
+    rig.hosting.advance()
+    rig.until_told(ReadyEvent)
+    assert rig.hosting.ranges == {1: range(4), 3: range(2, 5)}
+    assert rig.runner.held == set(range(5))
+    assert rig.runner.books.total == 400
+    (ready,) = (event for event in rig.events if isinstance(event, ReadyEvent))
     assert ready.generation == 3
 
 
 def test_layers_that_one_that_loads_needs_outlive_the_generation_that_brought_them() -> None:
-    house = House()
-    house.hosting.order(generation(2, range(2, 6)))
-    house.hosting.advance()
-    house.hosting.retire(1)
-    house.until_told(RetiredEvent, ReadyEvent)
-    assert house.names_met == [["node-2"], ["node-2"]]  # the coordinator is among them, too
-    assert house.hosting.ranges == {2: range(2, 6)}
-    assert house.runner.held == set(range(2, 6))
+    rig = Rig()
+    rig.hosting.order(generation(2, range(2, 6)))
+    rig.hosting.advance()
+    rig.hosting.retire(1)
+    rig.until_told(RetiredEvent, ReadyEvent)
+    assert rig.names_met == [["node-2"], ["node-2"]]  # the coordinator is among them, too
+    assert rig.hosting.ranges == {2: range(2, 6)}
+    assert rig.runner.held == set(range(2, 6))
 
 
 def test_a_node_that_holds_no_more_layers_says_that_a_process_of_its_own_might() -> None:
-    house = House(max_layers=5)
-    house.hosting.order(generation(2, range(2, 6)))
-    house.until_told(CannotAddEvent)
-    (refusal,) = house.events
+    rig = Rig(max_layers=5)
+    rig.hosting.order(generation(2, range(2, 6)))
+    rig.until_told(CannotAddEvent)
+    (refusal,) = rig.events
     assert isinstance(refusal, CannotAddEvent)
     assert refusal.restart_helps
     assert "6 layers are assigned" in refusal.message
-    assert house.runner.books.total == 500
+    assert rig.runner.books.total == 500
 
 
 def test_the_layers_of_the_last_generation_stay_for_the_next() -> None:
-    house = House()
-    house.hosting.retire(1)
-    assert house.runner.held == set(range(4))
-    house.hosting.order(generation(2, range(1, 3)))
-    house.until_told(RetiredEvent, ReadyEvent)
-    assert house.runner.held == {1, 2}
-    assert house.runner.books.total == 700
+    rig = Rig()
+    rig.hosting.retire(1)
+    assert rig.runner.held == set(range(4))
+    rig.hosting.order(generation(2, range(1, 3)))
+    rig.until_told(RetiredEvent, ReadyEvent)
+    assert rig.runner.held == {1, 2}
+    assert rig.runner.books.total == 700
 
 
 def test_layers_are_loaded_in_as_few_runs_as_can_be() -> None:

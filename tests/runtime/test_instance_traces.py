@@ -3,7 +3,7 @@
 import pytest
 
 from planner.domain.pipeline import Pipeline, PipelineStage
-from runtime.coordinator.instance_traces import Errand, trace_of_errand
+from runtime.coordinator.instance_traces import EndedRequest, trace_of_ended
 from runtime.protocol.instance_orders import PIPELINES
 from runtime.protocol.request_trace import PartKind, PartPhase, RequestTrace
 
@@ -12,7 +12,7 @@ STAGES = {
 }
 
 
-def errand(**changes: object) -> Errand:
+def ended(**changes: object) -> EndedRequest:
     fields: dict[str, object] = {
         "arrived_s": 100.0,
         "ended_s": 104.0,
@@ -23,11 +23,11 @@ def errand(**changes: object) -> Errand:
         "prompt_tokens": 7,
         "output_tokens": 3,
     }
-    return Errand(**{**fields, **changes})  # type: ignore[arg-type]
+    return EndedRequest(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def trace(of: Errand) -> RequestTrace:
-    return trace_of_errand(of, generation=2, model_name="llama", arrived_at=1e9, pipelines=STAGES)
+def trace(of: EndedRequest) -> RequestTrace:
+    return trace_of_ended(of, generation=2, model_name="llama", arrived_at=1e9, pipelines=STAGES)
 
 
 def seconds(of: RequestTrace) -> list[tuple[str, PartKind, PartPhase, float]]:
@@ -37,7 +37,7 @@ def seconds(of: RequestTrace) -> list[tuple[str, PartKind, PartPhase, float]]:
 
 
 def test_the_parts_of_a_streamed_answer_add_up_to_its_time() -> None:
-    told = trace(errand())
+    told = trace(ended())
     assert seconds(told) == [
         ("coordinator", PartKind.QUEUE, PartPhase.PROMPT, 0.5),
         ("a", PartKind.ENGINE, PartPhase.PROMPT, 0.5),
@@ -50,20 +50,20 @@ def test_the_parts_of_a_streamed_answer_add_up_to_its_time() -> None:
 
 
 def test_an_instance_that_failed_cost_what_was_lost_there() -> None:
-    told = trace(errand(sent=[(100.0, "a.0"), (100.75, "b.0")]))
+    told = trace(ended(sent=[(100.0, "a.0"), (100.75, "b.0")]))
     assert seconds(told)[0] == ("a", PartKind.LOST, PartPhase.PROMPT, 0.75)
     assert [stage.node for stage in told.pipeline] == ["b"]
     assert told.attempts == 2
 
 
 def test_of_an_answer_that_did_not_stream_only_the_whole_is_known() -> None:
-    told = trace(errand(token_times_s=[], last_token_s=0.0))
+    told = trace(ended(token_times_s=[], last_token_s=0.0))
     assert seconds(told)[1:] == [("a", PartKind.ENGINE, PartPhase.PROMPT, 3.5)]
     assert told.ttft_s is None
 
 
 @pytest.mark.parametrize("sent", [[], [(100.5, PIPELINES)]])
 def test_what_no_instance_had_was_queued(sent: list[tuple[float, str]]) -> None:
-    told = trace(errand(sent=sent, token_times_s=[], outcome="cancelled"))
+    told = trace(ended(sent=sent, token_times_s=[], outcome="cancelled"))
     assert seconds(told) == [("coordinator", PartKind.QUEUE, PartPhase.PROMPT, 4.0)]
     assert told.pipeline == ()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from instance_house import (
+from instance_rig import (
     PATIENCE,
     PATIENCE_S,
     SERVED,
@@ -24,7 +24,7 @@ from instance_house import (
 )
 
 from runtime.instances.asking import AskedInstance, ask_health
-from runtime.instances.command_lines import Door, door_of, launch_of
+from runtime.instances.command_lines import InstanceAddress, address_of, launch_of
 from runtime.instances.health import Condition, Patience
 from runtime.instances.instance import WatchedInstance
 from runtime.instances.process import ServerProcess
@@ -208,7 +208,7 @@ def test_what_an_earlier_life_left_running_is_ended_first(tmp_path: Path) -> Non
 def test_an_address_where_nobody_answers_is_a_trouble_to_tell(url: str) -> None:
     async def test() -> None:
         async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
-            probe = await ask_health(http, Door(url=url, model="m"))
+            probe = await ask_health(http, InstanceAddress(url=url, model="m"))
         assert probe.trouble.startswith("it does not answer: ")
 
     run(test())
@@ -223,11 +223,11 @@ def test_a_server_of_others_is_asked_and_never_touched(tmp_path: Path) -> None:
             httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http,
         ):
             await becomes(theirs, Condition.READY)
-            door = door_of(
+            address = address_of(
                 UrlInstance(
                     backend="url",
                     name="u",
-                    url=theirs.asked.door.url,
+                    url=theirs.asked.address.url,
                     model=SERVED,
                     api_key_env="K",
                 ),
@@ -237,7 +237,7 @@ def test_a_server_of_others_is_asked_and_never_touched(tmp_path: Path) -> None:
             )
             watched = WatchedInstance(
                 "u",
-                probed=AskedInstance(http, door),
+                probed=AskedInstance(http, address),
                 clock=time.monotonic,
                 patience=PATIENCE,
             )

@@ -7,16 +7,16 @@ from typing import cast
 
 import httpx
 import pytest
-from instance_house import wait_until
+from instance_rig import wait_until
 
 from runtime.instances.asking import AskedInstance, ask_health, ask_load
-from runtime.instances.command_lines import Door, Launch
+from runtime.instances.command_lines import InstanceAddress, Launch
 from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import Patience, Probe
 from runtime.instances.instance import SupervisedInstance, look_after
 from runtime.instances.process import ServerProcess
 
-DOOR = Door(url="http://engine", model="m")
+ADDRESS = InstanceAddress(url="http://engine", model="m")
 PATIENCE_S = 90
 
 
@@ -37,7 +37,7 @@ def asked(drops: Drops) -> tuple[Probe, EngineLoad]:
     async def test() -> tuple[Probe, EngineLoad]:
         transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=drops))
         async with httpx.AsyncClient(transport=transport, timeout=PATIENCE_S) as http:
-            return await ask_health(http, DOOR), await ask_load(http, DOOR)
+            return await ask_health(http, ADDRESS), await ask_load(http, ADDRESS)
 
     return asyncio.run(asyncio.wait_for(test(), PATIENCE_S))
 
@@ -83,7 +83,7 @@ def test_metrics_that_are_silent_for_a_moment_do_not_end_a_drain() -> None:
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/models":
-            return httpx.Response(200, json={"data": [{"id": DOOR.model}]})
+            return httpx.Response(200, json={"data": [{"id": ADDRESS.model}]})
         if request.url.path != "/metrics":
             return httpx.Response(200)
         if said["metrics"]:
@@ -97,7 +97,7 @@ def test_metrics_that_are_silent_for_a_moment_do_not_end_a_drain() -> None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
             instance = SupervisedInstance(
                 "one",
-                asked=AskedInstance(http, DOOR),
+                asked=AskedInstance(http, ADDRESS),
                 launch=Launch(argv=()),
                 process=cast(ServerProcess, Process(terminated=ended.set)),
                 clock=lambda: 0.0,

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from ended import has_ended
-from instance_house import PATIENCE_S, SERVED, run, vllm, wait_until
+from instance_rig import PATIENCE_S, SERVED, run, vllm, wait_until
 
 from runtime.instances.command_lines import Launch, launch_of
 from runtime.instances.process import ServerProcess

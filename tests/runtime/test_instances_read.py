@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from instance_house import vllm
+from instance_rig import vllm
 
-from runtime.instances.command_lines import door_of, launch_of
+from runtime.instances.command_lines import address_of, launch_of
 from runtime.protocol.instances import (
     HelixInstance,
     InstanceSet,
@@ -58,9 +58,9 @@ def test_the_other_backends_are_told_to_listen_on_loopback_too() -> None:
         "transformers serve /m --host 127.0.0.1 --port 9000 --device cpu"
     )
     assert not launch.environment
-    door = door_of(theirs, model_name="llama", api_key="secret", environment={})
-    assert (door.model, door.api_key, door.has_metrics) == ("/m", "", False)
-    assert not door.takes_cache_salt
+    address = address_of(theirs, model_name="llama", api_key="secret", environment={})
+    assert (address.model, address.api_key, address.has_metrics) == ("/m", "", False)
+    assert not address.takes_cache_salt
     ours = HelixInstance(
         backend="helix",
         name="h",
@@ -73,14 +73,14 @@ def test_the_other_backends_are_told_to_listen_on_loopback_too() -> None:
     assert launch.argv[1:5] == ("-m", "runtime", "serve", "--checkpoint")
     assert "--host 127.0.0.1 --port 9001 --model-name llama" in " ".join(launch.argv)
     assert "secret" not in " ".join(launch.argv)
-    door = door_of(ours, model_name="llama", api_key="secret", environment={})
-    assert door.takes_cache_salt
+    address = address_of(ours, model_name="llama", api_key="secret", environment={})
+    assert address.takes_cache_salt
     url = UrlInstance(
         backend="url", name="u", url="https://x/v1", model="gpt", api_key_env="THEIR_KEY"
     )
-    door = door_of(url, model_name="llama", api_key="no", environment={"THEIR_KEY": "theirs"})
-    assert (door.url, door.model, door.api_key) == ("https://x", "gpt", "theirs")
-    assert not door.takes_cache_salt  # what it does not know it may refuse
+    address = address_of(url, model_name="llama", api_key="no", environment={"THEIR_KEY": "theirs"})
+    assert (address.url, address.model, address.api_key) == ("https://x", "gpt", "theirs")
+    assert not address.takes_cache_salt  # what it does not know it may refuse
 
 
 WHOLE = {

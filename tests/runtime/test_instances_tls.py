@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from instance_house import run, wait_until
+from instance_rig import run, wait_until
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -21,7 +21,7 @@ from runtime.front.target import Unreachable
 from runtime.http_process import listen
 from runtime.instances.asking import ask_health, ask_load
 from runtime.instances.certificate import load_or_create
-from runtime.instances.command_lines import LOOPBACK, Door
+from runtime.instances.command_lines import LOOPBACK, InstanceAddress
 from runtime.instances.pinned import instance_client
 from runtime.protocol.instance_orders import instance_url
 from runtime.whole_model import main as whole_model
@@ -62,25 +62,25 @@ def test_an_instance_that_others_reach_is_asked_by_its_certificate_and_no_other(
             kept.want((order(),))
             await wait_until(lambda: conditions(kept) == {"n1": "ready"})
             (told,) = kept.observed()
-            door = Door(
+            address = InstanceAddress(
                 url=f"https://{LOOPBACK}:{told.port}",
                 model="llama",
                 api_key="k",
                 certificate=told.certificate,
             )
-            other = replace(door, certificate=load_or_create(tmp_path).text)
+            other = replace(address, certificate=load_or_create(tmp_path).text)
             async with instance_client(timeout=90) as asking, relay_client(90) as relaying:
-                assert (await ask_health(asking, door)).trouble == ""
-                assert (await ask_load(asking, door)).kv_usage is not None
-                target = InstanceTarget(relaying, door)
+                assert (await ask_health(asking, address)).trouble == ""
+                assert (await ask_load(asking, address)).kv_usage is not None
+                target = InstanceTarget(relaying, address)
                 body = await target.whole(ASKED, patience_s=90, passed_on={})
                 assert body["choices"]
-                for wrong in (other, replace(door, certificate="")):
+                for wrong in (other, replace(address, certificate="")):
                     assert "certificate" in (await ask_health(asking, wrong)).trouble
                     target = InstanceTarget(relaying, wrong)
                     with pytest.raises(Unreachable, match="certificate"):
                         await target.whole(ASKED, patience_s=90, passed_on={})
-                assert (await ask_health(asking, door)).trouble == "", "others change nothing"
+                assert (await ask_health(asking, address)).trouble == "", "others change nothing"
 
     run(check())
 
@@ -99,9 +99,11 @@ def test_what_only_this_machine_reaches_needs_no_certificate(tmp_path: Path) -> 
 
 def test_a_certificate_that_is_none_is_told_of_and_asks_nobody() -> None:
     async def check() -> None:
-        door = Door(url="https://127.0.0.1:9", model="llama", certificate="no certificate")
+        address = InstanceAddress(
+            url="https://127.0.0.1:9", model="llama", certificate="no certificate"
+        )
         async with instance_client(timeout=90) as asking:
-            assert "cannot be read" in (await ask_health(asking, door)).trouble
+            assert "cannot be read" in (await ask_health(asking, address)).trouble
 
     run(check())
 
@@ -122,16 +124,16 @@ def test_our_engine_answers_by_https_where_it_has_files_for_it(tmp_path: Path) -
         server = whole_model._server(app, options)
         listener = listen(LOOPBACK, 0)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        door = Door(
+        address = InstanceAddress(
             url=f"https://{LOOPBACK}:{listener.getsockname()[1]}",
             model="m",
             certificate=files.text,
             lists_model=False,
         )
         async with instance_client(timeout=90) as asking:
-            assert (await ask_health(asking, door)).trouble == ""
+            assert (await ask_health(asking, address)).trouble == ""
             with pytest.raises(httpx.HTTPError):
-                await asking.get(door.url.replace("https", "http") + "/health")
+                await asking.get(address.url.replace("https", "http") + "/health")
         server.should_exit = True
         await serving
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from coordinator_doubles import write_checkpoint
-from coordinator_house import House, in_house
+from coordinator_rig import Rig, with_coordinator
 
 from runtime.protocol.logs import (
     NO_REQUEST,
@@ -58,10 +58,10 @@ def test_a_line_is_one_object_whatever_the_message_holds() -> None:
 @pytest.mark.parametrize("secret", SECRETS)
 @pytest.mark.parametrize("formatter", [JsonLines(process="web"), TextLines("%(message)s")])
 def test_no_secret_is_written(formatter: logging.Formatter, secret: str) -> None:
-    text = logged(formatter, f"refused {secret} at the door")
+    text = logged(formatter, f"refused {secret} at the address")
     for part in ("abcdef", "hunter2", "jointoken", "_credential", "sk-123456"):
         assert part not in text
-    assert "at the door" in text
+    assert "at the address" in text
 
 
 def test_a_traceback_is_told_without_the_secrets_in_it() -> None:
@@ -105,7 +105,7 @@ def test_the_format_is_asked_for_by_name(
 def test_what_a_coordinator_logs_of_a_request_has_the_id_it_came_with(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         with caplog.at_level(logging.DEBUG, "helix.requests"):
             transport = httpx.ASGITransport(RequestIds(h.app))
             async with httpx.AsyncClient(
@@ -121,7 +121,7 @@ def test_what_a_coordinator_logs_of_a_request_has_the_id_it_came_with(
         assert len(told["request"]) == 16
         assert REQUEST_ID.get() == NO_REQUEST
 
-    in_house(write_checkpoint(tmp_path / "checkpoint"), visit)
+    with_coordinator(write_checkpoint(tmp_path / "checkpoint"), visit)
 
 
 @pytest.mark.processes

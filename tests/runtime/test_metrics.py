@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 from coordinator_doubles import Clock, write_checkpoint
-from coordinator_house import House, in_house
+from coordinator_rig import Rig, with_coordinator
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -131,14 +131,14 @@ def test_what_instances_answer_is_over_once_and_their_pipelines_count_for_themse
 
 
 def test_a_request_that_was_answered_is_counted_in_every_part(tmp_path: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         await h.chat(max_tokens=3)
         assert h.stats.outcomes == {"length": 1}
         assert sum(h.stats.queued_s.counts) == sum(h.stats.decode_s.counts) == 1
         assert h.stats.output_lengths.total == 3
         assert (await h.client.get("/metrics")).status_code == 404  # nobody told it what to tell
 
-    in_house(write_checkpoint(tmp_path / "checkpoint"), visit)
+    with_coordinator(write_checkpoint(tmp_path / "checkpoint"), visit)
 
 
 STAGE = StageStats(

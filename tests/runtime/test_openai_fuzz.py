@@ -11,7 +11,7 @@ import httpx
 import pytest
 import schemathesis
 from coordinator_doubles import write_checkpoint
-from coordinator_house import KEY, House, house
+from coordinator_rig import KEY, Rig, rig
 
 from runtime.coordinator.openapi import openapi_document
 from tests.generated_requests import A_HANG_S, Tally, attack
@@ -21,16 +21,16 @@ _KEEPS_SCHEMA = 0.02
 
 
 @contextmanager
-def house_elsewhere(checkpoint: Path) -> Iterator[House]:
+def rig_elsewhere(checkpoint: Path) -> Iterator[Rig]:
     """A coordinator in a thread, while this one may wait for its answers."""
     opened = threading.Event()
-    kept: dict[str, House] = {}
+    kept: dict[str, Rig] = {}
     loop = asyncio.new_event_loop()
     closing = asyncio.Event()
 
     async def live() -> None:
-        async with house(checkpoint) as built:
-            kept["house"] = built
+        async with rig(checkpoint) as built:
+            kept["rig"] = built
             opened.set()
             await closing.wait()
 
@@ -38,7 +38,7 @@ def house_elsewhere(checkpoint: Path) -> Iterator[House]:
     thread.start()
     try:
         assert opened.wait(A_HANG_S)
-        yield kept["house"]
+        yield kept["rig"]
     finally:
         loop.call_soon_threadsafe(closing.set)
         thread.join()
@@ -46,7 +46,7 @@ def house_elsewhere(checkpoint: Path) -> Iterator[House]:
 
 
 def fuzz(checkpoint: Path, *, requests: int, seed: int) -> Tally:
-    with house_elsewhere(checkpoint) as built:
+    with rig_elsewhere(checkpoint) as built:
         authorization = {"Authorization": f"Bearer {KEY}"}
 
         def send(case: schemathesis.Case, dice: random.Random) -> schemathesis.Response:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import openai
 import pytest
 from coordinator_doubles import write_checkpoint
-from coordinator_house import House
+from coordinator_rig import Rig
 from pydantic import BaseModel
 from test_openai_client import TEXT, WEATHER, with_client
 from test_openai_tools import ANSWERS, prompt_of, visited
@@ -24,7 +24,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def test_a_response_is_answered_whole_and_streamed(checkpoint: Path) -> None:
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         whole = await client.responses.create(
             model="tiny", input="hi", instructions="Be kind.", metadata={"a": "b"}
         )
@@ -64,7 +64,7 @@ def test_a_response_is_answered_whole_and_streamed(checkpoint: Path) -> None:
 
 
 def test_functions_are_offered_called_and_their_results_read(tmp_path: Path) -> None:
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         turns: Any = [{"role": "user", "content": "hi"}]
         whole = await client.responses.create(model="tiny", input=turns, tools=[TOOL])
         async with client.responses.stream(model="tiny", input=turns, tools=[TOOL]) as stream:
@@ -88,7 +88,7 @@ class Colour(BaseModel):
 
 
 def test_an_answer_is_parsed_by_its_schema(checkpoint: Path) -> None:
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         parsed = await client.responses.parse(model="tiny", input="hi", text_format=Colour)
         assert parsed.output_parsed == Colour(kind="red")
         assert parsed.text is not None
@@ -113,7 +113,7 @@ def test_what_would_be_answered_wrongly_is_refused_by_name(checkpoint: Path) -> 
         ({"max_output_tokens": 10**6}, "max_output_tokens", "context"),
     ]
 
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         for change, param, named in refused:
             with pytest.raises(openai.BadRequestError, match=named) as caught:
                 await client.responses.create(**{"model": "tiny", "input": "hi", **change})
@@ -123,7 +123,7 @@ def test_what_would_be_answered_wrongly_is_refused_by_name(checkpoint: Path) -> 
 
 
 def test_what_changes_nothing_is_named_in_a_header(checkpoint: Path) -> None:
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         answer = await client.responses.with_raw_response.create(
             model="tiny",
             input="hi",
@@ -140,7 +140,7 @@ def test_what_changes_nothing_is_named_in_a_header(checkpoint: Path) -> None:
 
 
 def test_a_stream_that_breaks_off_ends_as_a_failed_response(checkpoint: Path) -> None:
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         h.may_step.clear()
         stream = await client.responses.create(model="tiny", input="hi", stream=True)
         await h.until(lambda: any(h.stages.held.values()))

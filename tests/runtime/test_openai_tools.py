@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 from coordinator_doubles import write_checkpoint
-from coordinator_house import House
+from coordinator_rig import Rig
 from test_openai_client import HI, WEATHER, with_client
 
 # as the families' templates are: tools before the messages, calls and their answers among them
@@ -36,13 +36,13 @@ def visited(
     directory: Path,
     template: str,
     text: str,
-    visit: Callable[[House, openai.AsyncOpenAI], Awaitable[None]],
+    visit: Callable[[Rig, openai.AsyncOpenAI], Awaitable[None]],
 ) -> None:
     checkpoint = write_checkpoint(directory / "checkpoint", chat_template=template)
     with_client(checkpoint, visit, text=text, max_context_tokens=2000)
 
 
-def prompt_of(h: House) -> str:
+def prompt_of(h: Rig) -> str:
     """The last one that was sent."""
     message = [message for _, message in h.stages.sent if message.kind.name == "PROMPT"][-1]
     return h.serving.tokenizer.decode(memoryview(message.payload).cast("i").tolist())
@@ -51,7 +51,7 @@ def prompt_of(h: House) -> str:
 def test_without_parallel_calls_only_the_first_is_answered(tmp_path: Path) -> None:
     call = f"<tool_call>{CALL}</tool_call>"
 
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         for allowed, calls in ((True, 2), (False, 1)):
             asked: Any = {
                 "model": "tiny",
@@ -74,7 +74,7 @@ def test_without_parallel_calls_only_the_first_is_answered(tmp_path: Path) -> No
 def test_a_call_is_answered_whole_and_streamed(tmp_path: Path, family: str) -> None:
     template, text, content = ANSWERS[family]
 
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         whole = await client.chat.completions.create(model="tiny", messages=HI, tools=[WEATHER])
         choice = whole.choices[0]
         assert choice.finish_reason == "tool_calls"
@@ -103,7 +103,7 @@ def test_a_call_is_answered_whole_and_streamed(tmp_path: Path, family: str) -> N
 
 
 def test_text_that_is_no_call_stays_text(tmp_path: Path) -> None:
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         whole = await client.chat.completions.create(model="tiny", messages=HI, tools=[WEATHER])
         assert whole.choices[0].message.content == "None needed."
         assert whole.choices[0].message.tool_calls is None
@@ -115,7 +115,7 @@ def test_text_that_is_no_call_stays_text(tmp_path: Path) -> None:
 def test_with_the_choice_none_the_model_is_told_of_no_tools(tmp_path: Path) -> None:
     template, text, _ = ANSWERS["hermes"]
 
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         whole = await client.chat.completions.create(
             model="tiny", messages=HI, tools=[WEATHER], tool_choice="none"
         )
@@ -134,7 +134,7 @@ def test_a_call_that_is_demanded_is_kept_within_its_schema(
 ) -> None:
     other = {"type": "function", "function": {"name": "other"}}
 
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         whole = await client.chat.completions.create(
             model="tiny", messages=HI, tools=[WEATHER, other], tool_choice=choice
         )
@@ -160,7 +160,7 @@ def test_without_the_grammar_library_a_demanded_call_is_refused(
         util, "find_spec", lambda name: None if name == "llguidance" else found(name)
     )
 
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         with pytest.raises(openai.BadRequestError, match=r"helixweb\[grammar\]") as caught:
             await client.chat.completions.create(
                 model="tiny", messages=HI, tools=[WEATHER], tool_choice="required"
@@ -187,7 +187,7 @@ def test_calls_and_their_answers_go_back_into_the_chat(tmp_path: Path) -> None:
         {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
     ]
 
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         await client.chat.completions.create(model="tiny", messages=chat, tools=[WEATHER])
         assert '{"name": "weather", "arguments": {"city": "Köln"}}' in prompt_of(h)
         assert "rain" in prompt_of(h)
@@ -203,7 +203,7 @@ def test_tools_nested_however_deeply_are_told_or_refused(tmp_path: Path) -> None
     body = json.dumps({"model": "tiny", "messages": HI, "tools": [WEATHER]})
     given = json.dumps(WEATHER["function"]["parameters"])
 
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         for levels, status in [(100, 200), (900, 400), (950, 400), (970, 400), (5000, 400)]:
             deep = body.replace(given, '{"a":' * levels + "{}" + "}" * levels)
             answer = await h.client.post("/v1/chat/completions", content=deep)
@@ -213,7 +213,7 @@ def test_tools_nested_however_deeply_are_told_or_refused(tmp_path: Path) -> None
 
 
 def test_a_family_whose_calls_are_not_known_is_refused(tmp_path: Path) -> None:
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         with pytest.raises(openai.BadRequestError, match="in a way that is not known here"):
             await client.chat.completions.create(model="tiny", messages=HI, tools=[WEATHER])
         assert not h.stages.sent

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from coordinator_house import KEY, House, in_house
+from coordinator_rig import KEY, Rig, with_coordinator
 from real_stages import CONTEXT_TOKENS, RealStages, make_checkpoint
 from test_hostile_keys import PEPPER, admitted
 
@@ -16,14 +16,14 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("checkpoint"))
 
 
-def reused(h: House) -> int:
+def reused(h: Rig) -> int:
     """Prompt tokens that were not computed, over all stages."""
     assert isinstance(h.stages, RealStages)
     stages = h.stages.cluster.stages.values()
     return sum(stage.stats().prefix_tokens_total for stage in stages)
 
 
-async def ask(h: House, key: str, *, times: int, **told: str) -> None:
+async def ask(h: Rig, key: str, *, times: int, **told: str) -> None:
     headers = {"Authorization": f"Bearer {key}"}
     body = {
         "model": "tiny", "max_tokens": 2, "messages": [{"role": "user", "content": SECRET}], **told,
@@ -34,7 +34,7 @@ async def ask(h: House, key: str, *, times: int, **told: str) -> None:
 
 
 def test_a_prompt_of_one_key_saves_no_other_key_any_work(checkpoint: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         h.keys.admit([admitted(FIRST), admitted(SECOND)], peppers=[PEPPER])
         await ask(h, FIRST, times=4)  # every way through the plan has seen it
         own = reused(h)
@@ -47,4 +47,6 @@ def test_a_prompt_of_one_key_saves_no_other_key_any_work(checkpoint: Path) -> No
         await ask(h, FIRST, times=3, cache_salt="a session")
         assert reused(h) > own
 
-    in_house(checkpoint, visit, stages=RealStages(checkpoint), max_context_tokens=CONTEXT_TOKENS)
+    with_coordinator(
+        checkpoint, visit, stages=RealStages(checkpoint), max_context_tokens=CONTEXT_TOKENS
+    )

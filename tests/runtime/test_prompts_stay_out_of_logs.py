@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from coordinator_doubles import write_checkpoint
-from coordinator_house import House, in_house
+from coordinator_rig import Rig, with_coordinator
 
 from runtime.protocol.data import Reason
 
@@ -24,7 +24,7 @@ def test_neither_prompts_nor_answers_are_logged(
 ) -> None:
     caplog.set_level(logging.DEBUG)
 
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         asked = {"messages": [{"role": "user", "content": SECRET}]}
         assert (await h.chat(**asked)).json()["choices"][0]["message"]["content"] == ANSWER
         await h.stream(**asked)
@@ -47,7 +47,7 @@ def test_neither_prompts_nor_answers_are_logged(
         failed, _ = await asyncio.gather(h.chat(**asked), fail())
         assert failed.status_code == 500
 
-    in_house(checkpoint, visit, text=ANSWER)
+    with_coordinator(checkpoint, visit, text=ANSWER)
     assert caplog.records, "the failure at the least is told"
     said = "\n".join([caplog.text, *(repr(record.args) for record in caplog.records)])
     assert SECRET not in said

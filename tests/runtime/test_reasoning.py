@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from coordinator_doubles import write_checkpoint
-from coordinator_house import House, in_house
+from coordinator_rig import Rig, with_coordinator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
@@ -78,7 +78,7 @@ def thinker(tmp_path: Path) -> Path:
 
 
 def test_thoughts_are_answered_apart_whole_and_streamed(thinker: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         controls = {h.serving.tokenizer.token_text(token): token for token in (261, 262)}
         ids = h.serving.tokenizer.encode_text
         h.stages.script = lambda _: [*ids("Hm."), controls["</think>"], *ids("Yes."), 257]
@@ -106,4 +106,4 @@ def test_thoughts_are_answered_apart_whole_and_streamed(thinker: Path) -> None:
         text = (await h.post("/v1/completions", prompt="hi", max_tokens=50)).json()
         assert text["choices"][0]["text"] == "Hm.Yes."
 
-    in_house(thinker, visit)
+    with_coordinator(thinker, visit)

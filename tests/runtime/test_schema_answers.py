@@ -11,7 +11,7 @@ import jsonschema
 import openai
 import pytest
 from coordinator_doubles import make_dispatcher, make_serving
-from coordinator_house import KEY, PATIENCE_S, House
+from coordinator_rig import KEY, PATIENCE_S, Rig
 from real_stages import CONTEXT_TOKENS, RealStages, make_checkpoint, with_real_stages
 from test_openai_client import HI, WEATHER
 
@@ -49,9 +49,9 @@ def biases(serving: Serving, *, long: float) -> dict[int, float]:
 
 
 def with_client(
-    checkpoint: Path, visit: Callable[[House, openai.AsyncOpenAI], Awaitable[None]]
+    checkpoint: Path, visit: Callable[[Rig, openai.AsyncOpenAI], Awaitable[None]]
 ) -> None:
-    async def run(h: House) -> None:
+    async def run(h: Rig) -> None:
         async with openai.AsyncOpenAI(
             base_url=f"{h.url}/v1", api_key=KEY, max_retries=0, timeout=PATIENCE_S
         ) as client:
@@ -65,7 +65,7 @@ def with_client(
 def test_a_client_gets_whole_json_streamed_and_not_of_each_choice(
     checkpoint: Path, long: float
 ) -> None:
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         bias = {str(token): bias for token, bias in biases(h.serving, long=long).items()}
         for limit in (None, 100):
             whole = await client.chat.completions.create(
@@ -116,7 +116,7 @@ def test_a_client_gets_whole_json_streamed_and_not_of_each_choice(
 def test_an_answer_ends_though_the_model_would_write_white_space_for_ever(
     checkpoint: Path,
 ) -> None:
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         ids = range(h.serving.tokenizer.vocabulary_size)
         bias = {str(i): 100 for i in ids if h.serving.tokenizer.decode([i]).isspace()}
         answer = await client.chat.completions.create(
@@ -131,7 +131,7 @@ def test_an_answer_ends_though_the_model_would_write_white_space_for_ever(
 
 @pytest.mark.processes
 def test_a_stop_string_that_the_last_token_ends_is_cut_out(checkpoint: Path) -> None:
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         bias = {str(token): bias for token, bias in biases(h.serving, long=100.0).items()}
         answer = await client.chat.completions.create(
             model="tiny", messages=HI, response_format=FORMAT, logit_bias=bias, stop=["}"]
@@ -151,7 +151,7 @@ def test_a_forced_call_has_whole_arguments_streamed_and_not(tmp_path: Path, long
     )
     tool: Any = {"type": "function", "function": WEATHER["function"] | {"parameters": KIND}}
 
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         bias = {str(token): bias for token, bias in biases(h.serving, long=long).items()}
         asked: Any = {"model": "tiny", "messages": HI, "tools": [tool], "logit_bias": bias}
         for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
@@ -253,7 +253,7 @@ def test_a_schema_too_complex_where_only_this_answer_goes_is_the_requests_fault(
     ]
     schema = {"name": "deep", "schema": {"anyOf": alternatives}}
 
-    async def visit(h: House, client: openai.AsyncOpenAI) -> None:
+    async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
         tokenizer = h.serving.tokenizer
         bias = {str(token): value for token, value in biases(h.serving, long=-100.0).items()}
         for token in tokenizer.encode_text("a"):

@@ -36,7 +36,7 @@ async def hello(request: Request) -> Response:
     return PlainTextResponse("hello " + (await request.body()).decode())
 
 
-class House:
+class Rig:
     """A server whose port leads to a door, too, and what listens behind it."""
 
     def __init__(self, inner: PrivateSocket) -> None:
@@ -48,51 +48,51 @@ class House:
         self.server = HttpServer(app, protocol=shared_with(inner, self.links))
 
 
-def in_house(work: Callable[[House], Awaitable[None]]) -> None:
+def with_coordinator(work: Callable[[Rig], Awaitable[None]]) -> None:
     async def run() -> None:
         with private_socket() as inner:
-            house = House(inner)
-            serving = asyncio.create_task(house.server.serve(sockets=[house.listener]))
+            rig = Rig(inner)
+            serving = asyncio.create_task(rig.server.serve(sockets=[rig.listener]))
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    await work(house)
+                    await work(rig)
             finally:
-                house.server.should_exit = True
+                rig.server.should_exit = True
                 await serving
 
     asyncio.run(run())
 
 
 def test_requests_are_answered_and_frames_arrive_at_one_port() -> None:
-    async def work(house: House) -> None:
+    async def work(rig: Rig) -> None:
         keys = {name: KeyPair.generate() for name in ("coordinator", "stage")}
         coordinator = AsyncZmqTransport(
-            name="coordinator", bind=house.inner.zmq_endpoint, keys=keys["coordinator"]
+            name="coordinator", bind=rig.inner.zmq_endpoint, keys=keys["coordinator"]
         )
         stage = AsyncZmqTransport(name="stage", bind="tcp://127.0.0.1:0", keys=keys["stage"])
         try:
             coordinator.set_peers([address("stage", stage.endpoint, keys["stage"])])
-            shared = f"tcp://127.0.0.1:{house.port}"
+            shared = f"tcp://127.0.0.1:{rig.port}"
             stage.set_peers([address("coordinator", shared, keys["coordinator"])])
             stage.send("coordinator", Message(kind=Kind.LEAVING, generation=7))
             (received,) = await coordinator.receive()
             assert received.sender == "stage"
             assert received.message.generation == 7
             async with httpx.AsyncClient() as client:
-                answer = await client.post(f"http://127.0.0.1:{house.port}/", content="x" * 100_000)
+                answer = await client.post(f"http://127.0.0.1:{rig.port}/", content="x" * 100_000)
             assert answer.text == "hello " + "x" * 100_000
         finally:
             stage.close()
             coordinator.close()
 
-    in_house(work)
+    with_coordinator(work)
 
 
 def test_a_stranger_gets_nothing_through_at_the_port_of_clients() -> None:
-    async def work(house: House) -> None:
+    async def work(rig: Rig) -> None:
         keys = {name: KeyPair.generate() for name in ("coordinator", "stage", "stranger")}
         coordinator = AsyncZmqTransport(
-            name="coordinator", bind=house.inner.zmq_endpoint, keys=keys["coordinator"]
+            name="coordinator", bind=rig.inner.zmq_endpoint, keys=keys["coordinator"]
         )
         sending = {
             name: AsyncZmqTransport(name="stage", bind="tcp://127.0.0.1:0", keys=keys[name])
@@ -101,7 +101,7 @@ def test_a_stranger_gets_nothing_through_at_the_port_of_clients() -> None:
         try:
             known = address("stage", sending["stage"].endpoint, keys["stage"])
             coordinator.set_peers([known])
-            shared = f"tcp://127.0.0.1:{house.port}"
+            shared = f"tcp://127.0.0.1:{rig.port}"
             for generation, name in enumerate(sending):
                 sending[name].set_peers([address("coordinator", shared, keys["coordinator"])])
                 sending[name].send("coordinator", Message(kind=Kind.LEAVING, generation=generation))
@@ -111,7 +111,7 @@ def test_a_stranger_gets_nothing_through_at_the_port_of_clients() -> None:
             for transport in (*sending.values(), coordinator):
                 transport.close()
 
-    in_house(work)
+    with_coordinator(work)
 
 
 def address(name: str, endpoint: str, keys: KeyPair) -> PeerAddress:
@@ -119,7 +119,7 @@ def address(name: str, endpoint: str, keys: KeyPair) -> PeerAddress:
 
 
 def test_what_is_said_goes_both_ways_and_the_end_of_one_side_is_the_end_of_the_other() -> None:
-    async def work(house: House) -> None:
+    async def work(rig: Rig) -> None:
         heard: asyncio.Queue[asyncio.StreamReader] = asyncio.Queue()
         writers: list[asyncio.StreamWriter] = []
 
@@ -127,8 +127,8 @@ def test_what_is_said_goes_both_ways_and_the_end_of_one_side_is_the_end_of_the_o
             heard.put_nowait(reader)
             writers.append(writer)
 
-        server = await asyncio.start_unix_server(came, house.inner.path)
-        reader, writer = await asyncio.open_connection("127.0.0.1", house.port)
+        server = await asyncio.start_unix_server(came, rig.inner.path)
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
         writer.write(b"\xffa")
         inner = await heard.get()
         assert await inner.readexactly(2) == b"\xffa"
@@ -141,7 +141,7 @@ def test_what_is_said_goes_both_ways_and_the_end_of_one_side_is_the_end_of_the_o
         writer.close()
         assert await inner.read() == b"last words"
         writers[0].close()
-        other, another = await asyncio.open_connection("127.0.0.1", house.port)
+        other, another = await asyncio.open_connection("127.0.0.1", rig.port)
         another.write(b"\xff")
         await heard.get()
         writers[1].close()
@@ -149,7 +149,7 @@ def test_what_is_said_goes_both_ways_and_the_end_of_one_side_is_the_end_of_the_o
         another.close()
         server.close()
 
-    in_house(work)
+    with_coordinator(work)
 
 
 def test_a_node_that_only_dials_out_measures_both_directions_of_its_link_to_a_coordinator(
@@ -157,20 +157,20 @@ def test_a_node_that_only_dials_out_measures_both_directions_of_its_link_to_a_co
 ) -> None:
     monkeypatch.setattr(link_measuring, "LIMITS", MeasuringLimits(n_bytes=10**7, seconds=0.05))
 
-    async def work(house: House) -> None:
-        endpoint = f"tcp://127.0.0.1:{house.port}"
-        house.links.key = "k" * 32
+    async def work(rig: Rig) -> None:
+        endpoint = f"tcp://127.0.0.1:{rig.port}"
+        rig.links.key = "k" * 32
         link = await measure_link(endpoint, key="k" * 32)
         assert min(link.sent.bytes_per_s, link.received.bytes_per_s) > 0
         with pytest.raises(CannotMeasure):
             await measure_link(endpoint, key="x" * 32)
 
-    in_house(work)
+    with_coordinator(work)
 
 
 def test_a_method_that_begins_as_a_measurement_does_is_http() -> None:
-    async def work(house: House) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", house.port)
+    async def work(rig: Rig) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
         writer.transport.get_extra_info("socket").setsockopt(
             socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
         )
@@ -180,18 +180,18 @@ def test_a_method_that_begins_as_a_measurement_does_is_http() -> None:
         assert await reader.readline() == b"HTTP/1.1 405 Method Not Allowed\r\n"
         writer.close()
 
-    in_house(work)
+    with_coordinator(work)
 
 
 def test_a_port_check_is_greeted_while_stages_are_listened_to_and_only_then() -> None:
-    async def work(house: House) -> None:
+    async def work(rig: Rig) -> None:
         keys = KeyPair.generate()
-        assert await checked(house.port) is Answer.NONE_LISTENS  # closed: no stage is listened to
-        coordinator = AsyncZmqTransport(name="c", bind=house.inner.zmq_endpoint, keys=keys)
-        assert await checked(house.port) is Answer.LISTENS
+        assert await checked(rig.port) is Answer.NONE_LISTENS  # closed: no stage is listened to
+        coordinator = AsyncZmqTransport(name="c", bind=rig.inner.zmq_endpoint, keys=keys)
+        assert await checked(rig.port) is Answer.LISTENS
         coordinator.close()
 
-    in_house(work)
+    with_coordinator(work)
 
 
 async def checked(port: int) -> Answer:
@@ -205,27 +205,27 @@ async def checked(port: int) -> Answer:
 def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_port, "SILENT_S", 0.05)
 
-    async def work(house: House) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", house.port)
+    async def work(rig: Rig) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
         assert await reader.read() == b""
         writer.close()
 
-    in_house(work)
+    with_coordinator(work)
 
 
 def test_a_server_ends_though_somebody_is_connected_and_says_nothing() -> None:
-    async def work(house: House) -> None:
-        _, silent = await asyncio.open_connection("127.0.0.1", house.port)
-        stage = socket.create_connection(("127.0.0.1", house.port))
+    async def work(rig: Rig) -> None:
+        _, silent = await asyncio.open_connection("127.0.0.1", rig.port)
+        stage = socket.create_connection(("127.0.0.1", rig.port))
         stage.send(b"\xff")
-        house.server.should_exit = True
+        rig.server.should_exit = True
         async with asyncio.timeout(PATIENCE_S):
-            while house.server.server_state.connections:  # noqa: ASYNC110 - nothing tells of it
+            while rig.server.server_state.connections:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.01)
         silent.close()
         stage.close()
 
-    in_house(work)
+    with_coordinator(work)
 
 
 def test_without_sockets_in_files_it_is_a_port_of_loopback(

@@ -20,7 +20,7 @@ ROUTE = Route(
 )
 
 
-class House:
+class Rig:
     """A stage of one layer and pages of one token."""
 
     def __init__(self, coordinators: int = 2) -> None:
@@ -56,68 +56,68 @@ class House:
 
 
 def test_what_a_coordinator_with_less_than_its_share_was_refused_is_kept_from_the_other() -> None:
-    house = House()
-    house.hold(FIRST, 70)
-    house.hold(SECOND, 20)
-    house.refuse(house.sequence(SECOND, epoch=1), 15)
-    assert house.kept_from(FIRST) == 15
-    assert house.kept_from(SECOND) == 0
+    rig = Rig()
+    rig.hold(FIRST, 70)
+    rig.hold(SECOND, 20)
+    rig.refuse(rig.sequence(SECOND, epoch=1), 15)
+    assert rig.kept_from(FIRST) == 15
+    assert rig.kept_from(SECOND) == 0
 
 
 @pytest.mark.parametrize(("held", "asked", "kept"), [(20, 30, 30), (20, 31, 0), (0, 80, 80)])
 def test_no_more_is_kept_than_an_equal_share_but_for_the_only_request_of_one(
     held: int, asked: int, kept: int
 ) -> None:
-    house = House()
+    rig = Rig()
     if held:
-        house.hold(SECOND, held)
-    house.refuse(house.sequence(SECOND, epoch=1), asked)
-    assert house.kept_from(FIRST) == kept
+        rig.hold(SECOND, held)
+    rig.refuse(rig.sequence(SECOND, epoch=1), asked)
+    assert rig.kept_from(FIRST) == kept
 
 
 def test_a_lone_coordinator_keeps_nothing_from_itself() -> None:
-    house = House(coordinators=1)
-    house.refuse(house.sequence(FIRST, epoch=1), 80)
-    assert house.kept_from(SECOND) == 0
-    assert house.elsewhere(FIRST) == [0]
+    rig = Rig(coordinators=1)
+    rig.refuse(rig.sequence(FIRST, epoch=1), 80)
+    assert rig.kept_from(SECOND) == 0
+    assert rig.elsewhere(FIRST) == [0]
 
 
 def test_who_was_begun_anew_more_often_goes_first_whatever_was_asked_first() -> None:
-    house = House()
-    house.refuse(house.sequence(FIRST, epoch=1, request=5), 60)
-    house.refuse(house.sequence(SECOND, epoch=2, request=6), 70)
-    shares = house.shares
-    assert shares.kept_from(house.sequence(SECOND, epoch=3, request=6)) == 0
-    assert shares.kept_from(house.sequence(FIRST, epoch=2, request=5)) == 0
-    assert shares.kept_from(house.sequence(FIRST, epoch=1, request=7)) == 70
+    rig = Rig()
+    rig.refuse(rig.sequence(FIRST, epoch=1, request=5), 60)
+    rig.refuse(rig.sequence(SECOND, epoch=2, request=6), 70)
+    shares = rig.shares
+    assert shares.kept_from(rig.sequence(SECOND, epoch=3, request=6)) == 0
+    assert shares.kept_from(rig.sequence(FIRST, epoch=2, request=5)) == 0
+    assert shares.kept_from(rig.sequence(FIRST, epoch=1, request=7)) == 70
 
 
 def test_nothing_is_kept_for_who_got_it_or_does_not_ask_again() -> None:
-    house = House()
-    sequence = house.sequence(SECOND, epoch=1)
-    house.refuse(sequence, 30)
-    house.shares.admit(sequence)
-    assert house.kept_from(FIRST) == 0
-    house.refuse(house.sequence(SECOND, epoch=1), 30)
-    house.clock.now += 10.0
-    assert house.kept_from(FIRST) == 0
-    house.refuse(house.sequence(SECOND, epoch=1), 30)
-    house.shares.forget(SECOND)
-    assert house.kept_from(FIRST) == 0
+    rig = Rig()
+    sequence = rig.sequence(SECOND, epoch=1)
+    rig.refuse(sequence, 30)
+    rig.shares.admit(sequence)
+    assert rig.kept_from(FIRST) == 0
+    rig.refuse(rig.sequence(SECOND, epoch=1), 30)
+    rig.clock.now += 10.0
+    assert rig.kept_from(FIRST) == 0
+    rig.refuse(rig.sequence(SECOND, epoch=1), 30)
+    rig.shares.forget(SECOND)
+    assert rig.kept_from(FIRST) == 0
 
 
 def test_each_is_told_what_the_others_hold_and_wait_for_but_nothing_of_its_own_share() -> None:
-    house = House()
-    house.hold(FIRST, 40)
-    house.hold(SECOND, 10)
-    assert house.elsewhere(FIRST, SECOND) == [10, 40]
-    house.refuse(house.sequence(SECOND, epoch=1), 25)
-    assert house.elsewhere(FIRST, SECOND) == [35, 40]
-    house.hold(FIRST, 40)
-    assert house.elsewhere(FIRST, SECOND) == [35, 50]
+    rig = Rig()
+    rig.hold(FIRST, 40)
+    rig.hold(SECOND, 10)
+    assert rig.elsewhere(FIRST, SECOND) == [10, 40]
+    rig.refuse(rig.sequence(SECOND, epoch=1), 25)
+    assert rig.elsewhere(FIRST, SECOND) == [35, 40]
+    rig.hold(FIRST, 40)
+    assert rig.elsewhere(FIRST, SECOND) == [35, 50]
 
 
 def test_of_three_each_has_a_third_to_itself() -> None:
-    house = House(coordinators=3)
-    house.hold(FIRST, 90)
-    assert house.elsewhere(FIRST, SECOND, THIRD) == [0, 67, 67]
+    rig = Rig(coordinators=3)
+    rig.hold(FIRST, 90)
+    assert rig.elsewhere(FIRST, SECOND, THIRD) == [0, 67, 67]

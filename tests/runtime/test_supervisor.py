@@ -13,7 +13,7 @@ from pathlib import Path
 import fake_stage
 import psutil
 import pytest
-from agent_house import assignment
+from agent_rig import assignment
 from ended import has_ended
 from fake_web import PATIENCE_S, wait_until
 
@@ -316,7 +316,7 @@ def test_a_command_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
 AGENT_THAT_DIES = """
 import asyncio, sys
 from pathlib import Path
-from agent_house import assignment
+from agent_rig import assignment
 from test_supervisor import Supervised
 async def life():
     supervised = Supervised(Path(sys.argv[1]))

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from coordinator_doubles import Clock, write_checkpoint
-from coordinator_house import House, in_house
+from coordinator_rig import Rig, with_coordinator
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -216,7 +216,7 @@ def test_a_request_that_ends_is_told_of_with_where_it_came_from(tmp_path: Path) 
 
 
 def test_a_request_keeps_its_place_until_it_is_over(tmp_path: Path) -> None:
-    async def visit(h: House) -> None:
+    async def visit(h: Rig) -> None:
         taken: list[TraceContext | None] = []
         submit = h.dispatcher.submit
 
@@ -236,7 +236,7 @@ def test_a_request_keeps_its_place_until_it_is_over(tmp_path: Path) -> None:
         assert context is not None
         assert context.came == PARENT
 
-    in_house(write_checkpoint(tmp_path / "checkpoint"), visit)
+    with_coordinator(write_checkpoint(tmp_path / "checkpoint"), visit)
 
 
 @pytest.mark.processes

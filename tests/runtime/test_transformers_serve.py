@@ -17,7 +17,7 @@ from runtime.front.asked import Asked, Endpoint, read_asked
 from runtime.front.relay import InstanceTarget
 from runtime.front.target import Refused
 from runtime.instances.asking import AskedInstance
-from runtime.instances.command_lines import door_of, launch_of
+from runtime.instances.command_lines import address_of, launch_of
 from runtime.instances.health import Condition, Patience
 from runtime.instances.instance import SupervisedInstance
 from runtime.instances.process import ServerProcess
@@ -44,10 +44,10 @@ def test_transformers_serve_is_started_asked_relayed_and_ended(tmp_path: Path) -
     async def test() -> None:
         async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
             process = ServerProcess(tmp_path, name=spec.name)
-            door = door_of(spec, model_name="m", api_key="k", environment={})
+            address = address_of(spec, model_name="m", api_key="k", environment={})
             instance = SupervisedInstance(
                 spec.name,
-                asked=AskedInstance(http, door),
+                asked=AskedInstance(http, address),
                 launch=launch_of(spec, model_name="m", api_key="k"),
                 process=process,
                 clock=time.monotonic,
@@ -81,7 +81,7 @@ async def _asks(http: httpx.AsyncClient, instance: SupervisedInstance) -> None:
         _asked("/v1/chat/completions", {**CHAT, "stream": True}),
         _asked("/v1/completions", {"prompt": "hello", "max_tokens": 5, "stream": True}),
     ):
-        target = InstanceTarget(http, instance.asked.door)
+        target = InstanceTarget(http, instance.asked.address)
         async with aclosing(target.stream(asked, passed_on={})) as stream:
             events = [event async for event in stream]
         assert events[-1].is_done  # which it does not say itself
@@ -96,7 +96,7 @@ async def _asks(http: httpx.AsyncClient, instance: SupervisedInstance) -> None:
 async def _whole(
     http: httpx.AsyncClient, instance: SupervisedInstance, asked: Asked
 ) -> dict[str, Any]:
-    target = InstanceTarget(http, instance.asked.door)
+    target = InstanceTarget(http, instance.asked.address)
     return await target.whole(asked, patience_s=PATIENCE_S, passed_on={})
 
 

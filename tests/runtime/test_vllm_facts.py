@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from agent_house import Node, run
+from agent_rig import Node, run
 from fake_web import TOKEN, FakeWeb
 
 from runtime.agent.vllm_facts import VllmFacts

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 from free_port import free_port
-from instance_house import SERVED, run, supervised
+from instance_rig import SERVED, run, supervised
 
 from runtime.agent.vllm_environment import vllm_command
 from runtime.instances.asking import ask_load
@@ -59,12 +59,12 @@ def test_it_starts_by_steps_answers_with_a_quiet_log_and_ends(
                     steps.add(instance.state.message.partition(",")[0])
                     await asyncio.sleep(0.05)
             assert {"starting", "weights are read"} <= steps
-            door = instance.asked.door
+            address = instance.asked.address
             async with httpx.AsyncClient(timeout=300, trust_env=False) as http:
-                load = await ask_load(http, door)
+                load = await ask_load(http, address)
                 answer = await http.post(
-                    f"{door.url}/v1/completions",
-                    headers={"Authorization": f"Bearer {door.api_key}"},
+                    f"{address.url}/v1/completions",
+                    headers={"Authorization": f"Bearer {address.api_key}"},
                     json={"model": SERVED, "prompt": "ab", "max_tokens": 3, "ignore_eos": True},
                 )
             assert answer.json()["usage"]["completion_tokens"] == 3

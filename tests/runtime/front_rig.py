@@ -17,12 +17,12 @@ from planner.routers.answer_length import QuantileLength
 from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed
 from runtime.api.access import ApiKeys
-from runtime.front.answer import Desk, Waits
+from runtime.front.answer import Proxy, Waits
 from runtime.front.backend import FrontBackend
 from runtime.front.balance import Balance
 from runtime.front.metrics import metrics_page
 from runtime.front.relay import InstanceTarget
-from runtime.instances.command_lines import Door
+from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import Condition, State
 from runtime.metrics_port import metrics_route
@@ -48,7 +48,7 @@ class Clock:
 class There:
     """An instance that is there and that nobody starts or watches."""
 
-    door: Door
+    address: InstanceAddress
     state: State = READY
     load: EngineLoad = field(default_factory=EngineLoad)
     engine: stand_in_vllm.Engine | None = None
@@ -74,7 +74,8 @@ def stand_in(model: str, *, served: str = "m") -> Any:
     url = f"http://127.0.0.1:{server.server_address[1]}"
     try:
         yield There(
-            door=Door(url=url, model=served, api_key="k", takes_cache_salt=True), engine=engine
+            address=InstanceAddress(url=url, model=served, api_key="k", takes_cache_salt=True),
+            engine=engine,
         )
     finally:
         server.shutdown()
@@ -110,9 +111,9 @@ class Front:
             clock=self.clock,
             most_requests={} if most_requests is None else dict.fromkeys(instances, most_requests),
         )
-        self.desk = Desk(
+        self.proxy = Proxy(
             model_name="llama",
-            targets={name: InstanceTarget(http, one.door) for name, one in instances.items()},
+            targets={name: InstanceTarget(http, one.address) for name, one in instances.items()},
             balance=self.balance,
             lengths=QuantileLength(first_tokens=50, quantile=0.5),
             waits=Waits(instance_s=hold_s, answer_s=whole_answer_s, token_s=PATIENCE_S),
@@ -120,16 +121,16 @@ class Front:
         )
         self._http = http
         keys = ApiKeys([OWNER, OTHER_OWNER])
-        backend = FrontBackend(self.desk, instances, keys)
+        backend = FrontBackend(self.proxy, instances, keys)
         self.app: Starlette = assemble(
             lambda: backend,
             keys=keys,
             routes=[metrics_route(lambda: metrics_page(self.balance, instances))],
         )
 
-    def send_to(self, name: str, door: Door) -> None:
+    def send_to(self, name: str, address: InstanceAddress) -> None:
         """Requests for that instance go there from now on."""
-        self.desk.targets[name] = InstanceTarget(self._http, door)
+        self.proxy.targets[name] = InstanceTarget(self._http, address)
 
     async def ask(self, body: dict[str, Any], **told: Any) -> "Told":
         path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
@@ -232,7 +233,7 @@ def with_front(
     most_requests: int | None = None,
 ) -> None:
     async def run() -> None:
-        silent_url = instances[silent].door.url if silent else "nowhere"
+        silent_url = instances[silent].address.url if silent else "nowhere"
         async with httpx.AsyncClient(transport=Silent(silent_url), timeout=PATIENCE_S) as http:
             await test(
                 Front(

@@ -26,7 +26,7 @@ EOS = 257
 PATIENCE_S = 90.0
 
 
-class House:
+class Rig:
     """A coordinator on a loopback port, its stages, and a client with a key.
 
     `stages`: those that answer instead of scripted ones.
@@ -96,10 +96,10 @@ class House:
 
 
 @asynccontextmanager
-async def house(checkpoint: Path, **plan: object) -> AsyncIterator[House]:
+async def rig(checkpoint: Path, **plan: object) -> AsyncIterator[Rig]:
     text = str(plan.pop("text", "Grüße, 😀!"))
     pages = int(str(plan.pop("pages", 10_000)))
-    built = House(checkpoint, text=text, pages=pages, **plan)
+    built = Rig(checkpoint, text=text, pages=pages, **plan)
     listener = socket.create_server(("127.0.0.1", 0))
     server = HttpServer(built.app)
     tasks = [
@@ -121,9 +121,11 @@ async def house(checkpoint: Path, **plan: object) -> AsyncIterator[House]:
         await asyncio.gather(tasks[1], return_exceptions=True)
 
 
-def in_house(checkpoint: Path, visit: Callable[[House], Awaitable[None]], **plan: object) -> None:
+def with_coordinator(
+    checkpoint: Path, visit: Callable[[Rig], Awaitable[None]], **plan: object
+) -> None:
     async def run() -> None:
-        async with house(checkpoint, **plan) as built:
+        async with rig(checkpoint, **plan) as built:
             await visit(built)
 
     asyncio.run(run())

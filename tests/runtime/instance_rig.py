@@ -15,7 +15,7 @@ import psutil
 from free_port import free_port
 
 from runtime.instances.asking import AskedInstance
-from runtime.instances.command_lines import door_of, launch_of
+from runtime.instances.command_lines import address_of, launch_of
 from runtime.instances.health import Condition, Patience
 from runtime.instances.instance import SupervisedInstance
 from runtime.instances.process import ServerProcess
@@ -61,7 +61,7 @@ async def supervised(
         instance = SupervisedInstance(
             spec.name,
             asked=AskedInstance(
-                http, door_of(spec, model_name=SERVED, api_key="k", environment={})
+                http, address_of(spec, model_name=SERVED, api_key="k", environment={})
             ),
             launch=launch_of(spec, model_name=SERVED, api_key="k"),
             process=process,
@@ -90,7 +90,7 @@ def process_of(directory: Path) -> psutil.Process:
 async def ask(instance: SupervisedInstance, path: str, body: dict[str, Any]) -> httpx.Response:
     async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
         return await http.post(
-            f"{instance.asked.door.url}{path}",
+            f"{instance.asked.address.url}{path}",
             json=body,
-            headers={"Authorization": f"Bearer {instance.asked.door.api_key}"},
+            headers={"Authorization": f"Bearer {instance.asked.address.api_key}"},
         )

@@ -1,4 +1,4 @@
-"""The instances of one plan, and its pipelines beside them, behind a desk of the front."""
+"""The instances of one plan, and its pipelines beside them, behind a proxy of the front."""
 
 import asyncio
 import time
@@ -17,17 +17,17 @@ from planner.routers.answer_length import QuantileLength
 from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed
 from runtime.coordinator.instance_ledger import InstanceLedger
-from runtime.coordinator.instance_traces import Errand, trace_of_errand
+from runtime.coordinator.instance_traces import EndedRequest, trace_of_ended
 from runtime.coordinator.local_pipelines import LocalPipelines
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.tracing import Tracer
-from runtime.front.answer import Desk, Waits
+from runtime.front.answer import Proxy, Waits
 from runtime.front.backend import InstanceBackend
 from runtime.front.balance import Balance
 from runtime.front.relay import InstanceTarget
 from runtime.front.target import Target
 from runtime.instances.asking import AskedInstance
-from runtime.instances.command_lines import Door
+from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.health import Patience
 from runtime.instances.instance import Instance, Probed, WatchedInstance, look_after
 from runtime.protocol.control import ServingPlan
@@ -39,8 +39,8 @@ _RATE_WINDOW_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What all houses of a coordinator share.
+class SharedParts:
+    """What all groups of a coordinator share.
 
     `pipelines` are those of this process; an instance has failed that gave no token for
     `token_timeout_s`. `tracer`, on the same clock, gets time lines; None: nothing is traced.
@@ -55,13 +55,13 @@ class Surroundings:
     clock: Callable[[], float] = time.monotonic
 
 
-class House:
+class InstanceGroup:
     """`begin` looks after the instances until `close`; requests come by `backend`."""
 
     def __init__(
         self,
         plan: ServingPlan,
-        around: Surroundings,
+        around: SharedParts,
         *,
         is_shut: Callable[[str | None], bool],
     ) -> None:
@@ -74,11 +74,11 @@ class House:
         self.instances: dict[str, Instance] = {}
         targets: dict[str, Target] = {}
         for name, one in self._served.items():
-            door = _door(one)
+            address = _address(one)
             self.instances[name] = self._watched(
-                name, AskedInstance(around.asking, door), partial(is_shut, one.node)
+                name, AskedInstance(around.asking, address), partial(is_shut, one.node)
             )
-            targets[name] = InstanceTarget(around.relaying, door)
+            targets[name] = InstanceTarget(around.relaying, address)
         if plan.placement.layers:
             # they know by themselves whether to pause, and what to avoid
             self.instances[PIPELINES] = self._watched(PIPELINES, around.pipelines, lambda: False)
@@ -91,7 +91,7 @@ class House:
             clock=around.clock,
             most_requests={one.name: one.most_requests for one in plan.instances},
         )
-        desk = Desk(
+        proxy = Proxy(
             model_name=plan.model_name,
             targets=targets,
             balance=self.balance,
@@ -107,7 +107,7 @@ class House:
             ),
             clock=around.clock,
         )
-        self.backend = HouseBackend(self, desk)
+        self.backend = GroupBackend(self, proxy)
         self._tasks: list[asyncio.Task[None]] = []
         self._told: dict[str, deque[tuple[float, int]]] = {}  # when, and tokens until then
 
@@ -190,18 +190,18 @@ class House:
         said = self.instances[name].load.kv_room_tokens
         return said or self._served[name].kv_room_tokens
 
-    def _trace(self, errand: Errand) -> None:
+    def _trace(self, ended: EndedRequest) -> None:
         tracer = self._around.tracer
         if tracer is not None and tracer.allows():
             tracer.keep(
-                trace_of_errand(
-                    errand,
+                trace_of_ended(
+                    ended,
                     generation=self.plan.generation,
                     model_name=self.plan.model_name,
-                    arrived_at=tracer.unix_time_of(errand.arrived_s),
+                    arrived_at=tracer.unix_time_of(ended.arrived_s),
                     pipelines=pipelines_of(self.plan),
                 ),
-                errand.context,
+                ended.context,
             )
 
     def _watched(self, name: str, probed: Probed, is_shut: Callable[[], bool]) -> WatchedInstance:
@@ -220,26 +220,26 @@ class House:
         return speeds
 
 
-class HouseBackend(InstanceBackend):
-    """The house that serves, as the backend of the OpenAI application."""
+class GroupBackend(InstanceBackend):
+    """The group that serves, as the backend of the OpenAI application."""
 
-    def __init__(self, house: House, desk: Desk) -> None:
-        super().__init__(desk)
-        self._house = house
+    def __init__(self, group: InstanceGroup, proxy: Proxy) -> None:
+        super().__init__(proxy)
+        self._group = group
 
     def health(self, http: Request) -> Response:
         """200 while requests are answered or wait for the end of a pause, else 503."""
-        house, balance = self._house, self._house.balance
-        status = "ok" if house.is_open else "waiting for instances"
+        group, balance = self._group, self._group.balance
+        status = "ok" if group.is_open else "waiting for instances"
         if balance.is_closed:
             status = "stopping"
-        elif house.is_paused():
+        elif group.is_paused():
             status = "paused"
         body = {
             "status": status,
-            "generation": house.plan.generation,
+            "generation": group.plan.generation,
             "instances_open": len(balance.open_instances()),
-            "instances_total": house.plan.instances_total,
+            "instances_total": group.plan.instances_total,
             "requests_running": balance.under_way,
             "requests_waiting": max(0, balance.here - balance.under_way),
         }
@@ -276,8 +276,8 @@ def _latency(one: ServedInstance) -> LatencyModel | None:
     return EngineTimes(prefill=one.prefill, decode=one.decode).latency()
 
 
-def _door(one: ServedInstance) -> Door:
-    return Door(
+def _address(one: ServedInstance) -> InstanceAddress:
+    return InstanceAddress(
         url=one.url,
         model=one.model,
         api_key=one.api_key,
