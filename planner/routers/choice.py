@@ -1,7 +1,7 @@
 """Routers by name."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias, get_args
 
 from planner.domain.errors import PlannerError
@@ -29,6 +29,17 @@ RouterName: TypeAlias = Literal[
 ROUTER_NAMES: tuple[RouterName, ...] = get_args(RouterName)
 
 
+# How each router's vertices take turns. `published` decides otherwise: it draws a whole path.
+TURNS: dict[str, Callable[[LoadView, random.Random], TurnsMaker]] = {
+    "iwrr": lambda load, rng: InterleavedWeightedRoundRobin,
+    "swarm": lambda load, rng: lambda targets: SwarmTurns(targets, load),
+    "random": lambda load, rng: lambda targets: RandomChoice(rng),
+    "shortest_queue": lambda load, rng: lambda targets: ShortestQueue(targets, load),
+    "round_robin": lambda load, rng: plain,
+    "weighted_round_robin": lambda load, rng: weighted,
+}
+
+
 class UnknownRouter(PlannerError, ValueError):
     """A router's name that is none of ROUTER_NAMES."""
 
@@ -50,14 +61,6 @@ def make_router(
     that is named, of weight 0 too. `load` informs `swarm` and `shortest_queue`, `rng` is drawn from
     by `random`. Raises UnknownRouter and InvalidPlacement.
     """
-    makers: dict[str, TurnsMaker] = {
-        "iwrr": InterleavedWeightedRoundRobin,
-        "swarm": lambda targets: SwarmTurns(targets, load),
-        "random": lambda _: RandomChoice(rng),
-        "shortest_queue": lambda targets: ShortestQueue(targets, load),
-        "round_robin": plain,
-        "weighted_round_robin": weighted,
-    }
     if name not in ROUTER_NAMES:
         raise UnknownRouter(f"router {name!r} is unknown; use one of: {', '.join(ROUTER_NAMES)}")
     if name in ("iwrr", "weighted_round_robin"):
@@ -71,4 +74,6 @@ def make_router(
         partial_inference=partial_inference,
         kv=kv,
     )
-    return PublishedRouter(hops) if name == "published" else WalkRouter(hops, makers[name])
+    return (
+        PublishedRouter(hops) if name == "published" else WalkRouter(hops, TURNS[name](load, rng))
+    )

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from engine_under_test import ENGINE, PAGE_TOKENS, backend_of, make_runner
 
+from runtime.engine.backend import Backend
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import Stage
 from runtime.engine.step_runner import Runner
@@ -70,6 +71,7 @@ class StageCluster:
         computed_in: Mapping[str, str] = MappingProxyType({}),
         wire_dtype: torch.dtype | None = None,
         runners: Mapping[str, Runner] = MappingProxyType({}),
+        backends: Mapping[str, Backend] = MappingProxyType({}),
         network: InMemoryNetwork | None = None,
     ) -> None:
         network = network or InMemoryNetwork()
@@ -82,16 +84,17 @@ class StageCluster:
         self.transports: dict[str, Transport] = {"coordinator": self.coordinator}
         for name, (first, end) in layers.items():
             self.transports[name] = network.join(name)
-            self.runners[name] = runners.get(name) or make_runner(
-                checkpoint,
-                range(first, end),
-                pages=few_pages.get(name, pages),
-                max_context_tokens=max_context_tokens,
-                max_batch_tokens=max_batch_tokens,
-                engine=engines.get(name, ENGINE),
-                computed_in=computed_in.get(name, ""),
-                wire_dtype=wire_dtype,
-            )
+            if name not in backends:
+                self.runners[name] = runners.get(name) or make_runner(
+                    checkpoint,
+                    range(first, end),
+                    pages=few_pages.get(name, pages),
+                    max_context_tokens=max_context_tokens,
+                    max_batch_tokens=max_batch_tokens,
+                    engine=engines.get(name, ENGINE),
+                    computed_in=computed_in.get(name, ""),
+                    wire_dtype=wire_dtype,
+                )
             self.stages[name] = Stage(
                 name=name,
                 generation=GENERATION,
@@ -101,7 +104,7 @@ class StageCluster:
                     max_batch_tokens=smaller_steps.get(name, max_batch_tokens),
                     max_context_tokens=max_context_tokens,
                 ),
-                backend=backend_of(self.runners[name], checkpoint),
+                backend=backends.get(name) or backend_of(self.runners[name], checkpoint),
                 transport=NeverWaits(self.transports[name]),
                 options=options,
             )
