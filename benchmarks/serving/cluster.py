@@ -68,8 +68,10 @@ def running_chain(
     mean_output_tokens: float,
     engine: EngineSettings = AUTOMATIC,
     max_batch_tokens: int = 512,
+    emulation: Path | None = None,
 ) -> Iterator[Running]:
-    """As many equal stages one behind the other, ready to serve."""
+    """As many equal stages one behind the other, ready to serve; with `emulation`, the file of a
+    node, they run no model."""
     names = [f"node-{index}" for index in range(stages)]
     borders = [index * num_layers // stages for index in range(stages + 1)]
     layers = dict(zip(names, pairwise(borders), strict=True))
@@ -126,7 +128,8 @@ def running_chain(
                 threads=threads,
                 engine=engine,
             )
-            started.append(_start("stage", folder / f"{name}.log", environment))
+            emulated = [] if emulation is None else [f"--emulate={emulation}"]
+            started.append(_start("stage", folder / f"{name}.log", environment, *emulated))
             _tell(started[-1], launch)
         port = free_port()
         _write_coordinator(folder / COORDINATOR, plan, data_port=ports[COORDINATOR])

@@ -6,7 +6,8 @@ up, whether it streams, waits, or had not even been sent a header.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,6 +36,7 @@ from runtime.protocol.openai_answers import (
 _OF_THE_REQUEST = frozenset({"grammar_failed"})  # no retry changes it
 _INTERNAL = frozenset({"not_a_number", "stage_error", "token_stream_broken"})
 _RETRY_AFTER_S = 2.0
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 
 
@@ -119,15 +121,15 @@ class AnswerForm:
         index: int,
         offset: int,
         spoken: MessageReader,
-    ) -> Answer | None:
-        """`offset`: characters of this choice's text before the delta; `spoken` has read them.
+    ) -> dict[str, Any] | None:
+        """The body of a chunk, without an `Answer` between: there is one for each token.
 
-        None when there is nothing to tell yet.
+        `offset`: characters of this choice's text before the delta; `spoken` has read them. None
+        when there is nothing to tell yet.
         """
-        chat = self.endpoint == "chat"
-        said = spoken.part(delta.text, is_last=delta.finish_reason is not None)
-        tells = said is not None or delta.finish_reason or delta.logprobs or self.return_token_ids
-        if not tells:
+        chat, ended = self.endpoint == "chat", delta.finish_reason is not None
+        said = spoken.part(delta.text, is_last=ended)
+        if said is None and not (ended or delta.logprobs or self.return_token_ids):
             return None
         choice = Choice(
             index=index,
@@ -138,7 +140,9 @@ class AnswerForm:
             finish_reason=spoken.finish(delta.finish_reason),
             stop_reason=delta.stop_string,
         )
-        return self._answer(request, choice)
+        if ended:
+            return self._answer(request, choice).as_dict()
+        return self._head(request) | {"choices": [choice.as_dict()]}
 
     def closing(self, requests: Sequence[LiveRequest]) -> Answer:
         """The chunk without choices that carries the usage."""
@@ -165,23 +169,25 @@ class AnswerForm:
         whole: bool = False,
         prompt_token_ids: tuple[int, ...] | None = None,
     ) -> Answer:
-        plan = request.serving.plan
         ended = any(choice.finish_reason for choice in choices)
         return Answer(
-            id=self.id,
-            object="text_completion"
-            if self.endpoint == "completion"
-            else "chat.completion"
-            if whole
-            else "chat.completion.chunk",
-            created=self.created,
-            model=plan.model_name,
-            system_fingerprint=f"helixweb-{plan.deployment_id}-{plan.generation}",
+            **self._head(request, whole=whole),
             choices=choices,
             usage=usage,
             prompt_token_ids=prompt_token_ids,
             helix=_helix(request) if ended else None,
         )
+
+    def _head(self, request: LiveRequest, *, whole: bool = False) -> dict[str, Any]:
+        """What begins every body."""
+        plan, chat = request.serving.plan, "chat.completion" if whole else "chat.completion.chunk"
+        return {
+            "id": self.id,
+            "object": "text_completion" if self.endpoint == "completion" else chat,
+            "created": self.created,
+            "model": plan.model_name,
+            "system_fingerprint": f"helixweb-{plan.deployment_id}-{plan.generation}",
+        }
 
 
 class LiveAnswer:
@@ -219,38 +225,39 @@ class LiveAnswer:
 
     async def whole(self) -> dict[str, Any]:
         """The answer once it is there. Raises RequestFailed."""
-        deltas = [[delta async for delta in request.deltas()] for request in self._requests]
+        deltas: list[list[Delta]] = [[] for _ in self._requests]
+        async for arrived in arriving(self._requests, quiet_s=QUIET_S):
+            for index, delta in arrived:
+                deltas[index].append(delta)
         return self._form.whole(self._requests, deltas).as_dict()
 
-    async def chunks(self) -> AsyncGenerator[dict[str, Any] | None]:
-        """The bodies of the stream's events; None when there was nothing to tell for `QUIET_S`.
-
-        Raises RequestFailed.
-        """
+    async def chunks(self) -> AsyncGenerator[list[dict[str, Any]]]:
+        """The bodies of the stream's events, as many as there are; none when there was nothing to
+        tell for `QUIET_S`. Raises RequestFailed."""
         is_open = False
         lengths = [0] * len(self._requests)
         readers = [self._form.reader(choice) for choice in range(len(self._requests))]
-        async for told in _merged(self._requests, quiet_s=QUIET_S):
-            if told is None:
-                yield None
-                continue
-            if not is_open:
+        async for arrived in arriving(self._requests, quiet_s=QUIET_S):
+            bodies = []
+            if arrived and not is_open:
                 # not before a token has come: clients take the first chunk for the first token
-                yield self._form.opening(self._requests).as_dict()
+                bodies.append(self._form.opening(self._requests).as_dict())
                 is_open = True
-            index, delta = told
-            chunk = self._form.chunk(
-                self._requests[index],
-                delta,
-                index=index,
-                offset=lengths[index],
-                spoken=readers[index],
-            )
-            if chunk is not None:
-                yield chunk.as_dict()
-            lengths[index] += len(delta.text)
+            for index, delta in arrived:
+                chunk = self._form.chunk(
+                    self._requests[index],
+                    delta,
+                    index=index,
+                    offset=lengths[index],
+                    spoken=readers[index],
+                )
+                if chunk is not None:
+                    bodies.append(chunk)
+                lengths[index] += len(delta.text)
+            if bodies or not arrived:
+                yield bodies
         if self._form.include_usage:
-            yield self._form.closing(self._requests).as_dict()
+            yield [self._form.closing(self._requests).as_dict()]
 
     async def _send_whole(self, scope: Scope, send: Send) -> None:
         headers = self._form.headers
@@ -263,41 +270,36 @@ class LiveAnswer:
     async def _send_stream(self, send: Send) -> None:
         await send(stream_start(self._form.headers))
         try:
-            async for body in self.chunks():
+            async for bodies in self.chunks():
                 # a comment while a request waits for pages or for another stage
-                await send(stream_part(WAITING if body is None else _event(body)))
+                await send(stream_part(b"".join(map(_event, bodies)) or WAITING))
         except RequestFailed as failure:
             await send(stream_part(_event(failed(failure).body())))
         await send(stream_part(DONE))
         await send(stream_part(b"", is_last=True))
 
 
-async def _merged(
+async def arriving(
     requests: Sequence[LiveRequest], *, quiet_s: float
-) -> AsyncIterator[tuple[int, Delta] | None]:
-    """The deltas of all requests as they come, with the index of theirs; None after `quiet_s`
-    without one. Raises RequestFailed."""
-    streams = {index: request.deltas() for index, request in enumerate(requests)}
-    waiting = {asyncio.ensure_future(anext(stream)): index for index, stream in streams.items()}
-    try:
-        while waiting:
-            done, _ = await asyncio.wait(
-                waiting, timeout=quiet_s, return_when=asyncio.FIRST_COMPLETED
-            )
-            if not done:
-                yield None
-            for task in done:
-                index = waiting.pop(task)
-                try:
-                    delta = task.result()
-                except StopAsyncIteration:
-                    continue
-                waiting[asyncio.ensure_future(anext(streams[index]))] = index
-                yield index, delta
-    finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+) -> AsyncGenerator[list[tuple[int, Delta]]]:
+    """The deltas of all requests as they come, each with the index of its request; an empty list
+    after `quiet_s` without one. Raises RequestFailed."""
+    news = asyncio.Event()
+    for request in requests:
+        request.news = news
+    going = dict(enumerate(requests))
+    while going:
+        news.clear()
+        arrived = [(index, delta) for index, each in going.items() for delta in each.take()]
+        for index, delta in arrived:
+            if delta.finish_reason is not None:
+                del going[index]
+        if not arrived:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(quiet_s):
+                    await news.wait()
+                continue
+        yield arrived
 
 
 def failed(failure: RequestFailed) -> ApiError:
@@ -336,4 +338,4 @@ def _helix(request: LiveRequest) -> HelixExtension:
 
 
 def _event(body: Mapping[str, Any]) -> bytes:
-    return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
+    return f"data: {_encode(body)}\n\n".encode()

@@ -352,16 +352,17 @@ class Dispatcher:
                 f"{sender!r} sampled a token of a request whose last stage it is not"
             )
             return
-        if entry.position < request.next_position:
+        expected = request.next_position
+        if entry.position < expected:
             return  # a duplicate
-        is_late = entry.position > request.next_position
+        is_late = entry.position > expected
         if is_late and self._recovery.miss_tokens(request):
             return
         if is_late or not 0 <= token_id < request.serving.tokenizer.vocabulary_size:
             self._admission.fail(
                 request,
                 f"node {sender!r} sent token {token_id} at position {entry.position} where "
-                f"position {request.next_position} and an id below "
+                f"position {expected} and an id below "
                 f"{request.serving.tokenizer.vocabulary_size} were expected; try again",
                 code="token_stream_broken",
             )
@@ -397,4 +398,4 @@ class Dispatcher:
             )
             self._admission.end(request)
         else:
-            request.serving.kv.grow(request.id, total_tokens=request.next_position)
+            request.serving.kv.grow(request.id, total_tokens=expected + 1)

@@ -2,7 +2,8 @@
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.domain.pipeline import Pipeline
@@ -51,7 +52,7 @@ class Origin:
 
 class LiveRequest:
     """Owns what is known of one request; the dispatcher makes and changes it, the answering task
-    only iterates `deltas()`.
+    takes what `news` says has come.
 
     `pipeline` is None until the request was routed, and kept when it ended. A new `epoch` makes
     late frames of an earlier attempt recognisable; `turned_away` of them found the pages taken by
@@ -93,7 +94,8 @@ class LiveRequest:
         self.outcome = "cancelled"
         self.ended = False
         self._text = text
-        self._events: asyncio.Queue[Delta | RequestFailed] = asyncio.Queue()
+        self.news = asyncio.Event()
+        self._arrived: deque[Delta | RequestFailed] = deque()
 
     @property
     def next_position(self) -> int:
@@ -182,7 +184,7 @@ class LiveRequest:
         matched = self._text.matched
         if matched is not None:
             finish_reason = "stop"
-        self._events.put_nowait(
+        self._give(
             Delta(
                 token_id=token_id,
                 text=text,
@@ -196,14 +198,21 @@ class LiveRequest:
 
     def fail(self, message: str, *, code: str) -> None:
         self.outcome = code
-        self._events.put_nowait(RequestFailed(message, code=code))
+        self._give(RequestFailed(message, code=code))
 
-    async def deltas(self) -> AsyncIterator[Delta]:
-        """Every token until the last. Raises RequestFailed."""
-        while True:
-            event = await self._events.get()
-            if isinstance(event, RequestFailed):
-                raise event
-            yield event
-            if event.finish_reason is not None:
-                return
+    def take(self) -> list[Delta]:
+        """The tokens that came since; raises RequestFailed behind the last of them."""
+        taken: list[Delta] = []
+        while self._arrived:
+            one = self._arrived[0]
+            if isinstance(one, RequestFailed):
+                if taken:
+                    break
+                raise one
+            taken.append(one)
+            self._arrived.popleft()
+        return taken
+
+    def _give(self, one: Delta | RequestFailed) -> None:
+        self._arrived.append(one)
+        self.news.set()

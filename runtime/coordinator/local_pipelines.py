@@ -57,8 +57,9 @@ class LocalPipelines:
         answer = await self._begin(asked, passed_on)
         try:
             async with aclosing(answer.chunks()) as chunks:
-                async for body in chunks:
-                    yield COMMENT if body is None else Event(body=body)
+                async for bodies in chunks:
+                    for event in [Event(body=body) for body in bodies] or [COMMENT]:
+                        yield event
         except RequestFailed as failure:
             raise Errored(f"it failed: {failure}") from failure
         finally:

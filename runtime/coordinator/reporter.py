@@ -83,6 +83,7 @@ def _nodes(
     plans as the newer one knows it."""
     nodes: dict[str, NodeTraffic] = {}
     lost: dict[str, str] = {}
+    tokens_of = stats.node_tokens_total
     for plan in plans.present:
         silent = plan.silent_nodes(now=now)
         drained = silent & plan.spared_nodes(now=now)  # they need not be heard of
@@ -90,7 +91,7 @@ def _nodes(
             node: NodeTraffic(
                 kv_estimate_token_layers=plan.kv.used_token_layers(node),
                 kv_capacity_token_layers=plan.kv.capacity_token_layers(node),
-                tokens_total=stats.node_tokens_total[node],
+                tokens_total=tokens_of[node],
                 ready=node not in silent,
             )
             for node in plan.nodes

@@ -29,8 +29,9 @@ class Window:
         self._values: deque[tuple[float, float]] = deque()
 
     def add(self, value: float) -> None:
-        self._values.append((self._clock(), value))
-        self._forget()
+        now = self._clock()
+        self._values.append((now, value))
+        self._forget(now)
 
     def sum_per_s(self) -> float:
         self._forget()
@@ -48,8 +49,8 @@ class Window:
         ordered = sorted(value for _, value in self._values)
         return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]
 
-    def _forget(self) -> None:
-        oldest = self._clock() - self._window_s
+    def _forget(self, now: float | None = None) -> None:
+        oldest = (self._clock() if now is None else now) - self._window_s
         while self._values and self._values[0][0] < oldest:
             self._values.popleft()
 
@@ -96,8 +97,7 @@ class RequestStats:
         self.requests_rejected_total = 0
         self.prompt_tokens_total = 0
         self.output_tokens_total = 0
-        self.node_tokens_total: Counter[str] = Counter()
-        self.edge_tokens_total: Counter[str] = Counter()
+        self._tokens_by_way: Counter[tuple[str, ...]] = Counter()  # by the nodes passed
         self.prompt_tokens = Window(window_s=window_s, clock=clock)
         self.output_tokens = Window(window_s=window_s, clock=clock)
         self.queue_s = Window(window_s=window_s, clock=clock)
@@ -190,6 +190,24 @@ class RequestStats:
         self.ended.add(1)
         self.e2e_s.add(e2e_s)
 
+    @property
+    def node_tokens_total(self) -> Counter[str]:
+        """Tokens that passed each node since the start."""
+        total: Counter[str] = Counter()
+        for nodes, tokens in self._tokens_by_way.items():
+            for node in nodes:
+                total[node] += tokens
+        return total
+
+    @property
+    def edge_tokens_total(self) -> Counter[str]:
+        """Tokens that passed each edge since the start, by "from->to"."""
+        total: Counter[str] = Counter()
+        for nodes, tokens in self._tokens_by_way.items():
+            for source, target in itertools.pairwise([SOURCE, *nodes, SINK]):
+                total[f"{source}->{target}"] += tokens
+        return total
+
     def latency_counts(self) -> dict[str, tuple[int, ...]]:
         """By kind of latency: how many were at most each bound since the start."""
         kinds = {"ttft": self.ttft_s, "itl": self.itl_s, "tpot": self.tpot_s, "e2e": self.e2e_s}
@@ -208,8 +226,4 @@ class RequestStats:
         self._pass(pipeline, tokens=1)
 
     def _pass(self, pipeline: Pipeline, *, tokens: int) -> None:
-        nodes = [stage.node for stage in pipeline.stages]
-        for node in nodes:
-            self.node_tokens_total[node] += tokens
-        for source, target in itertools.pairwise([SOURCE, *nodes, SINK]):
-            self.edge_tokens_total[f"{source}->{target}"] += tokens
+        self._tokens_by_way[tuple(stage.node for stage in pipeline.stages)] += tokens

@@ -8,6 +8,7 @@ place.
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 MAX_STOP_TOKEN_IDS = 255  # protocol.data carries no more
 _LONG_TEXT = 100_000  # characters
+_TEXTS_KEPT = 1 << 16  # of tokens that are decoded alone
 _PROMPT_END = 32  # tokens, among which is the tag of a thought that a prompt ends with
 # A template is a program: what it may compute, it may compute wrongly.
 _RAISED_BY_TEMPLATES = (
@@ -84,6 +86,9 @@ class CheckpointTokenizer:
             self._template, self.template_variables = _compile_template(chat_template)
         self._controls = ControlTokens(
             tokenizer, written=self._written_around_messages(), markers=MARKERS
+        )
+        self._decode_alone = lru_cache(_TEXTS_KEPT)(
+            lambda token_id: self._controls.decode([token_id], skip_control=True)
         )
         self.stop_token_ids = stop_token_ids
         self.vocabulary_size = vocabulary_size
@@ -161,6 +166,8 @@ class CheckpointTokenizer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text without special tokens; U+FFFD where bytes are no UTF-8 (yet)."""
+        if len(token_ids) == 1:
+            return self._decode_alone(token_ids[0])
         return self._controls.decode(token_ids, skip_control=True)
 
     def decode_marked(self, token_ids: Sequence[int]) -> str:

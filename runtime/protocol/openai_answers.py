@@ -106,6 +106,15 @@ class Choice(_Answer):
     finish_reason: ChoiceFinish | None = None
     stop_reason: str | None = None  # the stop string that ended it, as vLLM names it
 
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready: without what is unset."""
+        body = self.model_dump(mode="json", exclude_none=True)
+        body.setdefault("finish_reason", None)
+        for told in body.get("logprobs", {}).get("content", ()):
+            for token in (told, *told["top_logprobs"]):
+                token.setdefault("bytes", None)
+        return body
+
 
 class Answer(_Answer):
     """A whole answer, or one chunk of a stream."""
@@ -122,12 +131,8 @@ class Answer(_Answer):
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready: without what is unset."""
-        body = self.model_dump(mode="json", exclude_none=True)
-        for choice in body["choices"]:
-            choice.setdefault("finish_reason", None)
-            for told in choice.get("logprobs", {}).get("content", ()):
-                for token in (told, *told["top_logprobs"]):
-                    token.setdefault("bytes", None)
+        body = self.model_dump(mode="json", exclude_none=True, exclude={"choices"})
+        body["choices"] = [choice.as_dict() for choice in self.choices]
         if self.helix is not None:
             body["helix"]["ttft_s"] = self.helix.ttft_s
         return body

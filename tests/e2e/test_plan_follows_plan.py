@@ -25,6 +25,7 @@ from planner.domain.problem import Workload
 from runtime.agent.reconcile import AddGeneration, StartStage, look_again_at_s, next_action
 from runtime.agent.supervisor import StageSettings, Supervisor
 from runtime.api.access import ApiKeys
+from runtime.coordinator.answering import QUIET_S, arriving
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plan_store import PlanStore
@@ -178,7 +179,8 @@ class Front:
             stop_strings=(),
         )
         try:
-            return [delta.token_id async for delta in request.deltas()]
+            told = arriving([request], quiet_s=QUIET_S)
+            return [delta.token_id async for arrived in told for _, delta in arrived]
         finally:
             self.epochs.append(request.epoch)
             self.dispatcher.end(request)

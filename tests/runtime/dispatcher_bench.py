@@ -76,13 +76,10 @@ class Bench:
 
 def drain(request: LiveRequest) -> list[Delta]:
     """What the answering task would see, without waiting. Raises RequestFailed."""
-    deltas, iterator = [], request.deltas()
-    while True:
-        try:
-            iterator.__anext__().send(None)
-        except StopIteration as ready:
-            deltas.append(ready.value)
-        except StopAsyncIteration:
-            return deltas
-        else:
+    deltas: list[Delta] = []
+    while not deltas or deltas[-1].finish_reason is None:
+        more = request.take()
+        if not more:
             pytest.fail(f"request {request.id} has not ended; {len(deltas)} tokens so far")
+        deltas += more
+    return deltas
