@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
         Cluster,
         Link,
         Node,
+        SharedBandwidth,
         SharedDirection,
         SharedScope,
     )
@@ -60,6 +61,7 @@ if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
     from planner.generate import generated_cluster
     from planner.max_flow import flow_through_nodes
     from planner.memory import ModelMemory, NodeRoom, StepShape, kv_minimum, node_room
+    from planner.multi_model import MIXED, ModelShare, plan_models
     from planner.objectives.goal import Goal, goal_for
     from planner.objectives.trial import Trials
     from planner.placers.base import CancelToken, InvalidOptions, NeverCancelled, Progress
@@ -85,6 +87,7 @@ if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
     )
     from planner.robust import compute_robust_plan, survival
     from planner.routers.leading_past import leads_past
+    from planner.routers.load_aware import DEFAULT_THETA, MAX_THETA
     from planner.simulator.compiled_engine import Engine
     from planner.simulator.engine import EngineSetup, EngineStatistics, Occurrence
     from planner.simulator.forecast import Forecast, LinkForecast, spread_of

@@ -12,7 +12,7 @@ from helixweb.deployment.options import OPTION_NAMES, DeployOptions
 from helixweb.inventory.columns import unique
 from helixweb.planning.models import Replan, value_of_point
 from helixweb.planning.objectives import ObjectiveFigure, objective_figure
-from planner.routers.load_aware import DEFAULT_THETA
+from planner import DEFAULT_THETA
 from runtime.protocol.engine_names import Engine
 from runtime.protocol.log_levels import LogLevel, LogSource
 from runtime.protocol.phases import Phase

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated
 
-from planner import Option
-from planner.routers.load_aware import DEFAULT_THETA, MAX_THETA
+from planner import DEFAULT_THETA, MAX_THETA, Option
 from runtime.protocol.engine_names import Engine
 
 _MAX_TOKENS = 2**20

@@ -32,8 +32,7 @@ from helixweb.planning.pickers import (
     UpgradedRow,
 )
 from helixweb.planning.what_if import Edits
-from planner import COORDINATOR, PlacementRules, PlanOptions, options_of
-from planner.multi_model import MIXED
+from planner import COORDINATOR, MIXED, PlacementRules, PlanOptions, options_of
 
 # Earlier plans that are offered to begin with.
 START_PLANS = 50

@@ -21,8 +21,7 @@ from helixweb.planning.models import (
 )
 from helixweb.planning.options import SimulationRequest
 from helixweb.planning.what_if import AddedNodes
-from planner import LayerRange, Link, PlacementRules, PlanOptions
-from planner.multi_model import MIXED
+from planner import MIXED, LayerRange, Link, PlacementRules, PlanOptions
 
 Row = TypeVar("Row", bound=Model)
 STAGES_ONLY = ("pipelines",)

@@ -15,6 +15,7 @@ from helixweb.planning.expected import pipelines_tokens_per_s
 from helixweb.planning.models import Plan
 from helixweb.planning.options import DEFAULTS, options_from_json
 from helixweb.planning.stored import running_options, stored_plan, stored_problem
+from planner import Plan as DomainPlan
 from planner import (
     PlanMethod,
     PlannerError,
@@ -23,7 +24,6 @@ from planner import (
     moved_layers,
     unmoved_score,
 )
-from planner.domain import plan as domain
 
 
 def has_instances(plan: Plan) -> bool:
@@ -85,17 +85,17 @@ def _only(by_node: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     return {name: word for name, word in by_node.items() if name in names}
 
 
-def _left_of_instances(plan: domain.Plan, lost: Collection[str]) -> float:
+def _left_of_instances(plan: DomainPlan, lost: Collection[str]) -> float:
     return sum(one.output_tokens_per_s for one in plan.instances if one.node not in lost)
 
 
-def _pipelines_rate(plan: domain.Plan) -> float:
+def _pipelines_rate(plan: DomainPlan) -> float:
     if plan.instances:
         return pipelines_tokens_per_s(plan) or 0.0
     return 0.0 if plan.forecast is None else plan.forecast.value
 
 
-def _left_of_pipelines(row: Plan, plan: domain.Plan, lost: Collection[str]) -> float:
+def _left_of_pipelines(row: Plan, plan: DomainPlan, lost: Collection[str]) -> float:
     """As much of what was predicted of the pipelines as they are still worth of their value."""
     rate, running = _pipelines_rate(plan), instance_nodes(plan.instances)
     if rate == 0.0 or not set(lost) & (plan.placement.layers.keys() - running):

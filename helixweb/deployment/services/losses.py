@@ -23,8 +23,8 @@ from helixweb.deployment.services.instance_repairs import answered_by_urls, star
 from helixweb.inventory.models import NodeState
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan, stored_problem
+from planner import Plan as DomainPlan
 from planner import instance_nodes, leads_past
-from planner.domain import plan as domain
 from runtime.protocol.phases import Phase
 
 
@@ -102,7 +102,7 @@ def stops_service(
     return gone if gone and not is_served(plan, without=gone) else frozenset()
 
 
-def is_served(plan: domain.Plan, *, without: Collection[str]) -> bool:
+def is_served(plan: DomainPlan, *, without: Collection[str]) -> bool:
     """Whether requests find a way around these nodes: a pipeline of the plan, or an instance."""
     running = instance_nodes(plan.instances)
     if running - set(without):

@@ -19,7 +19,7 @@ from helixweb.inventory.services.reachability import cut_pairs, parties
 from helixweb.planning.models import Plan
 from helixweb.planning.stored import stored_plan
 from planner import SINK, SOURCE, instance_nodes, options_of
-from planner.domain import plan as domain
+from planner import Plan as DomainPlan
 from runtime.protocol.engines import Engine
 from runtime.protocol.head_shares import why_not_shared
 
@@ -42,7 +42,7 @@ def find_obstacles(
 
 
 def _obstacles_to_instances(
-    stored: domain.Plan, options: DeployOptions, rows: QuerySet[Node]
+    stored: DomainPlan, options: DeployOptions, rows: QuerySet[Node]
 ) -> Iterator[str]:
     for one in stored.instances:
         if wrong := instance_trouble(one):
@@ -60,7 +60,7 @@ def _obstacles_to_instances(
             ) % {"name": name}
 
 
-def _obstacles_between(cluster_id: int, stored: domain.Plan, *, now: datetime) -> Iterator[str]:
+def _obstacles_between(cluster_id: int, stored: DomainPlan, *, now: datetime) -> Iterator[str]:
     """Pairs that the plan has send to each other, and of which one does not reach the other."""
     weights = stored.routing_weights
     found = parties(

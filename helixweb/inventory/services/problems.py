@@ -11,6 +11,7 @@ from django.db import IntegrityError, models, transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+import planner
 from helixweb.common import events
 from helixweb.common.sentences import sentence
 from helixweb.inventory.cluster_names import ClusterNames
@@ -36,7 +37,6 @@ from planner import (
     Problem,
     Workload,
 )
-from planner.domain import cluster as domain
 from planner.serialization import (
     problem_from_dict,
     profile_from_dict,
@@ -189,7 +189,7 @@ def build_problem(cluster: Cluster, model: LanguageModel, *, is_for_stages: bool
     rows = cluster.profiles.filter(model=model).order_by("pk")
     profiles = {row.name: compute_profile(row) for row in rows}
     nodes = [
-        domain.Node(
+        planner.Node(
             name=name,
             region=region,
             compute_profile=profile,
@@ -225,14 +225,14 @@ def build_problem(cluster: Cluster, model: LanguageModel, *, is_for_stages: bool
         model=domain_of(ModelSpec, model),
         workload=domain_of(Workload, cluster),
         compute_profiles=profiles,
-        cluster=domain.Cluster(
+        cluster=planner.Cluster(
             name=cluster.name,
             coordinator_region=cluster.coordinator_region,
             nodes=tuple(nodes),
             region_links=tuple(
-                domain_of(domain.Link, row) for row in cluster.region_links.order_by("pk")
+                domain_of(planner.Link, row) for row in cluster.region_links.order_by("pk")
             ),
-            links=tuple(domain_of(domain.Link, row) for row in cluster.links.order_by("pk")),
+            links=tuple(domain_of(planner.Link, row) for row in cluster.links.order_by("pk")),
             shared=tuple(_shared_of(cluster)),
         ).without(unfit),
     )
@@ -249,7 +249,7 @@ def domain_of(kind: type[RecordT], row: models.Model, **others: Any) -> RecordT:
     return kind(**{name: getattr(row, name) for name in names}, **others)
 
 
-def _shared_of(cluster: Cluster) -> Iterable[domain.SharedBandwidth]:
+def _shared_of(cluster: Cluster) -> Iterable[planner.SharedBandwidth]:
     """What the cluster's nodes share now: without members that are there no more.
 
     A region without nodes sends nothing; what has no member left limits nothing.
@@ -258,7 +258,7 @@ def _shared_of(cluster: Cluster) -> Iterable[domain.SharedBandwidth]:
     for row in cluster.shared_bandwidths.order_by("pk"):
         members = tuple(name for name in row.members if name in known)
         if members:
-            yield domain_of(domain.SharedBandwidth, row, members=members)
+            yield domain_of(planner.SharedBandwidth, row, members=members)
 
 
 def compute_profile(row: Profile) -> ComputeProfile:
@@ -268,7 +268,7 @@ def compute_profile(row: Profile) -> ComputeProfile:
     return profile_from_dict(section, name=row.name)
 
 
-def _missing_profile(node: domain.Node, model: LanguageModel, known: list[str]) -> str:
+def _missing_profile(node: planner.Node, model: LanguageModel, known: list[str]) -> str:
     choice = (
         _("choose one of %(names)s on its page") % {"names": ", ".join(known)}
         if known
@@ -291,7 +291,7 @@ def _missing_profile(node: domain.Node, model: LanguageModel, known: list[str]) 
     }
 
 
-def _check_reachable(cluster: domain.Cluster) -> None:
+def _check_reachable(cluster: planner.Cluster) -> None:
     """Every node must have a link in and a link out, by name or by region."""
     members = Counter([cluster.coordinator_region, *(node.region for node in cluster.nodes)])
     arriving, leaving = set(), set()

@@ -18,8 +18,14 @@ from helixweb.inventory.services.problems import build_problem
 from helixweb.planning import incumbents
 from helixweb.planning.models import MixShare, ModelMix, PlanRun
 from helixweb.planning.options import options_from_json, options_to_json
-from planner import InvalidProblem, InvalidRules, PlanOptions, check_rules
-from planner.multi_model import ModelShare, plan_models
+from planner import (
+    InvalidProblem,
+    InvalidRules,
+    ModelShare,
+    PlanOptions,
+    check_rules,
+    plan_models,
+)
 from planner.serialization import problem_from_dict, problem_to_dict
 
 LEAST_MODELS = 2
