@@ -56,13 +56,9 @@ def _order(name: str, act: Callable[..., Deployment | None], doc: str, **declare
 
 @needs(VIEWER, OPERATOR)
 class DeploymentViewSet(ReadViewSet[Deployment]):
-    queryset = (
-        Deployment.objects.select_related("model", "created_by")
-        .defer("serving_plan")
-        .prefetch_related(
-            # Of deployments that are within reach.
-            Prefetch("assignments", NodeAssignment.objects.select_related("node"))
-        )
+    queryset = Deployment.objects.select_related("model", "created_by").prefetch_related(
+        # Of deployments that are within reach.
+        Prefetch("assignments", NodeAssignment.objects.select_related("node"))
     )
     serializer_class = DeploymentSerializer
     filterset_fields = ["cluster", "plan", "model", "status", "emulated", "created_at"]

@@ -65,7 +65,7 @@ _SENDERS = Prefetch(
 def observed() -> QuerySet[Deployment]:
     """Deployments with all that is concluded from: a handful of queries for however many."""
     rows = Deployment.light(WHOLE_SITE).select_related("plan__run", "link_weights")
-    return rows.defer("plan__run__problem").prefetch_related(
+    return rows.prefetch_related(
         _COORDINATORS, _NODES, _ASSIGNMENTS, _SENDERS, "repairs", "plan__run__repair_set"
     )
 

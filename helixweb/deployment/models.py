@@ -52,6 +52,8 @@ class Deployment(InCluster):
     the model's row is a copy: who edits a model does not mean what serves.
     """
 
+    large = ("serving_plan",)
+
     cluster = models.ForeignKey("inventory.Cluster", models.CASCADE, related_name="deployments")
     plan = models.ForeignKey("planning.Plan", on_delete=models.RESTRICT, related_name="deployments")
     model = models.ForeignKey(
@@ -107,9 +109,8 @@ class Deployment(InCluster):
 
     @classmethod
     def light(cls, scope: Any) -> "models.QuerySet[Deployment]":
-        """Those in scope, with what they are of, without their long documents."""
-        rows = cls.objects.within(scope).select_related("cluster", "model", "plan")
-        return rows.defer("serving_plan", "plan__document", "plan__problem")
+        """Those in scope, with what they are of, without long documents."""
+        return cls.objects.within(scope).select_related("cluster", "model", "plan")
 
     @classmethod
     def serving(cls, cluster_id: int) -> "Deployment | None":

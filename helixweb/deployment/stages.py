@@ -114,10 +114,7 @@ def node_rows(deployment: Deployment, names: Sequence[str], *, now: datetime) ->
 
 
 def _stages(rows: QuerySet[NodeAssignment], *, now: datetime) -> list[NodeStage]:
-    assignments = rows.select_related("deployment__plan", "node__drain").defer(
-        "desired", "deployment__serving_plan", "deployment__plan__problem",
-        "deployment__plan__document",
-    )  # fmt: skip
+    assignments = rows.select_related("deployment__plan", "node__drain").defer("desired")
     deployments = {row.deployment_id: row.deployment for row in assignments}
     lost = {pk: lost_stages(one, now=now) for pk, one in deployments.items()}
     return [
@@ -222,9 +219,7 @@ def memory_chart(node: Node, stats: StageStats) -> Chart:
 
 def phases_of(node: Node) -> list[PhaseChange]:
     """The last phases it entered, in any deployment; the newest first."""
-    changes = PhaseChange.unscoped.filter(assignment__node=node).select_related(
-        "assignment__deployment"
-    )
+    changes = PhaseChange.unscoped.filter(assignment__node=node)
     return list(
-        changes.defer("assignment__deployment__serving_plan").order_by("-at", "-pk")[:MAX_PHASES]
+        changes.select_related("assignment__deployment").order_by("-at", "-pk")[:MAX_PHASES]
     )

@@ -59,9 +59,7 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
     what runs, where the plan can be served beside that.
     """
     plan = get_object_or_404(
-        Plan.objects.within(request)
-        .select_related("cluster", "model", "run")
-        .defer("problem", "document", "run__problem"),
+        Plan.objects.within(request).select_related("cluster", "model", "run"),
         pk=query_id(request, "plan"),
     )
     seen = {"seen_generation": desired.current_generation(plan.cluster_id)}

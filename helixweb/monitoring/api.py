@@ -22,7 +22,7 @@ from helixweb.monitoring.history import (
 from helixweb.monitoring.load import finding_of
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.moment import Moment
-from helixweb.monitoring.predictions import agreement_of, to_compare
+from helixweb.monitoring.predictions import agreement_of
 from helixweb.monitoring.serializers import (
     AgreementSerializer,
     FindingSerializer,
@@ -89,7 +89,7 @@ class BottleneckView(RestView):
 @needs(VIEWER, of=Deployment)
 class PredictionsView(RestView):
     def rows(self) -> Any:
-        return to_compare(self.request)
+        return Deployment.light(self.request)
 
     @answers(AgreementSerializer, is_get=True)
     def get(self, deployment: Deployment) -> Any:

@@ -71,11 +71,6 @@ class Endpoint:
         return service_key(self.coordinator)
 
 
-def deployments(scope: Any) -> QuerySet[Deployment]:
-    rows = Deployment.objects.within(scope).select_related("cluster", "model")
-    return rows.defer("serving_plan")
-
-
 def endpoints_of(rows: QuerySet[Deployment]) -> list[Endpoint]:
     """Those in service whose coordinator has said where it is reached, newest first; by one that
     can be heard, if there is any."""
@@ -133,7 +128,7 @@ def _read(text: bytes) -> dict[str, Any]:
 
 @returns_connection  # an answer is streamed for minutes
 def _endpoint(scope: Any, pk: int) -> Endpoint:
-    rows = deployments(scope).filter(pk=pk)
+    rows = Deployment.light(scope).filter(pk=pk)
     for endpoint in endpoints_of(rows):
         return endpoint
     deployment = rows.first()

@@ -22,7 +22,6 @@ from helixweb.inventory.models import Cluster, LanguageModel, NodeState
 from helixweb.inventory.node_list import state_counts
 from helixweb.inventory.presentation import cluster_network
 from helixweb.monitoring.models import TracedRequest
-from helixweb.monitoring.moment import live_deployment
 from helixweb.planning.models import Plan, PlanRun
 from runtime.protocol.phases import Phase
 
@@ -46,16 +45,15 @@ class Step:
 
 def has_served(cluster: Cluster) -> bool:
     """True if what is deployed was ready, and the cluster has put out a token."""
-    live = live_deployment(cluster)
+    live = Deployment.live(cluster.pk)
     return live is not None and live.ready_at is not None and _asked(cluster, live).done
 
 
 def checklist(cluster: Cluster | None, *, user: Any, now: datetime) -> tuple[Step, ...]:
     """Model, machines, measurements, plan, deployment, first answer, and an API key of `user`."""
-    live = live_deployment(cluster) if cluster else None
-    plans = Plan.unscoped.filter(cluster=cluster).select_related("model")
-    plan = plans.defer("document", "problem").first()
-    run = PlanRun.unscoped.filter(cluster=cluster).select_related("model").defer("problem").first()
+    live = Deployment.live(cluster.pk) if cluster else None
+    plan = Plan.unscoped.filter(cluster=cluster).select_related("model").first()
+    run = PlanRun.unscoped.filter(cluster=cluster).select_related("model").first()
     model = _model(live, plan, run)
     return (
         _model_step(model),

@@ -16,7 +16,7 @@ from helixweb.charts.chart import Chart, percent
 from helixweb.charts.live_flow import load_flow, measured_flow
 from helixweb.charts.plan_graph import PlanGraph
 from helixweb.charts.share_bars import FlowShare, NodeShare, flow_share, node_bars
-from helixweb.deployment.models import LIVE, Deployment
+from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.bottleneck import NodeLoad
 from helixweb.monitoring.history import FIELDS, age_s, if_current, latest_sample
@@ -80,16 +80,6 @@ class Serving:
         return load_flow(_graph(self.row), measured_rates(sample), busy)
 
 
-def live_deployment(cluster: Cluster) -> Deployment | None:
-    """What the cluster is busy with."""
-    return (
-        Deployment.unscoped.filter(cluster=cluster, status__in=LIVE)
-        .select_related("model", "plan")
-        .defer("serving_plan", "plan__problem", "plan__document")
-        .first()
-    )
-
-
 @dataclass
 class Moment:
     """What is known of a cluster at `now`; read when it is asked for."""
@@ -119,7 +109,7 @@ class Moment:
 
     @cached_property
     def deployment(self) -> Deployment | None:
-        return live_deployment(self.cluster)
+        return Deployment.live(self.cluster.pk)
 
     @cached_property
     def serving(self) -> Serving | None:

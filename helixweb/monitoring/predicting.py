@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from django.db.models import Avg, F, Q, QuerySet
 
+from helixweb.access.scope import WHOLE_SITE
 from helixweb.deployment.models import Deployment, Status
 from helixweb.monitoring.models import LivePrediction, MetricSample, TracedRequest
 from helixweb.planning.services.simulating import forecast_to_json
@@ -41,8 +42,7 @@ class PresentLoad(NamedTuple):
 
 def serving() -> QuerySet[Deployment]:
     """Deployments that answer requests, with their plans."""
-    rows = Deployment.unscoped.filter(status__in=(Status.READY, Status.DEGRADED))
-    return rows.select_related("plan").defer("serving_plan")
+    return Deployment.light(WHOLE_SITE).filter(status__in=(Status.READY, Status.DEGRADED))
 
 
 def predict_live(now: datetime) -> None:

@@ -4,7 +4,6 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 from django.db.models import Avg, QuerySet
 
@@ -35,12 +34,6 @@ from planner.roofline import is_estimated
 LEAST_WINDOWS = 3
 LEAST_BUSY_S = 1.0
 RATES_COVER_S = 10  # a sample's rates are means over the coordinator's last seconds
-
-
-def to_compare(scope: Any) -> QuerySet[Deployment]:
-    """Deployments in scope with all that their agreement needs."""
-    rows = Deployment.objects.within(scope).select_related("cluster", "plan", "model")
-    return rows.defer("serving_plan", "plan__document", "plan__problem")
 
 
 def agreement_of(deployment: Deployment, *, now: datetime) -> Agreement:

@@ -16,10 +16,10 @@ import numpy as np
 from django.db import transaction
 from django.utils import timezone
 
+from helixweb.deployment.models import Deployment
 from helixweb.deployment.services.desired import current_generation
 from helixweb.monitoring.history import current_sample
 from helixweb.monitoring.models import MetricSample
-from helixweb.monitoring.moment import live_deployment
 from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.services import announce
 from helixweb.planning.models import Plan
@@ -89,7 +89,7 @@ def simulate_traffic(
 
     Raises TrafficRefused, and PlannerError for a plan that cannot serve its workload.
     """
-    if live_deployment(plan.cluster) is not None:
+    if Deployment.live(plan.cluster_id) is not None:
         raise TrafficRefused(
             f"cluster {plan.cluster} has a deployment; simulated traffic is for clusters that "
             "serve nothing, so stop it first"

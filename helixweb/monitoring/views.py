@@ -23,13 +23,13 @@ from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.losses import outage_of
 from helixweb.inventory.models import Cluster, NodeState
 from helixweb.inventory.node_list import state_counts_by_cluster
-from helixweb.monitoring.chat_proxy import ChatRefused, answer_chat, deployments, endpoints_of
+from helixweb.monitoring.chat_proxy import ChatRefused, answer_chat, endpoints_of
 from helixweb.monitoring.checklist import checklist, has_served
 from helixweb.monitoring.history import SILENT_AFTER_S, with_newest
 from helixweb.monitoring.history_view import KIND_TITLES, RANGES, Range, heat, history
 from helixweb.monitoring.load import finding_of
 from helixweb.monitoring.moment import Moment, node_charts
-from helixweb.monitoring.predictions import agreement_of, to_compare
+from helixweb.monitoring.predictions import agreement_of
 from helixweb.planning.models import Plan
 from helixweb.planning.newer_measurements import NewerMeasurements, newer_measurements
 from helixweb.planning.stored import stored_plan
@@ -146,7 +146,7 @@ def _chart(moment: Moment, name: str, kind: str, range_: Range) -> dict[str, Any
 def predictions(request: HttpRequest, pk: int) -> HttpResponse:
     """What the plan's assumptions are worth now, and what to do."""
     last_event_id = events.latest_id()
-    deployment = get_object_or_404(to_compare(request), pk=pk)
+    deployment = get_object_or_404(Deployment.light(request), pk=pk)
     agreement = agreement_of(deployment, now=timezone.now())
     ids = dict(deployment.cluster.nodes.values_list("name", "pk"))
     context = {
@@ -164,7 +164,7 @@ def predictions(request: HttpRequest, pk: int) -> HttpResponse:
 def playground(request: HttpRequest) -> HttpResponse:
     """`?deployment=`: chat with what is deployed."""
     context = {
-        "endpoints": endpoints_of(deployments(request)),
+        "endpoints": endpoints_of(Deployment.light(request)),
         "chosen": query_id(request, "deployment"),
     }
     return render(request, "monitoring/playground.html", context)
@@ -205,13 +205,7 @@ LAST_EVENTS = 12
 
 def focus(scope: Any) -> Cluster | None:
     """The cluster that pages show unless one is asked for: what serves, else the newest."""
-    live = (
-        Deployment.objects.within(scope)
-        .filter(status__in=LIVE)
-        .select_related("cluster")
-        .defer("serving_plan")
-        .first()
-    )
+    live = Deployment.light(scope).filter(status__in=LIVE).first()
     return live.cluster if live else Cluster.objects.within(scope).order_by("-pk").first()
 
 
@@ -249,7 +243,7 @@ def overview_of(
 
 
 def _newer(cluster: Cluster | None, live: Deployment | None) -> NewerMeasurements | None:
-    plans = Plan.unscoped.filter(cluster=cluster).defer("document", "problem")
+    plans = Plan.unscoped.filter(cluster=cluster)
     plan = live.plan if live else plans.exclude(run__what_if__gt="").first()
     return newer_measurements(plan) if plan else None
 
@@ -257,10 +251,7 @@ def _newer(cluster: Cluster | None, live: Deployment | None) -> NewerMeasurement
 def _lines(scope: Any, now: datetime) -> list[dict[str, Any]]:
     live = {
         deployment.cluster_id: deployment
-        for deployment in Deployment.objects.within(scope)
-        .filter(status__in=LIVE)
-        .select_related("model")
-        .defer("serving_plan")
+        for deployment in Deployment.light(scope).filter(status__in=LIVE)
     }
     counts = state_counts_by_cluster(now=now)
     return [

@@ -20,7 +20,7 @@ from helixweb.deployment.pushing import wake_cluster
 from helixweb.deployment.services.losses import changes_of, losses_of
 from helixweb.deployment.settling import settle
 from helixweb.inventory.models import Cluster, Coordinator
-from helixweb.monitoring.chat_proxy import deployments, endpoints_of
+from helixweb.monitoring.chat_proxy import endpoints_of
 from helixweb.monitoring.models import MetricSample
 from runtime.protocol.control import CoordinatorReport, LinkStats, NodeTraffic
 from tests.helixweb.recorded import recorded
@@ -177,7 +177,7 @@ def test_pages_name_both_and_clients_of_the_site_ask_one_that_can_be_heard(
     assert ["front" in words for words in losses_of(fronts.deployment, now=timezone.now())] == [
         True
     ]
-    (endpoint,) = endpoints_of(deployments(WHOLE_SITE))
+    (endpoint,) = endpoints_of(Deployment.light(WHOLE_SITE))
     assert endpoint.base_url == "http://127.0.0.1:8150/v1"
     cluster_page = browser.get(f"/clusters/{fronts.cluster.pk}/").content.decode()
     for front in (fronts.coordinator, fronts.second):

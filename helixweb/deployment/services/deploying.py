@@ -111,7 +111,7 @@ def roll_back(deployment: Deployment, *, user: Any, now: datetime) -> Deployment
 def deployment_before(deployment: Deployment) -> Deployment | None:
     """The last one in its cluster before it that came to serve."""
     served = Deployment.unscoped.filter(cluster=deployment.cluster_id, ready_at__isnull=False)
-    return served.filter(pk__lt=deployment.pk).defer("serving_plan").order_by("-pk").first()
+    return served.filter(pk__lt=deployment.pk).order_by("-pk").first()
 
 
 def stop(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:

@@ -118,7 +118,8 @@ def service_key(coordinator: Coordinator) -> str:
 
 def newest_deployment(cluster_id: int) -> Deployment | None:
     """The one that the processes of the cluster follow, ended or not."""
-    return Deployment.unscoped.filter(cluster=cluster_id).order_by("-generation").first()
+    rows = Deployment.unscoped.filter(cluster=cluster_id).defer(None)
+    return rows.order_by("-generation").first()
 
 
 def weight_peers(node: Node, *, now: datetime) -> WeightPeers:

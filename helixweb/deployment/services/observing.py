@@ -126,7 +126,7 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
         follow_drains(now=now, cluster_id=coordinator.cluster_id)
     if is_news or report.lost_nodes or report.refused_generation is not None:
         serving = Deployment.unscoped.filter(cluster=coordinator.cluster_id, status__in=SERVING)
-        for deployment in serving.defer("serving_plan"):
+        for deployment in serving:
             settle(deployment.pk, now=now)
             if is_news:
                 nudge_page(deployment)
@@ -144,7 +144,7 @@ def follow_change(cluster_id: int, report: CoordinatorReport, *, now: datetime) 
         follows_generation__isnull=False,
         took_over_at__isnull=True,
     )
-    deployment = rows.defer("serving_plan").first()
+    deployment = rows.first()
     if deployment is None:
         return
     if not has_taken_over(report):
