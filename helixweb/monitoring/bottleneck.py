@@ -3,7 +3,7 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from django.utils.translation import gettext as _
@@ -157,26 +157,32 @@ def bottleneck(load: Load) -> Finding:
             "",
             _("Check that the agents run and reach this site."),
         )
-    return (
+    found = (
         _silent(load)
-        or _stalled_link(load)
-        or _slow(load, heard)
+        or _stalled_link(load.links)
+        or _slow(heard)
         or _slow_link([link for link in load.links if link.limits])
         or _kv(load, heard)
-        or _cores(load, heard)
-        or _compute(load, heard)
-        or _link(load)
+        or _cores(heard)
+        or _compute(heard)
+        or _link(load.transfer_ratios)
         or _slow_link([link for link in load.links if link.slow])
-        or _admission(load)
-        or _nothing(load, heard)
     )
+    if found is None:
+        return _admission(load.waiting) if load.waiting else _nothing(load, heard)
+    queue = f" {_requests(load.waiting)}." if load.waiting else ""
+    return replace(found, evidence=found.evidence + queue)
 
 
 def _finding(
     limit: Limit, subject: str, headline: str, evidence: str, advice: str, **values: object
 ) -> Finding:
-    """The sentences may name `values`; percentages are written where they are known."""
-    headline, evidence, advice = (text % values for text in (headline, evidence, advice))
+    """The sentences may name `values`; a fraction is written as a percentage."""
+    told = {
+        name: f"{value:.0%}" if isinstance(value, float) else value
+        for name, value in values.items()
+    }
+    headline, evidence, advice = (text % told for text in (headline, evidence, advice))
     return Finding(
         limit=limit, subject=subject, headline=headline, evidence=evidence, advice=advice
     )
@@ -186,19 +192,24 @@ def _silent(load: Load) -> Finding | None:
     silent = [node.name for node in load.nodes if node.busy_ratio is None]
     if not silent:
         return None
+    headline = ngettext(
+        "%(names)s is not reporting; requests avoid nodes that do not report.",
+        "%(names)s are not reporting; requests avoid nodes that do not report.",
+        len(silent),
+    )
     return _finding(
         Limit.SILENT_NODE,
         silent[0],
-        "%(silence)s",
+        headline,
         _("%(silent)s of %(nodes)s nodes are silent."),
         _("See the node's page for its last message; plan without it if it stays away."),
-        silence=_silence(silent),
+        names=", ".join(silent[:3]) + (", …" if len(silent) > 3 else ""),
         silent=len(silent),
         nodes=len(load.nodes),
     )
 
 
-def _slow(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
+def _slow(heard: Sequence[NodeLoad]) -> Finding | None:
     """A node that holds the others up because it is slower than the plan takes it to be."""
     speeds = _speeds(heard)
     least = max(HOLDS_UP, _busy(_busiest(heard)) - ABOUT_AS_BUSY)
@@ -210,23 +221,26 @@ def _slow(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
     ratio = speeds[slowest.name] / statistics.median(others)
     if ratio >= SLOW:
         return None
+    waits = ""
+    if slowest.waiting_ratio >= CROWDED:
+        waits = _(" It waits for a core for %(share)s of that, which other work has.")
     return _finding(
         Limit.SLOW_NODE,
         slowest.name,
         _("%(name)s is slow: it runs at %(ratio)s of the speed the plan gives it."),
         _(
             "It computes %(busy)s of the time; next to the other nodes' its "
-            "tokens take %(times)s times as long as its profile says.%(queue)s"
+            "tokens take %(times)s times as long as its profile says.%(waits)s"
         ),
         _(
             "Look for other work, heat or throttling on that machine; else profile "
             "it anew and replan, so that it gets fewer layers or less flow."
         ),
         name=slowest.name,
-        ratio=f"{ratio:.0%}",
-        busy=f"{_busy(slowest):.0%}",
+        ratio=ratio,
+        busy=_busy(slowest),
         times=f"{1 / ratio:.1f}",
-        queue=_kept_waiting(slowest) + _queue(load),
+        waits=waits % {"share": f"{slowest.waiting_ratio:.0%}"},
     )
 
 
@@ -241,32 +255,22 @@ def _speeds(heard: Sequence[NodeLoad]) -> dict[str, float]:
     return {name: speed for name, speed in speeds.items() if speed is not None}
 
 
-def _kept_waiting(node: NodeLoad) -> str:
-    """What to say of a node whose cores others have."""
-    if node.waiting_ratio < CROWDED:
-        return ""
-    return _(" It waits for a core for %(share)s of that, which other work has.") % {
-        "share": f"{node.waiting_ratio:.0%}"
-    }
-
-
-def _stalled_link(load: Load) -> Finding | None:
-    stalled = [link.name for link in load.links if link.stalled]
+def _stalled_link(links: Sequence[LinkLoad]) -> Finding | None:
+    stalled = [link.name for link in links if link.stalled]
     if not stalled:
         return None
     return _finding(
         Limit.LINK,
         stalled[0],
-        _("The link %(stalled)s takes no prompts: what was sent is not answered."),
-        "%(count)s%(queue)s",
+        _("The link %(name)s takes no prompts: what was sent is not answered."),
+        _("%(stalled)s of %(links)s links that the plan uses are stalled."),
         _(
             "Check the network between the two, and that both were started with the "
             "same --data-security; plan without the node if it stays away."
         ),
-        stalled=stalled[0],
-        count=_("%(stalled)s of %(links)s links that the plan uses are stalled.")
-        % {"stalled": len(stalled), "links": len(load.links)},
-        queue=_queue(load),
+        name=stalled[0],
+        stalled=len(stalled),
+        links=len(links),
     )
 
 
@@ -334,19 +338,18 @@ def _kv(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
         Limit.KV_CACHE,
         fullest.name,
         _("The KV cache of %(name)s is nearly full."),
-        _("There, %(shares)s.%(queue)s%(spare)s"),
+        _("There, %(shares)s.%(spare)s"),
         _(
             "Give it fewer layers, so that more memory is left for pages, or add a "
             "node; shorter prompts and answers need less."
         ),
         name=fullest.name,
         shares=_(" and ").join(shares),
-        queue=_queue(load),
         spare=spare % {"name": busiest.name, "busiest": f"{_busy(busiest):.0%}"},
     )
 
 
-def _cores(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
+def _cores(heard: Sequence[NodeLoad]) -> Finding | None:
     """The machine whose nodes wait for its cores most, if they could use more than it has."""
     nodes_of: defaultdict[str, list[NodeLoad]] = defaultdict(list)
     for node in heard:
@@ -363,72 +366,64 @@ def _cores(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
         Limit.CORES,
         host,
         _("The CPU of %(host)s limits: its nodes' steps wait for a core %(share)s of their time."),
-        _("Its nodes: %(names)s.%(queue)s"),
+        _("Its nodes: %(names)s."),
         _(
             "Run fewer nodes or less other work on that machine, or give each node cores of its "
             "own; profiles measured without that contention promise too much."
         ),
         host=host,
-        share=f"{delayed(host) / busy:.0%}",
+        share=delayed(host) / busy,
         names=", ".join(node.name for node in nodes_of[host]),
-        queue=_queue(load),
     )
 
 
-def _compute(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
+def _compute(heard: Sequence[NodeLoad]) -> Finding | None:
     busiest = _busiest(heard)
     if _busy(busiest) < SATURATED:
         return None
     others = [_busy(node) for node in heard if node.name != busiest.name]
-    rest = (
-        _(" The others do %(others)s on average.") % {"others": f"{statistics.mean(others):.0%}"}
-        if others
-        else ""
-    )
+    evidence = _("It computes %(busy)s of the time.")
+    if others:
+        evidence += _(" The others do %(others)s on average.")
     return _finding(
         Limit.COMPUTE,
         busiest.name,
         _("Computing on %(name)s limits."),
-        _("It computes %(busy)s of the time.%(rest)s%(queue)s"),
+        evidence,
         _("The plan's page says what a faster node or one more would bring."),
         name=busiest.name,
-        busy=f"{_busy(busiest):.0%}",
-        rest=rest,
-        queue=_queue(load),
+        busy=_busy(busiest),
+        others=statistics.mean(others or [0.0]),
     )
 
 
-def _link(load: Load) -> Finding | None:
-    if not load.transfer_ratios:
-        return None
-    name, share = max(load.transfer_ratios.items(), key=lambda item: item[1])
+def _link(transfer_ratios: Mapping[str, float]) -> Finding | None:
+    name = max(transfer_ratios, key=transfer_ratios.__getitem__, default="")
+    share = transfer_ratios.get(name, 0.0)
     if share < UNDER_WAY:
         return None
     return _finding(
         Limit.LINK,
         name,
         _("The link %(name)s limits: requests spend %(share)s of their time on it."),
-        _("Nodes have time to spare.") + "%(queue)s",
+        _("Nodes have time to spare."),
         _(
             "A plan that crosses it less often is faster; see the network's page for "
             "what was measured of it."
         ),
         name=name,
-        share=f"{share:.0%}",
-        queue=_queue(load),
+        share=share,
     )
 
 
-def _admission(load: Load) -> Finding | None:
-    if load.waiting == 0:
-        return None
+def _admission(waiting: int) -> Finding:
     return _finding(
         Limit.ADMISSION,
         "",
         _("%(waiting)s for a pipeline, though no node is full or busy."),
         _("A pipeline is free for a request when all of its nodes have room for it."),
         _("A request that needs much room lets none pass it; long prompts need most."),
-        waiting=_requests(load.waiting),
+        waiting=_requests(waiting),
     )
 
 
@@ -445,8 +440,8 @@ def _nothing(load: Load, heard: Sequence[NodeLoad]) -> Finding:
         ),
         "",
         name=busiest.name,
-        busiest=f"{_busy(busiest):.0%}",
-        fullest=f"{fullest:.0%}",
+        busiest=_busy(busiest),
+        fullest=fullest,
     )
 
 
@@ -464,27 +459,7 @@ def _fullness(node: NodeLoad, *, waiting: int) -> float:
     return max((node.kv_used_ratio or 0.0) / KV_USED, (node.kv_promised_ratio or 0.0) / most)
 
 
-def _queue(load: Load) -> str:
-    return f" {_requests(load.waiting)}." if load.waiting else ""
-
-
 def _requests(number: int) -> str:
-    return (
-        _("One request waits")
-        if number == 1
-        else _("%(number)s requests wait") % {"number": number}
-    )
-
-
-def _silence(names: Sequence[str]) -> str:
-    shown, more = ", ".join(names[:3]), len(names) - 3
-    if more > 0:
-        return _(
-            "%(shown)s and %(count)s more are not reporting; "
-            "requests avoid nodes that do not report."
-        ) % {"shown": shown, "count": more}
-    return ngettext(
-        "%(shown)s is not reporting; requests avoid nodes that do not report.",
-        "%(shown)s are not reporting; requests avoid nodes that do not report.",
-        len(names),
-    ) % {"shown": shown}
+    return ngettext("%(number)s request waits", "%(number)s requests wait", number) % {
+        "number": number
+    }

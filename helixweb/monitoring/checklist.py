@@ -3,15 +3,15 @@
 Reads only.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from statistics import mean
 from typing import Any
 
 from django.db.models import Q
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from helixweb.charts.quantities import bytes_text
 from helixweb.common.models import ApiKey
@@ -25,7 +25,7 @@ from helixweb.monitoring.models import TracedRequest
 from helixweb.planning.models import Plan, PlanRun
 from runtime.protocol.phases import Phase
 
-NAMED = 3  # of more nodes only their number is said
+NAMED = 3  # of more nodes only the first are named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,46 +157,30 @@ def _speeds(cluster: Cluster | None, model: LanguageModel | None) -> Step:
     failed = orders.filter(state=Profiling.State.FAILED, node__in=unmeasured)
     last_failed = failed.exclude(node__in=[row.node_id for row in standing]).first()
     if standing:
-        told += " " + _("Under way: %(nodes)s.") % {"nodes": _orders(standing)}
+        named = [f"{row.node.name} {row.done:.0%}" for row in standing[:NAMED]]
+        more = ["…"] if len(standing) > NAMED else []
+        told += " " + _("Under way: %(nodes)s.") % {"nodes": ", ".join(named + more)}
     if last_failed is not None:
         told += " " + _("%(node)s failed: %(message)s") % {
             "node": last_failed.node.name,
             "message": last_failed.message,
         }
     can_order = bool(nodes_to_measure(cluster, model))
+    if can_order:
+        url, action = reverse("cluster-measure", args=[cluster.pk]), _("Measure all nodes")
+    elif missing:
+        url, action = f"{reverse('cluster', args=[cluster.pk])}#measuring", title
+    else:
+        url, action = reverse("profiles"), _("Profiles")
     return Step(
         title=title,
         done=not missing,
         text=told,
-        url=_measuring_url(cluster, can_order=can_order) if missing else reverse("profiles"),
-        action=_("Measure all nodes")
-        if can_order
-        else _("Measure the nodes")
-        if missing
-        else _("Profiles"),
-        progress=_mean(row.done for row in standing),
+        url=url,
+        action=action,
+        progress=mean(row.done for row in standing) if standing else None,
         fields={"model": model.pk, "overview": 1} if can_order else None,
     )
-
-
-def _measuring_url(cluster: Cluster, *, can_order: bool) -> str:
-    """Where all nodes are measured by one click, or how far that is."""
-    if can_order:
-        return reverse("cluster-measure", args=[cluster.pk])
-    return reverse("cluster", args=[cluster.pk]) + "#measuring"
-
-
-def _orders(standing: list[Profiling]) -> str:
-    if len(standing) > NAMED:
-        return ngettext("%(count)s node", "%(count)s nodes", len(standing)) % {
-            "count": len(standing)
-        }
-    return ", ".join(f"{row.node.name} {row.done:.0%}" for row in standing)
-
-
-def _mean(shares: Iterable[float]) -> float | None:
-    known = list(shares)
-    return sum(known) / len(known) if known else None
 
 
 def _links(cluster: Cluster | None) -> Step:

@@ -240,7 +240,7 @@ def test_without_any_report_nothing_is_claimed() -> None:
 
 def test_requests_that_wait_though_nothing_is_full_are_said_to_wait() -> None:
     assert find(node("a100"), waiting=1).limit == Limit.ADMISSION
-    assert "One request waits" in find(node("a100"), waiting=1).headline
+    assert "1 request waits" in find(node("a100"), waiting=1).headline
 
 
 def test_at_a_light_load_nothing_limits() -> None:
