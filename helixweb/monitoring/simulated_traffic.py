@@ -23,6 +23,7 @@ from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.services import announce
 from helixweb.planning.models import Plan
+from helixweb.planning.services.simulating import lengths_of, rate_at
 from helixweb.planning.stored import stored_plan, stored_problem
 from helixweb.planning.watched_engine import WatchedEngine
 from planner import (
@@ -30,31 +31,19 @@ from planner import (
     Engine,
     EngineSetup,
     EngineStatistics,
-    Forecast,
     PlannerError,
-    Problem,
     RequestRecord,
     SimulationOptions,
     kv_room_token_layers,
     simulate,
     spread_of,
 )
-from planner.workload import (
-    Arrivals,
-    Backlog,
-    Lengths,
-    poisson,
-    rate_at_share_of_peak,
-    requests,
-    scaled_lengths,
-)
+from planner.workload import Arrivals, Backlog, poisson, requests
 
 PAGE_TOKENS = 16
 SAMPLE_S = 1.0
 SAMPLES_IN_A_REPORT = 10
 _PEAK_WARM_UP_S, _PEAK_WINDOW_S = 120.0, 240.0
-
-Simulate = Callable[..., Forecast]
 
 
 class TrafficRefused(PlannerError):
@@ -125,8 +114,15 @@ def simulate_traffic(
         tick_s = SAMPLE_S * options.speed
         return cast(Engine, WatchedEngine(Engine(setup), tick_s=tick_s, on_tick=tick))
 
-    times = poisson(rate_per_s=_rate(problem, simulated, options), seed=options.seed)
-    arrivals = requests(report.noted(times), _lengths(problem, options.seed))
+    peak = simulated(
+        demand=Backlog(lengths=lengths_of(problem, options.seed)),
+        options=SimulationOptions(
+            warm_up_s=_PEAK_WARM_UP_S, window_s=_PEAK_WINDOW_S, seed=options.seed
+        ),
+    )
+    rate = rate_at(options.share, of=peak, problem=problem)
+    times = poisson(rate_per_s=rate, seed=options.seed)
+    arrivals = requests(report.noted(times), lengths_of(problem, options.seed))
     simulated(
         demand=Arrivals(requests=arrivals),
         options=SimulationOptions(
@@ -227,27 +223,3 @@ class _Report:
             tokens_per_s=tokens / seconds,
             flow_share=min(1.0, tokens / whole) if whole else None,
         )
-
-
-def _rate(problem: Problem, simulated: Simulate, options: TrafficOptions) -> float:
-    """Requests/s at the share of what a backlog reaches."""
-    peak = simulated(
-        demand=Backlog(lengths=_lengths(problem, options.seed)),
-        options=SimulationOptions(
-            warm_up_s=_PEAK_WARM_UP_S, window_s=_PEAK_WINDOW_S, seed=options.seed
-        ),
-    )
-    workload = problem.workload
-    return rate_at_share_of_peak(
-        peak.decode_tokens_per_s + peak.prompt_tokens_per_s,
-        share=options.share,
-        mean_tokens_per_request=workload.mean_prompt_tokens + workload.mean_output_tokens,
-    )
-
-
-def _lengths(problem: Problem, seed: int) -> Iterator[Lengths]:
-    return scaled_lengths(
-        seed,
-        mean_prompt_tokens=problem.workload.mean_prompt_tokens,
-        mean_output_tokens=problem.workload.mean_output_tokens,
-    )

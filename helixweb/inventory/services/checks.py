@@ -3,11 +3,11 @@
 from django.db import models
 from django.utils.translation import gettext as _
 
+import planner
 from helixweb.inventory.cluster_names import ClusterNames
 from helixweb.inventory.models import Link, Node, Profile, RegionLink, SharedBandwidth
 from helixweb.inventory.services.problems import compute_profile, domain_of
 from planner import COORDINATOR, InvalidProblem
-from planner.domain import cluster as domain
 
 _LONGEST_LIST = 300
 
@@ -17,12 +17,12 @@ def check_row(row: models.Model, names: ClusterNames) -> None:
     if isinstance(row, Node):
         _check_profile_name(row, names)
     elif isinstance(row, Link):
-        domain_of(domain.Link, row)
+        domain_of(planner.Link, row)
         _check_ends(row, names)
     elif isinstance(row, RegionLink):
-        domain_of(domain.Link, row)
+        domain_of(planner.Link, row)
     elif isinstance(row, SharedBandwidth):
-        domain_of(domain.SharedBandwidth, row, members=tuple(row.members))
+        domain_of(planner.SharedBandwidth, row, members=tuple(row.members))
         _check_members(row, names)
     elif isinstance(row, Profile):
         compute_profile(row)

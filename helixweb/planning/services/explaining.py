@@ -11,6 +11,8 @@ from helixweb.planning.models import Explanation, Plan
 from helixweb.planning.stored import running_options, stored_plan, stored_problem
 from planner import explain_min_cut, marginal_values, survival, zero_moves
 
+_FOUND = ("objective", "limits", "survival_tokens_per_s", "worst_node", "values")
+
 
 def explain_again(plan: Plan, *, search_s: float) -> Explanation:
     """Queue an explanation with `search_s` seconds of replanning for each kind of node.
@@ -22,18 +24,8 @@ def explain_again(plan: Plan, *, search_s: float) -> Explanation:
         known = Explanation.unscoped.select_for_update().filter(plan=plan).first()
         if known is not None and not known.is_finished:
             raise Conflict(f"Plan {plan.pk} is being explained already; wait for the end.")
-        kept = {}
+        kept = {name: getattr(known, name) for name in _FOUND if known is not None}
         if known is not None:
-            kept = {
-                name: getattr(known, name)
-                for name in (
-                    "objective",
-                    "limits",
-                    "survival_tokens_per_s",
-                    "worst_node",
-                    "values",
-                )
-            }
             known.delete()
         asked = Explanation.objects.create(plan=plan, search_s=search_s, **kept)
         jobs.wake(asked)

@@ -65,10 +65,6 @@ def run(row: Simulation, lease: Lease) -> jobs.Outcome:
     progress = _Progress(row, lease, runs=2 if is_online else 1)
     lease.write = progress.write
     problem, plan = problem_from_dict(row.plan.problem), plan_from_dict(row.plan.document)
-    means = problem.workload.mean_prompt_tokens, problem.workload.mean_output_tokens
-
-    def lengths() -> Iterator[Lengths]:
-        return scaled_lengths(row.seed, mean_prompt_tokens=means[0], mean_output_tokens=means[1])
 
     def served(demand: Demand) -> planner.Forecast:
         return planner.simulate(
@@ -84,21 +80,37 @@ def run(row: Simulation, lease: Lease) -> jobs.Outcome:
             engine_maker=progress.engine_of,
         )
 
-    backlog = served(Backlog(lengths=lengths()))
+    backlog = served(Backlog(lengths=lengths_of(problem, row.seed)))
     if not is_online:
         return jobs.Outcome(columns={"forecast": forecast_to_json(backlog)})
-    rate = rate_at_share_of_peak(
-        backlog.decode_tokens_per_s + backlog.prompt_tokens_per_s,
-        share=row.share or 0.0,
-        mean_tokens_per_request=sum(means),
-    )
+    rate = rate_at(row.share or 0.0, of=backlog, problem=problem)
     times = (
         bursts(rate_per_s=rate, size=row.burst_size or 1, seed=row.seed)
         if row.workload == "bursts"
         else poisson(rate_per_s=rate, seed=row.seed)
     )
-    online = served(Arrivals(requests=requests(times, lengths())))
+    online = served(Arrivals(requests=requests(times, lengths_of(problem, row.seed))))
     return jobs.Outcome(columns={"forecast": forecast_to_json(online), "requests_per_s": rate})
+
+
+def lengths_of(problem: planner.Problem, seed: int) -> Iterator[Lengths]:
+    """Of requests with the means of the problem's workload."""
+    workload = problem.workload
+    return scaled_lengths(
+        seed,
+        mean_prompt_tokens=workload.mean_prompt_tokens,
+        mean_output_tokens=workload.mean_output_tokens,
+    )
+
+
+def rate_at(share: float, *, of: planner.Forecast, problem: planner.Problem) -> float:
+    """Requests/s at a share of what was served while requests always waited."""
+    workload = problem.workload
+    return rate_at_share_of_peak(
+        of.decode_tokens_per_s + of.prompt_tokens_per_s,
+        share=share,
+        mean_tokens_per_request=workload.mean_prompt_tokens + workload.mean_output_tokens,
+    )
 
 
 class _Progress:

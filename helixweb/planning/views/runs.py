@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events, jobs
@@ -36,7 +37,7 @@ from helixweb.planning.presentation import (
 )
 from helixweb.planning.services import fit as planning_fit
 from helixweb.planning.services import solving, starting
-from helixweb.planning.views.studies import studies_context
+from helixweb.planning.views.studies import ending, studies_context
 from planner import PlannerError
 
 RUNS_PER_PAGE = 30
@@ -200,20 +201,12 @@ def _stale_profiles(run: PlanRun, view: PlanContext | None) -> list[StaleProfile
     return [one for several in found.values() for one in several]
 
 
-@needs(change=OPERATOR, row=PlanRun)
-def plan_run_cancel(request: HttpRequest, run: PlanRun) -> HttpResponse:
-    """Ask the search to end with its best so far."""
-    if not jobs.cancel(run):
-        messages.info(request, _("The search had ended already."))
-    return redirect("plan-run", run.pk)
-
-
-@needs(change=OPERATOR, row=PlanRun)
-def plan_run_accept(request: HttpRequest, run: PlanRun) -> HttpResponse:
-    """The best so far is good enough: end the search with it."""
-    if not solving.accept_best_so_far(run):
-        messages.info(request, _("The search had ended already, or has found nothing yet."))
-    return redirect("plan-run", run.pk)
+plan_run_cancel = ending(PlanRun, jobs.cancel, gettext_noop("The search had ended already."))
+plan_run_accept = ending(
+    PlanRun,
+    solving.accept_best_so_far,
+    gettext_noop("The search had ended already, or has found nothing yet."),
+)
 
 
 @needs(change=OPERATOR, row=PlanRun)

@@ -1,5 +1,6 @@
 """Pages about plans: what limits one, what it delivers, comparing, what if, replanning, mixes."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events, jobs
@@ -83,13 +85,28 @@ def simulations(request: HttpRequest, plan: Plan) -> HttpResponse:
     return _to_plan(plan)
 
 
-@needs(change=OPERATOR, of=Simulation)
-def simulation_cancel(request: HttpRequest, pk: int) -> HttpResponse:
-    """End a simulation."""
-    row = get_object_or_404(Simulation.objects.within(request).select_related("plan"), pk=pk)
-    if not jobs.cancel(row):
-        messages.info(request, _("The simulation had ended already."))
-    return _to_plan(row.plan, part="#forecast")
+def ending(
+    of: type[Any], end: Callable[[Any], bool], text: str, *, page: str = "plan-run"
+) -> Callable[..., HttpResponse]:
+    """A view that ends a job, or says why it could not, and shows the `page` of the job."""
+
+    @needs(change=OPERATOR, row=of)
+    def view(request: HttpRequest, row: Any) -> HttpResponse:
+        if not end(row):
+            messages.info(request, _(text))
+        if isinstance(row, Simulation):
+            return _to_plan(row.plan, part="#forecast")
+        return redirect(page, row.pk)
+
+    return view
+
+
+simulation_cancel = ending(
+    Simulation, jobs.cancel, gettext_noop("The simulation had ended already.")
+)
+mix_cancel = ending(
+    ModelMix, jobs.cancel, gettext_noop("The search had ended already."), page="model-mix"
+)
 
 
 @needs(VIEWER)
@@ -231,11 +248,3 @@ def mix(request: HttpRequest, pk: int) -> HttpResponse:
     }
     is_swap = request.headers.get("HX-Request") == "true"
     return render(request, f"planning/{'_mix' if is_swap else 'mix'}.html", context)
-
-
-@needs(change=OPERATOR, row=ModelMix)
-def mix_cancel(request: HttpRequest, row: ModelMix) -> HttpResponse:
-    """End the search with what it has."""
-    if not jobs.cancel(row):
-        messages.info(request, _("The search had ended already."))
-    return redirect("model-mix", row.pk)
