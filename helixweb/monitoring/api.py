@@ -15,7 +15,6 @@ from helixweb.inventory.models import Cluster
 from helixweb.monitoring.history import (
     KEEP_ROLLUPS,
     has_simulated,
-    latest_sample,
     points,
     smallest_step_s,
 )
@@ -66,7 +65,7 @@ class LatestView(RestView):
     def get(self, cluster: int) -> MetricSample:
         """The newest sample of a cluster, with every node; its `at` says how old it is."""
         row = get_object_or_404(Cluster.objects.within(self.request), pk=cluster)
-        sample = latest_sample(row)
+        sample = Moment(row, timezone.now()).latest
         if sample is None:
             raise Http404(
                 f"Cluster {row} has no metrics of the last 24 hours; "

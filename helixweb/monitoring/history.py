@@ -1,4 +1,4 @@
-"""Recorded metrics: the newest sample, points and latencies over time, roll-ups of many days."""
+"""Recorded metrics: points and latencies over time, roll-ups of many days."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -48,26 +48,6 @@ class Column(NamedTuple):
 
     at: datetime
     counts: Sequence[int] | None
-
-
-def latest_sample(cluster: Cluster) -> MetricSample | None:
-    """The last one kept, however old."""
-    return MetricSample.unscoped.filter(cluster=cluster).order_by("-second").first()
-
-
-def age_s(sample: MetricSample, *, now: datetime) -> float:
-    """Seconds since the report."""
-    return max(0.0, (now - sample.at).total_seconds())
-
-
-def current_sample(cluster: Cluster, *, now: datetime) -> MetricSample | None:
-    """The last one kept unless the coordinator has fallen silent since."""
-    return if_current(latest_sample(cluster), now=now)
-
-
-def if_current(latest: MetricSample | None, *, now: datetime) -> MetricSample | None:
-    """The last one kept, for who has read it already."""
-    return latest if latest and age_s(latest, now=now) <= SILENT_AFTER_S else None
 
 
 def with_newest(clusters: QuerySet[Cluster], *, now: datetime) -> Iterable[Any]:

@@ -19,7 +19,7 @@ from helixweb.charts.share_bars import FlowShare, NodeShare, flow_share, node_ba
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.bottleneck import NodeLoad
-from helixweb.monitoring.history import FIELDS, age_s, if_current, latest_sample
+from helixweb.monitoring.history import FIELDS, SILENT_AFTER_S
 from helixweb.monitoring.models import NODE_NUMBERS, MetricSample
 from helixweb.monitoring.services import SHARE_WINDOW_S, detailed_sample
 from helixweb.planning.expected import output_forecast
@@ -90,17 +90,19 @@ class Moment:
     @cached_property
     def latest(self) -> MetricSample | None:
         """The last sample, however old."""
-        return latest_sample(self.cluster)
+        return MetricSample.unscoped.filter(cluster=self.cluster).order_by("-second").first()
 
     @cached_property
     def sample(self) -> MetricSample | None:
         """The last one unless the coordinator has fallen silent since."""
-        return if_current(self.latest, now=self.now)
+        is_current = self.age_s is not None and self.age_s <= SILENT_AFTER_S
+        return self.latest if is_current else None
 
     @property
     def age_s(self) -> float | None:
         """Since the last report."""
-        return None if self.latest is None else age_s(self.latest, now=self.now)
+        latest = self.latest
+        return None if latest is None else max(0.0, (self.now - latest.at).total_seconds())
 
     @property
     def numbers(self) -> Mapping[str, Any]:

@@ -18,8 +18,8 @@ from django.utils import timezone
 
 from helixweb.deployment.models import Deployment
 from helixweb.deployment.services.desired import current_generation
-from helixweb.monitoring.history import current_sample
 from helixweb.monitoring.models import MetricSample
+from helixweb.monitoring.moment import Moment
 from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.services import announce
 from helixweb.planning.models import Plan
@@ -83,7 +83,7 @@ def simulate_traffic(
             f"cluster {plan.cluster} has a deployment; simulated traffic is for clusters that "
             "serve nothing, so stop it first"
         )
-    latest = current_sample(plan.cluster, now=now())
+    latest = Moment(plan.cluster, now()).sample
     if latest is not None and not latest.simulated:
         raise TrafficRefused(f"the coordinator of cluster {plan.cluster} is reporting; stop it")
     problem, stored = stored_problem(plan), stored_plan(plan)
