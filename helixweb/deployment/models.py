@@ -8,13 +8,13 @@ from django.db import models
 from django.db.models import Q, Value
 
 from helixweb.access.scope import WHOLE_SITE, InCluster
+from helixweb.deployment.log_models import NodeLogLine as NodeLogLine  # Django looks here
 from helixweb.deployment.options import OPTION_NAMES, DeployOptions
 from helixweb.inventory.columns import unique
 from helixweb.planning.models import Replan, value_of_point
 from helixweb.planning.objectives import ObjectiveFigure, objective_figure
 from planner import DEFAULT_THETA
 from runtime.protocol.engine_names import Engine
-from runtime.protocol.log_levels import LogLevel, LogSource
 from runtime.protocol.phases import Phase
 
 _LEAST_DONE = 0.05  # of a measurement, before anybody can tell how long it takes
@@ -23,8 +23,6 @@ _EMPTY = Value({}, models.JSONField())
 PHASES = [(phase.value, phase.value) for phase in Phase]
 # In the timeline only: the agent is silent, or no coordinator reaches the stage any more.
 LOST = "lost"
-# A line's level is its place here, so that "at least" can be asked for.
-LOG_LEVELS = tuple(LogLevel)
 
 
 class Status(models.TextChoices):
@@ -191,29 +189,6 @@ class PhaseChange(InCluster):
 
     class Meta:
         ordering = ["at", "pk"]
-
-
-class NodeLogLine(InCluster):
-    """A line that a node's agent or stage logged, `at` by the node's clock."""
-
-    cluster_path = "node__cluster"
-
-    node = models.ForeignKey(
-        "inventory.Node", on_delete=models.CASCADE, related_name="log_lines", db_index=False
-    )
-    at = models.DateTimeField(db_index=True)
-    source = models.CharField(max_length=5, choices=[(one.value, one.value) for one in LogSource])
-    level = models.PositiveSmallIntegerField(
-        choices=list(enumerate(level.value for level in LOG_LEVELS))
-    )
-    text = models.TextField()
-
-    class Meta:
-        indexes = [models.Index(fields=["node", "-id"], name="node_log_newest_first")]
-
-    @property
-    def level_name(self) -> str:
-        return LOG_LEVELS[self.level].value
 
 
 class LinkWeights(InCluster):

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.http import QueryDict
 
 from helixweb.common import events
-from helixweb.deployment.models import LOG_LEVELS, NodeLogLine
+from helixweb.deployment.log_models import LOG_LEVELS, NodeLogLine
 from helixweb.inventory.models import Node
 from runtime.protocol.log_levels import LogLevel
 from runtime.protocol.node_log import LogBatch

@@ -8,12 +8,12 @@ from rest_framework import serializers
 from helixweb.common.options import OptionsSerializer
 from helixweb.common.serializers import RowKey, StrictFieldsMixin
 from helixweb.deployment.backends import check_backend
+from helixweb.deployment.log_models import NodeLogLine
 from helixweb.deployment.models import (
     Deployment,
     Drain,
     LinkWeights,
     NodeAssignment,
-    NodeLogLine,
     Profiling,
     Repair,
 )

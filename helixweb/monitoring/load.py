@@ -10,7 +10,8 @@ from django.utils.translation import get_language
 from helixweb.deployment.links import live_links, planned_flows, weights_of
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Node
-from helixweb.monitoring.bottleneck import Finding, LinkLoad, Load, bottleneck
+from helixweb.monitoring.bottleneck import Finding, bottleneck
+from helixweb.monitoring.cluster_load import LinkLoad, Load
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.moment import Moment, MonitoredNode, Serving
 from helixweb.monitoring.node_work import StepTimes, Work

@@ -18,7 +18,7 @@ from helixweb.charts.plan_graph import PlanGraph
 from helixweb.charts.share_bars import FlowShare, NodeShare, flow_share, node_bars
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.bottleneck import NodeLoad
+from helixweb.monitoring.cluster_load import NodeLoad
 from helixweb.monitoring.history import FIELDS, SILENT_AFTER_S
 from helixweb.monitoring.models import NODE_NUMBERS, MetricSample
 from helixweb.monitoring.services import SHARE_WINDOW_S, detailed_sample

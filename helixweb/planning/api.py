@@ -36,6 +36,11 @@ from helixweb.planning.services import (
     solving,
     starting,
 )
+from helixweb.planning.study_serializers import (
+    ComparisonSerializer,
+    WhatIfAnswerSerializer,
+    WhatIfSerializer,
+)
 from helixweb.planning.what_if import Edits, answer_what_if
 
 Row = TypeVar("Row", bound=Job)
@@ -155,7 +160,7 @@ class PlanViewSet(ReadViewSet[Plan]):
         return replanning.unmoved(plan, now=timezone.now())
 
     @get(
-        serializers.ComparisonSerializer, of_row=False, in_turn=True,
+        ComparisonSerializer, of_row=False, in_turn=True,
         parameters=[OpenApiParameter("plan", OpenApiTypes.INT, many=True, required=True)],
     )  # fmt: skip
     def compare(self) -> Any:
@@ -167,7 +172,7 @@ class PlanViewSet(ReadViewSet[Plan]):
             raise ValidationError({"plan": [str(error)]}) from error
         return compare(rows)
 
-    @post(serializers.WhatIfAnswerSerializer, takes=serializers.WhatIfSerializer, in_turn=True)
+    @post(WhatIfAnswerSerializer, takes=WhatIfSerializer, in_turn=True)
     def what_if(self, plan: Plan, options: dict[str, Any] | None, **changes: Any) -> dict[str, Any]:
         """What this plan is worth on a changed copy of its cluster, by estimate.
 

@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 from django.utils import translation
 
-from helixweb.monitoring.bottleneck import (
-    QUEUED_S,
-    Finding,
-    Limit,
-    LinkLoad,
-    Load,
-    NodeLoad,
-    bottleneck,
-)
+from helixweb.monitoring.bottleneck import Finding, Limit, bottleneck
+from helixweb.monitoring.cluster_load import QUEUED_S, LinkLoad, Load, NodeLoad
 
 NAMES = ("a100", "l4", "t4")
 CAPACITIES = {"a100": 1000.0, "l4": 400.0, "t4": 200.0}

@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import Event
 from helixweb.deployment import node_log
-from helixweb.deployment.models import NodeLogLine
+from helixweb.deployment.log_models import NodeLogLine
 from helixweb.inventory.models import Cluster
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
