@@ -12,6 +12,8 @@ from django.test import Client
 from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, resolve
 from django.urls.resolvers import RoutePattern
 
+from helixweb.inventory.models import Cluster
+
 OPEN = {
     "healthz": "health",
     "readyz": "health",
@@ -97,8 +99,53 @@ def test_a_wrong_key_is_refused_with_a_problem_document() -> None:
 
 @pytest.mark.django_db
 def test_unknown_objects_are_not_found(browser: Client) -> None:
-    for path in ("/clusters/99/", "/models/99/", "/clusters/99/nodes/1/", "/clusters/99/network/"):
+    for path in (
+        "/?cluster=99", "/?cluster=x", f"/?cluster={'9' * 30}", "/clusters/99/", "/models/99/",
+        "/clusters/99/nodes/1/", "/clusters/99/network/", "/plans/999/", "/deployments/77/",
+        "/deployments/new", "/deployments/new?plan=7", "/monitor/?cluster=99",
+        "/monitor/?cluster=%E0%A5%A9", f"/requests/{9:016x}/", f"/api/v1/requests/{9:016x}/",
+    ):  # fmt: skip
         assert browser.get(path).status_code == 404, path
+    assert browser.post("/plans/999/cancel").status_code == 404
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/deployments/", "Nothing is deployed yet"),
+        ("/monitor/", "no cluster to watch"),
+        ("/plans/", "Compute the first plan"),
+        ("/plans/new", "no cluster to plan for yet"),
+        ("/requests/", "playground"),
+        ("/clusters/", "No clusters yet"),
+        ("/models/", "No models yet"),
+        ("/nodes/", "No nodes yet"),
+    ],
+)
+def test_pages_of_an_empty_site_say_how_to_begin(browser: Client, path: str, words: str) -> None:
+    assert words in browser.get(path).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        ("/", "<h1>Overview</h1>"),
+        ("/clusters/{cluster}/", 'id="live-part"'),
+        ("/clusters/{cluster}/", "12 of 12 directed pairs"),
+        ("/clusters/{cluster}/nodes/{node}/", 'id="live-part"'),
+        ("/clusters/{cluster}/network/", '<main id="content"'),
+    ],
+)
+def test_a_part_that_changes_is_fetched_without_the_page_around_it(
+    browser: Client, cluster: Cluster, path: str, part: str
+) -> None:
+    """Nor a style, whose nonce is another than that of the page that parses it."""
+    address = path.format(cluster=cluster.pk, node=cluster.nodes.get(name="mini").pk)
+    fetched = browser.get(address, headers={"HX-Request": "true"}).content.decode()
+    assert part in fetched
+    assert "<html" not in fetched or path.endswith("/network/"), "which is fetched whole"
+    assert "<style" not in fetched
 
 
 @pytest.mark.django_db

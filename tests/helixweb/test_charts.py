@@ -308,11 +308,6 @@ def test_pages_with_charts_bring_the_style_that_plotly_would_add_without_a_nonce
     assert page.index("<style") < page.index("plotly.min.js")
 
 
-def test_a_part_that_is_fetched_brings_no_style_of_a_nonce_that_its_page_does_not_know() -> None:
-    request = SimpleNamespace(csp_nonce="another", htmx=True)
-    assert "<style" not in render_to_string("charts.html", {"request": request})
-
-
 LINK = '<a href="//evil.example">tower</a>'
 OURS = {"br", "extra", "/extra"}
 # Where Plotly takes what it is given literally: keys of categories, and their order.

@@ -27,10 +27,6 @@ def press_deploy(browser: Client, joined: FakeCluster, **fields: Any) -> Deploym
     return deployment
 
 
-def test_the_list_explains_itself_while_nothing_is_deployed(browser: Client) -> None:
-    assert "Nothing is deployed yet" in browser.get("/deployments/").content.decode()
-
-
 def test_the_button_alone_deploys_with_the_default_options(
     browser: Client, joined: FakeCluster
 ) -> None:
@@ -73,6 +69,9 @@ def test_a_deployable_plan_offers_the_button_and_names_what_it_would_replace(
 ) -> None:
     button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
     assert "Deploy this plan" in button
+    assert "max_batch_tokens" not in button, "it follows nothing"
+    page = browser.get(f"/deployments/new?plan={joined.plan.pk}").content.decode()
+    assert "Options are those of" not in page
     deployment = press_deploy(browser, joined)
     button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
     assert f"It takes the place of deployment {deployment.pk}" in button
@@ -91,15 +90,6 @@ def test_what_follows_is_deployed_with_the_options_of_what_runs_that_both_can_be
     second = press_deploy(browser, joined, **sent)
     assert (second.max_batch_tokens, second.max_queued_requests) == (128, 7)
     assert second.follows_generation == 1
-
-
-def test_what_follows_nothing_is_deployed_with_the_usual_options(
-    browser: Client, joined: FakeCluster
-) -> None:
-    button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
-    assert "max_batch_tokens" not in button
-    page = browser.get(f"/deployments/new?plan={joined.plan.pk}").content.decode()
-    assert "Options are those of" not in page
 
 
 def test_pressing_twice_or_after_somebody_else_deploys_once(
@@ -178,26 +168,6 @@ def test_stop_ends_it_once_the_nodes_are_idle(browser: Client, joined: FakeClust
     page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
     assert "only one that is deploying, ready, degraded or failed can be stopped" in page
     assert "This deployment has ended" in page
-
-
-@pytest.mark.parametrize(
-    "path", ["/deployments/77/", "/deployments/new", "/deployments/new?plan=7"]
-)
-def test_what_does_not_exist_is_not_found(browser: Client, path: str) -> None:
-    assert browser.get(path).status_code == 404
-
-
-def test_an_old_plan_may_be_deployed_again_after_another(
-    browser: Client, joined: FakeCluster
-) -> None:
-    first = press_deploy(browser, joined)
-    old = joined.plan
-    joined.plan = make_plan(joined.cluster, without="mini")
-    press_deploy(browser, joined)
-    joined.plan = old
-    third = press_deploy(browser, joined)
-    first.refresh_from_db()
-    assert (first.status, third.generation) == (Status.SUPERSEDED, 3)
 
 
 def test_the_curl_command_survives_any_name_of_a_model(

@@ -19,10 +19,7 @@ def text_of(browser: Client, name: str, *args: int) -> str:
     return response.content.decode()
 
 
-def test_an_empty_site_says_how_to_begin(browser: Client) -> None:
-    assert "No clusters yet" in text_of(browser, "clusters")
-    assert "No models yet" in text_of(browser, "models")
-    assert "No nodes yet" in text_of(browser, "nodes")
+def test_an_empty_cluster_says_how_to_begin(browser: Client) -> None:
     empty = records.create(Cluster, name="empty")
     page = text_of(browser, "cluster", empty.pk)
     assert "No nodes yet" in page
@@ -57,27 +54,6 @@ def test_the_pages_of_node_network_and_model_show_their_numbers(
     assert "4 layers \u00d7 1 MB = <strong>4 MB</strong>" in model
     assert "fits 1.8 times" in model
     assert "tiny: 1.8 \u00d7" in text_of(browser, "models")
-
-
-def test_htmx_gets_the_part_that_changes_by_itself(browser: Client, cluster: Cluster) -> None:
-    mini = Node.unscoped.get(name="mini")
-    for name, args in (("cluster", [cluster.pk]), ("node", [cluster.pk, mini.pk])):
-        part = browser.get(reverse(name, args=args), headers={"HX-Request": "true"})
-        assert 'id="live-part"' in part.content.decode()
-        assert "<html" not in part.content.decode()
-    part = browser.get(reverse("cluster", args=[cluster.pk]), headers={"HX-Request": "true"})
-    assert "12 of 12 directed pairs" in part.content.decode()  # the network, too
-
-
-def test_a_page_that_is_fetched_for_a_part_of_it_brings_no_style_of_its_own(
-    browser: Client, cluster: Cluster
-) -> None:
-    """Its nonce is another than that of the page that parses it, and the console would say so."""
-    address = reverse("network", args=[cluster.pk])
-    part = browser.get(address, headers={"HX-Request": "true"}).content.decode()
-    assert '<main id="content"' in part
-    assert "<style" not in part
-    assert "<style" in text_of(browser, "network", cluster.pk)
 
 
 def test_people_write_megabits_and_rows_hold_bytes(browser: Client, cluster: Cluster) -> None:

@@ -44,10 +44,6 @@ def figure(html: str, name: str) -> dict[str, Any]:
     return content
 
 
-def test_without_a_cluster_there_is_nothing_to_watch(browser: Client) -> None:
-    assert "no cluster to watch" in page(browser)
-
-
 def test_without_metrics_the_page_says_what_they_wait_for(
     cluster: Cluster, browser: Client
 ) -> None:
@@ -109,8 +105,3 @@ def test_tables_of_charts_are_newest_first_and_short(cluster: Cluster, browser: 
     table = page(browser).split('id="tokens-table"')[1].split("</table>")[0]
     values = re.findall(r"<td>(\d+)</td><td>0</td>", table)
     assert values == [str(age) for age in range(60)]
-
-
-def test_an_unknown_cluster_is_not_found(cluster: Cluster, browser: Client) -> None:
-    assert browser.get("/monitor/?cluster=99").status_code == 404
-    assert browser.get("/monitor/?cluster=%E0%A5%A9").status_code == 404

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from helixweb.common.api_keys import create_api_key
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning.models import Plan, PlanRun
 from planner.serialization import plan_from_dict
@@ -219,13 +218,3 @@ def test_figures_of_a_plan_are_served_by_name(api: APIClient, plan: Plan) -> Non
     missing = api.get(f"/api/v1/plans/{plan.pk}/figures/sunburst/")
     assert missing.status_code == 404
     assert "use one of: flow, layers, utilisation" in missing.json()["detail"]
-
-
-def test_a_key_that_may_only_read_starts_nothing(
-    user: Any, request_body: dict[str, Any], cluster: Cluster
-) -> None:
-    key = create_api_key(name="reader", user=user, scopes=["read"])
-    reader = APIClient(headers={"Authorization": f"Bearer {key.secret}"})
-    assert reader.get(RUNS).status_code == 200
-    assert reader.post(RUNS, request_body).status_code == 403
-    assert APIClient().get(RUNS).status_code == 401

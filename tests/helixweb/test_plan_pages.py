@@ -56,11 +56,6 @@ def text(browser: Client, path: str) -> str:
     return answer.content.decode()
 
 
-def test_without_a_cluster_the_page_says_what_to_add_first(browser: Client) -> None:
-    assert "no cluster to plan for yet" in text(browser, "/plans/new")
-    assert "Compute the first plan" in text(browser, "/plans/")
-
-
 def test_the_form_starts_a_run_and_shows_it(browser: Client, form: dict[str, Any]) -> None:
     answer = browser.post("/plans/new", {**form, "relative_gap": "2", "prune_degree": "6"})
     run = PlanRun.unscoped.get()
@@ -292,8 +287,3 @@ def test_a_failed_run_shows_its_error(browser: Client, run: PlanRun) -> None:
     failed = Outcome(status=PlanRun.Status.FAILED, columns={"error": "no placement <found>"})
     jobs.end(run, claimed(run).attempt, failed)
     assert "no placement &lt;found&gt;" in text(browser, f"/plans/{run.pk}/")
-
-
-def test_unknown_runs_are_not_found(browser: Client) -> None:
-    assert browser.get("/plans/999/").status_code == 404
-    assert browser.post("/plans/999/cancel").status_code == 404

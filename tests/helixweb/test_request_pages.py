@@ -107,12 +107,6 @@ def test_filters_leave_what_matches(
     assert answer["count"] == len(found)
 
 
-def test_slow_requests_can_come_first(cluster: Cluster, api: APIClient) -> None:
-    record_traces(cluster.pk, [made_up_trace(n, e2e_s=float(n % 3 + 2)) for n in range(6)])
-    rows = api.get("/api/v1/requests/", {"ordering": "-e2e_s", "limit": 2}).json()["results"]
-    assert [row["e2e_s"] for row in rows] == [4.0, 4.0]
-
-
 def test_the_page_shows_a_bar_for_every_stage_and_link_and_a_table_behind(
     cluster: Cluster, browser: Client
 ) -> None:
@@ -165,28 +159,6 @@ def test_a_program_gets_the_parts_and_the_time_line(cluster: Cluster, api: APICl
     assert answer["token_times_s"][-1] == 2.0
     assert answer["rows"][0]["spans"] == [[0.0, 0.1, 0.1, 1]]
     assert answer["nodes"] == ["tower", "laptop"]
-
-
-@pytest.mark.parametrize(
-    "query", [{"colour": "red"}, {"slower_than": "slow"}, {"ordering": "colour"}]
-)
-def test_a_program_is_told_of_a_filter_that_does_not_exist(
-    api: APIClient, query: dict[str, str]
-) -> None:
-    answer = api.get("/api/v1/requests/", query)
-    assert answer.status_code == 400
-    assert [error["field"] for error in answer.json()["errors"]] == list(query)
-
-
-def test_a_request_that_was_not_traced_is_not_found_and_says_why(
-    browser: Client, api: APIClient
-) -> None:
-    assert browser.get(f"/requests/{9:016x}/").status_code == 404
-    assert api.get(f"/api/v1/requests/{9:016x}/").status_code == 404
-
-
-def test_an_empty_list_says_the_next_step(browser: Client) -> None:
-    assert "playground" in browser.get("/requests/").content.decode()
 
 
 def test_old_traces_are_forgotten_and_no_cluster_has_too_many(

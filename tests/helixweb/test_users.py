@@ -103,18 +103,3 @@ def test_of_two_that_make_the_same_at_once_the_later_is_told(
     refused = api.post("/api/v1/groups/", {"name": "ops"})
     assert refused.status_code == 409, refused.content
     assert "at the same moment" in refused.json()["detail"]
-
-
-def test_who_is_no_administrator_sees_the_list_and_changes_nothing(
-    browser: Client, admin: Any
-) -> None:
-    page = browser.get("/settings/users/").content.decode()
-    assert "grace" in page
-    assert "Make a login link" not in page
-    assert "Keep out" not in page
-    for path in ("", f"{admin.pk}/keep-out", f"{admin.pk}/let-in"):
-        answer = browser.post(f"/settings/users/{path}", {"username": "alan"})
-        assert answer.status_code == 403
-        assert "administrator" in answer.content.decode()
-    admin.refresh_from_db()
-    assert admin.is_active
