@@ -37,34 +37,21 @@ def test_what_ran_before_goes_on_at_nodes_with_layers_and_at_those_without(
         assert (state.assignment is None) == (name == "mini")
 
 
-@pytest.mark.parametrize("options", [{"page_tokens": 32}])
-def test_nothing_goes_on_beside_other_pages(joined: FakeCluster, options: dict[str, int]) -> None:
-    assert follow_without_mini(joined, **options).follows_generation is None
-    assert not joined.agents["tower"].desired().continues
-
-
-def test_nothing_goes_on_beside_another_checkpoint(joined: FakeCluster) -> None:
+@pytest.mark.parametrize("why", ["other pages", "another checkpoint", "a stop"])
+def test_nothing_goes_on_beside_what_cannot_be_served_with_it(
+    joined: FakeCluster, api: APIClient, why: str
+) -> None:
     served(joined)
-    joined.model.checkpoint = "/models/another"
-    joined.model.save()
-    joined.deploy()
+    if why == "another checkpoint":
+        joined.model.checkpoint = "/models/another"
+        joined.model.save()
+    second = joined.deploy(page_tokens=32 if why == "other pages" else 16)
+    if why == "a stop":
+        api.post(f"/api/v1/deployments/{second.pk}/stop/")
+        assert [agent.desired().continues for agent in joined.agents.values()] == [False] * 3
+        second = joined.deploy()
+    assert second.follows_generation is None
     assert not joined.agents["tower"].desired().continues
-
-
-def test_nothing_goes_on_after_a_stop(joined: FakeCluster, api: APIClient) -> None:
-    second = follow_without_mini(joined)
-    api.post(f"/api/v1/deployments/{second.pk}/stop/")
-    assert [agent.desired().continues for agent in joined.agents.values()] == [False] * 3
-    joined.deploy()
-    assert not joined.agents["tower"].desired().continues
-
-
-def test_a_process_that_moved_lets_the_generation_before_go_on(joined: FakeCluster) -> None:
-    deployment = served(joined)
-    joined.agents["tower"].move("tcp://127.0.0.1:7999")
-    deployment.refresh_from_db()
-    assert (deployment.generation, deployment.follows_generation) == (2, 1)
-    assert joined.agents["laptop"].desired().continues
 
 
 def test_it_has_taken_over_when_the_coordinator_says_that_nothing_is_left(

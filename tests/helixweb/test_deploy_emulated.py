@@ -20,13 +20,24 @@ def emulate(joined: FakeCluster) -> str:
     return name
 
 
-def test_a_deployment_on_an_emulated_node_is_marked_wherever_it_shows(
+def test_a_deployment_is_marked_wherever_it_shows_once_a_node_is_emulated(
     joined: FakeCluster, api: APIClient, browser: Client
 ) -> None:
-    name = emulate(joined)
     deployment = joined.deploy()
     joined.ready()
-    shown = api.get(f"/api/v1/deployments/{deployment.pk}/").json()
+    own = f"/deployments/{deployment.pk}/"
+    pages = (own, "/deployments/", "/", f"/monitor/?cluster={joined.cluster.pk}")
+    for address in (*pages, "/playground/"):
+        assert "emulated" not in browser.get(address).content.decode(), address
+    assert api.get(f"/api/v1{own}").json()["emulated"] is False
+    plan = joined.coordinator.desired().plan
+    assert plan is not None
+    assert not plan.emulated
+    name = emulate(joined)
+    deployment.refresh_from_db()
+    assert (deployment.generation, deployment.emulated) == (2, True)
+    joined.ready(generation=2)
+    shown = api.get(f"/api/v1{own}").json()
     assert shown["emulated"] is True
     assert {row["node_name"]: row["emulated"] for row in shown["assignments"]} == (
         dict.fromkeys(joined.used_agents, False) | {name: True}
@@ -34,33 +45,9 @@ def test_a_deployment_on_an_emulated_node_is_marked_wherever_it_shows(
     plan = joined.coordinator.desired().plan
     assert plan is not None
     assert plan.emulated
-    page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
+    page = browser.get(own).content.decode()
     assert page.count(MARK) == 2  # beside the status, and beside the node
     assert "Nodes of this deployment run no model" in page
-    for address in ("/deployments/", "/", f"/monitor/?cluster={joined.cluster.pk}"):
+    for address in pages:
         assert MARK in browser.get(address).content.decode(), address
     assert "(emulated)</option>" in tight(browser.get("/playground/").content.decode())
-
-
-def test_a_deployment_on_real_nodes_is_not_marked(
-    joined: FakeCluster, api: APIClient, browser: Client
-) -> None:
-    deployment = joined.deploy()
-    joined.ready()
-    shown = api.get(f"/api/v1/deployments/{deployment.pk}/").json()
-    assert shown["emulated"] is False
-    assert not any(row["emulated"] for row in shown["assignments"])
-    plan = joined.coordinator.desired().plan
-    assert plan is not None
-    assert not plan.emulated
-    for address in (f"/deployments/{deployment.pk}/", "/deployments/", "/"):
-        assert "emulated" not in browser.get(address).content.decode(), address
-    assert "emulated" not in browser.get("/playground/").content.decode()
-
-
-def test_a_node_that_becomes_emulated_starts_a_generation_that_says_so(joined: FakeCluster) -> None:
-    deployment = joined.deploy()
-    joined.ready()
-    emulate(joined)
-    deployment.refresh_from_db()
-    assert (deployment.generation, deployment.emulated) == (2, True)

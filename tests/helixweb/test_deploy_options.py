@@ -87,14 +87,6 @@ def test_a_nodes_own_option_counts_before_the_deployments_and_that_before_the_mo
     assert newest.after["engine"] == "vllm"
 
 
-def test_a_deployment_keeps_its_engine_when_the_models_changes(joined: FakeCluster) -> None:
-    set_up(joined, engine="helix")
-    joined.deploy()
-    set_up(joined, engine="vllm")
-    next(iter(joined.used_agents.values())).move("tcp://127.0.0.1:7999")
-    assert set(told(joined, "engine").values()) == {Engine.HELIX}
-
-
 def test_the_form_takes_options_of_nodes_and_the_deployment_shows_them(
     browser: Client, joined: FakeCluster
 ) -> None:

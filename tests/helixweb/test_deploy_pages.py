@@ -146,16 +146,6 @@ def test_the_page_shows_phase_message_and_progress_of_every_node(
     assert 'style="' not in page, "the content security policy would block it"
 
 
-def test_the_live_part_is_sent_alone_when_htmx_asks(browser: Client, joined: FakeCluster) -> None:
-    deployment = press_deploy(browser, joined)
-    joined.ready()
-    part = browser.get(f"/deployments/{deployment.pk}/", headers={"HX-Request": "true"})
-    text = part.content.decode().strip()
-    assert text.startswith('<div id="deployment-state"')
-    assert "<html" not in text
-    assert ">ready<" in text
-
-
 def test_stop_ends_it_once_the_nodes_are_idle(browser: Client, joined: FakeCluster) -> None:
     deployment = press_deploy(browser, joined)
     answer = browser.post(f"/deployments/{deployment.pk}/stop")

@@ -285,11 +285,3 @@ def test_a_placement_without_a_node_to_be_drained_is_deployed_where_it_is_needed
     tower.beat(Phase.IDLE, generation=serving.generation)
     assert Drain.unscoped.get().state is Drain.State.DRAINED
     assert repaired.beat(after_s=60.0) == [Repair.State.DEPLOYED], "it counts as no new node"
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("time_stands_still", "short_searches")
-def test_with_the_policy_never_a_needed_node_stays(cluster: Cluster, user: Any) -> None:
-    repaired = Repaired(cluster, user, Replanning.NEVER)
-    draining.drain(repaired.cluster.agents["tower"].row, user=user, now=repaired.now)
-    assert repaired.beat() == repaired.beat(after_s=60.0) == []

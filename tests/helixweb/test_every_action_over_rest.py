@@ -4,17 +4,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
-from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.deployment.models import Deployment, LinkWeights
-from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services.deploying import deploy
-from helixweb.inventory.models import Cluster, Link
-from tests.e2e.site_world import _all_ready
-from tests.helixweb.process_doubles import FakeCluster
+from helixweb.inventory.models import Cluster
 from tests.helixweb.rest_collections import operations
 
 
@@ -153,37 +146,6 @@ def test_whatever_pages_do_is_an_operation() -> None:
     assert posting().keys() == OPERATIONS.keys()
     named = {word for said in OPERATIONS.values() if said != OF_A_BROWSER for word in said.split()}
     assert named <= operations().keys()
-
-
-@pytest.fixture
-def slow(joined: FakeCluster, user: Any) -> FakeCluster:
-    """A deployment, a link of which is slow."""
-    deployment = deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
-    _all_ready(joined, joined.plan, generation=deployment.generation)
-    return joined
-
-
-def test_measured_rates_are_kept_over_rest(
-    api: APIClient, cluster: Cluster, slow: FakeCluster
-) -> None:
-    answer = api.post(f"/api/v1/clusters/{cluster.pk}/keep-measured-links/")
-    assert answer.json() == {"kept": 1}, answer.content
-    assert Link.unscoped.filter(cluster=cluster, origin="measured", bandwidth_bytes_per_s=12.5e6)
-    assert api.post("/api/v1/clusters/999999/keep-measured-links/").status_code == 404
-
-
-def test_weights_are_held_over_rest(api: APIClient, slow: FakeCluster) -> None:
-    deployment = Deployment.unscoped.get()
-    LinkWeights.objects.create(
-        deployment=deployment, generation=deployment.generation, rates={}, routing_weights={},
-        flow_tokens_per_s=1.0, changed_at=timezone.now(),
-    )  # fmt: skip
-    address = f"/api/v1/deployments/{deployment.pk}/weights/"
-    for held in (True, False):
-        answer = api.post(address, {"held": held})
-        assert answer.status_code == 200, answer.content
-        assert LinkWeights.unscoped.get().held is held
-    assert api.post(address, {}).status_code == 400
 
 
 def test_the_demo_cluster_is_loaded_once(api: APIClient) -> None:

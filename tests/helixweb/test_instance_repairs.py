@@ -98,30 +98,28 @@ def test_without_another_machine_requests_only_go_around(cluster: Cluster, user:
     assert here.serving == here.deployment
 
 
-def test_an_instance_that_fails_is_its_agents_to_start_again(cluster: Cluster, user: Any) -> None:
-    here = Repaired(make(cluster, user, Replanning.AUTOMATIC))
-    name = min(here.there.plan.document["placement"])
-    here.there.agents[name].beat(
-        Phase.FAILED, generation=1, message="no", instances=[told(name, "waiting")]
-    )
-    here.there.coordinator.report(
-        generation=1,
-        instances={name: InstanceTraffic(node=name, condition="waiting", open=False)},
-        nodes={name: NodeTraffic(
-            kv_estimate_token_layers=0, kv_capacity_token_layers=1, tokens_total=0, ready=False
-        )},
-    )  # fmt: skip
-    assert here.beat() == here.beat(after_s=60.0) == []
-
-
-def test_a_server_behind_a_url_is_not_lost_with_the_agent_beside_it(
-    cluster: Cluster, user: Any
+@pytest.mark.parametrize("at_url", [False, True])
+def test_what_others_bring_back_is_not_planned_around(
+    cluster: Cluster, user: Any, at_url: bool
 ) -> None:
+    """An instance that its agent starts again, a server behind a URL."""
     there = make(cluster, user, Replanning.AUTOMATIC)
     name = min(there.plan.document["placement"])
-    here = Repaired(there, backend_by_node={name: "http://192.0.2.7:8000"})
-    there.silence(name)
-    assert here.beat() == []
+    here = Repaired(there, backend_by_node={name: "http://192.0.2.7:8000"} if at_url else {})
+    if at_url:
+        there.silence(name)
+    else:
+        there.agents[name].beat(
+            Phase.FAILED, generation=1, message="no", instances=[told(name, "waiting")]
+        )
+        there.coordinator.report(
+            generation=1,
+            instances={name: InstanceTraffic(node=name, condition="waiting", open=False)},
+            nodes={name: NodeTraffic(
+                kv_estimate_token_layers=0, kv_capacity_token_layers=1, tokens_total=0, ready=False
+            )},
+        )  # fmt: skip
+    assert here.beat() == here.beat(after_s=60.0) == []
 
 
 def test_backends_of_lost_nodes_do_not_stand_in_the_way(cluster: Cluster, user: Any) -> None:

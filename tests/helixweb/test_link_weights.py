@@ -1,6 +1,5 @@
 """Routing weights follow what links do, say so, and go back; no stage hears of it."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -101,15 +100,16 @@ def test_weights_follow_a_slow_link_say_so_and_go_back_with_it(serving: Serving)
 
 
 def test_a_person_may_stay_with_the_plans_weights_and_follow_again(
-    serving: Serving, user: Any
+    serving: Serving, api: APIClient
 ) -> None:
     planned = serving.weights
-    now = serving.deployment.created_at
-    link_weights.hold_weights(serving.deployment, held=True, user=user, now=now)
+    address = f"/api/v1/deployments/{serving.deployment.pk}/weights/"
+    assert api.post(address, {"held": True}).status_code == 200
     serving.tell(slow())
     assert serving.weights == planned
-    link_weights.hold_weights(serving.deployment, held=False, user=user, now=now)
+    assert api.post(address, {"held": False}).status_code == 200
     assert serving.weights != planned
+    assert api.post(address, {}).status_code == 400
 
 
 def test_the_api_tells_what_links_do_and_which_weights_follow_from_it(
@@ -240,13 +240,6 @@ def test_the_networks_page_names_a_slow_link_and_shows_lanes_queues_and_ages(
     assert f"{source} → {target} takes no prompts" in browser.get(url).content.decode()
 
 
-def test_a_rate_on_the_networks_page_grows_old_while_its_sender_is_silent() -> None:
-    row = link_of(slow(SLOW, age_s=3.0), age_s=40.0)
-    assert row.rate_age_s == 43.0
-    unknown = row.stats.model_copy(update={"bandwidth_age_s": None})
-    assert replace(row, stats=unknown).rate_age_s is None
-
-
 def test_the_monitor_names_a_slow_link_at_the_next_sample_and_forgets_it_when_it_is_well(
     serving: Serving, api: APIClient
 ) -> None:
@@ -267,7 +260,7 @@ def test_the_monitor_names_a_slow_link_at_the_next_sample_and_forgets_it_when_it
 
 
 def test_measured_rates_may_count_in_the_next_plan_and_what_was_there_before_is_kept(
-    serving: Serving, browser: Client
+    serving: Serving, browser: Client, api: APIClient
 ) -> None:
     cluster = serving.deployment.cluster
     url = f"/clusters/{cluster.pk}/network/keep-measured"
@@ -280,6 +273,9 @@ def test_measured_rates_may_count_in_the_next_plan_and_what_was_there_before_is_
     assert link.bandwidth_bytes_per_s == SLOW
     history = browser.get(f"/changes/?cluster={cluster.pk}&kind=link").content.decode()
     assert serving.ends[0] in history
+    link.delete()
+    assert api.post(f"/api/v1/clusters/{cluster.pk}/keep-measured-links/").json() == {"kept": 1}
+    assert Link.unscoped.filter(cluster=cluster, bandwidth_bytes_per_s=SLOW).exists()
 
 
 def measured_only(rate: float = 5e6, **changes: Any) -> LinkStats:

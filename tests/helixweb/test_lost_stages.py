@@ -152,18 +152,6 @@ def test_what_was_lost_before_this_generation_is_not_lost_in_it(served: Served) 
     assert served.status == (Status.READY, "")
 
 
-def test_a_page_hears_when_the_coordinator_waits_no_more(served: Served, browser: Client) -> None:
-    says = f"waiting for the stages of: {served.name}"
-    served.coordinator.report(serving=False, message=says)
-    assert served.events()
-    assert state(browser, served).count(says) == 2  # the badge and the note below it
-    assert served.status == (Status.DEGRADED, says)
-    served.coordinator.report()
-    assert served.events()
-    assert served.status == (Status.READY, "")
-    assert says not in state(browser, served)
-
-
 def test_the_revisions_and_the_endpoint_are_as_new_as_the_status(
     served: Served, browser: Client
 ) -> None:

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
 from process_doubles import FakeCluster
 
 from helixweb.deployment.models import Deployment, NodeAssignment
-from helixweb.deployment.stages import memory_chart, stages_of
-from helixweb.inventory.models import Cluster, Node
+from helixweb.deployment.stages import memory_chart
+from helixweb.inventory.models import Node
 from helixweb.inventory.views.network import links_in_use
 from planner.domain.cluster import COORDINATOR
 from runtime.protocol.control import StageStats
@@ -75,10 +74,6 @@ def test_the_components_of_memory_add_up_to_what_the_node_has(deployed: Deployme
     assert sum(sizes.values()) == pytest.approx(6.0)
     assert chart.figure["layout"]["xaxis"]["title"]["text"] == "MB"
     assert chart.rows[0][-1] == "6 MB"
-
-
-def test_a_node_without_layers_has_no_stage(cluster: Cluster) -> None:
-    assert stages_of(cluster.nodes.all(), now=timezone.now()) == {}
 
 
 def test_the_links_of_the_plan_at_work_are_those_that_carry_its_flow(

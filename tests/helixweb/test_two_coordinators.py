@@ -12,11 +12,9 @@ from django.utils import timezone
 from process_doubles import FakeCluster, FakeCoordinator
 
 from helixweb.access.scope import WHOLE_SITE
-from helixweb.common.models import Event
 from helixweb.deployment.coordinators import change_of, coordinator_says
 from helixweb.deployment.joint_report import joint_report
 from helixweb.deployment.models import Deployment, LatestReport, Status
-from helixweb.deployment.pushing import wake_cluster
 from helixweb.deployment.services.losses import changes_of, losses_of
 from helixweb.deployment.settling import settle
 from helixweb.inventory.models import Cluster, Coordinator
@@ -221,15 +219,6 @@ def test_what_one_could_not_read_counts_as_long_as_it_can_be_heard(fronts: TwoFr
     go_silent(fronts.second)
     settle(fronts.deployment.pk, now=timezone.now())
     assert fronts.deployment.status == Status.READY
-
-
-def test_a_push_wakes_both(fronts: TwoFronts) -> None:
-    Event.objects.all().delete()
-    wake_cluster(fronts.deployment.cluster_id)
-    topics = set(Event.objects.values_list("topic", flat=True))
-    assert {
-        f"coordinator:{front.row.pk}" for front in (fronts.coordinator, fronts.second)
-    } <= topics
 
 
 def test_counts_and_rates_add_up_and_tails_are_the_highest() -> None:
