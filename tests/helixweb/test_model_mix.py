@@ -10,7 +10,6 @@ from helixweb.common import jobs
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
 from helixweb.planning.models import ModelMix, PlanRun
 from helixweb.planning.options import options_from_json
-from helixweb.planning.services import mixing
 from planner.domain.rules import PlacementRules
 from planner.feasibility import check_rules
 from planner.serialization import problem_from_dict
@@ -165,18 +164,3 @@ def test_a_queued_mix_is_cancelled_at_once(api: APIClient, body: dict[str, Any])
     jobs.attempt_job(ModelMix.unscoped.get())
     assert not PlanRun.unscoped.exists()
     assert api.post(f"{MIXES}{mix}/cancel/").status_code == 409
-
-
-def test_a_mix_that_kills_every_worker_is_given_up(
-    cluster: Cluster, models: list[LanguageModel], user: Any
-) -> None:
-    mix = mixing.start_model_mix(
-        cluster=cluster,
-        weights=dict.fromkeys(models, 1.0),
-        options=options_from_json({}),
-        user=user,
-    )
-    ModelMix.unscoped.filter(pk=mix.pk).update(attempt=jobs.MAX_ATTEMPTS)
-    jobs.attempt_job(mix)
-    mix.refresh_from_db()
-    assert "died 3 times" in mix.error

@@ -13,13 +13,6 @@ def test_fewest_nodes_are_counted_once_the_demand_is_met() -> None:
     assert (str(spared), spared.plotted) == ("3 idle; the demand is met", 3.0)
 
 
-def test_every_figure_has_its_unit() -> None:
-    assert str(objective_figure("decode", 557.3)) == "557 decode tokens/s"
-    assert str(objective_figure("flow", 1516.0)) == "1,516 tokens/s"
-    assert objective_figure("cost", 1.234).unit == "million decode tokens per unit of price"
-    assert objective_figure("decode", None).text == "—"
-
-
 def curve(unit: str) -> list[dict[str, object]]:
     point = Incumbent(
         elapsed_s=1.0, flow_tokens_per_s=100.0, upper_bound_tokens_per_s=120.0, placer="some"

@@ -174,29 +174,23 @@ def test_a_plan_that_was_never_explained_is_and_another_time_if_asked(
     assert Explanation.unscoped.get(plan=plan).created_at >= done
 
 
-def test_pipelines_take_no_gpus_of_instances(shell: Shell, cluster: Cluster) -> None:
-    assert shell("plan", "compute", "--tensor-parallel", 2) == exit_codes.USAGE
-    assert "2 GPUs" in shell.err
-
-
-def test_any_operation_is_asked_for_by_its_path(shell: Shell, cluster: Cluster) -> None:
+def test_any_operation_is_asked_for_by_its_path(
+    shell: Shell, cluster: Cluster, tmp_path: Path
+) -> None:
     assert shell("api", "get", "nodes", "--query", "name=mini") == 0, shell.err
     (node,) = shell.json()["results"]
     path = f"/api/v1/nodes/{node['id']}/"
     body = json.dumps({"region": "moon"})
     assert shell("api", "PATCH", path, "--data", "-", "--comment", "moved", typed=body) == 0
     assert Change.unscoped.filter(kind="node").latest("pk").comment == "moved"
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps({"cluster": cluster.pk, "name": "new", "region": "home"}))
+    assert shell("api", "post", "/nodes/", "--data", f"@{file}") == 0, shell.err
+    assert shell.json()["name"] == "new"
     link = Link.unscoped.get()
     assert shell("api", "delete", f"links/{link.pk}") == 0
     assert shell.out == ""
     assert shell("api", "delete", f"links/{link.pk}") == exit_codes.NOT_FOUND
-
-
-def test_a_body_comes_from_a_file(shell: Shell, cluster: Cluster, tmp_path: Path) -> None:
-    path = tmp_path / "node.json"
-    path.write_text(json.dumps({"cluster": cluster.pk, "name": "new", "region": "home"}))
-    assert shell("api", "post", "/nodes/", "--data", f"@{path}") == 0, shell.err
-    assert shell.json()["name"] == "new"
 
 
 @pytest.mark.parametrize(

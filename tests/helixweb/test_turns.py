@@ -5,7 +5,6 @@ from queue import Empty
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.utils import timezone
 
 from helixweb.celery import app
@@ -66,21 +65,18 @@ def sent(messages: Any) -> list[dict[str, int]]:
 
 
 def test_one_simulation_runs_at_a_time_and_explanations_wait_as_well(
-    plan: Plan, running: tuple[Simulation, int]
-) -> None:
-    waiting = [another(plan), Explanation.unscoped.get(plan=plan)]
-    assert [claim(row) for row in waiting] == [None, None]
-    end(*running)
-    assert [claim(row) for row in waiting] == [1, None]
-
-
-def test_a_search_does_not_wait_for_a_simulation(
-    cluster: Cluster, user: Any, running: tuple[Simulation, int]
+    plan: Plan, cluster: Cluster, user: Any, running: tuple[Simulation, int]
 ) -> None:
     run = starting.start_plan_run(
         cluster=cluster, model=LanguageModel.objects.get(), options=PlanOptions(), user=user
     )
-    assert claim(run) == 1
+    assert claim(run) == 1, "a search waits for none"
+    waiting = [another(plan), Explanation.unscoped.get(plan=plan)]
+    assert [claim(row) for row in waiting] == [None, None]
+    end(*running)
+    assert [claim(row) for row in waiting] == [1, None]
+    Simulation.unscoped.filter(pk=waiting[0].pk).update(lease_expires_at=timezone.now())
+    assert claim(waiting[1]) == 1, "a lost lease keeps none waiting"
 
 
 def test_a_mix_waits_for_a_search(cluster: Cluster, user: Any) -> None:
@@ -93,11 +89,6 @@ def test_a_mix_waits_for_a_search(cluster: Cluster, user: Any) -> None:
     assert claim(mix) is None
     end(run, attempt)
     assert claim(mix) == 1
-
-
-def test_a_lost_lease_keeps_nobody_waiting(plan: Plan, running: tuple[Simulation, int]) -> None:
-    Simulation.unscoped.filter(pk=running[0].pk).update(lease_expires_at=timezone.now())
-    assert claim(another(plan)) == 1
 
 
 def test_the_oldest_of_each_kind_is_woken_when_the_turn_is_free(
@@ -132,7 +123,3 @@ def test_a_search_that_waited_is_woken_when_a_mix_has_ended(
     )
     jobs.work(kind="mix", job_id=mix.pk)
     assert sent(messages) == [{"kind": "search", "job_id": run.pk}]
-
-
-def test_a_worker_has_a_process_for_each_turn_and_one_for_what_is_quick() -> None:
-    assert settings.CELERY_WORKER_CONCURRENCY == settings.HELIX_CONCURRENT_SOLVES + 1 + 1
