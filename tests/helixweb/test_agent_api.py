@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 from django.utils import timezone
-from process_doubles import FakeAgent, FakeCluster, FakeCoordinator
+from process_doubles import FakeAgent, FakeCoordinator
 from rest_framework.test import APIClient
 
 from helixweb.common import broadcaster
@@ -20,9 +20,8 @@ from helixweb.common.models import ApiKey, Event
 from helixweb.deployment.services import desired
 from helixweb.deployment.streams import desired_frames, follow
 from helixweb.inventory.models import Cluster, Node
-from helixweb.inventory.services import joining, records
+from helixweb.inventory.services import records
 from runtime.api.access import ApiKeys
-from runtime.protocol.phases import Phase
 
 AGENT_DOORS = [
     ("get", "/api/v1/agent/desired"),
@@ -70,24 +69,6 @@ def test_a_credential_opens_only_the_doors_of_its_role(cluster: Cluster, user: A
             assert getattr(process.http, method)(path).status_code == 403
 
 
-@pytest.mark.parametrize("secret", ["hlxj_wrong", ""])
-def test_a_join_token_that_is_not_ours_is_refused(cluster: Cluster, secret: str) -> None:
-    body = registration(secret)
-    answer = APIClient().post("/api/v1/agent/register", body)
-    assert answer.status_code == (403 if secret else 400)
-    assert answer["Content-Type"] == "application/problem+json"
-    assert "join" in answer.json()["detail"]
-    assert not Node.unscoped.filter(uuid=body["node_uuid"]).exists()
-
-
-def test_a_join_token_admits_once(cluster: Cluster, user: Any) -> None:
-    secret = joining.create_join_token(cluster, "node", user).secret
-    assert APIClient().post("/api/v1/agent/register", registration(secret)).status_code == 201
-    again = APIClient().post("/api/v1/agent/register", registration(secret))
-    assert again.status_code == 403
-    assert "used already" in again.json()["detail"]
-
-
 def test_a_malformed_message_is_answered_with_the_path_of_each_bad_field(
     cluster: Cluster, user: Any
 ) -> None:
@@ -112,16 +93,6 @@ def test_a_message_that_is_too_long_is_refused(size: int) -> None:
     assert answer.json()["title"] == "Request Entity Too Large"
 
 
-def test_a_restarted_agent_keeps_its_credential_and_is_no_ghost(
-    cluster: Cluster, user: Any
-) -> None:
-    agent = FakeAgent(cluster, "tower", user, port=7001)
-    agent.move("tcp://127.0.0.1:7005")
-    assert agent.row.data_endpoint == "tcp://127.0.0.1:7005"
-    assert Node.unscoped.filter(cluster=cluster, name="tower").count() == 1
-    assert agent.desired().assignment is None
-
-
 def test_a_removed_node_is_told_so(cluster: Cluster, user: Any) -> None:
     agent = FakeAgent(cluster, "extra", user, port=7001)
     records.delete(agent.row)
@@ -130,13 +101,6 @@ def test_a_removed_node_is_told_so(cluster: Cluster, user: Any) -> None:
     )
     assert answer.status_code == 401
     assert "removed" in answer.json()["detail"]
-
-
-def test_a_heartbeat_makes_a_lost_node_online(joined: FakeCluster) -> None:
-    joined.silence("tower")
-    assert joined.agents["tower"].row.state == "lost"
-    assert joined.agents["tower"].beat(Phase.IDLE, generation=0) == 0
-    assert joined.agents["tower"].row.state == "online"
 
 
 def test_the_coordinator_knows_exactly_the_keys_that_may_serve(
@@ -247,20 +211,3 @@ async def next_state(frames: Any) -> Any:
         if frame.startswith(b"event: desired"):
             return json.loads(frame.decode().split("data: ", 1)[1])["state"]
     raise AssertionError("the stream ended")
-
-
-def registration(secret: str) -> dict[str, Any]:
-    return {
-        "join_token": secret,
-        "role": "node",
-        "node_uuid": "6f1f3d0e-0000-4000-8000-000000000001",
-        "name": "newcomer",
-        "hardware": {
-            "hostname": "host",
-            "cpu_count": 1,
-            "memory_bytes": 1,
-            "memory_budget_bytes": 1,
-        },
-        "data_endpoint": "tcp://127.0.0.1:7001",
-        "data_public_key": "k" * 40,
-    }

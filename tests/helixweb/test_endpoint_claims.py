@@ -113,11 +113,3 @@ def test_a_cluster_that_is_one_machine_elsewhere_may_use_loopback(
 ) -> None:
     FakeCoordinator(cluster, user, port=7003)
     assert announced(mini, address=ELSEWHERE) == (204, "")
-
-
-def test_a_machine_of_another_cluster_may_have_the_same_private_address(
-    mini: FakeAgent, user: User
-) -> None:
-    other = Cluster.objects.create(name="other")
-    FakeAgent(other, "mini", user, port=7002)
-    assert announced(mini) == (204, "")

@@ -125,32 +125,23 @@ def test_measured_times_limits_and_prices_survive_the_inventory(
     assert exported == json.loads(json.dumps(problem_to_dict(expected)))
 
 
-def test_a_cluster_may_be_called_otherwise(api: APIClient, tiny_problem: Problem) -> None:
-    for name in ("first", "second"):
-        answer = api.post("/api/v1/clusters/import/", {"problem": tiny_problem, "name": name})
-        assert answer.json()["name"] == name
-    assert LanguageModel.objects.count() == 1
-
-
-def test_a_known_cluster_name_is_refused_with_a_remedy(
+def test_a_known_cluster_name_and_a_known_model_with_other_numbers_are_refused(
     api: APIClient, cluster: Cluster, tiny_problem: Problem
 ) -> None:
-    answer = api.post("/api/v1/clusters/import/", {"problem": tiny_problem})
-    assert answer.status_code == 409
-    assert "'tiny'" in answer.json()["detail"]
-    assert "another name" in answer.json()["detail"]
-    assert Node.unscoped.count() == 3
+    def imported(**more: Any) -> Any:
+        return api.post("/api/v1/clusters/import/", {"problem": tiny_problem, **more})
 
-
-def test_a_known_model_with_other_numbers_is_refused_and_nothing_is_written(
-    api: APIClient, cluster: Cluster, tiny_problem: Problem
-) -> None:
-    tiny_problem["name"] = "other"
+    known = imported()
+    assert known.status_code == 409
+    assert "'tiny'" in known.json()["detail"]
+    assert "another name" in known.json()["detail"]
+    assert imported(name="second").json()["name"] == "second"
     tiny_problem["model"]["num_layers"] = 8
-    answer = api.post("/api/v1/clusters/import/", {"problem": tiny_problem})
-    assert answer.status_code == 409
-    assert "num_layers 4 there, 8 here" in answer.json()["detail"]
-    assert Cluster.unscoped.count() == 1
+    other = imported(name="third")
+    assert other.status_code == 409
+    assert "num_layers 4 there, 8 here" in other.json()["detail"]
+    assert (Cluster.unscoped.count(), Node.unscoped.count()) == (2, 6)
+    assert LanguageModel.objects.count() == 1
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from django.contrib.auth import get_user_model
 from django.utils import timezone
 from hypothesis import given
@@ -25,15 +23,12 @@ from inventory_files import (
     wipe,
 )
 from rest_framework.test import APIClient
-from site_in_process import Shell, new_key
 
 from helixweb.access.models import Grant
 from helixweb.alerting.evaluating import evaluate
 from helixweb.alerting.kinds import DEFAULTS
 from helixweb.alerting.models import AlertRule, Channel
-from helixweb.command_line import exit_codes
 from helixweb.inventory.as_code.api import yaml_text
-from helixweb.inventory.as_code.kinds import LINKS
 from helixweb.inventory.models import (
     Change,
     Cluster,
@@ -169,17 +164,6 @@ def test_alert_rules_come_back_and_no_usual_ones_beside_them() -> None:
 
 
 @pytest.mark.usefixtures("world")
-def test_the_command_names_whatever_a_file_may_tell(user: Any, tmp_path: Path) -> None:
-    before = looked_at()
-    rules(before)[0]["threshold"] = 99
-    path = tmp_path / "inventory.json"
-    path.write_text(json.dumps(before))
-    shell = Shell(new_key(user), home=str(tmp_path))
-    assert shell("import", path, "--check") == exit_codes.DIFFERS
-    assert f"~ alert rule {rules(before)[0]['name']}" in shell.out
-
-
-@pytest.mark.usefixtures("world")
 def test_of_a_rule_the_channels_stay_and_what_is_left_out_goes_when_pruned() -> None:
     before = looked_at()
     cluster = Cluster.unscoped.get(name="tiny")
@@ -216,15 +200,6 @@ def test_a_rule_that_cannot_be_is_refused(world: Document, change: Document, sai
     assert answer.status_code == 400, answer.content
     assert said in answer.json()["detail"]
     assert not AlertRule.unscoped.exists()
-
-
-def test_what_is_brought_in_plans_as_what_was_taken_out(world: Document) -> None:
-    model = LanguageModel.objects.get()
-    built = {one.name: problems.build_problem(one, model) for one in Cluster.unscoped.all()}
-    wipe()
-    bring_in(world)
-    model = LanguageModel.objects.get()
-    assert built == {one.name: problems.build_problem(one, model) for one in Cluster.unscoped.all()}
 
 
 def test_one_cluster_comes_with_its_own_models_only(world: Document) -> None:
@@ -423,10 +398,6 @@ def test_parameters_that_mean_nothing_here_are_refused(
     assert bring_in_text(text, media, **query).status_code == 400
 
 
-def test_an_unknown_kind_of_body_is_refused(cluster: Cluster) -> None:
-    assert bring_in_text("x", "application/xml").status_code == 415
-
-
 def test_who_may_change_one_cluster_only_cannot_make_others_or_change_models(
     cluster: Cluster, world_of_two: tuple[Cluster, Any]
 ) -> None:
@@ -472,10 +443,3 @@ VALUES = st.recursive(
 def test_yaml_is_read_as_it_was_written(value: Any) -> None:
     document = {"value": value}
     assert parse_document(yaml_text(document), name_hint="x.yaml") == document
-
-
-def test_rows_of_a_file_are_lines_that_compare_well(cluster: Cluster) -> None:
-    text = client().get(EXPORT, {"format": "yaml"}).content.decode()
-    assert "- {source: tower, target: mini, bandwidth_bytes_per_s: 12500000.0," in text
-    assert yaml.safe_load(text)["clusters"][0]["name"] == "tiny"
-    assert LINKS.required == ("source", "target", "bandwidth_bytes_per_s", "latency_s")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from helixweb.inventory.models import Cluster, LanguageModel, Link, Node
+from helixweb.inventory.models import Cluster, LanguageModel, Node
 
 TIMES = {"prompt": [[1, 0.001], [8, 0.002]], "decode": [[1, 0.001]]}
 PROFILE = {
@@ -137,17 +137,6 @@ def test_no_credential_or_token_hash_is_ever_shown(api: APIClient, cluster: Clus
     api.post("/api/v1/join-tokens/", {"cluster": cluster.pk, "role": "node"})
     for path in ("nodes", "join-tokens", "coordinators"):
         assert "hash" not in api.get(f"/api/v1/{path}/").content.decode()
-
-
-def test_a_link_of_its_own_replaces_that_of_the_regions(api: APIClient, cluster: Cluster) -> None:
-    numbers = {"bandwidth_bytes_per_s": 1e6, "latency_s": 0}
-    created(api, "links", {"cluster": cluster.pk, "source": "laptop", "target": "mini", **numbers})
-    assert Link.unscoped.count() == 2
-    links = api.get(f"/api/v1/clusters/{cluster.pk}/problem/").json()["network"]["links"]
-    assert [(link["source"], link["target"]) for link in links] == [
-        ("tower", "mini"),
-        ("laptop", "mini"),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -28,15 +28,6 @@ def test_an_empty_cluster_says_how_to_begin(browser: Client) -> None:
     text_of(browser, "network", empty.pk)
 
 
-def test_the_cluster_page_shows_nodes_network_and_profiles(
-    browser: Client, cluster: Cluster
-) -> None:
-    page = text_of(browser, "cluster", cluster.pk)
-    for word in ("tower", "laptop", "mini", "0 of 3", "A100", "T4", "10 Gbit/s", "declared"):
-        assert word in page
-    assert f'data-topics="cluster:{cluster.pk}"' in page
-
-
 def test_the_pages_of_node_network_and_model_show_their_numbers(
     browser: Client, cluster: Cluster
 ) -> None:

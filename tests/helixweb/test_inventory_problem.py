@@ -18,30 +18,17 @@ def refusal(cluster: Cluster, model: LanguageModel) -> str:
     return str(refused.value)
 
 
-def test_an_empty_cluster_is_told_to_join_nodes(model: LanguageModel) -> None:
+def test_what_a_plan_lacks_is_named_with_the_choice(cluster: Cluster, model: LanguageModel) -> None:
     empty = records.create(Cluster, name="empty")
     assert "has no nodes; join one" in refusal(empty, model)
-
-
-def test_a_node_without_profile_is_named_with_the_choice(
-    cluster: Cluster, model: LanguageModel
-) -> None:
+    other = records.create(
+        LanguageModel, name="other", num_layers=2, activation_bytes_per_token=8, bytes_per_layer=1
+    )
+    assert "'other'" in refusal(cluster, other), "its profiles are of another model"
     records.update(Node.unscoped.get(name="mini"), profile_name="")
     said = refusal(cluster, model)
     assert "'mini' has no compute profile" in said
     assert "big, small" in said
-
-
-def test_a_profile_of_another_model_does_not_count(cluster: Cluster) -> None:
-    other = records.create(
-        LanguageModel,
-        name="other",
-        num_layers=2,
-        activation_bytes_per_token=8,
-        token_bytes=4,
-        bytes_per_layer=1,
-    )
-    assert "'other'" in refusal(cluster, other)
 
 
 def test_a_node_that_no_link_reaches_is_named_with_its_region(
@@ -52,12 +39,6 @@ def test_a_node_that_no_link_reaches_is_named_with_its_region(
     records.delete(RegionLink.unscoped.get(target="away"))
     records.delete(Link.unscoped.get())
     assert "no link leads to node 'mini'" in refusal(cluster, model)
-
-
-def test_a_node_takes_its_links_along_when_it_goes(cluster: Cluster, model: LanguageModel) -> None:
-    records.delete(Node.unscoped.get(name="mini"))
-    assert not Link.unscoped.exists()
-    assert len(problems.build_problem(cluster, model).cluster.nodes) == 2
 
 
 def test_a_declared_node_takes_its_links_along_when_it_is_renamed(cluster: Cluster) -> None:

@@ -161,13 +161,6 @@ def test_an_install_that_fails_does_not_join(
     assert "helix-agent join" not in (tmp_path / "log").read_text()
 
 
-def test_the_script_is_plain_shell(script: str) -> None:
-    done = subprocess.run(
-        ["/bin/sh", "-n"], input=script, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_the_source_is_that_of_this_site_the_same_each_time(db: None) -> None:
     content = Client().get("/join/helixweb.tar.gz").content
     assert content == source_archive.__wrapped__()

@@ -5,11 +5,9 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
-from rest_framework.test import APIClient
 
-from helixweb.inventory.models import Cluster, LanguageModel, Profile
+from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import problems
-from helixweb.inventory.services.problems import build_problem
 
 ENDS = {
     "first": {"max_layers": 2, "kv_token_layers_less": 500.0},
@@ -60,16 +58,3 @@ def test_the_page_of_a_profile_shows_its_ends_and_its_kv_minimum(
     page = browser.get(reverse("profile", args=[profile.pk])).content.decode()
     assert "(2 with the first layer, 1 with the last)" in page
     assert "8 requests of 96 tokens" in page
-
-
-def test_memory_is_a_field_of_a_profile_that_plans_read(api: APIClient, cluster: Cluster) -> None:
-    row = Profile.unscoped.get(name="big")
-    address = f"/api/v1/profiles/{row.pk}/"
-    assert api.get(address).json()["memory"] is None
-    assert api.patch(address, {"memory": ENDS}).json()["memory"] == ENDS
-    found = build_problem(cluster, LanguageModel.objects.get()).compute_profiles["big"].memory
-    assert found is not None
-    assert (found.first.max_layers, found.last.kv_token_layers_less) == (2, 600.0)
-    wrong = api.patch(address, {"memory": {**ENDS, "both": {"max_layers": 3}}})
-    assert wrong.status_code == 400
-    assert "above memory.first.max_layers" in wrong.content.decode()

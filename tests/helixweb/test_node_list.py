@@ -11,8 +11,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from helixweb.access.scope import WHOLE_SITE
-from helixweb.inventory.models import Change, Cluster, Link, Node, NodeState, NodeTag
-from helixweb.inventory.node_list import asked_of, in_state, nodes_matching
+from helixweb.inventory.models import Change, Cluster, Link, Node, NodeTag
+from helixweb.inventory.node_list import asked_of, nodes_matching
 
 
 def names(browser: Client, **query: str) -> list[str]:
@@ -44,16 +44,6 @@ def test_filters_and_order_come_from_the_address(
         Node.unscoped.filter(name=name).update(joined_at=now, last_seen_at=at)
     NodeTag.objects.create(node=Node.unscoped.get(name="tower"), name="rack-1")
     assert names(browser, **query) == expected
-
-
-def test_the_database_and_the_rows_agree_about_states(cluster: Cluster) -> None:
-    now = timezone.now()
-    times = {"tower": now, "laptop": now - timedelta(hours=1)}
-    for name, at in times.items():
-        Node.unscoped.filter(name=name).update(joined_at=now, last_seen_at=at)
-    for state in NodeState:
-        found = set(Node.unscoped.filter(in_state(state, now=now)).values_list("name", flat=True))
-        assert found == {node.name for node in Node.unscoped.all() if node.state_at(now) is state}
 
 
 def test_chosen_nodes_are_changed_and_the_list_stays_as_it_was(

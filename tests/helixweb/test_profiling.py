@@ -146,20 +146,8 @@ def test_the_kv_minimum_that_somebody_chose_holds_for_every_measurement(
 def test_what_was_measured_is_the_nodes_profile_and_what_was_before_is_kept(
     measured: Measured,
 ) -> None:
-    row = measured.measure("tower")
-    assert row.version is not None
-    profile = row.version.profile
-    assert (profile.name, profile.origin) == ("big", Origin.MEASURED)
-    assert profile.tokens_per_s == [300.0, 140.0]
-    numbers = [(one.number, one.origin, one.node) for one in profile.versions.all()]
-    assert numbers == [(2, "measured", "tower"), (1, "imported", "")]
-    assert row.version.evidence["decode_fit"]["median_error"] == 0.031
-    assert problems.build_problem(measured.cluster.cluster, measured.cluster.model)
-
-
-def test_what_a_measured_node_holds_at_the_ends_of_the_model_is_what_plans_read(
-    measured: Measured,
-) -> None:
+    times = {"2": {"prefill": [1e-6, 0.0, 0.0, 1e-3], "decode": [0.0, 1e-4, 0.0, 1e-3]}}
+    Profile.unscoped.filter(name="big").update(price_per_hour=2.5, instance_times=times)
     room = EndRoom(max_layers=1, kv_token_layers_less=250.0)
     memory = NodeMemory(
         first=room,
@@ -167,65 +155,56 @@ def test_what_a_measured_node_holds_at_the_ends_of_the_model_is_what_plans_read(
         both=EndRoom(max_layers=0),
         kv_minimum=KvMinimum(requests=1, tokens=128),
     )
-    measured.measure("tower", FOUND.model_copy(update={"memory": memory}))
+    row = measured.measure("tower", FOUND.model_copy(update={"memory": memory}))
+    assert row.version is not None
+    profile = row.version.profile
+    assert (profile.name, profile.origin) == ("big", Origin.MEASURED)
+    assert profile.tokens_per_s == [300.0, 140.0]
+    assert (profile.price_per_hour, profile.instance_times) == (2.5, times), "not told of"
+    numbers = [(one.number, one.origin, one.node) for one in profile.versions.all()]
+    assert numbers == [(2, "measured", "tower"), (1, "imported", "")]
+    assert row.version.evidence["decode_fit"]["median_error"] == 0.031
     problem = problems.build_problem(measured.cluster.cluster, measured.cluster.model)
     assert problem.profile_of("tower").memory == memory
 
 
-def test_what_a_measurement_does_not_tell_stays(measured: Measured) -> None:
-    times = {"2": {"prefill": [1e-6, 0.0, 0.0, 1e-3], "decode": [0.0, 1e-4, 0.0, 1e-3]}}
-    Profile.unscoped.filter(name="big").update(price_per_hour=2.5, instance_times=times)
-    measured.measure("tower")
-    profile = Profile.unscoped.get(name="big")
-    assert profile.price_per_hour == 2.5
-    assert profile.instance_times == times
-    assert profile.tokens_per_s == [300.0, 140.0]
-
-
-def test_a_node_that_shares_its_profile_gets_one_of_its_own(measured: Measured) -> None:
-    row = measured.measure("laptop")
-    assert row.version is not None
-    assert row.version.profile.name == "laptop"
-    assert measured.node("laptop").profile_name == "laptop"
-    assert measured.node("mini").profile_name == "small"
-    assert Profile.unscoped.get(name="small").origin == Origin.IMPORTED
-
-
-def test_its_new_profile_says_of_other_models_what_the_shared_one_did(measured: Measured) -> None:
+def test_a_node_that_shares_its_profile_gets_one_of_its_own_for_every_model(
+    measured: Measured,
+) -> None:
     small = Profile.unscoped.get(name="small")
     other = LanguageModel.objects.create(
         name="other", num_layers=2, activation_bytes_per_token=2, bytes_per_layer=1e3
     )
     small.pk, small.model = None, other
     small.save()
-    measured.measure("laptop")
+    row = measured.measure("laptop")
+    assert row.version is not None
+    assert row.version.profile.name == "laptop"
+    assert measured.node("laptop").profile_name == "laptop"
+    assert measured.node("mini").profile_name == "small"
+    assert set(Profile.unscoped.filter(name="small").values_list("origin", flat=True)) == {
+        Origin.IMPORTED
+    }
     copied = Profile.unscoped.get(name="laptop", model=other)
     assert copied.tokens_per_s == small.tokens_per_s
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("kind", "change", "told"),
     [
-        pytest.param({"joined_at": None}, "has not joined", id="not joined"),
-        pytest.param({"hardware": {"emulated": True}}, "is emulated", id="emulated"),
+        (Node, {"joined_at": None}, "has not joined"),
+        (Node, {"hardware": {"emulated": True}}, "is emulated"),
+        (LanguageModel, {"checkpoint": ""}, "has no checkpoint"),
     ],
 )
-def test_a_node_without_a_machine_cannot_be_measured(
-    measured: Measured, api: APIClient, change: dict[str, Any], told: str
+def test_what_cannot_be_measured_is_refused(
+    measured: Measured, api: APIClient, kind: Any, change: dict[str, Any], told: str
 ) -> None:
-    Node.unscoped.filter(name="tower").update(**change)
+    kind._base_manager.update(**change)
     asked = {"node": measured.node("tower").pk, "model": measured.cluster.model.pk}
     answer = api.post("/api/v1/profilings/", asked)
     assert answer.status_code == 409
     assert told in answer.json()["detail"]
-
-
-def test_a_model_without_a_checkpoint_cannot_be_measured_for(
-    measured: Measured, api: APIClient
-) -> None:
-    LanguageModel.objects.update(checkpoint="")
-    asked = {"node": measured.node("tower").pk, "model": measured.cluster.model.pk}
-    assert "has no checkpoint" in api.post("/api/v1/profilings/", asked).json()["detail"]
 
 
 def test_one_node_is_measured_once_at_a_time_and_may_be_let_alone(
@@ -319,7 +298,9 @@ def test_an_exported_profile_is_read_again_elsewhere(
         "/profiles/import", {"cluster": cluster, "name": "", "text": json.dumps(document)}
     )
     assert page.status_code == 302
-    assert ProfileVersion.unscoped.filter(profile=pk).count() == 3
+    versions = ProfileVersion.unscoped.filter(profile=pk).order_by("number")
+    assert [version.number for version in versions] == [1, 2, 3]
+    assert versions[2].recorded_at <= timezone.now()
 
 
 MANY_LAYERS = {
@@ -349,15 +330,6 @@ def test_a_bad_profile_file_is_refused_with_the_field_that_is_wrong(
     assert answer.status_code == 422
     assert told in str(answer.context["form"].errors["text"][0])
     assert Profile.unscoped.get(name="big").versions.count() == 0
-
-
-def test_versions_are_numbered_however_soon_they_follow(measured: Measured) -> None:
-    profile = Profile.unscoped.get(name="big")
-    found = profile_versions.import_profile(
-        measured.cluster.cluster, profile_versions.export_profile(profile)
-    )
-    assert found.number == 2
-    assert found.recorded_at <= timezone.now()
 
 
 def test_a_gpu_that_nobody_measured_is_estimated_and_marked_where_plans_use_it(

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from helixweb.common import events
 from helixweb.common.models import Event
-from helixweb.inventory.models import Cluster, Node
+from helixweb.inventory.models import Cluster
 from helixweb.monitoring.traces import record_traces
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.request_traces import made_up_trace
@@ -42,23 +42,9 @@ def test_the_monitor_writes_tables_and_words_in_the_readers_zone(
     sampled(cluster)
     html = text(reader, f"/monitor/?cluster={cluster.pk}")
     assert f"<td>{IN_TOKYO}</td><td>432</td>" in html
+    assert '"2026-03-01T21:00:00+09:00"' in html, "in charts, too"
     assert "times in Asia/Tokyo" in html
     assert "UTC" not in html
-
-
-def test_a_chart_keeps_the_moment_whose_zone_its_table_tells(
-    cluster: Cluster, reader: Client
-) -> None:
-    sampled(cluster)
-    assert '"2026-03-01T21:00:00+09:00"' in text(reader, f"/monitor/?cluster={cluster.pk}")
-
-
-def test_a_nodes_history_is_told_in_the_readers_zone(cluster: Cluster, reader: Client) -> None:
-    said = {"kv_total_pages": 10, "kv_used_pages": 5, "busy_ratio": 0.5, "tokens_per_s": 7.0}
-    node = Node.unscoped.filter(cluster=cluster).earliest("pk")
-    sampled(cluster, nodes={node.name: said})
-    html = text(reader, f"/clusters/{cluster.pk}/nodes/{node.pk}/")
-    assert f"<td>{IN_TOKYO}</td>" in html
 
 
 def test_what_happened_last_is_told_in_the_readers_zone(cluster: Cluster, reader: Client) -> None:

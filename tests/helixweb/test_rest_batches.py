@@ -11,8 +11,7 @@ from helixweb.common.rest.viewsets import EditViewSet
 from helixweb.inventory.models import Change, Cluster, Link, Node
 from tests.helixweb.rest_collections import collections
 
-NODES, LINKS = "/api/v1/nodes/batch/", "/api/v1/links/batch/"
-RATE = {"bandwidth_bytes_per_s": 1e9, "latency_s": 0.001}
+NODES = "/api/v1/nodes/batch/"
 
 
 def told(answer: Any) -> dict[str, str]:
@@ -77,18 +76,6 @@ def test_what_is_wrong_is_told_of_every_item_and_nothing_is_done(
     assert not any(field.startswith("create[0]") for field in errors)
     assert (list(Node.unscoped.values()), list(Link.unscoped.values())) == before
     assert (done_so_far(), Event.objects.count()) == counts
-
-
-def test_links_are_made_by_hundreds(api: APIClient, cluster: Cluster) -> None:
-    names = [f"n{number}" for number in range(15)]
-    nodes = [{"cluster": cluster.pk, "name": name} for name in names]
-    assert api.post(NODES, {"create": nodes}).status_code == 200
-    pairs = [(one, other) for one in names for other in names if one != other]
-    links = [{"cluster": cluster.pk, "source": a, "target": b, **RATE} for a, b in pairs]
-    answer = api.post(LINKS, {"create": links})
-    assert answer.status_code == 200, answer.content
-    assert len(answer.json()["created"]) == len(pairs) == 210
-    assert Link.unscoped.filter(cluster=cluster).count() == 211
 
 
 def test_rows_that_changed_since_they_were_read_are_left(api: APIClient, cluster: Cluster) -> None:
