@@ -47,36 +47,24 @@ class Watch:
             self.last, self.open = alert, None
 
 
-def test_it_fires_once_it_was_bad_for_long_enough_and_ends_once_it_was_good_for_long_enough() -> (
-    None
-):
-    watch = Watch().read(*[11] * 5, *[1] * 8)
-    assert watch.told == [("firing", 30), ("resolved", 110)]
-
-
-def test_a_spike_that_passes_before_its_time_is_told_to_nobody() -> None:
-    watch = Watch().read(11, 11, 1, 11, 11, 1)
-    assert watch.told == []
-    assert watch.open is None
-
-
-def test_between_the_two_marks_nothing_changes() -> None:
-    """Hysteresis: a reading that dances around the threshold is one alert."""
-    watch = Watch().read(*[11] * 4, *[9, 11] * 20)
-    assert watch.told == [("firing", 30)]
-    watch.read(*[9] * 30)
-    assert watch.told == [("firing", 30)]
-    watch.read(*[8] * 7)
-    assert [state for state, _ in watch.told] == ["firing", "resolved"]
-
-
-def test_a_pending_alert_goes_on_between_the_marks() -> None:
-    assert Watch().read(11, 9, 9, 9).told == [("firing", 30)]
-
-
-def test_what_is_not_there_any_more_counts_as_good() -> None:
-    watch = Watch().read(*[11] * 4, *[None] * 7)
-    assert [state for state, _ in watch.told] == ["firing", "resolved"]
+@pytest.mark.parametrize(
+    ("changes", "readings", "told"),
+    [
+        ({}, [*[11] * 5, *[1] * 8], [("firing", 30), ("resolved", 110)]),
+        ({}, [11, 11, 1, 11, 11, 1], []),
+        ({}, [11, 9, 9, 9], [("firing", 30)]),
+        ({}, [*[11] * 4, *[9, 11] * 20, *[9] * 30], [("firing", 30)]),
+        ({}, [*[11] * 4, *[9, 11] * 20, *[8] * 7], [("firing", 30), ("resolved", 500)]),
+        ({}, [*[11] * 4, *[None] * 7], [("firing", 30), ("resolved", 100)]),
+        ({"for_s": 0, "resolve_s": 0}, [11, 1], [("firing", 0), ("resolved", 10)]),
+    ],
+    ids=["for long enough", "spikes", "pending between the marks", "between the marks", "good",
+         "not there any more", "without delays"],
+)  # fmt: skip
+def test_it_fires_and_ends_when_it_was_bad_and_good_for_long_enough(
+    changes: dict[str, Any], readings: list[float | None], told: list[tuple[str, float]]
+) -> None:
+    assert Watch(**changes).read(*readings).told == told
 
 
 def test_what_flaps_must_be_good_for_longer_each_time() -> None:
@@ -104,8 +92,3 @@ def test_who_was_calm_for_long_does_not_flap() -> None:
 def test_what_runs_out_is_bad_below_its_threshold(value: float, fires: bool) -> None:
     alert = Alert(rule=rule(kind=Kind.KEY_EXPIRES, clears_at=10, for_s=0))
     assert begin(alert, value, before=None, now=START) is fires
-
-
-def test_a_rule_without_delays_fires_and_ends_at_once() -> None:
-    watch = Watch(for_s=0, resolve_s=0).read(11, 1)
-    assert watch.told == [("firing", 0), ("resolved", 10)]

@@ -35,17 +35,21 @@ def find(*nodes: NodeLoad, waiting: int = 0, running: int = 8, **links: float) -
 
 
 @pytest.mark.parametrize("slow", NAMES)
-@pytest.mark.parametrize("all_speeds", [0.3, 1.0, 3.0])
-def test_a_node_at_half_speed_is_named(slow: str, all_speeds: float) -> None:
-    """Also where all are faster or slower than their profiles, by batching or by mistake."""
-    found = find(
-        *(
-            node(name, busy=1.0, speed=0.5 * all_speeds)
-            if name == slow
-            else node(name, busy=0.5, speed=all_speeds)
-            for name in NAMES
+@pytest.mark.parametrize("all_speeds", [0.3, 1.0, 3.0, None])
+def test_a_node_at_half_speed_is_named(slow: str, all_speeds: float | None) -> None:
+    """Also where all are faster or slower than their profiles, by batching or by mistake, and
+    where (None) all share cores."""
+    speeds = dict.fromkeys(NAMES, 1.0) | {slow: 0.5}
+    if all_speeds is None:
+        assert find(*(waiting_node(name) for name in NAMES)).limit == Limit.NOTHING
+        found = find(*(waiting_node(name, own_speed=speed) for name, speed in speeds.items()))
+    else:
+        found = find(
+            *(
+                node(name, busy=0.5 / speed, speed=speed * all_speeds)
+                for name, speed in speeds.items()
+            )
         )
-    )
     assert (found.limit, found.subject) == (Limit.SLOW_NODE, slow)
     assert f"{slow} is slow" in found.headline
     assert "50%" in found.headline
@@ -59,11 +63,6 @@ def waiting_node(name: str, *, own_speed: float = 1.0, busy: float = 0.8) -> Nod
     """Does at `own_speed` what it does while it has a core."""
     seen = own_speed * (1 - WAITS[name])
     return node(name, busy=busy, speed=seen, delayed_ratio=busy * WAITS[name])
-
-
-def test_nodes_that_share_cores_are_not_slow_for_waiting_longer_than_others() -> None:
-    found = find(*(waiting_node(name) for name in NAMES))
-    assert found.limit == Limit.NOTHING
 
 
 def test_a_machine_whose_nodes_want_more_cores_than_it_has_is_named() -> None:
@@ -81,14 +80,6 @@ def test_machines_that_little_runs_on_are_not_short_of_cores() -> None:
     assert find(*spread).limit == Limit.NOTHING
     waits_little = [node(name, busy=0.4, delayed_ratio=0.05, host="box") for name in NAMES]
     assert find(*waits_little).limit == Limit.NOTHING
-
-
-@pytest.mark.parametrize("slow", NAMES)
-def test_a_node_at_half_speed_is_named_among_nodes_that_share_cores(slow: str) -> None:
-    speeds = dict.fromkeys(NAMES, 1.0) | {slow: 0.5}
-    found = find(*(waiting_node(name, own_speed=speed) for name, speed in speeds.items()))
-    assert (found.limit, found.subject) == (Limit.SLOW_NODE, slow)
-    assert "50%" in found.headline
 
 
 def test_a_node_whose_cores_others_have_is_slow_and_told_why() -> None:

@@ -14,10 +14,8 @@ from rest_framework.test import APIClient
 
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying
-from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
 from planner.serialization import plan_from_dict
-from runtime.protocol.control import NodeTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.process_doubles import STATS, FakeCluster
 
@@ -69,33 +67,6 @@ def test_a_node_at_half_speed_is_named(
     assert f"{slow} is slow: it runs at 50% of the speed the plan gives it." in page
 
 
-@pytest.mark.parametrize("by", ["pages", "promises"])
-def test_a_kv_cache_that_is_nearly_full_is_named(
-    joined: FakeCluster, browser: Client, api: APIClient, by: str
-) -> None:
-    full = max(joined.used_agents)
-    traffic = {
-        name: NodeTraffic(
-            kv_estimate_token_layers=88 if name == full and by == "promises" else 10,
-            kv_capacity_token_layers=100,
-            tokens_total=0,
-            ready=True,
-        )
-        for name in joined.used_agents
-    }
-    serve(joined, full=full if by == "pages" else "", nodes=traffic, requests_waiting=4)
-    answer = api.get(f"/api/v1/clusters/{joined.cluster.pk}/bottleneck/").json()
-    assert (answer["limit"], answer["subject"]) == ("KV cache", full)
-    page = browser.get("/monitor/").content.decode()
-    assert f"The KV cache of {full} is nearly full." in page
-    assert "4 requests wait" in page
-
-
-def test_without_trouble_nothing_is_blamed(joined: FakeCluster, browser: Client) -> None:
-    serve(joined)
-    assert "Nothing limits at this load." in browser.get("/monitor/").content.decode()
-
-
 def test_what_limits_is_worked_out_once_for_all_who_look_at_a_sample(
     joined: FakeCluster, api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +83,3 @@ def test_what_limits_is_worked_out_once_for_all_who_look_at_a_sample(
         monkeypatch.setattr(time, "time", lambda later_s=later_s: later_s)
         asked.append(sum("monitoring_tracedrequest" in query["sql"] for query in queries))
     assert asked == [1, 0]
-
-
-def test_without_a_report_nothing_is_claimed(cluster: Cluster, api: APIClient) -> None:
-    assert api.get(f"/api/v1/clusters/{cluster.pk}/bottleneck/").status_code == 404

@@ -12,7 +12,7 @@ from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring import services
-from helixweb.monitoring.history import points, smallest_step_s
+from helixweb.monitoring.history import points
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample, node_samples
 from helixweb.monitoring.services import keep_report
@@ -297,22 +297,3 @@ def test_a_line_breaks_where_nothing_was_reported(cluster: Cluster) -> None:
     until = NOW + timedelta(seconds=60)
     last = points(cluster, since=NOW, until=until, step_s=1)[-1]
     assert (last.at, last.values) == (until, None)
-
-
-@pytest.mark.parametrize(
-    ("length", "step_s"),
-    [
-        (timedelta(minutes=5), 1),
-        (timedelta(hours=1), 4),
-        (timedelta(hours=2), 10),
-        (timedelta(hours=6), 24),
-        (timedelta(hours=24), 300),
-        (timedelta(days=7), 900),
-        (timedelta(days=9), 900),
-        (timedelta(seconds=-5), 1),
-    ],
-)
-def test_the_step_keeps_a_series_short_and_no_finer_than_what_is_kept(
-    length: timedelta, step_s: int
-) -> None:
-    assert smallest_step_s(since=NOW - length, now=NOW) == step_s

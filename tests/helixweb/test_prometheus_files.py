@@ -54,6 +54,10 @@ def test_every_metric_and_label_asked_for_is_told_by_one_of_our_pages(
     scrapes.serve(cluster, user)
     labels: dict[str, set[str]] = {rule["record"]: set() for rule in rules() if "record" in rule}
     pages = (scrapes.site_page(), scrapes.coordinator_page(), scrapes.agent_page())
+    site, coordinator, agent = ({name for name, _, _ in scrapes.samples(page)} for page in pages)
+    assert not site & (coordinator | agent), "none is told by two kinds of processes"
+    # The coordinator's is what it promised of the fullest node; the agent's has a node's name.
+    assert coordinator & agent == {"vllm:kv_cache_usage_perc"}
     for page in pages:
         for name, told, _ in scrapes.samples(page):
             labels.setdefault(name, set()).update(told)
@@ -70,20 +74,6 @@ def test_no_metric_is_asked_for_under_a_name_that_is_not_looked_up() -> None:
         rest = re.sub(r"\{[^}]*\}|\([a-z_, ]*\)(?= ?\()|\[[^\]]*\]", " ", _OURS.sub(" ", text))
         rest = re.sub(r"\bby \([a-z_, ]*\)", " ", rest)
         assert set(_WORDS.findall(rest)) - {"cluster", "for"} <= _LANGUAGE, text
-
-
-def test_no_name_is_told_by_two_kinds_of_processes_for_the_same_thing(
-    cluster: Cluster, user: Any
-) -> None:
-    scrapes.serve(cluster, user)
-    site, coordinator, agent = (
-        {name for name, _, _ in scrapes.samples(page)}
-        for page in (scrapes.site_page(), scrapes.coordinator_page(), scrapes.agent_page())
-    )
-    assert not site & coordinator
-    assert not site & agent
-    # The coordinator's is what it promised of the fullest node; the agent's has a node's name.
-    assert coordinator & agent == {"vllm:kv_cache_usage_perc"}
 
 
 def test_the_dashboard_has_panels_that_do_not_overlap_and_leaves_the_data_source_open() -> None:

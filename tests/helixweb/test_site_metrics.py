@@ -76,10 +76,6 @@ def test_a_cluster_at_work_is_told_by_the_numbers_of_its_pages(cluster: Cluster,
     ]
     assert links
     assert scrapes.value(page, "helix_link_slow", source=links[0]["source"]) == 1
-
-
-def test_a_node_that_fell_silent_is_down_and_ages(cluster: Cluster, user: Any) -> None:
-    joined, _ = scrapes.serve(cluster, user)
     joined.silence("tower")
     page = scrapes.site_page()
     assert scrapes.value(page, "helix_node_up", node="tower") == 0
