@@ -154,7 +154,7 @@ def test_if_match_is_refused_where_nothing_is_compared(api: APIClient, node: Nod
 
 
 def test_the_answer_to_an_edit_has_the_tag_for_the_next(api: APIClient, node: Node) -> None:
-    tag = tag_of(api, node)
+    tag = api.get(address(node), {"fields": "name"})["ETag"]
     for region in ("away", "home"):
         answer = api.patch(address(node), {"region": region}, headers={"If-Match": tag})
         assert answer.status_code == 200, answer.content
@@ -243,9 +243,3 @@ def test_a_tag_costs_no_query(api: APIClient, node: Node) -> None:
     with CaptureQueriesContext(connection) as captured:
         api.get(address(node))
     assert len(captured) == 3  # the roles of who asks, the row, its tags
-
-
-def test_a_part_of_a_row_has_a_tag_to_edit_by(api: APIClient, node: Node) -> None:
-    part = api.get(address(node), {"fields": "name"})
-    edit = api.patch(address(node), {"region": "away"}, headers={"If-Match": part["ETag"]})
-    assert edit.status_code == 200

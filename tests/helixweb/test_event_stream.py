@@ -16,7 +16,6 @@ from helixweb.common.broadcaster import OVERLAP, QUEUE_LENGTH, Frame, Subscripti
 from helixweb.common.connections import returns_connection
 from helixweb.common.event_place import MOST_MISSING, Place, missing_of
 from helixweb.common.models import Event
-from helixweb.common.queries import parsed_id
 
 WAIT_S = 120.0
 emit = sync_to_async(returns_connection(events.emit))
@@ -88,19 +87,6 @@ def test_what_this_process_commits_is_delivered_without_waiting_for_a_poll(
             (event,) = await next_events(stream, 1)
             assert event["data"]["number"] == number
         await stream.aclose()
-
-    scenario()
-
-
-@pytest.mark.django_db(transaction=True)  # the poll gives its connection back
-def test_the_last_stream_to_close_stops_the_polling() -> None:
-    @async_to_sync
-    async def scenario() -> None:
-        stream = broadcaster.stream(["cluster:1"], place=None)
-        await anext(stream)
-        assert broadcaster.BROADCASTER._poll is not None
-        await stream.aclose()
-        assert broadcaster.BROADCASTER._poll is None
 
     scenario()
 
@@ -186,12 +172,6 @@ def test_an_open_stream_holds_no_connection() -> None:
         await stream.aclose()
 
     scenario()
-
-
-@pytest.mark.parametrize("text", ["", "x", "-1", "9" * 5000])
-def test_an_event_id_that_is_none_replays_nothing(browser: Client, text: str) -> None:
-    assert parsed_id(text) is None
-    assert browser.get(f"/plans/new/fit?cluster={text}").status_code == 404
 
 
 def emit_as(pk: int) -> None:

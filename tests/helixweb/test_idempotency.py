@@ -15,7 +15,7 @@ from helixweb.common.rest import idempotency
 from helixweb.common.rest.models import KeptAnswer
 from helixweb.common.tasks import prune_expired
 from helixweb.inventory.models import Cluster, JoinToken, Node
-from helixweb.inventory.services import joining, problems, records
+from helixweb.inventory.services import joining, records
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.services import starting
 from tests.helixweb.process_doubles import HARDWARE, FakeCluster
@@ -43,16 +43,6 @@ def test_the_same_request_is_answered_the_same_and_done_once(
     assert "Idempotency-Replayed" not in first
     assert again["Idempotency-Replayed"] == "true"
     assert made() == 1
-
-
-def test_a_plan_run_is_queued_once(api: APIClient, cluster: Cluster) -> None:
-    model = problems.models_of(cluster)[0]
-    asked = {"cluster": cluster.pk, "model": model.pk, "options": {"time_limit_s": 5}}
-    first, again = (api.post("/api/v1/plan-runs/", asked, headers=KEY) for _ in range(2))
-    assert (first.status_code, again.status_code) == (202, 202), first.content
-    assert again["Location"] == first["Location"]
-    assert again.json() == first.json()
-    assert PlanRun.unscoped.count() == 1
 
 
 def test_a_deployment_is_made_once(joined: FakeCluster, api: APIClient) -> None:

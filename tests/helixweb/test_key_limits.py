@@ -154,40 +154,27 @@ def test_a_stolen_table_of_hashes_opens_nothing_and_peppers_can_be_changed(
     assert program(new.secret).get("/api/v1/nodes/").status_code == 401
 
 
-def test_coordinators_are_told_terms_and_only_keys_of_people_with_a_role_there(
-    user: Any, cluster: Cluster
+def test_what_a_key_spent_is_booked_once_also_when_the_coordinator_restarts(
+    user: Any, cluster: Cluster, browser: Client, api: APIClient, time_stands_still: None
 ) -> None:
     coordinator = FakeCoordinator(cluster, user)
     new = create_api_key(
-        name="k", user=user, scopes=["serve"], tokens_per_day=1000, networks=["192.0.2.1"]
+        name="k", user=user, scopes=["serve"], tokens_per_day=10_000, networks=["192.0.2.1"]
     )
     create_api_key(name="e", user=user, scopes=["serve"], cluster=Cluster.objects.create(name="e"))
-    (told,) = coordinator.desired().keys
-    assert (told.key, told.tokens_per_day, told.networks) == (
-        new.key,
-        1000,
-        ("192.0.2.1/32",),
-    )
-    Grant.objects.filter(user=user).delete()
-    assert coordinator.desired().keys == ()
-
-
-def test_what_a_key_spent_is_booked_once_also_when_the_coordinator_restarts(
-    user: Any, cluster: Cluster, browser: Client, time_stands_still: None
-) -> None:
-    coordinator = FakeCoordinator(cluster, user)
-    new = create_api_key(name="k", user=user, scopes=["serve"], tokens_per_day=10_000)
     for requests, prompt, output in ((2, 100, 10), (2, 100, 10), (3, 150, 20), (1, 7, 3)):
         spent = KeySpending(requests=requests, prompt_tokens=prompt, output_tokens=output)
         coordinator.report(generation=0, keys={new.key: spent, "unknown": spent})
     booked = KeyUsage.objects.get()
     assert (booked.requests, booked.prompt_tokens, booked.output_tokens) == (4, 157, 23)
-    assert coordinator.desired().keys[0].tokens_today == 180
-    shown = APIClient()
-    shown.force_authenticate(user)
-    (row,) = shown.get(KEYS).json()["results"]
-    assert row["used_today"]["output_tokens"] == 23
+    (told,) = coordinator.desired().keys
+    assert (told.key, told.tokens_per_day, told.tokens_today) == (new.key, 10_000, 180)
+    assert told.networks == ("192.0.2.1/32",)
+    used = {row["name"]: row["used_today"] for row in api.get(KEYS).json()["results"]}
+    assert used["k"]["output_tokens"] == 23
     assert ">180<" in browser.get("/settings/api-keys/").content.decode()
+    Grant.objects.filter(user=user).delete()
+    assert coordinator.desired().keys == (), "of people with a role there alone"
 
 
 def test_keys_are_made_listed_and_revoked_over_rest(user: Any, api: APIClient) -> None:

@@ -95,24 +95,14 @@ def test_one_person_has_so_many_streams_open_and_no_more_and_others_have_theirs(
                 assert "HELIX_STREAMS_PER_USER" in told["detail"]
                 page = await reader.ask(PAGES)
                 assert (page.status_code, page["Retry-After"]) == (429, str(COME_AGAIN_S))
+                # As shell.js asks: an EventSource does not tell what it was answered.
+                assert (await sync_to_async(reader.browser.get)(PAGES)).status_code == 429
                 async with other.stream(PAGES), other.stream(REST):
                     pass
+            assert (await sync_to_async(reader.browser.get)(PAGES)).status_code == 400
             async with reader.stream(PAGES):  # one has ended
                 pass
         assert open_streams.count(reader.user.pk) == 0
-
-    scenario()
-
-
-@pytest.mark.usefixtures("few")
-def test_a_page_that_was_refused_asks_without_opening_a_stream_when_it_may(reader: Reader) -> None:
-    """As shell.js does: an EventSource does not tell what it was answered."""
-
-    @async_to_sync
-    async def scenario() -> None:
-        async with reader.stream(PAGES), reader.stream(PAGES):
-            assert (await sync_to_async(reader.browser.get)(PAGES)).status_code == 429
-        assert (await sync_to_async(reader.browser.get)(PAGES)).status_code == 400
 
     scenario()
 

@@ -242,13 +242,6 @@ def test_a_deployment_that_is_not_in_service_says_so(deployed: int, user: Any) -
     assert f"Deployment {deployed} is stopping" in json.loads(content)["error"]["message"]
 
 
-def test_a_chat_without_the_csrf_token_is_refused(browser: Client) -> None:
-    strict = Client(enforce_csrf_checks=True)
-    strict.cookies = browser.cookies
-    answer = strict.post("/playground/chat", {"deployment": 1}, content_type="application/json")
-    assert answer.status_code == 403
-
-
 def test_the_page_offers_what_is_in_service(cluster: Cluster, user: Any, browser: Client) -> None:
     assert "Nothing answers chats yet" in browser.get("/playground/").content.decode()
     joined = FakeCluster(cluster, user)
