@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from site_in_process import URL, InProcess, client_of
+from site_in_process import URL, client_of
 
 from helixweb.client import (
     BadAddress,
@@ -14,7 +14,6 @@ from helixweb.client import (
     Client,
     Conflict,
     Malformed,
-    NotAllowed,
     NotAuthenticated,
     NotFound,
     NotTheApi,
@@ -77,14 +76,6 @@ def test_private_names_are_no_collections(client: Client) -> None:
     assert copy.copy(client).url == URL
 
 
-def test_rows_are_made_read_changed_and_removed(client: Client, cluster: Cluster) -> None:
-    made = client.nodes.create({"cluster": cluster.pk, "name": "shed", "region": "away"})
-    assert client.nodes.get(made["id"])["region"] == "away"
-    assert client.nodes.update(made["id"], {"region": "home"})["region"] == "home"
-    client.nodes.delete(made["id"])
-    assert not Node.unscoped.filter(name="shed").exists()
-
-
 def test_a_list_longer_than_a_page_is_walked_to_its_end(
     client: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,18 +101,6 @@ def test_refusals_are_exceptions_that_name_field_and_remedy(
         client.clusters.do("import", body={"problem": tiny_problem})
 
 
-def test_a_wrong_key_and_a_key_that_may_only_read_are_told_apart(
-    user: Any, cluster: Cluster
-) -> None:
-    unknown = Client(URL, key="hlx_no.such", transport=InProcess())
-    with unknown, pytest.raises(NotAuthenticated, match="unknown or revoked"):
-        unknown.clusters.page()
-    with client_of(user, "read") as reader:
-        assert reader.clusters.page().count == 1
-        with pytest.raises(NotAllowed, match="scope"):
-            reader.clusters.delete(cluster.pk)
-
-
 def test_an_edit_of_what_somebody_else_edited_meanwhile_is_refused(
     client: Client, cluster: Cluster
 ) -> None:
@@ -137,15 +116,6 @@ def test_a_name_in_a_path_cannot_leave_its_segment(client: Client, cluster: Clus
     with pytest.raises(NotFound):
         client.requests.get("../nodes")
     assert Link.unscoped.exists()
-
-
-def test_who_does_not_answer_is_unreachable() -> None:
-    def refuse(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("Connection refused")
-
-    client = Client(URL, transport=httpx.MockTransport(refuse))
-    with client, pytest.raises(Unreachable, match="is it running"):
-        client.nodes.page()
 
 
 def test_what_breaks_off_is_asked_again_only_where_that_does_nothing_twice() -> None:
@@ -166,14 +136,6 @@ def test_what_breaks_off_is_asked_again_only_where_that_does_nothing_twice() -> 
         asked.clear()
         assert client.call("GET", "/clusters/1/") == {"id": 1}
         assert len(asked) == 3
-
-
-def test_the_same_plan_run_is_not_made_twice(client: Client, cluster: Cluster) -> None:
-    model = client.models.page().results[0]["id"]
-    body = {"cluster": cluster.pk, "model": model}
-    first, again = (client.plan_runs.create(body, idempotency_key="once") for _ in range(2))
-    assert first["id"] == again["id"]
-    assert client.plan_runs.page().count == 1
 
 
 @pytest.mark.parametrize(

@@ -34,13 +34,6 @@ def test_every_command_tells_what_it_takes(capsys: pytest.CaptureFixture[str]) -
         assert f"usage: helixweb {name}" in capsys.readouterr().out
 
 
-def test_the_exit_codes_are_told_where_people_look(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == exit_codes.OK
-    told = " ".join(capsys.readouterr().out.split())
-    for code, meaning in exit_codes.MEANINGS.items():
-        assert f"{code} {meaning}" in told
-
-
 def test_nodes_are_declared_changed_listed_and_removed(shell: Shell, cluster: Cluster) -> None:
     assert shell("node", "add", "shed", "--region", "away", "--price", "1.5", "--json") == 0
     assert shell.json()["price_per_hour"] == 1.5
@@ -273,12 +266,6 @@ def test_manage_py_reaches_the_same_commands(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit) as ended:
         call_command("helixweb", "nod")
     assert ended.value.code == exit_codes.USAGE
-
-
-@pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
-def test_shells_get_what_completes_lines(shell: Shell, kind: str) -> None:
-    assert shell("completion", kind) == 0
-    assert "helixweb" in shell.out
 
 
 def test_names_of_the_site_complete(

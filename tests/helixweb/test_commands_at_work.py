@@ -169,11 +169,6 @@ def test_engines_of_a_model_and_of_single_nodes_are_named(
     assert shell("deploy", joined.plan.pk, "--node-engine", "vllm") == exit_codes.USAGE
 
 
-def test_a_plan_that_is_none_cannot_be_deployed(shell: Shell, cluster: Cluster) -> None:
-    assert shell("deploy", 99) == exit_codes.NOT_FOUND
-    assert "there is no plan 99; `helixweb plan list` has them" in shell.err
-
-
 def test_a_deployment_that_fails_is_told_by_the_exit_code(
     shell: Shell, joined: FakeCluster
 ) -> None:
@@ -351,11 +346,6 @@ def test_what_an_endpoint_refuses_is_told_with_its_words(
         exit_codes.UNREACHABLE
     )
     assert shell("chat", "hi", "--endpoint", "http://127.0.0.1:1") == exit_codes.NOT_FOUND
-
-
-def test_a_cluster_that_serves_nothing_cannot_be_asked(shell: Shell, cluster: Cluster) -> None:
-    assert shell("chat", "hi") == exit_codes.NOT_FOUND
-    assert "nothing is deployed" in shell.err
 
 
 def test_bench_keeps_so_many_streams_busy(shell: Shell, coordinator: ChatDouble) -> None:

@@ -36,32 +36,26 @@ def test_a_worker_is_there_as_long_as_it_beats() -> None:
 
 
 @pytest.mark.django_db
-def test_migrations_that_are_due_make_it_unready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "has_pending_migrations", lambda: True)
+@pytest.mark.parametrize("status", ["migrations pending", "database away"])
+def test_a_database_that_is_not_ready_is_named(
+    monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    def is_pending() -> bool:
+        if status == "database away":
+            raise OperationalError("connection refused")
+        return True
+
+    monkeypatch.setattr(health, "has_pending_migrations", is_pending)
     answer = Client().get("/readyz")
     assert answer.status_code == 503
-    assert answer.json()["status"] == "migrations pending"
+    assert answer.json()["status"] == status
     assert answer.json()["checks"]["worker"] == "away"
 
 
-@pytest.mark.django_db
-def test_a_database_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def away() -> bool:
-        raise OperationalError("connection refused")
-
-    monkeypatch.setattr(health, "has_pending_migrations", away)
-    answer = Client().get("/readyz")
-    assert answer.status_code == 503
-    assert answer.json()["status"] == "database away"
-
-
-def test_a_redis_that_does_not_answer_is_told_by_its_own_words(settings: Any) -> None:
+def test_a_broker_that_is_away_is_told_by_its_own_words(settings: Any, tmp_path: Path) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     assert health.broker_state() == "away"
     assert "127.0.0.1:1" in health.broker_fault()
-
-
-def test_a_queue_folder_that_is_gone_is_named(settings: Any, tmp_path: Path) -> None:
     settings.REDIS_URL = ""
     settings.CELERY_BROKER_TRANSPORT_OPTIONS = {"data_folder_out": str(tmp_path / "gone")}
     assert str(tmp_path / "gone") in health.broker_fault()

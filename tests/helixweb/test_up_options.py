@@ -45,11 +45,8 @@ def test_a_port_that_is_taken_is_named_with_the_option_that_chooses_another(tmp_
     assert code == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said
     assert "--port" in said
-
-
-def test_an_address_of_another_machine_is_refused_with_what_to_give() -> None:
     with pytest.raises(CommandFailed, match=r"0\.0\.0\.0 for all"):
-        listen("192.0.2.1", 0, option="--port")
+        listen("192.0.2.1", 0, option="--port")  # of another machine
 
 
 @pytest.mark.parametrize(
@@ -72,24 +69,15 @@ def test_options_that_cannot_be_are_refused_with_what_can(
     assert told in said
 
 
-def test_a_role_that_does_not_exist_is_refused_with_those_that_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_data_folder_that_cannot_be_made_or_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert up("--role", "broker", data=tmp_path)[0] == 2
-    assert "coordinator" in capsys.readouterr().err
-
-
-def test_a_data_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, said = up(data=tmp_path / "file" / "data")
     assert code == 1
     assert f"{tmp_path / 'file' / 'data'} cannot be made" in said
     assert "--data" in said
-
-
-def test_a_data_folder_that_may_not_be_written_to_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert DataFolder.of(tmp_path / "new", {}).path.stat().st_mode & 0o077 == 0
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     with pytest.raises(CommandFailed, match="cannot be written"):
         DataFolder.of(tmp_path, {})
@@ -184,18 +172,12 @@ def test_a_site_that_listens_everywhere_names_an_address_that_others_dial(tmp_pa
     assert (options.host, options.data_host) == ("0.0.0.0", outward)  # noqa: S104
 
 
-def test_a_coordinator_alone_listens_on_the_way_to_its_site_by_a_name_of_its_own(
-    tmp_path: Path,
-) -> None:
+def test_a_coordinator_alone_listens_on_the_way_to_its_site(tmp_path: Path) -> None:
     words = ["--role", "coordinator", "--server", "http://[::1]:8000", "--token", "hlxj_x"]
-    site = wanted(*words, "--name", "second", "--coordinator-port", str(free_port()))
-    options = of_coordinator(site, tmp_path)
+    words += ["--name", "second", "--coordinator-port", str(free_port())]
+    options = of_coordinator(wanted(*words, "--advertise", "192.0.2.7:7000"), tmp_path)
     assert (options.host, options.data_host, options.name) == ("::1", "::1", "second")
-
-
-def test_a_forwarded_port_is_passed_on_to_the_coordinator(tmp_path: Path) -> None:
-    told = of_coordinator(wanted(*ports(), "--advertise", "192.0.2.7:7000"), tmp_path)
-    assert told.advertise == Advertised(host="192.0.2.7", port=7000)
+    assert options.advertise == Advertised(host="192.0.2.7", port=7000)
 
 
 def test_two_at_once_in_one_folder_are_told_apart_by_their_roles(tmp_path: Path) -> None:
@@ -249,14 +231,18 @@ def test_a_signal_while_the_database_is_made_ends_all_of_it(
     assert not prepare.is_running()
 
 
-def test_the_coordinators_credential_is_what_it_kept(tmp_path: Path) -> None:
+def test_what_was_not_written_whole_is_not_believed(tmp_path: Path) -> None:
     folder = DataFolder.of(tmp_path, {})
     assert folder.coordinator_credential == ""
     folder.coordinator.mkdir()
-    identity = folder.coordinator / "identity.json"
-    for unfinished in ("", "{", "[]", '{"membership": null}'):
+    identity, kept = folder.coordinator / "identity.json", tmp_path / ".up.json"
+    for unfinished in (
+        "", "{", "[]", '{"membership": null}', '{"port": "8640"}', '{"url": "http://x"}',
+    ):  # fmt: skip
         identity.write_text(unfinished)
+        kept.write_text(unfinished)
         assert folder.coordinator_credential == ""
+        assert Addresses.kept_in(tmp_path) == Addresses()
     identity.write_text('{"membership": {"credential": "hlxn_x", "cluster": "c"}}')
     assert (folder.coordinator_credential, folder.coordinator_cluster) == ("hlxn_x", "c")
 
@@ -277,29 +263,14 @@ def test_other_commands_know_where_up_last_ran_the_site(tmp_path: Path) -> None:
     assert done.stdout.strip() == kept.url
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"port": "8640"}', '{"url": "http://x"}'])
-def test_what_up_did_not_write_whole_is_not_believed(content: str, tmp_path: Path) -> None:
-    (tmp_path / ".up.json").write_text(content)
-    assert Addresses.kept_in(tmp_path) == Addresses()
-
-
-def test_the_data_folder_is_readable_by_its_user_alone(tmp_path: Path) -> None:
-    folder = DataFolder.of(tmp_path / "new" / "data", {})
-    assert folder.path.stat().st_mode & 0o077 == 0
-
-
-def test_an_installed_site_keeps_its_data_with_the_users_state(tmp_path: Path) -> None:
-    assert default_data_dir({}, above=tmp_path, home=Path("/home/ada")) == Path(
-        "/home/ada/.local/state/helixweb"
-    )
-    given = {"XDG_STATE_HOME": "/state"}
-    assert default_data_dir(given, above=tmp_path) == Path("/state/helixweb")
-    assert default_data_dir({"XDG_STATE_HOME": "relative"}, above=tmp_path, home=Path("/h")) == (
-        Path("/h/.local/state/helixweb")
-    )
-
-
-def test_a_checkout_keeps_its_data_in_var(tmp_path: Path) -> None:
+def test_a_site_keeps_its_data_with_the_users_state_and_a_checkout_in_var(tmp_path: Path) -> None:
+    home = Path("/home/ada")
+    for given, folder in (
+        ({}, "/home/ada/.local/state/helixweb"),
+        ({"XDG_STATE_HOME": "/state"}, "/state/helixweb"),
+        ({"XDG_STATE_HOME": "relative"}, "/home/ada/.local/state/helixweb"),
+    ):
+        assert default_data_dir(given, above=tmp_path, home=home) == Path(folder)
     for name in ("manage.py", "pyproject.toml"):
         (tmp_path / name).touch()
     assert default_data_dir({"XDG_STATE_HOME": "/state"}, above=tmp_path) == tmp_path / "var"
