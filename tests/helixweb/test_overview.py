@@ -8,10 +8,11 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from helixweb.access import keys
 from helixweb.access.scope import WHOLE_SITE
 from helixweb.alerting.models import Alert, AlertRule
 from helixweb.alerting.states import State
-from helixweb.common.api_keys import create_api_key, revoke
+from helixweb.common.api_keys import create_api_key
 from helixweb.deployment.models import Deployment, Profiling, Status
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.profiling import order_profiling
@@ -138,8 +139,7 @@ def test_deploying_is_done_when_every_node_is_ready(
 
 def test_a_key_counts_for_its_owner_while_it_may_send_requests(cluster: Cluster, user: Any) -> None:
     make_key = partial(create_api_key, name="shell", user=user, scopes=["serve"])
-    ended = make_key()
-    revoke(ended.row)
+    keys.end(make_key())
     make_key(scopes=["read"])
     make_key(cluster=Cluster.objects.create(name="other"))
     assert not steps_of(cluster, user)["Create an API key"].done
