@@ -37,11 +37,8 @@ TINY_PROBLEM: dict[str, Any] = {
     "name": "tiny",
     "source": "made for tests",
     "model": {
-        "name": "tiny-llama",
-        "num_layers": 4,
-        "activation_bytes_per_token": 256,
-        "token_bytes": 4,
-        "bytes_per_layer": 1e6,
+        "name": "tiny-llama", "num_layers": 4, "activation_bytes_per_token": 256,
+        "token_bytes": 4, "bytes_per_layer": 1e6,
     },
     "workload": {"mean_prompt_tokens": 64, "mean_output_tokens": 32},
     "compute_profiles": {
@@ -53,10 +50,7 @@ TINY_PROBLEM: dict[str, Any] = {
             "kv_capacity_token_layers": [4000.0, 3000.0, 2000.0],
         },
         "small": {
-            "gpu": "T4",
-            "vram_bytes": 4e6,
-            "max_layers": 2,
-            "tokens_per_s": [150.0, 70.0],
+            "gpu": "T4", "vram_bytes": 4e6, "max_layers": 2, "tokens_per_s": [150.0, 70.0],
             "kv_capacity_token_layers": [1000.0, 500.0],
         },
     },
@@ -81,7 +75,7 @@ TINY_PROBLEM: dict[str, Any] = {
             }
         ],
     },
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

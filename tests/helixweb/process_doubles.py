@@ -75,13 +75,10 @@ class FakeProcess:
         answer = self.http.post(
             "/api/v1/agent/register",
             {
-                "join_token": token,
-                "role": self.role,
-                "node_uuid": self.uuid,
-                "name": self.name,
-                **self.identity,
+                "join_token": token, "role": self.role, "node_uuid": self.uuid,
+                "name": self.name, **self.identity,
             },
-        )
+        )  # fmt: skip
         assert answer.status_code == 201, answer.content
         reply = RegisterReply.model_validate_json(answer.content)
         self.http.credentials(HTTP_AUTHORIZATION=f"Bearer {reply.credential}")

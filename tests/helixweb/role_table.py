@@ -13,13 +13,10 @@ def _rows(*names: str, look: Need = "viewer", change: Need = "operator") -> dict
     table: dict[str, Need] = {}
     for name in names:
         table |= {
-            f"GET {name}/": look,
-            f"GET {name}/{{id}}/": look,
-            f"POST {name}/": change,
-            f"PATCH {name}/{{id}}/": change,
-            f"DELETE {name}/{{id}}/": change,
+            f"GET {name}/": look, f"GET {name}/{{id}}/": look, f"POST {name}/": change,
+            f"PATCH {name}/{{id}}/": change, f"DELETE {name}/{{id}}/": change,
             f"POST {name}/batch/": change,
-        }
+        }  # fmt: skip
     return table
 
 

@@ -107,16 +107,12 @@ def test_unknown_objects_are_not_found(browser: Client) -> None:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/deployments/", "Nothing is deployed yet"),
-        ("/monitor/", "no cluster to watch"),
-        ("/plans/", "Compute the first plan"),
-        ("/plans/new", "no cluster to plan for yet"),
-        ("/requests/", "playground"),
-        ("/clusters/", "No clusters yet"),
-        ("/models/", "No models yet"),
-        ("/nodes/", "No nodes yet"),
+        ("/deployments/", "Nothing is deployed yet"), ("/monitor/", "no cluster to watch"),
+        ("/plans/", "Compute the first plan"), ("/plans/new", "no cluster to plan for yet"),
+        ("/requests/", "playground"), ("/clusters/", "No clusters yet"),
+        ("/models/", "No models yet"), ("/nodes/", "No nodes yet"),
     ],
-)
+)  # fmt: skip
 def test_pages_of_an_empty_site_say_how_to_begin(browser: Client, path: str, words: str) -> None:
     assert words in browser.get(path).content.decode()
 

@@ -67,17 +67,11 @@ def test_what_is_over_is_shown_when_it_is_asked_for_and_cannot_be_looked_after(
 @pytest.mark.parametrize(
     ("value", "unit", "words"),
     [
-        (14 * 86_400, "s", "14 d"),
-        (3_600, "s", "1 h"),
-        (300, "s", "5 min"),
-        (90, "s", "90 s"),
-        (0, "s", "0 s"),
-        (0.4, "s", "0.4 s"),
-        (0.95, "ratio", "95 %"),
-        (12_000, "requests", "12,000 requests"),
-        (0.5, "", "—"),
+        (14 * 86_400, "s", "14 d"), (3_600, "s", "1 h"), (300, "s", "5 min"), (90, "s", "90 s"),
+        (0, "s", "0 s"), (0.4, "s", "0.4 s"), (0.95, "ratio", "95 %"),
+        (12_000, "requests", "12,000 requests"), (0.5, "", "—"),
     ],
-)
+)  # fmt: skip
 def test_a_threshold_is_said_as_people_say_it(value: float, unit: str, words: str) -> None:
     assert in_unit(value, unit) == words
 

@@ -133,14 +133,11 @@ def test_a_node_is_slow_below_the_threshold_and_not_above(
 @pytest.mark.parametrize(
     ("change", "waiting", "named"),
     [
-        ({"kv_used_ratio": 0.901}, 0, True),
-        ({"kv_used_ratio": 0.899}, 0, False),
-        ({"kv_promised_ratio": 0.851}, 0, True),
-        ({"kv_promised_ratio": 0.849}, 0, False),
-        ({"kv_promised_ratio": 0.751}, 1, True),
-        ({"kv_promised_ratio": 0.749}, 1, False),
+        ({"kv_used_ratio": 0.901}, 0, True), ({"kv_used_ratio": 0.899}, 0, False),
+        ({"kv_promised_ratio": 0.851}, 0, True), ({"kv_promised_ratio": 0.849}, 0, False),
+        ({"kv_promised_ratio": 0.751}, 1, True), ({"kv_promised_ratio": 0.749}, 1, False),
     ],
-)
+)  # fmt: skip
 def test_a_kv_cache_is_nearly_full_above_the_threshold_and_not_below(
     change: dict[str, float], waiting: int, named: bool
 ) -> None:

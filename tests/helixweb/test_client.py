@@ -10,7 +10,6 @@ from site_in_process import URL, client_of
 
 from helixweb.client import (
     BadAddress,
-    Changed,
     Client,
     Conflict,
     Malformed,
@@ -99,17 +98,6 @@ def test_refusals_are_exceptions_that_name_field_and_remedy(
     assert refused.value.errors[0].field == "name"
     with pytest.raises(Conflict, match="exists already"):
         client.clusters.do("import", body={"problem": tiny_problem})
-
-
-def test_an_edit_of_what_somebody_else_edited_meanwhile_is_refused(
-    client: Client, cluster: Cluster
-) -> None:
-    read = client.clusters.get_tagged(cluster.pk)
-    assert read.etag is not None
-    client.clusters.update(cluster.pk, {"mean_prompt_tokens": 99}, if_match=read.etag)
-    with pytest.raises(Changed, match="changed since it was read"):
-        client.clusters.update(cluster.pk, {"mean_prompt_tokens": 1}, if_match=read.etag)
-    assert client.clusters.get(cluster.pk)["mean_prompt_tokens"] == 99
 
 
 def test_a_name_in_a_path_cannot_leave_its_segment(client: Client, cluster: Cluster) -> None:

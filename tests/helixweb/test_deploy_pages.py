@@ -27,18 +27,6 @@ def press_deploy(browser: Client, joined: FakeCluster, **fields: Any) -> Deploym
     return deployment
 
 
-def test_the_button_alone_deploys_with_the_default_options(
-    browser: Client, joined: FakeCluster
-) -> None:
-    deployment = press_deploy(browser, joined)
-    assert (deployment.page_tokens, deployment.kv_high_water) == (16, 0.9)
-    assert deployment.max_context_tokens == joined.model.max_context_tokens
-    assert deployment.created_by is not None
-    page = browser.get("/deployments/").content.decode()
-    assert "tiny-llama" in page
-    assert "deploying" in page
-
-
 def test_a_bad_option_is_shown_beside_its_field_and_what_was_typed_is_kept(
     browser: Client, joined: FakeCluster
 ) -> None:
@@ -73,6 +61,12 @@ def test_a_deployable_plan_offers_the_button_and_names_what_it_would_replace(
     page = browser.get(f"/deployments/new?plan={joined.plan.pk}").content.decode()
     assert "Options are those of" not in page
     deployment = press_deploy(browser, joined)
+    assert (deployment.page_tokens, deployment.kv_high_water) == (16, 0.9)
+    assert deployment.max_context_tokens == joined.model.max_context_tokens
+    assert deployment.created_by is not None
+    listed = browser.get("/deployments/").content.decode()
+    assert "tiny-llama" in listed
+    assert "deploying" in listed
     button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
     assert f"It takes the place of deployment {deployment.pk}" in button
 

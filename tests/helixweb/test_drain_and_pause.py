@@ -75,8 +75,8 @@ def sentences() -> list[str]:
     return [event.data["text"] for event in events if "text" in event.data]
 
 
-def test_the_coordinator_is_told_at_once_and_the_node_keeps_its_layers_while_requests_run(
-    served: Served,
+def test_when_no_request_is_left_the_node_lets_go_and_then_holds_nothing(
+    served: Served, browser: Client
 ) -> None:
     served.begin()
     assert served.cluster.coordinator.desired().draining == (NODE,)
@@ -84,13 +84,6 @@ def test_the_coordinator_is_told_at_once_and_the_node_keeps_its_layers_while_req
     served.tell(requests=2)
     assert (served.drain.requests, served.drain.state) == (2, Drain.State.DRAINING)
     assert served.agent.desired().assignment is not None
-
-
-def test_when_no_request_is_left_the_node_lets_go_and_then_holds_nothing(
-    served: Served, browser: Client
-) -> None:
-    served.begin()
-    served.tell(requests=1)
     served.tell(requests=0)
     assert served.drain.state is Drain.State.LETTING_GO
     desired = served.agent.desired()

@@ -83,29 +83,6 @@ def test_who_waits_in_vain_goes_on_from_the_same_place(
     scenario()
 
 
-def test_the_same_address_is_a_stream_for_who_asks_for_one(
-    client: AsyncClient, cluster: Cluster
-) -> None:
-    topic = f"cluster:{cluster.pk}"
-
-    @async_to_sync
-    async def scenario() -> None:
-        begin = await asked(client, topics=topic)
-        await emit(topic, "node", {"name": "tower"})
-        answer: Any = await client.get(
-            EVENTS,
-            {"topics": topic},
-            headers={"Accept": "text/event-stream", "Last-Event-ID": begin["after"]},
-        )
-        assert answer["Content-Type"] == "text/event-stream"
-        parts = aiter(answer)
-        assert await anext(parts) == b"retry: 2000\n\n"
-        assert b'"name":"tower"' in await anext(parts)
-        await answer.streaming_content.aclose()
-
-    scenario()
-
-
 @pytest.mark.parametrize(
     ("query", "field"),
     [

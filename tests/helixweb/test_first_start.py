@@ -109,12 +109,9 @@ def test_a_backup_is_of_one_moment_while_others_write_without_waiting(tmp_path: 
 @pytest.mark.django_db(transaction=True)
 def test_values_of_every_kind_come_back_as_they_were(user: Any) -> None:
     odd = {
-        "text": "déjà 日本 \u2028 \"'\\",
-        "none": None,
-        "small": 5e-324,
-        "large": 2**70,
+        "text": "déjà 日本 \u2028 \"'\\", "none": None, "small": 5e-324, "large": 2**70,
         "list": [1, [2.0]],
-    }
+    }  # fmt: skip
     event = Event.objects.create(topic="t" * 80, type="", data=odd)
     Event.objects.filter(pk=event.pk).update(
         created_at=datetime(1999, 12, 31, 23, 59, 59, 999999, UTC)

@@ -63,14 +63,10 @@ def test_the_components_of_memory_add_up_to_what_the_node_has(deployed: Deployme
     sizes = {trace["name"]: trace["x"][0] for trace in chart.figure["data"]}
     assert sizes == pytest.approx(
         {
-            "weights": 2.0,
-            "KV cache in use": 0.4,
-            "KV cache kept for prompts": 0.1,
-            "KV cache free": 0.5,
-            "left for computing": 2.0,
-            "not for the stage": 1.0,
+            "weights": 2.0, "KV cache in use": 0.4, "KV cache kept for prompts": 0.1,
+            "KV cache free": 0.5, "left for computing": 2.0, "not for the stage": 1.0,
         }
-    )
+    )  # fmt: skip
     assert sum(sizes.values()) == pytest.approx(6.0)
     assert chart.figure["layout"]["xaxis"]["title"]["text"] == "MB"
     assert chart.rows[0][-1] == "6 MB"

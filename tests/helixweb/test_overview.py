@@ -80,16 +80,6 @@ def test_steps_are_done_as_far_as_the_cluster_has_come(cluster: Cluster, user: A
     assert "has no checkpoint; set the path" in steps_of(cluster, user)["Deploy"].text
 
 
-def test_a_plan_whose_machines_are_all_there_can_be_deployed(
-    joined: FakeCluster, cluster: Cluster, user: Any
-) -> None:
-    steps = steps_of(cluster, user)
-    assert (steps["Deploy"].done, steps["Deploy"].text) == (False, "The plan can be deployed now.")
-    assert steps["Deploy"].url == f"/deployments/new?plan={joined.plan.pk}"
-    assert steps["Add machines"].text == "3 joined, 3 online."
-    assert all(steps[title].done for title in STEPS[:5])
-
-
 def test_what_a_step_waits_for_is_said_with_its_progress(
     joined: FakeCluster, cluster: Cluster, user: Any, browser: Client
 ) -> None:
@@ -114,22 +104,20 @@ def test_what_a_step_waits_for_is_said_with_its_progress(
     ordered = Profiling.unscoped.filter(state="ordered").values_list("node__name", flat=True)
     assert list(ordered) == [second.name], "the first is being measured, the third has a profile"
     assert step.action not in page(browser)
-    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
-    next(iter(joined.used_agents.values())).beat(Phase.READY, generation=1)
-    step = steps_of(cluster, user)["Deploy"]
-    assert step.progress == 1 / len(joined.used_agents)
-    assert step.text.endswith(f"1 of {len(joined.used_agents)} nodes are ready.")
-
-
-def test_deploying_is_done_when_every_node_is_ready(
-    joined: FakeCluster, cluster: Cluster, user: Any
-) -> None:
-    row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
-    step = steps_of(cluster, user)["Deploy"]
-    assert not step.done
-    assert step.text.startswith("tiny-llama is deploying.")
-    assert step.url == f"/deployments/{row.pk}/"
-    for agent in joined.used_agents.values():
+    steps = steps_of(cluster, user)
+    assert (steps["Deploy"].done, steps["Deploy"].text) == (False, "The plan can be deployed now.")
+    assert steps["Deploy"].url == f"/deployments/new?plan={joined.plan.pk}"
+    assert steps["Add machines"].text == "3 joined, 3 online."
+    row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
+    for ready, agent in enumerate(joined.used_agents.values()):
+        step = steps_of(cluster, user)["Deploy"]
+        assert not step.done
+        assert step.text.startswith("tiny-llama is deploying.")
+        assert step.text.endswith(f"{ready} of {len(joined.used_agents)} nodes are ready.")
+        assert (step.progress, step.url) == (
+            ready / len(joined.used_agents),
+            f"/deployments/{row.pk}/",
+        )
         agent.beat(Phase.READY, generation=1)
     steps = steps_of(cluster, user)
     assert steps["Deploy"].done

@@ -15,12 +15,7 @@ from helixweb.planning.models import Plan, PlanRun, Simulation
 from helixweb.planning.options import SimulationRequest
 from helixweb.planning.services import simulating, starting
 from helixweb.planning.services.simulating import forecast_from_json
-from planner.domain.serving_policy import RUNTIME_POLICY
 from planner.plan_options import PlanOptions
-from planner.serialization import plan_from_dict, problem_from_dict
-from planner.simulator.simulate import SimulationOptions, simulate
-from planner.workload.demand import Backlog
-from planner.workload.lengths import scaled_lengths
 from planner.workload.request import InvalidWorkload
 from tests.helixweb.searching import claimed, end_with, found_for
 
@@ -38,26 +33,6 @@ def simulated(row: Simulation) -> Simulation:
     jobs.attempt_job(row)
     row.refresh_from_db()
     return row
-
-
-def test_a_simulation_finds_what_the_simulator_finds(plan: Plan, user: Any) -> None:
-    row = simulated(ask(plan, user, seed=3))
-    problem, stored = problem_from_dict(plan.problem), plan_from_dict(plan.document)
-    expected = simulate(
-        problem,
-        placement=stored.placement,
-        routing_weights=stored.routing_weights,
-        demand=Backlog(
-            lengths=scaled_lengths(3, mean_prompt_tokens=64, mean_output_tokens=32),
-        ),
-        policy=RUNTIME_POLICY,
-        partial_inference=stored.partial_inference,
-        options=SimulationOptions(seed=3),
-    )
-    assert row.forecast is not None
-    found = forecast_from_json(row.forecast)
-    assert found.decode_tokens_per_s == expected.decode_tokens_per_s
-    assert (found.ttft, found.nodes) == (expected.ttft, expected.nodes)
 
 
 def test_arrivals_come_at_the_share_of_what_a_backlog_reaches(plan: Plan, user: Any) -> None:

@@ -82,14 +82,10 @@ def test_an_answer_is_streamed_with_the_pipeline_that_computed_it(
     assert chunks[2]["helix"] == HELIX
     assert chat_server.bodies == [
         {
-            "model": "tiny-llama",
-            "messages": HELLO,
-            "temperature": 0,
-            "max_tokens": 8,
-            "stream": True,
-            "stream_options": {"include_usage": True},
+            "model": "tiny-llama", "messages": HELLO, "temperature": 0, "max_tokens": 8,
+            "stream": True, "stream_options": {"include_usage": True},
         }
-    ]
+    ]  # fmt: skip
     # The key is one that the coordinator was told to admit.
     hashes = desired.coordinator_desired(Coordinator.unscoped.get()).api_key_hashes
     assert sha256_hex(chat_server.keys[0]) in hashes

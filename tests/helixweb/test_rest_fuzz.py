@@ -29,16 +29,10 @@ NO_ROW = 999_999
 NOBODY = "Bearer hlx_nobody.knows"
 # Rows are named by number under these keys.
 COLLECTIONS = {
-    "cluster": "clusters",
-    "model": "models",
-    "plan": "plans",
-    "start_plan": "plans",
-    "running_plan": "plans",
-    "nodes": "nodes",
-    "rule": "alert-rules",
-    "channels": "alert-channels",
-    "channel": "alert-channels",
-}
+    "cluster": "clusters", "model": "models", "plan": "plans", "start_plan": "plans",
+    "running_plan": "plans", "nodes": "nodes", "rule": "alert-rules",
+    "channels": "alert-channels", "channel": "alert-channels",
+}  # fmt: skip
 # This site has no folder of models; tests/helixweb/test_site_weights.py reads files of one.
 NO_FILES = {"GET /api/v1/agent/weights/{model}/resolve/{revision}/{file}"}
 # What is deleted is ended, and stays to be looked at.

@@ -15,7 +15,7 @@ from helixweb.access.scope import WHOLE_SITE
 from helixweb.deployment.coordinators import change_of, coordinator_says
 from helixweb.deployment.joint_report import joint_report
 from helixweb.deployment.models import Deployment, LatestReport, Status
-from helixweb.deployment.services.losses import changes_of, losses_of
+from helixweb.deployment.services.losses import losses_of
 from helixweb.deployment.settling import settle
 from helixweb.inventory.models import Cluster, Coordinator
 from helixweb.monitoring.chat_proxy import endpoints_of
@@ -197,17 +197,6 @@ def test_what_each_says_is_told_with_its_name(fronts: TwoFronts) -> None:
     assert coordinator_says(fronts.deployment) == "waits for mini"
     fronts.second.report(generation=2, message="waits for maxi")
     assert coordinator_says(fronts.deployment) == "front: waits for mini; back: waits for maxi"
-
-
-def test_a_node_is_lost_when_none_that_can_be_heard_hears_of_its_stage(fronts: TwoFronts) -> None:
-    fronts.ready(generation=2)
-    name = next(iter(fronts.used_agents))
-    lost = {name: node(0.0, 0, ready=False)}
-    fronts.coordinator.report(generation=2, nodes=lost)
-    fronts.second.report(generation=2, nodes={name: node(0.0, 0, ready=True)})
-    assert changes_of(fronts.deployment, now=timezone.now()).lost == ()
-    go_silent(fronts.second)
-    assert changes_of(fronts.deployment, now=timezone.now()).lost == (name,)
 
 
 def test_what_one_could_not_read_counts_as_long_as_it_can_be_heard(fronts: TwoFronts) -> None:
