@@ -69,9 +69,7 @@ def test_a_credential_opens_only_the_doors_of_its_role(cluster: Cluster, user: A
             assert getattr(process.http, method)(path).status_code == 403
 
 
-def test_a_malformed_message_is_answered_with_the_path_of_each_bad_field(
-    cluster: Cluster, user: Any
-) -> None:
+def test_a_malformed_message_is_answered_with_each_bad_field(cluster: Cluster, user: Any) -> None:
     agent = FakeAgent(cluster, "tower", user, port=7001)
     observed = {"generation": -1, "phase": "asleep", "colour": "red", "loaded_ratio": True}
     answer = agent.http.post("/api/v1/agent/heartbeat", {"observed": observed})
@@ -131,9 +129,7 @@ def test_the_coordinator_knows_exactly_the_keys_that_may_serve(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_stream_begins_with_the_state_as_it_is_and_sends_each_change_once(
-    cluster: Cluster, user: Any
-) -> None:
+def test_a_stream_begins_with_the_state_and_sends_each_change(cluster: Cluster, user: Any) -> None:
     coordinator = FakeCoordinator(cluster, user).row
     topic = coordinator.topic
 
@@ -151,9 +147,7 @@ def test_a_stream_begins_with_the_state_as_it_is_and_sends_each_change_once(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_stream_notices_a_change_that_nobody_announced_and_ends_with_its_process(
-    cluster: Cluster, user: Any
-) -> None:
+def test_a_stream_notices_what_was_not_announced_and_ends(cluster: Cluster, user: Any) -> None:
     agent = FakeAgent(cluster, "tower", user, port=7001).row
 
     async def listen() -> int:

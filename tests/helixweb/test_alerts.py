@@ -87,7 +87,7 @@ def hook(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 sending_post = sending.post
 
 
-def test_a_cluster_begins_with_one_rule_of_every_kind_and_keeps_what_was_deleted_away(
+def test_a_cluster_begins_with_one_rule_of_each_kind_and_deleted_ones_stay_away(
     site: Site,
 ) -> None:
     site.look()
@@ -112,9 +112,7 @@ def test_what_a_calm_cluster_costs_does_not_grow_with_its_rules(
         site.later(5).look()
 
 
-def test_a_node_that_falls_silent_is_told_of_and_told_of_again_when_it_is_back(
-    site: Site, user: Any
-) -> None:
+def test_a_node_that_falls_silent_is_told_of_as_is_its_return(site: Site, user: Any) -> None:
     joined, _ = scrapes.serve(site.cluster, user)
     site.rule(Kind.NODE_LOST)
     assert site.look() == 0

@@ -25,9 +25,7 @@ def newest(**wanted: Any) -> Change:
     return Change.unscoped.filter(**wanted)[0]
 
 
-def test_a_line_says_who_with_which_key_from_where_in_which_request_and_why(
-    user: Any, cluster: Cluster
-) -> None:
+def test_a_line_says_who_with_which_key_from_where_and_why(user: Any, cluster: Cluster) -> None:
     key = create_api_key(name="k", user=user, scopes=["write", "read"])
     client = APIClient(REMOTE_ADDR=ADDRESS)
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {key.secret}")
@@ -137,9 +135,7 @@ def test_roles_groups_and_users_are_told_with_before_and_after(db: None) -> None
     assert [row["role"] for row in shown["grants"]] == ["operator"]
 
 
-def test_a_group_gives_its_role_to_its_members_and_takes_it_back(
-    cluster: Cluster, django_user_model: Any
-) -> None:
+def test_a_group_gives_its_role_and_takes_it_back(cluster: Cluster, django_user_model: Any) -> None:
     grace = django_user_model.objects.create_superuser("grace")
     alan = django_user_model.objects.create_user("alan")
     office, member = APIClient(), APIClient()

@@ -97,7 +97,7 @@ def test_a_slow_node_is_named_before_the_requests_that_pile_up_for_it() -> None:
 
 
 @pytest.mark.parametrize("slow", NAMES)
-def test_nodes_with_small_batches_are_not_slow_if_their_steps_take_what_they_should(
+def test_nodes_with_small_batches_are_not_slow_if_steps_take_what_they_should(
     slow: str,
 ) -> None:
     """A step of one token takes nearly as long as one of many, on each node in its own measure."""
@@ -115,9 +115,7 @@ def test_nodes_with_small_batches_are_not_slow_if_their_steps_take_what_they_sho
 
 @pytest.mark.parametrize(("speed", "named"), [(0.64, True), (0.66, False)])
 @pytest.mark.parametrize("times", [True, False])
-def test_a_node_is_slow_below_the_threshold_and_not_above(
-    speed: float, named: bool, times: bool
-) -> None:
+def test_a_node_is_slow_below_the_threshold_alone(speed: float, named: bool, times: bool) -> None:
     loads = [
         node(
             name,

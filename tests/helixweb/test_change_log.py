@@ -27,9 +27,7 @@ def test_a_change_in_the_browser_is_told_with_its_author_and_both_values(
     assert (line.before, line.after) == ({"region": "away"}, {"region": "moon"})
 
 
-def test_of_a_node_that_announces_itself_anew_the_change_is_shown(
-    browser: Client, cluster: Cluster
-) -> None:
+def test_of_a_node_that_announces_itself_changes_show(browser: Client, cluster: Cluster) -> None:
     hardware = {"hostname": "rack-4-machine-17", "cpu_count": 32, "memory_bytes": 270_000_000_000}
     node = Node.unscoped.get(name="tower")
     node.hardware = {**hardware, "memory_budget_bytes": 12_000_000}
@@ -82,9 +80,7 @@ def test_lines_of_more_than_a_year_ago_are_forgotten(cluster: Cluster) -> None:
     assert not Change.unscoped.exists()
 
 
-def test_programs_read_the_log_and_change_many_nodes_at_once(
-    api: APIClient, cluster: Cluster
-) -> None:
+def test_programs_read_the_log_and_change_many_nodes(api: APIClient, cluster: Cluster) -> None:
     ids = [Node.unscoped.get(name=name).pk for name in ("mini", "tower")]
     sent = {"nodes": ids, "region": "moon", "add_tags": ["rack-7"]}
     assert api.post("/api/v1/nodes/bulk/", sent).json() == {"changed": 2}

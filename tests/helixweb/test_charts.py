@@ -159,9 +159,7 @@ def test_a_number_that_json_does_not_know_is_a_gap() -> None:
     assert figure["data"] == [{"type": "bar", "x": [1.0, None], "y": ["a", None]}]
 
 
-def test_members_of_the_min_cut_are_red_and_named_in_every_chart(
-    problem: Problem, plan: Plan
-) -> None:
+def test_members_of_the_min_cut_are_red_in_every_chart(problem: Problem, plan: Plan) -> None:
     assert plan.flow.min_cut.nodes, "the tiny problem is limited by compute"
     (sankey,) = flow_diagram(problem, plan).figure["data"]
     (bars,) = utilisation(problem, plan).figure["data"]
@@ -192,9 +190,7 @@ SHARES = (
         ((), "No token passed in the last minute."),
     ],
 )
-def test_the_summary_names_the_node_farthest_from_its_plan(
-    shares: tuple[FlowShare, ...], summary: str
-) -> None:
+def test_the_summary_names_the_farthest_node(shares: tuple[FlowShare, ...], summary: str) -> None:
     assert flow_share(shares).summary == summary
 
 

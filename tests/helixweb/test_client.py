@@ -138,9 +138,7 @@ def test_what_breaks_off_is_asked_again_only_where_that_does_nothing_twice() -> 
         (httpx.Response(418, json={"title": "teapot"}), Problem, "teapot"),
     ],
 )  # fmt: skip
-def test_answers_of_others_are_named(
-    answer: httpx.Response, kind: type[Exception], said: str
-) -> None:
+def test_others_answers_are_named(answer: httpx.Response, kind: type[Exception], said: str) -> None:
     with answering(answer) as client, pytest.raises(kind, match=said) as refused:
         client.nodes.page()
     if isinstance(refused.value, TooManyRequests):

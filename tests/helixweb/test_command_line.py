@@ -171,9 +171,7 @@ def test_an_edit_of_what_changed_meanwhile_is_a_conflict(tmp_path: Path) -> None
     assert "changed since it was read" in shell.err
 
 
-def test_login_keeps_the_key_for_its_owner_and_its_server_only(
-    shell: Shell, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_login_keeps_the_key_for_one_server(shell: Shell, cluster: Cluster, tmp_path: Path) -> None:
     key = shell.environ.pop("HELIXWEB_KEY")
     assert shell("login", "--url", URL, typed=f"{key}\n") == 0
     kept = tmp_path / "helixweb" / "config.toml"
@@ -189,9 +187,7 @@ def test_login_keeps_the_key_for_its_owner_and_its_server_only(
     assert not kept.exists()
 
 
-def test_login_does_not_keep_a_key_that_the_server_does_not_know(
-    shell: Shell, user: Any, tmp_path: Path
-) -> None:
+def test_login_keeps_no_key_that_is_unknown(shell: Shell, user: Any, tmp_path: Path) -> None:
     del shell.environ["HELIXWEB_KEY"]
     assert shell("login", typed="hlx_no.such\n") == exit_codes.REFUSED
     assert shell("login", typed="\n") == exit_codes.USAGE
@@ -220,7 +216,7 @@ def test_a_model_that_no_node_has_numbers_of_is_told_with_what_to_do(
     assert "there is no model yet; add one with `helixweb model add PATH`" in shell.err
 
 
-def test_a_person_sees_what_is_waited_for_and_a_script_does_not(
+def test_a_person_sees_what_is_waited_for_no_script_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(waiting, "FIRST_AFTER_S", 0.001)
@@ -250,9 +246,7 @@ class _Drawn(io.StringIO):
 
 
 @pytest.mark.parametrize("text", ["url = 3\n", "frob = 'x'\n", "url = \n", b"\xff\xfe"])
-def test_settings_that_cannot_be_read_are_named(
-    shell: Shell, text: str | bytes, tmp_path: Path
-) -> None:
+def test_unreadable_settings_are_named(shell: Shell, text: str | bytes, tmp_path: Path) -> None:
     kept = tmp_path / "helixweb" / "config.toml"
     kept.parent.mkdir()
     kept.write_bytes(text if isinstance(text, bytes) else text.encode())

@@ -28,9 +28,7 @@ def environ(transactional_db: None, live_server: Any, tiny_problem: Any, tmp_pat
     }
 
 
-def test_a_process_lists_nodes_and_a_shell_completes_their_names(
-    environ: Any, tmp_path: Path
-) -> None:
+def test_a_process_lists_nodes_and_a_shell_completes_them(environ: Any, tmp_path: Path) -> None:
     done = helixweb("node", "list", environ=environ)
     assert done.stderr == ""
     assert [row.split()[0] for row in done.stdout.splitlines()] == [

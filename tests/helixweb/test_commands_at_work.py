@@ -154,9 +154,7 @@ def test_a_plan_is_deployed_paused_resumed_and_let_go(shell: Shell, joined: Fake
     assert shell("undeploy") == exit_codes.NOT_FOUND
 
 
-def test_engines_of_a_model_and_of_single_nodes_are_named(
-    shell: Shell, joined: FakeCluster
-) -> None:
+def test_engines_of_a_model_and_of_nodes_are_named(shell: Shell, joined: FakeCluster) -> None:
     for agent in joined.agents.values():
         engines = [one.model_dump(mode="json") for one in offers_of(EngineSettings(python="/py"))]
         agent.identity["hardware"] = {**HARDWARE, "engines": engines, "engine": "auto"}
@@ -169,9 +167,7 @@ def test_engines_of_a_model_and_of_single_nodes_are_named(
     assert shell("deploy", joined.plan.pk, "--node-engine", "vllm") == exit_codes.USAGE
 
 
-def test_a_deployment_that_fails_is_told_by_the_exit_code(
-    shell: Shell, joined: FakeCluster
-) -> None:
+def test_a_deployment_that_fails_is_told_by_exit_code(shell: Shell, joined: FakeCluster) -> None:
     def fail(seconds: float) -> None:
         for agent in joined.used_agents.values():
             agent.beat(Phase.FAILED, generation=1, message="no such checkpoint")
@@ -335,9 +331,7 @@ def test_a_conversation_remembers_what_was_said(shell: Shell, coordinator: ChatD
     assert shell.json()["completion_tokens"] == 2
 
 
-def test_what_an_endpoint_refuses_is_told_with_its_words(
-    shell: Shell, coordinator: ChatDouble
-) -> None:
+def test_what_an_endpoint_refuses_is_told_as_it_said(shell: Shell, coordinator: ChatDouble) -> None:
     coordinator.refusal = (429, {"error": {"message": "queue is full"}}, {"Retry-After": "3"})
     assert shell("chat", "hi") == exit_codes.REFUSED
     assert "queue is full" in shell.err
@@ -359,9 +353,7 @@ def test_bench_keeps_so_many_streams_busy(shell: Shell, coordinator: ChatDouble)
     assert "TTFT" in shell.out
 
 
-def test_bench_counts_what_fails_and_fails_if_all_does(
-    shell: Shell, coordinator: ChatDouble, tmp_path: Path
-) -> None:
+def test_bench_counts_what_fails(shell: Shell, coordinator: ChatDouble, tmp_path: Path) -> None:
     coordinator.refusal = (503, {"error": {"message": "not serving"}}, {})
     prompts = tmp_path / "prompts"
     prompts.write_text("a\n\nb\n")
@@ -433,9 +425,7 @@ def test_percentiles_are_values_that_were_measured() -> None:
     assert percentiles([]) == {"p50": None, "p95": None, "p99": None}
 
 
-def test_a_file_is_compared_agreed_to_and_brought_in(
-    shell: Shell, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_file_is_compared_and_brought_in(shell: Shell, cluster: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "site.yaml"
     assert shell("export", "-o", file) == 0
     assert shell("import", file) == 0

@@ -22,7 +22,7 @@ def follow_without_mini(joined: FakeCluster, **options: Any) -> Deployment:
     return joined.deploy(**options)
 
 
-def test_what_ran_before_goes_on_at_nodes_with_layers_and_at_those_without(
+def test_what_ran_before_goes_on_at_nodes_with_and_without_layers(
     joined: FakeCluster,
 ) -> None:
     joined.deploy()
@@ -116,9 +116,7 @@ def test_the_page_shows_how_far_the_change_is(joined: FakeCluster, browser: Clie
     assert 'id="change"' not in page()
 
 
-def test_one_button_brings_back_what_served_before_with_its_options(
-    joined: FakeCluster, browser: Client
-) -> None:
+def test_one_button_brings_back_what_served_before(joined: FakeCluster, browser: Client) -> None:
     first = joined.deploy(max_queued_requests=7)
     assert "roll-back" not in browser.get(f"/deployments/{first.pk}/").content.decode()
     joined.ready()

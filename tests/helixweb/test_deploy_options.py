@@ -180,16 +180,14 @@ def test_what_a_node_or_the_model_does_not_allow_is_an_obstacle(
     assert not Deployment.unscoped.exists()
 
 
-def test_an_agent_of_an_earlier_release_may_compute_by_the_engine_it_has(
+def test_an_agent_of_an_earlier_release_may_compute_by_what_it_has(
     joined: FakeCluster,
 ) -> None:
     Node.unscoped.update(hardware=HARDWARE)
     joined.deploy()
 
 
-def test_nodes_that_cannot_run_the_model_are_left_out_of_plans(
-    browser: Client, joined: FakeCluster
-) -> None:
+def test_nodes_that_cannot_run_a_model_are_left_out(browser: Client, joined: FakeCluster) -> None:
     set_up(joined, dtype="awq-4bit")
     first, second = list(joined.agents)[:2]
     Node.unscoped.filter(name=first).update(hardware=announced(vllm=None))
@@ -221,9 +219,7 @@ def test_a_model_that_no_node_can_run_is_not_planned(joined: FakeCluster, api: A
     assert "keep a state" in answer.content.decode()
 
 
-def test_a_stage_without_a_fast_kernel_is_marked_as_slow(
-    browser: Client, joined: FakeCluster
-) -> None:
+def test_a_stage_without_a_fast_kernel_is_marked_slow(browser: Client, joined: FakeCluster) -> None:
     joined.deploy()
     agent = next(iter(joined.used_agents.values()))
     page = f"/clusters/{joined.cluster.pk}/nodes/{agent.row.pk}/"

@@ -86,9 +86,7 @@ def test_what_follows_is_deployed_with_the_options_of_what_runs_that_both_can_be
     assert second.follows_generation == 1
 
 
-def test_pressing_twice_or_after_somebody_else_deploys_once(
-    browser: Client, joined: FakeCluster
-) -> None:
+def test_pressing_twice_or_after_another_deploys_once(browser: Client, joined: FakeCluster) -> None:
     page = browser.get(f"/deployments/new?plan={joined.plan.pk}").content.decode()
     assert 'name="seen_generation" value="0"' in page
     first = press_deploy(browser, joined, seen_generation="0")
@@ -154,9 +152,7 @@ def test_stop_ends_it_once_the_nodes_are_idle(browser: Client, joined: FakeClust
     assert "This deployment has ended" in page
 
 
-def test_the_curl_command_survives_any_name_of_a_model(
-    browser: Client, joined: FakeCluster
-) -> None:
+def test_the_curl_command_takes_any_name_of_a_model(browser: Client, joined: FakeCluster) -> None:
     joined.model.name = 'it\'s "big" $(reboot)'
     joined.model.save()
     deployment = press_deploy(browser, joined)
@@ -165,9 +161,7 @@ def test_the_curl_command_survives_any_name_of_a_model(
     assert json.loads(words[-1])["model"] == joined.model.name
 
 
-def test_a_revision_can_be_deployed_again_with_the_options_it_had(
-    browser: Client, joined: FakeCluster
-) -> None:
+def test_a_revision_can_be_deployed_again_as_it_was(browser: Client, joined: FakeCluster) -> None:
     first = press_deploy(browser, joined, page_tokens="32", tensor_parallel_by_node="tower=1")
     joined.plan = make_plan(joined.cluster)
     second = press_deploy(browser, joined)

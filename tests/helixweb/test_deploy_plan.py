@@ -159,7 +159,7 @@ def test_what_a_node_says_of_an_older_generation_changes_nothing(joined: FakeClu
     assert second.status == Status.DEPLOYING
 
 
-def test_a_failed_node_fails_the_deployment_with_its_message_until_it_recovers(
+def test_a_failed_node_fails_the_deployment_until_it_recovers(
     joined: FakeCluster,
 ) -> None:
     deployment = served(joined)
@@ -295,9 +295,7 @@ def test_a_node_that_was_removed_and_is_only_declared_again_keeps_nobody_from_co
     assert "mini was removed" in deployment.message
 
 
-def test_a_node_that_was_removed_and_joined_again_serves_again(
-    joined: FakeCluster, user: Any
-) -> None:
+def test_a_node_that_was_removed_and_joined_serves_again(joined: FakeCluster, user: Any) -> None:
     deployment = served(joined)
     mini = joined.agents["mini"]
     records.delete(mini.row)
@@ -358,9 +356,7 @@ def test_two_deployments_at_once_leave_one(joined: FakeCluster) -> None:
         loser.save()
 
 
-def test_the_timeline_shows_how_every_node_came_to_be_ready(
-    joined: FakeCluster, api: APIClient
-) -> None:
+def test_the_timeline_shows_how_each_node_became_ready(joined: FakeCluster, api: APIClient) -> None:
     deployment = joined.deploy()
     for agent in joined.used_agents.values():
         agent.beat(Phase.LOADING, generation=1)
@@ -372,7 +368,7 @@ def test_the_timeline_shows_how_every_node_came_to_be_ready(
     assert [trace["name"] for trace in chart["data"]] == ["waiting", "loading", "ready"]
 
 
-def test_what_is_stored_of_each_node_does_not_grow_with_the_number_of_others(
+def test_what_is_stored_of_a_node_does_not_grow_with_the_others(
     joined: FakeCluster,
 ) -> None:
     deployment = joined.deploy()

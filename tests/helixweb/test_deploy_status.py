@@ -42,9 +42,7 @@ def report(
         ([report(Phase.LOADING), report(Phase.READY, lost=True)], Status.DEPLOYING),
     ],
 )
-def test_a_deployment_in_service_is_what_its_worst_node_is(
-    reports: list[NodeReport], status: Status
-) -> None:
+def test_a_deployment_is_what_its_worst_node_is(reports: list[NodeReport], status: Status) -> None:
     assert verdict_in_service(reports).status is status
 
 
@@ -65,7 +63,7 @@ def test_a_stop_is_over_when_every_node_that_can_be_heard_is_idle(
 
 
 @given(st.lists(REPORTS, min_size=1, max_size=6))
-def test_ready_means_every_node_is_and_what_is_wrong_is_always_said(
+def test_ready_means_every_node_is_and_what_is_wrong_is_said(
     reports: list[NodeReport],
 ) -> None:
     verdict = verdict_in_service(reports)

@@ -75,9 +75,7 @@ def sentences() -> list[str]:
     return [event.data["text"] for event in events if "text" in event.data]
 
 
-def test_when_no_request_is_left_the_node_lets_go_and_then_holds_nothing(
-    served: Served, browser: Client
-) -> None:
+def test_when_no_request_is_left_the_node_lets_go_of_all(served: Served, browser: Client) -> None:
     served.begin()
     assert served.cluster.coordinator.desired().draining == (NODE,)
     assert served.drain.requests is None
@@ -108,7 +106,7 @@ def test_a_node_that_is_needed_keeps_its_layers(served: Served, browser: Client)
     assert "requests cannot do without it yet" in page
 
 
-def test_what_a_coordinator_said_of_another_generation_or_before_does_not_count(
+def test_what_a_coordinator_said_before_or_of_another_generation_is_none(
     served: Served,
 ) -> None:
     served.tell(requests=0)
@@ -147,9 +145,7 @@ def test_a_plan_with_the_node_is_not_deployed_meanwhile(served: Served) -> None:
         served.cluster.deploy()
 
 
-def test_who_drained_what_and_when_is_in_the_change_log_and_the_events(
-    served: Served, api: APIClient
-) -> None:
+def test_who_drained_what_and_when_is_in_log_and_events(served: Served, api: APIClient) -> None:
     answer = api.post("/api/v1/drains/", {"node": served.agent.row.pk})
     assert answer.status_code == 201, answer.content
     assert answer.json()["state"] == "draining"
@@ -261,9 +257,7 @@ def test_a_plan_that_the_coordinator_refuses_fails_and_the_one_before_is_not_ove
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("time_stands_still", "short_searches")
-def test_a_placement_without_a_node_to_be_drained_is_deployed_where_it_is_needed(
-    cluster: Cluster, user: Any
-) -> None:
+def test_a_placement_without_a_node_to_be_drained_is_deployed(cluster: Cluster, user: Any) -> None:
     repaired = Repaired(cluster, user, Replanning.AUTOMATIC)
     tower = repaired.cluster.agents["tower"]
     draining.drain(tower.row, user=user, now=repaired.now)

@@ -22,7 +22,7 @@ def test_another_url_is_refused_with_an_example(
         assert environment.url("STORE_URL", **known) == right
 
 
-def test_a_choice_may_be_in_small_letters_and_is_one_of_the_known(
+def test_a_choice_in_small_letters_is_one_of_the_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LEVEL", "debug")

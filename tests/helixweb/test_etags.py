@@ -166,9 +166,7 @@ def test_the_answer_to_an_edit_has_the_tag_for_the_next(api: APIClient, node: No
     assert api.patch(where, {"region": "x"}, headers={"If-Match": made["ETag"]}).status_code == 200
 
 
-def test_what_a_node_says_of_itself_is_no_edit_but_another_content(
-    api: APIClient, node: Node
-) -> None:
+def test_what_a_node_says_of_itself_is_no_edit_but_new_content(api: APIClient, node: Node) -> None:
     now = timezone.now()
     Node.unscoped.filter(pk=node.pk).update(joined_at=now, last_seen_at=now - timedelta(hours=1))
     read = tag_of(api, node)

@@ -52,9 +52,7 @@ def test_events_since_a_place_are_told_at_once(client: AsyncClient, cluster: Clu
     scenario()
 
 
-def test_who_waits_is_answered_when_something_happens(
-    client: AsyncClient, cluster: Cluster
-) -> None:
+def test_who_waits_is_answered_when_something_comes(client: AsyncClient, cluster: Cluster) -> None:
     topic = f"cluster:{cluster.pk}"
 
     @async_to_sync
@@ -70,9 +68,7 @@ def test_who_waits_is_answered_when_something_happens(
     scenario()
 
 
-def test_who_waits_in_vain_goes_on_from_the_same_place(
-    client: AsyncClient, cluster: Cluster
-) -> None:
+def test_who_waits_in_vain_goes_on_from_that_place(client: AsyncClient, cluster: Cluster) -> None:
     @async_to_sync
     async def scenario() -> None:
         topic = f"cluster:{cluster.pk}"

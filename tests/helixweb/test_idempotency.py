@@ -33,9 +33,7 @@ def made(name: str = "new") -> int:
     return Node.unscoped.filter(name=name).count()
 
 
-def test_the_same_request_is_answered_the_same_and_done_once(
-    api: APIClient, body: dict[str, Any]
-) -> None:
+def test_a_repeated_request_is_answered_and_done_once(api: APIClient, body: dict[str, Any]) -> None:
     first, again = (api.post(NODES, body, headers=KEY) for _ in range(2))
     assert (first.status_code, again.status_code) == (201, 201), first.content
     assert again.content == first.content
@@ -53,9 +51,7 @@ def test_a_deployment_is_made_once(joined: FakeCluster, api: APIClient) -> None:
     assert api.get("/api/v1/deployments/").json()["count"] == 1
 
 
-def test_a_secret_that_is_shown_once_is_shown_again_and_lies_nowhere(
-    api: APIClient, cluster: Cluster
-) -> None:
+def test_a_secret_that_is_shown_again_lies_nowhere(api: APIClient, cluster: Cluster) -> None:
     asked = {"cluster": cluster.pk, "role": "node"}
     first, again = (api.post("/api/v1/join-tokens/", asked, headers=KEY) for _ in range(2))
     secret = first.json()["secret"]
@@ -66,9 +62,7 @@ def test_a_secret_that_is_shown_once_is_shown_again_and_lies_nowhere(
     assert KEY["Idempotency-Key"] not in f"{row.key_hash}{row.request_hash}"
 
 
-def test_a_machine_that_lost_the_answer_joins_with_the_same_token(
-    user: Any, cluster: Cluster
-) -> None:
+def test_a_machine_that_lost_the_answer_joins_with_its_token(user: Any, cluster: Cluster) -> None:
     secret = joining.create_join_token(cluster, "node", user).secret
     message = {
         "join_token": secret, "role": "node", "name": "new", "region": "home",

@@ -67,9 +67,7 @@ def test_vllm_gets_the_flags_of_its_model_from_the_next_deployment(
     assert two.agents[name].desired().instances[0].vllm_flags == tuple(flags.split())
 
 
-def test_flags_that_load_code_are_refused_in_form_rest_and_file(
-    browser: Client, api: APIClient, two: Instances
-) -> None:
+def test_flags_that_load_code_are_refused(browser: Client, api: APIClient, two: Instances) -> None:
     bad, model = "--trust-remote-code", two.model
     refused(
         api.patch(f"/api/v1/models/{model.pk}/", {"vllm_flags": bad}, format="json"),
@@ -123,7 +121,7 @@ def test_coordinators_are_told_the_certificate_of_an_instance_that_has_one(two: 
     assert deployment.generation == 1
 
 
-def test_the_key_of_an_instance_is_no_column_and_the_same_in_the_next_generation(
+def test_the_key_of_an_instance_is_no_column_and_stays_the_same(
     two: Instances,
 ) -> None:
     first = two.deploy()
@@ -159,7 +157,7 @@ def test_one_that_fails_degrades_the_deployment_and_its_page_says_why(
     assert "CUDA oom" in page
 
 
-def test_a_server_of_somebody_that_answers_keeps_a_deployment_from_having_failed(
+def test_a_server_that_answers_keeps_a_deployment_from_having_failed(
     two: Instances,
 ) -> None:
     failed, elsewhere = sorted(two.plan.document["placement"])
@@ -220,9 +218,7 @@ def test_pipelines_beside_an_instance_that_failed_answer_where_all_their_stages_
     assert deployment.status == (Status.DEGRADED if serves else Status.FAILED)
 
 
-def test_pages_show_what_coordinators_send_where(
-    api: APIClient, browser: Client, two: Instances
-) -> None:
+def test_pages_show_what_is_sent_where(api: APIClient, browser: Client, two: Instances) -> None:
     deployment = two.deploy()
     beat_all(two, deployment)
     first, second = sorted(two.plan.document["placement"])
@@ -366,9 +362,7 @@ def test_a_mixed_plan_has_pipelines_beside_its_instances(cluster: Cluster, user:
     assert there.agents[other].desired().assignment is not None
 
 
-def test_pipelines_beside_instances_have_a_row_of_their_own(
-    browser: Client, two: Instances
-) -> None:
+def test_pipelines_beside_instances_have_their_own_row(browser: Client, two: Instances) -> None:
     deployment = two.deploy()
     pipelines = InstanceTraffic(node="", condition="ready", open=True, answered_total=5)
     two.coordinator.report(generation=deployment.generation, instances={PIPELINES: pipelines})
@@ -411,9 +405,7 @@ def test_what_serves_goes_on_while_the_next_plan_comes_up(two: Instances) -> Non
     assert (left_out.continues, left_out.instances) == (True, ())
 
 
-def test_pipelines_do_not_go_on_where_instances_take_their_place(
-    browser: Client, cluster: Cluster, user: Any
-) -> None:
+def test_pipelines_end_where_instances_follow(browser: Client, cluster: Cluster, user: Any) -> None:
     there = Instances(cluster, user, whole=2, method="pipelines")
     before = there.deploy()
     there.plan = plan_by(cluster, there.model, "instances")

@@ -40,9 +40,7 @@ def test_what_is_measured_of_instances_is_held_against_what_was_predicted_of_the
     assert f"The instances of {names} are simulated as stages that hold all layers" in page
 
 
-def test_of_pipelines_that_nobody_forecast_beside_instances_nothing_is_expected(
-    cluster: Cluster, user: Any
-) -> None:
+def test_of_pipelines_without_a_forecast_nothing_is_expected(cluster: Cluster, user: Any) -> None:
     row = Instances(cluster, user, whole=2, method="instances").plan
     plan = stored_plan(row)
     first, _ = plan.instances

@@ -99,9 +99,7 @@ def test_without_another_machine_requests_only_go_around(cluster: Cluster, user:
 
 
 @pytest.mark.parametrize("at_url", [False, True])
-def test_what_others_bring_back_is_not_planned_around(
-    cluster: Cluster, user: Any, at_url: bool
-) -> None:
+def test_what_others_bring_back_is_not_planned(cluster: Cluster, user: Any, at_url: bool) -> None:
     """An instance that its agent starts again, a server behind a URL."""
     there = make(cluster, user, Replanning.AUTOMATIC)
     name = min(there.plan.document["placement"])

@@ -31,9 +31,7 @@ def searched() -> Plan:
     return end_with(run, lease, plan)
 
 
-def test_a_run_by_instances_is_asked_for_by_form_and_by_rest(
-    api: APIClient, browser: Client, two: Instances
-) -> None:
+def test_a_run_by_instances_is_asked_for(api: APIClient, browser: Client, two: Instances) -> None:
     model = two.model
     body = {
         "cluster": two.cluster.pk,
@@ -69,9 +67,7 @@ def test_instances_with_another_objective_are_refused(api: APIClient, two: Insta
 @pytest.mark.parametrize(
     "path", ["/api/v1/plan-runs/", "/api/v1/plans/{plan}/replan/", "/api/v1/plans/{plan}/what-if/"]
 )
-def test_gpus_of_instances_are_refused_where_pipelines_are_asked_for(
-    api: APIClient, two: Instances, path: str
-) -> None:
+def test_gpus_are_of_instances_alone(api: APIClient, two: Instances, path: str) -> None:
     body: dict[str, Any] = {"options": {"tensor_parallel": 2}}
     if "{plan}" not in path:
         body |= {"cluster": two.cluster.pk, "model": two.model.pk}
@@ -86,9 +82,7 @@ def test_gpus_of_instances_are_refused_where_pipelines_are_asked_for(
     assert PlanRun.unscoped.count() == before
 
 
-def test_the_form_refuses_gpus_of_instances_for_pipelines_at_their_field(
-    browser: Client, two: Instances
-) -> None:
+def test_the_form_refuses_gpus_of_instances_for_pipelines(browser: Client, two: Instances) -> None:
     row = {"cluster": two.cluster.pk, "model": two.model.pk, "objective": "decode"}
     form = {**SEARCH, **row, "method": "pipelines", "tensor_parallel": "2"}
     before = PlanRun.unscoped.count()
@@ -102,9 +96,7 @@ def test_the_form_refuses_gpus_of_instances_for_pipelines_at_their_field(
     assert "degree of 3 does not divide the 1 GPUs" in answer.content.decode()
 
 
-def test_a_model_that_no_machine_holds_is_refused_before_a_run_is_queued(
-    api: APIClient, cluster: Cluster
-) -> None:
+def test_a_model_that_no_machine_holds_queues_no_run(api: APIClient, cluster: Cluster) -> None:
     model = LanguageModel.objects.get()
     body = {"cluster": cluster.pk, "model": model.pk, "options": {"method": "instances"}}
     answer = api.post("/api/v1/plan-runs/", body, format="json")

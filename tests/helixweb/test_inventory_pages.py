@@ -28,9 +28,7 @@ def test_an_empty_cluster_says_how_to_begin(browser: Client) -> None:
     text_of(browser, "network", empty.pk)
 
 
-def test_the_pages_of_node_network_and_model_show_their_numbers(
-    browser: Client, cluster: Cluster
-) -> None:
+def test_pages_of_node_network_and_model_show_numbers(browser: Client, cluster: Cluster) -> None:
     mini = Node.unscoped.get(name="mini")
     answer = browser.get(reverse("node", args=[cluster.pk, mini.pk]))
     node = answer.content.decode()
@@ -124,9 +122,7 @@ def test_a_joined_node_keeps_its_name(browser: Client, cluster: Cluster) -> None
     assert (node.name, node.region) == ("mini", "moon")
 
 
-def test_the_problem_file_is_downloaded_or_the_page_says_why_not(
-    browser: Client, cluster: Cluster
-) -> None:
+def test_the_problem_file_is_downloaded_or_said_why_not(browser: Client, cluster: Cluster) -> None:
     url = reverse("cluster-export", args=[cluster.pk, LanguageModel.objects.get().pk])
     file = browser.get(url)
     assert file.json()["name"] == "tiny"

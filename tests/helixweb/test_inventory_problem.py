@@ -31,9 +31,7 @@ def test_what_a_plan_lacks_is_named_with_the_choice(cluster: Cluster, model: Lan
     assert "big, small" in said
 
 
-def test_a_node_that_no_link_reaches_is_named_with_its_region(
-    cluster: Cluster, model: LanguageModel
-) -> None:
+def test_a_node_that_no_link_reaches_is_named(cluster: Cluster, model: LanguageModel) -> None:
     records.delete(RegionLink.unscoped.get(source="away"))
     assert "no link leads from node 'mini' (region 'away')" in refusal(cluster, model)
     records.delete(RegionLink.unscoped.get(target="away"))

@@ -56,9 +56,7 @@ def join(token: str, **changes: Any) -> joining.Registration:
 
 
 @pytest.mark.parametrize("may_rename", [False, True])
-def test_a_declared_node_is_adopted_and_keeps_region_and_profile(
-    cluster: Cluster, user: Any, may_rename: bool
-) -> None:
+def test_a_declared_node_is_adopted_as_it_is(cluster: Cluster, user: Any, may_rename: bool) -> None:
     joined = join(token_for(cluster, user), region="elsewhere", may_rename=may_rename)
     node = Node.unscoped.get(name="tower")
     assert joined.row == node
@@ -111,18 +109,14 @@ def test_one_command_admits_as_many_machines_as_it_says_each_called_as_its_host(
     ]
 
 
-def test_a_host_whose_name_is_long_and_taken_gets_a_number_that_fits(
-    cluster: Cluster, user: Any
-) -> None:
+def test_a_long_name_that_is_taken_gets_a_number_that_fits(cluster: Cluster, user: Any) -> None:
     token = joining.create_join_token(cluster, "node", user, machines=2).secret
     join(token, name="h" * 64)
     second = join(token, name="h" * 64, may_rename=True, **place(1))
     assert second.row.name == "h" * 62 + "-2"
 
 
-def test_a_host_that_was_given_a_number_keeps_it_when_it_joins_again(
-    cluster: Cluster, user: Any
-) -> None:
+def test_a_host_with_a_number_keeps_it_when_it_joins_again(cluster: Cluster, user: Any) -> None:
     join(token_for(cluster, user))
     identity = str(uuid.uuid4())
     for _ in range(2):
@@ -130,9 +124,7 @@ def test_a_host_that_was_given_a_number_keeps_it_when_it_joins_again(
         assert again.row.name == "tower-2"
 
 
-def test_the_gpus_of_one_machine_use_a_token_once_up_to_a_bound(
-    cluster: Cluster, user: Any
-) -> None:
+def test_the_gpus_of_a_machine_use_a_token_once_up_to_a_bound(cluster: Cluster, user: Any) -> None:
     token = token_for(cluster, user)
     machine = str(uuid.uuid4())
 
@@ -183,9 +175,7 @@ def test_a_name_in_use_is_refused_and_the_token_stays_good(cluster: Cluster, use
     assert join(token, name="laptop").row.name == "laptop"
 
 
-def test_a_machine_that_joins_again_is_the_same_node_with_a_new_credential(
-    cluster: Cluster, user: Any
-) -> None:
+def test_a_machine_that_joins_again_has_a_new_credential(cluster: Cluster, user: Any) -> None:
     identity = str(uuid.uuid4())
     first = join(token_for(cluster, user), node_uuid=identity)
     second = join(
@@ -207,9 +197,7 @@ def test_a_machine_keeps_its_name_and_cluster(cluster: Cluster, user: Any) -> No
         join(token_for(other, user), node_uuid=identity)
 
 
-def test_a_coordinator_may_come_back_and_one_more_of_its_name_may_not(
-    cluster: Cluster, user: Any
-) -> None:
+def test_a_coordinator_may_come_back_but_none_of_its_name(cluster: Cluster, user: Any) -> None:
     identity = str(uuid.uuid4())
     front = {"role": Role.COORDINATOR, "name": "front"}
     first = join(token_for(cluster, user, "coordinator"), node_uuid=identity, **front)
@@ -222,9 +210,7 @@ def test_a_coordinator_may_come_back_and_one_more_of_its_name_may_not(
         join(token_for(cluster, user, "coordinator"), **front)
 
 
-def test_each_coordinator_of_a_cluster_is_known_to_stages_by_a_name_of_its_own(
-    cluster: Cluster, user: Any
-) -> None:
+def test_each_coordinator_is_known_to_stages_by_its_own_name(cluster: Cluster, user: Any) -> None:
     def known(name: str) -> str:
         row = join(token_for(cluster, user, "coordinator"), role=Role.COORDINATOR, name=name).row
         assert isinstance(row, Coordinator)
@@ -313,9 +299,7 @@ def test_of_many_machines_racing_with_one_token_one_joins(
     ]
 
 
-def test_rest_shows_the_secret_once_with_the_command_that_uses_it(
-    api: APIClient, cluster: Cluster
-) -> None:
+def test_rest_shows_the_secret_once_with_its_command(api: APIClient, cluster: Cluster) -> None:
     made = api.post("/api/v1/join-tokens/", {"cluster": cluster.pk, "role": "node", "machines": 2})
     assert made.status_code == 201
     secret = made.json()["secret"]
@@ -330,9 +314,7 @@ def test_rest_shows_the_secret_once_with_the_command_that_uses_it(
     assert now["names_admitted"] == ["tower"]
 
 
-def test_the_page_makes_a_command_for_the_machine_it_names(
-    browser: Client, cluster: Cluster
-) -> None:
+def test_the_page_makes_a_command_for_a_named_machine(browser: Client, cluster: Cluster) -> None:
     page = browser.post(
         f"/clusters/{cluster.pk}/join",
         {"role": "node", "name": "my attic", "region": "away", "service": "on"},
@@ -360,9 +342,7 @@ def test_a_command_that_no_other_machine_can_use_says_so(
     assert ("--memory" in page) is warned
 
 
-def test_a_command_shows_live_who_joined_by_it_until_it_is_spent(
-    browser: Client, cluster: Cluster
-) -> None:
+def test_a_command_shows_who_joined_until_it_is_spent(browser: Client, cluster: Cluster) -> None:
     here = f"/clusters/{cluster.pk}/"
     sent = {"role": "node", "machines": "2", "name": "", "region": "away"}
     page = browser.post(f"{here}join", sent)
@@ -390,9 +370,7 @@ def test_a_command_shows_live_who_joined_by_it_until_it_is_spent(
     assert answer.status_code == 404
 
 
-def test_the_page_suggests_the_next_declared_node(
-    browser: Client, cluster: Cluster, user: Any
-) -> None:
+def test_the_page_suggests_the_next_node(browser: Client, cluster: Cluster, user: Any) -> None:
     join(token_for(cluster, user))
     form = browser.get(f"/clusters/{cluster.pk}/").context["join_form"]
     assert form.initial == {"name": "laptop", "region": "home"}

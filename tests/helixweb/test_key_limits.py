@@ -137,9 +137,7 @@ def test_each_request_of_a_key_is_counted_once_while_counts_are_written(user: An
     assert KeyUsage.objects.get().rest_requests == 3 * requests
 
 
-def test_a_stolen_table_of_hashes_opens_nothing_and_peppers_can_be_changed(
-    user: Any, settings: Any
-) -> None:
+def test_stolen_hashes_open_nothing_and_peppers_can_be_changed(user: Any, settings: Any) -> None:
     new = create_api_key(name="k", user=user, scopes=["read"])
     before = new.secret_hash
     assert before not in (sha256_hex(new.secret), new.secret)
@@ -217,9 +215,7 @@ def test_keys_are_made_listed_and_revoked_over_rest(user: Any, api: APIClient) -
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_a_key_that_cannot_be_is_refused_by_name(
-    api: APIClient, wrong: dict[str, Any], says: str
-) -> None:
+def test_an_impossible_key_is_refused(api: APIClient, wrong: dict[str, Any], says: str) -> None:
     refused = api.post(KEYS, {"name": "k", "scopes": ["read"], **wrong})
     assert refused.status_code == 400
     assert says in refused.json()["detail"]

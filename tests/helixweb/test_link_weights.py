@@ -99,9 +99,7 @@ def test_weights_follow_a_slow_link_say_so_and_go_back_with_it(serving: Serving)
     assert serving.joined.coordinator.desired().generation == generation
 
 
-def test_a_person_may_stay_with_the_plans_weights_and_follow_again(
-    serving: Serving, api: APIClient
-) -> None:
+def test_a_person_may_hold_the_plans_weights_and_let_go(serving: Serving, api: APIClient) -> None:
     planned = serving.weights
     address = f"/api/v1/deployments/{serving.deployment.pk}/weights/"
     assert api.post(address, {"held": True}).status_code == 200
@@ -112,9 +110,7 @@ def test_a_person_may_stay_with_the_plans_weights_and_follow_again(
     assert api.post(address, {}).status_code == 400
 
 
-def test_the_api_tells_what_links_do_and_which_weights_follow_from_it(
-    serving: Serving, api: APIClient
-) -> None:
+def test_the_api_tells_what_links_do_and_the_weights(serving: Serving, api: APIClient) -> None:
     path = f"/api/v1/deployments/{serving.deployment.pk}/links/"
     assert api.get(path).json() == {"links": [], "weights": None}
     serving.tell(slow())
@@ -203,9 +199,7 @@ def test_of_a_coordinator_that_is_gone_nothing_counts_while_another_can_be_heard
     assert told() == 5e6
 
 
-def test_that_a_person_holds_the_weights_outlasts_a_process_that_moves(
-    serving: Serving, user: Any
-) -> None:
+def test_held_weights_outlast_a_process_that_moves(serving: Serving, user: Any) -> None:
     link_weights.hold_weights(
         serving.deployment, held=True, user=user, now=serving.deployment.created_at
     )
@@ -219,9 +213,7 @@ def test_that_a_person_holds_the_weights_outlasts_a_process_that_moves(
     assert not [text for text in texts()[len(said) :] if "routed by that" in text]
 
 
-def test_the_networks_page_names_a_slow_link_and_shows_lanes_queues_and_ages(
-    serving: Serving, browser: Client
-) -> None:
+def test_the_networks_page_names_a_slow_link_and_queues(serving: Serving, browser: Client) -> None:
     url = f"/clusters/{serving.deployment.cluster_id}/network/"
     assert "Links at work" not in browser.get(url).content.decode()
     serving.tell(
@@ -337,7 +329,7 @@ def test_a_link_that_was_measured_has_a_line_in_the_change_log_and_one_confirmed
     assert links[0].bandwidth_bytes_per_s == 2e6
 
 
-def test_measurements_spare_what_a_person_imported_and_floors_lower_nothing(
+def test_measurements_spare_what_people_imported_and_floors_lower_nothing(
     serving: Serving,
 ) -> None:
     cluster = serving.deployment.cluster

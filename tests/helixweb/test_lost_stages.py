@@ -57,9 +57,7 @@ def state(browser: Client, served: Served) -> str:
     return answer.content.decode()
 
 
-def test_a_lost_stage_degrades_the_deployment_with_the_report_that_says_so(
-    served: Served, browser: Client
-) -> None:
+def test_a_lost_stage_degrades_the_deployment_at_once(served: Served, browser: Client) -> None:
     assert served.status == (Status.READY, "")
     served.coordinator.report(lost_nodes={served.name: ENDED})
     assert served.status == (Status.DEGRADED, f"node {served.name} lost")
@@ -152,9 +150,7 @@ def test_what_was_lost_before_this_generation_is_not_lost_in_it(served: Served) 
     assert served.status == (Status.READY, "")
 
 
-def test_the_revisions_and_the_endpoint_are_as_new_as_the_status(
-    served: Served, browser: Client
-) -> None:
+def test_revisions_and_endpoint_are_as_new_as_the_status(served: Served, browser: Client) -> None:
     agent = served.used_agents[served.name]
     for phase, word in ((Phase.LOADING, "deploying"), (Phase.READY, "ready")):
         agent.beat(phase, generation=1)

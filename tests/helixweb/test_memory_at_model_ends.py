@@ -30,9 +30,7 @@ def tight(user: Any, tiny_problem: dict[str, Any]) -> Cluster:
     return problems.import_problem_document(tiny_problem, user=user)
 
 
-def test_the_preview_counts_what_the_ends_of_the_model_take(
-    browser: Client, tight: Cluster
-) -> None:
+def test_the_preview_counts_what_the_models_ends_take(browser: Client, tight: Cluster) -> None:
     model = LanguageModel.objects.get()
     page = browser.get(f"/plans/new/fit?cluster={tight.pk}&model={model.pk}").content.decode()
     assert "can hold 5 layers; tiny-llama has 4" in page
@@ -40,9 +38,7 @@ def test_the_preview_counts_what_the_ends_of_the_model_take(
     assert "fits 1.3 times" in browser.get(reverse("model", args=[model.pk])).content.decode()
 
 
-def test_what_does_not_fit_beside_the_ends_is_refused_with_the_layers_that_do(
-    browser: Client, tight: Cluster
-) -> None:
+def test_what_does_not_fit_beside_the_ends_is_refused(browser: Client, tight: Cluster) -> None:
     tight.links.all().delete()
     tight.nodes.filter(name="mini").delete()
     model = LanguageModel.objects.get()
@@ -51,9 +47,7 @@ def test_what_does_not_fit_beside_the_ends_is_refused_with_the_layers_that_do(
     assert "can hold 3 layers; tiny-llama has 4" in page
 
 
-def test_the_page_of_a_profile_shows_its_ends_and_its_kv_minimum(
-    browser: Client, tight: Cluster
-) -> None:
+def test_a_profiles_page_shows_its_ends_and_kv_minimum(browser: Client, tight: Cluster) -> None:
     profile = tight.profiles.get(name="big")
     page = browser.get(reverse("profile", args=[profile.pk])).content.decode()
     assert "(2 with the first layer, 1 with the last)" in page

@@ -54,9 +54,7 @@ def test_a_model_is_downloaded_whole_over_cut_connections(shell: Shell, hub: Hub
     assert "is there already" in shell.err
 
 
-def test_wrong_bytes_are_no_model_and_a_second_try_fetches_the_wrong_file_alone(
-    shell: Shell, hub: HubServer
-) -> None:
+def test_wrong_bytes_are_no_model_and_are_fetched_again_alone(shell: Shell, hub: HubServer) -> None:
     *_, last = sorted(file.name for file in hub.repositories[NAME].glob("*.safetensors"))
     hub.wrong_at[last] = 9000
     assert shell("model", "pull", NAME) == exit_codes.FAILED
@@ -128,9 +126,7 @@ def connected(user: Any, tmp_path: Path) -> Shell:
     return Shell(new_key(user), home=str(tmp_path))
 
 
-def test_a_folder_of_this_machine_is_added_and_served_by_the_site(
-    connected: Shell, folder: Path, settings: Any
-) -> None:
+def test_a_folder_of_this_machine_is_added(connected: Shell, folder: Path, settings: Any) -> None:
     assert connected("model", "add", folder, "--store", "--name", "mine", "--json") == 0, (
         connected.err
     )
@@ -195,9 +191,7 @@ def test_no_half_or_foreign_folder_is_added(
     assert not LanguageModel.objects.exists()
 
 
-def test_a_snapshot_in_the_cache_of_the_hub_is_added(
-    connected: Shell, folder: Path, tmp_path: Path
-) -> None:
+def test_a_snapshot_of_the_hub_is_added(connected: Shell, folder: Path, tmp_path: Path) -> None:
     snapshot = tmp_path / "models--org--small" / "snapshots" / COMMIT
     blobs = tmp_path / "models--org--small" / "blobs"
     snapshot.mkdir(parents=True)
@@ -238,9 +232,7 @@ def test_a_second_process_that_writes_the_same_model_is_refused(
         assert find_folder(f"org/.small-{COMMIT}") is None
 
 
-def test_what_was_downloaded_of_an_older_commit_is_removed(
-    shell: Shell, hub: HubServer, settings: Any
-) -> None:
+def test_what_is_of_an_older_commit_is_removed(shell: Shell, hub: HubServer, settings: Any) -> None:
     first, *_ = sorted(file.name for file in hub.repositories[NAME].glob("*.safetensors"))
     hub.wrong_at[first] = 9000
     assert shell("model", "pull", NAME) == exit_codes.FAILED

@@ -21,9 +21,7 @@ def fill(cluster: Cluster, *, seconds: int, until: datetime) -> None:
     )
 
 
-def test_a_series_covers_the_last_five_minutes_second_by_second(
-    cluster: Cluster, api: APIClient
-) -> None:
+def test_a_series_covers_five_minutes_second_by_second(cluster: Cluster, api: APIClient) -> None:
     fill(cluster, seconds=400, until=timezone.now())
     series = api.get(f"/api/v1/clusters/{cluster.pk}/metrics/").json()
     assert series["step_s"] == 1
@@ -61,9 +59,7 @@ def test_a_series_is_short_and_no_finer_than_what_is_kept(
 
 
 @pytest.mark.parametrize("query", [{"since": "yesterday"}, {"step": "0"}, {"step": "fast"}])
-def test_a_bad_query_names_its_parameter(
-    cluster: Cluster, api: APIClient, query: dict[str, Any]
-) -> None:
+def test_a_bad_query_is_named(cluster: Cluster, api: APIClient, query: dict[str, Any]) -> None:
     answer = api.get(f"/api/v1/clusters/{cluster.pk}/metrics/", query)
     assert answer.status_code == 400
     assert [error["field"] for error in answer.json()["errors"]] == list(query)

@@ -124,9 +124,7 @@ def test_a_coordinator_that_began_anew_counts_from_zero_again(cluster: Cluster) 
     assert [column.counts[3] for column in columns if column.counts] == [10, 4, 2]
 
 
-def test_nothing_is_claimed_of_when_one_of_two_coordinators_began_anew(
-    cluster: Cluster, user: Any
-) -> None:
+def test_nothing_is_claimed_of_when_one_of_two_began_anew(cluster: Cluster, user: Any) -> None:
     for port, name in ((7049, "front"), (7050, "back")):
         FakeCoordinator(cluster, user, port=port, name=name)
     now = timezone.now()
@@ -163,9 +161,7 @@ def test_the_page_draws_every_range(cluster: Cluster, browser: Client, age_s: in
             assert f"One point every {step_s} s" in page
 
 
-def test_deployments_are_marked_in_charts_and_named_below(
-    joined: FakeCluster, user: Any, browser: Client
-) -> None:
+def test_deployments_are_marked_in_charts(joined: FakeCluster, user: Any, browser: Client) -> None:
     made = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
     joined.coordinator.report()
     page = browser.get("/monitor/").content.decode()

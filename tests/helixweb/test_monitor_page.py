@@ -44,26 +44,20 @@ def figure(html: str, name: str) -> dict[str, Any]:
     return content
 
 
-def test_without_metrics_the_page_says_what_they_wait_for(
-    cluster: Cluster, browser: Client
-) -> None:
+def test_without_metrics_the_page_says_what_is_awaited(cluster: Cluster, browser: Client) -> None:
     html = page(browser)
     assert "No metrics yet." in html
     assert "begin when a coordinator has joined" in html
     assert "-figure" not in html
 
 
-def test_a_deployment_that_nobody_reported_on_shows_its_nodes_as_unknown(
-    joined: FakeCluster, browser: Client
-) -> None:
+def test_nodes_that_none_reported_on_are_unknown(joined: FakeCluster, browser: Client) -> None:
     html = page(browser)
     assert "The coordinator has not reported" in html
     assert figure(html, "busy")["data"][0]["text"] == ["no report"] * 3
 
 
-def test_the_newest_numbers_stand_in_tiles_charts_and_table(
-    joined: FakeCluster, browser: Client
-) -> None:
+def test_the_newest_numbers_are_in_tiles_and_charts(joined: FakeCluster, browser: Client) -> None:
     traffic = {
         name: NodeTraffic(
             kv_estimate_token_layers=0, kv_capacity_token_layers=1, tokens_total=0, ready=True
@@ -83,9 +77,7 @@ def test_the_newest_numbers_stand_in_tiles_charts_and_table(
     assert re.search(r'id="silence" hidden', html)
 
 
-def test_a_silent_coordinator_is_named_with_the_time_since(
-    joined: FakeCluster, browser: Client
-) -> None:
+def test_a_silent_coordinator_is_named_with_since(joined: FakeCluster, browser: Client) -> None:
     joined.coordinator.report(output_tokens_per_s=432.0)
     past = timezone.now() - timedelta(seconds=90)
     MetricSample.unscoped.update(at=past, second=int(past.timestamp()))

@@ -132,9 +132,7 @@ def test_a_node_without_a_stage_is_listed_as_unknown() -> None:
     [(130, 300, 0.15), (100, 300, 0.0), (100, 100, None), (5, 10, None)],
     ids=["a part passed", "none passed it", "nothing entered", "coordinator began anew"],
 )
-def test_the_flow_share_is_what_passed_a_node_of_what_entered(
-    routed: int, entered: int, share: float | None
-) -> None:
+def test_the_flow_share_is_of_what_entered(routed: int, entered: int, share: float | None) -> None:
     samples = node_samples(
         report(routed={"tower": routed}, entered=entered),
         {},
@@ -179,7 +177,7 @@ def test_at_most_one_sample_a_second_is_kept_and_pages_hear_of_it_once(cluster: 
     assert Event.objects.filter(type="metrics").count() == 2
 
 
-def test_what_nodes_did_stays_with_one_sample_of_a_few_seconds_and_with_the_newest(
+def test_what_nodes_did_stays_with_one_sample_of_seconds_and_the_newest(
     cluster: Cluster,
 ) -> None:
     seconds = (1, 2, 3, 6, 7, 8, 17, 20, 22)
@@ -200,7 +198,7 @@ def test_what_nodes_did_stays_with_one_sample_of_a_few_seconds_and_with_the_newe
     assert all(row.latency_totals == {} and row.output_tokens_per_s == 5.0 for row in rows.all())
 
 
-def test_an_event_tells_of_nodes_in_a_table_with_as_many_digits_as_pages_write(
+def test_an_event_tells_of_nodes_in_a_table_of_as_many_digits_as_pages(
     cluster: Cluster,
 ) -> None:
     said = {"kv_used_pages": 7, "busy_ratio": 1 / 3, "uptime_s": 9.0}
@@ -213,9 +211,7 @@ def test_an_event_tells_of_nodes_in_a_table_with_as_many_digits_as_pages_write(
     assert tower == dict.fromkeys(table["fields"]) | {"kv_used_pages": 7, "busy_ratio": 0.3333}
 
 
-def test_an_event_has_many_nodes_only_now_and_then(
-    joined: FakeCluster, cluster: Cluster, user: Any
-) -> None:
+def test_an_event_has_many_nodes_rarely(joined: FakeCluster, cluster: Cluster, user: Any) -> None:
     deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=NOW)
     many = {f"node-{number}": 0 for number in range(services.MANY_NODES + 1)}
     for second in range(5):

@@ -111,9 +111,7 @@ def assert_facts(row: dict[str, Any] | LanguageModel) -> None:
     assert {key: told[key] for key in FACTS} == FACTS
 
 
-def test_the_form_asks_where_the_model_is_and_reads_the_rest(
-    browser: Client, models_dir: Path
-) -> None:
+def test_the_form_asks_for_a_model_and_reads_the_rest(browser: Client, models_dir: Path) -> None:
     page = browser.get(reverse("model-new")).content.decode()
     assert page.index('name="checkpoint"') < page.index('name="name"')
     path = str(models_dir / "small")
@@ -128,9 +126,7 @@ def test_the_form_asks_where_the_model_is_and_reads_the_rest(
     assert_facts(model)
 
 
-def test_a_form_that_was_filled_by_reading_is_stored_as_it_was_read(
-    browser: Client, models_dir: Path
-) -> None:
+def test_a_form_that_reading_filled_is_stored_so(browser: Client, models_dir: Path) -> None:
     path = str(models_dir / "small")
     filled = dict(re.findall(r'name="(\w+)" value="([^"]*)"', read(browser, path)))
     browser.post(reverse("model-new"), {"checkpoint": path, **filled})

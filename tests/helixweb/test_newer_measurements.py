@@ -90,9 +90,7 @@ def test_a_measurement_that_confirms_the_one_before_makes_no_plan_older(
     assert None not in shown(browser, plan)
 
 
-def test_a_run_that_goes_on_from_another_is_as_old_as_the_other(
-    plan: Plan, user: Any, cluster: Cluster
-) -> None:
+def test_a_run_that_goes_on_is_as_old_as_the_first(plan: Plan, user: Any, cluster: Cluster) -> None:
     measure_link(cluster)
     longer = starting.extend_plan_run(PlanRun.unscoped.get(plan=plan), seconds=1, user=user)
     Plan.unscoped.filter(pk=plan.pk).update(run=longer)

@@ -46,9 +46,7 @@ def test_filters_and_order_come_from_the_address(
     assert names(browser, **query) == expected
 
 
-def test_chosen_nodes_are_changed_and_the_list_stays_as_it_was(
-    browser: Client, cluster: Cluster
-) -> None:
+def test_chosen_nodes_are_changed_and_the_list_stays(browser: Client, cluster: Cluster) -> None:
     chosen = [str(Node.unscoped.get(name=name).pk) for name in ("mini", "laptop")]
     sent = {"node": chosen, "action": "tag", "word": "rack-7 spot", "sort": "-name"}
     answer = browser.post(reverse("nodes-bulk"), sent, follow=True)
@@ -60,9 +58,7 @@ def test_chosen_nodes_are_changed_and_the_list_stays_as_it_was(
     assert Change.unscoped.filter(kind="node", actor="ada").count() == 4
 
 
-def test_all_that_the_filter_leaves_are_changed_when_that_is_asked(
-    browser: Client, cluster: Cluster
-) -> None:
+def test_all_that_the_filter_leaves_are_changed(browser: Client, cluster: Cluster) -> None:
     sent = {"all": "yes", "profile": "small", "action": "profile", "word": "big"}
     browser.post(reverse("nodes-bulk"), sent)
     assert not Node.unscoped.exclude(profile_name="big").exists()

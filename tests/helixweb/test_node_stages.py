@@ -72,9 +72,7 @@ def test_the_components_of_memory_add_up_to_what_the_node_has(deployed: Deployme
     assert chart.rows[0][-1] == "6 MB"
 
 
-def test_the_links_of_the_plan_at_work_are_those_that_carry_its_flow(
-    browser: Client, deployed: Deployment
-) -> None:
+def test_the_plans_links_at_work_carry_its_flow(browser: Client, deployed: Deployment) -> None:
     used = links_in_use(deployed.cluster)
     flow = deployed.plan.document["flow"]["edges"]
     assert len(used) == sum(edge["flow_tokens_per_s"] > 0 for edge in flow)

@@ -150,9 +150,7 @@ def test_the_steps_fold_once_a_token_was_put_out(
     assert "first-token" not in refreshed
 
 
-def test_what_serves_is_shown_in_numbers_against_the_plan(
-    joined: FakeCluster, user: Any, browser: Client
-) -> None:
+def test_what_serves_is_shown_in_numbers(joined: FakeCluster, user: Any, browser: Client) -> None:
     bring_up(joined, user)
     flow = joined.plan.flow_tokens_per_s
     joined.coordinator.report(
@@ -192,9 +190,7 @@ def test_the_cluster_that_serves_is_in_focus_else_the_newest(cluster: Cluster, u
     assert focus(WHOLE_SITE) == cluster
 
 
-def test_a_cluster_is_chosen_by_the_query_and_must_be_there(
-    cluster: Cluster, browser: Client
-) -> None:
+def test_a_cluster_is_chosen_by_query_and_must_exist(cluster: Cluster, browser: Client) -> None:
     other = Cluster.objects.create(name="other")
     assert f"?cluster={other.pk}" in page(browser)
     assert f'hx-get="/?cluster={cluster.pk}"' in page(browser, cluster=cluster.pk)

@@ -42,9 +42,7 @@ def test_a_page_has_a_blank_row_before_any_script_runs(
     assert listed(page, "pinned-node") == ["laptop", "mini", "tower"]
 
 
-def test_replanning_takes_pins_from_rows_and_shows_them_again_with_what_is_wrong(
-    browser: Client, plan: Plan
-) -> None:
+def test_replanning_takes_pins_from_rows_and_shows_them_again(browser: Client, plan: Plan) -> None:
     address = f"/plans/by-id/{plan.pk}/replan"
     chosen = {
         "pinned-node": ["", "tower", "laptop", ""],
@@ -87,9 +85,7 @@ def test_the_nodes_to_choose_from_are_those_of_the_cluster_just_chosen(
         assert listed(page, name) == ["attic"]
 
 
-def test_rules_about_nodes_that_are_silent_or_gone_are_left_out(
-    browser: Client, plan: Plan, cluster: Cluster
-) -> None:
+def test_rules_about_lost_nodes_are_left_out(browser: Client, plan: Plan, cluster: Cluster) -> None:
     assert plan.run is not None
     pins = {"mini": {"first": 3, "end": 4}, "tower": {"first": 0, "end": 3}}
     plan.run.options["rules"]["pinned"] = pins

@@ -112,9 +112,7 @@ def test_the_options_that_a_run_shows_start_the_same_run_again(
     assert again.json()["options"]["rules"]["pinned"] == rules["pinned"]
 
 
-def test_what_survives_a_loss_is_searched_for_with_pipelines_only(
-    api: APIClient, request_body: dict[str, Any]
-) -> None:
+def test_what_survives_a_loss_is_of_pipelines(api: APIClient, request_body: dict[str, Any]) -> None:
     asked = {**request_body, "survive_one_loss": True}
     refused = api.post(RUNS, {**asked, "options": {"method": "mixed"}})
     assert refused.status_code == 400
@@ -152,9 +150,7 @@ def test_only_a_running_run_with_a_placement_is_accepted(api: APIClient, run: Pl
     assert (second.status_code, "cancelled" in second.json()["detail"]) == (409, True)
 
 
-def test_a_finished_run_is_extended_by_a_run_of_its_own(
-    api: APIClient, run: PlanRun, plan: Plan
-) -> None:
+def test_a_finished_run_is_extended_by_another(api: APIClient, run: PlanRun, plan: Plan) -> None:
     answer = api.post(f"{RUNS}{run.pk}/extend/", {"seconds": 9})
     assert answer.status_code == 202
     longer = api.get(answer.headers["Location"]).json()

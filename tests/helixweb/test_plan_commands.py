@@ -157,9 +157,7 @@ def test_several_models_are_planned_together(shell: Shell, cluster: Cluster) -> 
     assert "'much'" in shell.err
 
 
-def test_a_plan_that_was_never_explained_is_and_another_time_if_asked(
-    shell: Shell, plan: Plan
-) -> None:
+def test_a_plan_is_explained_once_and_another_time_if_asked(shell: Shell, plan: Plan) -> None:
     shell.sleep = lambda _: jobs.attempt_job(Explanation.unscoped.get(plan=plan))
     Explanation.unscoped.all().delete()
     assert shell("plan", "explain", plan.pk) == 0, shell.err
@@ -174,9 +172,7 @@ def test_a_plan_that_was_never_explained_is_and_another_time_if_asked(
     assert Explanation.unscoped.get(plan=plan).created_at >= done
 
 
-def test_any_operation_is_asked_for_by_its_path(
-    shell: Shell, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_any_operation_is_asked_by_its_path(shell: Shell, cluster: Cluster, tmp_path: Path) -> None:
     assert shell("api", "get", "nodes", "--query", "name=mini") == 0, shell.err
     (node,) = shell.json()["results"]
     path = f"/api/v1/nodes/{node['id']}/"

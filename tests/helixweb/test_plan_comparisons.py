@@ -221,17 +221,13 @@ def test_plans_are_compared_side_by_side(
 
 
 @pytest.mark.parametrize("ids", [[], ["x"], ["1", "2", "3", "4", "5"], ["1", "x"]])
-def test_plans_that_cannot_be_compared_are_refused(
-    browser: Client, plan: Plan, ids: list[str]
-) -> None:
+def test_incomparable_plans_are_refused(browser: Client, plan: Plan, ids: list[str]) -> None:
     answer = browser.get("/plans/compare", {"plan": ids})
     assert "choose" in answer.context["refusal"]
     assert answer.context["comparison"] is None
 
 
-def test_the_other_plan_is_chosen_from_a_list_without_a_script(
-    browser: Client, plan: Plan, twin: Plan
-) -> None:
+def test_the_other_plan_is_chosen_from_a_list(browser: Client, plan: Plan, twin: Plan) -> None:
     assert (
         f"/plans/compare?plan={plan.pk}" in browser.get(f"/plans/{plan.run_id}/").content.decode()
     )

@@ -78,9 +78,7 @@ def test_a_plan_is_explained_by_its_objective_as_the_planner_does(
     ]
 
 
-def test_a_search_for_each_kind_finds_at_least_what_kept_layers_give(
-    plan: Plan, browser: Client
-) -> None:
+def test_a_search_for_each_kind_finds_what_kept_layers_give(plan: Plan, browser: Client) -> None:
     explained(plan)
     before = Explanation.unscoped.get(plan=plan)
     browser.post(f"/plans/by-id/{plan.pk}/explanation", {"search_s": "0.2"})

@@ -64,9 +64,7 @@ def test_the_form_asks_at_its_field_for_what_an_objective_needs(
     assert not PlanRun.unscoped.exists()
 
 
-def test_every_option_of_the_form_reaches_the_run(
-    browser: Client, form: dict[str, Any], run: PlanRun
-) -> None:
+def test_every_option_reaches_the_run(browser: Client, form: dict[str, Any], run: PlanRun) -> None:
     searched(run)
     run.refresh_from_db()
     typed = {
@@ -199,9 +197,7 @@ def test_the_preview_has_the_baselines_beside_and_follows_the_inventory(
     assert "tower" in text(browser, address), "what the inventory lacks"
 
 
-def test_while_it_runs_the_page_listens_from_the_moment_it_was_rendered(
-    browser: Client, run: PlanRun
-) -> None:
+def test_while_it_runs_the_page_listens_from_its_rendering(browser: Client, run: PlanRun) -> None:
     page = text(browser, f"/plans/{run.pk}/")
     assert f'data-topics="plan-run:{run.pk}"' in page
     assert "data-last-event-id=" in page
@@ -236,9 +232,7 @@ def test_a_finished_run_shows_its_plan_and_listens_until_it_is_explained_and_sim
     assert "style=" not in page, "the content security policy blocks inline styles"
 
 
-def test_cancel_ends_a_queued_run_and_a_second_cancel_says_so(
-    browser: Client, run: PlanRun
-) -> None:
+def test_cancel_ends_a_queued_run_and_a_second_says_so(browser: Client, run: PlanRun) -> None:
     browser.post(f"/plans/{run.pk}/cancel")
     assert "cancelled" in text(browser, f"/plans/{run.pk}/")
     browser.post(f"/plans/{run.pk}/cancel")

@@ -347,9 +347,7 @@ def test_a_search_hears_of_cancel_and_of_a_lost_lease(run: PlanRun) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_plan_for_the_price_needs_the_price_of_every_node(
-    user: Any, measured_problem: dict[str, Any]
-) -> None:
+def test_a_plan_for_the_price_needs_all_prices(user: Any, measured_problem: dict[str, Any]) -> None:
     cluster = problems.import_problem_document(measured_problem, user=user)
     model = LanguageModel.objects.get()
     options = PlanOptions(objective="cost", time_limit_s=2)

@@ -90,9 +90,7 @@ def test_what_cannot_be_served_fails_in_the_simulators_words(plan: Plan, user: A
     assert "no room on any route" in row.error
 
 
-def test_the_plans_page_shows_the_forecast_and_simulates_again(
-    browser: Client, plan: Plan, user: Any
-) -> None:
+def test_the_plans_page_shows_the_forecast_and_more(browser: Client, plan: Plan, user: Any) -> None:
     simulated(plan.simulations.get())
     path = f"/plans/{plan.run_id}/"
     shown = browser.get(path).content.decode()
@@ -137,9 +135,7 @@ def test_simulations_over_rest(api: APIClient, plan: Plan) -> None:
     assert refused.status_code == 400
 
 
-def test_a_run_for_decode_throughput_shows_it_with_its_unit(
-    browser: Client, cluster: Cluster, user: Any
-) -> None:
+def test_a_run_for_decoding_shows_its_unit(browser: Client, cluster: Cluster, user: Any) -> None:
     run = starting.start_plan_run(
         cluster=cluster,
         model=LanguageModel.objects.get(),

@@ -149,9 +149,7 @@ def test_without_requests_nothing_is_claimed(served: Served, browser: Client) ->
     assert "No request ran in the last minute" in page
 
 
-def test_the_present_load_is_simulated_and_again_when_it_changes(
-    served: Served, browser: Client
-) -> None:
+def test_the_present_load_is_simulated_when_it_changes(served: Served, browser: Client) -> None:
     predict_live(served.now)
     assert not LivePrediction.unscoped.exists()
     served.samples(running=4)

@@ -95,7 +95,7 @@ def measured(cluster: Cluster, user: Any) -> Measured:
     return recorded(lambda: Measured(cluster, user))
 
 
-def test_a_heartbeat_is_answered_with_the_order_until_its_result_is_there(
+def test_a_heartbeat_is_answered_with_the_order_until_it_is_done(
     measured: Measured,
 ) -> None:
     assert measured.beat("tower") is None
@@ -118,9 +118,7 @@ def test_a_heartbeat_is_answered_with_the_order_until_its_result_is_there(
     assert measured.beat("laptop") is None
 
 
-def test_the_kv_minimum_that_somebody_chose_holds_for_every_measurement(
-    measured: Measured, api: APIClient
-) -> None:
+def test_a_chosen_kv_minimum_holds_for_all_measurements(measured: Measured, api: APIClient) -> None:
     end = {"max_layers": 2}
     memory = {"first": end, "last": end, "both": end}
     chosen = {"requests": 6, "tokens": 224}
@@ -143,7 +141,7 @@ def test_the_kv_minimum_that_somebody_chose_holds_for_every_measurement(
     assert usual.kv_minimum is None
 
 
-def test_what_was_measured_is_the_nodes_profile_and_what_was_before_is_kept(
+def test_what_was_measured_is_the_nodes_profile_beside_what_was(
     measured: Measured,
 ) -> None:
     times = {"2": {"prefill": [1e-6, 0.0, 0.0, 1e-3], "decode": [0.0, 1e-4, 0.0, 1e-3]}}
@@ -168,7 +166,7 @@ def test_what_was_measured_is_the_nodes_profile_and_what_was_before_is_kept(
     assert problem.profile_of("tower").memory == memory
 
 
-def test_a_node_that_shares_its_profile_gets_one_of_its_own_for_every_model(
+def test_a_node_that_shares_its_profile_gets_its_own_for_each_model(
     measured: Measured,
 ) -> None:
     small = Profile.unscoped.get(name="small")
@@ -207,9 +205,7 @@ def test_what_cannot_be_measured_is_refused(
     assert told in answer.json()["detail"]
 
 
-def test_one_node_is_measured_once_at_a_time_and_may_be_let_alone(
-    measured: Measured, api: APIClient
-) -> None:
+def test_one_node_is_measured_once_at_a_time_or_not(measured: Measured, api: APIClient) -> None:
     row = measured.order("tower")
     asked = {"node": row.node_id, "model": row.model_id}
     assert api.post("/api/v1/profilings/", asked).status_code == 409
@@ -240,9 +236,7 @@ def test_a_result_that_no_profile_can_be_is_refused(measured: Measured) -> None:
     assert "tokens_per_s has 1 entries" in row.message
 
 
-def test_a_person_orders_it_on_the_nodes_page_and_may_cancel(
-    measured: Measured, browser: Client
-) -> None:
+def test_a_person_orders_it_on_the_page_and_may_cancel(measured: Measured, browser: Client) -> None:
     node = measured.node("tower")
     page = f"/clusters/{node.cluster_id}/nodes/{node.pk}/"
     assert "Measure the node" in browser.get(page).content.decode()
@@ -279,9 +273,7 @@ def test_an_earlier_version_can_be_used_again(
     assert api.delete(f"/api/v1/profile-versions/{first.pk}/").status_code == 204
 
 
-def test_an_exported_profile_is_read_again_elsewhere(
-    measured: Measured, api: APIClient, browser: Client
-) -> None:
+def test_an_exported_profile_is_read(measured: Measured, api: APIClient, browser: Client) -> None:
     row = measured.measure("tower")
     assert row.version is not None
     pk = row.version.profile_id

@@ -114,9 +114,7 @@ def promtool() -> str:
 @pytest.mark.parametrize(
     "command", [["check", "rules", "helixweb.rules.yml"], ["test", "rules", "helixweb.tests.yml"]]
 )
-def test_promtool_takes_the_rules_and_finds_that_they_do_what_they_should(
-    promtool: str, command: list[str]
-) -> None:
+def test_promtool_takes_the_rules_and_their_tests(promtool: str, command: list[str]) -> None:
     done = subprocess.run(
         [promtool, *command], cwd=RULES.parent, capture_output=True, text=True, check=False
     )

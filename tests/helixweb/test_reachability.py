@@ -88,9 +88,7 @@ def test_each_process_is_told_to_try_the_others(joined: FakeCluster) -> None:
     assert joined.coordinator.row.reach["failing"] == {tower: "no route"}
 
 
-def test_a_plan_is_refused_while_its_parties_do_not_reach_each_other(
-    joined: FakeCluster, api: APIClient
-) -> None:
+def test_no_plan_is_deployed_to_parties_out_of_reach(joined: FakeCluster, api: APIClient) -> None:
     ask = {"plan": joined.plan.pk}
     for name in joined.agents:
         report(joined, name)
@@ -275,7 +273,7 @@ def test_the_links_of_machines_that_joined_are_measured_and_what_people_say_stay
     assert not between & set(links)
 
 
-def test_all_links_of_a_node_that_only_dials_out_are_measured_from_its_side(
+def test_links_of_a_node_that_only_dials_out_are_measured_from_it(
     joined: FakeCluster,
 ) -> None:
     cluster = joined.cluster

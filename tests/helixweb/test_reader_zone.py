@@ -36,9 +36,7 @@ def sampled(cluster: Cluster, **more: Any) -> None:
     bare_sample(cluster, NOON, output=432.0, **more).save()
 
 
-def test_the_monitor_writes_tables_and_words_in_the_readers_zone(
-    cluster: Cluster, reader: Client
-) -> None:
+def test_the_monitor_writes_all_in_the_readers_zone(cluster: Cluster, reader: Client) -> None:
     sampled(cluster)
     html = text(reader, f"/monitor/?cluster={cluster.pk}")
     assert f"<td>{IN_TOKYO}</td><td>432</td>" in html

@@ -61,9 +61,7 @@ def test_a_broker_that_is_away_is_told_by_its_own_words(settings: Any, tmp_path:
     assert str(tmp_path / "gone") in health.broker_fault()
 
 
-def test_a_worker_that_is_ready_touches_the_file_it_was_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ready_worker_touches_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(READY_FILE, str(tmp_path / "ready"))
     say_ready()
     assert (tmp_path / "ready").exists()

@@ -124,9 +124,7 @@ def test_a_cluster_keeps_the_policy_that_was_chosen_and_is_automatic_otherwise()
     assert (line.before, line.after) == ({"replanning": "ask"}, {"replanning": "automatic"})
 
 
-def test_a_lost_node_is_planned_around_and_the_placement_offered(
-    asking: Repaired, browser: Client
-) -> None:
+def test_a_lost_node_is_planned_around_and_that_offered(asking: Repaired, browser: Client) -> None:
     asking.lose("tower")
     assert asking.beat() == [State.COMPUTING], "nothing serves, so the search begins at once"
     assert asking.beat() == [State.COMPUTING]
@@ -267,7 +265,7 @@ def test_a_worker_that_dies_while_it_deploys_leaves_that_to_the_next(
     assert automatic.serving != automatic.deployment
 
 
-def test_of_workers_that_look_after_a_deployment_at_once_one_does_each_thing(
+def test_of_workers_that_look_after_a_deployment_one_does_each_thing(
     asking: Repaired,
 ) -> None:
     now, deployment = asking.now, asking.deployment
@@ -331,7 +329,7 @@ def test_a_deployment_is_served_while_a_pipeline_leads_around_what_is_lost(
     assert not losses.is_served(twice, without=["laptop", "mini"])
 
 
-def test_layers_stay_while_an_agent_that_answers_may_start_its_stage_again(
+def test_layers_stay_while_an_agent_may_start_its_stage_again(
     automatic: Repaired,
 ) -> None:
     heard = NodeTraffic(
@@ -362,9 +360,7 @@ def test_a_search_that_found_nothing_in_its_short_time_gets_the_longer(
     assert automatic.beat(after_s=WAITS_S) == [State.DEPLOYED]
 
 
-def test_an_agent_that_is_told_to_end_has_the_time_of_one_that_falls_silent(
-    automatic: Repaired, settings: Any
-) -> None:
+def test_an_agent_told_to_end_has_time_to_return(automatic: Repaired, settings: Any) -> None:
     agent = automatic.cluster.used_agents["tower"]
     leaving = {"observed": {"generation": 1, "phase": "ready"}, "leaving": True}
     assert agent.http.post("/api/v1/agent/heartbeat", leaving).status_code == 200
@@ -393,9 +389,7 @@ def test_a_dismissed_placement_is_not_offered_again(asking: Repaired, browser: C
     assert "offers nothing any more" in answer.content.decode()
 
 
-def test_a_cluster_that_cannot_hold_the_model_any_more_says_so(
-    asking: Repaired, browser: Client
-) -> None:
+def test_a_cluster_that_cannot_hold_the_model_says_so(asking: Repaired, browser: Client) -> None:
     asking.lose("tower")
     asking.lose("mini")
     asking.beat()

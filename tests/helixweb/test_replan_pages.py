@@ -105,9 +105,7 @@ def test_another_answer_becomes_a_plan_of_its_own(
     assert b"There is no answer" in browser.get(f"/plans/{run.pk}/").content
 
 
-def test_an_adopted_answer_keeps_which_nodes_serve_apart(
-    plan: Plan, cluster: Cluster, user: Any
-) -> None:
+def test_an_adopted_answer_keeps_nodes_apart(plan: Plan, cluster: Cluster, user: Any) -> None:
     apart = Placement(
         layers={
             "tower": LayerRange(first=0, end=3),
@@ -154,9 +152,7 @@ def test_the_form_says_what_changed_and_leaves_silent_nodes_out(
     assert "&#x27;nobody&#x27;" in refused.content.decode()
 
 
-def test_a_cluster_that_cannot_be_planned_is_said_on_the_form(
-    plan: Plan, cluster: Cluster, browser: Client
-) -> None:
+def test_what_cannot_be_planned_is_said(plan: Plan, cluster: Cluster, browser: Client) -> None:
     cluster.profiles.all().delete()
     page = browser.get(f"/plans/by-id/{plan.pk}/replan").content.decode()
     assert "is not known for model" in page

@@ -107,9 +107,7 @@ def test_filters_leave_what_matches(
     assert answer["count"] == len(found)
 
 
-def test_the_page_shows_a_bar_for_every_stage_and_link_and_a_table_behind(
-    cluster: Cluster, browser: Client
-) -> None:
+def test_the_page_shows_a_bar_for_every_stage_and_link(cluster: Cluster, browser: Client) -> None:
     record_traces(cluster.pk, [made_up_trace(7)])
     page = browser.get(f"/requests/{7:016x}/").content.decode()
     for text in ("tower → laptop", "5 tokens in 2 s", "First-token", "tiny-llama"):

@@ -48,9 +48,7 @@ def test_rows_are_deleted_changed_and_made_at_once(api: APIClient, cluster: Clus
     assert regions == {"tower": "away", "mini": "home", "laptop": "x"}
 
 
-def test_what_is_wrong_is_told_of_every_item_and_nothing_is_done(
-    api: APIClient, cluster: Cluster
-) -> None:
+def test_what_is_wrong_is_told_of_every_item_at_once(api: APIClient, cluster: Cluster) -> None:
     known = ids(cluster)
     before = (list(Node.unscoped.values()), list(Link.unscoped.values()))
     counts = (done_so_far(), Event.objects.count())

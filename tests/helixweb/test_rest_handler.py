@@ -113,9 +113,7 @@ def test_a_stream_ends_when_nobody_listens(key: str, cluster: Cluster) -> None:
     closing(site)
 
 
-def test_requests_of_a_key_are_written_down_before_the_process_ends(
-    key: str, cluster: Cluster
-) -> None:
+def test_requests_of_a_key_are_written_before_the_process_ends(key: str, cluster: Cluster) -> None:
     site = Application()
 
     @async_to_sync

@@ -186,9 +186,7 @@ def test_words_are_found_wherever_they_are(api: APIClient, cluster: Cluster) -> 
     assert rows(api, "/api/v1/nodes/", q="rack laptop") == []
 
 
-def test_lists_are_filtered_by_more_than_one_value_and_by_bounds(
-    api: APIClient, cluster: Cluster
-) -> None:
+def test_lists_are_filtered_by_values_and_bounds(api: APIClient, cluster: Cluster) -> None:
     found = rows(api, "/api/v1/nodes/", cluster=cluster.pk, name__in="tower,mini", ordering="-name")
     assert [row["name"] for row in found] == ["tower", "mini"]
     assert rows(api, "/api/v1/nodes/", cluster__in=f"{cluster.pk}", region="away")
@@ -226,15 +224,11 @@ def test_what_is_neither_true_nor_false_is_refused(api: APIClient) -> None:
 
 @pytest.mark.parametrize("given", ["1.0", "1e0", "0x1", "one"])
 @pytest.mark.parametrize("name", ["id", "max_context_tokens", "num_layers__gte"])
-def test_what_is_no_whole_number_is_refused_where_one_is_asked_for(
-    api: APIClient, name: str, given: str
-) -> None:
+def test_what_is_no_whole_number_is_refused(api: APIClient, name: str, given: str) -> None:
     assert told(api, "/api/v1/models/", **{name: given}).keys() == {name}
 
 
-def test_no_parameter_is_empty_so_that_an_empty_variable_does_not_mean_all_rows(
-    api: APIClient, cluster: Cluster
-) -> None:
+def test_no_parameter_is_empty_as_if_it_meant_all_rows(api: APIClient, cluster: Cluster) -> None:
     for name in ("cluster", "name", "name__in", "uuid", "last_seen_at__gte", "limit", "ordering"):
         assert told(api, "/api/v1/nodes/", **{name: ""}).keys() == {name}
     refused = told(api, f"/api/v1/clusters/{cluster.pk}/metrics/", since="")
@@ -281,9 +275,7 @@ def test_a_method_that_is_not_there_is_refused_whatever_its_parameters(api: APIC
         assert api.delete(f"/api/v1/nodes/{query}").status_code == 405
 
 
-def test_pages_of_an_order_with_equal_values_leave_no_row_out(
-    api: APIClient, cluster: Cluster
-) -> None:
+def test_pages_of_equal_values_leave_no_row_out(api: APIClient, cluster: Cluster) -> None:
     pages = [
         rows(api, "/api/v1/nodes/", ordering="region", limit=1, offset=place) for place in range(3)
     ]

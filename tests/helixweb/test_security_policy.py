@@ -16,9 +16,7 @@ def parts(policy: str) -> set[str]:
     return {part.strip() for part in policy.split(";")}
 
 
-def test_answers_of_the_api_have_the_policy_as_it_is_set(
-    api: APIClient, browser: Client, settings: Any
-) -> None:
+def test_the_apis_answers_have_the_policy(api: APIClient, browser: Client, settings: Any) -> None:
     for path, status in (("/api/v1/nodes/", 200), ("/api/v1/colours/", 404)):
         for _ in range(2):
             answer = api.get(path)

@@ -78,9 +78,7 @@ def test_a_plan_run_searches_within_what_is_shared(shared: Cluster, user: Any) -
     assert narrow.flow.value_tokens_per_s < 0.9 * wide.flow.value_tokens_per_s
 
 
-def test_a_name_that_no_row_can_have_is_refused_with_the_file(
-    document: Document, user: Any
-) -> None:
+def test_a_name_that_no_row_can_have_is_refused_so(document: Document, user: Any) -> None:
     document["network"]["shared"][0] = {**UPLINK, "name": "n" * 65}
     with pytest.raises(InvalidProblem, match=r"shared bandwidth 'n+': name"):
         problems.import_problem_document(document, user=user)
@@ -131,9 +129,7 @@ def test_what_cannot_be_shared_is_refused_with_the_remedy(
     assert not SharedBandwidth.unscoped.exists()
 
 
-def test_the_network_page_shows_them_and_leads_to_their_forms(
-    shared: Cluster, browser: Client
-) -> None:
+def test_the_network_page_shows_them_and_their_forms(shared: Cluster, browser: Client) -> None:
     url = reverse("network", args=[shared.pk])
     page = browser.get(url).content.decode()
     for words in ("uplink", "100 Mbit/s", "tower, coordinator", "out of its members"):

@@ -47,8 +47,6 @@ def test_a_shell_completes_a_command(environ: dict[str, str], shell: str) -> Non
 
 
 @pytest.mark.parametrize("begun", ["", "autoload -Uz compinit; compinit -i; "])
-def test_zsh_knows_the_command_whether_or_not_its_completion_was_begun(
-    environ: dict[str, str], begun: str
-) -> None:
+def test_zsh_knows_the_command_begun_or_not(environ: dict[str, str], begun: str) -> None:
     asked = 'eval "$(helixweb completion zsh)"; print -r -- "${_comps[helixweb]}"'
     assert said(environ, "zsh", "-f", "-c", begun + asked).strip() == "_python_argcomplete"

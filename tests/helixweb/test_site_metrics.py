@@ -101,9 +101,7 @@ def test_what_a_client_makes_up_becomes_no_label(client: Client, db: None) -> No
     assert "BREW" not in methods
 
 
-def test_a_family_with_too_many_lines_is_cut_and_says_so(
-    db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_family_of_too_many_lines_says_so(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [({"name": str(number)}, float(number)) for number in range(12)]
     monkeypatch.setattr(metrics, "MOST_LINES", 10)
     many = gauge("helix_many", "words", lines)

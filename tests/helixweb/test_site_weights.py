@@ -131,9 +131,7 @@ def test_a_range_that_no_file_has_is_refused(deployed: FakeCluster) -> None:
         assert answer.status_code == status
 
 
-def test_a_model_is_served_while_a_node_is_measured_for_it(
-    joined: FakeCluster, user: Any, models_dir: Path
-) -> None:
+def test_a_model_is_served_while_measured(joined: FakeCluster, user: Any, models_dir: Path) -> None:
     agent = joined.agents["tower"]
     path = f"{SITE_PATH}/org/small/resolve/site/config.json"
     assert agent.http.get(path).status_code == 404
@@ -145,9 +143,7 @@ def test_a_model_is_served_while_a_node_is_measured_for_it(
     assert agent.http.get(path).status_code == 404
 
 
-def test_without_a_models_folder_there_are_none(
-    deployed: FakeCluster, models_dir: Path, settings: Any
-) -> None:
+def test_no_models_folder_no_models(deployed: FakeCluster, models_dir: Path, settings: Any) -> None:
     settings.HELIX_MODELS_DIR = ""
     agent = deployed.agents["tower"]
     for model in ("org/small", str(models_dir / "org" / "small")[1:]):

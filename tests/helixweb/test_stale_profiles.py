@@ -74,7 +74,7 @@ def test_another_memory_budget_makes_a_profile_stale_until_it_is_measured_again(
     assert reasons("tower") == ()
 
 
-def test_a_profile_of_another_engine_is_stale_until_a_stage_would_run_on_it(
+def test_a_profile_of_another_engine_is_stale_until_one_runs_on_it(
     measured: Measured,
 ) -> None:
     measured.cluster.model.architecture = "gemma3_text"
@@ -105,7 +105,7 @@ def test_another_checkpoint_or_data_type_makes_a_profile_stale(
     assert all(word in why for word in words)
 
 
-def test_another_data_type_of_the_same_size_makes_older_measurements_stale(
+def test_another_data_type_of_one_size_makes_measurements_stale(
     measured: Measured,
 ) -> None:
     measure(measured, "tower")
@@ -188,9 +188,7 @@ def test_many_nodes_get_such_a_profile_only_by_an_action_of_its_own(
     assert Node.unscoped.get(name="mini").profile_name == name
 
 
-def test_programs_assign_such_a_profile_only_if_they_confirm_it(
-    measured: Measured, api: APIClient
-) -> None:
+def test_programs_confirm_such_a_profile(measured: Measured, api: APIClient) -> None:
     measure(measured, "tower")
     name = Node.unscoped.get(name="tower").profile_name
     other = offer("mini", 100)

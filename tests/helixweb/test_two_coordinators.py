@@ -182,9 +182,7 @@ def test_pages_name_both_and_clients_of_the_site_ask_one_that_can_be_heard(
         assert f"/coordinators/{front.row.pk}/delete" in cluster_page
 
 
-def test_one_is_removed_and_the_other_stays(
-    fronts: TwoFronts, browser: Client, cluster: Cluster
-) -> None:
+def test_one_is_removed_and_one_stays(fronts: TwoFronts, browser: Client, cluster: Cluster) -> None:
     path = f"/clusters/{cluster.pk}/coordinators/{fronts.coordinator.row.pk}/delete"
     assert browser.get(path).status_code == 200
     assert browser.post(path).status_code == 302

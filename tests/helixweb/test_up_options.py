@@ -61,9 +61,7 @@ def test_a_port_that_is_taken_is_named_with_the_option_that_chooses_another(tmp_
         (["--role", "web", "--host", "192.0.2.1"], "DATABASE_URL and REDIS_URL"),
     ],
 )
-def test_options_that_cannot_be_are_refused_with_what_can(
-    words: list[str], told: str, tmp_path: Path
-) -> None:
+def test_impossible_options_are_refused(words: list[str], told: str, tmp_path: Path) -> None:
     code, said = up(*words, data=tmp_path)
     assert code == 1
     assert told in said
@@ -110,9 +108,7 @@ def of_coordinator(wanted: Wanted, folder: Path) -> Options:
         (["web", "worker", "beat", "coordinator"], ["web", "worker -B", "coordinator"]),
     ],
 )
-def test_each_role_is_the_processes_of_it(
-    roles: list[str], names: list[str], tmp_path: Path
-) -> None:
+def test_each_role_is_its_processes(roles: list[str], names: list[str], tmp_path: Path) -> None:
     site = wanted(*ports(), *(word for role in roles for word in ("--role", role)))
     children = started(site, tmp_path, coordinator_token="hlxj_x")
     assert [f"{c.name} -B" if "-B" in c.command else c.name for c in children] == names
@@ -147,9 +143,7 @@ def ports() -> list[str]:
 @pytest.mark.parametrize(
     ("words", "host"), [([], "127.0.0.1"), (["--host", "127.0.0.2"], "127.0.0.2")]
 )
-def test_the_coordinator_listens_where_the_site_does(
-    words: list[str], host: str, tmp_path: Path
-) -> None:
+def test_the_coordinator_listens_as_the_site(words: list[str], host: str, tmp_path: Path) -> None:
     site = wanted(*ports(), *words)
     options = of_coordinator(site, tmp_path)
     assert {options.host, options.data_host} == {host}
@@ -200,9 +194,7 @@ def test_people_are_told_how_it_goes_on(words: list[str], ending: str, tmp_path:
     assert around.out.getvalue().rstrip().endswith(ending)
 
 
-def test_a_disk_that_is_full_is_told_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_told_before_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=4_000_000)
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     code, said = up(data=tmp_path)

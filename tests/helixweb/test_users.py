@@ -59,9 +59,7 @@ def test_who_is_kept_out_loses_sessions_and_keys_until_let_in(
     assert program.get("/api/v1/clusters/").status_code == 200
 
 
-def test_coordinators_hear_of_keys_that_work_no_more(
-    office: Client, user: Any, cluster: Cluster
-) -> None:
+def test_coordinators_hear_of_keys_that_ended(office: Client, user: Any, cluster: Cluster) -> None:
     coordinator = FakeCoordinator(cluster, user)
     create_api_key(name="laptop", user=user, scopes=["serve"])
     before = len(coordinator.desired().keys)
