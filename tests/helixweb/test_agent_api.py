@@ -22,6 +22,7 @@ from helixweb.deployment.streams import desired_frames, follow
 from helixweb.inventory.models import Cluster, Node
 from helixweb.inventory.services import records
 from runtime.api.access import ApiKeys
+from tests.helixweb.looking import answered
 
 AGENT_DOORS = [
     ("get", "/api/v1/agent/desired"),
@@ -55,8 +56,7 @@ def test_without_the_credential_of_a_process_every_door_is_shut(
     ):
         if header:
             client.credentials(HTTP_AUTHORIZATION=header)
-        answer = getattr(client, method)(path, {} if method != "get" else None)
-        assert answer.status_code == 401, answer.content
+        answer = answered(getattr(client, method)(path, {} if method != "get" else None), 401)
         assert answer["WWW-Authenticate"] == "Bearer"
         assert answer["Content-Type"] == "application/problem+json"
 
@@ -72,8 +72,7 @@ def test_a_credential_opens_only_the_doors_of_its_role(cluster: Cluster, user: A
 def test_a_malformed_message_is_answered_with_each_bad_field(cluster: Cluster, user: Any) -> None:
     agent = FakeAgent(cluster, "tower", user, port=7001)
     observed = {"generation": -1, "phase": "asleep", "colour": "red", "loaded_ratio": True}
-    answer = agent.http.post("/api/v1/agent/heartbeat", {"observed": observed})
-    assert answer.status_code == 400
+    answer = answered(agent.http.post("/api/v1/agent/heartbeat", {"observed": observed}), 400)
     errors = {error["field"]: error["message"] for error in answer.json()["errors"]}
     wrong = ("generation", "phase", "colour", "loaded_ratio")
     assert set(errors) == {f"observed.{field}" for field in wrong}

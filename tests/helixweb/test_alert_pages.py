@@ -14,6 +14,7 @@ from helixweb.alerting.models import Alert, AlertRule, Channel, Silence
 from helixweb.alerting.templatetags.sentences import in_unit
 from helixweb.inventory.models import Change, Cluster
 from helixweb.inventory.services import records
+from tests.helixweb.looking import answered, contains, denied, fresh
 from tests.helixweb.metric_samples import bare_sample
 
 HOOK = {"way": "webhook", "url": "https://hooks.example/x"}
@@ -34,8 +35,7 @@ def test_the_page_shows_what_fires_and_the_bell_counts_it_until_somebody_looks_a
     alert: Alert, browser: Client, user: Any
 ) -> None:
     page = browser.get("/alerts/").content.decode()
-    assert "95 of 100 first tokens come within 9 s." in page
-    assert f"cluster:{alert.cluster_id}" in page
+    contains(page, "95 of 100 first tokens come within 9 s.", f"cluster:{alert.cluster_id}")
     assert "1 alert fires" in browser.get("/alerts/bell").content.decode()
     answer = browser.post(f"/alerts/{alert.pk}/acknowledge", {"comment": "on it"}, follow=True)
     assert f"{user.username} looks after it." in answer.content.decode()
@@ -57,9 +57,7 @@ def test_what_is_over_is_shown_when_it_is_asked_for_and_cannot_be_looked_after(
     page = browser.get("/alerts/", {"state": "resolved", "cluster": alert.cluster_id})
     assert "TTFT" in page.content.decode()
     assert browser.get("/alerts/", {"state": "bogus", "page": "x"}).status_code == 200
-    answer = api.post(f"/api/v1/alerts/{alert.pk}/acknowledge/", {})
-    assert answer.status_code == 409
-    assert "is over" in answer.json()["detail"]
+    denied(api.post(f"/api/v1/alerts/{alert.pk}/acknowledge/", {}), 409, "is over")
 
 
 @pytest.mark.parametrize(
@@ -99,8 +97,7 @@ def test_where_alerts_go_is_told_in_the_change_log_without_what_is_secret(
     assert line.before.keys() == line.after.keys() == {"url"}
     assert line.before != line.after
     rule = {"cluster": cluster.pk, "name": "r", "kind": "node_lost", "threshold": 9, "clears_at": 1}
-    rules = api.post("/api/v1/alert-rules/", rule)
-    assert rules.status_code == 201, rules.content
+    rules = answered(api.post("/api/v1/alert-rules/", rule), 201)
     where = f"/api/v1/alert-rules/{rules.json()['id']}/"
     assert api.patch(where, {"channels": [channel]}).status_code == 200
     line = Change.unscoped.filter(kind="alertrule").first()
@@ -125,14 +122,12 @@ def test_a_channel_that_could_tell_nobody_is_refused(
     cluster: Cluster, browser: Client, api: APIClient, given: dict[str, str], words: str
 ) -> None:
     form = {"name": "ops", **HOOK, "least_severity": "warning", **given}
-    page = browser.post(f"/alerts/channels/new/{cluster.pk}", form)
-    assert page.status_code == 422
+    page = answered(browser.post(f"/alerts/channels/new/{cluster.pk}", form), 422)
     assert words in page.content.decode().replace("&#x27;", "'")
     body: dict[str, Any] = {**form, "cluster": cluster.pk}
     if "addresses" in body:
         body["addresses"] = [body["addresses"]]
-    answer = api.post("/api/v1/alert-channels/", body)
-    assert answer.status_code == 400
+    answer = answered(api.post("/api/v1/alert-channels/", body), 400)
     assert words in str(answer.json())
     assert not Channel.unscoped.exists()
 
@@ -146,8 +141,7 @@ def test_silences_are_made_and_ended(alert: Alert, browser: Client) -> None:
     assert row.ends_at - row.starts_at == timedelta(hours=8)
     assert "TTFT" in browser.get("/alerts/silences/").content.decode()
     browser.post(f"/alerts/silences/{row.pk}/end")
-    row.refresh_from_db()
-    assert row.ends_at <= timezone.now()
+    assert fresh(row).ends_at <= timezone.now()
 
 
 def test_programs_look_after_alerts_and_have_channels_tested(alert: Alert, api: APIClient) -> None:
@@ -197,8 +191,7 @@ def test_a_rule_that_makes_no_sense_is_refused_over_rest(
         "cluster": cluster.pk, "name": "r", "kind": "ttft_p95", "threshold": 5, "clears_at": 4,
         **change,
     }  # fmt: skip
-    answer = api.post("/api/v1/alert-rules/", rule)
-    assert answer.status_code == 400, answer.content
+    answer = answered(api.post("/api/v1/alert-rules/", rule), 400)
     assert words in str(answer.json())
 
 

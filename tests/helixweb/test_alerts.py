@@ -22,6 +22,7 @@ from helixweb.common.models import Event
 from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.services import records
 from helixweb.monitoring.models import MetricSample
+from tests.helixweb.looking import fresh
 from tests.helixweb.metric_samples import bare_sample
 
 
@@ -125,14 +126,12 @@ def test_a_node_that_falls_silent_is_told_of_as_is_its_return(site: Site, user: 
     assert site.later(60).look() == 0
     Node.unscoped.filter(name="tower").update(last_seen_at=site.now)
     assert site.look() == 0  # it must stay for a while
-    alert.refresh_from_db()
-    assert alert.state == "firing"
+    assert fresh(alert).state == "firing"
     assert "has not been heard of for 2 min." in alert.said["text"], "not for 0 s"
     assert alert.value > DEFAULTS[Kind.NODE_LOST].threshold
     Node.unscoped.filter(name="tower").update(last_seen_at=site.now + timedelta(minutes=9))
     assert site.later(21).look() == 1
-    alert.refresh_from_db()
-    assert alert.state == "resolved"
+    assert fresh(alert).state == "resolved"
     events = Event.objects.filter(type="alert", topic=f"cluster:{site.cluster.pk}")
     assert [event.data["state"] for event in events.order_by("pk")] == ["firing", "resolved"]
 
@@ -277,8 +276,7 @@ def test_what_fails_is_tried_again_ever_later_under_one_number_and_the_channel_i
     assert max(waits) == 3600
     numbers = {headers["X-Helix-Delivery"] for _, headers, _ in hook.asked}
     assert len(hook.asked) == deliveries.MOST_ATTEMPTS * len(numbers)
-    channel.refresh_from_db()
-    assert not channel.enabled
+    assert not fresh(channel).enabled
     assert "5 deliveries in a row failed; the last: the receiver answered 500" in (
         channel.disabled_why
     )
@@ -291,8 +289,7 @@ def test_a_receiver_that_is_gone_is_believed_at_once(site: Site, hook: Receiver)
     hook.answer = (410, {}, b"")
     deliveries.test_channel(channel, now=site.now)
     site.deliver()
-    channel.refresh_from_db()
-    assert (channel.enabled, Delivery.unscoped.get().attempt) == (False, 1)
+    assert (fresh(channel).enabled, Delivery.unscoped.get().attempt) == (False, 1)
     line = Change.unscoped.filter(kind="channel", row_id=channel.pk).first()
     assert line is not None
     assert (line.actor_kind, line.before, line.after) == (

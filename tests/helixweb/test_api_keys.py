@@ -8,6 +8,7 @@ from rest_framework.test import APIClient
 
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import ApiKey
+from tests.helixweb.looking import answered, contains, denied
 
 
 def client_with(user: Any, *scopes: str) -> APIClient:
@@ -30,17 +31,14 @@ def test_a_revoked_key_is_refused(user: Any, browser: Client) -> None:
     client = client_with(user, "read")
     key = ApiKey.objects.get()
     assert browser.post(f"/settings/api-keys/{key.pk}/revoke").status_code == 302
-    refused = client.get("/api/v1/clusters/")
-    assert refused.status_code == 401
-    assert "revoked" in refused.json()["detail"]
+    denied(client.get("/api/v1/clusters/"), 401, "revoked")
 
 
 def test_nobody_revokes_the_key_of_another(user: Any, django_user_model: Any) -> None:
     client = client_with(user, "read")
     stranger = Client()
     stranger.force_login(django_user_model.objects.create_user("eve"))
-    refused = stranger.post(f"/settings/api-keys/{ApiKey.objects.get().pk}/revoke")
-    assert refused.status_code == 404
+    answered(stranger.post(f"/settings/api-keys/{ApiKey.objects.get().pk}/revoke"), 404)
     assert client.get("/api/v1/clusters/").status_code == 200
 
 
@@ -53,10 +51,8 @@ def test_a_new_key_is_shown_once_and_kept_as_its_hash(browser: Client) -> None:
 
 
 def test_a_key_without_a_scope_is_not_made_and_its_name_is_kept(browser: Client) -> None:
-    page = browser.post("/settings/api-keys/", {"name": "laptop"})
-    assert page.status_code == 422
-    assert "Choose at least one." in page.content.decode()
-    assert 'value="laptop"' in page.content.decode()
+    page = answered(browser.post("/settings/api-keys/", {"name": "laptop"}), 422)
+    contains(page.content.decode(), "Choose at least one.", 'value="laptop"')
     assert not ApiKey.objects.exists()
 
 

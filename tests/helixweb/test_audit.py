@@ -16,6 +16,7 @@ from helixweb.common.models import ApiKey, SessionOfUser
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node
 from helixweb.inventory.services import joining, records
 from helixweb.operations import first_start
+from tests.helixweb.looking import answered, denied, fresh
 from tests.helixweb.process_doubles import FakeAgent
 
 ADDRESS = "192.0.2.5"
@@ -52,8 +53,7 @@ def test_what_no_service_tells_of_names_its_row_and_its_cluster(
 ) -> None:
     model = LanguageModel.objects.get()
     asked = {"cluster": plan.cluster_id, "model": model.pk, "options": {"time_limit_s": 5}}
-    made = api.post("/api/v1/plan-runs/", asked)
-    assert made.status_code == 202, made.content
+    made = answered(api.post("/api/v1/plan-runs/", asked), 202)
     line = newest(kind="request")
     assert (line.row_id, line.cluster_id) == (made.json()["id"], plan.cluster_id)
     browser.post(f"/plans/{made.json()['id']}/cancel")
@@ -78,8 +78,7 @@ def test_what_is_refused_is_told_and_a_flood_of_it_is_bounded(
     for number in range(60):
         browser.post(f"/clusters/{cluster.pk}/nodes/{number}/delete")
     assert Change.unscoped.filter(action="refused").count() <= 21
-    cluster.refresh_from_db()
-    assert cluster.name == "tiny"
+    assert fresh(cluster).name == "tiny"
 
 
 def test_a_failed_log_in_is_told_without_the_password(db: None) -> None:
@@ -119,15 +118,13 @@ def test_roles_groups_and_users_are_told_with_before_and_after(db: None) -> None
     grace = get_user_model().objects.create_superuser("grace")
     client = APIClient()
     client.force_authenticate(grace)
-    alan = client.post("/api/v1/users/", {"username": "alan", "role": "viewer"})
-    assert alan.status_code == 201, alan.content
+    alan = answered(client.post("/api/v1/users/", {"username": "alan", "role": "viewer"}), 201)
     link = alan.json()["login_link"]
     grant = {"user": "alan", "role": "operator"}
     assert client.post("/api/v1/grants/", grant).status_code == 201
     line = newest(kind="grant")
     assert (line.before, line.after) == ({"role": "viewer"}, {"role": "operator"})
-    group = client.post("/api/v1/groups/", {"name": "night", "members": ["alan"]})
-    assert group.status_code == 201, group.content
+    answered(client.post("/api/v1/groups/", {"name": "night", "members": ["alan"]}), 201)
     assert newest(kind="group").after == {"members": ["alan"]}
     assert link.rpartition("/login/link/")[2] not in str(list(Change.unscoped.values()))
     shown = client.get("/api/v1/users/", {"username": "alan"}).json()["results"][0]
@@ -157,9 +154,7 @@ def test_whoever_is_called_as_a_group_gets_not_its_role(cluster: Cluster, db: No
     Group.objects.create(name="ops")
     users.create_user("ops")  # as somebody may be called whom single sign-on lets in
     where, given = f"/clusters/{cluster.pk}/access/", {"name": "ops", "role": "admin"}
-    refused = office.post(where, given)
-    assert refused.status_code == 422
-    assert "is a user and a group" in refused.content.decode()
+    denied(office.post(where, given), 422, "is a user and a group")
     assert not Grant.objects.filter(cluster=cluster).exists()
     Group.objects.filter(name="ops").update(name="night")
     assert office.post(where, given).status_code == 302
@@ -216,8 +211,7 @@ def test_a_revoked_credential_shuts_a_machine_out_until_it_joins_anew(
     beat = {"observed": {"generation": 0, "phase": "idle"}}
     assert agent.http.post("/api/v1/agent/heartbeat", beat).status_code == 401
     assert newest(kind="node").text == "credential revoked"
-    again = api.post(f"/api/v1/nodes/{agent.row.pk}/revoke-credential/")
-    assert again.status_code == 409
+    answered(api.post(f"/api/v1/nodes/{agent.row.pk}/revoke-credential/"), 409)
     agent.join(joining.create_join_token(cluster, "node", user).secret)
     assert agent.http.post("/api/v1/agent/heartbeat", beat).status_code == 200
 
@@ -292,8 +286,7 @@ def test_a_key_that_has_ended_is_refused_and_told(user: Any, ended: str, api: AP
         user.save()
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {key.secret}")
-    refused = client.post("/api/v1/clusters/", {"name": "new"})
-    assert refused.status_code == 401
+    answered(client.post("/api/v1/clusters/", {"name": "new"}), 401)
     assert not Cluster.unscoped.exists()
     line = newest(kind="credential")
     assert line.name == f"hlx_{key.key}…"[:17]

@@ -12,6 +12,7 @@ from helixweb.inventory.models import Change, Cluster, Link, Node
 from helixweb.inventory.services import bulk, change_log, records
 from helixweb.inventory.services.change_log import record, values_of
 from planner.domain.errors import InvalidProblem
+from tests.helixweb.looking import contains, fresh
 
 
 def test_a_change_in_the_browser_is_told_with_its_author_and_both_values(
@@ -35,8 +36,7 @@ def test_of_a_node_that_announces_itself_changes_show(browser: Client, cluster: 
     node.hardware = {**hardware, "memory_budget_bytes": 11_000_000}
     record(node, Change.Action.CHANGED, before=before, after=values_of(node))
     page = browser.get("/changes/?kind=node").content.decode()
-    assert "12000000" in page
-    assert "11000000" in page
+    contains(page, "12000000", "11000000")
     assert "rack-4-machine-17" not in page
 
 
@@ -67,8 +67,7 @@ def test_a_profile_that_one_of_the_clusters_lacks_changes_no_node(cluster: Clust
     mini = Node.unscoped.get(name="mini")
     with pytest.raises(InvalidProblem, match="cluster other has no compute profile 'big'"):
         bulk.change_nodes(Node.unscoped.all(), [mini.pk, stranger.pk], profile_name="big")
-    mini.refresh_from_db()
-    assert mini.profile_name == "small"
+    assert fresh(mini).profile_name == "small"
 
 
 def test_lines_of_more_than_a_year_ago_are_forgotten(cluster: Cluster) -> None:
@@ -104,8 +103,7 @@ def test_many_nodes_are_changed_all_or_none(api: APIClient, cluster: Cluster) ->
     refused = api.post("/api/v1/nodes/bulk/", {"nodes": [mini.pk, 998, 999], "region": "moon"})
     assert refused.status_code == 400
     assert "There is no node 998, 999" in refused.json()["detail"]
-    mini.refresh_from_db()
-    assert mini.region != "moon"
+    assert fresh(mini).region != "moon"
     beyond = api.post("/api/v1/nodes/bulk/", {"nodes": [1187198643019772134764314624]})
     assert beyond.status_code == 400
     assert "9223372036854775807" in str(beyond.json())

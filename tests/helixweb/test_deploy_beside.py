@@ -9,6 +9,7 @@ from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
 from helixweb.deployment.models import Deployment, Status
+from tests.helixweb.looking import answered, denied, fresh
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -67,8 +68,7 @@ def test_it_has_taken_over_when_the_coordinator_says_that_nothing_is_left(
         {"generation": 2, "leaving_generation": 1},
     ):
         joined.coordinator.report(**unfinished)
-        second.refresh_from_db()
-        assert second.took_over_at is None
+        assert fresh(second).took_over_at is None
     assert joined.agents["mini"].desired().continues
     joined.coordinator.report(generation=2)
     joined.coordinator.report(generation=2)
@@ -86,8 +86,7 @@ def test_a_report_while_nothing_changes_looks_no_further(joined: FakeCluster) ->
     deployment = served(joined)
     before = Event.objects.filter(topic=deployment.topic).count()
     joined.coordinator.report(generation=1)
-    deployment.refresh_from_db()
-    assert deployment.took_over_at is None
+    assert fresh(deployment).took_over_at is None
     assert Event.objects.filter(topic=deployment.topic).count() == before
 
 
@@ -128,8 +127,7 @@ def test_one_button_brings_back_what_served_before(joined: FakeCluster, browser:
     assert answer["Location"] == f"/deployments/{third.pk}/"
     assert (third.plan_id, third.max_queued_requests) == (first.plan_id, 7)
     assert (third.generation, third.follows_generation) == (3, 2)
-    second.refresh_from_db()
-    assert second.status == Status.SUPERSEDED
+    assert fresh(second).status == Status.SUPERSEDED
     browser.post(f"/deployments/{second.pk}/roll-back")
     shown = browser.get(f"/deployments/{second.pk}/").content.decode()
     assert "degraded or failed can be stopped or rolled back" in shown
@@ -140,13 +138,10 @@ def test_the_api_rolls_back_past_what_never_served_and_says_when_there_is_nothin
     joined: FakeCluster, api: APIClient
 ) -> None:
     first = joined.deploy()
-    refused = api.post(f"/api/v1/deployments/{first.pk}/roll-back/")
-    assert refused.status_code == 409
-    assert "deploy another plan" in refused.json()["detail"]
+    denied(api.post(f"/api/v1/deployments/{first.pk}/roll-back/"), 409, "deploy another plan")
     joined.ready()
     joined.deploy(max_queued_requests=1)  # never ready
     third = joined.deploy(max_queued_requests=2)
-    answer = api.post(f"/api/v1/deployments/{third.pk}/roll-back/")
-    assert answer.status_code == 202
+    answer = answered(api.post(f"/api/v1/deployments/{third.pk}/roll-back/"), 202)
     assert answer.json()["max_queued_requests"] == first.max_queued_requests
     assert answer["Location"].endswith(f"/api/v1/deployments/{answer.json()['id']}/")

@@ -5,6 +5,7 @@ from django.test import Client
 from process_doubles import HARDWARE, FakeCluster
 from rest_framework.test import APIClient
 
+from tests.helixweb.looking import fresh
 from tests.helixweb.markup import tight
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -34,8 +35,7 @@ def test_a_deployment_is_marked_wherever_it_shows_once_a_node_is_emulated(
     assert plan is not None
     assert not plan.emulated
     name = emulate(joined)
-    deployment.refresh_from_db()
-    assert (deployment.generation, deployment.emulated) == (2, True)
+    assert (fresh(deployment).generation, deployment.emulated) == (2, True)
     joined.ready(generation=2)
     shown = api.get(f"/api/v1{own}").json()
     assert shown["emulated"] is True

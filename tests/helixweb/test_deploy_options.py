@@ -18,6 +18,7 @@ from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.control import Gpu
 from runtime.protocol.engines import Engine, EngineOffer, EngineSettings
 from runtime.protocol.phases import Phase
+from tests.helixweb.looking import answered, contains, denied
 from tests.helixweb.markup import tight
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -47,8 +48,7 @@ def set_up(joined: FakeCluster, **columns: Any) -> None:
 
 
 def deploy(joined: FakeCluster, api: APIClient, **options: Any) -> dict[str, Any]:
-    answer = api.post("/api/v1/deployments/", {"plan": joined.plan.pk, **options})
-    assert answer.status_code == 202, answer.content
+    answer = answered(api.post("/api/v1/deployments/", {"plan": joined.plan.pk, **options}), 202)
     return dict(answer.json())
 
 
@@ -93,14 +93,12 @@ def test_the_form_takes_options_of_nodes_and_the_deployment_shows_them(
     first = next(iter(joined.used_agents))
     typed = {"engine": "helix", "engine_by_node": f" {first}=vllm "}
     typed["tensor_parallel_by_node"] = f" {first}=2, "
-    answer = browser.post(f"/deployments/new?plan={joined.plan.pk}", typed)
-    assert answer.status_code == 302, answer.content
+    answer = answered(browser.post(f"/deployments/new?plan={joined.plan.pk}", typed), 302)
     assert told(joined, "engine")[first] is Engine.VLLM
     assert told(joined, "tensor_parallel")[first] == 2
     page = tight(browser.get(answer["Location"]).content.decode())
     assert page.count("2 ranks</span>") == 1
-    assert f"none; {first}: 2 ranks</dd>" in page
-    assert f"helix; {first}: vllm</dd>" in page
+    contains(page, f"none; {first}: 2 ranks</dd>", f"helix; {first}: vllm</dd>")
 
 
 @pytest.mark.parametrize(
@@ -122,9 +120,7 @@ def test_the_form_takes_options_of_nodes_and_the_deployment_shows_them(
 def test_what_is_no_option_of_a_node_is_refused_beside_its_field(
     browser: Client, joined: FakeCluster, field: str, typed: str, why: str
 ) -> None:
-    answer = browser.post(f"/deployments/new?plan={joined.plan.pk}", {field: typed})
-    assert answer.status_code == 422
-    assert why in answer.content.decode()
+    denied(browser.post(f"/deployments/new?plan={joined.plan.pk}", {field: typed}), 422, why)
     assert not Deployment.unscoped.exists()
 
 

@@ -14,14 +14,14 @@ from helixweb.deployment.coordinators import curl_command
 from helixweb.deployment.models import Deployment, Status
 from helixweb.inventory.models import Cluster
 from runtime.protocol.phases import Phase
+from tests.helixweb.looking import answered, contains, denied, fresh
 from tests.helixweb.markup import tight
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 def press_deploy(browser: Client, joined: FakeCluster, **fields: Any) -> Deployment:
-    answer = browser.post(f"/deployments/new?plan={joined.plan.pk}", fields)
-    assert answer.status_code == 302, answer.content
+    answer = answered(browser.post(f"/deployments/new?plan={joined.plan.pk}", fields), 302)
     deployment = Deployment.unscoped.latest("pk")
     assert answer["Location"] == f"/deployments/{deployment.pk}/"
     return deployment
@@ -35,8 +35,7 @@ def test_a_bad_option_is_shown_beside_its_field_and_what_was_typed_is_kept(
     )
     page = answer.content.decode()
     assert answer.status_code == 422
-    assert "less than or equal to 1" in page
-    assert 'value="32"' in page
+    contains(page, "less than or equal to 1", 'value="32"')
     assert not Deployment.unscoped.exists()
 
 
@@ -47,9 +46,7 @@ def test_a_plan_says_why_it_cannot_be_deployed_yet(
     button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
     assert "Node tower is silent; start its agent again." in button
     assert "<button" not in button
-    answer = browser.post(f"/deployments/new?plan={joined.plan.pk}")
-    assert answer.status_code == 422
-    assert "Node tower is silent" in answer.content.decode()
+    denied(browser.post(f"/deployments/new?plan={joined.plan.pk}"), 422, "Node tower is silent")
 
 
 def test_a_deployable_plan_offers_the_button_and_names_what_it_would_replace(
@@ -65,8 +62,7 @@ def test_a_deployable_plan_offers_the_button_and_names_what_it_would_replace(
     assert deployment.max_context_tokens == joined.model.max_context_tokens
     assert deployment.created_by is not None
     listed = browser.get("/deployments/").content.decode()
-    assert "tiny-llama" in listed
-    assert "deploying" in listed
+    contains(listed, "tiny-llama", "deploying")
     button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
     assert f"It takes the place of deployment {deployment.pk}" in button
 
@@ -79,8 +75,7 @@ def test_what_follows_is_deployed_with_the_options_of_what_runs_that_both_can_be
     sent = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', button))
     sent.pop("csrfmiddlewaretoken", None)
     page = browser.get(f"/deployments/new?plan={joined.plan.pk}").content.decode()
-    assert 'value="128"' in page
-    assert "it serves on meanwhile only beside the same tokens in a step" in page
+    contains(page, 'value="128"', "it serves on meanwhile only beside the same tokens in a step")
     second = press_deploy(browser, joined, **sent)
     assert (second.max_batch_tokens, second.max_queued_requests) == (128, 7)
     assert second.follows_generation == 1
@@ -95,8 +90,7 @@ def test_pressing_twice_or_after_another_deploys_once(browser: Client, joined: F
     )
     assert again.status_code == 422
     shown = again.content.decode()
-    assert f"deployment {first.pk} of tiny-llama is deploying" in shown
-    assert 'value="32"' in shown
+    contains(shown, f"deployment {first.pk} of tiny-llama is deploying", 'value="32"')
     assert 'name="seen_generation" value="1"' in shown, "pressed again, it means this one"
     assert Deployment.unscoped.get() == first
 
@@ -133,8 +127,7 @@ def test_the_page_shows_phase_message_and_progress_of_every_node(
     joined.agents["mini"].beat(Phase.READY, generation=1, weights={"port": 9000, "fetch": fetch})
     later = browser.get(f"/deployments/{deployment.pk}/").content.decode()
     assert "about 2 min left" not in later
-    assert "http://127.0.0.1:8100/v1/chat/completions" in page
-    assert "YOUR_KEY" in page
+    contains(page, "http://127.0.0.1:8100/v1/chat/completions", "YOUR_KEY")
     assert 'style="' not in page, "the content security policy would block it"
 
 
@@ -144,8 +137,7 @@ def test_stop_ends_it_once_the_nodes_are_idle(browser: Client, joined: FakeClust
     assert answer["Location"] == f"/deployments/{deployment.pk}/"
     for agent in joined.used_agents.values():
         agent.beat(Phase.IDLE, generation=2)
-    deployment.refresh_from_db()
-    assert deployment.status == Status.STOPPED
+    assert fresh(deployment).status == Status.STOPPED
     browser.post(f"/deployments/{deployment.pk}/stop")
     page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
     assert "only one that is deploying, ready, degraded or failed can be stopped" in page
@@ -170,5 +162,4 @@ def test_a_revision_can_be_deployed_again_as_it_was(browser: Client, joined: Fak
     assert again.replace("&", "&amp;") in page
     assert f"/plans/compare?plan={first.plan_id}&amp;plan={second.plan_id}" in page
     form = browser.get(again).content.decode()
-    assert 'value="32"' in form
-    assert 'value="tower=1"' in form
+    contains(form, 'value="32"', 'value="tower=1"')

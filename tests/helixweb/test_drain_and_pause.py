@@ -15,6 +15,7 @@ from helixweb.deployment.services import deploying, draining
 from helixweb.inventory.models import Change, Cluster, Node, Replanning
 from runtime.protocol.control import DrainProgress
 from runtime.protocol.phases import Phase
+from tests.helixweb.looking import answered, contains, denied, fresh
 from tests.helixweb.markup import tight
 from tests.helixweb.recorded import recorded
 
@@ -93,8 +94,7 @@ def test_when_no_request_is_left_the_node_lets_go_of_all(served: Served, browser
     assert served.status == Status.READY, "the others do without it"
     assert f"Node {NODE} is drained: it holds nothing." in sentences()
     page = browser.get(f"/deployments/{served.deployment.pk}/").content.decode()
-    assert f"Node {NODE} is drained." in page
-    assert f"Take {NODE} in again" in page
+    contains(page, f"Node {NODE} is drained.", f"Take {NODE} in again")
 
 
 def test_a_node_that_is_needed_keeps_its_layers(served: Served, browser: Client) -> None:
@@ -146,11 +146,9 @@ def test_a_plan_with_the_node_is_not_deployed_meanwhile(served: Served) -> None:
 
 
 def test_who_drained_what_and_when_is_in_log_and_events(served: Served, api: APIClient) -> None:
-    answer = api.post("/api/v1/drains/", {"node": served.agent.row.pk})
-    assert answer.status_code == 201, answer.content
+    answer = answered(api.post("/api/v1/drains/", {"node": served.agent.row.pk}), 201)
     assert answer.json()["state"] == "draining"
-    again = api.post("/api/v1/drains/", {"node": served.agent.row.pk})
-    assert again.status_code == 409
+    again = answered(api.post("/api/v1/drains/", {"node": served.agent.row.pk}), 409)
     assert "being drained already" in again.json()["detail"]
     assert [row["node_name"] for row in api.get("/api/v1/drains/").json()["results"]] == [NODE]
     assert api.delete(f"/api/v1/drains/{answer.json()['id']}/").status_code == 204
@@ -168,9 +166,7 @@ def test_a_node_that_never_joined_cannot_be_drained(
 ) -> None:
     node = Node.unscoped.filter(cluster=cluster).first()
     assert node is not None
-    answer = api.post("/api/v1/drains/", {"node": node.pk})
-    assert answer.status_code == 409
-    assert "has not joined" in answer.json()["detail"]
+    denied(api.post("/api/v1/drains/", {"node": node.pk}), 409, "has not joined")
 
 
 def test_the_buttons_of_the_pages_drain_and_take_in(served: Served, browser: Client) -> None:
@@ -210,8 +206,7 @@ def test_a_paused_deployment_is_paused_for_the_coordinator_and_on_its_page(
     assert "has not said yet that it is" in browser.get(f"/deployments/{pk}/").content.decode()
     served.cluster.coordinator.report(paused=True, requests_waiting=3)
     page = tight(browser.get(f"/deployments/{pk}/").content.decode())
-    assert "3 requests wait" in page
-    assert ">Resume<" in page
+    contains(page, "3 requests wait", ">Resume<")
     answer = browser.post(f"/deployments/{pk}/resume", follow=True)
     assert ">Pause<" in tight(answer.content.decode())
     assert not served.cluster.coordinator.desired().paused
@@ -239,20 +234,17 @@ def test_a_plan_that_the_coordinator_refuses_fails_and_the_one_before_is_not_ove
     served.cluster.ready(generation=2)
     why = "plan of generation 2 cannot be served: no tokenizer"
     served.cluster.coordinator.report(generation=2, refused_generation=2, message=why)
-    second.refresh_from_db()
-    assert (second.status, second.message) == (Status.FAILED, why)
+    assert (fresh(second).status, second.message) == (Status.FAILED, why)
     assert second.is_changing
     assert all(agent.desired().continues for agent in served.cluster.agents.values())
     page = browser.get(f"/deployments/{second.pk}/").content.decode()
     assert "The coordinator cannot serve this plan." in page
-    assert why in page
-    assert "The previous deployment goes on serving." in page
+    contains(page, why, "The previous deployment goes on serving.")
     back = deploying.roll_back(second, user=served.user, now=timezone.now())
     assert back.follows_generation == 2
     served.cluster.ready(generation=3)
     served.cluster.coordinator.report(generation=3)
-    back.refresh_from_db()
-    assert (back.status, back.is_changing) == (Status.READY, False)
+    assert (fresh(back).status, back.is_changing) == (Status.READY, False)
 
 
 @pytest.mark.django_db(transaction=True)

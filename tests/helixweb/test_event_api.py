@@ -13,6 +13,7 @@ from helixweb.common import events
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.connections import returns_connection
 from helixweb.inventory.models import Cluster
+from tests.helixweb.looking import answered
 
 EVENTS = "/api/v1/events/"
 emit = sync_to_async(returns_connection(events.emit))
@@ -94,6 +95,5 @@ def test_who_waits_in_vain_goes_on_from_that_place(client: AsyncClient, cluster:
 def test_what_makes_no_sense_is_refused(
     api: APIClient, cluster: Cluster, query: dict[str, str], field: str
 ) -> None:
-    answer = api.get(EVENTS, query)
-    assert answer.status_code == 400
+    answer = answered(api.get(EVENTS, query), 400)
     assert [error["field"] for error in answer.json()["errors"]] == [field]

@@ -17,6 +17,7 @@ from helixweb.common import login_links
 from helixweb.common.api_keys import create_api_key
 from helixweb.inventory.models import Change, Cluster
 from helixweb.planning.models import Plan
+from tests.helixweb.looking import answered
 from tests.helixweb.test_access import EVERY_URL, OPEN
 
 EVIL = "evil.example"
@@ -35,8 +36,7 @@ def person(db: None) -> Any:
     [{"Host": EVIL}, {"Host": f"127.0.0.1@{EVIL}"}, {"Host": "127.0.0.1:8000 evil"}, {"Host": ""}],
 )
 def test_a_request_for_another_host_is_refused(headers: dict[str, str]) -> None:
-    answer = Client().get("/login/", headers=headers)
-    assert answer.status_code == 400
+    answer = answered(Client().get("/login/", headers=headers), 400)
     assert EVIL not in answer.content.decode()
 
 
@@ -221,8 +221,7 @@ def test_a_long_list_of_wrong_things_is_answered_with_a_short_one(
     "kind", ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain", "text/xml"]
 )
 def test_a_form_of_another_page_is_no_body_of_the_rest_api(api: APIClient, kind: str) -> None:
-    answer = api.post("/api/v1/clusters/", b"name=x", content_type=kind)
-    assert answer.status_code == 415
+    answered(api.post("/api/v1/clusters/", b"name=x", content_type=kind), 415)
 
 
 @pytest.mark.parametrize(
@@ -238,8 +237,7 @@ def test_a_form_of_another_page_is_no_body_of_the_rest_api(api: APIClient, kind:
 def test_no_form_keeps_a_refusal_out_of_the_change_log(
     api: APIClient, kind: str, body: bytes
 ) -> None:
-    answer = api.generic("POST", "/api/v1/clusters/", body, content_type=kind)
-    assert answer.status_code == 415
+    answer = answered(api.generic("POST", "/api/v1/clusters/", body, content_type=kind), 415)
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert "415" in Change.unscoped.latest("pk").text
 

@@ -18,6 +18,7 @@ from helixweb.inventory.models import Cluster, JoinToken, Node
 from helixweb.inventory.services import joining, records
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.services import starting
+from tests.helixweb.looking import answered, denied
 from tests.helixweb.process_doubles import HARDWARE, FakeCluster
 
 KEY = {"Idempotency-Key": "6f1c0a52"}
@@ -83,9 +84,7 @@ def test_an_answer_that_is_kept_under_another_secret_key_is_told_and_not_done_ag
 ) -> None:
     assert api.post(NODES, body, headers=KEY).status_code == 201
     settings.SECRET_KEY = "another" * 10
-    again = api.post(NODES, body, headers=KEY)
-    assert again.status_code == 409
-    assert "SECRET_KEY" in again.json()["detail"]
+    denied(api.post(NODES, body, headers=KEY), 409, "SECRET_KEY")
     assert made() == 1
 
 
@@ -101,18 +100,15 @@ def test_an_answer_is_not_given_again_to_who_has_other_roles_by_now(
     first, again = (client.post("/api/v1/join-tokens/", asked, headers=KEY) for _ in range(2))
     assert (first.status_code, again.status_code) == (201, 201), first.content
     Grant.objects.filter(user=user, cluster=cluster).delete()
-    refused = client.post("/api/v1/join-tokens/", asked, headers=KEY)
-    assert refused.status_code == 409
+    refused = answered(client.post("/api/v1/join-tokens/", asked, headers=KEY), 409)
     assert first.json()["secret"] not in refused.content.decode()
 
 
 def test_the_key_with_another_request_is_refused(api: APIClient, body: dict[str, Any]) -> None:
     assert api.post(NODES, body, headers=KEY).status_code == 201
-    other = api.post(NODES, {**body, "name": "newer"}, headers=KEY)
-    assert other.status_code == 422
+    other = answered(api.post(NODES, {**body, "name": "newer"}, headers=KEY), 422)
     assert other.json()["type"].endswith("#key_of_another_request")
-    elsewhere = api.post("/api/v1/clusters/", body, headers=KEY)
-    assert elsewhere.status_code == 422
+    answered(api.post("/api/v1/clusters/", body, headers=KEY), 422)
     assert made("newer") == 0
 
 
@@ -126,14 +122,12 @@ def test_keys_are_one_s_own(api: APIClient, body: dict[str, Any], django_user_mo
     assert api.post(NODES, body, headers=KEY).status_code == 201
     other = APIClient()
     other.force_authenticate(django_user_model.objects.create_superuser("eve"))
-    answer = other.post(NODES, {**body, "name": "newer"}, headers=KEY)
-    assert answer.status_code == 201
+    answered(other.post(NODES, {**body, "name": "newer"}, headers=KEY), 201)
 
 
 @pytest.mark.parametrize("key", ["", "two words", "é", "k" * 256])
 def test_a_key_is_some_visible_letters(api: APIClient, body: dict[str, Any], key: str) -> None:
-    answer = api.post(NODES, body, headers={"Idempotency-Key": key})
-    assert answer.status_code == 400
+    answer = answered(api.post(NODES, body, headers={"Idempotency-Key": key}), 400)
     assert answer.json()["errors"][0]["field"] == "Idempotency-Key"
 
 
@@ -220,8 +214,7 @@ def test_an_answer_is_given_again_after_its_cluster_has_gone(
 ) -> None:
     """The change log names the cluster of what was answered, if there is such a one."""
     body = {"cluster": cluster.pk, "role": "node"}
-    made = api.post("/api/v1/join-tokens/", body, headers=KEY)
-    assert made.status_code == 201
+    made = answered(api.post("/api/v1/join-tokens/", body, headers=KEY), 201)
     assert api.delete(f"/api/v1/clusters/{cluster.pk}/").status_code == 204
     again = api.post("/api/v1/join-tokens/", body, headers=KEY)
     assert (again.status_code, again.json()) == (201, made.json())

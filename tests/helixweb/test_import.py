@@ -14,6 +14,7 @@ from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, Profil
 from helixweb.inventory.services import problems
 from planner.serialization import problem_from_dict, problem_to_dict
 from planner.timing import timing_source
+from tests.helixweb.looking import answered, denied
 
 Problem = dict[str, Any]
 
@@ -80,8 +81,7 @@ def test_a_bad_file_is_refused_by_rest_with_a_problem_document(
 ) -> None:
     spoil(tiny_problem)
     for body in ({"problem": tiny_problem}, {"text": json.dumps(tiny_problem)}):
-        answer = api.post("/api/v1/clusters/import/", body)
-        assert answer.status_code == 400, answer.content
+        answer = answered(api.post("/api/v1/clusters/import/", body), 400)
         assert answer.headers["Content-Type"] == "application/problem+json"
         for word in said:
             assert word in answer.json()["detail"]
@@ -94,8 +94,7 @@ def test_a_bad_file_is_refused_by_the_form_which_keeps_the_text(
     with_an_unknown_profile(tiny_problem)
     text = json.dumps(tiny_problem, indent=1)
     for sent in ({"text": text}, {"file": SimpleUploadedFile("bad.json", text.encode())}):
-        page = browser.post("/clusters/import", sent)
-        assert page.status_code == 422
+        page = answered(browser.post("/clusters/import", sent), 422)
         form = page.context["form"]
         assert "H100" in form.errors["text"][0]
         assert form["text"].value() == text
@@ -115,8 +114,7 @@ def test_a_good_file_is_stored_whole(browser: Client, tiny_problem: Problem) -> 
 def test_measured_times_limits_and_prices_survive_the_inventory(
     api: APIClient, measured_problem: Problem
 ) -> None:
-    made = api.post("/api/v1/clusters/import/", {"problem": measured_problem})
-    assert made.status_code == 201, made.content
+    answered(api.post("/api/v1/clusters/import/", {"problem": measured_problem}), 201)
     cluster, expected = Cluster.unscoped.get(), problem_from_dict(measured_problem)
     built = problems.build_problem(cluster, LanguageModel.objects.get())
     assert built == expected
@@ -131,15 +129,12 @@ def test_a_known_cluster_name_and_a_known_model_with_other_numbers_are_refused(
     def imported(**more: Any) -> Any:
         return api.post("/api/v1/clusters/import/", {"problem": tiny_problem, **more})
 
-    known = imported()
-    assert known.status_code == 409
+    known = answered(imported(), 409)
     assert "'tiny'" in known.json()["detail"]
     assert "another name" in known.json()["detail"]
     assert imported(name="second").json()["name"] == "second"
     tiny_problem["model"]["num_layers"] = 8
-    other = imported(name="third")
-    assert other.status_code == 409
-    assert "num_layers 4 there, 8 here" in other.json()["detail"]
+    denied(imported(name="third"), 409, "num_layers 4 there, 8 here")
     assert (Cluster.unscoped.count(), Node.unscoped.count()) == (2, 6)
     assert LanguageModel.objects.count() == 1
 
@@ -156,8 +151,7 @@ def test_a_known_cluster_name_and_a_known_model_with_other_numbers_are_refused(
 def test_a_request_of_another_shape_is_refused(
     api: APIClient, body: dict[str, Any], field: str
 ) -> None:
-    answer = api.post("/api/v1/clusters/import/", body)
-    assert answer.status_code == 400
+    answer = answered(api.post("/api/v1/clusters/import/", body), 400)
     assert answer.json()["errors"][0]["field"] == field
     assert nothing_is_stored()
 
@@ -172,6 +166,5 @@ def test_a_request_of_another_shape_is_refused(
     ],
 )
 def test_a_file_that_cannot_be_one_is_refused(browser: Client, file: Any, said: str) -> None:
-    page = browser.post("/clusters/import", {"file": file} if file else {})
-    assert page.status_code == 422
+    page = answered(browser.post("/clusters/import", {"file": file} if file else {}), 422)
     assert said in page.context["form"].errors["file"][0]

@@ -43,6 +43,7 @@ from helixweb.inventory.models import (
 )
 from helixweb.inventory.services import bulk, problems, records
 from planner.document import parse_document
+from tests.helixweb.looking import answered, denied
 from tests.helixweb.recorded import recorded
 
 
@@ -196,9 +197,7 @@ def test_of_a_rule_the_channels_stay_and_what_is_left_out_goes_when_pruned() -> 
 def test_a_rule_that_cannot_be_is_refused(world: Document, change: Document, said: str) -> None:
     rule = {"name": "slow", "kind": "ttft_p95", "threshold": 5, "clears_at": 4, **change}
     named(world, "tiny")["alert_rules"] = [rule]
-    answer = bring_in(world)
-    assert answer.status_code == 400, answer.content
-    assert said in answer.json()["detail"]
+    denied(bring_in(world), 400, said)
     assert not AlertRule.unscoped.exists()
 
 
@@ -320,8 +319,7 @@ def test_a_bad_file_changes_nothing_and_names_line_value_and_remedy(
 ) -> None:
     before, changes = exported(), told_rows()
     for dry_run in (True, False):
-        answer = bring_in_text(text, dry_run=dry_run)
-        assert answer.status_code == 400, answer.content
+        answer = answered(bring_in_text(text, dry_run=dry_run), 400)
         assert answer.headers["Content-Type"] == "application/problem+json"
         for word in said:
             assert word in answer.json()["detail"]
@@ -347,16 +345,13 @@ def test_what_no_database_takes_is_refused(
     db: None, user: Any, kind: str, row: str, said: str
 ) -> None:
     text = f'{{"format": "helixweb.inventory/1", "{kind}": [{row}]}}'
-    answer = bring_in_text(text, "application/json")
-    assert answer.status_code == 400, answer.content
-    assert said in answer.json()["detail"]
+    denied(bring_in_text(text, "application/json"), 400, said)
 
 
 def test_one_bad_row_keeps_all_out_and_every_bad_row_is_told(world: Document) -> None:
     tiny = next(one for one in world["clusters"] if one["name"] == "tiny")
     tiny["nodes"] += [{"name": "fine"}, {"name": "sink"}, {"name": "worse", "price_per_hour": -1}]
-    answer = bring_in(world)
-    assert answer.status_code == 400
+    answer = answered(bring_in(world), 400)
     fields = [one["field"] for one in answer.json()["errors"]]
     index = world["clusters"].index(tiny)
     assert fields == [f"clusters[{index}].nodes[{at}]" for at in (4, 5)]
@@ -372,9 +367,7 @@ def test_what_was_agreed_to_is_done_or_nothing(world: Document) -> None:
     tiny["nodes"].append({"name": "shed"})
     digest = bring_in(world, dry_run=True).json()["digest"]
     records.update(Node.unscoped.get(cluster__name="tiny", name="mini"), region="home")
-    refused = bring_in(world, expect=digest)
-    assert refused.status_code == 409
-    assert "compare them again" in refused.json()["detail"]
+    denied(bring_in(world, expect=digest), 409, "compare them again")
     assert not Node.unscoped.filter(name="shed").exists()
     digest = bring_in(world, dry_run=True).json()["digest"]
     assert bring_in(world, expect=digest).json()["digest"] == digest
@@ -410,8 +403,7 @@ def test_who_may_change_one_cluster_only_cannot_make_others_or_change_models(
     }
     assert one.post(IMPORT, own).status_code == 200
     for clusters in ([{"name": other.name, "replanning": "never"}], [{"name": "new"}]):
-        refused = one.post(IMPORT, {**own, "clusters": clusters})
-        assert refused.status_code == 403, refused.content
+        answered(one.post(IMPORT, {**own, "clusters": clusters}), 403)
     model = {"name": "tiny-llama", "num_layers": 9}
     assert one.post(IMPORT, {**own, "models": [model]}).status_code == 403
     assert LanguageModel.objects.get().num_layers == 4

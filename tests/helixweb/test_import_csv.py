@@ -14,6 +14,7 @@ from inventory_files import EXPORT, bring_in, bring_in_text, client, made_up, st
 from helixweb.inventory.as_code.csv_files import NODES, read_csv, write_csv
 from helixweb.inventory.as_code.documents import MOST_ERRORS
 from helixweb.inventory.models import Cluster, Link, NodeTag
+from tests.helixweb.looking import answered
 
 PLAIN = st.text(st.characters(exclude_categories=("C",)), min_size=1, max_size=12)
 
@@ -70,8 +71,7 @@ BAD_CSV: list[tuple[bytes, tuple[str, ...]]] = [
 def test_bad_csv_changes_nothing_and_names_line_value_and_remedy(
     cluster: Cluster, content: bytes, said: tuple[str, ...]
 ) -> None:
-    answer = bring_in_text(content, "text/csv", kind="links", cluster=cluster.pk)
-    assert answer.status_code == 400, answer.content
+    answer = answered(bring_in_text(content, "text/csv", kind="links", cluster=cluster.pk), 400)
     for word in said:
         assert word in answer.json()["detail"]
     assert Link.unscoped.count() == 1
@@ -96,12 +96,10 @@ def test_csv_names_its_cluster_in_a_column_or_beside_it(cluster: Cluster) -> Non
 def test_csv_that_was_exported_says_nothing_new() -> None:
     bring_in(made_up(random.Random(9)))
     for kind in ("nodes", "links", "region_links"):
-        answer = client().get(EXPORT, {"kind": kind}, headers={"Accept": "text/csv"})
-        assert answer.status_code == 200
+        answer = answered(client().get(EXPORT, {"kind": kind}, headers={"Accept": "text/csv"}), 200)
         assert len(answer.content.splitlines()) > 2
         assert steps(bring_in_text(answer.content, "text/csv", kind=kind, prune=True)) == []
-    refused = client().get(EXPORT, headers={"Accept": "text/csv"})
-    assert refused.status_code == 400
+    refused = answered(client().get(EXPORT, headers={"Accept": "text/csv"}), 400)
     assert refused.headers["Content-Type"] == "application/problem+json"
     assert "nodes" in refused.json()["detail"]
 
@@ -115,8 +113,7 @@ def test_csv_prunes_what_it_leaves_out(cluster: Cluster) -> None:
 
 def test_a_hundred_thousand_bad_lines_are_counted_and_the_first_are_told(cluster: Cluster) -> None:
     content = links_csv(*("tower,laptop,none,0" for _ in range(100_000))).encode()
-    answer = bring_in_text(content, "text/csv", kind="links", cluster=cluster.pk)
-    assert answer.status_code == 400
+    answer = answered(bring_in_text(content, "text/csv", kind="links", cluster=cluster.pk), 400)
     errors = answer.json()["errors"]
     assert len(errors) == MOST_ERRORS + 1
     assert errors[0]["field"] == "line 2"
@@ -125,8 +122,7 @@ def test_a_hundred_thousand_bad_lines_are_counted_and_the_first_are_told(cluster
 
 def test_more_lines_than_are_read_at_once_are_refused(cluster: Cluster) -> None:
     content = b"name\n" + b"\n" * 200_001 + b"x\n"
-    answer = bring_in_text(content, "text/csv", kind="nodes", cluster=cluster.pk)
-    assert answer.status_code == 400
+    answer = answered(bring_in_text(content, "text/csv", kind="nodes", cluster=cluster.pk), 400)
     assert "200,000 lines" in answer.json()["detail"]
 
 

@@ -14,6 +14,7 @@ from helixweb.inventory.models import Cluster, Node
 from runtime.protocol.instance_orders import PIPELINES, InstanceTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.instance_doubles import Instances, beat_all, plan_by, refused, told
+from tests.helixweb.looking import answered, contains, fresh
 from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -49,8 +50,7 @@ def test_nodes_are_told_their_instances_and_coordinators_where_these_answer(two:
     assert one.url == f"http://127.0.0.1:{20_000 + len(names[0])}"
     assert one.api_key == order.api_key
     assert one.decode is not None
-    deployment.refresh_from_db()
-    assert deployment.status == Status.READY
+    assert fresh(deployment).status == Status.READY
 
 
 def test_vllm_gets_the_flags_of_its_model_from_the_next_deployment(
@@ -146,12 +146,9 @@ def test_one_that_fails_degrades_the_deployment_and_its_page_says_why(
         message=f"instance {name}: exited with status 1",
         instances=[told(name, "waiting", message="exited with status 1", log_tail="CUDA oom")],
     )
-    deployment.refresh_from_db()
-    assert deployment.status == Status.DEGRADED
+    assert fresh(deployment).status == Status.DEGRADED
     page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
-    assert "failed; starts again" in page
-    assert "exited with status 1" in page
-    assert "CUDA oom" in page
+    contains(page, "failed; starts again", "exited with status 1", "CUDA oom")
     node = Node.unscoped.get(cluster=two.cluster, name=name)
     page = browser.get(f"/clusters/{two.cluster.pk}/nodes/{node.pk}/").content.decode()
     assert "CUDA oom" in page
@@ -168,8 +165,7 @@ def test_a_server_that_answers_keeps_a_deployment_from_having_failed(
         two.agents[failed].beat(
             Phase.FAILED, generation=1, message="no", instances=[told(failed, "waiting")]
         )
-        deployment.refresh_from_db()
-        assert deployment.status == status
+        assert fresh(deployment).status == status
 
 
 def test_servers_of_somebody_alone_are_a_deployment_that_is_ready_once_one_answers(
@@ -190,8 +186,7 @@ def test_servers_of_somebody_alone_are_a_deployment_that_is_ready_once_one_answe
         return Status(deployment.status)
 
     settling.settle(deployment.pk, now=timezone.now())
-    deployment.refresh_from_db()
-    assert deployment.status == Status.DEPLOYING
+    assert fresh(deployment).status == Status.DEPLOYING
     assert told_that("", is_open=False) is Status.DEPLOYING
     assert told_that("it does not answer: refused", is_open=False) is Status.FAILED
     assert deployment.message == f"{names[0]}: it does not answer: refused"
@@ -235,11 +230,9 @@ def test_pages_show_what_is_sent_where(api: APIClient, browser: Client, two: Ins
     two.coordinator.report(generation=deployment.generation, instances=traffic)
     for address in (f"/deployments/{deployment.pk}/", f"/monitor/?cluster={two.cluster.pk}"):
         page = browser.get(address).content.decode()
-        assert "75.0 %" in page
-        assert "41.5" in page
-        assert "left alone" in page
-        assert "it answered 500" in page
-        assert "no vllm:x among its metrics" in page
+        contains(
+            page, "75.0 %", "41.5", "left alone", "it answered 500", "no vllm:x among its metrics"
+        )
     (busy, failing) = api.get(f"/api/v1/deployments/{deployment.pk}/instances/").json()["instances"]
     assert (busy["requests"], busy["waiting"], busy["share"]) == (3, 7, 0.75)
     assert (failing["failures"], failing["left_alone"]) == (4, True)
@@ -255,8 +248,7 @@ def test_a_url_in_place_of_a_node_is_no_business_of_its_agent(two: Instances, en
     (known,) = plan.instances
     assert (known.name, known.url, known.api_key) == (first, "http://192.0.2.7:8000", "")
     two.agents[second].beat(Phase.READY, generation=deployment.generation, instances=[told(second)])
-    deployment.refresh_from_db()
-    assert deployment.status == Status.READY
+    assert fresh(deployment).status == Status.READY
 
 
 def test_coordinators_wait_for_no_instance_of_a_node_that_is_drained(two: Instances) -> None:
@@ -335,8 +327,7 @@ def test_a_plan_with_an_instance_that_no_message_can_tell_of_is_not_deployed(
 def test_the_form_takes_backends_as_words(browser: Client, two: Instances) -> None:
     first = min(two.plan.document["placement"])
     address = f"/deployments/new?plan={two.plan.pk}"
-    answer = browser.post(address, {"backend_by_node": f"{first}=sglang"})
-    assert answer.status_code == 422
+    answer = answered(browser.post(address, {"backend_by_node": f"{first}=sglang"}), 422)
     assert "is no backend" in answer.content.decode()
     answer = browser.post(address, {"backend_by_node": f"{first}=vllm", "theta": "1.5"})
     assert answer.status_code == 302
@@ -367,8 +358,7 @@ def test_pipelines_beside_instances_have_their_own_row(browser: Client, two: Ins
     pipelines = InstanceTraffic(node="", condition="ready", open=True, answered_total=5)
     two.coordinator.report(generation=deployment.generation, instances={PIPELINES: pipelines})
     page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
-    assert "the pipelines" in page
-    assert "100.0 %" in page
+    contains(page, "the pipelines", "100.0 %")
 
 
 def test_an_emulated_node_runs_no_instance(api: APIClient, two: Instances) -> None:
@@ -385,8 +375,7 @@ def test_a_roll_back_deploys_with_the_backends_that_were(api: APIClient, two: In
     before = two.deploy(backend_by_node={first: "vllm"}, theta=5.0)
     beat_all(two, before)
     now = two.deploy()
-    answer = api.post(f"/api/v1/deployments/{now.pk}/roll-back/")
-    assert answer.status_code == 202, answer.content
+    answer = answered(api.post(f"/api/v1/deployments/{now.pk}/roll-back/"), 202)
     again = Deployment.unscoped.get(pk=answer.json()["id"])
     assert (again.backend_by_node, again.theta) == ({first: "vllm"}, 5.0)
     (order,) = two.agents[first].desired().instances

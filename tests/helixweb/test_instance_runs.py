@@ -12,6 +12,7 @@ from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.services.solving import search_for
 from planner.placers.base import NeverCancelled
 from tests.helixweb.instance_doubles import Instances, refused
+from tests.helixweb.looking import answered, contains
 from tests.helixweb.recorded import recorded
 from tests.helixweb.searching import SEARCH, claimed, end_with
 
@@ -38,8 +39,7 @@ def test_a_run_by_instances_is_asked_for(api: APIClient, browser: Client, two: I
         "model": model.pk,
         "options": {"method": "instances", "backend": "vllm", "time_limit_s": 1},
     }
-    answer = api.post("/api/v1/plan-runs/", body, format="json")
-    assert answer.status_code == 202, answer.content
+    answer = answered(api.post("/api/v1/plan-runs/", body, format="json"), 202)
     shown = answer.json()["options"]
     assert (shown["method"], shown["backend"], shown["tensor_parallel"]) == (
         "instances",
@@ -72,13 +72,11 @@ def test_gpus_are_of_instances_alone(api: APIClient, two: Instances, path: str) 
     if "{plan}" not in path:
         body |= {"cluster": two.cluster.pk, "model": two.model.pk}
     before = PlanRun.unscoped.count()
-    answer = api.post(path.format(plan=two.plan.pk), body, format="json")
-    assert answer.status_code == 400, answer.content
+    answer = answered(api.post(path.format(plan=two.plan.pk), body, format="json"), 400)
     (error,) = answer.json()["errors"]
     assert error["field"] == "options.tensor_parallel"
     said = error["message"]
-    assert "2 GPUs" in said
-    assert "'instances' or 'mixed'" in said
+    contains(said, "2 GPUs", "'instances' or 'mixed'")
     assert PlanRun.unscoped.count() == before
 
 
@@ -86,8 +84,7 @@ def test_the_form_refuses_gpus_of_instances_for_pipelines(browser: Client, two: 
     row = {"cluster": two.cluster.pk, "model": two.model.pk, "objective": "decode"}
     form = {**SEARCH, **row, "method": "pipelines", "tensor_parallel": "2"}
     before = PlanRun.unscoped.count()
-    answer = browser.post("/plans/new", form)
-    assert answer.status_code == 422
+    answer = answered(browser.post("/plans/new", form), 422)
     assert list(answer.context["form"].errors) == ["tensor_parallel"]
     assert PlanRun.unscoped.count() == before
     assert browser.post("/plans/new", form | {"tensor_parallel": ""}).status_code == 302

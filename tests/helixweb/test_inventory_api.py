@@ -6,6 +6,7 @@ import pytest
 from rest_framework.test import APIClient
 
 from helixweb.inventory.models import Cluster, LanguageModel, Node
+from tests.helixweb.looking import answered, fresh
 
 TIMES = {"prompt": [[1, 0.001], [8, 0.002]], "decode": [[1, 0.001]]}
 PROFILE = {
@@ -15,8 +16,7 @@ PROFILE = {
 
 
 def created(api: APIClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    answer = api.post(f"/api/v1/{path}/", body)
-    assert answer.status_code == 201, answer.content
+    answer = answered(api.post(f"/api/v1/{path}/", body), 201)
     made: dict[str, Any] = answer.json()
     assert api.get(f"/api/v1/{path}/{made['id']}/").json() == made
     return made
@@ -84,8 +84,7 @@ def test_a_bad_value_is_refused_with_its_field(
         filled = {"bandwidth_bytes_per_s": 1e6, "latency_s": 0.01, **ends} | filled
     if path == "profiles":
         filled["model"] = LanguageModel.objects.get().pk
-    answer = api.post(f"/api/v1/{path}/", filled)
-    assert answer.status_code == 400, answer.content
+    answer = answered(api.post(f"/api/v1/{path}/", filled), 400)
     found = errors(answer)
     key = next((name for name in found if name.split(".")[0] == field), "detail")
     assert said in found[key]
@@ -101,8 +100,7 @@ def test_a_row_stays_in_its_cluster(api: APIClient, cluster: Cluster) -> None:
 def test_what_an_agent_reports_cannot_be_written(api: APIClient, cluster: Cluster) -> None:
     node = Node.unscoped.get(name="mini")
     api.patch(f"/api/v1/nodes/{node.pk}/", {"data_endpoint": "tcp://evil:1"})
-    node.refresh_from_db()
-    assert node.data_endpoint == ""
+    assert fresh(node).data_endpoint == ""
 
 
 def test_a_problem_says_which_models_it_could_be_for(api: APIClient, cluster: Cluster) -> None:

@@ -8,22 +8,21 @@ from django.urls import reverse
 
 from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, Profile
 from helixweb.inventory.services import records
+from tests.helixweb.looking import answered, contains, fresh
 from tests.helixweb.markup import tight
 
 LINK = {"bandwidth_bytes_per_s": "100", "latency_s": "20"}
 
 
 def text_of(browser: Client, name: str, *args: int) -> str:
-    response = browser.get(reverse(name, args=args))
-    assert response.status_code == 200
+    response = answered(browser.get(reverse(name, args=args)), 200)
     return response.content.decode()
 
 
 def test_an_empty_cluster_says_how_to_begin(browser: Client) -> None:
     empty = records.create(Cluster, name="empty")
     page = text_of(browser, "cluster", empty.pk)
-    assert "No nodes yet" in page
-    assert "Make a join command" in page
+    contains(page, "No nodes yet", "Make a join command")
     assert "No two nodes" not in page
     text_of(browser, "network", empty.pk)
 
@@ -32,16 +31,13 @@ def test_pages_of_node_network_and_model_show_numbers(browser: Client, cluster: 
     mini = Node.unscoped.get(name="mini")
     answer = browser.get(reverse("node", args=[cluster.pk, mini.pk]))
     node = answer.content.decode()
-    assert "100 Mbit/s" in node
-    assert "20 ms" in node
+    contains(node, "100 Mbit/s", "20 ms")
     (profile,) = answer.context["profiles"]
     assert [speed for _, _, speed, _ in profile.steps] == [150.0, 70.0]
     network = text_of(browser, "network", cluster.pk)
-    assert "12 of 12 directed pairs" in network
-    assert "100 Mbit/s to 10 Gbit/s" in network
+    contains(network, "12 of 12 directed pairs", "100 Mbit/s to 10 Gbit/s")
     model = text_of(browser, "model", LanguageModel.objects.get().pk)
-    assert "4 layers \u00d7 1 MB = <strong>4 MB</strong>" in model
-    assert "fits 1.8 times" in model
+    contains(model, "4 layers \u00d7 1 MB = <strong>4 MB</strong>", "fits 1.8 times")
     assert "tiny: 1.8 \u00d7" in text_of(browser, "models")
 
 
@@ -103,8 +99,7 @@ def test_a_bad_form_keeps_what_was_typed_and_says_what_is_wrong(
 ) -> None:
     if name == "profile-new":
         sent = {"model": LanguageModel.objects.get().pk, **sent}
-    page = browser.post(reverse(name, args=[cluster.pk]), sent)
-    assert page.status_code == 422
+    page = answered(browser.post(reverse(name, args=[cluster.pk]), sent), 422)
     form = page.context["form"]
     assert said in " ".join(form.errors[field])
     for key, value in sent.items():
@@ -118,8 +113,7 @@ def test_a_joined_node_keeps_its_name(browser: Client, cluster: Cluster) -> None
         reverse("node-edit", args=[cluster.pk, node.pk]),
         {"name": "other", "region": "moon", "profile_name": "small"},
     )
-    node.refresh_from_db()
-    assert (node.name, node.region) == ("mini", "moon")
+    assert (fresh(node).name, node.region) == ("mini", "moon")
 
 
 def test_the_problem_file_is_downloaded_or_said_why_not(browser: Client, cluster: Cluster) -> None:

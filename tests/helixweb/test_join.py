@@ -18,6 +18,7 @@ from helixweb.inventory.models import Change, Cluster, Coordinator, JoinToken, N
 from helixweb.inventory.services import errors, joining, presence, records
 from runtime.protocol.control import Hardware, RegisterRequest, Role
 from tests.e2e import blank_database
+from tests.helixweb.looking import answered, contains
 
 ROOT = Path(__file__).resolve().parents[2]
 HARDWARE = Hardware(hostname="h", cpu_count=4, memory_bytes=8_000, memory_budget_bytes=4_000)
@@ -361,8 +362,7 @@ def test_a_command_shows_who_joined_until_it_is_spent(browser: Client, cluster: 
     assert "HX-Retarget" not in told.headers
     join(secret, name="attic", may_rename=True)
     told = progress()
-    assert "spent" in told.content.decode()
-    assert "rack, attic" in told.content.decode()
+    contains(told.content.decode(), "spent", "rack, attic")
     assert told.headers["HX-Retarget"] == "#join-made"
     other = records.create(Cluster, name="other")
     asked = {"join_token": JoinToken.unscoped.get().pk}
@@ -390,8 +390,7 @@ def test_the_page_suggests_the_next_node(browser: Client, cluster: Cluster, user
 def test_a_command_for_nobody_is_not_made(
     browser: Client, cluster: Cluster, sent: dict[str, str], field: str
 ) -> None:
-    page = browser.post(f"/clusters/{cluster.pk}/join", sent)
-    assert page.status_code == 422
+    page = answered(browser.post(f"/clusters/{cluster.pk}/join", sent), 422)
     assert field in page.context["join_form"].errors
     assert not JoinToken.unscoped.exists()
 

@@ -17,6 +17,7 @@ from pytest_django.live_server_helper import LiveServer
 from helixweb.inventory.models import Cluster, Node
 from helixweb.inventory.services import joining, records
 from helixweb.operations.join_script import OLDEST_PYTHON, source_archive
+from tests.helixweb.looking import answered, contains
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,8 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def script(db: None) -> str:
     """As a machine without credentials gets it."""
-    answer = Client().get("/join.sh")
-    assert answer.status_code == 200
+    answer = answered(Client().get("/join.sh"), 200)
     return answer.content.decode()
 
 
@@ -167,8 +167,7 @@ def test_the_source_is_that_of_this_site_the_same_each_time(db: None) -> None:
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "setup.py", "runtime/agent/join.py"} <= names
-    assert "runtime/models/compiled/module.c" in names
-    assert "templates/operations/join.sh" in names
+    contains(names, "runtime/models/compiled/module.c", "templates/operations/join.sh")
     assert not [name for name in names if name.endswith((".so", ".pyc")) or "tests" in name]
 
 

@@ -15,6 +15,7 @@ from helixweb.alerting.models import Channel
 from helixweb.common.api_keys import create_api_key
 from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.services import records
+from tests.helixweb.looking import answered
 
 ADDRESS = "192.0.2.5"
 KEY = "5ec4e7a9b1c2"
@@ -111,13 +112,11 @@ def test_an_administrator_of_one_cluster_cannot_try_out_names(log: Cluster, way:
     def said(name: str) -> str:
         if way == "page":
             asked = {"name": name, "role": "viewer"}
-            answer = anna.browser.post(f"/clusters/{log.pk}/access/", asked)
-            assert answer.status_code == 422
+            answer = answered(anna.browser.post(f"/clusters/{log.pk}/access/", asked), 422)
             (error,) = answer.context["form"].errors["name"]
         else:
             asked = {"user": name, "role": "viewer", "cluster": log.pk}
-            answer = anna.api.post("/api/v1/grants/", asked)
-            assert answer.status_code == 400
+            answer = answered(anna.api.post("/api/v1/grants/", asked), 400)
             error = str(answer.json()["errors"])
         return str(error).replace(name, "NAME")
 

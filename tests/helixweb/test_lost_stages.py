@@ -14,6 +14,7 @@ from helixweb.deployment.models import Deployment, Repair, Status
 from helixweb.inventory.models import Cluster
 from runtime.protocol.control import NodeTraffic
 from runtime.protocol.phases import Phase
+from tests.helixweb.looking import contains
 from tests.helixweb.process_doubles import FakeCluster, FakeCoordinator
 from tests.helixweb.recorded import recorded
 
@@ -63,8 +64,7 @@ def test_a_lost_stage_degrades_the_deployment_at_once(served: Served, browser: C
     assert served.status == (Status.DEGRADED, f"node {served.name} lost")
     assert [told["status"] for told in served.events() if "status" in told] == ["degraded"]
     page = state(browser, served)
-    assert f"Degraded: node {served.name} lost" in page
-    assert '<span class="badge bad">lost</span>' in page
+    contains(page, f"Degraded: node {served.name} lost", '<span class="badge bad">lost</span>')
     node = served.agents[served.name].row
     node_page = browser.get(reverse("node", args=[served.cluster.pk, node.pk])).content.decode()
     assert '<span class="badge bad">lost</span>' in node_page

@@ -12,6 +12,7 @@ from helixweb.access.mcp import operations
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import ApiKey
 from helixweb.inventory.models import Change, Cluster
+from tests.helixweb.looking import answered
 
 pytestmark = pytest.mark.django_db
 
@@ -29,8 +30,7 @@ class Agent:
 
     def ask(self, method: str, **params: Any) -> Any:
         message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
-        answer = self.client.post("/api/v1/mcp/", message)
-        assert answer.status_code == 200, answer.content
+        answer = answered(self.client.post("/api/v1/mcp/", message), 200)
         body = answer.json()
         assert (body["jsonrpc"], body["id"]) == ("2.0", 7)
         return body.get("result") or body

@@ -8,6 +8,7 @@ from django.urls import reverse
 
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services import problems
+from tests.helixweb.looking import contains
 
 ENDS = {
     "first": {"max_layers": 2, "kv_token_layers_less": 500.0},
@@ -43,12 +44,10 @@ def test_what_does_not_fit_beside_the_ends_is_refused(browser: Client, tight: Cl
     tight.nodes.filter(name="mini").delete()
     model = LanguageModel.objects.get()
     page = browser.get(f"/plans/new/fit?cluster={tight.pk}&model={model.pk}").content.decode()
-    assert "does not fit" in page
-    assert "can hold 3 layers; tiny-llama has 4" in page
+    contains(page, "does not fit", "can hold 3 layers; tiny-llama has 4")
 
 
 def test_a_profiles_page_shows_its_ends_and_kv_minimum(browser: Client, tight: Cluster) -> None:
     profile = tight.profiles.get(name="big")
     page = browser.get(reverse("profile", args=[profile.pk])).content.decode()
-    assert "(2 with the first layer, 1 with the last)" in page
-    assert "8 requests of 96 tokens" in page
+    contains(page, "(2 with the first layer, 1 with the last)", "8 requests of 96 tokens")

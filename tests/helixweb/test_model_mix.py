@@ -13,6 +13,7 @@ from helixweb.planning.options import options_from_json
 from planner.domain.rules import PlacementRules
 from planner.feasibility import check_rules
 from planner.serialization import problem_from_dict
+from tests.helixweb.looking import answered, denied, fresh
 from tests.helixweb.searching import SEARCH
 
 MIXES = "/api/v1/model-mixes/"
@@ -51,8 +52,7 @@ def body(cluster: Cluster, models: list[LanguageModel]) -> dict[str, Any]:
 
 def planned(mix: ModelMix) -> ModelMix:
     jobs.attempt_job(mix)
-    mix.refresh_from_db()
-    assert (mix.status, mix.error) == ("succeeded", "")
+    assert (fresh(mix).status, mix.error) == ("succeeded", "")
     return mix
 
 
@@ -65,8 +65,7 @@ def test_every_model_gets_a_plan_and_no_two_use_a_node(
     objective: str,
 ) -> None:
     options = body["options"] | ({} if objective == "decode" else {"objective": objective})
-    answer = api.post(MIXES, body | {"options": options})
-    assert answer.status_code == 202, answer.content
+    answer = answered(api.post(MIXES, body | {"options": options}), 202)
     planned(ModelMix.unscoped.get(pk=answer.json()["id"]))
     shown = api.get(answer.headers["Location"]).json()
     runs = [PlanRun.unscoped.get(pk=pk) for pk in shown["runs"]]
@@ -100,9 +99,7 @@ def test_the_page_starts_a_mix_and_shows_its_plans(
     address = f"/plans/mixes/new/{cluster.pk}"
     assert "second-llama" in browser.get(address).content.decode()
     form = {**SEARCH, f"weight-{models[0].pk}": "1", f"weight-{models[1].pk}": ""}
-    refused = browser.post(address, form)
-    assert refused.status_code == 422
-    assert "1 models are no mix; choose 2 or more" in refused.content.decode()
+    denied(browser.post(address, form), 422, "1 models are no mix; choose 2 or more")
     answer = browser.post(address, {**form, f"weight-{models[1].pk}": "0.5"})
     mix = ModelMix.unscoped.get()
     assert answer.headers["Location"] == f"/plans/mixes/{mix.pk}/"
@@ -137,9 +134,7 @@ def test_what_cannot_be_is_refused_in_words(
         ({"weights": [1, 2]}, "Unknown field"),
     ]
     for change, says in cases:
-        answer = api.post(MIXES, {**body, **change})
-        assert answer.status_code == 400, change
-        assert says in answer.json()["detail"]
+        denied(api.post(MIXES, {**body, **change}), 400, says)
     assert not ModelMix.unscoped.exists()
 
 
@@ -149,8 +144,7 @@ def test_models_that_do_not_fit_side_by_side_fail_in_words(
     cluster.nodes.filter(name__startswith="tower-").delete()
     cluster.links.all().delete()
     LanguageModel.objects.update(num_layers=4)  # seven layers fit, eight do not
-    answer = api.post(MIXES, body)
-    assert answer.status_code == 202, answer.content
+    answered(api.post(MIXES, body), 202)
     jobs.attempt_job(ModelMix.unscoped.get())
     mix = ModelMix.unscoped.get()
     assert mix.status == "failed"

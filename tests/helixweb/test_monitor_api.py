@@ -9,6 +9,7 @@ from rest_framework.test import APIClient
 
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
+from tests.helixweb.looking import answered
 from tests.helixweb.metric_samples import bare_sample
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -60,14 +61,12 @@ def test_a_series_is_short_and_no_finer_than_what_is_kept(
 
 @pytest.mark.parametrize("query", [{"since": "yesterday"}, {"step": "0"}, {"step": "fast"}])
 def test_a_bad_query_is_named(cluster: Cluster, api: APIClient, query: dict[str, Any]) -> None:
-    answer = api.get(f"/api/v1/clusters/{cluster.pk}/metrics/", query)
-    assert answer.status_code == 400
+    answer = answered(api.get(f"/api/v1/clusters/{cluster.pk}/metrics/", query), 400)
     assert [error["field"] for error in answer.json()["errors"]] == list(query)
 
 
 def test_without_metrics_the_answer_says_what_is_missing(cluster: Cluster, api: APIClient) -> None:
-    answer = api.get("/api/v1/metrics/latest/", {"cluster": cluster.pk})
-    assert answer.status_code == 404
+    answer = answered(api.get("/api/v1/metrics/latest/", {"cluster": cluster.pk}), 404)
     assert "its coordinator reports once it has joined" in answer.json()["detail"]
     assert api.get("/api/v1/metrics/latest/").status_code == 400
     assert api.get("/api/v1/metrics/latest/", {"cluster": 99}).status_code == 404

@@ -15,6 +15,7 @@ from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
 from runtime.protocol.control import NodeTraffic
 from runtime.protocol.phases import Phase
+from tests.helixweb.looking import answered, contains
 from tests.helixweb.markup import tight
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.process_doubles import STATS, FakeCluster
@@ -32,8 +33,7 @@ def joined(joined: FakeCluster, user: Any) -> FakeCluster:
 
 
 def page(browser: Client, **query: Any) -> str:
-    response = browser.get("/monitor/", query)
-    assert response.status_code == 200
+    response = answered(browser.get("/monitor/", query), 200)
     return response.content.decode()
 
 
@@ -46,8 +46,7 @@ def figure(html: str, name: str) -> dict[str, Any]:
 
 def test_without_metrics_the_page_says_what_is_awaited(cluster: Cluster, browser: Client) -> None:
     html = page(browser)
-    assert "No metrics yet." in html
-    assert "begin when a coordinator has joined" in html
+    contains(html, "No metrics yet.", "begin when a coordinator has joined")
     assert "-figure" not in html
 
 
@@ -67,8 +66,7 @@ def test_the_newest_numbers_are_in_tiles_and_charts(joined: FakeCluster, browser
     joined.coordinator.report(output_tokens_per_s=432.0, itl_p50_s=0.055, nodes=traffic)
     html = tight(page(browser, cluster=joined.cluster.pk))
     assert 'data-live="output">432<' in html
-    assert ">55 ms<" in html
-    assert f"{STATS.kv_pages_used} of {STATS.kv_pages_total}" in html
+    contains(html, ">55 ms<", f"{STATS.kv_pages_used} of {STATS.kv_pages_total}")
     assert figure(html, "tokens")["data"][0]["y"] == [432.0]
     assert figure(html, "kv")["data"][0]["x"] == [0.25] * 3
     planned = figure(html, "flow")["data"][1]
@@ -83,9 +81,7 @@ def test_a_silent_coordinator_is_named_with_since(joined: FakeCluster, browser: 
     MetricSample.unscoped.update(at=past, second=int(past.timestamp()))
     html = tight(page(browser))
     assert not re.search(r'id="silence" hidden', html)
-    assert 'data-live="age">1 min<' in html
-    assert 'data-live="output">—<' in html
-    assert "Nothing is measured now." in html
+    contains(html, 'data-live="age">1 min<', 'data-live="output">—<', "Nothing is measured now.")
     assert "Now: output" not in html
 
 

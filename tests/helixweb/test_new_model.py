@@ -29,6 +29,7 @@ from runtime.models.config import read_config
 from runtime.protocol.checkpoint_looks import TAKES_LOOKS
 from runtime.protocol.control import DesiredState, Heartbeat, ObservedState
 from runtime.protocol.phases import Phase
+from tests.helixweb.looking import answered, contains, denied
 from tests.runtime.hub_server import HubServer, hub_server
 
 CONFIG = {
@@ -101,8 +102,7 @@ def hub(tmp_path: Path, settings: Any) -> Iterator[HubServer]:
 
 def read(browser: Client, checkpoint: str, **typed: str) -> str:
     """What the form shows while that is typed."""
-    answer = browser.post(reverse("model-read"), {"checkpoint": checkpoint, **typed})
-    assert answer.status_code == 200
+    answer = answered(browser.post(reverse("model-read"), {"checkpoint": checkpoint, **typed}), 200)
     return answer.content.decode()
 
 
@@ -117,8 +117,7 @@ def test_the_form_asks_for_a_model_and_reads_the_rest(browser: Client, models_di
     path = str(models_dir / "small")
     shown = read(browser, path)
     assert 'name="name" value="small"' in shown
-    assert f'name="bytes_per_layer" value="{LAYER_BYTES}"' in shown
-    assert "3 layers" in shown
+    contains(shown, f'name="bytes_per_layer" value="{LAYER_BYTES}"', "3 layers")
     answer = browser.post(reverse("model-new"), {"checkpoint": path})
     model = LanguageModel.objects.get()
     assert answer["Location"] == reverse("model", args=[model.pk])
@@ -163,8 +162,7 @@ def test_a_wrong_path_or_name_is_refused_while_it_is_typed(
     (models_dir.parent / "secret" / "config.json").write_bytes(FILES["config.json"])
     given = checkpoint.format(models=models_dir)
     assert told in read(browser, given)
-    refused = browser.post(reverse("model-new"), {"checkpoint": given, "name": "x"})
-    assert refused.status_code == 422
+    refused = answered(browser.post(reverse("model-new"), {"checkpoint": given, "name": "x"}), 422)
     assert told in str(refused.context["form"].errors["checkpoint"])
     assert not LanguageModel.objects.exists()
 
@@ -173,15 +171,12 @@ def test_rest_takes_a_name_and_a_checkpoint(api: APIClient, models_dir: Path) ->
     made = api.post("/api/v1/models/", {"name": "x", "checkpoint": str(models_dir / "small")})
     assert made.status_code == 201, made.content
     assert_facts(made.json())
-    bare = api.post("/api/v1/models/", {"name": "y"})
-    assert bare.status_code == 400
+    bare = answered(api.post("/api/v1/models/", {"name": "y"}), 400)
     assert {error["field"] for error in bare.json()["errors"]} == {
         "num_layers", "bytes_per_layer", "activation_bytes_per_token",
     }  # fmt: skip
     batch = {"create": [{"name": "y", "checkpoint": str(models_dir / "small")}]}
-    refused = api.post("/api/v1/models/batch/", batch)
-    assert refused.status_code == 400
-    assert "a batch reads none" in refused.content.decode()
+    denied(api.post("/api/v1/models/batch/", batch), 400, "a batch reads none")
     wrong = api.post("/api/v1/models/", {"name": "z", "checkpoint": str(models_dir / "none")})
     assert wrong.status_code == 422
     assert wrong["Content-Type"] == "application/problem+json"
@@ -193,15 +188,12 @@ def test_a_file_names_checkpoints_instead_of_numbers(api: APIClient, models_dir:
     models = [{"name": "x", "checkpoint": path}, {"name": "y", "checkpoint": path, "num_layers": 2}]
     file = {"format": FORMAT, "models": models}
     tried = bring_in(file, dry_run=True).json()
-    done = bring_in(file, expect=tried["digest"])
-    assert done.status_code == 200, done.content
+    answered(bring_in(file, expect=tried["digest"]), 200)
     assert_facts(LanguageModel.objects.get(name="x"))
     assert LanguageModel.objects.get(name="y").num_layers == 2
     assert bring_in(file).json()["steps"] == []
     wrong = {"format": FORMAT, "models": [{"name": "z", "checkpoint": str(models_dir / "none")}]}
-    refused = bring_in(wrong)
-    assert refused.status_code == 400
-    assert "no agent is online" in refused.content.decode()
+    denied(bring_in(wrong), 400, "no agent is online")
 
 
 def test_a_name_is_read_from_the_sites_own_copy_first(
@@ -209,8 +201,7 @@ def test_a_name_is_read_from_the_sites_own_copy_first(
 ) -> None:
     (models_dir / "org").mkdir()  # of models, no model
     (models_dir / "small").rename(models_dir / "org" / "small")
-    made = api.post("/api/v1/models/", {"name": "x", "checkpoint": "org/small"})
-    assert made.status_code == 201, made.content
+    made = answered(api.post("/api/v1/models/", {"name": "x", "checkpoint": "org/small"}), 201)
     assert_facts(made.json())
     assert hub.requests == 0
     for elsewhere in ("org/small@v2", "org"):
@@ -222,8 +213,7 @@ def test_a_name_is_read_from_the_sites_own_copy_first(
 def test_a_name_is_read_from_the_hub_by_its_first_bytes(
     api: APIClient, hub: HubServer, settings: Any
 ) -> None:
-    made = api.post("/api/v1/models/", {"name": "x", "checkpoint": "org/small"})
-    assert made.status_code == 201, made.content
+    made = answered(api.post("/api/v1/models/", {"name": "x", "checkpoint": "org/small"}), 201)
     assert_facts(made.json())
     hub.asked.clear()
     counted = api.post("/api/v1/models/", {"name": "y", "checkpoint": "gpt2"}).json()
@@ -253,8 +243,7 @@ def test_a_name_is_read_from_the_hub_by_its_first_bytes(
     ],
 )
 def test_nothing_but_names_reaches_the_hub(api: APIClient, hub: HubServer, name: str) -> None:
-    refused = api.post("/api/v1/models/", {"name": "x", "checkpoint": name})
-    assert refused.status_code == 422
+    answered(api.post("/api/v1/models/", {"name": "x", "checkpoint": name}), 422)
     assert hub.requests == 0
 
 
@@ -272,15 +261,13 @@ def test_a_repository_of_gguf_files_is_refused_with_what_to_do(
         shown = read(browser, "org/small-GGUF")
         assert "helixweb model pull org/small-GGUF/a-Q4_0.gguf" in shown
         given = {"name": "x", "checkpoint": "org/small-GGUF/b-Q8_0.gguf"}
-        refused = api.post("/api/v1/models/", given)
-        assert refused.status_code == 422
+        refused = answered(api.post("/api/v1/models/", given), 422)
         assert "helixweb model pull org/small-GGUF/b-Q8_0.gguf" in refused.json()["detail"]
 
 
 def test_a_hub_that_is_away_is_named(api: APIClient, user: Any, settings: Any) -> None:
     settings.HF_ENDPOINT = "http://127.0.0.1:9"
-    refused = api.post("/api/v1/models/", {"name": "x", "checkpoint": "org/small"})
-    assert refused.status_code == 422
+    refused = answered(api.post("/api/v1/models/", {"name": "x", "checkpoint": "org/small"}), 422)
     assert "http://127.0.0.1:9 cannot be reached" in refused.json()["detail"]
 
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 from helixweb.access.scope import WHOLE_SITE
 from helixweb.inventory.models import Change, Cluster, Link, Node, NodeTag
 from helixweb.inventory.node_list import asked_of, nodes_matching
+from tests.helixweb.looking import answered
 
 
 def names(browser: Client, **query: str) -> list[str]:
@@ -111,8 +112,7 @@ def test_a_page_of_a_thousand_nodes_is_a_page_of_fifty(browser: Client, cluster:
     assert len(found.context["rows"]) == 50
     assert "51 to 100 of 1003" in found.content.decode()
     assert nodes_matching(WHOLE_SITE, asked_of({"region": "r3"}), now=timezone.now()).count() == 200
-    network = browser.get(reverse("network", args=[cluster.pk]))
-    assert network.status_code == 200
+    network = answered(browser.get(reverse("network", args=[cluster.pk])), 200)
     assert network.context["matrix"]["grouped"]
     assert len(network.context["matrix"]["chart"].figure["data"][0]["x"]) == 8
     opened = browser.get(reverse("network", args=[cluster.pk]), {"from": "r1", "to": "r2"})

@@ -13,6 +13,7 @@ from helixweb.common.models import Event
 from helixweb.deployment import node_log
 from helixweb.deployment.log_models import NodeLogLine
 from helixweb.inventory.models import Cluster
+from tests.helixweb.looking import answered, contains
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -27,8 +28,7 @@ def line(text: str, *, level: str = "info", at: datetime = NOW) -> dict[str, Any
 
 
 def tell(agent: FakeAgent, *lines: dict[str, Any]) -> None:
-    answer = agent.http.post("/api/v1/agent/log", {"lines": list(lines)})
-    assert answer.status_code == 204, answer.content
+    answered(agent.http.post("/api/v1/agent/log", {"lines": list(lines)}), 204)
 
 
 def test_a_node_keeps_its_last_lines_only_and_each_its_own(
@@ -68,8 +68,7 @@ def test_the_page_of_the_node_hears_of_new_lines(agent: FakeAgent) -> None:
     ],
 )
 def test_what_is_out_of_bounds_is_refused(agent: FakeAgent, lines: list[dict[str, Any]]) -> None:
-    answer = agent.http.post("/api/v1/agent/log", {"lines": lines})
-    assert answer.status_code == 400
+    answered(agent.http.post("/api/v1/agent/log", {"lines": lines}), 400)
     assert not NodeLogLine.unscoped.exists()
 
 
@@ -85,12 +84,10 @@ def test_the_page_shows_the_lines_that_are_asked_for(agent: FakeAgent, browser: 
     tell(agent, line("<b>usual</b>"), line("careful", level="warning"), line("bad", level="error"))
     page = f"/clusters/{agent.row.cluster_id}/nodes/{agent.row.pk}/"
     whole = browser.get(page).content.decode()
-    assert "&lt;b&gt;usual&lt;/b&gt;" in whole
-    assert f"node:{agent.row.pk}" in whole
+    contains(whole, "&lt;b&gt;usual&lt;/b&gt;", f"node:{agent.row.pk}")
     for address in (f"{page}?level=warning&lines=50", f"{page}log?level=warning&lines=50"):
         text = browser.get(address).content.decode()
-        assert "careful" in text
-        assert "bad" in text
+        contains(text, "careful", "bad")
         assert "usual" not in text
     assert "<html" not in browser.get(f"{page}log").content.decode()
     assert "usual" in browser.get(f"{page}log?level=loud&lines=-1").content.decode()

@@ -13,6 +13,7 @@ from helixweb.inventory.models import Node
 from helixweb.inventory.views.network import links_in_use
 from planner.domain.cluster import COORDINATOR
 from runtime.protocol.control import StageStats
+from tests.helixweb.looking import contains
 from tests.helixweb.markup import tight
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -44,8 +45,7 @@ def test_a_node_page_tells_layers_memory_and_phases(browser: Client, deployed: D
     node = placed(deployed)
     page = browser.get(reverse("node", args=[node.cluster_id, node.pk])).content.decode()
     assert "40 of 100 pages in use, 10 kept for prompts" in page
-    assert "Memory by component" in page
-    assert "11 prompt, 13 decode" in page
+    contains(page, "Memory by component", "11 prompt, 13 decode")
     assert reverse("deployment", args=[deployed.pk]) in page
     assert deployed.topic in page
     listed = tight(browser.get(reverse("nodes")).content.decode())

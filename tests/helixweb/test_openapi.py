@@ -10,6 +10,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from helixweb.common.rest import docs
+from tests.helixweb.looking import answered
 from tests.helixweb.markup import tight
 from tests.helixweb.rest_collections import openapi_document
 
@@ -76,8 +77,7 @@ def test_long_work_is_answered_with_where_to_look(document: dict[str, Any]) -> N
 
 
 def test_the_page_of_the_api_needs_nothing_from_elsewhere(browser: Client) -> None:
-    answer = browser.get("/api/docs/")
-    assert answer.status_code == 200
+    answer = answered(browser.get("/api/docs/"), 200)
     page = tight(answer.content.decode())
     sources = re.findall(r'(?:src|href|data-schema)="([^"]+)"', page)
     assert all(source.startswith(("/", "#")) for source in sources), sources

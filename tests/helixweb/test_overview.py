@@ -22,6 +22,7 @@ from helixweb.monitoring.checklist import Step, checklist
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.views import focus
 from runtime.protocol.phases import Phase
+from tests.helixweb.looking import answered, contains
 from tests.helixweb.markup import tight
 from tests.helixweb.process_doubles import STATS, FakeCluster, make_plan
 
@@ -43,8 +44,7 @@ def bring_up(joined: FakeCluster, user: Any) -> None:
 
 
 def page(browser: Client, **query: Any) -> str:
-    response = browser.get("/", query)
-    assert response.status_code == 200
+    response = answered(browser.get("/", query), 200)
     return response.content.decode()
 
 
@@ -58,8 +58,7 @@ def test_an_empty_site_shows_every_step_and_where_to_begin(browser: Client, user
     html = page(browser)
     assert list(steps_of(None, user)) == STEPS
     assert all(f"<h3>{title}" in tight(html) for title in STEPS)
-    assert 'href="/models/new"' in html
-    assert 'href="/clusters/"' in html
+    contains(html, 'href="/models/new"', 'href="/clusters/"')
     assert not any(step.done for step in steps_of(None, user).values())
 
 
@@ -157,11 +156,9 @@ def test_what_serves_is_shown_in_numbers(joined: FakeCluster, user: Any, browser
         output_tokens_per_s=flow / 4, prompt_tokens_per_s=flow / 4, ttft_p50_s=0.25, ttft_p95_s=1.5
     )
     html = page(browser)
-    assert "tiny serves tiny-llama" in html
-    assert "3 of 3" in html
+    contains(html, "tiny serves tiny-llama", "3 of 3")
     assert "Efficiency" not in html  # a share of full load is none
-    assert "250 ms" in html
-    assert "p50; p95 1.5 s" in html
+    contains(html, "250 ms", "p50; p95 1.5 s")
     used = STATS.kv_pages_used / STATS.kv_pages_total
     assert f"{used:.1%}".replace("%", " %") in html
     assert "is ready on 3 nodes." in html

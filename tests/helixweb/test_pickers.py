@@ -12,6 +12,7 @@ from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import problems, records
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_from_json
+from tests.helixweb.looking import answered
 from tests.helixweb.searching import SEARCH
 
 
@@ -49,8 +50,7 @@ def test_replanning_takes_pins_from_rows_and_shows_them_again(browser: Client, p
         "pinned-first": ["", "0", "2", ""],
         "pinned-end": ["", "2", "2", ""],
     }
-    refused = browser.post(address, {**SEARCH, **chosen})
-    assert refused.status_code == 422
+    refused = answered(browser.post(address, {**SEARCH, **chosen}), 422)
     page = refused.content.decode()
     assert rows_of(page, "pinned") == ["tower 0 2", "laptop 2 2", ""]
     assert "layer range [2, 2) is empty" in page

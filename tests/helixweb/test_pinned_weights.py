@@ -16,6 +16,7 @@ from runtime.checkpoints.fetching import Places, fetch_checkpoint
 from runtime.checkpoints.hub import HubSettings, weight_sources
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.protocol.weight_access import WeightAccess
+from tests.helixweb.looking import answered, contains, fresh
 from tests.runtime.hub_server import COMMIT, HubServer, hub_server
 
 NAME = "org/small"
@@ -77,14 +78,12 @@ def test_stages_that_load_at_different_times_hold_the_same_commit(
     assert plan is not None
     assert loaded_commit(plan.checkpoint, tmp_path / "front", source) == COMMIT
     joined.agents[first].move("tcp://127.0.0.1:7999")  # a new generation is ordered
-    deployment.refresh_from_db()
-    assert deployment.generation == 2
+    assert fresh(deployment).generation == 2
     assert ordered(joined, first) == f"{NAME}@{COMMIT}"
     row = api.get(f"/api/v1/deployments/{deployment.pk}/").json()
     assert (row["checkpoint"], row["pinned_checkpoint"]) == (NAME, f"{NAME}@{COMMIT}")
     shown = browser.get(reverse("deployment", args=[deployment.pk])).content.decode()
-    assert f">{NAME}<" in shown
-    assert f">{NAME}@{COMMIT}<" in shown
+    contains(shown, f">{NAME}<", f">{NAME}@{COMMIT}<")
 
 
 def test_only_a_stop_brings_a_newer_version_and_a_roll_back_the_older_one(
@@ -100,8 +99,7 @@ def test_only_a_stop_brings_a_newer_version_and_a_roll_back_the_older_one(
     assert api.post(f"/api/v1/deployments/{beside.pk}/stop/").status_code == 202
     newer = joined.deploy()
     assert newer.pinned_checkpoint == f"{NAME}@{NEWER}"
-    answer = api.post(f"/api/v1/deployments/{newer.pk}/roll-back/")
-    assert answer.status_code == 202, answer.content
+    answer = answered(api.post(f"/api/v1/deployments/{newer.pk}/roll-back/"), 202)
     back = Deployment.unscoped.get(pk=answer.json()["id"])
     assert (back.follows_generation, back.pinned_checkpoint) == (None, f"{NAME}@{COMMIT}")
 

@@ -8,6 +8,7 @@ from rest_framework.test import APIClient
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning.models import Plan, PlanRun
 from planner.serialization import plan_from_dict
+from tests.helixweb.looking import answered, denied
 from tests.helixweb.searching import claimed, searched
 
 RUNS = "/api/v1/plan-runs/"
@@ -63,8 +64,7 @@ def plan(run: PlanRun) -> Plan:
 def test_a_bad_option_is_refused_by_name(
     api: APIClient, request_body: dict[str, Any], options: Any, field: str, says: str
 ) -> None:
-    answer = api.post(RUNS, {**request_body, "options": options})
-    assert answer.status_code == 400
+    answer = answered(api.post(RUNS, {**request_body, "options": options}), 400)
     assert answer.headers["Content-Type"] == "application/problem+json"
     (error,) = answer.json()["errors"]
     assert error["field"].startswith(field)
@@ -85,9 +85,7 @@ def test_a_bad_option_is_refused_by_name(
 def test_rules_that_contradict_the_cluster_are_refused_in_the_planners_words(
     api: APIClient, request_body: dict[str, Any], rules: dict[str, Any], says: str
 ) -> None:
-    answer = api.post(RUNS, {**request_body, "options": {"rules": rules}})
-    assert answer.status_code == 400
-    assert says in answer.json()["detail"]
+    denied(api.post(RUNS, {**request_body, "options": {"rules": rules}}), 400, says)
     assert not PlanRun.unscoped.exists()
 
 
@@ -101,21 +99,18 @@ def test_the_options_that_a_run_shows_start_the_same_run_again(
         "max_layers_of": {"laptop": 1},
     }
     options = {"seed": 4, "placer": "milp", "baselines": ["swarm"], "rules": rules}
-    first = api.post(RUNS, {**request_body, "options": options})
-    assert first.status_code == 202, first.content
+    first = answered(api.post(RUNS, {**request_body, "options": options}), 202)
     assert first.json() == api.get(first.headers["Location"]).json()
     assert (first.json()["status"], first.json()["plan"]) == ("queued", None)
     assert first.json()["options"]["partial_inference"] is True
-    again = api.post(RUNS, {**request_body, "options": first.json()["options"]})
-    assert again.status_code == 202, again.content
+    again = answered(api.post(RUNS, {**request_body, "options": first.json()["options"]}), 202)
     assert again.json()["options"] == first.json()["options"]
     assert again.json()["options"]["rules"]["pinned"] == rules["pinned"]
 
 
 def test_what_survives_a_loss_is_of_pipelines(api: APIClient, request_body: dict[str, Any]) -> None:
     asked = {**request_body, "survive_one_loss": True}
-    refused = api.post(RUNS, {**asked, "options": {"method": "mixed"}})
-    assert refused.status_code == 400
+    refused = answered(api.post(RUNS, {**asked, "options": {"method": "mixed"}}), 400)
     assert "known of pipelines only, not of 'mixed'" in refused.json()["detail"]
     unsaid = api.post(RUNS, {**asked, "options": {"seed": 3}})
     assert unsaid.json()["options"]["objective"] == "decode"
@@ -136,9 +131,7 @@ def test_a_run_begins_with_an_earlier_plan_of_its_own_cluster_only(
 
 
 def test_only_a_running_run_with_a_placement_is_accepted(api: APIClient, run: PlanRun) -> None:
-    early = api.post(f"{RUNS}{run.pk}/accept/")
-    assert early.status_code == 409
-    assert "is queued and has not found a placement" in early.json()["detail"]
+    denied(api.post(f"{RUNS}{run.pk}/accept/"), 409, "is queued and has not found a placement")
     claimed(run)
     PlanRun.unscoped.filter(pk=run.pk).update(flow_tokens_per_s=1.0)
     accepted = api.post(f"{RUNS}{run.pk}/accept/")
@@ -151,13 +144,11 @@ def test_only_a_running_run_with_a_placement_is_accepted(api: APIClient, run: Pl
 
 
 def test_a_finished_run_is_extended_by_another(api: APIClient, run: PlanRun, plan: Plan) -> None:
-    answer = api.post(f"{RUNS}{run.pk}/extend/", {"seconds": 9})
-    assert answer.status_code == 202
+    answer = answered(api.post(f"{RUNS}{run.pk}/extend/", {"seconds": 9}), 202)
     longer = api.get(answer.headers["Location"]).json()
     assert (longer["continues"], longer["status"]) == (run.pk, "queued")
     assert longer["options"]["time_limit_s"] == 9
-    unfinished = api.post(f"{RUNS}{longer['id']}/extend/", {"seconds": 9})
-    assert unfinished.status_code == 409
+    unfinished = answered(api.post(f"{RUNS}{longer['id']}/extend/", {"seconds": 9}), 409)
     assert "only one that has ended is extended" in unfinished.json()["detail"]
     assert api.post(f"{RUNS}{run.pk}/extend/", {"second": 9}).status_code == 400
     assert api.post(f"{RUNS}{run.pk}/extend/", {"seconds": 0}).status_code == 400
@@ -186,6 +177,5 @@ def test_figures_of_a_plan_are_served_by_name(api: APIClient, plan: Plan) -> Non
         figure = api.get(f"/api/v1/plans/{plan.pk}/figures/{name}/").json()
         assert figure["data"]
         assert figure["summary"]
-    missing = api.get(f"/api/v1/plans/{plan.pk}/figures/sunburst/")
-    assert missing.status_code == 404
+    missing = answered(api.get(f"/api/v1/plans/{plan.pk}/figures/sunburst/"), 404)
     assert "use one of: flow, layers, utilisation" in missing.json()["detail"]

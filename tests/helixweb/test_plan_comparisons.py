@@ -15,6 +15,7 @@ from planner.domain.errors import InvalidProblem
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.serialization import problem_from_dict
+from tests.helixweb.looking import answered
 
 
 @pytest.fixture
@@ -141,8 +142,7 @@ def test_the_page_estimates_a_change_at_once(browser: Client, plan: Plan) -> Non
         "links-source": "home", "links-target": "away", "links-bandwidth_bytes_per_s": "2.5",
         "links-latency_s": "3",
     }  # fmt: skip
-    answer = browser.post(path, {**form, "time_limit_s": "5"})
-    assert answer.status_code == 200
+    answer = answered(browser.post(path, {**form, "time_limit_s": "5"}), 200)
     assert answer.context["form"].edits() == Edits(
         added=(
             AddedNodes(count=2, profile="big", region="home"),
@@ -243,15 +243,13 @@ def test_the_other_plan_is_chosen_from_a_list(browser: Client, plan: Plan, twin:
 
 
 def test_comparisons_and_what_ifs_over_rest(api: APIClient, plan: Plan, twin: Plan) -> None:
-    found = api.get("/api/v1/plans/compare/", {"plan": [twin.pk, plan.pk]})
-    assert found.status_code == 200
+    found = answered(api.get("/api/v1/plans/compare/", {"plan": [twin.pk, plan.pk]}), 200)
     assert [one["plan"] for one in found.data["plans"]] == [twin.pk, plan.pk]
     assert found.data["plans"][1]["moved_bytes"] == pytest.approx(1e6)
     assert found.data["plans"][1]["objective"] == "flow"
     assert api.get("/api/v1/plans/compare/", {"plan": plan.pk}).status_code == 400
     edits = {"added": [{"count": 1, "profile": "big", "region": "home"}]}
-    answer = api.post(f"/api/v1/plans/{plan.pk}/what-if/", edits, format="json")
-    assert answer.status_code == 200
+    answer = answered(api.post(f"/api/v1/plans/{plan.pk}/what-if/", edits, format="json"), 200)
     assert answer.data["run"] is None
     assert answer.data["after"]["nodes_used"] == answer.data["before"]["nodes_used"] + 1
     searched = {**edits, "options": {"time_limit_s": 2, "objective": "flow"}}

@@ -15,6 +15,7 @@ from planner.explanation import marginal_values
 from planner.plan_options import PlanOptions
 from planner.robust import survival
 from planner.serialization import plan_from_dict, problem_from_dict
+from tests.helixweb.looking import contains, denied
 
 Status = Explanation.Status
 OPTIONS = PlanOptions(objective="flow", time_limit_s=5)
@@ -68,8 +69,7 @@ def test_a_plan_is_explained_by_its_objective_as_the_planner_does(
     page = browser.get(f"/plans/by-id/{plan.pk}/explanation").content.decode()
     assert page.lstrip().startswith("<section")
     assert all(value["resource"] in page for value in found.values)
-    assert "of 3 kinds of node" in page
-    assert unit in page
+    contains(page, "of 3 kinds of node", unit)
     assert str(found.survival) in page
     assert plan.run is not None
     events = Event.objects.filter(topic=plan.run.topic, type="explanation").order_by("pk")
@@ -105,6 +105,4 @@ def test_rest_explains_too(plan: Plan, api: APIClient) -> None:
     asked = api.post(address, {"search_s": 0.5})
     assert (asked.status_code, asked.json()["search_s"]) == (202, 0.5)
     Explanation.unscoped.all().delete()
-    missing = api.get(address)
-    assert missing.status_code == 404
-    assert "never explained; POST" in missing.json()["detail"]
+    denied(api.get(address), 404, "never explained; POST")

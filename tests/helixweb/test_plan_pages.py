@@ -17,6 +17,7 @@ from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.plan_options import BASELINES, PlanOptions
+from tests.helixweb.looking import answered, contains
 from tests.helixweb.markup import tight
 from tests.helixweb.searching import SEARCH, claimed, searched
 
@@ -47,8 +48,7 @@ def pinned(*rows: tuple[str, int | str, int | str]) -> dict[str, Any]:
 
 
 def text(browser: Client, path: str) -> str:
-    answer = browser.get(path)
-    assert answer.status_code == 200
+    answer = answered(browser.get(path), 200)
     return answer.content.decode()
 
 
@@ -58,8 +58,7 @@ def text(browser: Client, path: str) -> str:
 def test_the_form_asks_at_its_field_for_what_an_objective_needs(
     browser: Client, form: dict[str, Any], objective: str, field: str
 ) -> None:
-    response = browser.post("/plans/new", {**form, "objective": objective})
-    assert response.status_code == 422
+    response = answered(browser.post("/plans/new", {**form, "objective": objective}), 422)
     assert response.context["form"].errors == {field: ["The objective needs a number here."]}
     assert not PlanRun.unscoped.exists()
 
@@ -130,11 +129,9 @@ def test_every_option_reaches_the_run(browser: Client, form: dict[str, Any], run
 def test_a_rule_that_cannot_be_is_refused_by_name(
     browser: Client, form: dict[str, Any], typed: dict[str, Any], says: str
 ) -> None:
-    answer = browser.post("/plans/new", {**form, **typed})
-    assert answer.status_code == 422
+    answer = answered(browser.post("/plans/new", {**form, **typed}), 422)
     page = answer.content.decode()
-    assert says in page
-    assert '<details class="card" open>' in page
+    contains(page, says, '<details class="card" open>')
     assert not PlanRun.unscoped.exists()
 
 
@@ -152,8 +149,7 @@ def test_starting_from_a_plan_fills_the_form_with_how_it_was_searched_for(
     page = text(browser, f"/plans/new?start={run.plan.pk}")
     assert 'value="12"' in page
     assert '<option value="mini" selected>' in page
-    assert '<option value="tower" selected>' in page
-    assert f'<option value="{run.plan.pk}" selected>' in page
+    contains(page, '<option value="tower" selected>', f'<option value="{run.plan.pk}" selected>')
     assert f"plan {run.plan.pk}: tiny-llama" in text(
         browser, f"/plans/new/starts?cluster={cluster.pk}"
     )
@@ -169,8 +165,7 @@ def test_a_cluster_that_cannot_hold_the_model_is_refused_with_a_remedy(
         browser, f"/plans/new/fit?cluster={form['cluster']}&model={form['model']}"
     )
     page = browser.post("/plans/new", form).content.decode()
-    assert "can hold 2 layers" in page
-    assert "add nodes" in page
+    contains(page, "can hold 2 layers", "add nodes")
     assert not PlanRun.unscoped.exists()
 
 
@@ -179,8 +174,7 @@ def test_the_preview_has_the_baselines_beside_and_follows_the_inventory(
 ) -> None:
     address = f"/plans/new/fit?cluster={form['cluster']}&model={form['model']}"
     page = text(browser, address)
-    assert "can hold 7 layers; tiny-llama has 4" in page
-    assert "No placement can exceed" in page
+    contains(page, "can hold 7 layers; tiny-llama has 4", "No placement can exceed")
     assert browser.get("/plans/new/fit?cluster=x&model=1").status_code == 404
     fit = planning_fit.preview_fit(cluster=cluster, model=LanguageModel.objects.get())
     problem = build_problem(cluster, LanguageModel.objects.get())
@@ -202,8 +196,7 @@ def test_while_it_runs_the_page_listens_from_its_rendering(browser: Client, run:
     assert f'data-topics="plan-run:{run.pk}"' in page
     assert "data-last-event-id=" in page
     assert 'hx-trigger="helix:plan-run from:document"' in page
-    assert "Waiting for a worker" in page
-    assert "No placement has been found yet." in page
+    contains(page, "Waiting for a worker", "No placement has been found yet.")
     swapped = browser.get(f"/plans/{run.pk}/", headers={"HX-Request": "true"}).content.decode()
     assert tight(swapped).startswith('<div id="run"')
     assert "<nav" not in swapped, "a change of state swaps the run without the shell around it"

@@ -17,6 +17,7 @@ from helixweb.planning.services import simulating, starting
 from helixweb.planning.services.simulating import forecast_from_json
 from planner.plan_options import PlanOptions
 from planner.workload.request import InvalidWorkload
+from tests.helixweb.looking import answered, contains, fresh
 from tests.helixweb.searching import claimed, end_with, found_for
 
 # A lease writes from a thread of its own: a test's transaction would be in its way.
@@ -94,8 +95,7 @@ def test_the_plans_page_shows_the_forecast_and_more(browser: Client, plan: Plan,
     simulated(plan.simulations.get())
     path = f"/plans/{plan.run_id}/"
     shown = browser.get(path).content.decode()
-    assert "estimated timings" in shown
-    assert "may exceed the tokens/s of the max flow" in shown
+    contains(shown, "estimated timings", "may exceed the tokens/s of the max flow")
     forecast = plan.simulations.get().forecast
     assert forecast is not None
     headline = re.search(
@@ -117,14 +117,12 @@ def test_the_plans_page_shows_the_forecast_and_more(browser: Client, plan: Plan,
     assert "Progress of simulation" in browser.get(path).content.decode()
     simulated(row)
     both = browser.get(f"/plans/by-id/{plan.pk}/simulations").content.decode()
-    assert "offline, requests always wait" in both
-    assert "50% of the peak in bursts of 4" in both
+    contains(both, "offline, requests always wait", "50% of the peak in bursts of 4")
 
 
 def test_simulations_over_rest(api: APIClient, plan: Plan) -> None:
     asked = {"plan": plan.pk, "workload": "poisson", "share": 0.5, "seed": 2}
-    answer = api.post("/api/v1/simulations/", asked, format="json")
-    assert answer.status_code == 202
+    answer = answered(api.post("/api/v1/simulations/", asked, format="json"), 202)
     jobs.attempt_job(Simulation.unscoped.get(pk=answer.data["id"]))
     found = api.get(answer.headers["Location"]).data
     assert found["status"] == "succeeded"
@@ -151,8 +149,6 @@ def test_a_run_for_decoding_shows_its_unit(browser: Client, cluster: Cluster, us
     assert best.objective_value == PlanRun.unscoped.get().objective_value
     end_with(run, lease, found)
     assert found.forecast is not None
-    run.refresh_from_db()
-    assert run.objective_value == found.forecast.value
+    assert fresh(run).objective_value == found.forecast.value
     shown = browser.get(f"/plans/{run.pk}/").content.decode()
-    assert "Searched for: decode throughput" in shown
-    assert "Max flow" in shown
+    contains(shown, "Searched for: decode throughput", "Max flow")

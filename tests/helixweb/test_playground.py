@@ -18,6 +18,7 @@ from helixweb.common.auth import sha256_hex
 from helixweb.deployment.services import deploying, desired
 from helixweb.inventory.models import Cluster, Coordinator
 from tests.helixweb.chat_double import HELIX, WAIT_S, ChatDouble
+from tests.helixweb.looking import contains
 from tests.helixweb.markup import tight
 from tests.helixweb.process_doubles import FakeCluster
 
@@ -112,8 +113,7 @@ def test_a_coordinator_that_is_not_there_is_named_with_the_remedy(deployed: int,
         response, content = ask(user, {"deployment": deployed, "messages": HELLO})
     assert response.status_code == 502
     message = json.loads(content)["error"]["message"]
-    assert f"The coordinator at {url}/v1 does not answer" in message
-    assert "start it again" in message
+    contains(message, f"The coordinator at {url}/v1 does not answer", "start it again")
 
 
 def folded(content: bytes, **headers: str) -> tuple[bytes, dict[str, str]]:
@@ -244,6 +244,5 @@ def test_the_page_offers_what_is_in_service(cluster: Cluster, user: Any, browser
     row = joined.deploy()
     html = tight(browser.get(f"/playground/?deployment={row.pk}").content.decode())
     assert f'<option value="{row.pk}" data-model="tiny-llama"' in html
-    assert "tiny-llama on tiny</option>" in html
-    assert 'data-url="http://127.0.0.1:8100/v1" selected' in html
+    contains(html, "tiny-llama on tiny</option>", 'data-url="http://127.0.0.1:8100/v1" selected')
     assert desired.service_key(joined.coordinator.row) not in html

@@ -33,6 +33,7 @@ from helixweb.planning.services.simulating import forecast_from_json
 from planner.domain.instance import InstanceTimes, PlannedInstance
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.timing import layer_times_of
+from tests.helixweb.looking import contains, fresh
 from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -121,8 +122,7 @@ def test_a_node_that_takes_longer_than_its_profile_is_named_with_the_remedy(
     assert not node["holds"]
     assert all(line["holds"] for line in found["nodes"] if line["name"] != slow)
     page = browser.get(f"/deployments/{served.row.pk}/predictions/").content.decode()
-    assert broken["text"] in page
-    assert f"Measure {slow}" in page
+    contains(page, broken["text"], f"Measure {slow}")
 
 
 def test_requests_unlike_those_the_plan_is_for_are_told(served: Served) -> None:
@@ -238,8 +238,7 @@ def test_traffic_refines_a_profile_beside_what_plans_use(served: Served) -> None
     assert again.pk == version.pk
     assert again.evidence["decode"]["factor"] == pytest.approx(1.1, abs=0.05)
     profile_versions.use_version(again)
-    profile.refresh_from_db()
-    assert profile.origin == Origin.REFINED
+    assert fresh(profile).origin == Origin.REFINED
     assert profile.tokens_per_s[0] < 400
 
 

@@ -25,6 +25,7 @@ from planner.domain.cluster import COORDINATOR
 from runtime import web_client
 from runtime.protocol.control import HeartbeatReply
 from runtime.protocol.reach import MeasuredLink, MeasuredRate, Reach, digest_of
+from tests.helixweb.looking import answered
 from tests.helixweb.markup import tight
 from tests.helixweb.recorded import recorded
 
@@ -52,8 +53,7 @@ def replied(process: FakeProcess, reach: Reach | None) -> HeartbeatReply:
     said: dict[str, Any] = {"observed": {"generation": 0, "phase": "idle"}}
     if reach is not None:
         said["reach"] = reach.model_dump(mode="json")
-    answer = process.http.post("/api/v1/agent/heartbeat", said)
-    assert answer.status_code == 200, answer.content
+    answer = answered(process.http.post("/api/v1/agent/heartbeat", said), 200)
     return HeartbeatReply.model_validate_json(answer.content)
 
 

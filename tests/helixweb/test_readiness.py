@@ -12,12 +12,12 @@ from helixweb.operations import health
 from helixweb.operations.models import Pulse
 from helixweb.operations.tasks import READY_FILE, beat_pulse, say_ready
 from helixweb.versions import product_version
+from tests.helixweb.looking import answered
 
 
 @pytest.mark.django_db
 def test_a_site_without_a_worker_is_ready_and_says_that_it_has_none() -> None:
-    answer = Client().get("/readyz")
-    assert answer.status_code == 200
+    answer = answered(Client().get("/readyz"), 200)
     assert answer.json() == {
         "status": "ok",
         "checks": {"database": "ok", "migrations": "ok", "broker": "ok", "worker": "away"},
@@ -46,8 +46,7 @@ def test_a_database_that_is_not_ready_is_named(
         return True
 
     monkeypatch.setattr(health, "has_pending_migrations", is_pending)
-    answer = Client().get("/readyz")
-    assert answer.status_code == 503
+    answer = answered(Client().get("/readyz"), 503)
     assert answer.json()["status"] == status
     assert answer.json()["checks"]["worker"] == "away"
 

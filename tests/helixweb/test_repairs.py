@@ -23,6 +23,7 @@ from helixweb.planning.models import PlanRun
 from helixweb.planning.stored import stored_plan
 from runtime.protocol.control import NodeTraffic
 from runtime.protocol.phases import Phase
+from tests.helixweb.looking import answered, contains, denied
 from tests.helixweb.recorded import recorded
 
 # A search has a thread that looks into the database as well.
@@ -136,12 +137,10 @@ def test_a_lost_node_is_planned_around_and_that_offered(asking: Repaired, browse
     assert row.flow_tokens_per_s is not None
     assert row.flow_tokens_per_s > 1.05 * (row.unmoved_tokens_per_s or 0.0)
     page = browser.get(f"/deployments/{asking.deployment.pk}/").content.decode()
-    assert "Lost: tower;" in page
-    assert "Deploy this placement" in page
+    contains(page, "Lost: tower;", "Deploy this placement")
     assert asking.serving == asking.deployment, "it was only offered"
 
-    answer = browser.post(f"/repairs/{row.pk}/deploy", follow=True)
-    assert answer.status_code == 200
+    answer = answered(browser.post(f"/repairs/{row.pk}/deploy", follow=True), 200)
     serving = asking.serving
     assert answer.redirect_chain[-1][0] == f"/deployments/{serving.pk}/"
     assert "tower" not in serving.plan.document["placement"]
@@ -196,9 +195,7 @@ def test_pages_say_what_is_done_while_nothing_serves(
         Replanning.NEVER: f'href="/plans/by-id/{here.cluster.plan.pk}/replan"',
     }
     for text in shown(here.serving.pk):
-        assert "Lost: tower;" in text
-        assert "3 requests wait." in text
-        assert says[policy] in text
+        contains(text, "Lost: tower;", "3 requests wait.", says[policy])
     if policy == Replanning.AUTOMATIC:
         for agent in here.cluster.agents.values():
             if agent.name != "tower":
@@ -407,12 +404,9 @@ def test_scripts_see_and_decide_too(asking: Repaired, api: APIClient) -> None:
     asking.until_offered_or_done()
     (row,) = api.get(f"/api/v1/repairs/?deployment={asking.deployment.pk}").json()["results"]
     assert (row["state"], row["lost"], row["added"]) == ("offered", ["tower"], [])
-    deployed = api.post(f"/api/v1/repairs/{row['id']}/deploy/")
-    assert deployed.status_code == 202
+    deployed = answered(api.post(f"/api/v1/repairs/{row['id']}/deploy/"), 202)
     assert deployed["Location"].endswith(f"/api/v1/deployments/{deployed.json()['id']}/")
-    again = api.post(f"/api/v1/repairs/{row['id']}/dismiss/")
-    assert again.status_code == 409
-    assert "offers nothing any more" in again.json()["detail"]
+    denied(api.post(f"/api/v1/repairs/{row['id']}/dismiss/"), 409, "offers nothing any more")
 
 
 @pytest.mark.parametrize("value", ["flow_tokens_per_s", "objective_value"])

@@ -18,6 +18,7 @@ from planner.domain.placement import LayerRange, Placement
 from planner.plan_options import PlanOptions
 from planner.replanning import zero_moves
 from planner.serialization import plan_from_dict, plan_to_dict, problem_from_dict
+from tests.helixweb.looking import answered, contains, denied, fresh
 from tests.helixweb.searching import SEARCH
 
 OPTIONS = PlanOptions(time_limit_s=0.5)
@@ -71,10 +72,8 @@ def test_a_budget_that_lets_nothing_flow_fails_and_says_what_would_do(
             cluster.nodes.filter(name=name).delete()
     run = replanning.start_replan(plan, options=options, budget_bytes=0.0, user=user)
     jobs.attempt_job(run)
-    run.refresh_from_db()
-    assert run.status == "failed"
-    assert "within 0 B of moved layers" in run.error
-    assert "so allow that much" in run.error
+    assert fresh(run).status == "failed"
+    contains(run.error, "within 0 B of moved layers", "so allow that much")
 
 
 def test_another_answer_becomes_a_plan_of_its_own(
@@ -82,8 +81,7 @@ def test_another_answer_becomes_a_plan_of_its_own(
 ) -> None:
     run = replanned(replanning.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
     page = browser.get(f"/plans/{run.pk}/").content.decode()
-    assert "What moved bytes bring" in page
-    assert "Make it a plan" in page
+    contains(page, "What moved bytes bring", "Make it a plan")
     answer = browser.post(f"/plans/{run.pk}/adopt", {"point": "0"})
     adopted = PlanRun.unscoped.latest("pk")
     assert answer.headers["Location"] == f"/plans/{adopted.pk}/"
@@ -93,13 +91,10 @@ def test_another_answer_becomes_a_plan_of_its_own(
     assert adopted.plan.document["forecast"]["objective"] == "decode"
     assert adopted.plan.explanation.status == "queued"
     assert b"this plan" in browser.get(f"/plans/{adopted.pk}/").content
-    refused = api.post(f"/api/v1/plan-runs/{run.pk}/adopt/", {"point": 99})
-    assert refused.status_code == 409
-    assert "has 0 to" in refused.json()["detail"]
+    denied(api.post(f"/api/v1/plan-runs/{run.pk}/adopt/", {"point": 99}), 409, "has 0 to")
     assert api.post(f"/api/v1/plan-runs/{plan.run_id}/adopt/", {"point": 0}).status_code == 409
     assert api.post(f"/api/v1/plan-runs/{run.pk}/adopt/", {"point": 0}).status_code == 201
-    extended = api.post(f"/api/v1/plan-runs/{run.pk}/extend/", {"seconds": 5})
-    assert extended.status_code == 409
+    extended = answered(api.post(f"/api/v1/plan-runs/{run.pk}/extend/", {"seconds": 5}), 409)
     assert "replan again with more time" in extended.json()["detail"]
     browser.post(f"/plans/{run.pk}/adopt", {"point": "x"})
     assert b"There is no answer" in browser.get(f"/plans/{run.pk}/").content
@@ -138,9 +133,7 @@ def test_the_form_says_what_changed_and_leaves_silent_nodes_out(
     cluster.nodes.filter(name="mini").update(joined_at=long_ago, last_seen_at=long_ago)
     page = browser.get(f"/plans/by-id/{plan.pk}/replan").content.decode()
     assert "New since the plan was computed: tower-2." in page
-    assert "Silent now: mini." in page
-    assert '<option value="mini" selected>' in page
-    assert "Now, no layer moved" in page
+    contains(page, "Silent now: mini.", '<option value="mini" selected>', "Now, no layer moved")
     form = {**SEARCH, "excluded_nodes": "mini", "budget_bytes": "0.001"}
     answer = browser.post(f"/plans/by-id/{plan.pk}/replan", form)
     run = PlanRun.unscoped.latest("pk")
@@ -163,8 +156,7 @@ def test_rest_replans_and_shows_the_answers(plan: Plan, api: APIClient) -> None:
     assert unmoved["added"] == ["tower-2"]
     assert unmoved["flow_tokens_per_s"] == pytest.approx(plan.flow_tokens_per_s)
     address = f"/api/v1/plans/{plan.pk}/replan/"
-    answer = api.post(address, {"budget_bytes": 2e6, "options": {"time_limit_s": 1}})
-    assert answer.status_code == 202, answer.content
+    answer = answered(api.post(address, {"budget_bytes": 2e6, "options": {"time_limit_s": 1}}), 202)
     run = replanned(PlanRun.unscoped.get(pk=answer.json()["id"]))
     assert run.options["objective"] == "flow"
     shown = api.get(f"/api/v1/plan-runs/{run.pk}/replan/").json()
@@ -194,6 +186,5 @@ def test_a_plan_is_replanned_by_its_own_objective(
 
 def test_a_model_with_other_layers_needs_a_new_plan(plan: Plan, api: APIClient) -> None:
     LanguageModel.objects.update(num_layers=5)
-    refused = api.post(f"/api/v1/plans/{plan.pk}/replan/", {})
-    assert refused.status_code == 400
+    refused = answered(api.post(f"/api/v1/plans/{plan.pk}/replan/", {}), 400)
     assert "places 4 layers but model 'tiny-llama' has 5 now" in refused.json()["detail"]

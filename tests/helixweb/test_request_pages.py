@@ -18,6 +18,7 @@ from helixweb.monitoring.request_pages import to_first_token
 from helixweb.monitoring.traces import prune_traces, record_traces
 from runtime.protocol.control import LiveRequestState, ReportedRequest
 from runtime.protocol.request_trace import PartKind, PartPhase, TracePart
+from tests.helixweb.looking import contains
 from tests.helixweb.process_doubles import FakeCoordinator
 from tests.helixweb.request_traces import made_up_trace
 
@@ -46,8 +47,7 @@ def test_requests_that_wait_or_run_are_listed_until_the_coordinator_is_silent(
     )
     coordinator.report(requests=(waits, writes), requests_waiting=4, requests_running=1)
     page = browser.get("/requests/").content.decode()
-    assert "4 waiting, 1 running" in page
-    assert "3 more are not listed" in page
+    contains(page, "4 waiting, 1 running", "3 more are not listed")
     assert page.index(waits.request) < page.index(writes.request)
     assert "tower → mini" in page
     Coordinator.unscoped.update(last_seen_at=timezone.now() - timedelta(minutes=1))
@@ -112,8 +112,7 @@ def test_the_page_shows_a_bar_for_every_stage_and_link(cluster: Cluster, browser
     page = browser.get(f"/requests/{7:016x}/").content.decode()
     for text in ("tower → laptop", "5 tokens in 2 s", "First-token", "tiny-llama"):
         assert text.lower() in page.lower(), text
-    assert 'id="gantt-table"' in page
-    assert 'role="img"' in page
+    contains(page, 'id="gantt-table"', 'role="img"')
 
 
 def test_the_parts_of_the_table_add_up_to_the_end_to_end_time() -> None:

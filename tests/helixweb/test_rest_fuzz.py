@@ -22,6 +22,7 @@ from helixweb.planning.presentation import FIGURES
 from tests.generated_requests import STRICT_CHECKS, Tally, attack, cover
 from tests.helixweb.accepted_requests import Accepted
 from tests.helixweb.everything import NAME, make_world
+from tests.helixweb.looking import answered
 from tests.helixweb.rest_collections import collections, openapi_document
 
 PREFIX = "/api/v1/"
@@ -76,8 +77,7 @@ class Site:
         return {what: answer.json() for what, answer in answers.items()}
 
     def _numbers(self, collection: str) -> list[Any]:
-        answer = self.client.get(f"{PREFIX}{collection}/?limit=1000")
-        assert answer.status_code == 200, answer.content
+        answer = answered(self.client.get(f"{PREFIX}{collection}/?limit=1000"), 200)
         rows = answer.json()["results"]
         return [row.get("id", row.get("request")) for row in rows] or [NO_ROW]
 

@@ -17,6 +17,7 @@ from helixweb.access.permissions import MayDo
 from helixweb.access.roles import Role
 from helixweb.access.scope import cluster_of
 from helixweb.inventory.models import Node
+from tests.helixweb.looking import answered
 from tests.helixweb.page_table import NOT_ASKED, PAGES
 from tests.helixweb.test_access import filled, templates
 from tests.helixweb.test_role_matrix import (
@@ -158,10 +159,8 @@ def test_pages_tell_nothing_of_a_cluster_that_one_may_not_see(world: World) -> N
                 content = content.replace(known, b"")
             assert b"world-" not in content, name
     assert b"lonely" in client.get("/nodes/").content
-    foreign = client.get(f"/events?topics=cluster:{world.ids['cluster']}")
-    assert foreign.status_code == 400
-    own = client.get(f"/events?topics=cluster:{world.other.pk}")
-    assert own.status_code == 200
+    answered(client.get(f"/events?topics=cluster:{world.ids['cluster']}"), 400)
+    answered(client.get(f"/events?topics=cluster:{world.other.pk}"), 200)
 
 
 def test_a_chart_that_somebody_else_had_drawn_is_not_shown_from_the_cache(world: World) -> None:
@@ -183,12 +182,9 @@ def test_a_viewer_of_one_cluster_and_operator_of_another_names_rows_of_both(worl
     Grant.objects.create(user=user, cluster=world.other, role=Role.OPERATOR)
     client = world.client(user)
     new = {"name": "fresh", "region": "home"}
-    made = client.post("/api/v1/nodes/", {**new, "cluster": world.other.pk})
-    assert made.status_code == 201, made.content
-    refused = client.post("/api/v1/nodes/", {**new, "cluster": world.ids["cluster"]})
-    assert refused.status_code == 403
-    hidden = client.post("/api/v1/nodes/", {**new, "cluster": world.ids["trouble"]})
-    assert hidden.status_code == 400
+    made = answered(client.post("/api/v1/nodes/", {**new, "cluster": world.other.pk}), 201)
+    answered(client.post("/api/v1/nodes/", {**new, "cluster": world.ids["cluster"]}), 403)
+    hidden = answered(client.post("/api/v1/nodes/", {**new, "cluster": world.ids["trouble"]}), 400)
     assert "does not exist" in hidden.json()["detail"]
     moved = client.patch(f"/api/v1/nodes/{made.json()['id']}/", {"cluster": world.ids["cluster"]})
     assert moved.status_code in (400, 403)

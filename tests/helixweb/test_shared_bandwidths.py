@@ -18,6 +18,7 @@ from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
 from planner.planning import compute_plan
 from planner.serialization import problem_from_dict
+from tests.helixweb.looking import answered, denied
 
 Document = dict[str, Any]
 URL = "/api/v1/shared-bandwidths/"
@@ -123,9 +124,7 @@ def test_a_region_whose_last_node_went_limits_nothing(shared: Cluster) -> None:
 def test_what_cannot_be_shared_is_refused_with_the_remedy(
     cluster: Cluster, api: APIClient, wrong: Document, says: str
 ) -> None:
-    refused = api.post(URL, {"cluster": cluster.pk, **UPLINK, **wrong})
-    assert refused.status_code == 400
-    assert says in refused.content.decode()
+    denied(api.post(URL, {"cluster": cluster.pk, **UPLINK, **wrong}), 400, says)
     assert not SharedBandwidth.unscoped.exists()
 
 
@@ -146,6 +145,5 @@ def test_the_network_page_shows_them_and_their_forms(shared: Cluster, browser: C
     edit = reverse("shared-bandwidth-edit", args=[shared.pk, row.pk])
     form = browser.get(edit).context["form"]
     assert (form["members"].value(), form["bandwidth_bytes_per_s"].value()) == ("home\nmini", 80.0)
-    refused = browser.post(edit, {**typed, "members": "attic"})
-    assert refused.status_code == 422
+    refused = answered(browser.post(edit, {**typed, "members": "attic"}), 422)
     assert "&#x27;attic&#x27; is neither a node nor a region" in refused.content.decode()

@@ -20,6 +20,7 @@ from helixweb.monitoring.simulated_traffic import (
     simulate_traffic,
 )
 from helixweb.planning.models import Plan
+from tests.helixweb.looking import contains
 from tests.helixweb.metric_samples import bare_sample
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -79,11 +80,9 @@ def test_every_page_that_shows_it_says_simulated(
     served(plan, now - timedelta(seconds=30), duration_s=30)
     monitor = browser.get("/monitor/", {"cluster": plan.cluster_id}).content.decode()
     assert "No machine computes these numbers" in monitor
-    assert 'id="monitor-nodes"' in monitor
-    assert 'data-simulated="true"' in monitor
+    contains(monitor, 'id="monitor-nodes"', 'data-simulated="true"')
     overview = browser.get("/", {"cluster": plan.cluster_id}).content.decode()
-    assert "simulated traffic" in overview
-    assert '<span class="badge warn">simulated</span>' in overview
+    contains(overview, "simulated traffic", '<span class="badge warn">simulated</span>')
     latest = api.get("/api/v1/metrics/latest/", {"cluster": plan.cluster_id}).data
     assert latest["simulated"]
     series = api.get(f"/api/v1/clusters/{plan.cluster_id}/metrics/").data
@@ -93,8 +92,7 @@ def test_every_page_that_shows_it_says_simulated(
 def test_lines_keep_saying_simulated_when_it_has_ended(browser: Client, plan: Plan) -> None:
     served(plan, timezone.now() - timedelta(seconds=100), duration_s=30)
     monitor = browser.get("/monitor/", {"cluster": plan.cluster_id}).content.decode()
-    assert "simulated traffic that has ended" in monitor
-    assert "No report from the simulation" in monitor
+    contains(monitor, "simulated traffic that has ended", "No report from the simulation")
 
 
 def test_a_cluster_whose_coordinator_reports_is_left_alone(plan: Plan) -> None:

@@ -13,6 +13,7 @@ from helixweb.common import metrics
 from helixweb.common.api_keys import create_api_key
 from helixweb.inventory.models import Cluster
 from runtime.protocol.exposition import gauge
+from tests.helixweb.looking import answered
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -30,12 +31,10 @@ def scrape(client: Client, key: str = "", **more: Any) -> Any:
 
 
 def test_a_key_that_may_read_gets_the_page_and_nobody_else(client: Client, key: str) -> None:
-    answer = scrape(client, key)
-    assert answer.status_code == 200
+    answer = answered(scrape(client, key), 200)
     assert answer["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert scrapes.value(answer.content, "helix_outbox_events_total") >= 0
-    refused = scrape(client)
-    assert refused.status_code == 401
+    refused = answered(scrape(client), 401)
     assert refused["Content-Type"] == "application/problem+json"
     assert scrape(client, key + "x").status_code == 401
     owner = get_user_model().objects.get(username="root")

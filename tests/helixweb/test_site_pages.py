@@ -11,13 +11,13 @@ from helixweb.planning.models import Incumbent, Plan, PlanRun, Simulation
 from helixweb.planning.services import fit as planning_fit
 from helixweb.planning.services import starting
 from planner.plan_options import PlanOptions
+from tests.helixweb.looking import answered, contains, fresh
 from tests.helixweb.markup import tight
 from tests.helixweb.searching import claimed, found_for
 
 
 def html(browser: Client, name: str, *args: int, **query: str) -> str:
-    response = browser.get(reverse(name, args=args), query)
-    assert response.status_code == 200
+    response = answered(browser.get(reverse(name, args=args), query), 200)
     return response.content.decode()
 
 
@@ -32,8 +32,7 @@ def test_times_are_shown_in_the_zone_that_was_chosen(browser: Client, user: obje
     chosen = browser.post(reverse("settings"), {"theme": "dark", "zone": "Europe/Berlin"})
     assert chosen.status_code == 302
     page = html(browser, "join-tokens")
-    assert "2026-01-05 13:00:00 CET" in page
-    assert 'data-theme="dark"' in page
+    contains(page, "2026-01-05 13:00:00 CET", 'data-theme="dark"')
     browser.post(reverse("settings"), {"theme": "", "zone": ""})
     assert "2026-01-05 20:00:00 CST" in html(browser, "join-tokens")
 
@@ -55,8 +54,7 @@ def test_a_token_can_be_revoked_in_time(browser: Client, cluster: Cluster, user:
         assert revoke in html(browser, "join-tokens")
         browser.post(revoke)
         assert revoke not in html(browser, "join-tokens")
-        token.refresh_from_db()
-        assert token.expires_at <= timezone.now()
+        assert fresh(token).expires_at <= timezone.now()
         assert "had expired already" in browser.post(revoke, follow=True).content.decode()
     assert "expired" in html(browser, "join-tokens")
 
@@ -64,9 +62,7 @@ def test_a_token_can_be_revoked_in_time(browser: Client, cluster: Cluster, user:
 def test_jobs_of_all_kinds_stand_in_one_list(browser: Client, plan: Plan) -> None:
     Simulation.unscoped.update(status="failed", error="out of luck")
     page = html(browser, "jobs")
-    assert f"search {plan.run_id}" in page
-    assert "out of luck" in page
-    assert "1 failed" in page
+    contains(page, f"search {plan.run_id}", "out of luck", "1 failed")
     only = browser.get(reverse("jobs"), {"kind": "simulation", "status": "failed"}).context["page"]
     assert [job["kind"] for job in only] == ["simulation"]
     assert "No job matches" in html(browser, "jobs", kind="mix")
@@ -92,8 +88,7 @@ def test_profiles_are_listed_by_where_they_come_from(browser: Client, cluster: C
     assert "1 of 1 measured here" in found.content.decode()
     assert "No profile matches" in html(browser, "profiles", origin="estimated")
     page = html(browser, "profile", Profile.unscoped.get(name="big").pk)
-    assert "3 layers \u00d7 1 MB = <strong>3 MB</strong>" in page
-    assert "?cluster=" in page
+    contains(page, "3 layers \u00d7 1 MB = <strong>3 MB</strong>", "?cluster=")
 
 
 def test_the_curve_of_a_profile_tells_what_a_token_takes(cluster: Cluster) -> None:
@@ -138,8 +133,6 @@ def test_a_node_shows_its_changes_and_its_log_lines(browser: Client, cluster: Cl
     mini = Node.unscoped.get(name="mini")
     records.update(mini, region="moon")
     page = tight(html(browser, "node", cluster.pk, mini.pk))
-    assert "region: away \u2192 moon" in page
-    assert "None: no deployment gives it layers." in page
+    contains(page, "region: away \u2192 moon", "None: no deployment gives it layers.")
     log = html(browser, "changes", kind="node", row=str(mini.pk))
-    assert "mini" in log
-    assert "moon" in log
+    contains(log, "mini", "moon")

@@ -20,6 +20,7 @@ from runtime.checkpoints.safetensors_header import read_entries
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.protocol.phases import Phase
 from runtime.protocol.weight_access import PEERS_PATH, SITE_PATH, WeightAccess
+from tests.helixweb.looking import answered
 
 CONFIG = b'{"model_type": "llama", "num_hidden_layers": 2}'
 TENSORS = {f"model.layers.{layer}.w": bytes([layer + 1]) * 5_000_000 for layer in range(2)}
@@ -147,8 +148,7 @@ def test_no_models_folder_no_models(deployed: FakeCluster, models_dir: Path, set
     settings.HELIX_MODELS_DIR = ""
     agent = deployed.agents["tower"]
     for model in ("org/small", str(models_dir / "org" / "small")[1:]):
-        answer = agent.http.get(f"{SITE_PATH}/{model}/resolve/site/config.json")
-        assert answer.status_code == 404
+        answered(agent.http.get(f"{SITE_PATH}/{model}/resolve/site/config.json"), 404)
 
 
 def test_a_node_learns_which_others_of_its_deployment_serve_weights(
@@ -173,6 +173,5 @@ def test_a_node_learns_which_others_of_its_deployment_serve_weights(
 
 def peers(agent: FakeAgent) -> dict[str, str]:
     """Where the others serve weights, as the site says to `agent`."""
-    answer = agent.http.get(PEERS_PATH)
-    assert answer.status_code == 200, answer.content
+    answer = answered(agent.http.get(PEERS_PATH), 200)
     return {peer["name"]: peer["endpoint"] for peer in answer.json()["peers"]}

@@ -9,6 +9,7 @@ from django.test import Client
 
 from helixweb.access.models import Grant, Identity
 from helixweb.inventory.models import Change
+from tests.helixweb.looking import answered
 from tests.helixweb.openid_provider import CLIENT, SECRET, Provider
 
 pytestmark = pytest.mark.django_db
@@ -30,8 +31,7 @@ def provider(settings: Any) -> Iterator[Provider]:
 
 def come_in(provider: Provider, client: Client | None = None) -> tuple[Client, Any]:
     browser = client or Client()
-    sent = browser.get("/login/sso/?next=/nodes/")
-    assert sent.status_code == 302, sent.content
+    sent = answered(browser.get("/login/sso/?next=/nodes/"), 302)
     query = provider.log_in(sent.headers["Location"])
     return browser, browser.get(f"/login/sso/callback/?{query}")
 

@@ -13,6 +13,7 @@ from helixweb.inventory.stale_profiles import stale_profiles
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.engines import EngineSettings
 from runtime.protocol.profiling import ProfilingPhase, ProfilingProgress
+from tests.helixweb.looking import contains
 from tests.helixweb.recorded import recorded
 from tests.helixweb.test_profiling import FOUND, Measured
 
@@ -57,8 +58,7 @@ def test_another_memory_budget_makes_a_profile_stale_until_it_is_measured_again(
     assert reasons("tower") == ()
     node = offer("tower", 12_000_000)
     (why,) = reasons("tower")
-    assert "9 MB" in why
-    assert "12 MB" in why
+    contains(why, "9 MB", "12 MB")
     page = browser.get(reverse("node", args=[node.cluster_id, node.pk])).content.decode()
     assert why in page
     rows = browser.get("/nodes/").context["rows"]
@@ -111,8 +111,7 @@ def test_another_data_type_of_one_size_makes_measurements_stale(
     measure(measured, "tower")
     measure(measured, "mini", dtype="float16")
     (why,) = reasons("tower")
-    assert "bfloat16" in why
-    assert "float16" in why
+    contains(why, "bfloat16", "float16")
     assert reasons("mini") == ()
 
 

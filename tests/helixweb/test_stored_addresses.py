@@ -10,6 +10,7 @@ from process_doubles import FakeCluster
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster, Node, NodeState
+from tests.helixweb.looking import fresh
 
 MIGRATION = import_module(
     "helixweb.deployment.migrations.0002_since_0_1_0"
@@ -27,8 +28,7 @@ def test_an_upgrade_lets_only_the_process_with_such_an_address_join_again(
     row.serving_plan["peers"][0]["endpoint"] = "tcp://_bad:7000"
     row.save()
     MIGRATION(apps, None)
-    row.refresh_from_db()
-    assert row.status == Status.STOPPED
+    assert fresh(row).status == Status.STOPPED
     assert "tcp://_bad:7000, which cannot be dialled" in row.message
     assert bad.row.state is NodeState.DECLARED
     assert bad.http.get("/api/v1/agent/desired").status_code == 401

@@ -15,6 +15,7 @@ from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
 from helixweb.planning.services import starting
 from planner.plan_options import PlanOptions
+from tests.helixweb.looking import fresh
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Status = Job.Status
@@ -110,8 +111,7 @@ def test_who_has_to_wait_wakes_nobody(
     waiting = another(plan)
     jobs.work(kind="simulation", job_id=waiting.pk)
     jobs.work(kind="explanation", job_id=Explanation.unscoped.get(plan=plan).pk)
-    waiting.refresh_from_db()
-    assert (waiting.status, sent(messages)) == (Status.QUEUED, [])
+    assert (fresh(waiting).status, sent(messages)) == (Status.QUEUED, [])
 
 
 def test_a_search_that_waited_is_woken_when_a_mix_has_ended(

@@ -21,6 +21,7 @@ from helixweb.inventory.models import Cluster, Coordinator
 from helixweb.monitoring.chat_proxy import endpoints_of
 from helixweb.monitoring.models import MetricSample
 from runtime.protocol.control import CoordinatorReport, LinkStats, NodeTraffic
+from tests.helixweb.looking import contains
 from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -168,8 +169,7 @@ def test_pages_name_both_and_clients_of_the_site_ask_one_that_can_be_heard(
     fronts: TwoFronts, browser: Client
 ) -> None:
     page = browser.get(f"/deployments/{fronts.deployment.pk}/").content.decode()
-    assert "http://127.0.0.1:8100/v1" in page
-    assert "http://127.0.0.1:8150/v1" in page
+    contains(page, "http://127.0.0.1:8100/v1", "http://127.0.0.1:8150/v1")
     assert losses_of(fronts.deployment, now=timezone.now()) == []
     go_silent(fronts.coordinator)
     assert ["front" in words for words in losses_of(fronts.deployment, now=timezone.now())] == [

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from tests.helixweb.looking import answered
 from tests.helixweb.rest_collections import openapi_document
 
 
 @pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
 @pytest.mark.parametrize("path", ["/api/v1/", "/api/v1/nothing/", "/api/v1/plans/1/nothing/"])
 def test_an_unknown_address_is_a_problem_document(api: APIClient, method: str, path: str) -> None:
-    answer = getattr(api, method)(path)
-    assert answer.status_code == 404
+    answer = answered(getattr(api, method)(path), 404)
     assert answer.headers["Content-Type"] == "application/problem+json"
     problem: dict[str, Any] = answer.json()
     assert (problem["status"], problem["title"]) == (404, "Not Found")
@@ -20,8 +20,7 @@ def test_an_unknown_address_is_a_problem_document(api: APIClient, method: str, p
 
 
 def test_a_forgotten_slash_is_named(api: APIClient) -> None:
-    answer = api.post("/api/v1/plan-runs", {})
-    assert answer.status_code == 404
+    answer = answered(api.post("/api/v1/plan-runs", {}), 404)
     assert answer.json()["detail"].endswith("ends with a slash: /api/v1/plan-runs/.")
 
 

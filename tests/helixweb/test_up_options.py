@@ -28,6 +28,7 @@ from helixweb.places import Addresses, default_data_dir
 from runtime.coordinator.options import Options, parse_options
 from runtime.protocol.addresses import Advertised, outward_address
 from runtime.protocol.join_tokens import TOKEN_VARIABLE
+from tests.helixweb.looking import contains
 
 
 def up(*words: str, data: Path, **environ: str) -> tuple[int, str]:
@@ -43,8 +44,7 @@ def test_a_port_that_is_taken_is_named_with_the_option_that_chooses_another(tmp_
         port = taken.getsockname()[1]
         code, said = up("--role", "web", "--port", str(port), data=tmp_path)
     assert code == 1
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said
-    assert "--port" in said
+    contains(said, f"cannot listen on 127.0.0.1:{port}: Address already in use", "--port")
     with pytest.raises(CommandFailed, match=r"0\.0\.0\.0 for all"):
         listen("192.0.2.1", 0, option="--port")  # of another machine
 
@@ -73,8 +73,7 @@ def test_a_data_folder_that_cannot_be_made_or_written_is_named(
     (tmp_path / "file").write_text("")
     code, said = up(data=tmp_path / "file" / "data")
     assert code == 1
-    assert f"{tmp_path / 'file' / 'data'} cannot be made" in said
-    assert "--data" in said
+    contains(said, f"{tmp_path / 'file' / 'data'} cannot be made", "--data")
     assert DataFolder.of(tmp_path / "new", {}).path.stat().st_mode & 0o077 == 0
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     with pytest.raises(CommandFailed, match="cannot be written"):
@@ -199,8 +198,7 @@ def test_a_full_disk_is_told_before_all(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     code, said = up(data=tmp_path)
     assert code == 1
-    assert "has 4.0 MB left" in said
-    assert "make room" in said
+    contains(said, "has 4.0 MB left", "make room")
 
 
 @pytest.mark.processes

@@ -11,6 +11,7 @@ from helixweb.common.rest.lists import TimeFilter
 from helixweb.deployment.processes import read_message
 from helixweb.inventory.models import Change, Cluster
 from runtime.protocol.node_log import LogBatch
+from tests.helixweb.looking import answered
 
 
 def test_moments_are_asked_for_in_utc(db: None) -> None:
@@ -24,8 +25,7 @@ def test_moments_are_asked_for_in_utc(db: None) -> None:
 
 
 def test_a_refusal_that_repeats_nul_is_in_the_change_log(api: APIClient) -> None:
-    answer = api.post("/api/v1/clusters/", {"na\0me": "x"})
-    assert answer.status_code == 400
+    answered(api.post("/api/v1/clusters/", {"na\0me": "x"}), 400)
     told = Change.unscoped.get(action="refused").text
     assert "na␀me" in told
     assert "\0" not in told

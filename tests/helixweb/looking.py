@@ -1,0 +1,28 @@
+"""What tests look for in answers, in texts and in rows."""
+
+from typing import Any
+
+
+def answered(answer: Any, status: int) -> Any:
+    """The answer, which has that status."""
+    assert answer.status_code == status, getattr(answer, "content", answer)
+    return answer
+
+
+def denied(answer: Any, status: int, *words: str) -> None:
+    """The answer has that status and says these words."""
+    text = answered(answer, status).content.decode()
+    if answer.headers["Content-Type"].endswith("json"):
+        text = answer.json()["detail"]
+    contains(text, *words)
+
+
+def contains(text: Any, *words: Any) -> None:
+    for word in words:
+        assert word in text, f"{word!r} is not in {text!r}"
+
+
+def fresh(row: Any) -> Any:
+    """As the database has it now."""
+    row.refresh_from_db()
+    return row
