@@ -25,6 +25,7 @@ from helixweb.planning.services import starting
 from planner.plan_options import PlanOptions
 from planner.serialization import PROBLEM_FORMAT
 from tests.e2e import blank_database
+from tests.helixweb.looking import api_of, browser_of
 from tests.helixweb.process_doubles import FakeCluster
 from tests.helixweb.recorded import recorded
 from tests.helixweb.searching import searched
@@ -225,17 +226,13 @@ def joined(cluster: Cluster, user: Any) -> FakeCluster:
 @pytest.fixture
 def browser(user: Any) -> Client:
     """Ada's browser, logged in."""
-    client = Client()
-    client.force_login(user)
-    return client
+    return browser_of(user)
 
 
 @pytest.fixture
 def api(user: Any) -> APIClient:
     """Ada's REST client."""
-    client = APIClient()
-    client.force_authenticate(user)
-    return client
+    return api_of(user)
 
 
 @pytest.fixture

@@ -7,15 +7,14 @@ from django.contrib.auth import get_user_model
 from rest_framework.test import APIClient
 
 from helixweb.inventory.models import Change, Cluster, LanguageModel
+from tests.helixweb.looking import api_of
 
 EXPORT, IMPORT = "/api/v1/export/", "/api/v1/import/"
 Document = dict[str, Any]
 
 
 def client() -> APIClient:
-    one = APIClient()
-    one.force_authenticate(get_user_model().objects.get(username="ada"))
-    return one
+    return api_of(get_user_model().objects.get(username="ada"))
 
 
 def exported(**query: Any) -> Document:

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from django.test import Client
+from rest_framework.test import APIClient
+
 
 def answered(answer: Any, status: int) -> Any:
     """The answer, which has that status."""
@@ -26,3 +29,17 @@ def fresh(row: Any) -> Any:
     """As the database has it now."""
     row.refresh_from_db()
     return row
+
+
+def api_of(user: Any) -> APIClient:
+    """The person's REST client."""
+    client = APIClient()
+    client.force_authenticate(user)
+    return client
+
+
+def browser_of(user: Any) -> Client:
+    """The person's browser, logged in."""
+    client = Client()
+    client.force_login(user)
+    return client

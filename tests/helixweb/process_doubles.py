@@ -27,6 +27,7 @@ from runtime.protocol.control import (
     CoordinatorReport,
     DesiredState,
     RegisterReply,
+    ServingPlan,
     StageStats,
 )
 from runtime.protocol.phases import Phase
@@ -136,6 +137,13 @@ class FakeCoordinator(FakeProcess):
         answer = self.http.get("/api/v1/coordinator/desired")
         assert answer.status_code == 200, answer.content
         return CoordinatorDesired.model_validate_json(answer.content)
+
+    @property
+    def plan(self) -> ServingPlan:
+        """What it shall serve."""
+        plan = self.desired().plan
+        assert plan is not None
+        return plan
 
     def hear_stage(self, generation: int) -> None:
         """Report once that it serves the generation, as soon as all its nodes are ready; what ran

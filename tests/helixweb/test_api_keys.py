@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import ApiKey
-from tests.helixweb.looking import answered, contains, denied
+from tests.helixweb.looking import answered, browser_of, contains, denied
 
 
 def client_with(user: Any, *scopes: str) -> APIClient:
@@ -36,8 +36,7 @@ def test_a_revoked_key_is_refused(user: Any, browser: Client) -> None:
 
 def test_nobody_revokes_the_key_of_another(user: Any, django_user_model: Any) -> None:
     client = client_with(user, "read")
-    stranger = Client()
-    stranger.force_login(django_user_model.objects.create_user("eve"))
+    stranger = browser_of(django_user_model.objects.create_user("eve"))
     answered(stranger.post(f"/settings/api-keys/{ApiKey.objects.get().pk}/revoke"), 404)
     assert client.get("/api/v1/clusters/").status_code == 200
 

@@ -16,7 +16,7 @@ from helixweb.common.models import ApiKey, SessionOfUser
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node
 from helixweb.inventory.services import joining, records
 from helixweb.operations import first_start
-from tests.helixweb.looking import answered, denied, fresh
+from tests.helixweb.looking import answered, api_of, browser_of, denied, fresh
 from tests.helixweb.process_doubles import FakeAgent
 
 ADDRESS = "192.0.2.5"
@@ -62,8 +62,7 @@ def test_what_no_service_tells_of_names_its_row_and_its_cluster(
     assert (line.row_id, line.cluster_id) == (made.json()["id"], plan.cluster_id)
     vera = django_user_model.objects.create_user("vera")
     Grant.objects.create(user=vera, cluster=plan.cluster, role="viewer")
-    reader = APIClient()
-    reader.force_authenticate(vera)
+    reader = api_of(vera)
     seen = reader.get("/api/v1/changes/", {"kind": "request"}).json()["results"]
     assert line.pk in [row["id"] for row in seen]
 
@@ -116,8 +115,7 @@ def test_what_commands_on_the_server_do_to_users_is_told(
 
 def test_roles_groups_and_users_are_told_with_before_and_after(db: None) -> None:
     grace = get_user_model().objects.create_superuser("grace")
-    client = APIClient()
-    client.force_authenticate(grace)
+    client = api_of(grace)
     alan = answered(client.post("/api/v1/users/", {"username": "alan", "role": "viewer"}), 201)
     link = alan.json()["login_link"]
     grant = {"user": "alan", "role": "operator"}
@@ -149,8 +147,7 @@ def test_a_group_gives_its_role_and_takes_it_back(cluster: Cluster, django_user_
 
 def test_whoever_is_called_as_a_group_gets_not_its_role(cluster: Cluster, db: None) -> None:
     users = get_user_model().objects
-    office = Client()
-    office.force_login(users.create_superuser("grace"))
+    office = browser_of(users.create_superuser("grace"))
     Group.objects.create(name="ops")
     users.create_user("ops")  # as somebody may be called whom single sign-on lets in
     where, given = f"/clusters/{cluster.pk}/access/", {"name": "ops", "role": "admin"}
@@ -166,8 +163,7 @@ def test_an_administrator_of_one_cluster_gives_roles_there_and_nowhere_else(
     Grant.objects.filter(user=user).update(role="admin", cluster=cluster)
     django_user_model.objects.create_user("alan")
     other = Cluster.objects.create(name="other")
-    client = APIClient()
-    client.force_authenticate(user)
+    client = api_of(user)
     given = {"user": "alan", "role": "viewer"}
     assert client.post("/api/v1/grants/", {**given, "cluster": cluster.pk}).status_code == 201
     assert client.post("/api/v1/grants/", {**given, "cluster": other.pk}).status_code == 400
@@ -175,8 +171,7 @@ def test_an_administrator_of_one_cluster_gives_roles_there_and_nowhere_else(
     assert {row["cluster"] for row in client.get("/api/v1/grants/").json()["results"]} == {
         cluster.pk
     }
-    browser = Client()
-    browser.force_login(user)
+    browser = browser_of(user)
     page = browser.get(f"/clusters/{cluster.pk}/access/").content.decode()
     assert "alan" in page
     sent = {"name": "alan", "role": "operator"}
@@ -186,8 +181,7 @@ def test_an_administrator_of_one_cluster_gives_roles_there_and_nowhere_else(
 
 
 def test_logging_out_everywhere_ends_other_sessions_at_once(user: Any, browser: Client) -> None:
-    elsewhere = Client()
-    elsewhere.force_login(user)
+    elsewhere = browser_of(user)
     assert SessionOfUser.objects.filter(user=user).count() == 2
     assert browser.post("/settings/sessions/end").status_code == 302
     assert elsewhere.get("/clusters/").status_code == 302

@@ -31,8 +31,7 @@ def test_a_deployment_is_marked_wherever_it_shows_once_a_node_is_emulated(
     for address in (*pages, "/playground/"):
         assert "emulated" not in browser.get(address).content.decode(), address
     assert api.get(f"/api/v1{own}").json()["emulated"] is False
-    plan = joined.coordinator.desired().plan
-    assert plan is not None
+    plan = joined.coordinator.plan
     assert not plan.emulated
     name = emulate(joined)
     assert (fresh(deployment).generation, deployment.emulated) == (2, True)
@@ -42,8 +41,7 @@ def test_a_deployment_is_marked_wherever_it_shows_once_a_node_is_emulated(
     assert {row["node_name"]: row["emulated"] for row in shown["assignments"]} == (
         dict.fromkeys(joined.used_agents, False) | {name: True}
     )
-    plan = joined.coordinator.desired().plan
-    assert plan is not None
+    plan = joined.coordinator.plan
     assert plan.emulated
     page = browser.get(own).content.decode()
     assert page.count(MARK) == 2  # beside the status, and beside the node

@@ -79,8 +79,7 @@ def test_a_plan_becomes_ready_when_every_node_has_loaded_its_layers(
         others = {peer.name for peer in state.assignment.peers}
         assert others == (set(placement) - {name}) | {"coordinator"}
         agent.beat(Phase.LOADING, generation=1, message="reading weights", loaded_ratio=0.5)
-    plan = joined.coordinator.desired().plan
-    assert plan is not None
+    plan = joined.coordinator.plan
     assert plan.placement.as_lists() == placement
     assert plan.max_queued_requests == 3
     assert plan.max_context_tokens == joined.model.max_context_tokens
@@ -229,8 +228,7 @@ def test_editing_the_model_does_not_reach_what_serves(joined: FakeCluster, api: 
         assert assignment is not None
         assert assignment.checkpoint == "/models/tiny-llama"
         assert assignment.max_context_tokens == 2048
-    plan = joined.coordinator.desired().plan
-    assert plan is not None
+    plan = joined.coordinator.plan
     assert (plan.model_name, plan.checkpoint) == ("tiny-llama", "/models/tiny-llama")
     shown = api.get(f"/api/v1/deployments/{deployment.pk}/").json()
     assert (shown["model_name"], shown["checkpoint"]) == ("tiny-llama", "/models/tiny-llama")

@@ -17,7 +17,7 @@ from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import ApiKey
 from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.services import records
-from tests.helixweb.looking import answered
+from tests.helixweb.looking import answered, api_of
 
 
 @pytest.fixture
@@ -96,9 +96,7 @@ def edits_of_access(admin: APIClient, user: Any, cluster: Cluster) -> dict[str, 
 
 @pytest.fixture
 def admin(db: None) -> APIClient:
-    client = APIClient()
-    client.force_authenticate(User.objects.create_superuser("root"))
-    return client
+    return api_of(User.objects.create_superuser("root"))
 
 
 def test_edits_of_people_and_keys_that_somebody_else_changed_are_refused(

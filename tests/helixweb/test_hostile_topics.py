@@ -17,6 +17,7 @@ from helixweb.common.connections import returns_connection
 from helixweb.common.sse import LONGEST_STREAM_S
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import records
+from tests.helixweb.looking import browser_of
 
 PATIENCE = 20  # events, before a stream counts as one that goes on
 
@@ -37,8 +38,7 @@ def viewer(cluster: Cluster, django_user_model: Any) -> Any:
 def test_nobody_listens_to_what_they_may_not_see(viewer: Any, cluster: Cluster, topic: str) -> None:
     other = records.create(Cluster, name="other")
     named = topic.format(own=cluster.pk, other=other.pk, user=viewer.pk)
-    browser = Client()
-    browser.force_login(viewer)
+    browser = browser_of(viewer)
     for address in ("/events", "/api/v1/events/"):
         answer = browser.get(address, {"topics": named})
         assert answer.status_code in (400, 403, 404), address
@@ -129,8 +129,7 @@ def test_an_open_stream_ends_with_the_right_to_it(
 ) -> None:
     new = api_keys.create_api_key(name="k", user=viewer, scopes=["read"])
     topic = f"cluster:{cluster.pk}"
-    session = Client()
-    session.force_login(viewer)
+    session = browser_of(viewer)
     assert session.get("/").status_code == 200  # all pages are loaded, as when a site has started
 
     @async_to_sync

@@ -18,7 +18,7 @@ from helixweb.inventory.models import Cluster, JoinToken, Node
 from helixweb.inventory.services import joining, records
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.services import starting
-from tests.helixweb.looking import answered, denied
+from tests.helixweb.looking import answered, api_of, denied
 from tests.helixweb.process_doubles import HARDWARE, FakeCluster
 
 KEY = {"Idempotency-Key": "6f1c0a52"}
@@ -120,8 +120,7 @@ def test_a_refusal_is_not_kept(api: APIClient, body: dict[str, Any]) -> None:
 
 def test_keys_are_one_s_own(api: APIClient, body: dict[str, Any], django_user_model: Any) -> None:
     assert api.post(NODES, body, headers=KEY).status_code == 201
-    other = APIClient()
-    other.force_authenticate(django_user_model.objects.create_superuser("eve"))
+    other = api_of(django_user_model.objects.create_superuser("eve"))
     answered(other.post(NODES, {**body, "name": "newer"}, headers=KEY), 201)
 
 
@@ -187,8 +186,7 @@ def test_of_two_at_once_one_does_it_and_the_other_gets_its_answer(
     answers = []
 
     def ask() -> None:
-        client = APIClient()
-        client.force_authenticate(user)
+        client = api_of(user)
         try:
             answers.append(client.post("/api/v1/plan-runs/", asked, headers=KEY))
         finally:

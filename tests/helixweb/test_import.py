@@ -14,7 +14,7 @@ from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, Profil
 from helixweb.inventory.services import problems
 from planner.serialization import problem_from_dict, problem_to_dict
 from planner.timing import timing_source
-from tests.helixweb.looking import answered, denied
+from tests.helixweb.looking import answered, contains, denied
 
 Problem = dict[str, Any]
 
@@ -83,8 +83,7 @@ def test_a_bad_file_is_refused_by_rest_with_a_problem_document(
     for body in ({"problem": tiny_problem}, {"text": json.dumps(tiny_problem)}):
         answer = answered(api.post("/api/v1/clusters/import/", body), 400)
         assert answer.headers["Content-Type"] == "application/problem+json"
-        for word in said:
-            assert word in answer.json()["detail"]
+        contains(answer.json()["detail"], *said)
     assert nothing_is_stored()
 
 

@@ -22,7 +22,6 @@ from inventory_files import (
     told_rows,
     wipe,
 )
-from rest_framework.test import APIClient
 
 from helixweb.access.models import Grant
 from helixweb.alerting.evaluating import evaluate
@@ -43,7 +42,7 @@ from helixweb.inventory.models import (
 )
 from helixweb.inventory.services import bulk, problems, records
 from planner.document import parse_document
-from tests.helixweb.looking import answered, denied
+from tests.helixweb.looking import answered, api_of, contains, denied
 from tests.helixweb.recorded import recorded
 
 
@@ -321,8 +320,7 @@ def test_a_bad_file_changes_nothing_and_names_line_value_and_remedy(
     for dry_run in (True, False):
         answer = answered(bring_in_text(text, dry_run=dry_run), 400)
         assert answer.headers["Content-Type"] == "application/problem+json"
-        for word in said:
-            assert word in answer.json()["detail"]
+        contains(answer.json()["detail"], *said)
     assert (exported(), told_rows()) == (before, changes)
 
 
@@ -395,8 +393,7 @@ def test_who_may_change_one_cluster_only_cannot_make_others_or_change_models(
     cluster: Cluster, world_of_two: tuple[Cluster, Any]
 ) -> None:
     other, operator = world_of_two
-    one = APIClient()
-    one.force_authenticate(operator)
+    one = api_of(operator)
     own = {
         "format": "helixweb.inventory/1",
         "clusters": [{"name": "tiny", "nodes": [{"name": "x"}]}],

@@ -37,14 +37,12 @@ def test_nodes_are_told_their_instances_and_coordinators_where_these_answer(two:
         "helix",
         "/models/tiny-llama",
     )
-    before = two.coordinator.desired().plan
-    assert before is not None
+    before = two.coordinator.plan
     assert (before.instances, before.instances_total, before.theta) == ((), 2, 3.0)
     assert before.placement.layers == {}
     assert before.peers == ()
     beat_all(two, deployment)
-    after = two.coordinator.desired().plan
-    assert after is not None
+    after = two.coordinator.plan
     assert [one.name for one in after.instances] == names
     one = after.instances[0]
     assert one.url == f"http://127.0.0.1:{20_000 + len(names[0])}"
@@ -114,8 +112,7 @@ def test_coordinators_are_told_the_certificate_of_an_instance_that_has_one(two: 
         Phase.READY, generation=1, instances=[told(first, certificate=certificate)]
     )
     two.agents[second].beat(Phase.READY, generation=1, instances=[told(second)])
-    plan = two.coordinator.desired().plan
-    assert plan is not None
+    plan = two.coordinator.plan
     doors = {one.name: (one.url.partition(":")[0], one.certificate) for one in plan.instances}
     assert doors == {first: ("https", certificate), second: ("http", "")}
     assert deployment.generation == 1
@@ -243,8 +240,7 @@ def test_a_url_in_place_of_a_node_is_no_business_of_its_agent(two: Instances, en
     first, second = sorted(two.plan.document["placement"])
     deployment = two.deploy(backend_by_node={first: f"http://192.0.2.7:8000{end}"})
     assert two.agents[first].desired().instances == ()
-    plan = two.coordinator.desired().plan
-    assert plan is not None
+    plan = two.coordinator.plan
     (known,) = plan.instances
     assert (known.name, known.url, known.api_key) == (first, "http://192.0.2.7:8000", "")
     two.agents[second].beat(Phase.READY, generation=deployment.generation, instances=[told(second)])
@@ -257,8 +253,7 @@ def test_coordinators_wait_for_no_instance_of_a_node_that_is_drained(two: Instan
     drained, other = sorted(two.plan.document["placement"])
 
     def told_of() -> tuple[list[str], int]:
-        plan = two.coordinator.desired().plan
-        assert plan is not None
+        plan = two.coordinator.plan
         return [one.name for one in plan.instances], plan.instances_total
 
     row = Drain.objects.create(node=two.agents[drained].row, began_at=timezone.now())
@@ -276,8 +271,7 @@ def test_transformers_is_asked_by_the_name_of_its_checkpoint(two: Instances) -> 
     first = min(two.plan.document["placement"])
     deployment = two.deploy(backend_by_node={first: "transformers"})
     beat_all(two, deployment)
-    plan = two.coordinator.desired().plan
-    assert plan is not None
+    plan = two.coordinator.plan
     one = plan.instances[0]
     assert (one.model, one.has_metrics, one.tells_usage) == ("/models/tiny-llama", False, False)
     assert [each.takes_cache_salt for each in plan.instances] == [False, True]
@@ -342,8 +336,7 @@ def test_a_mixed_plan_has_pipelines_beside_its_instances(cluster: Cluster, user:
     assert there.plan.document["method_choice"]["chosen"] == "instances and pipelines"
     there.deploy()
     (node,) = (one["node"] for one in there.plan.document["instances"])
-    plan = there.coordinator.desired().plan
-    assert plan is not None
+    plan = there.coordinator.plan
     assert node not in plan.placement.layers
     assert plan.placement.layers
     assert node not in {peer.name for peer in plan.peers}

@@ -12,6 +12,7 @@ from rest_framework.test import APIClient
 from helixweb.common import own_turns
 from helixweb.common.own_turns import MOST_WAITING, NotYourTurn, turn
 from helixweb.planning.models import Plan
+from tests.helixweb.looking import api_of
 
 WITHIN_S = 60.0
 
@@ -100,8 +101,7 @@ def test_figures_comparisons_and_what_is_unmoved_wait_for_each_other(
         for page in pages:
             refused = browser.get(page)
             assert (refused.status_code, refused["Retry-After"]) == (429, "2"), page
-        other = APIClient()
-        other.force_authenticate(django_user_model.objects.create_superuser("otto"))
+        other = api_of(django_user_model.objects.create_superuser("otto"))
         assert other.get(asked[0]).status_code == 200
         assert api.get(f"{address}/").status_code == 200  # what is quick
     for one in asked[:2]:

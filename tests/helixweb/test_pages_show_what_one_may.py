@@ -17,6 +17,7 @@ from helixweb.access import gate
 from helixweb.access.models import Grant
 from helixweb.access.templatetags.access import browser_in_words
 from tests.e2e.pages import PAGES
+from tests.helixweb.looking import browser_of
 from tests.helixweb.markup import tight
 from tests.helixweb.test_role_matrix import World, shared_world
 
@@ -87,8 +88,7 @@ def test_nothing_is_offered_that_would_be_refused(world: World, role: str, where
     people = world.people(world.ids["cluster"])
     user = next(one.user for one in people if (one.role, one.where) == (role, where))
     ids = {key: value for key, value in world.ids.items() if key != "cluster"}
-    client = Client()
-    client.force_login(user)
+    client = browser_of(user)
     pages = [page.format(cluster=world.ids["cluster"], **ids) for page in PAGES]
     asked = cache(partial(is_refused, user))
     refused = {
@@ -132,8 +132,7 @@ def test_a_browser_is_told_in_words(header: str, words: str) -> None:
 def test_whoever_takes_a_role_back_on_a_clusters_page_stays_there(world: World) -> None:
     cluster = world.ids["cluster"]
     grant = Grant.objects.create(user=world.admin, cluster_id=cluster, role="viewer")
-    client = Client()
-    client.force_login(world.admin)
+    client = browser_of(world.admin)
     answer = client.post(f"/settings/grants/{grant.pk}/withdraw", {"from": "cluster"})
     assert answer.headers["Location"] == f"/clusters/{cluster}/access/"
 
@@ -143,8 +142,7 @@ def test_a_viewer_is_told_why_there_is_nothing_to_press(world: World) -> None:
     people = world.people(cluster)
     user = next(one.user for one in people if (one.role, one.where) == ("viewer", "row"))
     Grant.objects.create(user=user, cluster=world.other, role="operator")
-    client = Client()
-    client.force_login(user)
+    client = browser_of(user)
     page = tight(client.get(f"/clusters/{cluster}/").content.decode())
     assert re.search(r'class="badge plain"[^>]*title="[^"]*not shown[^"]*"[^>]*>viewer<', page)
     elsewhere = client.get(f"/clusters/{world.other.pk}/").content.decode()

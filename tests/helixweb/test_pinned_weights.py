@@ -74,8 +74,7 @@ def test_stages_that_load_at_different_times_hold_the_same_commit(
     assert loaded_commit(NAME, tmp_path / "unpinned", source) == NEWER
     for name in others:
         assert loaded_commit(ordered(joined, name), tmp_path / name, source) == COMMIT
-    plan = joined.coordinator.desired().plan
-    assert plan is not None
+    plan = joined.coordinator.plan
     assert loaded_commit(plan.checkpoint, tmp_path / "front", source) == COMMIT
     joined.agents[first].move("tcp://127.0.0.1:7999")  # a new generation is ordered
     assert fresh(deployment).generation == 2

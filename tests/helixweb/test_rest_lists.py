@@ -26,7 +26,7 @@ from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.inventory.services import records
 from tests.helixweb.conftest import rows_for_a_module
 from tests.helixweb.everything import NAME, make_world
-from tests.helixweb.looking import answered, denied
+from tests.helixweb.looking import answered, api_of, denied
 from tests.helixweb.rest_collections import collections
 
 
@@ -40,9 +40,7 @@ def made(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, An
 @pytest.fixture
 def world(db: None, made: dict[str, Any]) -> APIClient:
     """An admin of that site."""
-    client = APIClient()
-    client.force_authenticate(get_user_model().objects.get(username=made["user"]))
-    return client
+    return api_of(get_user_model().objects.get(username=made["user"]))
 
 
 def rows(api: APIClient, address: str, **parameters: Any) -> list[dict[str, Any]]:
@@ -295,8 +293,7 @@ def test_what_one_reader_may_choose_is_not_kept_for_the_next(
     other = records.create(Cluster, name="other")
     vera = django_user_model.objects.create_user("vera")
     Grant.objects.create(user=vera, cluster=cluster, role=Role.VIEWER)
-    viewer = APIClient()
-    viewer.force_authenticate(vera)
+    viewer = api_of(vera)
     assert viewer.get("/api/v1/nodes/", {"cluster": cluster.pk}).status_code == 200
     assert viewer.get("/api/v1/nodes/", {"cluster": other.pk}).status_code == 400
     assert api.get("/api/v1/nodes/", {"cluster": other.pk}).status_code == 200

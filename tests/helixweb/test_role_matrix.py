@@ -23,6 +23,7 @@ from helixweb.common.models import ApiKey
 from helixweb.inventory.models import Cluster
 from tests.helixweb.conftest import rows_for_a_module
 from tests.helixweb.everything import make_world
+from tests.helixweb.looking import api_of
 from tests.helixweb.recorded import recorded
 from tests.helixweb.rest_collections import openapi_document
 from tests.helixweb.role_table import OPERATIONS
@@ -125,9 +126,7 @@ class World:
         ApiKey.objects.create(name="k", key="0" * 12, secret_hash="0" * 64, user=self.admin)
 
     def client(self, user: Any) -> APIClient:
-        client = APIClient()
-        client.force_authenticate(user)
-        return client
+        return api_of(user)
 
     def row(self, collection: str) -> tuple[Any, int | None]:
         """(what addresses it, its cluster) of the first row of a collection, if there is any."""

@@ -17,7 +17,7 @@ from helixweb.access.permissions import MayDo
 from helixweb.access.roles import Role
 from helixweb.access.scope import cluster_of
 from helixweb.inventory.models import Node
-from tests.helixweb.looking import answered
+from tests.helixweb.looking import answered, browser_of
 from tests.helixweb.page_table import NOT_ASKED, PAGES
 from tests.helixweb.test_access import filled, templates
 from tests.helixweb.test_role_matrix import (
@@ -133,8 +133,7 @@ def test_every_page_is_for_whom_the_table_says(world: World) -> None:
 
 def test_pages_pass_the_gate_on_their_way(world: World) -> None:
     """The whole way through the site, for somebody without any role."""
-    client = Client()
-    client.force_login(world.people(world.ids["cluster"])[0].user)
+    client = browser_of(world.people(world.ids["cluster"])[0].user)
     for name, (look, change) in PAGES.items():
         path, _ = address(world, EVERY_PAGE[name])
         for ask, need in ((client.get, look), (client.post, change)):
@@ -146,8 +145,7 @@ def test_pages_tell_nothing_of_a_cluster_that_one_may_not_see(world: World) -> N
     Node.objects.create(cluster=world.other, name="lonely")
     people = world.people(world.ids["cluster"])
     elsewhere = next(one for one in people if (one.role, one.where) == ("operator", "other"))
-    client = Client()
-    client.force_login(elsewhere.user)
+    client = browser_of(elsewhere.user)
     for name, (look, _) in PAGES.items():
         template = EVERY_PAGE[name]
         if look not in ("viewer", "operator", "own") or "<" in template:
@@ -169,8 +167,7 @@ def test_a_chart_that_somebody_else_had_drawn_is_not_shown_from_the_cache(world:
     admin.force_login(world.admin)
     assert admin.get(path).status_code == 200
     elsewhere = next(one for one in people if (one.role, one.where) == ("operator", "other"))
-    stranger = Client()
-    stranger.force_login(elsewhere.user)
+    stranger = browser_of(elsewhere.user)
     assert stranger.get(path).status_code == 404
 
 

@@ -8,7 +8,6 @@ import pytest
 from asgiref.sync import async_to_sync
 from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth import get_user_model
-from django.test import Client
 
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.rest import handler
@@ -16,6 +15,7 @@ from helixweb.common.rest.bodies import MOST_BYTES, MOST_UNKNOWN_BYTES
 from helixweb.common.rest.handler import Application
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import presence
+from tests.helixweb.looking import browser_of
 from tests.helixweb.process_doubles import FakeAgent
 from tests.helixweb.test_rest_handler import closing, scope_of
 
@@ -92,8 +92,7 @@ def test_of_a_strangers_body_without_a_length_no_more_is_read_than_stays_in_memo
 
 
 def test_whoever_is_known_sends_more_but_not_without_end(user: Any, key: str) -> None:
-    client = Client()
-    client.force_login(user)
+    client = browser_of(user)
     cookie = client.cookies["sessionid"].value
     for known in ({"key": key}, {"cookie": cookie}):
         talk = Talk("/api/v1/clusters/", stated=MOST_UNKNOWN_BYTES + 1, **known)

@@ -13,7 +13,7 @@ from helixweb.access.forms import GrantForm
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import Event
 from helixweb.inventory.models import Cluster
-from tests.helixweb.looking import denied
+from tests.helixweb.looking import api_of, browser_of, denied
 from tests.helixweb.process_doubles import FakeCoordinator
 
 
@@ -25,9 +25,7 @@ def admin(db: None) -> Any:
 @pytest.fixture
 def office(admin: Any) -> Client:
     """The administrator's browser."""
-    client = Client()
-    client.force_login(admin)
-    return client
+    return browser_of(admin)
 
 
 def test_a_link_made_on_the_page_lets_a_new_user_in_once(office: Client) -> None:
@@ -95,6 +93,5 @@ def test_of_two_that_make_the_same_at_once_the_later_is_told(
         return Group.objects.create(name=name)
 
     monkeypatch.setattr("helixweb.access.roles_of_holders.make_group", make_group)
-    api = APIClient()
-    api.force_authenticate(admin)
+    api = api_of(admin)
     denied(api.post("/api/v1/groups/", {"name": "ops"}), 409, "at the same moment")
