@@ -123,13 +123,14 @@ def test_every_list_can_be_ordered_by_what_it_shows(world: APIClient) -> None:
         for name in columns:
             shown = {"fields": name, "limit": 1000}
             rising = rows(world, address, ordering=name, **shown)
-            falling = rows(world, address, ordering=f"-{name}", **shown)
             values = [row[name] for row in rising if row[name] is not None]
             if all(isinstance(value, int | float) for value in values):
                 assert values == sorted(values), (address, name)
             filled = len(values)
             assert all(row[name] is None for row in rising[filled:]), (address, name)
-            assert all(row[name] is not None for row in falling[:filled]), (address, name)
+            if filled < len(rising) or name == min(columns):
+                falling = rows(world, address, ordering=f"-{name}", **shown)
+                assert all(row[name] is not None for row in falling[:filled]), (address, name)
         refused = told(world, address, ordering="id,colour" if "id" in columns else "colour")
         assert "'colour'" in refused["ordering"], address
 
