@@ -25,10 +25,12 @@ from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.routing import Routing
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import CheckpointTokenizer
+from runtime.engine.backend import Opened
 from runtime.engine.emulated_link_queue import LinkQueue, queue_to
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import REPORT_INTERVAL_S, Stage
+from runtime.engine.stage_process import StageProcess
 from runtime.protocol.control import ServingPlan
 from runtime.protocol.data import Entry, Kind, Message
 from runtime.protocol.emulation import EmulatedLink, EmulatedNetwork, Emulation
@@ -303,26 +305,26 @@ class VirtualCluster:
     def _make_stage(self, node: _Node, held: LayerRange) -> Stage:
         setup = self._setup
         return _Stage(
-            name=node.name,
+            node.name,
+            Opened(
+                backend=EmulatedRunner(
+                    self._emulation_of(node.name),
+                    first=held.first,
+                    end=held.end,
+                    page_tokens=setup.page_tokens,
+                    clock=node.clock,
+                    sleep=node.sleep,
+                ),
+                limits=EngineLimits(
+                    page_tokens=setup.page_tokens,
+                    max_batch_tokens=setup.max_batch_tokens,
+                    max_context_tokens=setup.max_context_tokens,
+                ),
+            ),
+            node,
+            setup.options[node.name],
             generation=_GENERATION,
-            incarnation=1,
-            limits=EngineLimits(
-                page_tokens=setup.page_tokens,
-                max_batch_tokens=setup.max_batch_tokens,
-                max_context_tokens=setup.max_context_tokens,
-            ),
-            backend=EmulatedRunner(
-                self._emulation_of(node.name),
-                first=held.first,
-                end=held.end,
-                page_tokens=setup.page_tokens,
-                clock=node.clock,
-                sleep=node.sleep,
-            ),
-            transport=node,
-            options=setup.options[node.name],
-            clock=node.clock,
-            sleep=node.sleep,
+            process=StageProcess(clock=node.clock, sleep=node.sleep),
         )
 
     def _emulation_of(self, name: str) -> Emulation:

@@ -15,9 +15,11 @@ from pydantic import BaseModel
 
 from benchmarks.slow_links.wide_runner import WideRunner
 from planner.domain.model_spec import ModelSpec
+from runtime.engine.backend import Opened
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import Stage
+from runtime.engine.stage_process import StageProcess
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.emulation import Emulation
 from runtime.protocol.engine_options import EngineOptions
@@ -69,23 +71,24 @@ def main() -> None:
         options=LinkOptions(rule=order.rule),
     )
     stage = Stage(
-        name=order.name,
-        generation=GENERATION,
-        incarnation=1,
-        limits=EngineLimits(
-            page_tokens=PAGE_TOKENS,
-            max_batch_tokens=order.max_batch_tokens,
-            max_context_tokens=order.max_context_tokens,
-        ),
-        backend=WideRunner(
-            EmulatedRunner(
-                order.emulation, first=order.first, end=order.end, page_tokens=PAGE_TOKENS
+        order.name,
+        Opened(
+            backend=WideRunner(
+                EmulatedRunner(
+                    order.emulation, first=order.first, end=order.end, page_tokens=PAGE_TOKENS
+                ),
+                hidden_size=hidden_size_of(order.emulation.model),
             ),
-            hidden_size=hidden_size_of(order.emulation.model),
+            limits=EngineLimits(
+                page_tokens=PAGE_TOKENS,
+                max_batch_tokens=order.max_batch_tokens,
+                max_context_tokens=order.max_context_tokens,
+            ),
         ),
-        transport=transport,
-        options=order.options,
-        link_stats=transport.link_stats,
+        transport,
+        order.options,
+        generation=GENERATION,
+        process=StageProcess(link_stats=transport.link_stats),
     )
     gc.freeze()
     stage.run(ended.is_set)

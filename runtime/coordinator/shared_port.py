@@ -70,6 +70,8 @@ def shared_with(stages: PrivateSocket, links: LinkAnswers) -> type[asyncio.Proto
     """What uvicorn takes in place of its protocol for HTTP."""
 
     class SharedPort(_FirstBytes):
+        """The protocol of one server; uvicorn makes one for each connection."""
+
         inner = stages
         answers = links
 

@@ -34,6 +34,8 @@ def _only_text(block: object) -> object:
 
 
 class TextBlock(Strict):
+    """Text that the user or the assistant said."""
+
     type: Literal["text"]
     text: str
     cache_control: Ignored = None
@@ -49,6 +51,8 @@ class ThinkingBlock(Strict):
 
 
 class RedactedThinkingBlock(Strict):
+    """Thoughts that Anthropic encrypted: accepted and left out."""
+
     type: Literal["redacted_thinking"]
     data: Ignored = None
 
@@ -87,6 +91,8 @@ AnyBlock = Annotated[
 
 
 class AnthropicMessage(Strict):
+    """One turn of the conversation."""
+
     role: Literal["user", "assistant"]
     content: str | Annotated[list[AnyBlock], Field(max_length=MAX_PARTS)]
 
@@ -105,6 +111,8 @@ def _only_custom(tool: object) -> object:
 
 
 class CustomTool(Strict):
+    """A function that the client runs itself."""
+
     type: Literal["custom"] | None = None
     name: FunctionName
     description: str | None = None
@@ -125,6 +133,8 @@ class CustomTool(Strict):
 
 
 class ChosenTool(Strict):
+    """Whether tools may be called, or which one must be."""
+
     type: Literal["auto", "any", "tool", "none"]
     name: FunctionName | None = None
     disable_parallel_tool_use: bool | None = None
@@ -139,11 +149,15 @@ class Thinking(Strict):
 
 
 class OutputFormat(Strict):
+    """The JSON schema that the answer must follow."""
+
     type: Literal["json_schema"]
     schema_: Json = Field(alias="schema")
 
 
 class OutputConfig(Strict):
+    """How the answer is to be written."""
+
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: OutputFormat | None = None
 

@@ -69,17 +69,23 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
+    """A block has begun."""
+
     block: Block
 
 
 @dataclass(frozen=True, slots=True)
 class Grew:
+    """A block goes on by `text`."""
+
     block: Block
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
+    """A block is complete."""
+
     block: Block
 
 

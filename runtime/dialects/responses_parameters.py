@@ -34,6 +34,8 @@ def _only(*known: str, what: str) -> BeforeValidator:
 
 
 class InputText(Strict):
+    """Text that the user or the assistant said."""
+
     type: Literal["input_text", "output_text"]
     text: str
     annotations: Ignored = None
@@ -41,6 +43,8 @@ class InputText(Strict):
 
 
 class InputRefusal(Strict):
+    """What the assistant said when it refused; read as text."""
+
     type: Literal["refusal"]
     refusal: str
 
@@ -61,6 +65,8 @@ Parts = Annotated[
 
 
 class InputMessage(Strict):
+    """One turn of the conversation."""
+
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: str | Parts
@@ -82,6 +88,8 @@ class InputCall(Strict):
 
 
 class InputResult(Strict):
+    """The result of a call."""
+
     type: Literal["function_call_output"]
     call_id: str
     output: str | Parts
@@ -90,6 +98,8 @@ class InputResult(Strict):
 
 
 class ReasoningText(Strict):
+    """What the assistant thought, or a part of it."""
+
     type: Literal["reasoning_text"]
     text: str
 
@@ -118,6 +128,8 @@ InputItem = Annotated[
 
 
 class FunctionTool(Strict):
+    """A function that the client runs itself."""
+
     type: Literal["function"]
     name: FunctionName
     description: str | None = None
@@ -133,6 +145,8 @@ class FunctionTool(Strict):
 
 
 class ChosenFunction(Strict):
+    """The one function that must be called."""
+
     type: Literal["function"]
     name: FunctionName
 
@@ -148,17 +162,23 @@ class TextFormat(Strict):
 
 
 class TextOptions(Strict):
+    """How the answer is to be written."""
+
     format: TextFormat | None = None
     verbosity: Ignored = None
 
 
 class ReasoningOptions(Strict):
+    """How much the model is to think."""
+
     effort: str | None = None
     summary: Ignored = None
     generate_summary: Ignored = None
 
 
 class StreamedOptions(Strict):
+    """What a stream tells beside the answer."""
+
     include_obfuscation: Ignored = None
 
 

@@ -94,7 +94,8 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A backend ready to run, the limits it was made for, and where it runs, for the log.
+    """A backend ready to run, the limits it was made for, and where it runs, for the log; a stage
+    is made of it.
 
     `holdings` change its layers and pages; None: they stay as they are. `close` ends what else runs
     for it, behind its last step.
@@ -102,6 +103,6 @@ class Opened:
 
     backend: Backend
     limits: EngineLimits
-    device: str
+    device: str = ""
     holdings: Holdings | None = None
     close: Callable[[], None] = lambda: None

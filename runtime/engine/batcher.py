@@ -31,22 +31,13 @@ def pick_step(
     """Rows for one step out of those that wait, in the order of `options`.
 
     At most `decode_cap` decodes (rows behind the prompt) take part, and prefills while they fit
-    beside them in `max_batch_tokens`. Prefills whose route has no other stage fit in twice as many
-    rows: no stage waits for them, and with fewer, larger steps decodes wait less often. The oldest
-    prefill always takes part, so that a stage full of decodes still admits requests: on a request's
-    first stage with at least `min_prefill_tokens`, on later ones with its whole chunk, as chunks
-    are cut on the first stage (and where one exceeds the budget of a node with less memory). No
-    younger prefill passes one that does not fit. One that a step has room for but for its decodes
-    is not cut so that less than `min_prefill_tokens` are left: they would take a step of their own.
-    The step exceeds `max_batch_tokens` by as many tokens of prefills at most (or by
-    `options.prefill_tokens`). Prompts that begin here get at most `first_rows` of it, None: all
-    there is room for.
+    beside them in `max_batch_tokens`, by the rules of `_prompt_tokens`; no younger prefill passes
+    one that does not fit. The step exceeds `max_batch_tokens` by `min_prefill_tokens` of prefills
+    at most (or by `options.prefill_tokens`). Prompts that begin here get at most `first_rows` of
+    it, None: all there is room for.
     """
-    oldest_prefill = min(
-        (sequence for sequence in waiting if sequence.is_prefilling),
-        key=lambda sequence: sequence.arrival,
-        default=None,
-    )
+    prefills = [sequence for sequence in waiting if sequence.is_prefilling]
+    oldest_prefill = min(prefills, key=lambda sequence: sequence.arrival, default=None)
     picks: list[Pick] = []
     rows = 0
     prompt_room = options.prefill_tokens
@@ -113,7 +104,16 @@ def _prompt_tokens(
     min_prefill_tokens: int,
     rule: PromptRule,
 ) -> int:
-    """How many rows of this prompt run now; 0 or less when there is no room for any."""
+    """How many rows of this prompt run now; 0 or less when there is no room for any.
+
+    Prefills whose route has no other stage fit in twice as many rows: no stage waits for them, and
+    with fewer, larger steps decodes wait less often. The oldest prefill always takes part, so that
+    a stage full of decodes still admits requests: on a request's first stage with at least
+    `min_prefill_tokens`, on later ones with its whole chunk, as chunks are cut on the first stage
+    (and where one exceeds the budget of a node with less memory). One that a step has room for but
+    for its decodes is not cut so that less than `min_prefill_tokens` are left: they would take a
+    step of their own.
+    """
     waiting = sequence.pending[0].n_tokens
     if rule is PromptRule.CHUNKED:
         waiting = min(waiting, most_rows)

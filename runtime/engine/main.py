@@ -38,6 +38,7 @@ from runtime.engine.heap import keep_freed_memory
 from runtime.engine.limits import EngineLimits
 from runtime.engine.shared_cores import SharedCores, may_share_cores
 from runtime.engine.stage import Stage
+from runtime.engine.stage_process import StageListeners, StageProcess
 from runtime.module_loading import loading
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
@@ -266,41 +267,10 @@ def serve(
             security=launch.data_security,
         )
         sockets.tell_lost_links(generation=assignment.generation)
-        transport: Transport = sockets
-        if emulation is not None:
-            transport = EmulatedLinks(transport, emulation)
+        transport = sockets if emulation is None else EmulatedLinks(sockets, emulation)
         closing.callback(transport.close)
-
-        def cores_shared_by(peers: tuple[PeerAddress, ...]) -> SharedCores | None:
-            return None if opened.backend.emulated else _watch_cores(launch, peers)
-
-        def meet(peers: tuple[PeerAddress, ...]) -> None:
-            sockets.set_peers(peers)
-            stage.share_cores(cores_shared_by(peers))
-
-        stage = Stage(
-            name=launch.name,
-            generation=assignment.generation,
-            incarnation=secrets.randbits(32),
-            limits=opened.limits,
-            backend=opened.backend,
-            transport=transport,
-            options=assignment.options,
-            holdings=opened.holdings,
-            peers=assignment.peers,
-            sightings=sockets.watch_coordinators().take,
-            relative_speed=launch.relative_speed,
-            core_delay=delay_reader(),
-            on_step=sockets.works_on,
-            # of an emulated node only the links that it acts as having would say anything
-            link_stats=dict if opened.backend.emulated else sockets.link_stats,
-            measure=lambda order: _measure(sockets, order),
-            shared_cores=cores_shared_by(assignment.peers),
-            on_report=lambda stats: events.write(StatsEvent(stats=stats)),
-            tell=events.write,
-            meet=meet,
-            departure=Departure(shall_leave, within_s=launch.leave_within_s, clock=time.monotonic),
-        )
+        departure = Departure(shall_leave, within_s=launch.leave_within_s, clock=time.monotonic)
+        stage = _make_stage(launch, opened, sockets, transport, events, departure)
         logger.info(
             "%s runs layers [%d, %d) with %d KV pages in steps of %d tokens on %s",
             launch.name,
@@ -313,6 +283,52 @@ def serve(
         events.write(ReadyEvent(generation=assignment.generation, stats=stage.stats()))
         orders.follow(stage.add)
         stage.run(stop.is_set)
+
+
+def _make_stage(
+    launch: StageLaunch,
+    opened: Opened,
+    sockets: ZmqTransport,
+    transport: Transport,
+    events: EventWriter,
+    departure: Departure,
+) -> Stage:
+    """`transport`: what it sends by, which is `sockets` or emulates links before them."""
+
+    def cores_shared_by(peers: tuple[PeerAddress, ...]) -> SharedCores | None:
+        return None if opened.backend.emulated else _watch_cores(launch, peers)
+
+    def meet(peers: tuple[PeerAddress, ...]) -> None:
+        sockets.set_peers(peers)
+        stage.share_cores(cores_shared_by(peers))
+
+    assignment = launch.assignment
+    stage = Stage(
+        launch.name,
+        opened,
+        transport,
+        assignment.options,
+        generation=assignment.generation,
+        peers=assignment.peers,
+        process=StageProcess(
+            incarnation=secrets.randbits(32),
+            relative_speed=launch.relative_speed,
+            core_delay=delay_reader(),
+            shared_cores=cores_shared_by(assignment.peers),
+            sightings=sockets.watch_coordinators().take,
+            on_step=sockets.works_on,
+            # of an emulated node only the links that it acts as having would say anything
+            link_stats=dict if opened.backend.emulated else sockets.link_stats,
+            measure=lambda order: _measure(sockets, order),
+            departure=departure,
+        ),
+        listeners=StageListeners(
+            on_report=lambda stats: events.write(StatsEvent(stats=stats)),
+            tell=events.write,
+            meet=meet,
+        ),
+    )
+    return stage
 
 
 def _measure(sockets: ZmqTransport, order: MeasureOrder) -> None:

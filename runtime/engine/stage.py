@@ -1,25 +1,22 @@
-"""A stage: receive, batch, run, send. Read `run` first; it is the whole life of a stage.
+"""A stage: admit, batch, run, send. Read `Stage.run` first: it is the whole life of a stage.
 
 One thread, no spinning: it blocks on the transport while nothing waits to be run.
 """
 
 import logging
-import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 from runtime.engine.admission import Admission
-from runtime.engine.backend import Backend, StepResult
+from runtime.engine.backend import Opened, StepResult
 from runtime.engine.batcher import Pick, pick_step
 from runtime.engine.clientele import Clientele
 from runtime.engine.coordinators import Coordinators
 from runtime.engine.decode_cap import DecodeCap
-from runtime.engine.departure import Departure
 from runtime.engine.gathering import gathering_s
-from runtime.engine.generation import Generation, Holdings
+from runtime.engine.generation import Generation
 from runtime.engine.hosting import Hosting
 from runtime.engine.intake import Intake, StageShape
-from runtime.engine.limits import EngineLimits
 from runtime.engine.link_cuts import LinkCuts
 from runtime.engine.outgoing import (
     Outgoing,
@@ -36,16 +33,15 @@ from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.engine.shared_cores import SharedCores
 from runtime.engine.shares import Shares
 from runtime.engine.stage_counters import StageCounters
+from runtime.engine.stage_process import StageListeners, StageProcess
 from runtime.engine.telling import Telling
-from runtime.protocol.control import LinkStats, PeerAddress, StageStats
+from runtime.protocol.control import PeerAddress, StageStats
 from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import DTYPE_BYTES, Kind, Message, Reason
 from runtime.protocol.engine_options import EngineOptions, PromptRule, PromptStepRule
 from runtime.protocol.frame_error import FrameError
-from runtime.protocol.measure_order import MeasureOrder, unpack_order
-from runtime.protocol.stage_pipe import StageEvent
+from runtime.protocol.measure_order import unpack_order
 from runtime.transport.base import Received, SendError, Transport
-from runtime.transport.pulse import Sighting
 
 logger = logging.getLogger(__name__)
 
@@ -57,103 +53,89 @@ _AT_ONCE_S = 1e-3  # a receive that takes longer has waited: what it gives has j
 
 
 class Stage:
-    """Runs the layers of `backend` for the requests whose rows come in.
+    """Runs the layers of the `opened` backend for the requests whose rows come in; the process's
+    own thread calls `run`.
 
     It begins with one `generation`, whose peers are `peers`; others come beside it by `add`, if
-    there are `holdings` to change layers and pages by, and go when all coordinators that live have
-    retired them. `sightings` is asked for news of the coordinators' processes. `tell` gets what the
-    agent shall know of that, `meet` the peers of all generations when they change. `incarnation`
-    (32 bits) tells the coordinators this process from one before it.
-    `relative_speed` below 1 makes a step last 1/relative_speed as long as it did, without its
-    waiting for a core. `core_delay` says how long the thread that runs steps has so waited since it
-    began, in seconds; None: nobody knows. `on_report` gets the stage's counters about once a
-    second. `shared_cores`: what finds out whether the deployment's stages share this machine's
-    cores; None: they do not. `on_step` gets the rows of every step that begins, so that a long one
-    is not taken for a hang; `link_stats` is asked for the stage's counters of links; `measure` gets
-    the coordinator's orders to find out what unused links do. `departure` says when it shall leave;
-    None: it never does. `clock` and `sleep` are in seconds.
+    there are holdings to change layers and pages by, and go when all coordinators that live have
+    retired them.
     """
 
     def __init__(
         self,
-        *,
         name: str,
-        generation: int,
-        incarnation: int,
-        limits: EngineLimits,
-        backend: Backend,
+        opened: Opened,
         transport: Transport,
         options: EngineOptions,
-        holdings: Holdings | None = None,
+        *,
+        generation: int,
         peers: tuple[PeerAddress, ...] = (),
-        sightings: Callable[[], list[Sighting]] = list,
-        relative_speed: float = 1.0,
-        core_delay: Callable[[], float] | None = None,
-        shared_cores: SharedCores | None = None,
-        on_step: Callable[[int], None] = lambda _: None,
-        link_stats: Callable[[], dict[str, LinkStats]] = dict,
-        measure: Callable[[MeasureOrder], None] = lambda _: None,
-        on_report: Callable[[StageStats], None] = lambda _: None,
-        tell: Callable[[StageEvent], None] = lambda _: None,
-        meet: Callable[[tuple[PeerAddress, ...]], None] = lambda _: None,
-        departure: Departure | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        process: StageProcess = StageProcess(),  # noqa: B008 (frozen)
+        listeners: StageListeners = StageListeners(),  # noqa: B008 (frozen)
     ) -> None:
         self._name = name
-        self._limits = limits
-        self._backend = backend
+        self._limits = opened.limits
+        self._backend = opened.backend
         self._transport = transport
         self._options = options
+        self._process = process
+        self._clock = process.clock
         self._decode_cap = DecodeCap(options)
-        self._relative_speed = relative_speed
-        self._shared_cores = shared_cores
-        self._on_step = on_step
-        self._link_stats = link_stats
-        self._measure_link = measure
-        self._departure = departure
-        self._clock = clock
-        self._sleep = sleep
-        self._looked_s = clock()  # when it last saw what had come
-        self._counters = StageCounters(clock=clock, core_delay=core_delay, started_s=self._looked_s)
+        self._shared_cores = process.shared_cores
+        self._looked_s = self._clock()  # when it last saw what had come
+        self._counters = StageCounters(
+            clock=self._clock, core_delay=process.core_delay, started_s=self._looked_s
+        )
         self._pages_moved = False  # since they were last checked
         self.is_held = False  # rows wait, but what none of them can do without is in work
-        self._shape = shape = backend.shape
+        self._shape = shape = opened.backend.shape
         self._coordinators = Coordinators(peer.name for peer in peers)
-        self._sightings = sightings
-        self._telling = Telling(transport, incarnation=incarnation, coordinators=self._coordinators)
+        self._telling = Telling(
+            transport, incarnation=process.incarnation, coordinators=self._coordinators
+        )
         self._hosting = Hosting(
             Generation(number=generation, layers=range(shape.first, shape.end), peers=peers),
             host=self,
-            books=backend.books,
-            holdings=holdings,
-            tell=tell,
-            meet=self._meeting(meet),
+            books=self._backend.books,
+            holdings=opened.holdings,
+            tell=listeners.tell,
+            meet=self._meeting(listeners.meet),
         )
         self._link_cuts = LinkCuts(
-            PromptSteps(least=limits.page_tokens, most=limits.max_batch_tokens),
+            PromptSteps(least=self._limits.page_tokens, most=self._limits.max_batch_tokens),
             row_bytes=shape.hidden_size * DTYPE_BYTES[shape.dtype],
-            link_stats=link_stats,
-            clock=clock,
+            link_stats=process.link_stats,
+            clock=self._clock,
         )
+        self._take_requests_in()
+        self._reporting = Reporting(
+            interval_s=REPORT_INTERVAL_S,
+            tell_room=self._clientele.tell_room,
+            tidy_up=self._tidy_up,
+            stats=self.stats,
+            link_stats=process.link_stats,
+            on_report=listeners.on_report,
+            clock=self._clock,
+        )
+
+    def _take_requests_in(self) -> None:
+        """Make what admits requests, and what is said to those who asked for them."""
+        books, shape = self._backend.books, self._shape
         self._residents = Residents()
         shares = Shares(
-            self._residents, coordinators=lambda: self._coordinators.living, clock=clock
+            self._residents, coordinators=lambda: self._coordinators.living, clock=self._clock
         )
         self._admission = Admission(
-            backend.books,
-            prefixes=options.prefixes,
-            residents=self._residents,
-            shares=shares,
+            books, prefixes=self._options.prefixes, residents=self._residents, shares=shares
         )
         self._intake = Intake(
             StageShape(
-                name=name,
+                name=self._name,
                 num_layers=shape.num_layers,
                 hidden_size=shape.hidden_size,
                 vocab_size=shape.vocab_size,
                 dtype=shape.dtype,
-                max_context_tokens=limits.max_context_tokens,
+                max_context_tokens=self._limits.max_context_tokens,
             ),
             ranges=self._hosting.ranges,
             residents=self._residents,
@@ -167,39 +149,42 @@ class Stage:
             telling=self._telling,
             intake=self._intake,
             hosting=self._hosting,
-            books=backend.books,
-            clock=clock,
-        )
-        self._reporting = Reporting(
-            interval_s=REPORT_INTERVAL_S,
-            tell_room=self._clientele.tell_room,
-            tidy_up=self._tidy_up,
-            stats=self.stats,
-            link_stats=link_stats,
-            on_report=on_report,
-            clock=clock,
+            books=books,
+            clock=self._clock,
         )
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Serve until `stopped()`, or until it has left as its `departure` says."""
         while not stopped() and not self._has_left():
-            if self._hosting.advance():
-                self._pages_moved = True
-                self._reporting.hurry()
-            if self._clientele.hear(self._sightings(), now_s=self._clock()):
-                self._reporting.hurry()
-            self._reporting.tell(pages_used=self._backend.books.used, has_work=self.has_work)
-            arrived, unseen_s = self._receive()
-            for received in arrived:
-                self._accept(received.message, sender=received.sender, unseen_s=unseen_s)
-            if self._gathering_s() > 0:
-                continue  # for more decodes: `_receive` waits for them
-            step = self._next_step()
-            if step:
-                self._run_step(step)
+            self._look_around()
+            self._step()
+
+    def _step(self) -> None:
+        """Admit what has come, build a batch, run and sample it, send what came of it."""
+        self._admit()
+        if self._gathering_s() > 0:
+            return  # `_admit` waits for more decodes
+        batch = self._build_batch()
+        result = self._run(batch) if batch else None
+        if result is not None:
+            self._send_rows_and_tokens(batch, result)
+
+    def _look_around(self) -> None:
+        """Follow generations that come and go, hear of coordinators, and report."""
+        if self._hosting.advance():
+            self._pages_moved = True
+            self._reporting.hurry()
+        if self._clientele.hear(self._process.sightings(), now_s=self._clock()):
+            self._reporting.hurry()
+        self._reporting.tell(pages_used=self._backend.books.used, has_work=self.has_work)
+
+    def _admit(self) -> None:
+        arrived, unseen_s = self._receive()
+        for received in arrived:
+            self._accept(received.message, sender=received.sender, unseen_s=unseen_s)
 
     def _has_left(self) -> bool:
-        departure = self._departure
+        departure = self._process.departure
         if departure is None or not departure.is_wanted():
             return False
         if departure.is_to_be_said():
@@ -242,7 +227,7 @@ class Stage:
             decode_cap=self._decode_cap,
             shared_cores=self._shared_cores,
             prefix_tokens_total=self._admission.prefix_tokens_total,
-            links=self._link_stats(),
+            links=self._process.link_stats(),
         )
 
     def check_pages(self) -> None:
@@ -288,7 +273,7 @@ class Stage:
         """Whether rows wait to be run."""
         return bool(self._residents.waiting)
 
-    def _next_step(self) -> list[Work]:
+    def _build_batch(self) -> list[Work]:
         waiting = self._residents.waiting.values()
         ready = [sequence for sequence in waiting if self._backend.is_ready(sequence)]
         self.is_held = bool(waiting) and not ready
@@ -329,20 +314,24 @@ class Stage:
         self._counters.preemptions += 1
         self._clientele.give_up([sequence], Reason.PREEMPTED)
 
-    def _run_step(self, step: list[Work]) -> None:
-        self._on_step(sum(work.chunk.n_tokens for work in step))
+    def _run(self, step: list[Work]) -> StepResult | None:
+        """What came of it; None: it failed, and its requests were given up."""
+        self._process.on_step(sum(work.chunk.n_tokens for work in step))
         began_s, delay_s = self._clock(), self._counters.delay_s()
         try:
             result = self._backend.run(step)
         except Exception:
             logger.exception("a step of %d requests failed", len(step))
             self._clientele.give_up((work.sequence for work in step), Reason.STAGE_ERROR)
-            return
-        if self._relative_speed < 1:
+            return None
+        if (speed := self._process.relative_speed) < 1:
             own_s = self._clock() - began_s - (self._counters.delay_s() - delay_s)
-            self._sleep(max(0.0, own_s) * (1 / self._relative_speed - 1))
+            self._process.sleep(max(0.0, own_s) * (1 / speed - 1))
         self._counters.delayed(since_s=delay_s)
         self._count(step, began_s=began_s)
+        return result
+
+    def _send_rows_and_tokens(self, step: list[Work], result: StepResult) -> None:
         for work in step:
             self._admission.publish(work.sequence)
         rule = self._options.messages
@@ -424,7 +413,7 @@ class Stage:
 
     def _measure(self, payload: bytes | bytearray | memoryview) -> None:
         try:
-            self._measure_link(unpack_order(payload))
+            self._process.measure(unpack_order(payload))
         except (FrameError, SendError) as error:
             logger.warning("measured no link: %s", error)
 

@@ -120,7 +120,8 @@ class _Recorded:
 class DecodeGraphs:
     """Graphs of steps in which each request has one row, through all of `n_layers` layers.
 
-    `sizes` are in rising order; `width`: pages of a request of `max_context_tokens`.
+    `row`: one that they take, [1, D]; `sizes` are in rising order; `width`: pages of a request of
+    `max_context_tokens`.
     """
 
     def __init__(
@@ -128,19 +129,17 @@ class DecodeGraphs:
         layers: Layers,
         *,
         n_layers: int,
-        hidden_size: int,
-        dtype: torch.dtype,
-        device: torch.device,
+        row: Tensor,
         sizes: tuple[int, ...],
         max_context_tokens: int,
         width: int,
         record: Record,
     ) -> None:
-        most = sizes[-1]
+        most, device = sizes[-1], row.device
         self._layers, self._record = layers, record
         self._sizes = sizes
         self._max_context_tokens = max_context_tokens
-        self._hidden_SD = torch.zeros(most, hidden_size, dtype=dtype, device=device)
+        self._hidden_SD = row.new_zeros(most, row.shape[1])
         self._positions_S = torch.zeros(most, dtype=torch.int64, device=device)
         self._starts = torch.zeros(most + 1, dtype=torch.int32, device=device)
         self._ends_S = torch.zeros(most, dtype=torch.int32, device=device)

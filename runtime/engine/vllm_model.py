@@ -201,9 +201,7 @@ class VllmModel:
         self._graphs = DecodeGraphs(
             self,
             n_layers=len(self.layers),
-            hidden_size=self._hidden_size,
-            dtype=self._config.model_config.dtype,
-            device=self.device,
+            row=self._empty_rows(1),
             sizes=sizes,
             max_context_tokens=limits.max_context_tokens,
             width=_rounded(limits.context_pages, _TABLE_MULTIPLE),
@@ -276,14 +274,16 @@ class VllmModel:
         """Run `rows` rows through the embedding, all layers and the head, without attention. Memory
         that a step takes beside weights and pages is allocated then."""
         ids_T = torch.zeros(rows, dtype=torch.int64, device=self.device)
-        hidden_TD = torch.zeros(
-            rows, self._hidden_size, dtype=self._config.model_config.dtype, device=self.device
-        )
+        hidden_TD = self._empty_rows(rows)
         if self.layers.start == 0:
             hidden_TD = self.embed(ids_T)
         hidden_TD = self._run(self.layers, hidden_TD, ids_T, None, None)
         if self.layers.stop == self._num_layers:
             self.logits(hidden_TD).float()
+
+    def _empty_rows(self, rows: int) -> Tensor:
+        dtype = self._config.model_config.dtype
+        return torch.zeros(rows, self._hidden_size, dtype=dtype, device=self.device)
 
     def _call(
         self,

@@ -15,6 +15,7 @@ from runtime.engine.fitting import check_plan, engine_text, fit, source_of_weigh
 from runtime.engine.grammar import Grammars
 from runtime.engine.kv_cache import page_bytes
 from runtime.engine.largest_step import CudaMemory, pages_beside_step
+from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import BudgetTooSmall, pages_in_free_memory
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.rank_opening import open_ranks
@@ -54,12 +55,36 @@ def open_vllm(
         raise CannotRun(f"out of memory ({error}); lower the node's memory budget") from error
 
 
+def _pages(
+    model: VllmModel,
+    sizes: DecoderSizes,
+    limits: EngineLimits,
+    launch: StageLaunch,
+    *,
+    planned: int,
+) -> int:
+    """Of the KV cache beside the weights, which are in memory: what the largest step leaves on a
+    GPU, else as many as were planned for, if so much memory is free."""
+    if model.device.type != "cuda":
+        free = free_bytes(model.device)
+        ranges = [model.layers]
+        return min(planned, pages_in_free_memory(sizes, limits, free_bytes=free, ranges=ranges))
+    return pages_beside_step(
+        model.run_largest,
+        CudaMemory(model.device),
+        limits,
+        budget_bytes=launch.memory_budget_bytes,
+        page_bytes=page_bytes(sizes, page_tokens=limits.page_tokens),
+        n_layers=len(model.layers),
+    )
+
+
 def _open_alone(launch: StageLaunch, progress: Progress, tell_fetch: Tell, reason: str) -> Opened:
     assignment = launch.assignment
     layers = range(assignment.first, assignment.end)
     source = source_of_weights(launch, tell_fetch)
     stored, sizes = _sizes(launch, source)
-    limits, pages = fit(sizes, assignment, memory_budget_bytes=launch.memory_budget_bytes)
+    limits, planned_pages = fit(sizes, assignment, memory_budget_bytes=launch.memory_budget_bytes)
     read_bytes = sizes.weights_bytes(layers.start, layers.stop)
     progress = source.fetch(
         lambda names: wanted_names(names, sizes, layers), read_bytes=read_bytes, progress=progress
@@ -71,22 +96,9 @@ def _open_alone(launch: StageLaunch, progress: Progress, tell_fetch: Tell, reaso
     opened = open_layers(
         source.folder, sizes, layers, limits=limits, progress=progress, record=record
     )
-    model, one_page = opened.model, page_bytes(sizes, page_tokens=limits.page_tokens)
-    if device.type == "cuda":
-        pages = pages_beside_step(
-            model.run_largest,
-            CudaMemory(model.device),
-            limits,
-            budget_bytes=launch.memory_budget_bytes,
-            page_bytes=one_page,
-            n_layers=len(layers),
-        )
-    else:
-        free = free_bytes(model.device)
-        pages = min(pages, pages_in_free_memory(sizes, limits, free_bytes=free, ranges=[layers]))
     runner = opened.runner(
-        pages=pages,
-        most_pages=launch.memory_budget_bytes // one_page,
+        pages=_pages(opened.model, sizes, limits, launch, planned=planned_pages),
+        most_pages=launch.memory_budget_bytes // page_bytes(sizes, page_tokens=limits.page_tokens),
         wire_dtype=wire_dtype(assignment, stored),
     )
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from runtime.engine.backend import ModelShape, StepResult
+from runtime.engine.backend import ModelShape, Opened, StepResult
 from runtime.engine.grammar import Grammars
 from runtime.engine.limits import EngineLimits
 from runtime.engine.model_backend import ModelBackend
@@ -135,13 +135,11 @@ def _served(
         sockets.set_peers(peers)
         transport = _WatchedTransport(sockets, backend, clock=clock)
         stage = Stage(
-            name=MEASURED,
+            MEASURED,
+            Opened(backend=backend, limits=limits),
+            transport,
+            EngineOptions(),
             generation=GENERATION,
-            incarnation=1,
-            limits=limits,
-            backend=backend,
-            transport=transport,
-            options=EngineOptions(),
             peers=peers,
         )
         here.send("ready")

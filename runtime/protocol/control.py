@@ -40,6 +40,8 @@ class Role(StrEnum):
 
 
 class Gpu(Message):
+    """One GPU of a machine."""
+
     name: str
     memory_bytes: Count
 

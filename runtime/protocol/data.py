@@ -61,6 +61,8 @@ MAX_ENTRIES = 65535
 
 
 class Kind(IntEnum):
+    """What a message between stages and coordinators is."""
+
     PROMPT = 1
     ROWS = 2
     SAMPLED = 3
@@ -75,6 +77,8 @@ class Kind(IntEnum):
 
 
 class DType(IntEnum):
+    """The type of the numbers in a payload."""
+
     NONE = 0
     INT32 = 1
     FLOAT32 = 2
@@ -92,6 +96,8 @@ DTYPE_BYTES = {
 
 
 class Flag(IntFlag):
+    """What is special about an entry."""
+
     NONE = 0
     ROUTE = 1  # a route follows for this entry
     PROMPT_END = 2  # the last row of this entry is to be sampled from
@@ -109,6 +115,8 @@ _BEHIND_ROUTES = _EXTENDED | _ELSEWHERE_FLAG
 
 
 class Reason(IntEnum):
+    """Why a request ended or cannot go on."""
+
     NONE = 0
     STOP = 1  # SAMPLED: an end-of-sequence or stop token id
     LENGTH = 2  # SAMPLED: max_tokens reached

@@ -19,6 +19,8 @@ class _Answer(BaseModel):
 
 
 class Usage(_Answer):
+    """Tokens of the prompt and of all choices."""
+
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
@@ -53,6 +55,8 @@ class TokenAlternative(_Answer):
 
 
 class TokenLogprob(TokenAlternative):
+    """A token of the answer, with the most likely tokens in its place."""
+
     top_logprobs: tuple[TokenAlternative, ...]
 
 
@@ -89,6 +93,8 @@ class ToolCallPart(_Answer):
 
 
 class AssistantMessage(_Answer):
+    """What the assistant said, thought and called, or the next part of it."""
+
     role: Literal["assistant"] | None = None
     reasoning_content: str | None = None
     content: str | None = None
@@ -96,6 +102,8 @@ class AssistantMessage(_Answer):
 
 
 class Choice(_Answer):
+    """One of the answers to a prompt, or the next part of it."""
+
     index: int = 0
     message: AssistantMessage | None = None
     delta: AssistantMessage | None = None

@@ -38,12 +38,16 @@ TokenIds = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 
 
 class StreamOptions(Strict):
+    """What a stream tells beside the answer."""
+
     include_usage: bool = False
     include_obfuscation: Ignored = None
     continuous_usage_stats: Literal[False] | None = None
 
 
 class TextPart(Strict):
+    """A part of a message's content."""
+
     type: Literal["text"]
     text: str
     cache_control: Ignored = None

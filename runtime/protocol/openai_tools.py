@@ -62,6 +62,8 @@ class Function(Strict):
 
 
 class Tool(Strict):
+    """A function that the client runs itself."""
+
     type: Literal["function"]
     function: Function
     cache_control: Ignored = None
@@ -93,6 +95,8 @@ class Tool(Strict):
 
 
 class NamedFunction(Strict):
+    """A function by its name."""
+
     name: FunctionName
 
 

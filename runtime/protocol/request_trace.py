@@ -22,6 +22,8 @@ class PartKind(StrEnum):
 
 
 class PartPhase(StrEnum):
+    """Which part of a request the time went to."""
+
     PROMPT = "prompt"
     DECODE = "decode"
 

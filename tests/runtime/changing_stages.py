@@ -10,6 +10,7 @@ from stage_cluster import GENERATION, OURS, PAGE_TOKENS, Answer, NeverWaits, Sta
 from runtime.engine.backend import Opened
 from runtime.engine.generation import Generation
 from runtime.engine.stage import Stage
+from runtime.engine.stage_process import StageListeners
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.data import Kind, Message, StageStatus
 from runtime.protocol.stage_pipe import StageEvent, StageLaunch
@@ -62,15 +63,12 @@ class ChangingStages(StageCluster):
             self.opened[name] = opened
             self.transports[name] = network.join(name)
             self.stages[name] = Stage(
-                name=name,
+                name,
+                opened,
+                NeverWaits(self.transports[name]),
+                OURS,
                 generation=GENERATION,
-                incarnation=1,
-                limits=opened.limits,
-                backend=opened.backend,
-                transport=NeverWaits(self.transports[name]),
-                options=OURS,
-                holdings=opened.holdings,
-                tell=self.events[name].append,
+                listeners=StageListeners(tell=self.events[name].append),
             )
 
     def add(self, layers: dict[str, range], *, generation: int = NEXT) -> None:

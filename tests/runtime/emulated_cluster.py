@@ -7,6 +7,7 @@ import numpy as np
 from planner.domain.layer_times import LayerTimes
 from planner.domain.model_spec import ModelSpec
 from planner.domain.profile import ComputeProfile
+from runtime.engine.backend import Opened
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import Stage
@@ -79,22 +80,23 @@ class EmulatedCluster:
         self.slept_s: dict[str, list[float]] = {name: [] for name in layers}
         for name, (first, end) in layers.items():
             self.stages[name] = Stage(
-                name=name,
+                name,
+                Opened(
+                    backend=EmulatedRunner(
+                        emulation_of(pages=pages, page_tokens=page_tokens),
+                        first=first,
+                        end=end,
+                        page_tokens=page_tokens,
+                        clock=lambda: 0.0,
+                        sleep=self.slept_s[name].append,
+                    ),
+                    limits=EngineLimits(
+                        page_tokens=page_tokens, max_batch_tokens=256, max_context_tokens=128
+                    ),
+                ),
+                NeverWaits(network.join(name)),
+                options,
                 generation=1,
-                incarnation=1,
-                limits=EngineLimits(
-                    page_tokens=page_tokens, max_batch_tokens=256, max_context_tokens=128
-                ),
-                backend=EmulatedRunner(
-                    emulation_of(pages=pages, page_tokens=page_tokens),
-                    first=first,
-                    end=end,
-                    page_tokens=page_tokens,
-                    clock=lambda: 0.0,
-                    sleep=self.slept_s[name].append,
-                ),
-                transport=NeverWaits(network.join(name)),
-                options=options,
             )
 
     def prompt(

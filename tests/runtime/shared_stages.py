@@ -18,10 +18,12 @@ from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import load_tokenizer
+from runtime.engine.backend import Opened
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.generation import Generation
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import Stage
+from runtime.engine.stage_process import StageProcess
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
 from runtime.protocol.engine_options import EngineOptions
@@ -139,20 +141,21 @@ class SharedStages:
         }
         self.stages = {
             name: Stage(
-                name=name,
-                generation=GENERATION,
-                incarnation=1,
-                limits=EngineLimits(
-                    page_tokens=PAGE_TOKENS, max_batch_tokens=256, max_context_tokens=CONTEXT
+                name,
+                Opened(
+                    backend=runner,
+                    limits=EngineLimits(
+                        page_tokens=PAGE_TOKENS, max_batch_tokens=256, max_context_tokens=CONTEXT
+                    ),
+                    holdings=runner,
                 ),
-                backend=runner,
-                holdings=runner,
-                transport=NeverWaits(self.network.join(name)),
-                options=EngineOptions(),
+                NeverWaits(self.network.join(name)),
+                EngineOptions(),
+                generation=GENERATION,
                 peers=addresses((*STAGES, *names)),
-                sightings=self._taker(name),
-                clock=self.clock,
-                sleep=lambda _: None,
+                process=StageProcess(
+                    sightings=self._taker(name), clock=self.clock, sleep=lambda _: None
+                ),
             )
             for name, runner in runners.items()
         }

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from engine_under_test import ENGINE, PAGE_TOKENS, backend_of, make_runner
 
-from runtime.engine.backend import Backend
+from runtime.engine.backend import Backend, Opened
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import Stage
 from runtime.engine.step_runner import Runner
@@ -96,17 +96,18 @@ class StageCluster:
                     wire_dtype=wire_dtype,
                 )
             self.stages[name] = Stage(
-                name=name,
-                generation=GENERATION,
-                incarnation=1,
-                limits=EngineLimits(
-                    page_tokens=PAGE_TOKENS,
-                    max_batch_tokens=smaller_steps.get(name, max_batch_tokens),
-                    max_context_tokens=max_context_tokens,
+                name,
+                Opened(
+                    backend=backends.get(name) or backend_of(self.runners[name], checkpoint),
+                    limits=EngineLimits(
+                        page_tokens=PAGE_TOKENS,
+                        max_batch_tokens=smaller_steps.get(name, max_batch_tokens),
+                        max_context_tokens=max_context_tokens,
+                    ),
                 ),
-                backend=backends.get(name) or backend_of(self.runners[name], checkpoint),
-                transport=NeverWaits(self.transports[name]),
-                options=options,
+                NeverWaits(self.transports[name]),
+                options,
+                generation=GENERATION,
             )
 
     def prompt(

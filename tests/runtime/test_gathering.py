@@ -8,6 +8,7 @@ from emulated_cluster import LAYERS, emulation_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.engine.backend import Opened
 from runtime.engine.core_use import CoreUse
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.gathering import gathering_s
@@ -15,6 +16,7 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.engine.shared_cores import SharedCores
 from runtime.engine.stage import Stage
+from runtime.engine.stage_process import StageProcess
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.routes import Hop, Route, Sampling
@@ -211,23 +213,26 @@ def prompt(number: int) -> Message:
 
 def run(loop: Loop, *, until_s: float, watches: bool = True) -> Stage:
     stage = Stage(
-        name="a",
+        "a",
+        Opened(
+            backend=EmulatedRunner(
+                emulation_of(pages=100_000),
+                first=0,
+                end=LAYERS // 2,
+                page_tokens=4,
+                clock=loop.clock,
+                sleep=loop.sleep,
+            ),
+            limits=EngineLimits(page_tokens=4, max_batch_tokens=64, max_context_tokens=4096),
+        ),
+        loop,
+        EngineOptions(),
         generation=1,
-        incarnation=1,
-        limits=EngineLimits(page_tokens=4, max_batch_tokens=64, max_context_tokens=4096),
-        backend=EmulatedRunner(
-            emulation_of(pages=100_000),
-            first=0,
-            end=LAYERS // 2,
-            page_tokens=4,
+        process=StageProcess(
+            shared_cores=SharedCores(loop.read, threads=1, most=6.0) if watches else None,
             clock=loop.clock,
             sleep=loop.sleep,
         ),
-        transport=loop,
-        options=EngineOptions(),
-        shared_cores=SharedCores(loop.read, threads=1, most=6.0) if watches else None,
-        clock=loop.clock,
-        sleep=loop.sleep,
     )
     stage.run(lambda: loop.now_s >= until_s)
     return stage

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from runtime.engine.backend import Opened
 from runtime.engine.grammar import Grammars
 from runtime.engine.intake import MAX_TOMBSTONES, Intake, StageShape
 from runtime.engine.kv_cache import KvCache
@@ -20,6 +21,7 @@ from runtime.engine.pages import PageBooks, PageTable
 from runtime.engine.residents import Residents
 from runtime.engine.sequence import RequestKey, Sequence
 from runtime.engine.stage import ORPHAN_AFTER_S, Stage
+from runtime.engine.stage_process import StageProcess
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.models.weights import load_decoder
@@ -195,24 +197,24 @@ def make_stage(
         checkpoint, config, first=0, end=2, device=cpu, progress=lambda _done, _total: None
     )
     return Stage(
-        name="a",
-        generation=GENERATION,
-        incarnation=1,
-        limits=EngineLimits(page_tokens=4, max_batch_tokens=512, max_context_tokens=64),
-        backend=ModelBackend(
-            ModelRunner(
-                decoder,
-                KvCache(config, pages=20, page_tokens=4, device=cpu),
-                max_context_tokens=64,
+        "a",
+        Opened(
+            backend=ModelBackend(
+                ModelRunner(
+                    decoder,
+                    KvCache(config, pages=20, page_tokens=4, device=cpu),
+                    max_context_tokens=64,
+                ),
+                grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
             ),
-            grammars=Grammars(checkpoint, vocab_size=config.vocab_size),
+            limits=EngineLimits(page_tokens=4, max_batch_tokens=512, max_context_tokens=64),
         ),
-        transport=network.join("a"),
-        options=EngineOptions(),
-        relative_speed=speed,
-        core_delay=core_delay,
-        clock=clock.look,
-        sleep=clock.sleep,
+        network.join("a"),
+        EngineOptions(),
+        generation=GENERATION,
+        process=StageProcess(
+            relative_speed=speed, core_delay=core_delay, clock=clock.look, sleep=clock.sleep
+        ),
     )
 
 

@@ -8,12 +8,14 @@ from emulated_cluster import LAYERS, emulation_of
 
 from planner.domain.cluster import COORDINATOR
 from planner.domain.layer_times import LayerTimes
+from runtime.engine.backend import Opened
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.limits import EngineLimits
 from runtime.engine.link_cuts import LinkCuts
 from runtime.engine.prompt_steps import PromptSteps
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.engine.stage import Stage
+from runtime.engine.stage_process import StageListeners, StageProcess
 from runtime.protocol.control import LinkStats
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.engine_options import EngineOptions
@@ -30,14 +32,15 @@ TIMES = LayerTimes(prompt=((1, 0.001), (64, 0.01)), decode=((1, 0.005), (8, 0.00
 def test_a_stage_reports_what_is_known_of_its_links() -> None:
     known = {"b": LinkStats(bandwidth_bytes_per_s=5e6, urgent_messages_total=3)}
     stage = Stage(
-        name="a",
+        "a",
+        Opened(
+            backend=EmulatedRunner(emulation_of(), first=0, end=LAYERS, page_tokens=4),
+            limits=EngineLimits(page_tokens=4, max_batch_tokens=8, max_context_tokens=64),
+        ),
+        InMemoryNetwork().join("a"),
+        EngineOptions(),
         generation=1,
-        incarnation=1,
-        limits=EngineLimits(page_tokens=4, max_batch_tokens=8, max_context_tokens=64),
-        backend=EmulatedRunner(emulation_of(), first=0, end=LAYERS, page_tokens=4),
-        transport=InMemoryNetwork().join("a"),
-        options=EngineOptions(),
-        link_stats=lambda: known,
+        process=StageProcess(link_stats=lambda: known),
     )
     assert stage.stats().links == known
 
@@ -49,16 +52,18 @@ def test_a_link_whose_rate_changes_is_reported_at_once_and_one_whose_rate_rests_
         return {"b": LinkStats(bandwidth_bytes_per_s=rate)}
 
     stage = Stage(
-        name="a",
+        "a",
+        Opened(
+            backend=EmulatedRunner(emulation_of(), first=0, end=LAYERS, page_tokens=4),
+            limits=EngineLimits(page_tokens=4, max_batch_tokens=8, max_context_tokens=64),
+        ),
+        InMemoryNetwork().join("a"),
+        EngineOptions(),
         generation=1,
-        incarnation=1,
-        limits=EngineLimits(page_tokens=4, max_batch_tokens=8, max_context_tokens=64),
-        backend=EmulatedRunner(emulation_of(), first=0, end=LAYERS, page_tokens=4),
-        transport=InMemoryNetwork().join("a"),
-        options=EngineOptions(),
-        link_stats=link_stats,
-        on_report=lambda stats: told.append((now_s, stats.links["b"].bandwidth_bytes_per_s)),
-        clock=lambda: now_s,
+        process=StageProcess(link_stats=link_stats, clock=lambda: now_s),
+        listeners=StageListeners(
+            on_report=lambda stats: told.append((now_s, stats.links["b"].bandwidth_bytes_per_s))
+        ),
     )
     turns = 0
 
@@ -117,15 +122,15 @@ def stage_that(
     on_step: Callable[[int], None] = lambda _: None,
 ) -> Stage:
     return Stage(
-        name="a",
+        "a",
+        Opened(
+            backend=EmulatedRunner(emulation_of(), first=0, end=LAYERS, page_tokens=4),
+            limits=EngineLimits(page_tokens=4, max_batch_tokens=8, max_context_tokens=64),
+        ),
+        network.join("a"),
+        EngineOptions(),
         generation=1,
-        incarnation=1,
-        limits=EngineLimits(page_tokens=4, max_batch_tokens=8, max_context_tokens=64),
-        backend=EmulatedRunner(emulation_of(), first=0, end=LAYERS, page_tokens=4),
-        transport=network.join("a"),
-        options=EngineOptions(),
-        measure=measure,
-        on_step=on_step,
+        process=StageProcess(on_step=on_step, measure=measure),
     )
 
 

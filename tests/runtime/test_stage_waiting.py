@@ -2,9 +2,11 @@
 
 from emulated_cluster import LAYERS, emulation_of
 
+from runtime.engine.backend import Opened
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import REPORT_INTERVAL_S, Stage
+from runtime.engine.stage_process import StageProcess
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.routes import Hop, Route, Sampling
@@ -43,22 +45,22 @@ class Diary:
 
 def make_stage(diary: Diary) -> Stage:
     return Stage(
-        name="a",
-        generation=1,
-        incarnation=1,
-        limits=EngineLimits(page_tokens=4, max_batch_tokens=8, max_context_tokens=64),
-        backend=EmulatedRunner(
-            emulation_of(),
-            first=0,
-            end=LAYERS // 2,
-            page_tokens=4,
-            clock=diary.clock,
-            sleep=diary.sleep,
+        "a",
+        Opened(
+            backend=EmulatedRunner(
+                emulation_of(),
+                first=0,
+                end=LAYERS // 2,
+                page_tokens=4,
+                clock=diary.clock,
+                sleep=diary.sleep,
+            ),
+            limits=EngineLimits(page_tokens=4, max_batch_tokens=8, max_context_tokens=64),
         ),
-        transport=diary,
-        options=EngineOptions(),
-        clock=diary.clock,
-        sleep=diary.sleep,
+        diary,
+        EngineOptions(),
+        generation=1,
+        process=StageProcess(clock=diary.clock, sleep=diary.sleep),
     )
 
 

@@ -349,9 +349,7 @@ def test_graphs_are_recorded_again_when_the_pool_or_scratch_memory_moved(
     graphs = DecodeGraphs(
         Doubled(),
         n_layers=2,
-        hidden_size=4,
-        dtype=torch.float32,
-        device=torch.device("cpu"),
+        row=torch.zeros(1, 4),
         sizes=(1, 2, 4),
         max_context_tokens=64,
         width=16,

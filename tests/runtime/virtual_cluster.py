@@ -11,9 +11,11 @@ import numpy as np
 from emulated_cluster import LAYERS, emulation_of
 
 from planner.domain.layer_times import LayerTimes
+from runtime.engine.backend import Opened
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import Stage
+from runtime.engine.stage_process import StageProcess
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.routes import Hop, Route, Sampling
@@ -85,24 +87,24 @@ class VirtualCluster:
         )
         for hop, node in zip(self._hops, self.nodes.values(), strict=True):
             node.stage = Stage(
-                name=node.name,
+                node.name,
+                Opened(
+                    backend=EmulatedRunner(
+                        emulation_of(pages=100_000, times=times),
+                        first=hop.first,
+                        end=hop.end,
+                        page_tokens=4,
+                        clock=node.clock,
+                        sleep=node.sleep,
+                    ),
+                    limits=EngineLimits(
+                        page_tokens=4, max_batch_tokens=max_batch_tokens, max_context_tokens=4096
+                    ),
+                ),
+                node,
+                options,
                 generation=1,
-                incarnation=1,
-                limits=EngineLimits(
-                    page_tokens=4, max_batch_tokens=max_batch_tokens, max_context_tokens=4096
-                ),
-                backend=EmulatedRunner(
-                    emulation_of(pages=100_000, times=times),
-                    first=hop.first,
-                    end=hop.end,
-                    page_tokens=4,
-                    clock=node.clock,
-                    sleep=node.sleep,
-                ),
-                transport=node,
-                options=options,
-                clock=node.clock,
-                sleep=node.sleep,
+                process=StageProcess(clock=node.clock, sleep=node.sleep),
             )
         for number in range(requests):
             # spread over the length of an answer, so that they do not begin as one convoy
