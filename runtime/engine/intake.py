@@ -293,8 +293,12 @@ class Intake:
                 f"{shape.max_context_tokens}"
             )
         if takes_tokens:
-            ids = np.frombuffer(rows, dtype="<i4")
-            if ids.min() < 0 or ids.max() >= shape.vocab_size:
+            if entry.n_tokens == 1:  # as in most messages
+                least = largest = int.from_bytes(rows, "little", signed=True)
+            else:
+                ids = np.frombuffer(rows, dtype="<i4")
+                least, largest = ids.min(), ids.max()
+            if least < 0 or largest >= shape.vocab_size:
                 raise _BadEntry(f"a token id is outside 0..{shape.vocab_size - 1}")
 
     def _append(self, sequence: Sequence, message: Message, entry: Entry, rows: memoryview) -> None:

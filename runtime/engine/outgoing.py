@@ -8,7 +8,7 @@ from runtime.engine.sequence import Work
 from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason
 from runtime.protocol.engine_options import MessageRule
-from runtime.protocol.sampled import pack_sampled
+from runtime.protocol.sampled import Logprobs, pack_sampled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,24 +110,25 @@ def _message_of(work: Work, rule: MessageRule) -> int:
 
 def _sampled_message(tokens: Items[Sampled], peer: str, generation: int) -> Message:
     """Logprobs go to coordinators only; a stage has no use for them."""
-    logprobs = [token.drawn.logprobs if is_coordinator(peer) else None for token in tokens]
-    entries = tuple(
-        Entry(
-            request=token.work.sequence.key.request,
-            epoch=token.work.sequence.key.epoch,
-            position=token.work.chunk.end,
-            n_tokens=1,
-            hop=0,
-            flags=(Flag.NONE if token.reason is Reason.NONE else Flag.FINISHED)
-            | (Flag.NONE if told is None else Flag.LOGPROBS),
-            reason=token.reason,
-        )
-        for token, told in zip(tokens, logprobs, strict=True)
-    )
+    tells_logprobs = is_coordinator(peer)
+    logprobs = [token.drawn.logprobs if tells_logprobs else None for token in tokens]
     return Message(
         kind=Kind.SAMPLED,
         generation=generation,
-        entries=entries,
+        entries=tuple(map(_sampled_entry, tokens, logprobs)),
         dtype=DType.INT32,
         payload=pack_sampled([token.drawn.token_id for token in tokens], logprobs),
+    )
+
+
+def _sampled_entry(token: Sampled, logprobs: Logprobs | None) -> Entry:
+    flags = Flag.NONE if token.reason is Reason.NONE else Flag.FINISHED
+    return Entry(
+        request=token.work.sequence.key.request,
+        epoch=token.work.sequence.key.epoch,
+        position=token.work.chunk.end,
+        n_tokens=1,
+        hop=0,
+        flags=flags if logprobs is None else flags | Flag.LOGPROBS,
+        reason=token.reason,
     )
