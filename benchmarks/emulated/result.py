@@ -49,7 +49,7 @@ class ResultsRefused(Exception):
 
 
 class ResultsFile:
-    """Results of one case and one set of parameters as JSON; written anew after each run, so that
+    """Results of one case and one set of parameters as JSON; written again after each run, so that
     a comparison that was stopped goes on where it was."""
 
     def __init__(self, path: Path | None, *, of: str) -> None:

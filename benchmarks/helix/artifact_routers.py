@@ -4,7 +4,7 @@ They differ from the product's: a prompt's way is decided hop by hop, when somet
 (`hop_by_hop.py`). Random takes any link that is idle then, and so goes around those that are
 sending. Shortest queue takes an idle link to where fewest items wait for a step, one of them by
 chance where that is equal, and waits while all links to there are sending. Swarm takes a place in
-line at once, idle or not: whoever is taken goes back by the smoothed time of hops there.
+line at once, idle or not: the one that is taken goes back by the smoothed time of hops there.
 """
 
 import random
@@ -48,7 +48,7 @@ class ShortestWait:
 
 
 class ByHopTime:
-    """Links in a line for each vertex; whoever is taken goes back by the smoothed time of hops.
+    """Links in a line for each vertex; one that is taken goes back by the smoothed time of hops.
 
     A hop lasts from the link's start to the step's end. The wait before the link is not part of
     it: congestion there is what Swarm does not see.
@@ -119,5 +119,5 @@ class ArtifactRouting:
         return engine
 
     def router(self, _name: str, **arguments: Any) -> Router:
-        """What lets requests in: by chance over every hop that is named, decided anew at each."""
+        """What lets requests in: by chance over every hop that is named, decided again at each."""
         return make_router("random", **arguments)

@@ -188,7 +188,7 @@ class PythonLinks:
         link.since = self._clock()
 
     def _occupy(self, link: Link, *, is_sending: bool) -> None:
-        """The link begins to send or falls silent: whoever shares bandwidth with it gets another
+        """The link begins to send or falls silent: each that shares bandwidth with it gets another
         pace."""
         if link.is_sending == is_sending:
             return

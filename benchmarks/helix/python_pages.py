@@ -2,8 +2,8 @@
 
 A page is one layer of one request, a block the pages of all layers it runs at a node for
 `page_tokens` tokens. The pages of a whole prompt are reserved when its first rows come, if there is
-room for them and for a block more of everybody else; else the request is refused. A decode that
-finds no page takes those of the youngest request, its own perhaps. Whoever is refused or preempted
+room for them and for a block more of all others; else the request is refused. A decode that finds
+no page takes those of the youngest request, its own perhaps. A request that is refused or preempted
 is lost: nodes drop what comes of it, and the coordinator hears of it when the refusal arrives.
 """
 

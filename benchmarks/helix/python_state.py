@@ -105,7 +105,7 @@ class Request:
     def begin(
         self, grow_at: int, stages: tuple[StageVisit, ...], link_home: int, link_back: int
     ) -> None:
-        """Take this way, for the first time or anew."""
+        """Take this way, for the first time or again."""
         self.grow_at, self.stages = grow_at, stages
         self.link_home, self.link_back = link_home, link_back
         self.prefill_tokens = self.prompt_tokens + self.produced

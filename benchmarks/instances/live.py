@@ -187,7 +187,7 @@ async def drive(
                 if tokens != length.output_tokens:
                     failed += 1
                     print(f"  failed ({answer.status_code}): {written[:300]}", flush=True)
-                name = answer.headers.get("x-helix-instance", "nobody")
+                name = answer.headers.get("x-helix-instance", "none")
             ends[name] = clock()
             shares[name] = shares.get(name, 0) + 1
             return tokens or 0

@@ -1,4 +1,4 @@
-"""How far are estimates from data sheets off, where somebody has measured?
+"""How far are estimates from data sheets off, where measurements exist?
 
     python -m benchmarks.instances.roofline LAYER_TIMES.csv
 

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.planner.reweigh PROBLEM.json ... [--share 0.4]
 
-Plans, then slows every link between two nodes that carries flow, one at a time, and weighs anew.
+Plans, then slows every link between two nodes that carries flow, one at a time, and weighs again.
 """
 
 import argparse

@@ -78,7 +78,7 @@ class Streams:
 
     def _ask(self, draw: random.Random) -> None:
         while not self._stop.is_set():
-            # Drawn anew, so that no prompt shares another's pages; above the special tokens.
+            # Drawn again, so that no prompt shares another's pages; above the special tokens.
             prompt = [draw.randrange(16, self._vocabulary) for _ in range(self._prompt_tokens)]
             try:
                 self._stream(self._body | {"prompt": prompt})

@@ -8,7 +8,7 @@ after a third of the requests a plan without `--without` is deployed, after two 
 is brought back by a roll back. Every answer must be the one it was before, token for token. A
 second is slow when the mean gap between tokens that came in it is above twice the steady TPOT, or
 none came. `--memory-factor`: how much more memory agents have than their plans count on; with 1
-there may be no room for layers beside those that serve, and stages are started anew.
+there may be no room for layers beside those that serve, and stages are restarted.
 
 Ends with 1 if an answer is wrong or missing, or if more than a fifth of the seconds from the first
 order to the end of the second change are slow.

@@ -4,7 +4,7 @@
 
 A stage of a chain under load is struck at a random moment; the latency is from the blow to the
 event in the coordinator's log, to a millisecond. Exits with 1 if p95 is above 0.2 s for a killed
-process or 2 s for one that is frozen or cut off, or if a stage was named that nobody struck.
+process or 2 s for one that is frozen or cut off, or if a stage was named that was not struck.
 """
 
 import argparse

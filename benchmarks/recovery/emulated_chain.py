@@ -200,7 +200,7 @@ class Chain:
             self._coordinator = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "runtime", "coordinator"),
-                    "--server=http://127.0.0.1:9",  # nobody there: it goes by what it has
+                    "--server=http://127.0.0.1:9",  # no site is there: it goes by what it has
                     f"--data-dir={self._folder / COORDINATOR}",
                     f"--port={self._ports['http']}",
                 ],

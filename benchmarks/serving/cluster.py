@@ -138,7 +138,7 @@ def running_chain(
                 "coordinator",
                 folder / "coordinator.log",
                 environment,
-                "--server=http://127.0.0.1:9",  # nobody there: it goes by what it has
+                "--server=http://127.0.0.1:9",  # no site is there: it goes by what it has
                 f"--data-dir={folder / COORDINATOR}",
                 f"--port={port}",
                 "--request-timeout=3600",

@@ -3,7 +3,7 @@
     PYTHONPATH=. python benchmarks/serving/hostile.py [--requests N] [--at-once N] [--pages N]
 
 Clients leave at any moment, send nonsense and ask for more than the pools hold. Exits with 1 unless
-whatever was answered is right, no answer is a 500, all pages come back and memory stays flat: what
+every answer is right, no answer is a 500, all pages come back and memory stays flat: what
 each process holds is looked at every thousand requests, and told.
 Ctrl-C ends the attack early; what was seen until then is judged.
 """
@@ -311,7 +311,7 @@ async def _until_idle(port: int) -> None:
         if state["requests_running"] == state["requests_waiting"] == 0:
             return
         await asyncio.sleep(0.5)
-    raise RuntimeError(f"requests still run although nobody asks: {state}")
+    raise RuntimeError(f"requests still run although no client asks: {state}")
 
 
 def _resident_bytes(running: Running) -> list[int]:
@@ -342,7 +342,7 @@ def _left_behind(folder: Path, running: Running) -> Iterator[str]:
             f"{stats['prefix_tokens_total']} tokens reused"
         )
         if stats["kv_pages_used"] or stats["sequences"]:
-            yield f"{log.stem} holds pages of nobody"
+            yield f"{log.stem} holds pages of no request"
     for process in running.processes:
         if not process.is_running():
             yield f"process {process.pid} has ended"

@@ -44,7 +44,7 @@ def exchange(
 def bytes_per_s(
     link: Namespaces, security: DataSecurity, *, prefills: int, sizes: dict[str, Any]
 ) -> float:
-    """Of all prompts after the first, which meets a link that nobody has measured."""
+    """Of all prompts after the first, which meets a link that was never measured."""
     _, came = exchange(link, security, prefills=prefills, decodes=0, sizes=sizes)
     arrivals = sorted(came.values())
     return float(sizes["prefill_bytes"] * (len(arrivals) - 1) / (arrivals[-1] - arrivals[0]))

@@ -1,4 +1,4 @@
-"""Asks a large site for its pages, as somebody who is logged in. Import it after `open_site`."""
+"""Asks a large site for its pages, as a user who is logged in. Import it after `open_site`."""
 
 from collections.abc import Iterator
 from datetime import datetime

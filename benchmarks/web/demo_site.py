@@ -25,7 +25,7 @@ HEARTBEAT_S = 2.0
 
 @dataclass(slots=True, kw_only=True)
 class DemoSite:
-    """Up, with a plan deployed. `coordinator` changes when it is started anew."""
+    """Up, with a plan deployed. `coordinator` changes when it is restarted."""
 
     scenario: Scenario
     site: Site
@@ -64,7 +64,7 @@ class DemoSite:
         return words[: words.index("--data-dir") + 2]
 
     def slow_down(self, node: str, factor: float) -> None:
-        """Have an emulated node take that many times as long; its stage is started anew."""
+        """Have an emulated node take that many times as long; its stage is restarted."""
         file = _emulation_file(self.scenario.places.data_dir, node)
         emulation = json.loads(file.read_text())
         emulation["time_scale"] *= factor

@@ -4,7 +4,7 @@
 
 Reads every trace of the load from the REST API, as the page of a request shows it. Printed are how
 far the sum of the parts is from the end-to-end time at worst, and how much of the time is of parts
-that nobody measured. Exit code 1: a complete request is 2 % or more off.
+that was not measured. Exit code 1: a complete request is 2 % or more off.
 """
 
 import argparse

@@ -95,7 +95,7 @@ class Admission:
         digests = block_digests(token_ids, page_tokens=page_tokens, hops=route.hops, salt=salt)
         sequence.route = replace(route, block_digests=digests)
         if sequence.key.epoch > 0:
-            return 0  # begun anew, perhaps because a later stage did not have the prefix
+            return 0  # restarted, perhaps because a later stage did not have the prefix
         most = (route.prompt_tokens - 1) // page_tokens
         return self._books.share(sequence.table, self._names_of(sequence)[:most])
 

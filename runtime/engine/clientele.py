@@ -72,7 +72,7 @@ class Clientele:
             self.end([entry_of(sequence)], reason, generation=sequence.generation)
 
     def tell_spans(self, entries: Iterable[Entry], *, heard_s: float, unseen_s: float) -> None:
-        """What was measured of requests that end, to whoever asks."""
+        """What was measured of requests that end, to those who ask."""
         for entry in entries:
             key = RequestKey(request=entry.request, epoch=entry.epoch)
             sequence = self._residents.by_key.get(key)
@@ -82,7 +82,7 @@ class Clientele:
                 self._telling.spans(sequence, spans)
 
     def hear(self, sightings: Iterable[Sighting], *, now_s: float) -> bool:
-        """Forget the requests of coordinators that are lost: should one come back, they begin anew.
+        """Forget the requests of coordinators that are lost: should one come back, they restart.
 
         Whether there is something to report: one has come, or a generation has gone.
         """

@@ -10,7 +10,7 @@ from runtime.transport.pulse import Loss, Sighting
 logger = logging.getLogger(__name__)
 
 # A coordinator that answers no heartbeats for so long is not waited for, and its requests are
-# forgotten. It may be only cut off from here, and begin them anew by itself before.
+# forgotten. It may be only cut off from here, and restart them by itself before.
 SILENT_AFTER_S = 30.0
 
 

@@ -12,7 +12,7 @@ _FLUSH_TIMEOUT_S = 2.0
 
 
 class EventWriter:
-    """`on_broken` is called, from the thread, when nobody reads any more."""
+    """`on_broken` is called, from the thread, when the reader is gone."""
 
     def __init__(self, stream: BinaryIO, *, on_broken: Callable[[], None]) -> None:
         self._stream = stream

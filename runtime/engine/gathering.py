@@ -24,7 +24,7 @@ def gathering_s(
 
     A step waits until its share of the decoding requests is here, all of them for `steps_at_once`
     1 and at most `most_decodes`, but no longer than `away_s`, the time requests are usually away,
-    from when the first one came; and for nobody who should have been back. A prompt, or rows of a
+    from when the first one came; and for none that should have been back. A prompt, or rows of a
     request that entered elsewhere, wait for nothing.
     """
     here = 0

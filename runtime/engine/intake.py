@@ -38,7 +38,7 @@ class StageShape:
 class Refusal:
     """An entry that cannot be run: a coordinator gets a NACK with `generation` of the sender.
 
-    `coordinator`: whose request it is; None: nobody here knows.
+    `coordinator`: whose request it is; None: that is not known here.
     """
 
     entry: Entry
@@ -328,7 +328,7 @@ class Intake:
 
 
 def _rightful_sender(kind: Kind, route: Route, *, hop: int) -> str:
-    """Who sends tokens or rows of a request with `route` to its stage `hop`; empty: nobody."""
+    """Who sends tokens or rows of a request with `route` to its stage `hop`; empty: no one does."""
     if kind == Kind.PROMPT:
         return route.coordinator
     if kind == Kind.SAMPLED:

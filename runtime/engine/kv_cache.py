@@ -57,7 +57,7 @@ class KvCache:
 
     @property
     def pools(self) -> KvPools:
-        """Until the next `resize`: nobody may keep them."""
+        """Until the next `resize`: do not keep them."""
         return KvPools(key_PSKH=self._key.pages_P, value_PSKH=self._value.pages_P)
 
     @property

@@ -246,7 +246,7 @@ def serve(
     """Load, report ready, and run the stage until `stop`, or until it has left.
 
     Raises CannotRun, EmulationRefused, KeyFileError and OSError for what the person who deployed
-    can mend.
+    can change.
     """
     assignment = launch.assignment
     keys = _load_keys(launch)
@@ -421,6 +421,6 @@ def _load_keys(launch: StageLaunch) -> KeyPair:
     if keys.public_key != launch.public_key:
         raise CannotRun(
             f"{launch.secret_key_file} is the secret key of {keys.public_key}, the node announced "
-            f"{launch.public_key}; restart the agent so that it announces its key anew"
+            f"{launch.public_key}; restart the agent so that it announces its key again"
         )
     return keys

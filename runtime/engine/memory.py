@@ -129,7 +129,7 @@ def pages_in_free_memory(
 ) -> int:
     """Pages that fit beside activations into what is free once the weights are loaded.
 
-    What other processes hold is not free, whatever the budget says. Raises BudgetTooSmall when
+    What other processes hold is not free, even within the budget. Raises BudgetTooSmall when
     one request of `max_context_tokens` does not fit.
     """
     activations = _activation_bytes(config, limits, ranges)

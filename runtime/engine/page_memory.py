@@ -2,7 +2,7 @@
 
 On CPU it is a range of addresses as long as it will ever be, of which the first pages have memory:
 giving the others' back, and taking it again, costs nothing but moving pages that stand in the way.
-On a GPU it is taken anew, since nothing else can use a part of what was taken at once.
+On a GPU it is taken again as a whole, since nothing else can use a part of what was taken at once.
 
 Legend: P pages, U those in use; a page is of any shape.
 """
@@ -95,7 +95,7 @@ class DevicePages:
     """Implements `PageMemory` for a GPU.
 
     What is in use waits beside, or on the host where the device has no room for it, and the memory
-    before is given back first: nobody else may keep `pages_P`.
+    before is given back first: no one else may keep `pages_P`.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 A page is one layer of one request. A block is the pages of all layers that a request runs here, for
 `page_tokens` consecutive tokens. Blocks of prompts get a name (`BlockName`: what was computed into
-them); whoever asks for the same name shares them, and while nobody holds them they stay until their
-pages are needed, least recently held first.
+them); requests that ask for the same name share them, and while none holds them they stay until
+their pages are needed, least recently held first.
 
 Legend: L layers of one request, B blocks (page positions along the sequence).
 """
@@ -102,7 +102,7 @@ class PageTable:
     def __init__(self, *, num_layers: int) -> None:
         self.num_layers = num_layers
         self.revision = 0  # counts the times that pages it had were released or moved
-        self.names: list[BlockName | None] = []  # of each block; None: nobody else may hold it
+        self.names: list[BlockName | None] = []  # of each block; None: no other table may hold it
         self._pages_LB: NDArray[np.int64] = np.empty((num_layers, 4), dtype=np.int64)
         self._address: int = self._pages_LB.ctypes.data
 
@@ -154,7 +154,7 @@ class _NamedBlock:
 
 
 class PageBooks:
-    """Pool, tables and named blocks. `prepare` is called with pages before they are held anew."""
+    """Pool, tables and named blocks. `prepare` is called with pages before they are held again."""
 
     def __init__(
         self, *, pages: int, page_tokens: int, prepare: Callable[[list[int]], None]
@@ -163,7 +163,7 @@ class PageBooks:
         self.pool = PagePool(total=pages)
         self._prepare = [prepare]
         self._named: dict[BlockName, _NamedBlock] = {}
-        self._idle: OrderedDict[BlockName, None] = OrderedDict()  # held by nobody, oldest first
+        self._idle: OrderedDict[BlockName, None] = OrderedDict()  # held by no table, oldest first
         self._cached = 0
 
     def watch(self, prepare: Callable[[list[int]], None]) -> None:
@@ -176,7 +176,7 @@ class PageBooks:
 
     @property
     def cached(self) -> int:
-        """Pages held by nobody that keep a block with a name."""
+        """Pages that no table holds and that keep a block with a name."""
         return self._cached
 
     @property
@@ -239,7 +239,7 @@ class PageBooks:
     def resize(self, pages: int, tables: Iterable[PageTable]) -> PageMoves:
         """Have `pages` from now on; `tables` are all that hold some, and follow where theirs move.
 
-        Blocks that nobody holds are forgotten, least recently held first, as far as there is no
+        Blocks that no table holds are forgotten, least recently held first, as far as there is no
         room for them. Raises NoFreePages, changing nothing, when requests hold more.
         """
         if self.used > pages:
@@ -291,7 +291,7 @@ class PageBooks:
         return self.pool.take(count)
 
     def _forget_oldest(self) -> None:
-        """The block that nobody has held for longest."""
+        """The block that no table has held for longest."""
         name, _ = self._idle.popitem(last=False)
         block = self._named.pop(name)
         self._cached -= len(block.pages)

@@ -1,7 +1,7 @@
 """How many prompt tokens a step takes where their rows leave over a slow link. Pure.
 
 Later stages begin when the first rows come, so small steps let the transfer of one overlap with the
-computing of the next, at every stage; but each step takes the time of its decodes anew, and steps
+computing of the next, at every stage; but each step takes the time of its decodes again, and steps
 that take longer than their rows take the link only keep it waiting. MoLink (§4.2) sizes what goes
 over a link by when the next decode is due; this sizes what is computed for it.
 """
@@ -26,7 +26,7 @@ class PromptSteps:
         self._points: list[_Point] = []  # the same, tokens rising
 
     def observe(self, *, prompt_tokens: int, step_s: float) -> None:
-        """A step of so many tokens of prompts, and whatever decodes ran with them, took that long;
+        """A step of so many tokens of prompts, and the decodes that ran with them, took that long;
         0: of decodes alone, which says nothing."""
         if not prompt_tokens:
             return

@@ -1,6 +1,6 @@
 """Draws tokens from rows of logits, on the device they are on and without a wait for the host.
 
-A token depends on its row, its parameters and (seed, position) alone: whatever is added up over the
+A token depends on its row, its parameters and (seed, position) alone: all that is added up over the
 vocabulary is a sum of integers, and all else is done element by element, so the other rows of the
 batch change nothing.
 

@@ -10,7 +10,7 @@ from runtime.protocol.routes import Route, Sampling
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestKey:
-    """A request and its epoch; a request that is started anew gets a new epoch."""
+    """A request and its epoch; a request that is restarted gets a new epoch."""
 
     request: int
     epoch: int

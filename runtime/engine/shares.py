@@ -1,8 +1,8 @@
 """What coordinators get of a stage's pages when together they want more than there are.
 
-Whoever asks first gets them, as long as nobody is refused. A coordinator that is, and has less than
+The first that asks gets them, as long as none is refused. A coordinator that is, and has less than
 an equal share, is next: what it asked for is kept from the others as they end requests. So is the
-only request of one, however large. Of several that are next, the one that was begun anew most often
+only request of one, however large. Of several that are next, the one that was restarted most often
 goes first, the same on every stage that they pass.
 """
 
@@ -100,5 +100,5 @@ class Shares:
 
 
 def _turn(key: RequestKey) -> tuple[int, int]:
-    """Who was begun anew more often comes first."""
+    """Those that were restarted more often come first."""
     return -key.epoch, key.request

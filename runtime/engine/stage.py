@@ -239,7 +239,7 @@ class Stage:
         return [sequence.table for sequence in self._residents.by_key.values()]
 
     def make_room(self, pages: int) -> None:
-        """Have requests hold no more pages than so many; the youngest are begun anew."""
+        """Have requests hold no more pages than so many; the youngest are restarted."""
         while self._backend.books.used > pages:
             residents = self._residents.by_key.values()
             self._preempt(max(residents, key=lambda sequence: sequence.arrival))

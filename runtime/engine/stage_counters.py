@@ -15,7 +15,7 @@ from runtime.protocol.control import LinkStats, StageStats
 class StageCounters:
     """Since the stage was made, at `started_s` of `clock`.
 
-    `core_delay`: for how long its thread has waited for a core, in seconds; None: nobody knows.
+    `core_delay`: how long its thread has waited for a core, in seconds; None: unknown.
     """
 
     clock: Callable[[], float]
@@ -29,7 +29,7 @@ class StageCounters:
     _delayed_s: float = field(default=0.0, init=False)
 
     def delay_s(self) -> float:
-        """How long the thread has waited for a core since it began; 0 where nobody knows."""
+        """How long the thread has waited for a core since it began; 0 where that cannot be read."""
         return 0.0 if self.core_delay is None else self.core_delay()
 
     def delayed(self, *, since_s: float) -> None:

@@ -51,13 +51,13 @@ class Telling:
                 self._send(coordinator, message)
 
     def leaving(self, ranges: Iterable[int]) -> None:
-        """That it ends soon and serves these generations, if nobody retires them."""
+        """That it ends soon and serves these generations, if they are not retired."""
         for generation in ranges:
             life = life_of(self.incarnation)
             self.everybody(Message(kind=Kind.LEAVING, generation=generation, payload=life))
 
     def refusals(self, refusals: Items[Refusal]) -> None:
-        """Why requests cannot go on, to whom they belong; to all where nobody knows that."""
+        """Why requests cannot go on, to whom they belong; to all where that is not known."""
         for refusal in refusals:
             entry = replace(refusal.entry, reason=refusal.reason, flags=Flag.NONE, route=None)
             message = Message(kind=Kind.NACK, generation=refusal.generation, entries=(entry,))
