@@ -1,9 +1,11 @@
 """`python benchmarks/serving/token_path.py CHECKPOINT`: what a token costs on its way to a client.
 
 A stage that runs no model draws tokens at once for many streams; a coordinator turns them into text
-and events, and one client reads them. CHECKPOINT gives the tokenizer. Prints tokens/s, and of
-coordinator and stage the microseconds of CPU time for a token. Where fewer processors are free than
-these three processes would use, the CPU times are what can be compared.
+and events, and one client reads them. CHECKPOINT gives the tokenizer. Prints tokens/s, of
+coordinator and stage the microseconds of CPU time for a token, and by how much the gap between two
+tokens of a stream is longer than a step (median and p95; only with few streams is that the way, and
+not the queue for processors). Where fewer processors are free than these three processes would use,
+the CPU times are what can be compared.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import socket
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -51,22 +54,29 @@ def main() -> None:
             emulation=emulation,
         ) as running:
             for _ in range(options.repeats):
-                _measure(running, streams=options.streams, output_tokens=options.output_tokens)
+                _measure(
+                    running,
+                    streams=options.streams,
+                    output_tokens=options.output_tokens,
+                    step_s=options.step_ms / 1e3,
+                )
 
 
-def _measure(running: Running, *, streams: int, output_tokens: int) -> None:
+def _measure(running: Running, *, streams: int, output_tokens: int, step_s: float) -> None:
     before = [_cpu_s(process) for process in running.processes]
     began_s = time.perf_counter()
-    asyncio.run(_read_all(running.url, streams=streams, output_tokens=output_tokens))
+    arrivals = asyncio.run(_read_all(running.url, streams=streams, output_tokens=output_tokens))
     seconds = time.perf_counter() - began_s
     tokens = streams * output_tokens
     stage, coordinator = (
         1e6 * (_cpu_s(process) - was) / tokens
         for process, was in zip(running.processes, before, strict=True)
     )
+    over_ms = sorted(1e3 * (b - a - step_s) for each in arrivals for a, b in pairwise(each))
+    p50, p95 = (over_ms[int(part * len(over_ms))] for part in (0.5, 0.95))
     print(
         f"{tokens / seconds:7.0f} tokens/s   coordinator {coordinator:6.1f} us a token   "
-        f"stage {stage:6.1f}"
+        f"stage {stage:6.1f}   gaps beyond a step {p50:.2f} ms, p95 {p95:.2f} ms"
     )
     sys.stdout.flush()
 
@@ -76,9 +86,9 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(spent.user + spent.system)
 
 
-async def _read_all(url: str, *, streams: int, output_tokens: int) -> None:
+async def _read_all(url: str, *, streams: int, output_tokens: int) -> list[list[float]]:
     where = urlsplit(url)
-    await asyncio.gather(
+    return await asyncio.gather(
         *(
             _read(where.hostname or "", where.port or 0, number, output_tokens)
             for number in range(streams)
@@ -86,8 +96,8 @@ async def _read_all(url: str, *, streams: int, output_tokens: int) -> None:
     )
 
 
-async def _read(host: str, port: int, number: int, output_tokens: int) -> None:
-    """A stream to its end; raises RuntimeError for another answer than was asked for."""
+async def _read(host: str, port: int, number: int, output_tokens: int) -> list[float]:
+    """When parts of a stream came; raises RuntimeError for another answer than was asked for."""
     body = json.dumps(
         {
             "model": MODEL,
@@ -107,12 +117,14 @@ async def _read(host: str, port: int, number: int, output_tokens: int) -> None:
     reader, writer = await asyncio.open_connection(host, port)
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
     writer.write(head.encode() + body)
-    answer = bytearray()
+    answer, arrivals = bytearray(), []
     while piece := await reader.read(1 << 16):
+        arrivals.append(time.perf_counter())
         answer += piece
     writer.close()
     if f'"completion_tokens":{output_tokens},'.encode() not in answer:
         raise RuntimeError(answer[-400:].decode(errors="replace"))
+    return arrivals[1:-1]  # without the head, and the end behind the last token
 
 
 def _node(num_layers: int, vocab_size: int, *, step_s: float) -> dict[str, object]:
