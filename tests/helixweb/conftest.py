@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.helixweb.looking import api_of, browser_of
 from tests.helixweb.process_doubles import FakeCluster
 from tests.helixweb.recorded import recorded
 from tests.helixweb.searching import searched
+from tests.helixweb.site_in_process import Shell, new_key
 from tests.made_once import made_once
 
 LINK = {"bandwidth_bytes_per_s": 1.25e9, "latency_s": 1e-4}
@@ -233,6 +235,12 @@ def browser(user: Any) -> Client:
 def api(user: Any) -> APIClient:
     """Ada's REST client."""
     return api_of(user)
+
+
+@pytest.fixture
+def shell(user: Any, tmp_path: Path) -> Shell:
+    """Ada's commands, with a key of hers."""
+    return Shell(new_key(user), home=str(tmp_path))
 
 
 @pytest.fixture

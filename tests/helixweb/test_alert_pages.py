@@ -195,9 +195,7 @@ def test_a_rule_that_makes_no_sense_is_refused_over_rest(
     assert words in str(answer.json())
 
 
-def test_a_channel_of_another_cluster_cannot_be_told(
-    cluster: Cluster, api: APIClient, alert: Alert
-) -> None:
+def test_a_channel_of_another_cluster_cannot_be_told(api: APIClient, alert: Alert) -> None:
     other = Cluster.objects.create(name="other")
     channel = records.create(Channel, cluster=other, name="theirs", **HOOK)
     answer = api.patch(f"/api/v1/alert-rules/{alert.rule_id}/", {"channels": [channel.pk]})

@@ -24,11 +24,6 @@ from helixweb.inventory.models import Cluster, JoinToken, LanguageModel, Node
 from tests.helixweb.looking import contains
 
 
-@pytest.fixture
-def shell(user: Any, tmp_path: Path) -> Shell:
-    return Shell(new_key(user), home=str(tmp_path))
-
-
 def test_every_command_tells_what_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
     for name in COMMANDS:
         assert main([name, "--help"]) == exit_codes.OK
@@ -51,9 +46,7 @@ def test_nodes_are_declared_changed_listed_and_removed(shell: Shell, cluster: Cl
     assert set(Node.unscoped.values_list("name", flat=True)) == {"tower", "laptop"}
 
 
-def test_a_name_in_two_clusters_needs_the_cluster(
-    shell: Shell, cluster: Cluster, tiny_problem: dict[str, Any]
-) -> None:
+def test_a_name_in_two_clusters_needs_the_cluster(shell: Shell, cluster: Cluster) -> None:
     assert shell("cluster", "add", "second") == 0
     assert shell("node", "add", "mini", "--cluster", "second") == 0
     assert shell("node", "show", "mini") == exit_codes.USAGE
@@ -69,7 +62,7 @@ def test_a_join_command_is_made(shell: Shell, cluster: Cluster) -> None:
     assert f"helix-agent join {URL} --token hlxj_" in shell.out
 
 
-def test_clusters_and_models_are_made_changed_and_removed(shell: Shell, user: Any) -> None:
+def test_clusters_and_models_are_made_changed_and_removed(shell: Shell) -> None:
     assert shell("cluster", "add", "lab", "--replanning", "never", "--prompt-tokens", "100") == 0
     assert shell("cluster", "edit", "lab", "--output-tokens", "9", "--name", "shop") == 0
     row = Cluster.unscoped.get()
@@ -186,7 +179,7 @@ def test_login_keeps_the_key_for_one_server(shell: Shell, cluster: Cluster, tmp_
     assert not kept.exists()
 
 
-def test_login_keeps_no_key_that_is_unknown(shell: Shell, user: Any, tmp_path: Path) -> None:
+def test_login_keeps_no_key_that_is_unknown(shell: Shell, tmp_path: Path) -> None:
     del shell.environ["HELIXWEB_KEY"]
     assert shell("login", typed="hlx_no.such\n") == exit_codes.REFUSED
     assert shell("login", typed="\n") == exit_codes.USAGE
@@ -207,9 +200,7 @@ def test_a_key_may_come_from_a_file(shell: Shell, cluster: Cluster, tmp_path: Pa
     assert f"{file}, line 1: this is no text in UTF-8" in shell.err
 
 
-def test_a_model_that_no_node_has_numbers_of_is_told_with_what_to_do(
-    shell: Shell, user: Any
-) -> None:
+def test_a_model_that_no_node_has_numbers_of_is_told_with_what_to_do(shell: Shell) -> None:
     Cluster.objects.create(name="new")
     assert shell("plan", "compute") == exit_codes.NOT_FOUND
     assert "there is no model yet; add one with `helixweb model add PATH`" in shell.err

@@ -11,7 +11,7 @@ import pytest
 from chat_double import ChatDouble
 from django.utils import timezone
 from process_doubles import HARDWARE, FakeCluster, served
-from site_in_process import Shell, new_key
+from site_in_process import Shell
 
 from helixweb.alerting.models import Alert, AlertRule
 from helixweb.client.wire import Event
@@ -30,11 +30,6 @@ from tests.helixweb.looking import contains, fresh
 from tests.helixweb.searching import searched
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
-
-
-@pytest.fixture
-def shell(user: Any, tmp_path: Path) -> Shell:
-    return Shell(new_key(user), home=str(tmp_path))
 
 
 @pytest.fixture
@@ -226,7 +221,7 @@ def test_status_and_top_tell_of_alerts(shell: Shell, serving: Deployment) -> Non
     assert "critical: Node mini is lost." in shell.out
 
 
-def test_status_of_a_site_without_anything(shell: Shell, user: Any) -> None:
+def test_status_of_a_site_without_anything(shell: Shell) -> None:
     assert shell("status") == 0
     assert "no cluster yet" in shell.out
     assert shell("cluster", "add", "bare") == 0

@@ -12,7 +12,6 @@ from process_doubles import FakeCluster, make_plan
 
 from helixweb.deployment.coordinators import curl_command
 from helixweb.deployment.models import Deployment, Status
-from helixweb.inventory.models import Cluster
 from runtime.protocol.phases import Phase
 from tests.helixweb.looking import answered, contains, denied, fresh
 from tests.helixweb.markup import tight
@@ -39,9 +38,7 @@ def test_a_bad_option_is_shown_beside_its_field_and_what_was_typed_is_kept(
     assert not Deployment.unscoped.exists()
 
 
-def test_a_plan_says_why_it_cannot_be_deployed_yet(
-    browser: Client, cluster: Cluster, joined: FakeCluster
-) -> None:
+def test_a_plan_says_why_it_cannot_be_deployed_yet(browser: Client, joined: FakeCluster) -> None:
     joined.silence("tower")
     button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
     assert "Node tower is silent; start its agent again." in button

@@ -390,7 +390,7 @@ def test_parameters_that_mean_nothing_here_are_refused(
 
 
 def test_who_may_change_one_cluster_only_cannot_make_others_or_change_models(
-    cluster: Cluster, world_of_two: tuple[Cluster, Any]
+    world_of_two: tuple[Cluster, Any],
 ) -> None:
     other, operator = world_of_two
     one = api_of(operator)

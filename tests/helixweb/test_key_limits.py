@@ -174,7 +174,7 @@ def test_what_a_key_spent_is_booked_once_also_when_the_coordinator_restarts(
     assert coordinator.desired().keys == (), "of people with a role there alone"
 
 
-def test_keys_are_made_listed_and_revoked_over_rest(user: Any, api: APIClient) -> None:
+def test_keys_are_made_listed_and_revoked_over_rest(api: APIClient) -> None:
     asked = {
         "name": "ci",
         "scopes": ["read", "write"],
@@ -276,7 +276,7 @@ def test_nobody_sees_or_ends_the_key_of_another_but_an_administrator(
 
 
 def test_the_command_makes_lists_and_revokes_keys(
-    user: Any, cluster: Cluster, settings: Any, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, settings: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = ["ada", "ci", "--scopes", "read", "--cluster", "tiny", "--days", "7"]
     call_command("apikey", *made, "--network", "192.0.2.0/24", "--tokens-per-day", "5")

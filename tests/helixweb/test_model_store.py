@@ -182,7 +182,7 @@ def pickle_alone(folder: Path) -> None:
     ],
 )
 def test_no_half_or_foreign_folder_is_added(
-    connected: Shell, folder: Path, settings: Any, spoil: Callable[[Path], None], message: str
+    connected: Shell, folder: Path, spoil: Callable[[Path], None], message: str
 ) -> None:
     spoil(folder)
     assert connected("model", "add", folder, "--store", "--name", "mine") == exit_codes.FAILED

@@ -197,7 +197,7 @@ def test_a_file_names_checkpoints_instead_of_numbers(api: APIClient, models_dir:
 
 
 def test_a_name_is_read_from_the_sites_own_copy_first(
-    api: APIClient, models_dir: Path, hub: HubServer, settings: Any
+    api: APIClient, models_dir: Path, hub: HubServer
 ) -> None:
     (models_dir / "org").mkdir()  # of models, no model
     (models_dir / "small").rename(models_dir / "org" / "small")
@@ -265,7 +265,7 @@ def test_a_repository_of_gguf_files_is_refused_with_what_to_do(
         assert "helixweb model pull org/small-GGUF/b-Q8_0.gguf" in refused.json()["detail"]
 
 
-def test_a_hub_that_is_away_is_named(api: APIClient, user: Any, settings: Any) -> None:
+def test_a_hub_that_is_away_is_named(api: APIClient, settings: Any) -> None:
     settings.HF_ENDPOINT = "http://127.0.0.1:9"
     refused = answered(api.post("/api/v1/models/", {"name": "x", "checkpoint": "org/small"}), 422)
     assert "http://127.0.0.1:9 cannot be reached" in refused.json()["detail"]

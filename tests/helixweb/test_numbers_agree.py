@@ -1,7 +1,6 @@
 """Overview, Monitor and the REST API tell the same of the same moment."""
 
 import re
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -19,7 +18,7 @@ SAID = {
 
 @pytest.mark.usefixtures("time_stands_still")
 def test_pages_and_api_show_the_same_numbers(
-    joined: FakeCluster, user: Any, browser: Client, api: APIClient
+    joined: FakeCluster, browser: Client, api: APIClient
 ) -> None:
     row = joined.deploy()
     joined.ready()

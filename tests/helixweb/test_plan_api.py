@@ -117,7 +117,7 @@ def test_what_survives_a_loss_is_of_pipelines(api: APIClient, request_body: dict
 
 
 def test_a_run_begins_with_an_earlier_plan_of_its_own_cluster_only(
-    api: APIClient, request_body: dict[str, Any], plan: Plan, tiny_problem: dict[str, Any]
+    api: APIClient, request_body: dict[str, Any], plan: Plan
 ) -> None:
     begun = api.post(RUNS, {**request_body, "start_plan": plan.pk, "survive_one_loss": True})
     assert (begun.json()["start_plan"], begun.json()["survive_one_loss"]) == (plan.pk, True)

@@ -198,7 +198,7 @@ def test_any_operation_is_asked_by_its_path(shell: Shell, cluster: Cluster, tmp_
     ],
 )
 def test_what_is_no_request_is_refused(
-    shell: Shell, cluster: Cluster, capsys: pytest.CaptureFixture[str],
+    shell: Shell, capsys: pytest.CaptureFixture[str],
     words: tuple[str, ...], said: str,
 ) -> None:  # fmt: skip
     assert shell("api", *words) == exit_codes.USAGE

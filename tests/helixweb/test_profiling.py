@@ -2,7 +2,6 @@
 
 import json
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 from process_doubles import HARDWARE, FakeAgent, FakeCluster
 from rest_framework.test import APIClient
-from site_in_process import Shell, new_key
+from site_in_process import Shell
 
 from helixweb.deployment.models import Profiling
 from helixweb.deployment.profiling import order_profiling
@@ -384,14 +383,13 @@ def test_one_click_measures_all_nodes_those_of_one_machine_in_turn(
 
 
 def test_nodes_with_gpus_of_their_own_are_measured_at_once(
-    measured: Measured, api: APIClient, user: Any, tmp_path: Path
+    measured: Measured, api: APIClient, shell: Shell
 ) -> None:
     unmeasured(measured)
     for name in measured.cluster.agents:
         gpus = [{"name": "L4", "memory_bytes": 24_000_000_000}]
         hardware = {**HARDWARE, "gpus": gpus, "memory_budget_bytes": int(FOUND.vram_bytes)}
         Node.unscoped.filter(name=name).update(hardware=hardware)
-    shell = Shell(new_key(user), home=str(tmp_path))
     assert shell("node", "measure", "--no-wait") == 0
     orders = {name: measured.beat(name) for name in measured.cluster.agents}
     assert all(orders.values())

@@ -4,7 +4,6 @@ import itertools
 import re
 from collections import Counter
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 from process_doubles import FakeCluster, FakeProcess
 from rest_framework.test import APIClient
-from site_in_process import Shell, new_key
+from site_in_process import Shell
 
 from helixweb.common.models import Event
 from helixweb.inventory.link_sampling import Member, orders
@@ -160,7 +159,7 @@ CUT_WEIGHTS = (
 
 
 def test_a_closed_weights_port_is_a_warning_everywhere_and_refuses_no_plan(
-    joined: FakeCluster, api: APIClient, browser: Client, user: Any, tmp_path: Path
+    joined: FakeCluster, api: APIClient, browser: Client, shell: Shell
 ) -> None:
     serving = Reach(tried="x", weights_port=WEIGHTS_PORT)
     for name in joined.agents:
@@ -183,7 +182,6 @@ def test_a_closed_weights_port_is_a_warning_everywhere_and_refuses_no_plan(
     assert "All 4 processes reach each other" in page, "their data ports"
     (finding,) = members.links(timezone.now())
     assert (finding.state, CUT_WEIGHTS in finding.said) == (State.WARNING, True)
-    shell = Shell(new_key(user), home=str(tmp_path))
     assert shell("status") == 0
     assert CUT_WEIGHTS in shell.out
     assert api.post("/api/v1/deployments/", {"plan": joined.plan.pk}).status_code == 202
@@ -331,9 +329,8 @@ def test_of_a_large_cluster_some_pairs_of_all_regions_are_measured() -> None:
 
 
 def test_page_rest_status_and_doctor_say_the_same_sentence(
-    joined: FakeCluster, api: APIClient, browser: Client, user: Any, tmp_path: Path
+    joined: FakeCluster, api: APIClient, browser: Client, shell: Shell
 ) -> None:
-    shell = Shell(new_key(user), home=str(tmp_path))
     pk = joined.cluster.pk
 
     def page() -> str:

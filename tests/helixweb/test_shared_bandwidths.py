@@ -86,9 +86,7 @@ def test_a_name_that_no_row_can_have_is_refused_so(document: Document, user: Any
     assert not Cluster.unscoped.exists()
 
 
-def test_a_node_that_goes_is_forgotten_and_one_that_is_renamed_stays(
-    shared: Cluster, document: Document
-) -> None:
+def test_a_node_that_goes_is_forgotten_and_one_that_is_renamed_stays(shared: Cluster) -> None:
     tower = Node.unscoped.get(name="tower")
     records.update(tower, name="spire")
     assert members(shared)["card of tower"] == ["spire", "coordinator"]

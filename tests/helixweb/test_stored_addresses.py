@@ -1,7 +1,6 @@
 """Addresses that an earlier version stored and that nobody can dial."""
 
 from importlib import import_module
-from typing import Any
 
 from django.apps import apps
 from django.utils import timezone
@@ -18,7 +17,7 @@ MIGRATION = import_module(
 
 
 def test_an_upgrade_lets_only_the_process_with_such_an_address_join_again(
-    joined: FakeCluster, cluster: Cluster, user: Any
+    joined: FakeCluster, cluster: Cluster
 ) -> None:
     row = joined.deploy()
     MIGRATION(apps, None)
