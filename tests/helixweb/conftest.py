@@ -19,17 +19,16 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 from helixweb.access.models import Grant
 from helixweb.access.roles import Role
-from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import problems
 from helixweb.planning.models import Plan
-from helixweb.planning.services import starting
 from planner.plan_options import PlanOptions
 from planner.serialization import PROBLEM_FORMAT
 from tests.e2e import blank_database
 from tests.helixweb.looking import api_of, browser_of
 from tests.helixweb.process_doubles import FakeCluster
 from tests.helixweb.recorded import recorded
-from tests.helixweb.searching import searched
+from tests.helixweb.searching import begun, searched
 from tests.helixweb.site_in_process import Shell, new_key
 from tests.made_once import made_once
 
@@ -251,7 +250,5 @@ def plan(cluster: Cluster, user: Any) -> Plan:
 
 def _found(cluster: Cluster, user: Any) -> Plan:
     options = PlanOptions(objective="flow", time_limit_s=1)
-    run = starting.start_plan_run(
-        cluster=cluster, model=LanguageModel.objects.get(), options=options, user=user
-    )
+    run = begun(cluster, user, options)
     return searched(run)

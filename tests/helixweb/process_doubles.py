@@ -26,6 +26,7 @@ from runtime.protocol.control import (
     CoordinatorDesired,
     CoordinatorReport,
     DesiredState,
+    NodeTraffic,
     RegisterReply,
     ServingPlan,
     StageStats,
@@ -50,6 +51,25 @@ STATS = StageStats(
     uptime_s=3.0,
     weights_bytes=1000,
     kv_bytes=2000,
+)
+REPORT = CoordinatorReport(
+    generation=1,
+    serving=True,
+    window_s=10.0,
+    requests_running=1,
+    requests_waiting=0,
+    requests_total=3,
+    requests_failed_total=0,
+    requests_rejected_total=0,
+    prompt_tokens_total=100,
+    output_tokens_total=50,
+    prompt_tokens_per_s=10.0,
+    output_tokens_per_s=5.0,
+    ttft_p50_s=0.2,
+)
+# What a coordinator tells of a node that it reaches.
+HEARD = NodeTraffic(
+    kv_estimate_token_layers=0.0, kv_capacity_token_layers=1.0, tokens_total=0, ready=True
 )
 
 
@@ -165,21 +185,7 @@ class FakeCoordinator(FakeProcess):
         MetricSample.unscoped.filter(cluster=cluster).delete()
 
     def report(self, **changes: Any) -> int:
-        report = CoordinatorReport(
-            generation=1,
-            serving=True,
-            window_s=10.0,
-            requests_running=1,
-            requests_waiting=0,
-            requests_total=3,
-            requests_failed_total=0,
-            requests_rejected_total=0,
-            prompt_tokens_total=100,
-            output_tokens_total=50,
-            prompt_tokens_per_s=10.0,
-            output_tokens_per_s=5.0,
-            ttft_p50_s=0.2,
-        ).model_copy(update=changes)
+        report = REPORT.model_copy(update=changes)
         self.serves = report.generation
         answer = self.http.post("/api/v1/coordinator/report", report.model_dump(mode="json"))
         assert answer.status_code == 200, answer.content

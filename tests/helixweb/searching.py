@@ -1,14 +1,18 @@
 """Does a worker's part of a plan run, step by step and without a worker."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from helixweb.common import jobs
 from helixweb.common.leases import Lease
+from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_from_json
+from helixweb.planning.services import starting
 from planner.domain import plan as domain
 from planner.placers.base import NeverCancelled
+from planner.plan_options import PlanOptions
 from planner.planning import compute_plan
 from planner.replanning import ReplanPoint
 from planner.serialization import problem_from_dict
@@ -18,6 +22,12 @@ SEARCH = {
     "time_limit_s": "2", "placer": "auto", "solver": "auto", "relative_gap": "0.1", "seed": "0",
     "warm_start": "best", "partial_inference": "on", "objective": "flow",
 }  # fmt: skip
+
+
+def begun(cluster: Cluster, user: Any, options: PlanOptions, **more: Any) -> PlanRun:
+    """A run for the only model there is, queued."""
+    model = LanguageModel.objects.get()
+    return starting.start_plan_run(cluster=cluster, model=model, options=options, user=user, **more)
 
 
 def claimed(run: PlanRun) -> Lease:

@@ -5,15 +5,8 @@ from typing import Any
 import pytest
 
 from helixweb.inventory.models import Cluster
-from runtime.protocol.control import CoordinatorReport
-from tests.helixweb.process_doubles import FakeCoordinator
+from tests.helixweb.process_doubles import REPORT, FakeCoordinator
 from tests.helixweb.request_traces import made_up_trace
-
-REPORT = CoordinatorReport(
-    generation=1, serving=True, window_s=10.0, requests_running=1, requests_waiting=0,
-    requests_total=3, requests_failed_total=0, requests_rejected_total=0, prompt_tokens_total=100,
-    output_tokens_total=50, prompt_tokens_per_s=10.0, output_tokens_per_s=5.0,
-)  # fmt: skip
 
 
 @pytest.mark.parametrize(

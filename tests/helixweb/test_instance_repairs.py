@@ -11,10 +11,10 @@ from helixweb.deployment.models import Repair
 from helixweb.deployment.services import repairing
 from helixweb.deployment.services.repairing import WAITS_S
 from helixweb.inventory.models import Cluster, Node, Replanning
-from runtime.protocol.control import NodeTraffic
 from runtime.protocol.instance_orders import InstanceTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.instance_doubles import Instances, beat_all, told
+from tests.helixweb.process_doubles import HEARD
 from tests.helixweb.recorded import recorded
 from tests.helixweb.test_repairs import Repaired as RepairedPipelines
 
@@ -113,10 +113,8 @@ def test_what_others_bring_back_is_not_planned(cluster: Cluster, user: Any, at_u
         there.coordinator.report(
             generation=1,
             instances={name: InstanceTraffic(node=name, condition="waiting", open=False)},
-            nodes={name: NodeTraffic(
-                kv_estimate_token_layers=0, kv_capacity_token_layers=1, tokens_total=0, ready=False
-            )},
-        )  # fmt: skip
+            nodes={name: HEARD.model_copy(update={"ready": False})},
+        )
     assert here.beat() == here.beat(after_s=60.0) == []
 
 

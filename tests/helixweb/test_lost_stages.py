@@ -15,7 +15,7 @@ from helixweb.inventory.models import Cluster
 from runtime.protocol.control import NodeTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.looking import contains
-from tests.helixweb.process_doubles import FakeCluster, FakeCoordinator
+from tests.helixweb.process_doubles import HEARD, FakeCluster, FakeCoordinator
 from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -176,11 +176,6 @@ def test_a_node_that_is_back_is_no_longer_said_to_be_lost(
 
 def traffic(served: Served, *, ready: bool) -> dict[str, NodeTraffic]:
     return {
-        name: NodeTraffic(
-            kv_estimate_token_layers=0.0,
-            kv_capacity_token_layers=1.0,
-            tokens_total=0,
-            ready=ready or name != served.name,
-        )
+        name: HEARD.model_copy(update={"ready": ready or name != served.name})
         for name in served.used_agents
     }

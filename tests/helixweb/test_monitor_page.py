@@ -13,12 +13,11 @@ from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
-from runtime.protocol.control import NodeTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.looking import answered, contains
 from tests.helixweb.markup import tight
 from tests.helixweb.metric_samples import bare_sample
-from tests.helixweb.process_doubles import STATS, FakeCluster
+from tests.helixweb.process_doubles import HEARD, STATS, FakeCluster
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -57,12 +56,7 @@ def test_nodes_that_none_reported_on_are_unknown(joined: FakeCluster, browser: C
 
 
 def test_the_newest_numbers_are_in_tiles_and_charts(joined: FakeCluster, browser: Client) -> None:
-    traffic = {
-        name: NodeTraffic(
-            kv_estimate_token_layers=0, kv_capacity_token_layers=1, tokens_total=0, ready=True
-        )
-        for name in joined.used_agents
-    }
+    traffic = dict.fromkeys(joined.used_agents, HEARD)
     joined.coordinator.report(output_tokens_per_s=432.0, itl_p50_s=0.055, nodes=traffic)
     html = tight(page(browser, cluster=joined.cluster.pk))
     assert 'data-live="output">432<' in html

@@ -16,36 +16,21 @@ from helixweb.monitoring.history import points
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample, node_samples
 from helixweb.monitoring.services import keep_report
-from runtime.protocol.control import CoordinatorReport, NodeTraffic, StageStats
+from runtime.protocol.control import StageStats
 from tests.helixweb.metric_samples import bare_sample
-from tests.helixweb.process_doubles import STATS, FakeCluster
+from tests.helixweb.process_doubles import HEARD, REPORT, STATS, FakeCluster
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
 
 def report(*, routed: dict[str, int] | None = None, entered: int = 0, **changes: Any) -> Any:
     traffic = {
-        name: NodeTraffic(
-            kv_estimate_token_layers=0, kv_capacity_token_layers=1, tokens_total=tokens, ready=True
-        )
+        name: HEARD.model_copy(update={"tokens_total": tokens})
         for name, tokens in (routed or {}).items()
     }
-    return CoordinatorReport(
-        generation=1,
-        serving=True,
-        window_s=10.0,
-        requests_running=1,
-        requests_waiting=2,
-        requests_total=3,
-        requests_failed_total=0,
-        requests_rejected_total=0,
-        prompt_tokens_total=100,
-        output_tokens_total=50,
-        prompt_tokens_per_s=10.0,
-        output_tokens_per_s=5.0,
-        nodes=traffic,
-        edge_tokens_total={"source->tower": entered, "tower->sink": 7},
-    ).model_copy(update=changes)
+    told = {"requests_waiting": 2, "ttft_p50_s": None, "nodes": traffic}
+    told["edge_tokens_total"] = {"source->tower": entered, "tower->sink": 7}
+    return REPORT.model_copy(update=told | changes)
 
 
 def stats(**changes: Any) -> StageStats:
@@ -77,11 +62,8 @@ def test_what_no_number_can_say_is_left_out() -> None:
     assert sample.tokens_per_s is None
     full = report(
         nodes={
-            "tower": NodeTraffic(
-                kv_estimate_token_layers=1e300,
-                kv_capacity_token_layers=1e-300,
-                tokens_total=1,
-                ready=True,
+            "tower": HEARD.model_copy(
+                update={"kv_estimate_token_layers": 1e300, "kv_capacity_token_layers": 1e-300}
             )
         }
     )

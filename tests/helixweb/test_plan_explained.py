@@ -8,14 +8,14 @@ from rest_framework.test import APIClient
 
 from helixweb.common import jobs
 from helixweb.common.models import Event
-from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.inventory.models import Cluster
 from helixweb.planning.models import Explanation, Plan
-from helixweb.planning.services import starting
 from planner.explanation import marginal_values
 from planner.plan_options import PlanOptions
 from planner.robust import survival
 from planner.serialization import plan_from_dict, problem_from_dict
 from tests.helixweb.looking import contains, denied
+from tests.helixweb.searching import begun
 
 Status = Explanation.Status
 OPTIONS = PlanOptions(objective="flow", time_limit_s=5)
@@ -23,9 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def planned(cluster: Cluster, user: Any, options: PlanOptions) -> Plan:
-    run = starting.start_plan_run(
-        cluster=cluster, model=LanguageModel.objects.get(), options=options, user=user
-    )
+    run = begun(cluster, user, options)
     jobs.attempt_job(run)
     return Plan.unscoped.get(run=run)
 

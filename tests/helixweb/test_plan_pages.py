@@ -12,14 +12,13 @@ from helixweb.inventory.services.problems import build_problem
 from helixweb.planning.models import Explanation, PlanRun, Simulation
 from helixweb.planning.options import options_from_json
 from helixweb.planning.services import fit as planning_fit
-from helixweb.planning.services import starting
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.plan_options import BASELINES, PlanOptions
 from tests.helixweb.looking import answered, contains
 from tests.helixweb.markup import tight
-from tests.helixweb.searching import SEARCH, claimed, searched
+from tests.helixweb.searching import SEARCH, begun, claimed, searched
 
 
 @pytest.fixture
@@ -33,12 +32,7 @@ def form(cluster: Cluster) -> dict[str, Any]:
 
 @pytest.fixture
 def run(cluster: Cluster, user: Any) -> PlanRun:
-    return starting.start_plan_run(
-        cluster=cluster,
-        model=LanguageModel.objects.get(),
-        options=PlanOptions(objective="flow", time_limit_s=10),
-        user=user,
-    )
+    return begun(cluster, user, PlanOptions(objective="flow", time_limit_s=10))
 
 
 def pinned(*rows: tuple[str, int | str, int | str]) -> dict[str, Any]:
@@ -139,12 +133,7 @@ def test_starting_from_a_plan_fills_the_form_with_how_it_was_searched_for(
     browser: Client, cluster: Cluster, user: Any
 ) -> None:
     rules = PlacementRules(pinned={"mini": LayerRange(first=3, end=4)}, max_layers_of={"tower": 3})
-    run = starting.start_plan_run(
-        cluster=cluster,
-        model=LanguageModel.objects.get(),
-        options=PlanOptions(objective="flow", time_limit_s=12, rules=rules),
-        user=user,
-    )
+    run = begun(cluster, user, PlanOptions(objective="flow", time_limit_s=12, rules=rules))
     searched(run)
     page = text(browser, f"/plans/new?start={run.plan.pk}")
     assert 'value="12"' in page

@@ -35,7 +35,7 @@ from planner.plan_options import PlanOptions
 from planner.robust import survival
 from planner.serialization import plan_from_dict, problem_from_dict
 from tests.helixweb.looking import contains, fresh
-from tests.helixweb.searching import claimed, record
+from tests.helixweb.searching import begun, claimed, record
 
 Status = PlanRun.Status
 OPTIONS = PlanOptions(objective="flow", time_limit_s=20)
@@ -55,9 +55,7 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.fixture
 def run(cluster: Cluster, user: Any) -> PlanRun:
     """Queued, without a message."""
-    return starting.start_plan_run(
-        cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
-    )
+    return begun(cluster, user, OPTIONS)
 
 
 def incumbent(flow: float, bound: float = math.inf, elapsed_s: float = 0.1) -> domain.Incumbent:
@@ -89,9 +87,7 @@ def test_starting_a_run_snapshots_the_problem_and_sends_its_message_after_commit
     django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
-        run = starting.start_plan_run(
-            cluster=cluster, model=LanguageModel.objects.get(), options=OPTIONS, user=user
-        )
+        run = begun(cluster, user, OPTIONS)
         assert len(messages) == 0
     assert messages.get(timeout=1).payload[1] == {"kind": "search", "job_id": run.pk}
     cluster.nodes.all().delete()
@@ -236,13 +232,7 @@ def test_a_plan_that_survives_a_loss_does(
     profile.kv_capacity_token_layers = [1000.0, 500.0, 300.0, 200.0]
     profile.vram_bytes = 8e6
     profile.save()
-    run = starting.start_plan_run(
-        cluster=cluster,
-        model=LanguageModel.objects.get(),
-        options=options,
-        user=user,
-        survive_one_loss=True,
-    )
+    run = begun(cluster, user, options, survive_one_loss=True)
     jobs.attempt_job(run)
     assert (fresh(run).status, run.error) == (Status.SUCCEEDED, "")
     plan = plan_from_dict(run.plan.document)

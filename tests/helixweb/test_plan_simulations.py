@@ -9,16 +9,16 @@ from rest_framework.test import APIClient
 
 from helixweb.charts.chart import tokens_per_s
 from helixweb.common import jobs
-from helixweb.inventory.models import Cluster, LanguageModel
+from helixweb.inventory.models import Cluster
 from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun, Simulation
 from helixweb.planning.options import SimulationRequest
-from helixweb.planning.services import simulating, starting
+from helixweb.planning.services import simulating
 from helixweb.planning.services.simulating import forecast_from_json
 from planner.plan_options import PlanOptions
 from planner.workload.request import InvalidWorkload
 from tests.helixweb.looking import answered, contains, fresh
-from tests.helixweb.searching import claimed, end_with, found_for
+from tests.helixweb.searching import begun, claimed, end_with, found_for
 
 # A lease writes from a thread of its own: a test's transaction would be in its way.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -134,12 +134,7 @@ def test_simulations_over_rest(api: APIClient, plan: Plan) -> None:
 
 
 def test_a_run_for_decoding_shows_its_unit(browser: Client, cluster: Cluster, user: Any) -> None:
-    run = starting.start_plan_run(
-        cluster=cluster,
-        model=LanguageModel.objects.get(),
-        options=PlanOptions(time_limit_s=1),
-        user=user,
-    )
+    run = begun(cluster, user, PlanOptions(time_limit_s=1))
     lease = claimed(run)
     found = found_for(run, lease)
     solving = browser.get(f"/plans/{run.pk}/").content.decode()

@@ -9,7 +9,7 @@ import pytest
 from django.apps import apps
 from django.test import Client
 from django.utils import timezone
-from process_doubles import FakeAgent, FakeCluster, planned
+from process_doubles import HEARD, FakeAgent, FakeCluster, planned
 from rest_framework.test import APIClient
 
 from helixweb.common import jobs
@@ -21,7 +21,6 @@ from helixweb.inventory.models import Change, Cluster, LanguageModel, Node, Repl
 from helixweb.inventory.services.records import create, update
 from helixweb.planning.models import PlanRun
 from helixweb.planning.stored import stored_plan
-from runtime.protocol.control import NodeTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.looking import answered, contains, denied
 from tests.helixweb.recorded import recorded
@@ -329,11 +328,8 @@ def test_a_deployment_is_served_while_a_pipeline_leads_around_what_is_lost(
 def test_layers_stay_while_an_agent_may_start_its_stage_again(
     automatic: Repaired,
 ) -> None:
-    heard = NodeTraffic(
-        kv_estimate_token_layers=0.0, kv_capacity_token_layers=1.0, tokens_total=0, ready=True
-    )
-    nodes = dict.fromkeys(automatic.cluster.used_agents, heard)
-    nodes["tower"] = heard.model_copy(update={"ready": False})
+    nodes = dict.fromkeys(automatic.cluster.used_agents, HEARD)
+    nodes["tower"] = HEARD.model_copy(update={"ready": False})
     automatic.lost["tower"] = "its process has ended"
     automatic.report(nodes=nodes)
     assert automatic.beat() == [State.COMPUTING]

@@ -13,13 +13,13 @@ from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.inventory.services import problems
 from helixweb.planning.incumbents import plan_of
 from helixweb.planning.models import Plan, PlanRun
-from helixweb.planning.services import replanning, starting
+from helixweb.planning.services import replanning
 from planner.domain.placement import LayerRange, Placement
 from planner.plan_options import PlanOptions
 from planner.replanning import zero_moves
 from planner.serialization import plan_from_dict, plan_to_dict, problem_from_dict
 from tests.helixweb.looking import answered, contains, denied, fresh
-from tests.helixweb.searching import SEARCH
+from tests.helixweb.searching import SEARCH, begun
 
 OPTIONS = PlanOptions(time_limit_s=0.5)
 FOUND_SOON = PlanOptions(objective="flow", time_limit_s=0.5)
@@ -29,9 +29,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def plan(cluster: Cluster, user: Any) -> Plan:
     """The plan that runs. Afterwards a second tower joins."""
-    run = starting.start_plan_run(
-        cluster=cluster, model=LanguageModel.objects.get(), options=FOUND_SOON, user=user
-    )
+    run = begun(cluster, user, FOUND_SOON)
     jobs.attempt_job(run)
     Node.objects.create(cluster=cluster, name="tower-2", region="home", profile_name="big")
     return Plan.unscoped.get(run=run)

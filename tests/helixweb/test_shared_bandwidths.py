@@ -12,13 +12,13 @@ from rest_framework.test import APIClient
 
 from helixweb.inventory.models import Cluster, LanguageModel, Node, SharedBandwidth
 from helixweb.inventory.services import bulk, problems, records
-from helixweb.planning.services.starting import start_plan_run
 from planner.domain.errors import InvalidProblem
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
 from planner.planning import compute_plan
 from planner.serialization import problem_from_dict
 from tests.helixweb.looking import answered, contains, denied
+from tests.helixweb.searching import begun
 
 Document = dict[str, Any]
 URL = "/api/v1/shared-bandwidths/"
@@ -63,12 +63,7 @@ def test_what_a_file_shares_is_imported_and_exported_whole(
 
 def test_a_plan_run_searches_within_what_is_shared(shared: Cluster, user: Any) -> None:
     options = PlanOptions(objective="flow", time_limit_s=5)
-    run = start_plan_run(
-        cluster=shared,
-        model=LanguageModel.objects.get(),
-        options=options,
-        user=user,
-    )
+    run = begun(shared, user, options)
     assert run.problem["network"]["shared"] == [UPLINK, CARD]
     problem = problem_from_dict(run.problem)
     apart = replace(problem, cluster=replace(problem.cluster, shared=()))

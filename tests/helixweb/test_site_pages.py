@@ -5,15 +5,14 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from helixweb.inventory.models import Cluster, JoinToken, LanguageModel, Node, Origin, Profile
+from helixweb.inventory.models import Cluster, JoinToken, Node, Origin, Profile
 from helixweb.inventory.services import joining, problems, records
 from helixweb.planning.models import Incumbent, Plan, PlanRun, Simulation
 from helixweb.planning.services import fit as planning_fit
-from helixweb.planning.services import starting
 from planner.plan_options import PlanOptions
 from tests.helixweb.looking import answered, contains, fresh
 from tests.helixweb.markup import tight
-from tests.helixweb.searching import claimed, found_for
+from tests.helixweb.searching import begun, claimed, found_for
 
 
 def html(browser: Client, name: str, *args: int, **query: str) -> str:
@@ -109,9 +108,7 @@ def test_every_better_placement_of_a_search_can_be_looked_at(
     browser: Client, cluster: Cluster, user: object
 ) -> None:
     options = PlanOptions(objective="flow", time_limit_s=1)
-    run = starting.start_plan_run(
-        cluster=cluster, model=LanguageModel.objects.get(), options=options, user=user
-    )
+    run = begun(cluster, user, options)
     found_for(run, claimed(run))
     page = html(browser, "plan-run", run.pk)
     shown = browser.get(reverse("plan-run", args=[run.pk])).context["incumbents"]

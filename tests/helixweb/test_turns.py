@@ -13,9 +13,9 @@ from helixweb.common.leases import Lease
 from helixweb.common.models import Job
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
-from helixweb.planning.services import starting
 from planner.plan_options import PlanOptions
 from tests.helixweb.looking import fresh
+from tests.helixweb.searching import begun
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Status = Job.Status
@@ -68,9 +68,7 @@ def sent(messages: Any) -> list[dict[str, int]]:
 def test_one_simulation_runs_at_a_time_and_explanations_wait_as_well(
     plan: Plan, cluster: Cluster, user: Any, running: tuple[Simulation, int]
 ) -> None:
-    run = starting.start_plan_run(
-        cluster=cluster, model=LanguageModel.objects.get(), options=PlanOptions(), user=user
-    )
+    run = begun(cluster, user, PlanOptions())
     assert claim(run) == 1, "a search waits for none"
     waiting = [another(plan), Explanation.unscoped.get(plan=plan)]
     assert [claim(row) for row in waiting] == [None, None]
@@ -81,9 +79,7 @@ def test_one_simulation_runs_at_a_time_and_explanations_wait_as_well(
 
 
 def test_a_mix_waits_for_a_search(cluster: Cluster, user: Any) -> None:
-    run = starting.start_plan_run(
-        cluster=cluster, model=LanguageModel.objects.get(), options=PlanOptions(), user=user
-    )
+    run = begun(cluster, user, PlanOptions())
     mix = ModelMix.objects.create(cluster=cluster, options={})
     attempt = claim(run)
     assert attempt is not None
