@@ -26,10 +26,10 @@ DEEP = TinySizes(
     vocab_size=261,
     shards=4,
 )
-# prints the anonymous memory that loading layers [first, end) has added: also what the system has
-# moved to swap, and without what the allocator keeps of memory that was freed
+# prints for each PATH:first:end the anonymous memory that loading these layers has added: also what
+# the system has moved to swap, and without what the allocator keeps of memory that was freed
 MEASURE = """
-import ctypes, gc, sys
+import ctypes, gc, os, sys
 from pathlib import Path
 import torch
 from runtime.models.config import read_config
@@ -44,23 +44,32 @@ def anonymous():
     counted = [line.split() for line in lines if line.startswith(("Anonymous:", "Swap:"))]
     return sum(int(words[1]) for words in counted) * 1024
 
-def load(first, end):
-    return load_decoder(checkpoint, config, first=first, end=end, device=torch.device("cpu"),
-                        progress=lambda done, total: None)
+def load(checkpoint, first, end):
+    return load_decoder(checkpoint, read_config(checkpoint), first=first, end=end,
+                        device=torch.device("cpu"), progress=lambda done, total: None)
 
-checkpoint = Path(sys.argv[1])
-config = read_config(checkpoint)
-warm = load(7, 8)
-before = anonymous()
-held = load(int(sys.argv[2]), int(sys.argv[3]))
-print(anonymous() - before)
+def measure(checkpoint, first, end):
+    warm = load(checkpoint, 7, 8)
+    before = anonymous()
+    held = load(checkpoint, first, end)
+    print(anonymous() - before, flush=True)
+
+for share in sys.argv[1:]:
+    path, first, end = share.rsplit(":", 2)
+    child = os.fork()
+    if child == 0:
+        measure(Path(path), int(first), int(end))
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != 0:
+        sys.exit(1)
 """
 
 
-def weights_in_memory(checkpoint: Path, first: int, end: int) -> int:
-    """Bytes, measured in a process of its own."""
+def weights_in_memory(*shares: tuple[Path, int, int]) -> list[int]:
+    """Bytes that layers of a checkpoint add, each measured in a process of its own: a fork, since
+    torch takes longer to load than they do."""
     found = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(checkpoint), str(first), str(end)],
+        [sys.executable, "-c", MEASURE, *(f"{path}:{first}:{end}" for path, first, end in shares)],
         capture_output=True,
         text=True,
         check=True,
@@ -68,7 +77,7 @@ def weights_in_memory(checkpoint: Path, first: int, end: int) -> int:
         cwd=Path(__file__).parents[2],
         env={"OMP_NUM_THREADS": "1"},
     )
-    return int(found.stdout)
+    return [int(line) for line in found.stdout.splitlines()]
 
 
 @pytest.mark.processes
@@ -76,14 +85,15 @@ def weights_in_memory(checkpoint: Path, first: int, end: int) -> int:
     not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's account of memory"
 )
 def test_k_of_n_layers_take_k_nths_of_the_memory(tmp_path: Path) -> None:
-    make_tiny_checkpoint(tmp_path, sizes=DEEP, seed=0)
-    layer = read_config(tmp_path).bytes_per_layer
-    for first, end in ((1, 5), (4, 12), (1, 15)):
-        found = weights_in_memory(tmp_path, first, end)
-        assert found == pytest.approx((end - first) * layer, rel=0.05), (first, end)
-    quantized = write_gguf(tmp_path / "model.gguf", tmp_path, quantized=QuantType.Q8_0)
-    found = weights_in_memory(quantized, 4, 12)
-    assert found == pytest.approx(8 * layer / 2, rel=0.05)  # in bfloat16
+    checkpoint = tmp_path / "plain"
+    make_tiny_checkpoint(checkpoint, sizes=DEEP, seed=0)
+    layer = read_config(checkpoint).bytes_per_layer
+    quantized = write_gguf(tmp_path / "model.gguf", checkpoint, quantized=QuantType.Q8_0)
+    plain = [(checkpoint, 1, 5), (checkpoint, 4, 12), (checkpoint, 1, 15)]
+    *found, of_quantized = weights_in_memory(*plain, (quantized, 4, 12))
+    for (_, first, end), held in zip(plain, found, strict=True):
+        assert held == pytest.approx((end - first) * layer, rel=0.05), (first, end)
+    assert of_quantized == pytest.approx(8 * layer / 2, rel=0.05)  # in bfloat16
 
 
 @pytest.mark.parametrize("name", ["gemma2", "qwen3 moe", "mixtral", "llama with biases"])
