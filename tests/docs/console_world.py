@@ -79,8 +79,7 @@ def make_shims(folder: Path) -> None:
 
 
 @contextmanager
-def console_world(folder: Path) -> Iterator[World]:
-    database = blank_database.make(folder / "blank")
+def console_world(folder: Path, database: Path) -> Iterator[World]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     shims = folder / "bin"

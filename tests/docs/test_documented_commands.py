@@ -20,7 +20,9 @@ import pytest
 from tests.docs.command_lines import NotOurs, Wrong, check, check_mention, is_command
 from tests.docs.console_world import World, console_world
 from tests.docs.pages import ROOT, Block, blocks, inline_commands, pages
+from tests.e2e import blank_database
 from tests.installed import installed
+from tests.made_once import made_once
 
 REASONS = {
     "installs software",
@@ -48,7 +50,8 @@ def of(page: Path) -> str:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     installed("curl")
-    with console_world(tmp_path_factory.mktemp("console")) as made:
+    blank = made_once(tmp_path_factory, "blank-database", blank_database.make)
+    with console_world(tmp_path_factory.mktemp("console"), blank / blank_database.NAME) as made:
         yield made
 
 
