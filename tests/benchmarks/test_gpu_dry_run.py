@@ -82,6 +82,7 @@ def test_a_part_that_did_not_run_fails_with_all_that_was_to_be_checked_by_it() -
     assert failures(a_good_run(), gpus=2) == ["vllm float32 on two GPUs: ids as transformers"]
 
 
+@pytest.mark.long
 def test_all_of_it_is_gone_through_on_a_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--dry-run"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -158,6 +158,7 @@ def test_cancelling_a_running_search_keeps_its_best_so_far(searches: Searches) -
     assert plan["document"]["stop_reason"] == "cancelled"
 
 
+@pytest.mark.long
 def test_a_worker_works_on_when_any_of_its_processes_is_killed(searches: Searches) -> None:
     worker = searches.plane.pid_of("worker")
     searches.once(searches.start(name="before", time_limit_s=1), _has_ended)

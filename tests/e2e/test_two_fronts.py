@@ -19,7 +19,8 @@ from tests.e2e.chaos_cluster import API_KEY, MODEL, SIZES, ChaosCluster, Served,
 from tests.e2e.chaos_load import new_tokens
 from tests.waiting import PATIENCE_S, until
 
-pytestmark = pytest.mark.e2e
+# tests/runtime/test_shared_stages.py does it in one process.
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 LONG, SHORT = 400, 10
 OTHER = "coordinator:2"

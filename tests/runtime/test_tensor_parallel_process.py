@@ -85,7 +85,9 @@ def test_a_stage_of_two_ranks_answers_as_the_whole_model(
         coordinator.close()
 
 
-@pytest.mark.parametrize("moment", [LoadingEvent, ReadyEvent, None])
+@pytest.mark.parametrize(
+    "moment", [pytest.param(LoadingEvent, marks=pytest.mark.long), ReadyEvent, None]
+)
 def test_a_rank_that_dies_ends_the_stage_with_a_message(
     checkpoint: Path,
     tmp_path: Path,
