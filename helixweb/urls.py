@@ -8,14 +8,14 @@ from helixweb.common.api import UnknownAddressView
 from helixweb.common.rest.docs import api_docs
 
 handler500 = "helixweb.common.database_away.answer_fault"
-API_APPS = ("access", "inventory", "planning", "deployment", "monitoring", "alerting")
+# Most requests are of agents, to deployment's first addresses; each pattern before theirs is tried.
+API_APPS = ("deployment", "access", "inventory", "planning", "monitoring", "alerting")
 
 _API: list[URLResolver | URLPattern] = [
     *(path("", include(f"helixweb.{app}.api_urls")) for app in API_APPS),
     re_path("", needs(VIEWER, VIEWER)(UnknownAddressView).as_view(), name="api-unknown"),
 ]
 
-# The API first: most requests are of agents, and each pattern before theirs is tried.
 urlpatterns = [
     path("api/v1/", include(_API)),
     path("", include("helixweb.common.urls")),

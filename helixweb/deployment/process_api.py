@@ -3,11 +3,13 @@
 Bodies are the messages of runtime.protocol.control.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from django.db import transaction
-from django.http import HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -18,6 +20,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import AnonRateThrottle, SimpleRateThrottle
 
+from helixweb.common.auth import bearer
 from helixweb.common.rest.views import RestView
 from helixweb.common.sse import EventStreamRenderer
 from helixweb.deployment.node_log import record_log
@@ -31,10 +34,12 @@ from helixweb.deployment.processes import (
 from helixweb.deployment.profiling import follow_profiling
 from helixweb.deployment.services import desired, observing
 from helixweb.deployment.services.deploying import follow_addresses
+from helixweb.deployment.services.heartbeats import Heartbeats
 from helixweb.deployment.streams import desired_stream
+from helixweb.inventory.models import Node
 from helixweb.inventory.services.endpoint_claims import is_of_this_machine
 from helixweb.inventory.services.joining import register
-from helixweb.inventory.services.presence import update_identity
+from helixweb.inventory.services.presence import authenticate_agents, update_identity
 from helixweb.inventory.services.reachability import follow_reach
 from runtime.protocol.checkpoint_looks import LOOKS_PARAMETER
 from runtime.protocol.control import (
@@ -114,13 +119,33 @@ class AgentDesiredView(AgentView):
 class HeartbeatView(AgentView):
     """What this node does run."""
 
+    @staticmethod
+    @contextmanager
+    def together(requests: Sequence[HttpRequest]) -> Iterator[None]:
+        """Within, each of them can be answered; what they report is written at the end."""
+        processes = authenticate_agents({bearer(request) or "" for request in requests})
+        heartbeats = Heartbeats(row for row in processes.values() if isinstance(row, Node))
+        for request in requests:
+            request.processes = processes  # type: ignore[attr-defined]
+            request.heartbeats = heartbeats  # type: ignore[attr-defined]
+        yield
+        heartbeats.write(now=timezone.now())
+
     @for_processes(request=Heartbeat, responses=HeartbeatReply)
     def post(self, request: Request) -> Response:
         heartbeat, now, node = read_message(Heartbeat, request), timezone.now(), self.process
+        heartbeats: Heartbeats | None = getattr(request, "heartbeats", None)
+        own = heartbeats or Heartbeats([node])
         heard_at = node.last_seen_at
-        generation = observing.record_heartbeat(node, heartbeat, now=now)
-        order = follow_profiling(node, heartbeat.profiling, now=now)
-        to_reach, to_measure = follow_reach(node, heartbeat.reach, heard_at=heard_at, now=now)
+        generation = own.record(node, heartbeat, now=now)
+        order = None
+        if own.is_ordered(node):
+            order = follow_profiling(node, heartbeat.profiling, now=now)
+        to_reach, to_measure = follow_reach(
+            node, heartbeat.reach, heard_at=heard_at, now=now, orders_of=own.link_orders
+        )
+        if heartbeats is None:
+            own.write(now=now)
         return answer(
             HeartbeatReply(
                 generation=generation, profile=order, to_reach=to_reach, to_measure=to_measure

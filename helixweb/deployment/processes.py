@@ -73,7 +73,8 @@ class ProcessAuthentication(authentication.BaseAuthentication):
             raise exceptions.NotAuthenticated(
                 "Send the credential that registration gave: Authorization: Bearer hlxn_…"
             )
-        process = authenticate_agent(token)
+        known = getattr(request, "processes", None)  # of requests that are answered together
+        process = authenticate_agent(token) if known is None else known.get(token)
         if process is None:
             raise exceptions.AuthenticationFailed(
                 "This credential is unknown; the node was removed or joined again. "

@@ -4,13 +4,14 @@ Django's ASGI handler starts a thread and opens a database connection for each r
 between thread and event loop at each middleware: several milliseconds, for requests that arrive
 hundreds of times a second. Here each request runs through the same middleware in one thread. Pages
 use Django's handler. Agents and coordinators have threads of their own, and so have imports, so
-people's requests do not delay heartbeats.
+people's requests do not delay heartbeats. Those that arrive at about the same time are answered
+together in one thread: their rows are read and written at once.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from threading import current_thread
 from typing import Any
@@ -19,9 +20,10 @@ from django.core import signals
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.base import BaseHandler
+from django.core.handlers.exception import response_for_exception
 from django.db import Error
 from django.db.backends.signals import connection_created
-from django.urls import set_script_prefix
+from django.urls import resolve, set_script_prefix
 from django.utils import timezone
 
 from helixweb.common import key_usage
@@ -30,6 +32,9 @@ from helixweb.common.rest.bodies import BoundedBody, is_known
 
 PREFIX = "/api/v1/"
 PROCESS_PREFIXES = (f"{PREFIX}agent/", f"{PREFIX}coordinator/")
+HEARTBEAT = f"{PREFIX}agent/heartbeat"
+# So long a heartbeat waits for others that are answered with it.
+GATHERED_S = 0.05
 # Reading a large file takes seconds of the interpreter that all threads share.
 IMPORT_SUFFIX = "/import/"
 THREADS = {"people": 16, "processes": 8, "imports": 2}
@@ -39,6 +44,33 @@ _NAME = "rest"
 Scope = dict[str, Any]
 Receive = Callable[[], Any]
 Send = Callable[[Any], Any]
+Asked = tuple[Scope, Any]  # a request and its body
+
+
+class Gathering:
+    """Requests that wait to be answered together by `answer_all`, in a thread of `pool`."""
+
+    def __init__(
+        self, answer_all: Callable[[Sequence[Asked]], Sequence[Any]], pool: Executor
+    ) -> None:
+        self._answer_all = answer_all
+        self._pool = pool
+        self._waiting: list[Asked] = []
+        self._answers: asyncio.Future[Sequence[Any]] | None = None
+
+    async def answer(self, scope: Scope, body: Any) -> Any:
+        """The response to one of them."""
+        place = len(self._waiting)
+        self._waiting.append((scope, body))
+        if self._answers is None:
+            self._answers = asyncio.ensure_future(self._answer_waiting())
+        return (await asyncio.shield(self._answers))[place]
+
+    async def _answer_waiting(self) -> Sequence[Any]:
+        await asyncio.sleep(GATHERED_S)
+        waiting, self._waiting, self._answers = self._waiting, [], None
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, self._answer_all, waiting)
 
 
 class Application(ASGIHandler):
@@ -52,6 +84,7 @@ class Application(ASGIHandler):
             name: ThreadPoolExecutor(threads, thread_name_prefix=f"{_NAME}-{name}")
             for name, threads in THREADS.items()
         }
+        self._heartbeats = Gathering(self._respond_together, self._pools["processes"])
         connection_created.connect(_keep)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,7 +119,10 @@ class Application(ASGIHandler):
             return
         run = asyncio.get_running_loop().run_in_executor
         try:
-            response = await run(self._threads_for(scope), self._respond, scope, body)
+            if scope["path"] == HEARTBEAT:
+                response = await self._heartbeats.answer(scope, body)
+            else:
+                response = await run(self._threads_for(scope), self._respond, scope, body)
             if not response.streaming:
                 await self.send_response(response, send)
                 return
@@ -99,12 +135,31 @@ class Application(ASGIHandler):
 
     def _respond(self, scope: Scope, body: Any) -> Any:
         """In a thread: all except sending, which takes hours for a stream."""
-        set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=type(self), scope=scope)
-        request, refusal = self.create_request(scope, body)
-        response: Any = refusal
-        if request is not None:
-            response = self._in_a_thread.get_response(request)
+        return self._respond_to(*self.create_request(scope, body), scope=scope)
+
+    def _respond_together(self, asked: Sequence[Asked]) -> list[Any]:
+        """In a thread, to requests of one view, whose `together` reads and writes rows for all. If
+        that fails, none of them was answered."""
+        signals.request_started.send(sender=type(self), scope=asked[0][0])
+        made = [self.create_request(scope, body) for scope, body in asked]
+        requests = [request for request, _refusal in made if request is not None]
+        view: Any = resolve(HEARTBEAT).func
+        try:
+            with view.cls.together(requests):
+                return [
+                    self._respond_to(request, refusal, scope=scope)
+                    for (request, refusal), (scope, _body) in zip(made, asked, strict=True)
+                ]
+        except Error as error:
+            return [
+                refusal if request is None else response_for_exception(request, error)
+                for request, refusal in made
+            ]
+
+    def _respond_to(self, request: Any, refusal: Any, *, scope: Scope) -> Any:
+        set_script_prefix(get_script_prefix(scope))
+        response: Any = refusal if request is None else self._in_a_thread.get_response(request)
         response._handler_class = type(self)
         if not response.streaming:
             response.close()

@@ -69,10 +69,13 @@ def follow_drains(*, now: datetime, cluster_id: int | None = None) -> None:
         _follow(row, now=now)
 
 
-def note_empty(node: Node, observed: ObservedState, *, now: datetime) -> None:
-    """The agent reports: if the node was told to hold nothing, it may do so now."""
-    if observed.phase is not Phase.IDLE or observed.also_serving or observed.stage is not None:
-        return
+def is_empty(observed: ObservedState) -> bool:
+    """True if the node holds nothing."""
+    return observed.phase is Phase.IDLE and not observed.also_serving and observed.stage is None
+
+
+def note_drained(node: Node, *, now: datetime) -> None:
+    """It was told to hold nothing, and does so now."""
     with transaction.atomic():
         let_go = Drain.unscoped.filter(node=node, let_go_at__isnull=False, drained_at__isnull=True)
         if let_go.update(drained_at=now):

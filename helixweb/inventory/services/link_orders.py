@@ -4,6 +4,7 @@ import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import filterfalse
 
 from django.conf import settings
 from django.core.cache import cache
@@ -39,10 +40,9 @@ class LinkOrders:
         """All others, data ports first. A coordinator needs no other, and fetches no weights."""
         if isinstance(process, Coordinator):
             return self.nodes[:MOST_ENDPOINTS]
-        own = process.data_endpoint
-        data = tuple(one for one in (*self.coordinators, *self.nodes) if one != own)
-        weights = tuple(place for one, place in self.weights.items() if one != own)
-        return (*data, *weights)[:MOST_ENDPOINTS]
+        own = {process.data_endpoint, self.weights.get(process.data_endpoint)}
+        every = (*self.coordinators, *self.nodes, *self.weights.values())
+        return tuple(filterfalse(own.__contains__, every))[:MOST_ENDPOINTS]
 
     def to_measure(self, process: Node | Coordinator) -> LinksToMeasure:
         """The links that it measures by dialling; others know it by the same key."""

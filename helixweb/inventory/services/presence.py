@@ -1,6 +1,6 @@
 """Who is there: credentials, last signs of life, and the news when somebody falls silent."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -22,14 +22,18 @@ TOLD_TO_END = "told to end"
 
 def authenticate_agent(bearer: str) -> Node | Coordinator | None:
     """The process whose credential `hlxn_…` this is."""
-    if not bearer.startswith("hlxn_"):
-        return None
-    credential_hash = sha256_hex(bearer)
+    return authenticate_agents([bearer]).get(bearer)
+
+
+def authenticate_agents(bearers: Iterable[str]) -> dict[str, Node | Coordinator]:
+    """The processes that have one of these credentials, by it."""
+    left = {sha256_hex(bearer): bearer for bearer in bearers if bearer.startswith("hlxn_")}
+    found: dict[str, Node | Coordinator] = {}
     for kind in KINDS:
-        row = kind.unscoped.filter(credential_hash=credential_hash).first()
-        if row is not None:
-            return row
-    return None
+        if left:
+            for row in kind.unscoped.filter(credential_hash__in=left):
+                found[left.pop(row.credential_hash)] = row
+    return found
 
 
 def record_seen(process: Node | Coordinator, now: datetime) -> None:
@@ -48,6 +52,14 @@ def record_seen(process: Node | Coordinator, now: datetime) -> None:
         process.last_seen_at = row.last_seen_at = now
         if before is not NodeState.ONLINE:
             note(row, gettext_noop("%(name)s is online again."), now=now, text="online again")
+
+
+def record_online(nodes: Collection[int], now: datetime) -> None:
+    """Note a sign of life of nodes that are online; call it in a transaction. Where something else
+    has locked the row, or has just announced the node's silence, that is left to its next one."""
+    rows = Node.unscoped.filter(pk__in=nodes, silence_announced=False).order_by()
+    free = rows.select_for_update(no_key=True, skip_locked=True).values_list("pk", flat=True)
+    Node.unscoped.filter(pk__in=list(free)).update(last_seen_at=now)
 
 
 def record_left(node: Node, now: datetime) -> None:

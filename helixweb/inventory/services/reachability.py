@@ -8,6 +8,7 @@ then come from other nodes, the site or the hub.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -17,7 +18,13 @@ from helixweb.common.sentences import sentence
 from helixweb.inventory.link_sampling import REFUSED, Member
 from helixweb.inventory.models import Coordinator, Node
 from helixweb.inventory.services.joining import announce
-from helixweb.inventory.services.link_orders import link_orders, look_up_orders, members_of, turn_of
+from helixweb.inventory.services.link_orders import (
+    LinkOrders,
+    link_orders,
+    look_up_orders,
+    members_of,
+    turn_of,
+)
 from helixweb.inventory.services.measured_links import record_measured
 from helixweb.words import gettext
 from runtime.protocol.endpoints import parse_endpoint
@@ -56,13 +63,18 @@ class CutPair:
 
 
 def follow_reach(
-    process: Node | Coordinator, reach: Reach | None, *, heard_at: datetime | None, now: datetime
+    process: Node | Coordinator,
+    reach: Reach | None,
+    *,
+    heard_at: datetime | None,
+    now: datetime,
+    orders_of: Callable[[int], LinkOrders] | None = None,
 ) -> tuple[tuple[str, ...] | None, LinksToMeasure | None]:
     """Store what a process reports; returns the endpoints that it must try, and measure.
 
     None if it has tried them, was asked a moment ago, or reports nothing: an earlier release, or a
     process that leaves. What was reported before is then deleted, since nothing would update it.
-    `heard_at` is when it was heard before.
+    `heard_at` is when it was heard before; `orders_of` gives the `link_orders` of a cluster.
     """
     if reach is None:
         if process.reach:
@@ -75,7 +87,7 @@ def follow_reach(
     elif reach.tried and heard_at is not None and turn_of(heard_at) == turn_of(now):
         return None, None
     else:
-        found = link_orders(process.cluster_id, now=now)
+        found = (orders_of or partial(link_orders, now=now))(process.cluster_id)
     wanted = found.to_reach(process)
     to_measure = found.to_measure(process) if reach.measures or reach.listens else None
     return None if digest_of(wanted) == reach.tried else wanted, to_measure

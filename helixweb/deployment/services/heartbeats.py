@@ -1,0 +1,222 @@
+"""What agents report in heartbeats: stored, announced, and the status of their deployment follows.
+
+Rows of all nodes whose heartbeats are answered together are read at once, and what nearly every
+heartbeat changes is written at once.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import F, OuterRef, Subquery
+from django.utils import timezone
+
+from helixweb.common import events
+from helixweb.deployment.models import (
+    STANDING,
+    Deployment,
+    Drain,
+    NodeAssignment,
+    PhaseChange,
+    Profiling,
+    Status,
+)
+from helixweb.deployment.pushing import wake_coordinators
+from helixweb.deployment.services.desired import current_generation
+from helixweb.deployment.services.draining import is_empty, note_drained
+from helixweb.deployment.settling import settle
+from helixweb.inventory.models import Node, NodeState
+from helixweb.inventory.services.checkpoint_reading import record_looks
+from helixweb.inventory.services.link_orders import LinkOrders, link_orders
+from helixweb.inventory.services.presence import record_left, record_online, record_seen
+from runtime.protocol.control import Heartbeat, ObservedState
+
+MESSAGE_LENGTH = 2000
+# Columns of an assignment that a heartbeat is compared with.
+_READ = (
+    "node", "node_name", "instances", "observed_instances", "observed_generation", "phase",
+    "message", "loaded_ratio", "deployment__generation", "deployment__status",
+    "deployment__cluster",
+)  # fmt: skip
+# What a heartbeat without news changes, as long as the row is in the phase that it reports.
+_UPDATE = """
+    UPDATE deployment_nodeassignment
+    SET stats = %s, weights = %s, observed_instances = %s, updated_at = %s
+    WHERE id = %s AND observed_generation = %s AND phase = %s
+"""
+_VALUES = (
+    "stats", "weights", "observed_instances", "updated_at", "id", "observed_generation", "phase",
+)  # fmt: skip
+
+
+class Heartbeats:
+    """Of these nodes, answered together; `write` stores what `record` did not at once."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes = list(nodes)
+        self._online: set[int] = set()
+        self._observed: dict[int, dict[str, Any]] = {}
+        self._settled: set[int] = set()
+        self._orders: dict[int, LinkOrders] = {}
+
+    def record(self, node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
+        """Keep what the agent sees of itself; returns the generation it must be at.
+
+        What it says of another generation than the present one is old news, and ignored.
+        """
+        observed = heartbeat.observed
+        generation, assignment = self._standing[node.pk]
+        entered = False
+        if is_news := self._is_news(node, heartbeat, now=now):
+            self._online.discard(node.pk)
+            with transaction.atomic():
+                (record_left if heartbeat.leaving else record_seen)(node, now)
+                record_looks(node, heartbeat.looked)
+                generation, assignment = _standing_of([node])[node.pk]
+                if assignment is not None and observed.generation == generation:
+                    entered = _keep(assignment, observed, now=now)
+        else:
+            self._online.add(node.pk)
+            if assignment is not None and observed.generation == generation:
+                self._observed[assignment.pk] = {"id": assignment.pk, **_columns(observed, now=now)}
+        if observed.generation == generation and is_empty(observed) and node.pk in self._let_go:
+            note_drained(node, now=now)
+        # Until all is well, at every heartbeat and not only at a change: of two last nodes that
+        # report in transactions that do not see each other, neither would find the other ready.
+        if assignment is not None and (
+            entered or heartbeat.leaving or assignment.deployment.status != Status.READY
+        ):
+            if is_news or assignment.deployment_id not in self._settled:
+                settle(assignment.deployment_id, now=now)
+            self._settled.add(assignment.deployment_id)
+        return generation
+
+    def is_ordered(self, node: Node) -> bool:
+        """True if an order to measure it stands."""
+        return node.pk in self._ordered
+
+    def link_orders(self, cluster_id: int) -> LinkOrders:
+        """Read once for all nodes of the cluster."""
+        if cluster_id not in self._orders:
+            self._orders[cluster_id] = link_orders(cluster_id, now=timezone.now())
+        return self._orders[cluster_id]
+
+    def write(self, *, now: datetime) -> None:
+        """Rows that others have locked are left to the next heartbeat, so this waits for none."""
+        if not self._online:  # nor observed
+            return
+        fields: list[Any] = [NodeAssignment._meta.get_field(name) for name in _VALUES]
+        with transaction.atomic():
+            record_online(self._online, now)
+            rows = NodeAssignment.unscoped.filter(pk__in=self._observed).order_by()
+            free = rows.select_for_update(no_key=True, skip_locked=True)
+            values = [
+                [
+                    field.get_db_prep_save(self._observed[pk][field.name], connection)
+                    for field in fields
+                ]
+                for pk in free.values_list("pk", flat=True)
+            ]
+            with connection.cursor() as cursor:
+                cursor.executemany(_UPDATE, values)
+
+    @cached_property
+    def _standing(self) -> dict[int, tuple[int, NodeAssignment | None]]:
+        return _standing_of(self._nodes)
+
+    @cached_property
+    def _let_go(self) -> frozenset[int]:
+        """Nodes that were told to hold nothing, and have not answered that they do."""
+        rows = Drain.unscoped.filter(let_go_at__isnull=False, drained_at__isnull=True)
+        return frozenset(rows.filter(node__in=self._nodes).values_list("node", flat=True))
+
+    @cached_property
+    def _ordered(self) -> frozenset[int]:
+        rows = Profiling.unscoped.filter(state__in=STANDING, node__in=self._nodes)
+        return frozenset(rows.order_by().values_list("node", flat=True))
+
+    def _is_news(self, node: Node, heartbeat: Heartbeat, *, now: datetime) -> bool:
+        """Nearly always there is none: hundreds of nodes that report at once then hold up a
+        database with one writer for less time."""
+        if heartbeat.leaving or heartbeat.looked or node.state_at(now) is not NodeState.ONLINE:
+            return True
+        generation, assignment = self._standing[node.pk]
+        if assignment is None or heartbeat.observed.generation != generation:
+            return False
+        return any(_news_of(assignment, heartbeat.observed))
+
+
+def _standing_of(nodes: Sequence[Node]) -> dict[int, tuple[int, NodeAssignment | None]]:
+    """By node the generation that its cluster's processes must be at, and what it has of it."""
+    newest = Deployment.unscoped.filter(cluster=OuterRef("deployment__cluster"))
+    rows = (
+        NodeAssignment.unscoped.filter(node__in=nodes, deployment__cluster=F("node__cluster"))
+        .annotate(newest=Subquery(newest.order_by("-generation").values("generation")[:1]))
+        .filter(deployment__generation=F("newest"))
+        .select_related("deployment")
+        .only(*_READ)
+        .order_by()
+    )
+    found = {row.node_id: (row.deployment.generation, row) for row in rows}
+    others = {node.cluster_id for node in nodes if node.pk not in found}
+    generations = {cluster: current_generation(cluster) for cluster in others}
+    return {node.pk: found.get(node.pk) or (generations[node.cluster_id], None) for node in nodes}
+
+
+def _keep(assignment: NodeAssignment, observed: ObservedState, *, now: datetime) -> bool:
+    """Write what is observed of the present generation; returns whether the phase is another."""
+    entered, progressed, moved = _news_of(assignment, observed)
+    columns = _columns(observed, now=now)
+    NodeAssignment.unscoped.filter(pk=assignment.pk).update(**columns)
+    told = {name: columns[name] for name in ("phase", "message")}
+    if moved and assignment.instances:
+        wake_coordinators(assignment.deployment.cluster_id)
+    if entered:
+        PhaseChange.objects.create(assignment=assignment, at=now, **told)
+    if entered or progressed:
+        events.emit(
+            assignment.deployment.topic,
+            "node-phase",
+            {
+                "deployment": assignment.deployment_id,
+                "node": assignment.node_name,
+                **told,
+                "loaded_ratio": observed.loaded_ratio,
+            },
+        )
+    return entered
+
+
+def _columns(observed: ObservedState, *, now: datetime) -> dict[str, Any]:
+    return {
+        "observed_generation": observed.generation,
+        "phase": observed.phase.value,
+        "message": observed.message[:MESSAGE_LENGTH],
+        "loaded_ratio": observed.loaded_ratio,
+        "stats": observed.stage.model_dump(mode="json") if observed.stage else None,
+        "weights": observed.weights.model_dump(mode="json") if observed.weights else {},
+        "observed_instances": _instances(observed),
+        "updated_at": now,
+    }
+
+
+def _news_of(assignment: NodeAssignment, observed: ObservedState) -> tuple[bool, bool, bool]:
+    """Whether the phase is another, what is shown of it, and where instances answer."""
+    phase, message = observed.phase.value, observed.message[:MESSAGE_LENGTH]
+    shown = assignment.message, assignment.loaded_ratio
+    return (
+        (assignment.observed_generation, assignment.phase) != (observed.generation, phase),
+        shown != (message, observed.loaded_ratio),
+        _doors(_instances(observed)) != _doors(assignment.observed_instances),
+    )
+
+
+def _instances(observed: ObservedState) -> list[dict[str, Any]]:
+    return [one.model_dump(mode="json") for one in observed.instances]
+
+
+def _doors(instances: list[dict[str, Any]]) -> dict[str, tuple[int | None, str]]:
+    """Where they answer, and by which certificate they are known."""
+    return {one["name"]: (one["port"], one.get("certificate", "")) for one in instances}

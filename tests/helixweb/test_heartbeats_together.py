@@ -1,0 +1,126 @@
+"""Heartbeats that arrive at about the same time are answered together, each as if it were alone."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import OperationalError, connection
+from django.test import RequestFactory
+from django.test.utils import CaptureQueriesContext
+
+from helixweb.common.rest.handler import HEARTBEAT, Application
+from helixweb.deployment.models import NodeAssignment
+from helixweb.deployment.process_api import HeartbeatView
+from helixweb.deployment.services.heartbeats import Heartbeats
+from helixweb.inventory.models import Node
+from helixweb.inventory.services import presence
+from runtime.protocol.control import Heartbeat, ObservedState
+from runtime.protocol.phases import Phase
+from tests.helixweb.process_doubles import STATS, FakeCluster, FakeProcess, served
+from tests.helixweb.test_rest_handler import asked, closing, scope_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def credential_of(process: FakeProcess) -> str:
+    sent: str = process.http._credentials["HTTP_AUTHORIZATION"]
+    return sent.removeprefix("Bearer ")
+
+
+def body(**observed: Any) -> bytes:
+    stage = STATS.model_copy(update={"steps_total": 4711})
+    fields = {"generation": 1, "phase": Phase.READY, "stage": stage, **observed}
+    return Heartbeat(observed=ObservedState(**fields)).model_dump_json().encode()
+
+
+@pytest.fixture
+def send(joined: FakeCluster) -> Any:
+    """Sends heartbeats at once, bodies by credentials; returns the answers."""
+    served(joined)
+    site = Application()
+
+    @async_to_sync
+    async def send(bodies: dict[str, bytes]) -> list[tuple[int, Any]]:
+        return await asyncio.gather(
+            *(
+                asked(site, scope_of(HEARTBEAT, credential, method="POST"), content)
+                for credential, content in bodies.items()
+            )
+        )
+
+    yield send
+    closing(site)
+
+
+def test_each_is_answered_as_if_it_were_alone(
+    joined: FakeCluster, send: Callable[[dict[str, bytes]], Any]
+) -> None:
+    tower, laptop = joined.agents["tower"], joined.agents["laptop"]
+    heard_at = tower.row.last_seen_at
+    assert heard_at is not None
+    Node.unscoped.update(last_seen_at=heard_at - timedelta(seconds=1))
+    answers = send(
+        {
+            credential_of(tower): body(),
+            "hlxn_madeup": body(),
+            credential_of(joined.agents["mini"]): b"{",
+            credential_of(joined.coordinator): body(),
+            credential_of(laptop): body(generation=7),
+        }
+    )
+    assert [status for status, _ in answers] == [200, 401, 400, 403, 200]
+    assert [answer.get("generation") for _, answer in answers] == [1, None, None, None, 1]
+    written = NodeAssignment.unscoped.filter(stats__steps_total=4711)
+    assert list(written.values_list("node_name", flat=True)) == ["tower"]
+    seen = Node.unscoped.filter(last_seen_at__gte=heard_at).order_by("name")
+    assert list(seen.values_list("name", flat=True)) == ["laptop", "tower"]
+
+
+def test_a_revoked_credential_is_refused_at_once(
+    joined: FakeCluster, send: Callable[[dict[str, bytes]], Any]
+) -> None:
+    tower, laptop = joined.agents["tower"], joined.agents["laptop"]
+    bodies = {credential_of(tower): body(), credential_of(laptop): body()}
+    assert [status for status, _ in send(bodies)] == [200, 200]
+    presence.revoke_credential(tower.row)
+    assert [status for status, _ in send(bodies)] == [401, 200]
+
+
+def test_a_heartbeat_that_is_not_stored_is_not_answered_as_if_it_were(
+    joined: FakeCluster,
+    send: Callable[[dict[str, bytes]], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write(self: Heartbeats, **_given: Any) -> None:
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr(Heartbeats, "write", write)
+    bodies = {credential_of(agent): body() for agent in joined.agents.values()}
+    assert [status for status, _ in send(bodies)] == [503] * len(bodies)
+
+
+def test_many_cost_no_more_queries_than_one(joined: FakeCluster) -> None:
+    served(joined)
+
+    def queries(*names: str) -> int:
+        requests = [
+            RequestFactory().post(
+                HEARTBEAT,
+                body(),
+                content_type="application/json",
+                headers={"Authorization": f"Bearer {credential_of(joined.agents[name])}"},
+            )
+            for name in names
+        ]
+        with CaptureQueriesContext(connection) as captured, HeartbeatView.together(requests):
+            for request in requests:
+                answer = HeartbeatView.as_view()(request).render()
+                assert json.loads(answer.content)["generation"] == 1
+        return len(captured)
+
+    queries("tower", "laptop", "mini")  # what it says first is news
+    assert queries("tower", "laptop", "mini") == queries("tower")
