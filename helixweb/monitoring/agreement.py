@@ -77,21 +77,6 @@ def figure(quantity: Quantity, predicted: float | None, measured: float | None) 
     )
 
 
-def link_rate(name: str, counted: float, measured: float, *, seen_full: bool) -> Compared:
-    """Bytes/s that the plan counts on, and those that its sender measures.
-
-    `seen_full`: it was busy enough to tell that it does no more.
-    """
-    return Compared(
-        name=name,
-        predicted=counted,
-        measured=measured,
-        tolerance=LINK_OFF,
-        worse=-1,
-        is_sure=seen_full,
-    )
-
-
 def mean_tokens(phase: str, planned: float, measured: float | None) -> Compared:
     """Tokens of requests that a plan was computed for, and of those that came; None: none came."""
     return Compared(name=phase, predicted=planned, measured=measured, tolerance=LENGTH_OFF)

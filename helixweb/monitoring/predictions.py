@@ -10,12 +10,12 @@ from django.db.models import Avg, QuerySet
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Origin, Profile
 from helixweb.monitoring.agreement import (
+    LINK_OFF,
     Agreement,
     Compared,
     NodeSteps,
     Quantity,
     figure,
-    link_rate,
     mean_tokens,
 )
 from helixweb.monitoring.load import link_loads
@@ -135,9 +135,11 @@ def _measured_profiles(deployment: Deployment) -> set[str]:
 def _links(deployment: Deployment, *, now: datetime) -> Iterator[Compared]:
     for link in link_loads(deployment, now=now):
         if link.measured_bytes_per_s > 0:
-            yield link_rate(
-                link.name,
-                link.counted_bytes_per_s,
-                link.measured_bytes_per_s,
-                seen_full=link.seen_full,
+            yield Compared(
+                name=link.name,
+                predicted=link.counted_bytes_per_s,
+                measured=link.measured_bytes_per_s,
+                tolerance=LINK_OFF,
+                worse=-1,
+                is_sure=link.seen_full,
             )

@@ -1,6 +1,6 @@
 """REST: plan runs with their incumbents, plans with their figures, mixes and simulations."""
 
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db.models import Prefetch
 from django.http import Http404
@@ -43,20 +43,22 @@ from helixweb.planning.study_serializers import (
 )
 from helixweb.planning.what_if import Edits, answer_what_if
 
-Row = TypeVar("Row", bound=Job)
-
-
 _begun_run: dict[str, Any] = {"gives": PlanRunSerializer, "begins": "api-plan-run-detail"}
 
 
-def cancelled(row: Row) -> Row:
-    """The job, which ends. Raises Conflict for one that has ended."""
-    if not jobs.cancel(row):
-        what = str(row._meta.verbose_name).capitalize()
-        raise Conflict(
-            f"{what} {row.pk} is {row.status}; only a queued or running one can be cancelled."
-        )
-    return row
+def _cancel(gives: type[BaseSerializer[Any]], doc: str) -> Any:
+    """An action that ends a job, and shows it; a Conflict for one that has ended."""
+
+    def cancel(self: Any, row: Job) -> Job:
+        if not jobs.cancel(row):
+            what = str(row._meta.verbose_name).capitalize()
+            raise Conflict(
+                f"{what} {row.pk} is {row.status}; only a queued or running one can be cancelled."
+            )
+        return row
+
+    cancel.__doc__ = doc
+    return post(gives, status=202)(cancel)
 
 
 @needs(VIEWER, OPERATOR)
@@ -74,10 +76,7 @@ class PlanRunViewSet(ReadViewSet[PlanRun]):
             **asked, options=options_from_json(options), user=self.request.user
         )
 
-    @post(PlanRunSerializer, status=202)
-    def cancel(self, run: PlanRun) -> PlanRun:
-        """End the search; the best plan so far is kept."""
-        return cancelled(run)
+    cancel = _cancel(PlanRunSerializer, "End the search; the best plan so far is kept.")
 
     @post(PlanRunSerializer, status=202)
     def accept(self, run: PlanRun) -> PlanRun:
@@ -228,10 +227,7 @@ class ModelMixViewSet(ReadViewSet[ModelMix]):
             **asked,
         )
 
-    @post(serializers.ModelMixSerializer, status=202)
-    def cancel(self, mix: ModelMix) -> ModelMix:
-        """End the search; what it has is kept."""
-        return cancelled(mix)
+    cancel = _cancel(serializers.ModelMixSerializer, "End the search; what it has is kept.")
 
 
 @needs(VIEWER, OPERATOR)
@@ -249,7 +245,4 @@ class SimulationViewSet(ReadViewSet[Simulation]):
         """Queue a simulation of a plan."""
         return simulating.start_simulation(plan, SimulationRequest(**asked), user=self.request.user)
 
-    @post(serializers.SimulationSerializer, status=202)
-    def cancel(self, simulation: Simulation) -> Simulation:
-        """End a simulation; nothing of it is kept."""
-        return cancelled(simulation)
+    cancel = _cancel(serializers.SimulationSerializer, "End a simulation; nothing of it is kept.")

@@ -119,11 +119,6 @@ class PlanRun(ObjectiveBounded, InCluster, Job):
         """A value of its goal in words."""
         return objective_figure(self.goal, value, is_after_loss=self.survive_one_loss)
 
-    @property
-    def topic(self) -> str:
-        """The event topic of this run."""
-        return f"plan-run:{self.pk}"
-
     def note_end(self, status: str) -> None:
         """A line in the cluster's history of events."""
         emit(f"cluster:{self.cluster_id}", "event", sentence(_ENDED[status], id=self.pk))
@@ -344,11 +339,6 @@ class ModelMix(InCluster, Job):
 
     class Meta:
         ordering = ["-pk"]
-
-    @property
-    def topic(self) -> str:
-        """The event topic of this mix."""
-        return f"model-mix:{self.pk}"
 
 
 class MixShare(InCluster):

@@ -18,11 +18,12 @@ from helixweb.inventory.models import Origin, Profile
 from helixweb.inventory.services import problems, profile_versions
 from helixweb.monitoring import predicting, views
 from helixweb.monitoring.agreement import (
+    LINK_OFF,
     Agreement,
+    Compared,
     NodeSteps,
     Quantity,
     figure,
-    link_rate,
     mean_tokens,
 )
 from helixweb.monitoring.models import LivePrediction, MetricSample, TracedRequest
@@ -257,10 +258,12 @@ def agreement(**changes: Any) -> Agreement:
 
 
 def test_a_link_that_does_less_is_told_once_it_was_seen_full() -> None:
-    link = ("a → b", 12.5e6, 5e6)
-    (broken,) = agreement(links=[link_rate(*link, seen_full=True)]).broken
+    link = Compared(
+        name="a → b", predicted=12.5e6, measured=5e6, tolerance=LINK_OFF, worse=-1, is_sure=True
+    )
+    (broken,) = agreement(links=[link]).broken
     assert broken.text == "The link a → b does 40 Mbit/s; the plan counts on 100 Mbit/s."
-    assert agreement(links=[link_rate(*link, seen_full=False)]).broken == ()
+    assert agreement(links=[replace(link, is_sure=False)]).broken == ()
 
 
 def test_what_no_assumption_explains_is_told_as_that_and_what_spreads_widely_not() -> None:
