@@ -12,7 +12,7 @@ from helixweb.words import gettext_noop
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 ROW_HEIGHT_PX = 22
 LONGEST_LABEL = 18
-# Nobody reads more bars than these, and a browser takes long to draw them.
+# More bars are not read, and a browser takes long to draw them.
 MOST_BARS = 50
 # Of rows that do not stand for one node each, or change over time, some more.
 MOST_ROWS = 100
@@ -148,7 +148,7 @@ def whole_ticks(last: int) -> dict[str, Any]:
 
 
 def colours_by_name(names: list[str]) -> dict[str, str]:
-    """A colour for each distinct name, the same whatever the order they come in."""
+    """A colour for each distinct name, the same in any order that they come in."""
     distinct = sorted(set(names))
     return {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(distinct)}
 

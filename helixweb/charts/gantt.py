@@ -31,7 +31,7 @@ COLOURS = {
 }
 TITLES = {
     "queue": gettext_noop("queued"),
-    "lost": gettext_noop("begun anew"),
+    "lost": gettext_noop("begun again"),
     "wait": gettext_noop("waiting at a node"),
     "compute": gettext_noop("computing"),
     "engine": gettext_noop("in the instance"),

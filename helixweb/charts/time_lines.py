@@ -17,7 +17,7 @@ from helixweb.charts.chart import (
 from helixweb.charts.quantities import duration_text
 from helixweb.words import gettext as _
 
-# Of many moments nobody reads more in a table.
+# A table of more moments is not read.
 LISTED = 60
 # Of the first line, and of the second, which is dashed.
 STYLES = ({"color": "var(--accent)"}, {"color": "var(--warn)", "dash": "dash"})

@@ -26,7 +26,7 @@ USER = "demo"
 MAX_TOKENS = 48
 # For each step. Processes that end are noticed at once, so this is for machines that are busy.
 PATIENCE_S = 300.0
-SHUTDOWN = ("--shutdown-grace", "1")  # whoever presses Ctrl-C does not wait for answers
+SHUTDOWN = ("--shutdown-grace", "1")  # Ctrl-C does not wait for answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,5 +47,5 @@ def wait_until(
     while not ready():
         check_alive()
         if time.monotonic() > deadline:
-            raise DemoFailed(f"waited {timeout_s:.0f} s in vain until {what}")
+            raise DemoFailed(f"within {timeout_s:.0f} s it did not happen that {what}")
         time.sleep(POLL_S)

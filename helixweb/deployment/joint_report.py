@@ -50,8 +50,8 @@ def joint_report(
     """
     if not heard:
         raise ValueError("no coordinator is heard; ask for a joint report only when one is")
-    everybody = [*heard, *silent]
-    if len(everybody) == 1:
+    all_reports = [*heard, *silent]
+    if len(all_reports) == 1:
         return heard[0]
 
     def of(name: str, reports: Sequence[CoordinatorReport] = heard) -> list[Any]:
@@ -69,16 +69,16 @@ def joint_report(
             for node, how in heard[0].lost_nodes.items()
             if all(node in names for names in of("lost_nodes"))
         },
-        "nodes": _nodes(of("nodes"), counted=of("nodes", everybody)),
+        "nodes": _nodes(of("nodes"), counted=of("nodes", all_reports)),
         "draining": _merged(of("draining"), _both_drains),
         "instances": _merged(of("instances"), _both_instances),
         "links": _merged(of("links"), _busier),
-        "edge_tokens_total": _merged(of("edge_tokens_total", everybody), add),
-        "latency_counts": _merged(of("latency_counts", everybody), _both_counts),
+        "edge_tokens_total": _merged(of("edge_tokens_total", all_reports), add),
+        "latency_counts": _merged(of("latency_counts", all_reports), _both_counts),
         "requests": _oldest(chain(*of("requests"))),
         "traces": tuple(chain(*of("traces"))),
     }
-    changes |= {name: sum(of(name, everybody)) for name in _TOTALS}
+    changes |= {name: sum(of(name, all_reports)) for name in _TOTALS}
     changes |= {name: sum(of(name)) for name in _GAUGES}
     changes |= {name: _median(of(name), of("output_tokens_per_s")) for name in _MEDIANS}
     changes |= {

@@ -35,7 +35,7 @@ def collect(now: datetime, scope: Any) -> Iterator[Metric]:
         )
         yield gauge(
             "helix_deployment_generation",
-            "Grows with every change of what the nodes shall run",
+            "Grows with every change of what the nodes must run",
             [({**labels, "model_name": deployment.model_name}, deployment.generation)],
         )
         yield gauge(

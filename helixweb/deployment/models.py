@@ -17,7 +17,7 @@ from planner import DEFAULT_THETA
 from runtime.protocol.engine_names import Engine
 from runtime.protocol.phases import Phase
 
-_LEAST_DONE = 0.05  # of a measurement, before anybody can tell how long it takes
+_LEAST_DONE = 0.05  # of a measurement, before its duration can be estimated
 
 _EMPTY = Value({}, models.JSONField())
 PHASES = [(phase.value, phase.value) for phase in Phase]

@@ -160,7 +160,7 @@ class Agreement:
                 text=text % {"name": name, "share": f"{abs(share):.0%}"},
                 advice=_(
                     "Look for other work on that machine; else measure the node again, or use the "
-                    "profile refined from its traffic, and compute anew."
+                    "profile refined from its traffic, and compute again."
                 ),
             )
 

@@ -144,7 +144,7 @@ def _slow(heard: Sequence[NodeLoad]) -> Finding | None:
         ),
         _(
             "Look for other work, heat or throttling on that machine; else profile "
-            "it anew and replan, so that it gets fewer layers or less flow."
+            "it again and replan, so that it gets fewer layers or less flow."
         ),
         name=slowest.name,
         ratio=ratio,
@@ -346,7 +346,7 @@ def _nothing(load: Load, heard: Sequence[NodeLoad]) -> Finding:
         _("Nothing limits at this load.") if load.running else _("Idle: no request runs."),
         _(
             "The busiest node, %(name)s, computes %(busiest)s of the time, the "
-            "fullest KV cache is %(fullest)s full, and nobody waits."
+            "fullest KV cache is %(fullest)s full, and no request waits."
         ),
         "",
         name=busiest.name,

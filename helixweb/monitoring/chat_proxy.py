@@ -208,7 +208,7 @@ def _is_plain(answer: httpx.Response, media_type: str) -> bool:
 
 
 async def _refusal(answer: httpx.Response) -> bytes | None:
-    """The OpenAI error object it is; None for anything else, which no page of ours shall show."""
+    """The OpenAI error object it is; None for anything else, which no page of ours may show."""
     if answer.status_code < 400 or not _is_plain(answer, JSON):
         return None
     content = b""

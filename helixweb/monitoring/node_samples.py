@@ -108,7 +108,7 @@ def _stage_sample(
         if elapsed_s == 0 and previous.heard_second is not None:
             heard = previous.heard_second
             busy_ratio, tokens_per_s = previous.busy_ratio, previous.tokens_per_s
-        elif elapsed_s >= SHORTEST_S:  # below zero: the stage was started anew
+        elif elapsed_s >= SHORTEST_S:  # below zero: the stage was started again
             busy_ratio = min(
                 1.0, max(0.0, stats.busy_s_total - (previous.busy_s_total or 0.0)) / elapsed_s
             )
@@ -147,5 +147,5 @@ def _flow_share(
         return None
     passed = routed - reference.nodes[name].get("routed_tokens_total", 0)
     through = entered - reference.entered_tokens_total
-    # A coordinator that was started anew counts from zero again.
+    # A coordinator that was started again counts from zero.
     return passed / through if 0 <= passed <= through and through > 0 else None

@@ -92,7 +92,7 @@ class NodeStepsSerializer(serializers.Serializer[Any]):
     measured_ms = serializers.FloatField(source="measured", allow_null=True)
     longer = serializers.FloatField(source="off", allow_null=True)
     error = serializers.FloatField(allow_null=True)
-    estimated = serializers.BooleanField(help_text="Nobody has measured its profile.")
+    estimated = serializers.BooleanField(help_text="Its profile was not measured.")
     holds = serializers.BooleanField(allow_null=True)
 
 

@@ -15,7 +15,7 @@ KEEP = timedelta(hours=24)
 # At about 10 kB each; the newest of a cluster.
 MOST_OF_A_CLUSTER = 20_000
 COMPLETE = ("stop", "length")
-# What is said of links now stands on these requests.
+# The share of time on links is that of these requests.
 LATELY = timedelta(minutes=1)
 MOST_LATELY = 50
 

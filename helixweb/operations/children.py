@@ -103,8 +103,8 @@ def kill_session(leader: int) -> None:
 
 
 def dies_with_its_parent() -> Callable[[], None] | None:
-    """Run in the child before its program: when the parent is killed, so that it can ask nobody to
-    end, the kernel asks them (Linux alone has this)."""
+    """Run in the child before its program: when the parent is killed, so that it can ask no child
+    to end, the kernel does (Linux alone has this)."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl

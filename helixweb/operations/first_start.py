@@ -1,4 +1,4 @@
-"""What somebody who starts a site for the first time needs: a way in, and an endpoint."""
+"""What a first start of a site needs: a log-in link, and an endpoint."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ FIRST_CLUSTER = "main"
 
 
 def login_link(username: str) -> str:
-    """The path of a one-time link for `username`, or for the first user as long as nobody has ever
+    """The path of a one-time link for `username`, or for the first user as long as no user has ever
     logged in; else empty: what `up` prints ends in logs."""
     if not username and get_user_model().objects.filter(last_login__isnull=False).exists():
         return ""
     with commanding(COMMAND):
-        user = people.administrator(username) if username else _somebody()
+        user = people.administrator(username) if username else _administrator()
         return people.login_path(user)
 
 
@@ -35,7 +35,7 @@ def coordinator_token(name: str, *, former: str = "") -> dict[str, Any]:
     is one of that name, else of the first, which is made if there is none."""
     with commanding(COMMAND):
         cluster = Cluster.unscoped.filter(name=name or former).first() or _cluster(name)
-        token = joining.create_join_token(cluster, JoinToken.Role.COORDINATOR, _somebody())
+        token = joining.create_join_token(cluster, JoinToken.Role.COORDINATOR, _administrator())
     return {"cluster": cluster.name, "coordinator_token": token.secret}
 
 
@@ -47,7 +47,7 @@ def _cluster(name: str) -> Cluster:
         return found.first() or records.create(Cluster, name=name or FIRST_CLUSTER)
 
 
-def _somebody() -> Any:
+def _administrator() -> Any:
     """The first administrator, made if there is none."""
     users = get_user_model().objects
     found = users.filter(is_superuser=True, is_active=True).order_by("pk").first()

@@ -1,5 +1,5 @@
 """The web's address: bound once by the supervisor, so that a web process that is started again
-finds whoever knocked meanwhile waiting, and nobody else can take the port."""
+finds the connections that came meanwhile, and no other program can take the port."""
 
 import errno
 import socket

@@ -53,7 +53,7 @@ def is_empty() -> bool:
 
 
 def backups_folder() -> Path:
-    """Where backups go that nobody asked for."""
+    """Where backups go that the site makes by itself."""
     folder: Path = settings.DATA_DIR / "backups"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder

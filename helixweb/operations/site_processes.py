@@ -29,7 +29,7 @@ _CELERY = (sys.executable, "-m", "celery", "--quiet", "-A", "helixweb")
 _QUIET = ("--loglevel", "WARNING")
 PROXIES_HERE = "127.0.0.0/8,::1"
 _COORDINATOR_ENDS = ((signal.SIGTERM, COORDINATOR_GRACE_S + 3.0),)
-# What it says itself is for one that somebody started by hand.
+# What it says itself is for one that was started by hand.
 _COORDINATOR_HERE = (
     "The rest of the site goes on. If the coordinator's cluster was removed, nothing is to be "
     "deleted: end `helixweb up` and start it again, and its coordinator joins the cluster of "

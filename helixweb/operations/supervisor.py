@@ -1,6 +1,6 @@
 """Keeps the processes of a site running: starts them, starts again what dies, ends all together.
 
-Knows nothing of what they do, and no Django: it must live whatever happens to them.
+Knows nothing of what they do, and no Django: it must outlive all of them.
 """
 
 import contextlib

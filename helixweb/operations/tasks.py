@@ -23,6 +23,6 @@ def beat_pulse() -> None:
 
 @signals.worker_ready.connect
 def say_ready(**_: Any) -> None:
-    """Whoever started this worker named the file and waits for it."""
+    """Make the file that the parent of this worker named and waits for."""
     if name := os.environ.get(READY_FILE):
         Path(name).touch()

@@ -1,4 +1,4 @@
 """Plan runs and the plans they find: a problem snapshot in, a checked placement and flow out.
 
-Stands on inventory and charts. Deployment and monitoring may import it.
+Imports inventory and charts. Deployment and monitoring may import it.
 """

@@ -165,7 +165,7 @@ class ReplanForm(SearchForm):
         min_value=0,
         max_value=options.MAX_BUDGET_BYTES / GigabytesField.scale,
         help_text=gettext_lazy(
-            "Layers that nodes load anew, 10⁹ bytes. 0: new routing weights only. "
+            "Layers that nodes load again, 10⁹ bytes. 0: new routing weights only. "
             "Blank: as much as it takes."
         ),
     )

@@ -56,7 +56,7 @@ class PlanContext:
     bottlenecks: tuple[str, ...]
     nodes: tuple[PlacedNode, ...]
     idle_nodes: tuple[str, ...]
-    estimated_nodes: tuple[str, ...]  # nobody has measured their profiles
+    estimated_nodes: tuple[str, ...]  # their profiles were not measured
 
 
 def placed_nodes(

@@ -100,7 +100,7 @@ class ReplanRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
         max_value=options.MAX_BUDGET_BYTES,
         allow_null=True,
         default=None,
-        help_text="Layers that nodes load anew, at most; null: as much as it takes.",
+        help_text="Layers that nodes load again, at most; null: as much as it takes.",
     )
     options = PipelineOptionsSerializer(default=dict)
 

@@ -47,7 +47,7 @@ def deploy(
     If both can run side by side, that one serves on until this one is up; paused, this one is, too.
     `pinned_checkpoint`: the model's commit, if it is known; otherwise it is looked up.
 
-    `seen_generation` is the cluster's when the person decided (None: whatever it is now). Raises
+    `seen_generation` is the cluster's when the user decided (None: the present one). Raises
     DeployRefused with every obstacle, or when the generation is another one by now.
     """
     options = options.with_engine_of_model(plan.model.engine)

@@ -31,7 +31,7 @@ _ASSIGNED = (
 
 
 def instance_orders(deployment: Deployment, plan: Plan) -> dict[str, list[dict[str, Any]]]:
-    """Of every node with instances; with a URL it is one, whatever was planned."""
+    """Of every node with instances; with a URL it is one, also where several were planned."""
     orders: dict[str, list[dict[str, Any]]] = {}
     for one in plan.instances:
         backend = deployment.backend_by_node.get(one.node, one.backend)

@@ -48,7 +48,7 @@ def _obstacles_to_instances(
         if wrong := instance_trouble(one):
             yield _(
                 "Instance %(name)s of this plan can be run by no agent (%(wrong)s); compute the "
-                "plan anew, or correct its file and import it again."
+                "plan again, or correct its file and import it again."
             ) % {"name": repr(one.name), "wrong": wrong}
     running = instance_nodes(stored.instances)
     emulated = rows.filter(name__in=running, hardware__emulated=True)

@@ -10,7 +10,7 @@ from helixweb.command_line.failures import CommandFailed
 
 # Beside files at its top, such as secret_key, these folders with all that is in them.
 KEPT_FOLDERS = ("coordinator", "secrets", "uploads")
-# Made anew by whoever needs them, or in the backup as tables.
+# Made again by what needs them, or in the backup as tables.
 _LEFT_OUT = ("celerybeat-schedule", "helixweb.sqlite3", "lock", ".")
 _MOST_BYTES_AT_TOP = 1 << 20
 

@@ -26,7 +26,7 @@ _MORE, _LAST = b"more", b"last"
 
 
 class WrongPassphrase(CommandFailed):
-    """It does not open this backup, or somebody changed the backup."""
+    """It does not open this backup, or the backup was changed."""
 
 
 class Seal:

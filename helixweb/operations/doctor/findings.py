@@ -6,7 +6,7 @@ from functools import partial
 
 
 class State(StrEnum):
-    """`NOTE`: nothing is wrong, but whoever runs the site should know."""
+    """`NOTE`: nothing is wrong, but the operator should know."""
 
     OK = "ok"
     NOTE = "note"

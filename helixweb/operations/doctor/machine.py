@@ -40,7 +40,7 @@ def packages(database: str) -> Iterator[Finding]:
 
 
 def data_folder(path: Path, *, user_id: int | None = None) -> Iterator[Finding]:
-    """It is there, ours, and nobody else reads it."""
+    """It is there and ours, and no other user reads it."""
     mine = os.getuid() if user_id is None else user_id
     if not path.is_dir():
         yield note("data folder", f"{path} does not exist yet", "`helixweb up` makes it")

@@ -47,7 +47,7 @@ def coordinators(now: datetime) -> Iterator[Finding]:
 
 
 def deployments() -> Iterator[Finding]:
-    """Those that shall serve do."""
+    """Those that must serve do."""
     rows = list(Deployment.unscoped.filter(status__in=SERVING).select_related("cluster"))
     for row in rows:
         name = f"{row.model_name} on {row.cluster.name}"
