@@ -175,6 +175,12 @@ def test_a_plan_is_replanned_by_its_own_objective(
     assert unmoved["objective"] == "decode"
     assert unmoved["objective_value"] == pytest.approx(served.replan.points[-1]["objective_value"])
     assert page.count(f"{unmoved['objective_value']:,.3g} decode tokens/s") == 2, "then, now"
+    long_ago = timezone.now() - timedelta(minutes=5)
+    silent = Node.unscoped.filter(name=min(served.plan.document["placement"]))
+    silent.update(joined_at=long_ago, last_seen_at=long_ago)
+    less = api.get(f"/api/v1/plans/{served.plan.pk}/unmoved/").json()
+    assert 0 <= less["objective_value"] < unmoved["objective_value"]
+    silent.update(joined_at=None, last_seen_at=None)
     address = f"/api/v1/plans/{served.plan.pk}/replan/"
     again = api.post(address, {"options": {"time_limit_s": 1}}).json()
     assert again["options"]["objective"] == "decode"
