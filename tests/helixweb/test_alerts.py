@@ -88,9 +88,7 @@ def hook(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 sending_post = sending.post
 
 
-def test_a_cluster_begins_with_one_rule_of_each_kind_and_deleted_ones_stay_away(
-    site: Site,
-) -> None:
+def test_a_cluster_begins_with_one_rule_of_each_kind_and_deleted_ones_stay_away(site: Site) -> None:
     site.look()
     assert AlertRule.unscoped.filter(cluster=site.cluster).count() == len(DEFAULTS)
     AlertRule.unscoped.filter(kind=Kind.ITL).delete()

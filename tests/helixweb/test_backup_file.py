@@ -275,9 +275,7 @@ def test_object_storage_keeps_lists_and_forgets_backups(
             pass
 
 
-def test_object_storage_that_refuses_is_quoted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_object_storage_refusal_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with object_storage.running() as storage:
         _credentials(monkeypatch, storage.url, "stranger")
         with pytest.raises(CommandFailed, match="AccessDenied"):
@@ -317,9 +315,7 @@ def test_a_copy_is_for_its_owner_alone_from_its_first_byte_and_goes_when_the_dis
         (["up", "--port", "8000", "--tls-key", "{}/x"], "give both"),
     ],
 )
-def test_with_json_what_fails_is_an_object(
-    command: list[str], told: str, tmp_path: Path, db: None
-) -> None:
+def test_json_faults_are_objects(command: list[str], told: str, tmp_path: Path, db: None) -> None:
     (tmp_path / "pass").write_bytes(b"\xff")
     err = StringIO()
     around = Surroundings(out=StringIO(), err=err, environ={"HELIX_DATA_DIR": str(tmp_path)})

@@ -97,9 +97,7 @@ def test_a_slow_node_is_named_before_the_requests_that_pile_up_for_it() -> None:
 
 
 @pytest.mark.parametrize("slow", NAMES)
-def test_nodes_with_small_batches_are_not_slow_if_steps_take_what_they_should(
-    slow: str,
-) -> None:
+def test_nodes_with_small_batches_are_not_slow_if_steps_take_what_they_should(slow: str) -> None:
     """A step of one token takes nearly as long as one of many, on each node in its own measure."""
     speeds = {"a100": 0.1, "l4": 0.3, "t4": 0.05}
     loads = [

@@ -206,9 +206,7 @@ def test_a_model_that_no_node_has_numbers_of_is_told_with_what_to_do(shell: Shel
     assert "there is no model yet; add one with `helixweb model add PATH`" in shell.err
 
 
-def test_a_person_sees_what_is_waited_for_no_script_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_person_sees_what_is_waited_for_no_script_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "FIRST_AFTER_S", 0.001)
     for is_terminal in (True, False):
         err = _Drawn(is_terminal=is_terminal)

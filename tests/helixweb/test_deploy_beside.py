@@ -23,9 +23,7 @@ def follow_without_mini(joined: FakeCluster, **options: Any) -> Deployment:
     return joined.deploy(**options)
 
 
-def test_what_ran_before_goes_on_at_nodes_with_and_without_layers(
-    joined: FakeCluster,
-) -> None:
+def test_what_ran_before_goes_on_at_nodes_with_and_without_layers(joined: FakeCluster) -> None:
     joined.deploy()
     assert not joined.agents["mini"].desired().continues
     joined.ready()

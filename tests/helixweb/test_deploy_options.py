@@ -176,9 +176,7 @@ def test_what_a_node_or_the_model_does_not_allow_is_an_obstacle(
     assert not Deployment.unscoped.exists()
 
 
-def test_an_agent_of_an_earlier_release_may_compute_by_what_it_has(
-    joined: FakeCluster,
-) -> None:
+def test_an_agent_of_an_earlier_release_may_compute_by_what_it_has(joined: FakeCluster) -> None:
     Node.unscoped.update(hardware=HARDWARE)
     joined.deploy()
 

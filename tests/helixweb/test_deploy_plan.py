@@ -156,9 +156,7 @@ def test_what_a_node_says_of_an_older_generation_changes_nothing(joined: FakeClu
     assert fresh(second).status == Status.DEPLOYING
 
 
-def test_a_failed_node_fails_the_deployment_until_it_recovers(
-    joined: FakeCluster,
-) -> None:
+def test_a_failed_node_fails_the_deployment_until_it_recovers(joined: FakeCluster) -> None:
     deployment = served(joined)
     joined.agents["laptop"].beat(
         Phase.FAILED, generation=1, message="tensor model.norm.weight is missing; download again"
@@ -178,9 +176,7 @@ def test_a_node_that_is_removed_fails_the_deployment(joined: FakeCluster, api: A
     assert deployment.assignments.filter(node_name="mini", node=None).exists()
 
 
-def test_stopping_has_every_node_let_go_even_if_one_is_silent(
-    joined: FakeCluster, api: APIClient
-) -> None:
+def test_a_stop_has_all_nodes_let_go_even_silent_ones(joined: FakeCluster, api: APIClient) -> None:
     deployment = served(joined)
     Event.objects.filter(type=WAKE_EVENT).delete()
     answer = answered(api.post(f"/api/v1/deployments/{deployment.pk}/stop/"), 202)
@@ -297,9 +293,7 @@ def test_a_heartbeat_without_news_costs_few_queries(
         joined.agents["tower"].beat(Phase.READY, generation=1)
 
 
-def test_requests_longer_than_the_model_allows_are_not_promised(
-    joined: FakeCluster, api: APIClient
-) -> None:
+def test_longer_requests_than_allowed_are_not_promised(joined: FakeCluster, api: APIClient) -> None:
     longest = joined.model.max_context_tokens
     answer = api.post(
         "/api/v1/deployments/", {"plan": joined.plan.pk, "max_context_tokens": longest + 1}
@@ -308,9 +302,7 @@ def test_requests_longer_than_the_model_allows_are_not_promised(
     assert f"longer than the {longest} that model tiny-llama allows" in answer.json()["detail"]
 
 
-def test_deploying_names_every_obstacle_with_its_remedy(
-    cluster: Cluster, user: Any, api: APIClient
-) -> None:
+def test_deploying_names_obstacles_with_remedy(cluster: Cluster, user: Any, api: APIClient) -> None:
     plan = make_plan(cluster)
     answer = answered(api.post("/api/v1/deployments/", {"plan": plan.pk}), 409)
     detail = answer.json()["detail"]
@@ -347,16 +339,12 @@ def test_the_timeline_shows_how_each_node_became_ready(joined: FakeCluster, api:
     assert [trace["name"] for trace in chart["data"]] == ["waiting", "loading", "ready"]
 
 
-def test_what_is_stored_of_a_node_does_not_grow_with_the_others(
-    joined: FakeCluster,
-) -> None:
+def test_what_is_stored_of_a_node_does_not_grow_with_the_others(joined: FakeCluster) -> None:
     deployment = joined.deploy()
     assert all(row.desired["peers"] == [] for row in deployment.assignments.all())
 
 
-def test_a_deployment_is_ready_only_when_a_coordinator_says_so(
-    joined: FakeCluster, api: APIClient
-) -> None:
+def test_a_deployment_is_ready_if_a_coordinator_says(joined: FakeCluster, api: APIClient) -> None:
     deployment = joined.deploy()
 
     def told() -> tuple[str, str]:

@@ -63,9 +63,7 @@ def test_a_stop_is_over_when_every_node_that_can_be_heard_is_idle(
 
 
 @given(st.lists(REPORTS, min_size=1, max_size=6))
-def test_ready_means_every_node_is_and_what_is_wrong_is_said(
-    reports: list[NodeReport],
-) -> None:
+def test_ready_means_every_node_is_and_what_is_wrong_is_said(reports: list[NodeReport]) -> None:
     verdict = verdict_in_service(reports)
     assert (verdict.status is Status.READY) == all(
         node.phase is Phase.READY and not node.removed and not node.lost for node in reports

@@ -46,9 +46,7 @@ def test_a_data_folder_that_others_read_is_closed_by_the_remedy(tmp_path: Path) 
     assert [found.state for found in machine.data_folder(tmp_path)] == [State.OK, State.FAILED]
 
 
-def test_a_driver_that_is_needed_and_not_installed_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_driver_that_is_needed_and_not_installed_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "find_spec", lambda name: None)
     found = list(machine.packages("postgresql"))
     assert [finding.state for finding in found] == [State.NOTE, State.FAILED]

@@ -106,9 +106,7 @@ def test_a_node_that_is_needed_keeps_its_layers(served: Served, browser: Client)
     assert "requests cannot do without it yet" in page
 
 
-def test_what_a_coordinator_said_before_or_of_another_generation_is_none(
-    served: Served,
-) -> None:
+def test_what_a_coordinator_said_before_or_of_another_generation_is_none(served: Served) -> None:
     served.tell(requests=0)
     served.begin()
     draining.follow_drains(now=timezone.now())

@@ -22,9 +22,7 @@ def test_another_url_is_refused_with_an_example(
         assert environment.url("STORE_URL", **known) == right
 
 
-def test_a_choice_in_small_letters_is_one_of_the_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_choice_in_small_letters_is_one_of_the_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEVEL", "debug")
     assert environment.choice("LEVEL", "INFO", choices=("DEBUG", "INFO")) == "DEBUG"
     monkeypatch.setenv("LEVEL", "loud")
@@ -32,9 +30,7 @@ def test_a_choice_in_small_letters_is_one_of_the_known(
         environment.choice("LEVEL", "INFO", choices=("DEBUG", "INFO"))
 
 
-def test_a_folder_is_made_or_named_as_impossible(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_folder_is_made_or_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made = environment.folder("FOLDER", tmp_path / "a" / "b")
     assert made.is_dir()
     assert made.stat().st_mode & 0o777 == 0o700

@@ -74,9 +74,7 @@ def test_a_stream_that_reconnects_is_replayed_what_it_missed_and_nothing_twice()
 
 
 @pytest.mark.django_db(transaction=True)  # the poll gives its connection back
-def test_what_this_process_commits_comes_without_a_poll(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_this_process_commits_comes_without_a_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broadcaster, "POLL_INTERVAL_S", 3600.0)
 
     @async_to_sync

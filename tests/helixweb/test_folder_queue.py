@@ -55,9 +55,7 @@ def test_messages_of_several_writers_reach_several_readers_once_each(tmp_path: P
     assert sorted(received) == [(w, n) for w in range(WRITERS) for n in range(MESSAGES)]
 
 
-def test_messages_come_in_order_and_one_that_cannot_be_read_is_dropped(
-    tmp_path: Path,
-) -> None:
+def test_messages_come_in_order_and_one_that_cannot_be_read_is_dropped(tmp_path: Path) -> None:
     with connect(tmp_path) as connection, connection.SimpleQueue("work") as queue:
         (tmp_path / "messages" / "0_broken.work.msg").write_text('{"half')
         for number in range(20):

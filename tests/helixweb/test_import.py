@@ -145,9 +145,7 @@ def test_a_known_cluster_name_and_a_known_model_with_other_numbers_are_refused(
         ({"problem": [1]}, "problem"),
     ],
 )
-def test_a_request_of_another_shape_is_refused(
-    api: APIClient, body: dict[str, Any], field: str
-) -> None:
+def test_a_misshapen_request_is_refused(api: APIClient, body: dict[str, Any], field: str) -> None:
     answer = answered(api.post("/api/v1/clusters/import/", body), 400)
     assert answer.json()["errors"][0]["field"] == field
     assert nothing_is_stored()

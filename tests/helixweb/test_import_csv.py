@@ -36,9 +36,7 @@ GOOD_CSV: dict[str, Callable[[str], bytes]] = {
 
 
 @pytest.mark.parametrize("write", GOOD_CSV.values(), ids=GOOD_CSV)
-def test_csv_is_read_as_spreadsheets_write_it(
-    cluster: Cluster, write: Callable[[str], bytes]
-) -> None:
+def test_csv_of_spreadsheets_is_read(cluster: Cluster, write: Callable[[str], bytes]) -> None:
     content = write(links_csv("tower,laptop,1.25e9,0.001", "tower,mini,5,0"))
     answer = bring_in_text(content, "text/csv", kind="links", cluster=cluster.pk)
     assert steps(answer) == [

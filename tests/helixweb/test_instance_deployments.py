@@ -51,9 +51,7 @@ def test_nodes_are_told_their_instances_and_coordinators_where_these_answer(two:
     assert fresh(deployment).status == Status.READY
 
 
-def test_vllm_gets_the_flags_of_its_model_from_the_next_deployment(
-    api: APIClient, two: Instances
-) -> None:
+def test_vllm_gets_its_models_flags_at_the_next_deployment(api: APIClient, two: Instances) -> None:
     name = sorted(two.plan.document["placement"])[0]
     two.deploy(backend_by_node={name: "vllm"})
     assert two.agents[name].desired().instances[0].vllm_flags == ()
@@ -118,9 +116,7 @@ def test_coordinators_are_told_the_certificate_of_an_instance_that_has_one(two: 
     assert deployment.generation == 1
 
 
-def test_the_key_of_an_instance_is_no_column_and_stays_the_same(
-    two: Instances,
-) -> None:
+def test_the_key_of_an_instance_is_no_column_and_stays_the_same(two: Instances) -> None:
     first = two.deploy()
     name = next(iter(two.plan.document["placement"]))
     (before,) = two.agents[name].desired().instances
@@ -151,9 +147,7 @@ def test_one_that_fails_degrades_the_deployment_and_its_page_says_why(
     assert "CUDA oom" in page
 
 
-def test_a_server_that_answers_keeps_a_deployment_from_having_failed(
-    two: Instances,
-) -> None:
+def test_a_server_that_answers_keeps_a_deployment_from_having_failed(two: Instances) -> None:
     failed, elsewhere = sorted(two.plan.document["placement"])
     deployment = two.deploy(backend_by_node={elsewhere: "http://192.0.2.7:8000"})
     for is_open, status in ((False, Status.FAILED), (True, Status.DEGRADED)):

@@ -151,9 +151,7 @@ def test_the_environment_that_root_makes_can_be_read_by_the_user_of_the_unit(
     assert told[-1].startswith("helix-agent 0077"), "its own files are for root alone"
 
 
-def test_an_install_that_fails_does_not_join(
-    script: str, machine: dict[str, str], tmp_path: Path
-) -> None:
+def test_no_failed_install_joins(script: str, machine: dict[str, str], tmp_path: Path) -> None:
     program(tmp_path / "made", "pip", "exit 1")
     done = run(script, machine, "--token", "hlxj_x")
     assert done.returncode == 2

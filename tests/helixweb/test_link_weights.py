@@ -328,9 +328,7 @@ def test_a_link_that_was_measured_has_a_line_in_the_change_log_and_one_confirmed
     assert links[0].bandwidth_bytes_per_s == 2e6
 
 
-def test_measurements_spare_what_people_imported_and_floors_lower_nothing(
-    serving: Serving,
-) -> None:
+def test_measurements_spare_what_people_imported_and_floors_lower_nothing(serving: Serving) -> None:
     cluster = serving.deployment.cluster
     source, target = serving.ends
     ends = {"cluster": cluster, "source": source, "target": target}

@@ -159,9 +159,7 @@ def test_at_most_one_sample_a_second_is_kept_and_pages_hear_of_it_once(cluster: 
     assert Event.objects.filter(type="metrics").count() == 2
 
 
-def test_what_nodes_did_stays_with_one_sample_of_seconds_and_the_newest(
-    cluster: Cluster,
-) -> None:
+def test_what_nodes_did_stays_with_one_sample_of_seconds_and_the_newest(cluster: Cluster) -> None:
     seconds = (1, 2, 3, 6, 7, 8, 17, 20, 22)
     for second in seconds:
         keep(cluster, NOW + timedelta(seconds=second), routed={"7": 10})
@@ -180,9 +178,7 @@ def test_what_nodes_did_stays_with_one_sample_of_seconds_and_the_newest(
     assert all(row.latency_totals == {} and row.output_tokens_per_s == 5.0 for row in rows.all())
 
 
-def test_an_event_tells_of_nodes_in_a_table_of_as_many_digits_as_pages(
-    cluster: Cluster,
-) -> None:
+def test_an_event_tells_of_nodes_in_a_table_of_as_many_digits_as_pages(cluster: Cluster) -> None:
     said = {"kv_used_pages": 7, "busy_ratio": 1 / 3, "uptime_s": 9.0}
     sample = bare_sample(cluster, NOW, output=1.0, nodes={"tower": said, "mini": {}})
     sample.save()

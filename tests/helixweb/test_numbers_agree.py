@@ -17,9 +17,7 @@ SAID = {
 
 
 @pytest.mark.usefixtures("time_stands_still")
-def test_pages_and_api_show_the_same_numbers(
-    joined: FakeCluster, browser: Client, api: APIClient
-) -> None:
+def test_pages_and_api_show_the_same(joined: FakeCluster, browser: Client, api: APIClient) -> None:
     row = joined.deploy()
     joined.ready()
     joined.coordinator.report(**SAID, requests_running=7, requests_waiting=3)

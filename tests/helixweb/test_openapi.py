@@ -35,9 +35,7 @@ def test_it_is_made_without_a_warning_and_is_valid(tmp_path: Path) -> None:
     assert "/api/v1/clusters/import/" in written.read_text()
 
 
-def test_it_is_of_openapi_3_1_and_operations_say_what_they_do(
-    document: dict[str, Any],
-) -> None:
+def test_it_is_of_openapi_3_1_and_operations_say_what_they_do(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1")
     ids = [operation["operationId"] for _, operation in operations(document)]
     assert len(ids) == len(set(ids)) >= 80

@@ -134,9 +134,7 @@ def test_a_key_counts_for_its_owner_while_it_may_send_requests(cluster: Cluster,
     assert steps_of(cluster, user)["Create an API key"].done
 
 
-def test_the_steps_fold_once_a_token_was_put_out(
-    joined: FakeCluster, user: Any, browser: Client
-) -> None:
+def test_the_steps_fold_after_a_token_came(joined: FakeCluster, user: Any, browser: Client) -> None:
     bring_up(joined, user)
     joined.coordinator.report(output_tokens_total=0)
     assert '<section class="card" id="first-token"' in page(browser)

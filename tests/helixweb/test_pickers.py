@@ -34,9 +34,7 @@ def listed(page: str, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("address", ["/plans/new", "/plans/by-id/{plan}/replan"])
-def test_a_page_has_a_blank_row_before_any_script_runs(
-    browser: Client, plan: Plan, address: str
-) -> None:
+def test_a_page_has_a_blank_row_without_scripts(browser: Client, plan: Plan, address: str) -> None:
     page = browser.get(address.format(plan=plan.pk)).content.decode()
     assert rows_of(page, "pinned") == [""]
     assert rows_of(page, "max_layers_of") == [""]

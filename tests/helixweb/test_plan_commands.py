@@ -63,9 +63,7 @@ def test_a_running_search_is_accepted(shell: Shell, plan: Plan) -> None:
     assert shell("plan", "accept", plan.run_id) == exit_codes.CONFLICT
 
 
-def test_a_plan_is_replanned_and_another_answer_adopted(
-    shell: Shell, plan: Plan, cluster: Cluster
-) -> None:
+def test_a_plan_is_replanned_and_one_adopted(shell: Shell, plan: Plan, cluster: Cluster) -> None:
     Node.objects.create(cluster=cluster, name="tower-2", region="home", profile_name="big")
     assert shell("plan", "replan", plan.pk, "--time-limit", 1, "--budget-gb", 0.5) == 0, shell.err
     run = PlanRun.unscoped.latest("pk")

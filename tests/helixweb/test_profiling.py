@@ -94,9 +94,7 @@ def measured(cluster: Cluster, user: Any) -> Measured:
     return recorded(lambda: Measured(cluster, user))
 
 
-def test_a_heartbeat_is_answered_with_the_order_until_it_is_done(
-    measured: Measured,
-) -> None:
+def test_a_heartbeat_is_answered_with_the_order_until_it_is_done(measured: Measured) -> None:
     assert measured.beat("tower") is None
     row = measured.order("tower")
     ordered = measured.beat("tower")
@@ -138,9 +136,7 @@ def test_a_chosen_kv_minimum_holds_for_all_measurements(measured: Measured, api:
     assert usual.kv_minimum is None
 
 
-def test_what_was_measured_is_the_nodes_profile_beside_what_was(
-    measured: Measured,
-) -> None:
+def test_what_was_measured_is_the_nodes_profile_beside_what_was(measured: Measured) -> None:
     times = {"2": {"prefill": [1e-6, 0.0, 0.0, 1e-3], "decode": [0.0, 1e-4, 0.0, 1e-3]}}
     Profile.unscoped.filter(name="big").update(price_per_hour=2.5, instance_times=times)
     room = EndRoom(max_layers=1, kv_token_layers_less=250.0)
@@ -163,9 +159,7 @@ def test_what_was_measured_is_the_nodes_profile_beside_what_was(
     assert problem.profile_of("tower").memory == memory
 
 
-def test_a_node_that_shares_its_profile_gets_its_own_for_each_model(
-    measured: Measured,
-) -> None:
+def test_a_node_that_shares_its_profile_gets_its_own_for_each_model(measured: Measured) -> None:
     small = Profile.unscoped.get(name="small")
     other = LanguageModel.objects.create(
         name="other", num_layers=2, activation_bytes_per_token=2, bytes_per_layer=1e3
@@ -245,9 +239,7 @@ def test_a_person_orders_it_on_the_page_and_may_cancel(measured: Measured, brows
         assert "Choose the model" in answer.content.decode()
 
 
-def test_an_earlier_version_can_be_used_again(
-    measured: Measured, api: APIClient, browser: Client
-) -> None:
+def test_earlier_versions_can_be_used(measured: Measured, api: APIClient, browser: Client) -> None:
     row = measured.measure("tower")
     assert row.version is not None
     profile = row.version.profile

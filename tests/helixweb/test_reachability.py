@@ -271,9 +271,7 @@ def test_the_links_of_machines_that_joined_are_measured_and_what_people_say_stay
     assert not between & set(links)
 
 
-def test_links_of_a_node_that_only_dials_out_are_measured_from_it(
-    joined: FakeCluster,
-) -> None:
+def test_links_of_a_node_that_only_dials_out_are_measured_from_it(joined: FakeCluster) -> None:
     cluster = joined.cluster
     cluster.links.all().delete()
     cluster.region_links.all().delete()

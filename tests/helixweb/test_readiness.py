@@ -37,9 +37,7 @@ def test_a_worker_is_there_as_long_as_it_beats() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("status", ["migrations pending", "database away"])
-def test_a_database_that_is_not_ready_is_named(
-    monkeypatch: pytest.MonkeyPatch, status: str
-) -> None:
+def test_a_database_that_is_unready_is_named(monkeypatch: pytest.MonkeyPatch, status: str) -> None:
     def is_pending() -> bool:
         if status == "database away":
             raise OperationalError("connection refused")

@@ -261,9 +261,7 @@ def test_a_worker_that_dies_while_it_deploys_leaves_that_to_the_next(
     assert automatic.serving != automatic.deployment
 
 
-def test_of_workers_that_look_after_a_deployment_one_does_each_thing(
-    asking: Repaired,
-) -> None:
+def test_of_workers_that_look_after_a_deployment_one_does_each_thing(asking: Repaired) -> None:
     now, deployment = asking.now, asking.deployment
     asking.lose("tower")
     repairing._notice(deployment, losses.Changed(lost=("tower",), added=()), now=now)
@@ -308,9 +306,7 @@ def test_a_node_that_is_back_in_time_costs_nothing(asking: Repaired) -> None:
     assert asking.beat() == [State.OVERTAKEN, State.COMPUTING], "another time is another case"
 
 
-def test_a_deployment_is_served_while_a_pipeline_leads_around_what_is_lost(
-    asking: Repaired,
-) -> None:
+def test_a_deployment_is_served_while_a_pipeline_leads_around_losses(asking: Repaired) -> None:
     twice = replace(
         stored_plan(asking.deployment.plan),
         routing_weights={
@@ -325,9 +321,7 @@ def test_a_deployment_is_served_while_a_pipeline_leads_around_what_is_lost(
     assert not losses.is_served(twice, without=["laptop", "mini"])
 
 
-def test_layers_stay_while_an_agent_may_start_its_stage_again(
-    automatic: Repaired,
-) -> None:
+def test_layers_stay_while_an_agent_may_start_its_stage_again(automatic: Repaired) -> None:
     nodes = dict.fromkeys(automatic.cluster.used_agents, HEARD)
     nodes["tower"] = HEARD.model_copy(update={"ready": False})
     automatic.lost["tower"] = "its process has ended"

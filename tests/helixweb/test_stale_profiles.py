@@ -74,9 +74,7 @@ def test_another_memory_budget_makes_a_profile_stale_until_it_is_measured_again(
     assert reasons("tower") == ()
 
 
-def test_a_profile_of_another_engine_is_stale_until_one_runs_on_it(
-    measured: Measured,
-) -> None:
+def test_a_profile_of_another_engine_is_stale_until_one_runs_on_it(measured: Measured) -> None:
     measured.cluster.model.architecture = "gemma3_text"
     measured.cluster.model.save()
     node = measure(measured, "tower", engine="helix")
@@ -105,9 +103,7 @@ def test_another_checkpoint_or_data_type_makes_a_profile_stale(
     assert all(word in why for word in words)
 
 
-def test_another_data_type_of_one_size_makes_measurements_stale(
-    measured: Measured,
-) -> None:
+def test_another_data_type_of_one_size_makes_measurements_stale(measured: Measured) -> None:
     measure(measured, "tower")
     measure(measured, "mini", dtype="float16")
     (why,) = reasons("tower")

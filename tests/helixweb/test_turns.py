@@ -101,9 +101,7 @@ def test_the_oldest_of_each_kind_is_woken_when_the_turn_is_free(
     ]
 
 
-def test_who_has_to_wait_wakes_nobody(
-    plan: Plan, running: tuple[Simulation, int], messages: Any
-) -> None:
+def test_who_waits_wakes_nobody(plan: Plan, running: tuple[Simulation, int], messages: Any) -> None:
     waiting = another(plan)
     jobs.work(kind="simulation", job_id=waiting.pk)
     jobs.work(kind="explanation", job_id=Explanation.unscoped.get(plan=plan).pk)

@@ -75,9 +75,7 @@ def node(used: float, tokens: int, *, ready: bool) -> NodeTraffic:
     )
 
 
-def test_one_that_joins_later_gets_the_plan_and_every_stage_hears_of_it(
-    fronts: TwoFronts,
-) -> None:
+def test_one_that_joins_later_gets_the_plan_and_every_stage_hears_of_it(fronts: TwoFronts) -> None:
     assert fronts.deployment.generation == fronts.deployment.follows_generation + 1 == 2
     plans = [front.desired().plan for front in (fronts.coordinator, fronts.second)]
     assert plans[0] == plans[1] is not None

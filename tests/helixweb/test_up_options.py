@@ -203,9 +203,7 @@ def test_a_full_disk_is_told_before_all(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_the_database_is_made_ends_all_of_it(
-    number: signal.Signals, tmp_path: Path
-) -> None:
+def test_a_signal_during_migration_ends_all(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "helixweb.command_line", "up", "--data", str(tmp_path)]
     command += ports()
     environ = {**os.environ, "DATABASE_URL": "", "REDIS_URL": ""}

@@ -79,9 +79,7 @@ def test_a_name_that_leads_to_what_is_not_public_is_refused(found: list[str]) ->
         (["fd00::/8"], "fd00::7"),
     ],
 )  # fmt: skip
-def test_a_public_address_and_an_allowed_network_may_be_reached(
-    networks: list[str], address: str
-) -> None:
+def test_public_and_allowed_addresses_may_be_reached(networks: list[str], address: str) -> None:
     target = parse_target("http://hooks.example/")
     allowed = [ipaddress.ip_network(network) for network in networks]
     found = checked_address(target, allowed=allowed, resolve=lambda host, port: [address])

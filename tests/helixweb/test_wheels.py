@@ -53,9 +53,7 @@ def url(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.processes
-def test_pip_installs_a_package_and_what_it_needs_from_there_alone(
-    url: str, tmp_path: Path
-) -> None:
+def test_pip_installs_a_package_and_its_needs_from_there_alone(url: str, tmp_path: Path) -> None:
     target = tmp_path / "installed"
     subprocess.run(
         [
