@@ -93,7 +93,6 @@ def test_where_alerts_go_is_told_in_the_change_log_without_what_is_secret(
     where = f"/api/v1/alert-channels/{channel}/"
     assert api.patch(where, {"url": "https://hooks.example/key-2"}).status_code == 200
     line = Change.unscoped.filter(kind="channel", row_id=channel).first()
-    assert line is not None
     assert line.before.keys() == line.after.keys() == {"url"}
     assert line.before != line.after
     rule = {"cluster": cluster.pk, "name": "r", "kind": "node_lost", "threshold": 9, "clears_at": 1}
@@ -101,7 +100,6 @@ def test_where_alerts_go_is_told_in_the_change_log_without_what_is_secret(
     where = f"/api/v1/alert-rules/{rules.json()['id']}/"
     assert api.patch(where, {"channels": [channel]}).status_code == 200
     line = Change.unscoped.filter(kind="alertrule").first()
-    assert line is not None
     assert (line.before, line.after) == ({"channels": []}, {"channels": ["ops"]})
     count = Change.unscoped.count()
     assert api.patch(where, {"channels": [channel]}).status_code == 200

@@ -167,7 +167,6 @@ def test_a_slow_link_a_bad_deployment_and_a_stale_plan_fire(site: Site, user: An
     site.rule(Kind.LINK_SLOW, for_s=0)
     assert site.look() >= 1
     link = Alert.unscoped.first()
-    assert link is not None
     assert "→" in link.subject
     assert link.value is not None
     assert link.value > 0.9
@@ -289,7 +288,6 @@ def test_a_receiver_that_is_gone_is_believed_at_once(site: Site, hook: Receiver)
     site.deliver()
     assert (fresh(channel).enabled, Delivery.unscoped.get().attempt) == (False, 1)
     line = Change.unscoped.filter(kind="channel", row_id=channel.pk).first()
-    assert line is not None
     assert (line.actor_kind, line.before, line.after) == (
         "site",
         {"enabled": True},

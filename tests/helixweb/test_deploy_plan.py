@@ -71,7 +71,6 @@ def test_a_plan_becomes_ready_when_every_node_has_loaded_its_layers(
     for name, agent in joined.used_agents.items():
         state = agent.desired()
         assert state.generation == deployment.generation == 1
-        assert state.assignment is not None
         assert [state.assignment.first, state.assignment.end] == placement[name]
         assert state.assignment.checkpoint == "/models/tiny-llama"
         assert state.assignment.layer_times == layer_times_of(problem, name)
@@ -205,7 +204,6 @@ def test_a_process_that_moved_gives_everybody_a_new_generation(joined: FakeClust
     assert deployment.status == Status.DEPLOYING
     assert joined.agents["laptop"].desired().continues
     assignment = joined.agents["laptop"].desired().assignment
-    assert assignment is not None
     endpoints = {peer.name: peer.endpoint for peer in assignment.peers}
     assert endpoints["tower"] == "tcp://127.0.0.1:7999"
     assert assignment.generation == 2
@@ -221,7 +219,6 @@ def test_editing_the_model_does_not_reach_what_serves(joined: FakeCluster, api: 
     assert fresh(deployment).generation == 2
     for agent in joined.used_agents.values():
         assignment = agent.desired().assignment
-        assert assignment is not None
         assert assignment.checkpoint == "/models/tiny-llama"
         assert assignment.max_context_tokens == 2048
     plan = joined.coordinator.plan

@@ -47,7 +47,6 @@ def test_every_stream_of_a_topic_hears_of_an_event() -> None:
             assert event["event"] == "node"
             pk = event["data"].pop("event_id")
             place = Place.parse(event["id"])
-            assert place is not None
             assert place.newest == pk
             assert event["data"] == {"topic": "cluster:1", "name": "tower"}
             await stream.aclose()

@@ -68,7 +68,6 @@ def declare_two_clusters(user: Any, measured_problem: Document, tiny_problem: Do
     node = Node.unscoped.get(cluster=cluster, name="tower")
     bulk.change_nodes(Node.unscoped.all(), [node.pk], add_tags=("loud", "1e5"))
     profile = Profile.unscoped.filter(cluster=other).first()
-    assert profile is not None
     Profile.unscoped.filter(pk=profile.pk).update(
         instance_times={"1": {"prefill": [1e-6, 0, 0, 1e-3], "decode": [0, 1e-5, 0, 1e-3]}}
     )

@@ -32,7 +32,6 @@ def test_what_is_measured_of_instances_is_held_against_what_was_predicted_of_the
     plan = stored_plan(row)
     choice = plan.method_choice
     assert plan.instances
-    assert choice is not None
     predicted = {one.method: one.output_tokens_per_s for one in choice.candidates}
     assert output_forecast(row, plan) == pytest.approx(predicted[choice.chosen])
     page = browser.get(f"/plans/by-id/{row.pk}/simulations").content.decode()

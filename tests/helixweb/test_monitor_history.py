@@ -166,7 +166,6 @@ def test_deployments_are_marked_in_charts(joined: FakeCluster, user: Any, browse
     joined.coordinator.report()
     page = browser.get("/monitor/").content.decode()
     found = re.search(r'<script id="ttft-figure" type="application/json">(.*?)</script>', page)
-    assert found is not None
     layout = json.loads(found[1])["layout"]
     assert [each["text"] for each in layout["annotations"]] == [f"#{made.pk}"]
     assert layout["shapes"][0]["x0"] == layout["annotations"][0]["x"]

@@ -38,7 +38,6 @@ def page(browser: Client, **query: Any) -> str:
 
 def figure(html: str, name: str) -> dict[str, Any]:
     found = re.search(rf'<script id="{name}-figure" type="application/json">(.*?)</script>', html)
-    assert found is not None
     content: dict[str, Any] = json.loads(found[1])
     return content
 

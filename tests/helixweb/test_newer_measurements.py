@@ -58,24 +58,20 @@ def test_a_plan_that_is_older_than_a_measurement_is_computed_again_by_one_click(
     name = measure(measured, "tower").profile_name
     measure_link(plan.cluster)
     for newer in shown(browser, plan):
-        assert newer is not None
         assert newer.profiles == (name,)
         assert newer.links == 1
         assert name in newer.text
     answer = browser.post(reverse("plan-run-again", args=[plan.run_id]))
     run = PlanRun.unscoped.latest("pk")
     assert answer.headers["Location"] == reverse("plan-run", args=[run.pk])
-    assert plan.run is not None
     assert run.options == plan.run.options
     assert run.start_plan == plan
     profiles = problem_from_dict(run.problem).compute_profiles
     assert profiles[name].tokens_per_s == tuple(Profile.unscoped.get(name=name).tokens_per_s)
     for newer in shown(browser, plan):
-        assert newer is not None
         assert newer.computed_since == run
     PlanRun.unscoped.filter(pk=run.pk).update(status="failed")
     for newer in shown(browser, plan):
-        assert newer is not None
         assert newer.computed_since is None
 
 
@@ -95,7 +91,6 @@ def test_a_run_that_goes_on_is_as_old_as_the_first(plan: Plan, user: Any, cluste
     longer = starting.extend_plan_run(PlanRun.unscoped.get(plan=plan), seconds=1, user=user)
     Plan.unscoped.filter(pk=plan.pk).update(run=longer)
     newer = newer_measurements(Plan.unscoped.get(pk=plan.pk))
-    assert newer is not None
     assert newer.computed_since is None, "it has the old problem"
 
 

@@ -70,5 +70,4 @@ def test_the_node_with_the_models_last_layer_has_its_head() -> None:
         times.expected_s(name, steps, layers=LayerRange(first=end - 2, end=end))
         for end in (last - 1, last)
     )
-    assert middle_s is not None
     assert end_s == pytest.approx((middle_s[0] + 10 * 0.5, 0.0))

@@ -51,7 +51,6 @@ def move_main(hub: HubServer) -> None:
 def ordered(joined: FakeCluster, name: str) -> str:
     """The checkpoint that the node's stage is to load."""
     assignment = joined.agents[name].desired().assignment
-    assert assignment is not None
     return assignment.checkpoint
 
 

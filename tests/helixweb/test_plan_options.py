@@ -10,7 +10,6 @@ from tests.helixweb.looking import fresh
 def test_a_plan_stored_before_plans_had_their_hop_limit_takes_that_of_its_search(
     plan: Plan,
 ) -> None:
-    assert plan.run is not None
     assert stored_plan(plan).max_hops is None
     PlanRun.unscoped.filter(pk=plan.run.pk).update(
         options=plan.run.options | {"rules": plan.run.options["rules"] | {"max_hops": 2}}

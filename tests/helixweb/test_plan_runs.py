@@ -255,7 +255,6 @@ def test_best_incumbent_joins_the_best_flow_and_the_tightest_bound(run: PlanRun)
     lease = claimed(run)
     record(lease, run, incumbent(10.0, 90.0), incumbent(20.0), incumbent(20.0, 50.0))
     best = incumbents.best_incumbent(run.pk)
-    assert best is not None
     assert (best.flow_tokens_per_s, best.upper_bound_tokens_per_s) == (20.0, 50.0)
 
 
@@ -334,7 +333,6 @@ def test_a_plan_for_the_price_needs_all_prices(user: Any, measured_problem: dict
     jobs.attempt_job(run)
     assert (fresh(run).status, run.error) == ("succeeded", "")
     forecast = plan_from_dict(run.plan.document).forecast
-    assert forecast is not None
     assert run.objective_value == forecast.value > 0
     Profile.unscoped.update(price_per_hour=None)
     with pytest.raises(InvalidOptions, match="price_per_hour"):

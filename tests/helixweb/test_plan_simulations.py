@@ -101,7 +101,6 @@ def test_the_plans_page_shows_the_forecast_and_more(browser: Client, plan: Plan,
     headline = re.search(
         r'<div class="tiles" id="headline"[^>]*>.*?<div class="value">([\d,.]+)<', shown, re.S
     )
-    assert headline is not None
     assert headline[1] == tokens_per_s(forecast["decode_tokens_per_s"])
     assert "by one forecast" in shown
     simulated(ask(plan, user, seed=7))
@@ -140,10 +139,8 @@ def test_a_run_for_decoding_shows_its_unit(browser: Client, cluster: Cluster, us
     solving = browser.get(f"/plans/{run.pk}/").content.decode()
     assert "decode tokens/s, estimated" in " ".join(solving.split())
     best = incumbents.best_incumbent(run.pk)
-    assert best is not None
     assert best.objective_value == PlanRun.unscoped.get().objective_value
     end_with(run, lease, found)
-    assert found.forecast is not None
     assert fresh(run).objective_value == found.forecast.value
     shown = browser.get(f"/plans/{run.pk}/").content.decode()
     contains(shown, "Searched for: decode throughput", "Max flow")

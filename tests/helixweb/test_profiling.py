@@ -98,7 +98,6 @@ def test_a_heartbeat_is_answered_with_the_order_until_it_is_done(measured: Measu
     assert measured.beat("tower") is None
     row = measured.order("tower")
     ordered = measured.beat("tower")
-    assert ordered is not None
     assert ordered.id == row.pk
     assert ordered.checkpoint == "/models/tiny-llama"
     assert ordered.mean_prompt_tokens == 64
@@ -126,13 +125,11 @@ def test_a_chosen_kv_minimum_holds_for_all_measurements(measured: Measured, api:
     for _ in range(2):
         row = measured.order("tower")
         ordered = measured.beat("tower")
-        assert ordered is not None
         assert ordered.kv_minimum == KvMinimum(**chosen)
         done = ProfilingProgress(id=row.pk, phase=ProfilingPhase.DONE, measurement=found)
         measured.beat("tower", done)
     measured.order("mini")
     usual = measured.beat("mini")
-    assert usual is not None
     assert usual.kv_minimum is None
 
 
@@ -147,7 +144,6 @@ def test_what_was_measured_is_the_nodes_profile_beside_what_was(measured: Measur
         kv_minimum=KvMinimum(requests=1, tokens=128),
     )
     row = measured.measure("tower", FOUND.model_copy(update={"memory": memory}))
-    assert row.version is not None
     profile = row.version.profile
     assert (profile.name, profile.origin) == ("big", Origin.MEASURED)
     assert profile.tokens_per_s == [300.0, 140.0]
@@ -167,7 +163,6 @@ def test_a_node_that_shares_its_profile_gets_its_own_for_each_model(measured: Me
     small.pk, small.model = None, other
     small.save()
     row = measured.measure("laptop")
-    assert row.version is not None
     assert row.version.profile.name == "laptop"
     assert measured.node("laptop").profile_name == "laptop"
     assert measured.node("mini").profile_name == "small"
@@ -241,7 +236,6 @@ def test_a_person_orders_it_on_the_page_and_may_cancel(measured: Measured, brows
 
 def test_earlier_versions_can_be_used(measured: Measured, api: APIClient, browser: Client) -> None:
     row = measured.measure("tower")
-    assert row.version is not None
     profile = row.version.profile
     shown = browser.get(f"/profiles/{profile.pk}/").content.decode()
     contains(shown, "3.1%, 12.0%", "plans use it")
@@ -258,7 +252,6 @@ def test_earlier_versions_can_be_used(measured: Measured, api: APIClient, browse
 
 def test_an_exported_profile_is_read(measured: Measured, api: APIClient, browser: Client) -> None:
     row = measured.measure("tower")
-    assert row.version is not None
     pk = row.version.profile_id
     document = json.loads(browser.get(f"/profiles/{pk}/profile.json").content)
     assert document == api.get(f"/api/v1/profiles/{pk}/export/").json()
@@ -386,7 +379,6 @@ def test_nodes_with_gpus_of_their_own_are_measured_at_once(
     orders = {name: measured.beat(name) for name in measured.cluster.agents}
     assert all(orders.values())
     for name, order in orders.items():
-        assert order is not None
         is_good = name != "mini"
         progress = ProfilingProgress(
             id=order.id,
@@ -436,7 +428,6 @@ def test_a_node_of_the_same_kind_times_a_few_steps_instead(
     assert sorted(names) == ["laptop", "mini"]
     for name, slower, state in zip(names, (1.1, 1.5), ("done", "cancelled"), strict=True):
         order = measured.beat(name)
-        assert order is not None
         assert [(one.phase, one.batch) for one in order.check] == [
             ("decode", 1), ("decode", 4), ("prompt", 1),
         ]  # fmt: skip
@@ -451,10 +442,8 @@ def test_a_node_of_the_same_kind_times_a_few_steps_instead(
     alike = Profile.unscoped.get(name=names[0])
     assert alike.tokens_per_s == list(FOUND.tokens_per_s)
     version = alike.versions.first()
-    assert version is not None
     assert (version.node, version.evidence["like"]) == (names[0], "tower")
     whole = measured.beat(names[1])
-    assert whole is not None
     assert whole.check == (), "half as fast again: no node of the same kind"
     message = Profiling.unscoped.filter(state="cancelled").get().message
     assert message == "measured whole instead: steps take 1.50 times as long as on tower"

@@ -120,7 +120,6 @@ def test_a_cluster_keeps_the_policy_that_was_chosen_and_is_automatic_otherwise()
     chosen.refresh_from_db()
     assert (untouched.replanning, chosen.replanning) == ("automatic", "ask")
     line = untouched.changes.first()
-    assert line is not None
     assert (line.before, line.after) == ({"replanning": "ask"}, {"replanning": "automatic"})
 
 
@@ -158,7 +157,6 @@ def test_a_plan_is_repaired_by_its_own_objective(asking: Repaired, browser: Clie
     asking.lose("tower")
     assert asking.until_offered_or_done() == [State.OFFERED]
     (row,) = asking.rows
-    assert row.run is not None
     assert row.run.options["objective"] == "decode"
     unmoved, found = row.values
     assert (unmoved, row.unmoved_tokens_per_s) == (0.0, 0.0), "nothing serves"
@@ -168,7 +166,6 @@ def test_a_plan_is_repaired_by_its_own_objective(asking: Repaired, browser: Clie
     assert f"Another placement brings {found:,.3g} decode tokens/s" in page
     browser.post(f"/repairs/{row.pk}/deploy")
     forecast = stored_plan(asking.serving.plan).forecast
-    assert forecast is not None
     assert forecast.objective == "decode"
 
 
@@ -217,7 +214,6 @@ def test_with_the_policy_automatic_it_is_deployed_once(automatic: Repaired) -> N
     line = Change.unscoped.get(kind="deployment", row_id=serving.pk, action="added")
     assert (line.actor, line.actor_kind) == ("", "site"), "no person did it, and it is told"
     ended = Change.unscoped.filter(row_id=automatic.deployment.pk, kind="deployment").first()
-    assert ended is not None
     assert ended.after == {"status": "superseded"}
 
 
@@ -341,7 +337,6 @@ def test_a_search_that_found_nothing_in_its_short_time_gets_the_longer(
     PlanRun.unscoped.filter(repair__isnull=False).update(status=PlanRun.Status.FAILED)
     assert automatic.beat() == [State.COMPUTING]
     run = automatic.rows[0].run
-    assert run is not None
     assert run.options["time_limit_s"] == repairing.SEARCH_S
     automatic.search()
     assert automatic.beat(after_s=WAITS_S) == [State.DEPLOYED]
@@ -364,7 +359,6 @@ def test_a_dismissed_placement_is_not_offered_again(asking: Repaired, browser: C
     browser.post(f"/repairs/{asking.rows[0].pk}/dismiss")
     assert asking.beat(after_s=60.0) == [State.DISMISSED]
     line = Change.unscoped.filter(kind="deployment").first()
-    assert line is not None
     assert (line.actor, line.before, line.after) == (
         "ada",
         {"repair": "offered"},

@@ -208,7 +208,6 @@ def test_a_signal_during_migration_ends_all(number: signal.Signals, tmp_path: Pa
     command += ports()
     environ = {**os.environ, "DATABASE_URL": "", "REDIS_URL": ""}
     with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
         said = process.stderr.readline()
         assert said.startswith("Applying")
         (prepare,) = psutil.Process(process.pid).children()
