@@ -16,15 +16,13 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from helixweb.demo import local_cluster
-from helixweb.demo.check import reference_ids
-from helixweb.demo.processes import Processes
 from helixweb.demo.scenario import MAX_TOKENS, Scenario
 from helixweb.demo.site import Site
+from runtime.models.reference import chat_prompt, greedy_tokens
 from tests.e2e.browsed_site import scenario_in
 from tests.e2e.person import Person
 from tests.waiting import PATIENCE_S
 
-ROOT = Path(__file__).resolve().parents[2]
 MODEL_OF = {"mixed24": "llama-70b-like", local_cluster.CLUSTER: local_cluster.TINY.name}
 NODE_OF_RANKS = "tower"
 QUESTIONS = list(local_cluster.TINY.questions)
@@ -65,11 +63,14 @@ def scenario(
 
 
 @pytest.fixture(scope="module")
-def expected(trained_models: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
+def expected(trained_models: Path) -> list[list[int]]:
     """Token ids of the answers by `transformers`, which do not depend on the services."""
     checkpoint = trained_models / local_cluster.TINY.name
-    with Processes(log_dir=tmp_path_factory.mktemp("reference"), cwd=ROOT, env={}) as processes:
-        return reference_ids(processes, checkpoint, QUESTIONS, max_tokens=MAX_TOKENS)
+    prompts = [chat_prompt(checkpoint, question) for question in QUESTIONS]
+    return [
+        greedy_tokens(checkpoint, prompt_token_ids=prompt, max_tokens=MAX_TOKENS)
+        for prompt in prompts
+    ]
 
 
 @pytest.fixture
