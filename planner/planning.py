@@ -5,9 +5,10 @@
    Milliseconds; never do worse.
 3. Unless a baseline is at the bound already, search by the chosen method from the best so far.
    All of them offer what they find to one `Board`, which reports what is better.
-4. Unless flow is the objective, that took a tenth of the time, and what it found on the way was
-   estimated and shown. Now its answer, the baselines and more candidates are ranked by what they
-   are forecast to serve (`planner.objectives`), beside a bound on that (`planner.bounds.served`).
+4. Unless flow is the objective, that took part of the time, by programs, and what it found on the
+   way was estimated and shown. Now its answer, the baselines and more candidates are ranked by
+   what they are forecast to serve (`planner.objectives`), beside a bound on that
+   (`planner.bounds.served`).
 5. Recompute the winner's flow by a second method. A plan that fails its check is an error.
 
 Every flow in here is an exact max flow of a placement, never a search's own bookkeeping.
@@ -31,8 +32,9 @@ from planner.objectives.goal import Aim, goal_for
 from planner.objectives.search import ServingSearch
 from planner.objectives.trial import Trials
 from planner.placers.base import NEVER, START, CancelToken, InvalidOptions, Progress, StopReason
-from planner.placers.board import Board, LargestFlow, Objective
+from planner.placers.board import Board, LargestFlow, Method, Objective
 from planner.placers.choice import METHODS
+from planner.placers.portfolio import search_by_programs
 from planner.placers.replicas import place_replicas
 from planner.placers.separate_pipelines import place_separate_pipelines_plus
 from planner.placers.stop import Stop
@@ -40,13 +42,13 @@ from planner.plan_options import BASELINES, PlanOptions
 
 # What computing the answer's flow a second time takes; kept back from the search.
 _CHECK_S_PER_NODE = 6e-4
-# Of the time, where flow is not the objective: for the flow, and when all searching ends, by how
-# long the simulations will take.
-_FLOW_SHARE_OF_TIME = 0.1
+# Of the time, where flow is not the objective: for the flow, by programs alone or another method,
+# and when all searching ends, by how long the simulations will take.
+_PROGRAMS_SHARE_OF_TIME, _FLOW_SHARE_OF_TIME = 0.25, 0.1
 _BOUND_SHARE_OF_TIME = 0.05
 _ESTIMATING_SHARE_OF_TIME = 0.2  # of the search for flow, to show what it finds
 _MOST_SEARCH_SHARE_OF_TIME = 0.6
-_LEAST_SEARCH_SHARE_OF_TIME = 0.35
+_LEAST_SEARCH_SHARE_OF_TIME = 0.5  # of what is left
 
 # Candidates with all options: they take a millisecond, and no answer may be below them.
 GUARDS: dict[str, Callable[[Problem], Placement | None]] = {
@@ -93,7 +95,14 @@ def compute_plan(
     # Computing the answer's flow a second time is kept back from the search.
     search_s = options.time_limit_s - _CHECK_S_PER_NODE * len(problem.cluster.nodes)
     if options.objective == "flow":
-        found = _largest_flow(problem, options, known, stop=stop.until(search_s), progress=progress)
+        found = _largest_flow(
+            problem,
+            options,
+            known,
+            stop=stop.until(search_s),
+            progress=progress,
+            method=METHODS[options.placer],
+        )
         return _checked(found, found.board.placement, found.board.placer, found.stop_reason)
     return _plan_for_serving(
         problem,
@@ -179,10 +188,12 @@ def _plan_for_serving(
         ):
             serving.board.tighten_merit(bound)
     if simulates:
-        search_ends_s = min(
-            limit_s * _MOST_SEARCH_SHARE_OF_TIME,
-            max(limit_s * _LEAST_SEARCH_SHARE_OF_TIME, search_s - serving.expected_decision_s()),
+        left_s = search_s - stop.elapsed_s
+        searching_s = min(
+            limit_s * _MOST_SEARCH_SHARE_OF_TIME - stop.elapsed_s,
+            left_s - serving.expected_decision_s(),
         )
+        search_ends_s = stop.elapsed_s + max(left_s * _LEAST_SEARCH_SHARE_OF_TIME, searching_s)
     stop_reason = serving.run(stop.until(search_ends_s))
     decision = serving.decide(stop.until(search_s) if simulates else stop.within(0.0))
     if decision is None:
@@ -242,8 +253,17 @@ def _begun(
         board.tighten(bound)
 
     check_s = _CHECK_S_PER_NODE * len(problem.cluster.nodes)
-    flow_stop = stop.until(started_s + options.time_limit_s * _FLOW_SHARE_OF_TIME - check_s)
-    found = _largest_flow(problem, options, known, stop=flow_stop, progress=offer_on_the_way)
+    share, method = _FLOW_SHARE_OF_TIME, METHODS[options.placer]
+    if options.placer == "auto":
+        share, method = _PROGRAMS_SHARE_OF_TIME, search_by_programs
+    found = _largest_flow(
+        problem,
+        options,
+        known,
+        stop=stop.until(started_s + options.time_limit_s * share - check_s),
+        progress=offer_on_the_way,
+        method=method,
+    )
     board.tighten(found.board.proven_bound_tokens_per_s)
     for name, placement in found.placed.items():
         if placement is not None:
@@ -263,7 +283,13 @@ class _FlowSearch:
 
 
 def _largest_flow(
-    problem: Problem, options: PlanOptions, known: _Known, *, stop: Stop, progress: Progress
+    problem: Problem,
+    options: PlanOptions,
+    known: _Known,
+    *,
+    stop: Stop,
+    progress: Progress,
+    method: Method,
 ) -> _FlowSearch:
     board = Board(problem, options.search_options, stop=stop, progress=progress)
     if known.best is not None:
@@ -278,7 +304,7 @@ def _largest_flow(
             board.offer(placement, by=name)
     own: StopReason = "heuristic"
     if not board.is_at_bound() and stop.left_s > 0:
-        own = METHODS[options.placer](_warm_started(board, options, placed), options.seed)
+        own = method(_warm_started(board, options, placed), options.seed)
     return _FlowSearch(board=board, placed=placed, stop_reason=board.stop_reason(own))
 
 

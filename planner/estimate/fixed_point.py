@@ -24,7 +24,7 @@ import numpy as np
 
 from planner.estimate.load import Load, Tables
 from planner.estimate.model import Model
-from planner.native import POINTER, REALS, Packed, function
+from planner.native import POINTER, REAL, REALS, Packed, function
 
 
 class Sustained(NamedTuple):
@@ -63,8 +63,8 @@ def sustained(model: Model, load: Load, tables: Tables) -> Sustained:
         decode_slope=tables.slope_s_K,
         return_s=load.return_s,
     )
-    _sustained(model.as_array(), packed.address, work, result)
+    _sustained(model.as_array(), packed.address, 0.0, work, result)
     return Sustained(*result.tolist())
 
 
-_sustained = function("sustained", None, REALS, POINTER, REALS, REALS)
+_sustained = function("sustained", None, REALS, POINTER, REAL, REALS, REALS)

@@ -14,7 +14,7 @@ from planner.domain.serving_policy import ServingPolicy
 from planner.estimate.lengths import LengthStatistics
 from planner.estimate.model import Model
 from planner.estimate.shared import Numbers, Reals, SharedLinks
-from planner.timing import latency_s, layer_times_of
+from planner.timing import hop_s, latency_s, layer_times_of
 
 OUTSIDE = -1
 TABLE_SIZE = 1025
@@ -73,9 +73,11 @@ class NodeFigures:
         self.end_of = {name: number for number, name in enumerate([*names, COORDINATOR])}
         self.shared = SharedLinks.of(problem.cluster, names)
         linked = {end for link in problem.cluster.links for end in (link.source, link.target)}
-        # Nodes that all links treat alike: by region, unless a link names one.
+        # Nodes that all links treat alike: by region and hop, unless a link names one.
         self._likeness = {
-            name: name if name in linked else problem.cluster.region_of(name)
+            name: name
+            if name in linked or name == COORDINATOR
+            else f"{hop_s(problem, name)} {problem.cluster.region_of(name)}"
             for name in self.end_of
         }
         self._policy = policy

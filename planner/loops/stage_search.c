@@ -168,8 +168,17 @@ static double return_s(const Task *task, const Space *space, i64 stages, i64 nod
     return total;
 }
 
-/* How good the stages are; 0 for stages that are empty, too long, not linked or of no speed. */
-static double score_with_all(const Task *task, Space *space, const Stages *tried)
+/* Tokens/s that score `enough`; 0 where fewer nodes may score it at any rate. */
+static double enough_per_s(const Task *task, double enough, double price)
+{
+    if (task->aim == PER_PRICE) return enough * price;
+    if (task->aim == FEWEST_NODES) return fmin(enough, 1) * task->demand;
+    return enough;
+}
+
+/* How good the stages are; 0 for stages that are empty, too long, not linked or of no speed, or
+   clearly not good `enough`. */
+static double score_with_all(const Task *task, Space *space, const Stages *tried, double enough)
 {
     const i64 *stage_of = tried->stage_of, *lengths = tried->lengths;
     i64 stages = tried->count;
@@ -212,7 +221,7 @@ static double score_with_all(const Task *task, Space *space, const Stages *tried
     load.return_s = return_s(task, space, stages, load.nodes);
     if (task->shares > 0) crowd(task, space, &load, space->taken);
     double result[4];
-    sustained(task->model, &load, space->work, result);
+    sustained(task->model, &load, enough_per_s(task, enough, price), space->work, result);
     if (task->aim == PER_PRICE) return result[0] / price;
     if (task->aim == FEWEST_NODES) {
         if (result[0] < task->demand) return result[0] / task->demand;
@@ -225,13 +234,13 @@ static double score_with_all(const Task *task, Space *space, const Stages *tried
    below `enough`: the score is then at most what is returned. */
 static double score_of(const Task *task, Space *space, Stages *tried, double enough)
 {
-    double score = score_with_all(task, space, tried);
+    double score = score_with_all(task, space, tried, enough);
     i64 first = space->worst, losses = task->survives ? task->nodes : 0;
     for (i64 at = 0; at < losses && score > 0 && score >= enough; at++) {
         i64 node = (first + at) % task->nodes, stage = tried->stage_of[node];
         if (stage == IDLE) continue;
         tried->stage_of[node] = IDLE;
-        double left = score_with_all(task, space, tried);
+        double left = score_with_all(task, space, tried, enough);
         tried->stage_of[node] = stage;
         if (left >= score) continue;
         score = left;
@@ -280,12 +289,12 @@ static i64 lacking(const Task *task, const Stages *tried)
 static double charged(const Task *task, const Cooling *cooling, Space *space, Stages *tried,
                       double enough)
 {
-    double score = score_of(task, space, tried, enough);
-    if (!(cooling->penalty > 0)) return score;
-    if (!(score > 0)) return -1 - (double)lacking(task, tried);
+    if (!(cooling->penalty > 0)) return score_of(task, space, tried, enough);
     i64 layers = loaded(task, space->starts, tried);
-    return score / (1 + cooling->charge * (double)layers
-                    + cooling->penalty * (double)most(0, layers - cooling->budget));
+    double cost = 1 + cooling->charge * (double)layers
+                  + cooling->penalty * (double)most(0, layers - cooling->budget);
+    double score = score_of(task, space, tried, enough * cost);
+    return score > 0 ? score / cost : -1 - (double)lacking(task, tried);
 }
 
 static void remove_stage(i64 nodes, Stages *stages, i64 gone)
@@ -399,9 +408,6 @@ double anneal_estimate(const Task *task, const Cooling *cooling, Stages *last, S
         return NAN;
     }
     Stages tried = {0, numbers, numbers + task->nodes};
-    double most_patience = 0;
-    for (i64 at = 0; at < cooling->num_logarithms; at++)
-        most_patience = fmax(most_patience, cooling->minus_logarithms[at]);
     space.worst = 0;
     i64 random_state = cooling->first_random;
     double score = charged(task, cooling, &space, last, 0);
@@ -410,15 +416,12 @@ double anneal_estimate(const Task *task, const Cooling *cooling, Stages *last, S
     for (i64 number = 0; number < cooling->moves; number++, temperature *= cooling->cooling) {
         copy(task, &tried, last);
         if (!move(task, &random_state, &tried)) continue;
-        double enough = score * (1 - temperature * most_patience);
+        i64 drawn = draw(&random_state, cooling->num_logarithms);
+        double patience = temperature * cooling->minus_logarithms[drawn];
+        double enough = score > 0 ? score * (1 - patience) : score;
         double tried_score = charged(task, cooling, &space, &tried, enough);
         if (!(tried_score > 0) && (score > 0 || !(cooling->penalty > 0))) continue;
-        if (tried_score < score) {
-            if (!(score > 0)) continue;
-            i64 drawn = draw(&random_state, cooling->num_logarithms);
-            double patience = temperature * cooling->minus_logarithms[drawn];
-            if (score - tried_score > patience * score) continue;
-        }
+        if (tried_score < enough) continue;
         copy(task, last, &tried);
         score = tried_score;
         if (score > best_score) {

@@ -28,8 +28,8 @@ typedef struct {
     double return_s;
 } Load;
 
-/* decode tokens/s, requests held, round trip, time to first token; 0 if nothing can be served.
-   `work` has room for 6 * nodes + edges numbers. */
-void sustained(const Model *model, const Load *load, double *work, double result[4]);
+/* decode tokens/s, requests held, round trip, time to first token; 0 if nothing can be served, or by
+   the first turn clearly less than `least`. `work` has room for 6 * nodes + edges numbers. */
+void sustained(const Model *model, const Load *load, double least, double *work, double result[4]);
 
 #endif

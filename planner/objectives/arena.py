@@ -66,8 +66,12 @@ class Arena:
         if stages is not None:
             self._keep(stages, self._search.score(stages))
 
-    def seed_by_patterns(self, stop: Stop) -> None:
-        """The most flow at a sweep of hop limits: the front of few hops against much flow."""
+    def seed_by_patterns(self, stop: Stop, *, share_s: float) -> None:
+        """The most flow at a sweep of hop limits: the front of few hops against much flow.
+
+        Some stages at least; others only within its share of the time.
+        """
+        share = stop.within(share_s)
         nodes = [node for node in self._problem.cluster.nodes if node.name in self.names]
         if not nodes:
             return
@@ -78,8 +82,9 @@ class Arena:
         fewest = self._fewest_stages(apart)
         most = min(len(nodes), self._problem.model.num_layers, self._rules.max_hops or len(nodes))
         limits = sorted({min(most, max(fewest, round(fewest * share))) for share in _HOP_LIMITS})
-        for limit in [*limits, most] if most not in limits else limits:
-            if stop.is_over():
+        limits = [limits[len(limits) // 2], *limits, most]
+        for limit in dict.fromkeys(limits):
+            if stop.is_over() or (self._known and share.is_over()):
                 return
             found = Board(
                 apart,

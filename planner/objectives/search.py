@@ -43,7 +43,8 @@ _IDLE_ROUNDS = 3
 _HOTNESS = (0.02, 0.1, 0.005)
 _DIVIDED_AFTER_ROUNDS = 2
 _HOPELESS = 0.8  # of the best value; components below are given up
-_PATTERNS_SHARE_OF_TIME = 0.1
+_SEEDING_SHARE_OF_TIME = 0.3
+_SHORT_OF_TIME = 0.6  # where less of it is left, hopeless components are given up a round sooner
 _MOVES_AT_ONCE = 5_000
 _PINS_SHARE_OF_TIME = 0.6
 _HOP_SHARES = (0.3, 0.45, 0.6, 0.8, 1.0)
@@ -121,30 +122,35 @@ class ServingSearch:
         self._whole = divisions[0][0]
         if self._rules.pinned:
             self._search_around_pins(stop.within(_PINS_SHARE_OF_TIME * limit_s))
+        seeding = stop.within(limit_s * _SEEDING_SHARE_OF_TIME)
+        arenas_left = sum(map(len, divisions))
+        reached = []
         for division in divisions:
             for arena in division:
-                if stop.is_over():
-                    break
-                arena.seed_by_patterns(stop.within(limit_s * _PATTERNS_SHARE_OF_TIME))
-            self._offer_division(division, stop)
+                arena.seed_by_patterns(seeding, share_s=seeding.left_s / arenas_left)
+                arenas_left -= 1
+            reached.append(self._offer_division(division, stop))
         idle = 0
         for number in range(_MOST_ROUNDS):
-            if stop.is_over() or idle >= _IDLE_ROUNDS or not divisions:
-                break
             before = self.best.value if self.best else 0.0
-            reached = []
-            for division in divisions:
-                for arena in division:
-                    self._anneal(arena, number, stop)
-                reached.append(self._offer_division(division, stop))
-            after = self.best.value if self.best else 0.0
-            idle = 0 if after > before * (1 + 1e-3) else idle + 1
-            if number + 1 >= _DIVIDED_AFTER_ROUNDS:
+            is_short = stop.left_s < _SHORT_OF_TIME * limit_s
+            if number >= (1 if is_short else _DIVIDED_AFTER_ROUNDS):
                 divisions = [
                     division
                     for division, value in zip(divisions, reached, strict=True)
-                    if len(division) == 1 or value >= _HOPELESS * after
+                    if len(division) == 1 or value >= _HOPELESS * before
                 ]
+            if stop.is_over() or idle >= _IDLE_ROUNDS or not divisions:
+                break
+            divisions.sort(key=lambda division: -len(division))  # small arenas take less time
+            reached = []
+            for at, division in enumerate(divisions):
+                own = stop.within(stop.left_s / (len(divisions) - at))
+                for arena in division:
+                    self._anneal(arena, number, own)
+                reached.append(self._offer_division(division, stop))
+            after = self.best.value if self.best else 0.0
+            idle = 0 if after > before * (1 + 1e-3) else idle + 1
         if stop.is_cancelled():
             return "cancelled"
         return "time limit" if stop.left_s <= 0 else "heuristic"

@@ -31,8 +31,8 @@ from planner.workload.demand import Arrivals, Backlog, Demand
 from planner.workload.lengths import scaled_lengths
 from planner.workload.request import InvalidWorkload
 
-_TOKEN_HOPS_PER_S = 5e6
-_ROUTED_NODES_PER_S = 2e5
+_TOKEN_HOPS_PER_S = 1.2e7
+_ROUTED_NODES_PER_S = 5e5
 # Fewer requests than these would compare chance, not plans.
 _LEAST_WARM_UP_REQUESTS, _LEAST_REQUESTS = 100.0, 400.0
 # Larger plans are simulated by a share of every stage.

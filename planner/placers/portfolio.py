@@ -13,7 +13,7 @@ Every step is limited in work (columns, branches, moves), so a seed gives the sa
 same order on any machine; the clock only ends that order. (The MILP's own phases are timed.)
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 
 from planner.bounds import crossing_bounds, quick_bounds
@@ -39,8 +39,16 @@ _ROUNDS_BEFORE_MILP = 2
 
 def search_by_all(board: Board, seed: int) -> StopReason:
     """Every method in turn, each with a seed of its own, until the board is done."""
+    return _search(board, _methods(board), seed)
+
+
+def search_by_programs(board: Board, seed: int) -> StopReason:
+    """As `search_by_all`, without bounds that charge links, and without annealing."""
+    return _search(board, _programs(board), seed)
+
+
+def _search(board: Board, methods: Iterator[Method], seed: int) -> StopReason:
     own: StopReason = "heuristic"
-    methods = _methods(board)
     for number, method in enumerate(methods, start=1):
         if board.is_done():
             break
@@ -48,17 +56,19 @@ def search_by_all(board: Board, seed: int) -> StopReason:
     return own
 
 
-def _methods(board: Board) -> Iterator[Method]:
-    """Decided on as the search goes on; between methods, bounds are proven."""
-    rules, partial_inference = board.options.rules, board.options.partial_inference
+def _programs(board: Board) -> Generator[Method, None, bool]:
+    """Decided on as the search goes on; between methods, bounds are proven.
+
+    Returns whether links are slow.
+    """
+    rules = board.options.rules
     yield search_stage_patterns
     if rules.max_hops is not None:
         yield search_stage_patterns
     for bound in quick_bounds(board.problem, rules=rules):
         board.tighten(bound.tokens_per_s)
         if board.is_done():
-            return
-    few_nodes = len(board.problem.cluster.nodes) <= _NODES_FOR_MILP
+            return False
     tables = flow_tables(board.problem, rules, bound_tokens_per_s=board.upper_bound_tokens_per_s)
     shares = bool(board.problem.cluster.shared)
     slow_links = bool(tables.names) and (shares or tables.links_may_bind())
@@ -67,7 +77,15 @@ def _methods(board: Board) -> Iterator[Method]:
         if shares:
             yield search_region_levels
         yield search_region_chains
+    return slow_links
+
+
+def _methods(board: Board) -> Iterator[Method]:
+    rules, partial_inference = board.options.rules, board.options.partial_inference
+    slow_links = yield from _programs(board)
+    if slow_links and not board.is_done():
         _charge_links(board)
+    few_nodes = len(board.problem.cluster.nodes) <= _NODES_FOR_MILP
     for number in range(_ROUNDS_BEFORE_MILP if few_nodes else _ROUNDS):
         effort = Effort(
             moves_per_node=_FIRST_MOVES_PER_NODE * 2**number,

@@ -9,7 +9,6 @@ from planner.estimate.model import Model
 _CYCLE_STEPS = 40
 _SEARCH_STEPS = 60
 _PRECISION = 1e-7
-_FILLINGS = 40
 _SETTLED = 1e-7
 _TURNS = 4
 _SETTLED_STAYS = 0.02
@@ -131,28 +130,19 @@ def _filled(load: Load, group: tuple[int, int], stays: list[float], held: float)
     """min(level * share, room / held) of the group's nodes, the level such that the sum stays."""
     shares = [float(load.share_N[node]) for node in range(*group)]
     tops = [float(load.room_N[node]) / stays[node] / held for node in range(*group)]
-    whole = 0.0
-    for share in shares:
-        whole += share
-    low, high = 0.0, 1.0
-    for _ in range(_FILLINGS):
-        if _level_sum(high, shares, tops) >= whole:
-            break
-        low, high = high, 2 * high
-    for _ in range(_FILLINGS):
-        middle = (low + high) / 2
-        if _level_sum(middle, shares, tops) >= whole:
-            high = middle
-        else:
-            low = middle
-    return [min(high * share, top) for share, top in zip(shares, tops, strict=True)]
-
-
-def _level_sum(level: float, shares: list[float], tops: list[float]) -> float:
-    total = 0.0
-    for share, top in zip(shares, tops, strict=True):
-        total += min(level * share, top)
-    return total
+    level, full, before = 1.0, 0, -1
+    while full > before:
+        before, full, left, opened = full, 0, 0.0, 0.0
+        for share, top in zip(shares, tops, strict=True):
+            left += share
+            if level * share < top:
+                opened += share
+            else:
+                left -= top
+                full += 1
+        if full > 0 and opened > 0:
+            level = max(level, left / opened)
+    return [min(level * share, top) for share, top in zip(shares, tops, strict=True)]
 
 
 def _edge_shares(load: Load, shares: list[float]) -> list[float]:

@@ -78,10 +78,8 @@ def test_what_is_found_is_worth_its_placement_s_estimate(problem, policy, goal):
     walked = stages.walked(start, moves=30, hot=0.1, seed=0)
     ends = [(one.score, one.best) for one in found] + [(stages.score(walked), walked)]
     for score, best in ends:
-        # The fixed point ends near its end, which depends on the order of sums.
-        assert score == pytest.approx(
-            worth_by_estimate(stages, best, problem=problem, policy=policy, goal=goal), rel=2e-3
-        )
+        worth = worth_by_estimate(stages, best, problem=problem, policy=policy, goal=goal)
+        assert score == pytest.approx(worth, rel=1e-6)
 
 
 def worth_by_estimate(search, stages, *, problem, policy, goal):

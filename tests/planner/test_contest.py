@@ -1,0 +1,39 @@
+"""How plans are decided among by simulation in little time."""
+
+import pytest
+from tiny_problems import tiny_problem
+
+from planner.domain.serving_policy import RUNTIME_POLICY
+from planner.objectives.contest import Contest
+from planner.objectives.goal import Goal
+from planner.objectives.trial import Trials
+from planner.placers.base import NeverCancelled
+from planner.placers.replicas import place_replicas
+from planner.placers.separate_pipelines import place_separate_pipelines
+from planner.placers.stop import Stop
+
+PROBLEM = tiny_problem([[400.0, 200.0], [60.0, 30.0], [60.0, 30.0], [20.0, 10.0]], num_layers=2)
+
+
+@pytest.mark.parametrize("left_s", [0.5, 1.0, 2.0, 4.0, 10.0, 30.0])
+def test_no_plan_is_judged_by_the_ramp_of_its_simulation(monkeypatch, left_s):
+    """In which plans of few requests lead."""
+    trials = Trials(
+        PROBLEM, goal=Goal(), policy=RUNTIME_POLICY, partial_inference=True, max_hops=None
+    )
+    simulated, spans = Trials.simulated, []
+
+    def recorded(self, trial, *, seeds, span):
+        spans.append(span)
+        return simulated(self, trial, seeds=seeds, span=span)
+
+    monkeypatch.setattr(Trials, "simulation_s", lambda _, __, span: span.lifetimes)
+    monkeypatch.setattr(Trials, "simulated", recorded)
+    ranked = [
+        trials.estimated(place(PROBLEM), placer="")
+        for place in (place_separate_pipelines, place_replicas)
+    ]
+    stop = Stop(time_limit_s=left_s, cancel=NeverCancelled(), clock=lambda: 0.0)
+    outcome = Contest(trials, seed=0).decide(ranked, [], neighbours=lambda _: (), stop=stop)
+    assert (outcome.figures is None) == (not spans) == (left_s < 1.4)
+    assert all(span.lifetimes >= 1.3 and span.warm_up >= 0.6 for span in spans)
