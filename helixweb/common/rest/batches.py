@@ -63,10 +63,8 @@ def documented_batch(serializer: Any) -> tuple[Any, Any]:
     request = {
         "__doc__": f"At most {MAX_ITEMS} rows to delete, to change by id, and to make, in this "
         "order. `if_match`: the ETags of rows as they were read, by id.",
-        "delete": serializers.ListField(child=_id(), required=False),
         "update": serializers.DictField(child=serializer(partial=True), required=False),
         "create": serializer(many=True, required=False),
-        "if_match": serializers.DictField(child=serializers.CharField(), required=False),
     }
     answer = {
         "__doc__": "The rows as they are now.",
@@ -75,7 +73,7 @@ def documented_batch(serializer: Any) -> tuple[Any, Any]:
         "created": serializer(many=True, read_only=True),
     }
     return (
-        type(f"{name}BatchSerializer", (StrictFieldsMixin, serializers.Serializer), request),
+        type(f"{name}BatchSerializer", (BatchSerializer,), request),
         type(f"{name}BatchDoneSerializer", (serializers.Serializer,), answer),
     )
 

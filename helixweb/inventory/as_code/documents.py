@@ -101,10 +101,10 @@ class Declaration:
         return list(dict.fromkeys([*own, *(name for _, name in self.sections if name)]))
 
 
-def read_text(content: bytes, *, name_hint: str = "text.yaml") -> Declaration:
-    """Of a file in YAML (or JSON, if `name_hint` ends so). Raises InvalidProblem."""
+def read_text(content: bytes) -> Declaration:
+    """The declaration of a file in YAML. Raises InvalidProblem."""
     text = decoded(content)
-    declaration = read_document(parse_document(text, name_hint=name_hint))
+    declaration = read_document(parse_document(text, name_hint="text.yaml"))
     told = declaration.errors.told
     lines = _lines(text, list(told)) if told else {}
     declaration.errors.told = {

@@ -75,10 +75,10 @@ def read_where_needed(given: object) -> ModelFacts | CheckpointRefused | None:
         return error
 
 
-def read_checkpoint(given: str, *, patience_s: float = PATIENCE_S) -> ModelFacts:
+def read_checkpoint(given: str) -> ModelFacts:
     """The facts of a folder, a GGUF file or a name on the hub. Raises CheckpointRefused.
 
-    Waits up to `patience_s` for agents.
+    Waits up to `PATIENCE_S` for agents.
     """
     if not given or len(given) > LONGEST_PATH or not given.isprintable():
         raise CheckpointRefused(
@@ -91,7 +91,7 @@ def read_checkpoint(given: str, *, patience_s: float = PATIENCE_S) -> ModelFacts
             return _on_hub(given)
     except CheckpointError as error:
         raise CheckpointRefused(str(error)) from error
-    return found or _by_agents(given, patience_s=patience_s)
+    return found or _by_agents(given)
 
 
 def standing_looks(node: Node, *, now: datetime) -> tuple[LookOrder, ...]:
@@ -149,7 +149,7 @@ def _on_site(given: str) -> ModelFacts | None:
     return facts.model_copy(update={"checkpoint": given})
 
 
-def _by_agents(path: str, *, patience_s: float) -> ModelFacts:
+def _by_agents(path: str) -> ModelFacts:
     now = timezone.now()
     joined = Node.unscoped.filter(joined_at__isnull=False).order_by("-last_seen_at")
     online = [
@@ -179,15 +179,15 @@ def _by_agents(path: str, *, patience_s: float) -> ModelFacts:
     keys = [row.pk for row in rows]
     try:
         _wake(online)
-        return _first_answer(path, keys, asked=len(online), patience_s=patience_s)
+        return _first_answer(path, keys, asked=len(online))
     finally:
         CheckpointLook.unscoped.filter(pk__in=keys).delete()
         _wake(online)  # they forget the order
 
 
-def _first_answer(path: str, keys: Sequence[int], *, asked: int, patience_s: float) -> ModelFacts:
+def _first_answer(path: str, keys: Sequence[int], *, asked: int) -> ModelFacts:
     """Of the first agent that finds the checkpoint. Raises CheckpointRefused."""
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         answered = list(
             CheckpointLook.unscoped.filter(pk__in=keys, is_answered=True).select_related("node")
