@@ -39,7 +39,7 @@ from helixweb.common.serializers import checked
 
 @needs(SITE_VIEWER, SITE_ADMIN)
 class UserViewSet(CreateViewSet[Any], UpdateViewSet[Any]):
-    """People; POST lets somebody in, PATCH keeps them out or lets them in again."""
+    """Users; POST creates one, PATCH deactivates or reactivates one."""
 
     queryset = (
         get_user_model()
@@ -53,7 +53,7 @@ class UserViewSet(CreateViewSet[Any], UpdateViewSet[Any]):
 
     @extend_schema(request=UserChangeSerializer, responses=UserSerializer)
     def partial_update(self, request: Request, pk: str) -> Response:
-        """Keep the user out, or let them in again."""
+        """Deactivate the user, or let them log in again."""
         asked = checked(UserChangeSerializer, request)
         with transaction.atomic():
             row = self.asked_object()
@@ -73,7 +73,7 @@ class UserViewSet(CreateViewSet[Any], UpdateViewSet[Any]):
 
 @needs(SITE_VIEWER, SITE_ADMIN)
 class GroupViewSet(CreateViewSet[Group], UpdateViewSet[Group], DeleteViewSet[Group]):
-    """Whoever is in a group has its roles; PATCH says who is."""
+    """Members of a group have its roles; PATCH replaces the members."""
 
     queryset = Group.objects.prefetch_related(
         "user_set", "grants__cluster", "grants__user", "grants__group"

@@ -65,8 +65,8 @@ def _kept(text: str) -> str:
 
 
 def note_refusal(kind: str, name: str, *, text: str) -> None:
-    """What somebody tried and may not; so many a minute of one actor or address and no more, and
-    the same no more often than `SAME_AGAIN_S`."""
+    """Log a refused attempt: at most `MOST_REFUSALS` a minute of one actor or address, and the same
+    one at most once in `SAME_AGAIN_S`."""
     actor = by_whom()
     who = f"{actor['actor_kind']}:{actor['actor'] or actor['address']}"
     same = sha256_hex(f"{who} {kind} {name} {text}")

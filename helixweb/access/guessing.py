@@ -1,4 +1,4 @@
-"""Slows down whoever guesses passwords: failures are counted by address and by user name.
+"""Slows down the guessing of passwords: failures are counted by address and by user name.
 
 They are counted in the database, so that all web processes count together and a restart forgets
 nothing. One-time links and single sign-on work all the same: they cannot be guessed here.
@@ -19,7 +19,7 @@ from helixweb.common.models import FailedLogins
 WINDOW_S = 300
 FAILURES_OF_ADDRESS = 20
 NETWORK_BITS = 64  # of IPv6, as providers give them to a household
-# More than one address may have: whoever guesses must not lock out whom he guesses at too easily.
+# More than an address may have, so that an attacker does not lock out a user too easily.
 FAILURES_OF_NAME = 60
 # By an administrator of single clusters, who may give roles by name but not look at users.
 UNKNOWN_NAMES_OF_USER = 5

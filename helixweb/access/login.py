@@ -12,7 +12,7 @@ from helixweb.access import guessing
 
 
 class LoginForm(AuthenticationForm):
-    """User name and password; whoever guesses is made to wait."""
+    """User name and password; after too many failures the client must wait."""
 
     def clean(self) -> dict[str, Any]:
         username = self.cleaned_data.get("username", "")

@@ -62,7 +62,7 @@ class Grant(models.Model):
 
     @property
     def holder(self) -> str:
-        """The name of whoever has it."""
+        """The name of the user or group that has it."""
         return str(self.user or self.group)
 
 

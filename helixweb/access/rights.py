@@ -1,4 +1,4 @@
-"""Reads what somebody may do: one query for most, none for a superuser."""
+"""Reads the rights of a user: one query for most, none for a superuser."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -46,9 +46,9 @@ def rights_from(rows: Iterable[tuple[Any, ...]]) -> Rights:
 
 
 def rights_of_request(request: Any) -> Rights:
-    """Of whoever a request is from; a key has no more than its owner, on its own cluster alone.
+    """The rights of a request's user; a key has no more than its owner, on its own cluster alone.
 
-    Read once a request. It is Django's request, which DRF tells who was found to ask.
+    Read once a request. `request` is Django's, on which DRF sets the user that it found.
     """
     user, key = request.user, getattr(request, "auth", None)
     key_pk = key.pk if isinstance(key, ApiKey) else None
@@ -64,8 +64,10 @@ def rights_of_request(request: Any) -> Rights:
 
 
 def is_still_admitted(request: Any) -> bool:
-    """Read anew, and the rights too when they are asked for next: whoever it was when the request
-    began may have been kept out, logged out or demoted since."""
+    """True if the user and their key or session are still valid; the rights are read again too.
+
+    The user may have been deactivated, logged out or demoted since the request began.
+    """
     key = getattr(request, "auth", None)
     if isinstance(key, ApiKey):
         is_in = ApiKey.objects.filter(pk=key.pk, revoked_at=None).exists()

@@ -1,4 +1,4 @@
-"""Gives roles to people and to groups, and takes them back; open pages of theirs begin anew."""
+"""Gives roles to users and groups, and takes them back; their open streams are reconnected."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -69,13 +69,13 @@ def delete_group(group: Group) -> None:
 
 
 def tell_changed(user_ids: Iterable[int]) -> None:
-    """Coordinators read anew whose keys they admit, and open streams of these people end."""
+    """Have coordinators read again which keys they admit, and end open streams of these users."""
     end_streams(user_ids)
     rights_changed.send(sender=Grant)
 
 
 def end_streams(user_ids: Iterable[int]) -> None:
-    """Pages that are open ask anew, and are refused if need be."""
+    """End the open streams of these users: their pages reconnect, and are refused if need be."""
     for user_id in user_ids:
         events.emit(topic_of(user_id), "rights", {})
 

@@ -34,7 +34,7 @@ def own_sessions(user: Any) -> QuerySet[SessionOfUser]:
 
 
 def end(row: SessionOfUser) -> None:
-    """Whoever uses it must log in again."""
+    """End a log-in; its user must log in again."""
     Session.objects.filter(session_key=row.session_key).delete()
     row.delete()
     end_streams([row.user_id])
@@ -90,4 +90,4 @@ def _ended(sender: Any, request: HttpRequest, user: Any, **signal: Any) -> None:
     if user is not None and request.session.session_key is not None:
         SessionOfUser.objects.filter(session_key=request.session.session_key).delete()
         audit.note("login", user.get_username(), "noted", row_id=user.pk, text="logged out")
-        end_streams([user.pk])  # other sessions' ask anew, and go on
+        end_streams([user.pk])  # those of other sessions reconnect

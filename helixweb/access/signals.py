@@ -2,5 +2,5 @@
 
 from django.dispatch import Signal
 
-# Somebody's roles are others now; sent in the transaction that makes them so, without arguments.
+# A user's roles have changed; sent in the transaction that changes them, without arguments.
 rights_changed = Signal()

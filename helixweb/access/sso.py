@@ -149,7 +149,7 @@ def role_of(claims: dict[str, Any]) -> Role | None:
 
 
 def _new_user(claims: dict[str, Any]) -> Any:
-    """Under a name that is free: a local user of the same name is somebody else."""
+    """Under a name that is free: a local user of the same name is another person."""
     users = get_user_model().objects
     wanted = name = _name_of(claims)
     number = 2

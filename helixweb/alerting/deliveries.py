@@ -66,7 +66,7 @@ def test_channel(channel: Channel, *, now: datetime) -> Delivery:
 
 
 def again(delivery: Delivery, *, now: datetime) -> bool:
-    """Try one that failed anew, under its old number; False if it did not fail."""
+    """Retry one that failed, under its old number; False if it did not fail."""
     changed = Delivery.unscoped.filter(pk=delivery.pk, status=Status.FAILED).update(
         status=Status.QUEUED, next_try_at=now, finished_at=None, error=""
     )

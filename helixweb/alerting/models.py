@@ -185,8 +185,8 @@ class Alert(InCluster):
 
 
 class Silence(InCluster):
-    """Nobody is told of a cluster's alerts for a while: of one rule's or all, of one subject's or
-    all."""
+    """A time without notifications of a cluster's alerts: of one rule's or all, of one subject's
+    or all."""
 
     cluster = models.ForeignKey(
         "inventory.Cluster", on_delete=models.CASCADE, related_name="alert_silences"

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 LONGEST_URL = 500
 WITHIN_S = 10.0
 LOOKED_UP_WITHIN_S = 5.0
-# Look-ups that nobody waits for any more end when the machine's resolver gives them up.
+# A look-up that timed out ends when the machine's resolver gives it up.
 MOST_LOOKUPS = 8
 MOST_ANSWER_BYTES = 64 * 1024
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -94,8 +94,8 @@ def resolve(host: str, port: int) -> Sequence[str]:
 
 
 def looked_up(target: Target, resolve: Resolve, *, within_s: float) -> Sequence[str]:
-    """What `resolve` finds in time; what it finds later is used by nobody. Raises NotDelivered, and
-    what it raises.
+    """What `resolve` finds in time; what it finds later is dropped. Raises NotDelivered, and what
+    it raises.
 
     The machine's own look-up knows no timeout, so a thread waits for it.
     """

@@ -23,7 +23,7 @@ MOST_LINES = 50
 
 
 def send(delivery_id: int) -> None:
-    """If it is due and nobody else has it."""
+    """Try the delivery once if it is due and no other worker has it."""
     began_at = timezone.now()
     attempt = deliveries.claim(delivery_id, now=began_at)
     if attempt is None:

@@ -46,7 +46,7 @@ def read(path: Path) -> Settings:
 
 
 def write(path: Path, settings: Settings) -> None:
-    """Nobody else can read it at any moment. Raises OSError."""
+    """Write the file; other users cannot read it at any moment. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ SCHEMA_ADDRESS = "/api/schema/"
 
 
 class UnknownAddressView(APIView):
-    """A problem document instead of a page: whoever asks here reads JSON."""
+    """Answers 404 with a problem document instead of a page."""
 
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:

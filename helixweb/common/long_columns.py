@@ -13,9 +13,9 @@ _AFTER_ALL = 2**32
 
 
 class LongColumnsLast(Operation):
-    """Make a table anew with these of its columns at the end; a migration's operation.
+    """Rebuild a table with these of its columns at the end; a migration's operation.
 
-    Whatever makes the table anew later has the columns in the order of the migrations again, and
+    A later rebuild of the table has the columns in the order of the migrations again, and
     must be followed by this (`tests/helixweb/test_long_columns.py`).
     """
 

@@ -3,8 +3,8 @@
 Who copies the database alone can try no keys. What is hashed is the SHA-256 of the whole key, so
 that keys made before there were peppers could be taken over without knowing them. The pepper is
 `HELIX_PEPPER`, else derived from `SECRET_KEY`. To change it, put the old one into
-`HELIX_PEPPERS_BEFORE`: keys are hashed anew when the site sees them next, and `manage.py apikey
-list` shows which still hang on the old one.
+`HELIX_PEPPERS_BEFORE`: keys are hashed again when the site sees them next, and `manage.py apikey
+--list` shows which still depend on the old one.
 """
 
 import hashlib

@@ -169,5 +169,5 @@ def _fields(detail: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _short(name: str) -> str:
-    """Of a key that somebody made up."""
+    """A name that a client sent, cut to `LONGEST_NAME`."""
     return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"

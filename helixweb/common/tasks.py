@@ -11,14 +11,14 @@ from helixweb.common.jobs import reap_lost_jobs, work
 from helixweb.common.models import Event, LoginLink
 
 __all__ = ["prune_expired", "reap_lost_jobs", "work"]
-# A page that was away for longer is read anew; a sample comes every second.
+# A page that was away for longer is reloaded; a sample comes every second.
 REPLAYED = timedelta(hours=1)
 SAMPLES_REPLAYED = timedelta(minutes=5)
 
 
 @shared_task
 def prune_expired() -> None:
-    """Events and answers too old to be replayed, sessions and login links that admit nobody."""
+    """Delete events and answers too old to be replayed, and expired sessions and login links."""
     from helixweb.common.rest.idempotency import forget_old_answers  # and with it all of REST
 
     now = timezone.now()

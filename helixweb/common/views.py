@@ -27,7 +27,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"status": "ok"})
 
 
-# What scripts say, in the reader's language; `?language=` makes a page of another one ask anew.
+# Texts of scripts, in the reader's language; caches keep languages apart by `?language=`.
 texts = cache_control(private=True, max_age=TEXTS_KEPT_S)(JavaScriptCatalog.as_view())
 
 

@@ -265,7 +265,7 @@ class ProfileViewSet(RowViewSet):
 
     @post(ProfileSerializer, takes=EstimateSerializer, status=201, of_row=False)
     def estimate(self, **given: Any) -> Profile:
-        """A profile from the data sheet of a GPU that nobody has measured; marked so."""
+        """Create a profile from the data sheet of a GPU without a measurement; marked as such."""
         return profile_versions.estimate_profile(**{"name": given["gpu"], **given})
 
     @post(

@@ -12,7 +12,7 @@ from runtime.protocol.exposition import gauge
 
 
 def collect(now: datetime, scope: Any) -> Iterator[Metric]:
-    """Ages and states of whoever has joined; how many nodes there are in each state."""
+    """Ages and states of processes that have joined; how many nodes there are in each state."""
     nodes = list(
         Node.objects.within(scope).select_related("cluster").defer("hardware").order_by("pk")
     )

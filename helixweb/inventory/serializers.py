@@ -224,7 +224,7 @@ class ProfileImportSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 
 
 class EstimateSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
-    """A GPU that nobody has measured; `name` as the GPU's if left out."""
+    """A GPU without a measurement; `name` as the GPU's if left out."""
 
     cluster = RowKey(queryset=Cluster.objects.all())
     model = serializers.PrimaryKeyRelatedField(queryset=LanguageModel.objects.all())
@@ -286,7 +286,7 @@ class NodeSerializer(RowSerializer):
 
 
 class BulkSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
-    """What shall be alike on all of `nodes`; what is left out stays as it is."""
+    """What to set on all of `nodes`; what is left out stays as it is."""
 
     nodes = serializers.ListField(
         child=serializers.IntegerField(min_value=1, max_value=models.BigAutoField.MAX_BIGINT),
@@ -312,11 +312,11 @@ class ChangeSerializer(serializers.ModelSerializer[Change]):
     before = serializers.DictField(read_only=True, allow_null=True)
     after = serializers.DictField(read_only=True, allow_null=True)
     address = serializers.SerializerMethodField(
-        help_text="For administrators and whoever acted; empty for others."
+        help_text="For administrators and the actor; empty for others."
     )
 
     api_key = serializers.SerializerMethodField(
-        help_text="The public part. For administrators and whoever acted; empty for others."
+        help_text="The public part. For administrators and the actor; empty for others."
     )
 
     def get_api_key(self, line: Change) -> str:

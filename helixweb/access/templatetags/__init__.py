@@ -1,1 +1,1 @@
-"""Tags by which pages ask what whoever reads them may do."""
+"""Tags by which pages ask what their reader may do."""

@@ -1,4 +1,4 @@
-"""What a page shows of what its reader may do, and of where somebody is logged in."""
+"""Tags and filters: what the reader of a page may do, and where a user is logged in."""
 
 import re
 from urllib.parse import urlsplit
@@ -38,7 +38,7 @@ def may(
     context: template.Context, content: str, name: str, cluster: int | None = None,
     *, method: str = "POST",
 ) -> str:  # fmt: skip
-    """Shows its content to whoever may do that: the URL of this name, with this method, on this
+    """Show the content to readers who may do that: the URL of this name, with this method, on this
     cluster; without one, on any. It asks what the gate asks."""
     request = context.get("request")
     if request is None or gate.would_admit(request, name, method=method, cluster=cluster):
@@ -66,7 +66,7 @@ def may_open(context: template.Context, address: str, method: str = "GET") -> bo
 
 @register.simple_tag(takes_context=True)
 def own_role(context: template.Context) -> Role | None:
-    """What whoever looks may be at most, on the page's cluster or anywhere; None: nothing."""
+    """The reader's highest role on the page's cluster, or anywhere; None: no role."""
     request = context.get("request")
     if request is None or not request.user.is_authenticated:
         return None

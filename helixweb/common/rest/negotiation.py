@@ -24,7 +24,7 @@ class ByFormat(DefaultContentNegotiation):
 
 
 class ByAccept(DefaultContentNegotiation):
-    """`?format=` is a parameter like others: refused by whoever checks them."""
+    """`?format=` is a parameter like others, refused where a view does not know it."""
 
     def filter_renderers(
         self,

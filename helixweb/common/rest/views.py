@@ -23,7 +23,7 @@ class RestMixin:
     content_negotiation_class: type[BaseContentNegotiation] = ByAccept
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Once it is known who asks. (DRF looks up the handler after this.)"""
+        """Check the request once its user is known. (DRF looks up the handler after this.)"""
         super().initial(request, *args, **kwargs)  # type: ignore[misc]
         if getattr(self, str(request.method).lower(), None) is None:
             raise exceptions.MethodNotAllowed(str(request.method))

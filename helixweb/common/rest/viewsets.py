@@ -35,7 +35,7 @@ class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):
     search_fields: ClassVar[tuple[str, ...]] = ()
     # Query parameters of actions beside the list and the row.
     action_parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    # Fields of a row that change though nobody edits it.
+    # Fields of a row that change without an edit.
     changing_by_itself: ClassVar[tuple[str, ...]] = ()
 
     def get_queryset(self) -> Any:

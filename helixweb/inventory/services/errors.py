@@ -22,6 +22,6 @@ class Conflicting(InventoryError):
 
 
 class JoinRefused(InventoryError, NotAdmitted):
-    """A join token that admits nobody, or not this process."""
+    """A join token that does not admit this process."""
 
     default_code = "join_refused"

@@ -147,7 +147,7 @@ def use_version(version: ProfileVersion) -> Profile:
 
 
 def estimate_profile(cluster: Cluster, model: LanguageModel, *, gpu: str, name: str) -> Profile:
-    """A profile of a GPU that nobody has measured, from its data sheet, and marked so.
+    """Create a profile from the data sheet of a GPU without a measurement, marked as estimated.
 
     Raises UnknownGpu, UnknownShape, InvalidProblem, NameTaken.
     """

@@ -61,7 +61,7 @@ def create(row_type: type[Row], **fields: Any) -> Row:
 def update(row: Row, **changes: Any) -> Row:
     """Change fields of a row. Raises InvalidProblem, NameTaken, Conflicting."""
     with transaction.atomic():
-        # Read anew: a form may have written into `row` already.
+        # Read again: a form may have written into `row` already.
         before = values_of(type(row)._base_manager.get(pk=row.pk))
         if isinstance(row, Node):
             _rename_in_network(row, old=before["name"], new=changes.get("name", row.name))
@@ -90,7 +90,7 @@ def _set_others(row: models.Model, others: Fields) -> None:
 
 
 def delete(row: models.Model) -> None:
-    """Remove a row and what hangs on it; a node takes its links along. Raises Conflicting."""
+    """Delete a row with what depends on it, a node with its links. Raises Conflicting."""
     with transaction.atomic():
         if isinstance(row, Node):
             named = models.Q(source=row.name) | models.Q(target=row.name)
