@@ -4,7 +4,6 @@ from typing import Any
 
 from django.db import models
 from django.utils import timezone
-from django.utils.translation import gettext as _
 from rest_framework import serializers
 
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, DeliveryAttempt, Silence
@@ -28,8 +27,9 @@ class RuleSerializer(RowSerializer):
         cluster = attrs.get("cluster") or row.cluster
         for channel in attrs.get("channels", ()):
             if channel.cluster_id != cluster.pk:
-                told = _("Channel %(channel)s is of another cluster.") % {"channel": channel}
-                raise serializers.ValidationError({"channels": [told]})
+                raise serializers.ValidationError(
+                    {"channels": [f"Channel {channel} is of another cluster."]}
+                )
         return attrs
 
 

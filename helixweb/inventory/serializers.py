@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from django.db import models
-from django.utils.translation import gettext as _
 from rest_framework import serializers
 
 from helixweb.access.log_readers import LogReader
@@ -240,10 +239,7 @@ def refuse_measured_elsewhere(nodes: Iterable[Node], profile_name: str) -> None:
     found = measured_elsewhere(nodes, profile_name)
     if found is not None:
         node, why = found
-        raise errors.Conflicting(
-            _("%(node)s: %(why)s To confirm it, send confirm_profile: true.")
-            % {"node": node.name, "why": why}
-        )
+        raise errors.Conflicting(f"{node.name}: {why} To confirm it, send confirm_profile: true.")
 
 
 def confirm_profile_field() -> serializers.BooleanField:

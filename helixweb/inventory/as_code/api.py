@@ -3,7 +3,6 @@
 from typing import IO, Any
 
 import yaml
-from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import parsers, renderers, serializers
@@ -225,8 +224,7 @@ class ImportView(RestView):
 def _kind(section: str | None) -> Kind:
     """The kind of the rows of a CSV file. Raises ValidationError."""
     if section is None:
-        told = _("Say which rows: %(kinds)s.") % {"kinds": ", ".join(_KINDS)}
-        raise ValidationError({"kind": [told]})
+        raise ValidationError({"kind": [f"Say which rows: {', '.join(_KINDS)}."]})
     return KINDS[section]
 
 
@@ -240,7 +238,7 @@ def _declaration(request: Request, given: dict[str, Any]) -> Declaration:
         for name in ("cluster", "kind"):
             if given.get(name) is not None:
                 raise ValidationError(
-                    {name: [_("Only CSV is told so; a document says it itself. Leave it out.")]}
+                    {name: ["Only CSV is told so; a document says it itself. Leave it out."]}
                 )
         return read_text(content) if media_type == YAML else read_document(body)
     name = "" if cluster is None else cluster.name

@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import Any
 
 from django.db import IntegrityError, models
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from helixweb.common import events
@@ -42,10 +41,7 @@ def apply(steps: Iterable[Step]) -> list[Written]:
                 written += _DO[action](kind, cluster, part)
     except IntegrityError as error:  # between the look and the insert
         raise NameTaken(
-            _(
-                "Another request made a row of the same name at the same moment; "
-                "import the file again."
-            )
+            "Another request made a row of the same name at the same moment; import the file again."
         ) from error
     return written
 

@@ -5,8 +5,6 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from django.utils.translation import gettext as _
-
 from helixweb.common.spreadsheets import FORMULA_BEGINS, cell
 from helixweb.inventory.as_code.documents import Declaration, decoded
 from helixweb.inventory.as_code.kinds import LINKS, NODES, REGION_LINKS, Kind
@@ -33,15 +31,13 @@ def read_csv(content: bytes, *, kind: Kind, cluster: str) -> Declaration:
         for cells in reader:
             if reader.line_num > MOST_LINES:
                 raise InvalidProblem(
-                    _("The file has more than %(most)s lines; import it in parts.")
-                    % {"most": f"{MOST_LINES:,}"}
+                    f"The file has more than {MOST_LINES:,} lines; import it in parts."
                 )
             if any(written.strip() for written in cells):
                 _row(declaration, kind, columns, cells, line=reader.line_num, cluster=cluster)
     except csv.Error as error:
         raise InvalidProblem(
-            _("Line %(line)s cannot be read (%(error)s); look at the quotes in it.")
-            % {"line": reader.line_num, "error": error}
+            f"Line {reader.line_num} cannot be read ({error}); look at the quotes in it."
         ) from error
     return declaration
 
@@ -73,24 +69,20 @@ def _columns(header: list[str], kind: Kind, *, has_cluster: bool) -> list[str]:
     for column in columns:
         if column not in known:
             raise InvalidProblem(
-                _("Line 1: %(column)s is no column of %(kind)s; use: %(known)s.")
-                % {"column": repr(column[:60]), "kind": kind.section, "known": ", ".join(known)}
+                f"Line 1: {column[:60]!r} is no column of {kind.section}; use: {', '.join(known)}."
             )
         if columns.count(column) > 1:
-            raise InvalidProblem(
-                _("Line 1: the column %(column)s is there twice; keep one.") % {"column": column}
-            )
+            raise InvalidProblem(f"Line 1: the column {column} is there twice; keep one.")
     for name in kind.key:
         if name not in columns:
             raise InvalidProblem(
-                _("Line 1: the column %(column)s is missing; the first line names the columns.")
-                % {"column": name}
+                f"Line 1: the column {name} is missing; the first line names the columns."
             )
     if has_cluster == (_CLUSTER in columns):
         raise InvalidProblem(
-            _("Line 1: name the cluster either in a column of the file or beside it, not both.")
+            "Line 1: name the cluster either in a column of the file or beside it, not both."
             if has_cluster
-            else _("Line 1: say which cluster, beside the file or in a column cluster.")
+            else "Line 1: say which cluster, beside the file or in a column cluster."
         )
     return columns
 
@@ -108,8 +100,7 @@ def _row(
     if len(cells) != len(columns):
         declaration.errors.add(
             place,
-            _("It has %(count)s cells where the header has %(wanted)s columns.")
-            % {"count": len(cells), "wanted": len(columns)},
+            f"It has {len(cells)} cells where the header has {len(columns)} columns.",
         )
         return
     values: dict[str, Any] = {}
@@ -124,12 +115,11 @@ def _row(
         except ValueError:
             declaration.errors.add(
                 place,
-                _("%(column)s: %(text)s is no number; write it like 1250000 or 1.25e9.")
-                % {"column": column, "text": repr(text[:60])},
+                f"{column}: {text[:60]!r} is no number; write it like 1250000 or 1.25e9.",
             )
             return
     if not cluster:
-        declaration.errors.add(place, _("The cell of the column cluster is empty; name one."))
+        declaration.errors.add(place, "The cell of the column cluster is empty; name one.")
         return
     declaration.add(kind, values, place=place, cluster=cluster)
 

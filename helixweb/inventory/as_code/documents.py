@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
-from django.utils.translation import gettext as _
 
 from helixweb.inventory.as_code.kinds import (
     CLUSTERS,
@@ -18,7 +17,7 @@ from helixweb.inventory.as_code.kinds import (
     name_of,
 )
 from planner import InvalidProblem
-from planner.document import parse_document, shown
+from planner.document import Section, parse_document, shown
 
 _INDEX = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -78,8 +77,7 @@ class Declaration:
         if key in rows:
             self.errors.add(
                 place,
-                _("%(kind)s %(name)s is already at %(place)s; keep one.")
-                % {"kind": kind.label, "name": repr(name_of(key)), "place": rows[key].place},
+                f"{kind.label} {name_of(key)!r} is already at {rows[key].place}; keep one.",
             )
             return
         rows[key] = Declared(values=clean, place=place)
@@ -116,100 +114,66 @@ def read_text(content: bytes) -> Declaration:
 
 def read_document(document: object) -> Declaration:
     """Of a parsed one. Raises InvalidProblem where its outline is wrong; rows go to `errors`."""
-    top = _mapping(document, "", ("format", "models", "clusters"))
-    if top.get("format") != FORMAT:
-        raise InvalidProblem(
-            _("format is %(value)s; an inventory begins with format: %(wanted)s")
-            % {"value": shown(top.get("format")), "wanted": FORMAT}
-        )
+    top = Section.at(document, "")
+    top.allow_only("format", "models", "clusters")
+    if (given := top.values.get("format")) != FORMAT:
+        raise InvalidProblem(f"format is {shown(given)}; an inventory begins with format: {FORMAT}")
     declaration = Declaration()
-    if "models" in top:
-        _rows(declaration, MODELS, top["models"], "models")
-    if "clusters" in top:
+    if top.has("models"):
+        _rows(declaration, MODELS, top, "models")
+    if top.has("clusters"):
         declaration.open(CLUSTERS)
-        for index, given in enumerate(_list(top["clusters"], "clusters")):
-            _cluster(declaration, given, f"clusters[{index}]")
+        for index, cluster in enumerate(top.items("clusters")):
+            _cluster(declaration, cluster, f"clusters[{index}]")
     return declaration
 
 
 def decoded(content: bytes) -> str:
     """UTF-8, with or without a byte order mark. Raises InvalidProblem naming what it is instead."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InvalidProblem(_("The file is UTF-16; save it as UTF-8."))
+        raise InvalidProblem("The file is UTF-16; save it as UTF-8.")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        byte = f"0x{content[error.start]:02x}"
         raise InvalidProblem(
-            _(
-                "Line %(line)s is not UTF-8 (byte %(byte)s; perhaps the file is Latin-1 or "
-                "Windows-1252); save it as UTF-8."
-            )
-            % {"line": line, "byte": byte}
+            f"Line {line} is not UTF-8 (byte 0x{content[error.start]:02x}; perhaps the file is "
+            "Latin-1 or Windows-1252); save it as UTF-8."
         ) from error
     if "\0" in text:
-        raise InvalidProblem(
-            _("Line %(line)s has a null character; save the file as UTF-8 text.")
-            % {"line": text.count("\n", 0, text.index("\0")) + 1}
-        )
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise InvalidProblem(f"Line {line} has a null character; save the file as UTF-8 text.")
     return text
 
 
 def _cluster(declaration: Declaration, given: object, path: str) -> None:
     sections = {kind.section: kind for kind in OF_CLUSTER}
     try:
-        values = _mapping(given, path, (*CLUSTERS.keys, *sections))
+        found = Section.at(given, path)
+        found.allow_only(*CLUSTERS.keys, *sections)
     except InvalidProblem as error:
         declaration.errors.add(path, str(error))
         return
-    own = {key: value for key, value in values.items() if key not in sections}
+    own = {key: value for key, value in found.values.items() if key not in sections}
     declaration.add(CLUSTERS, own, place=path)
-    name = values.get("name")
+    name = found.values.get("name")
     if not isinstance(name, str) or not name:
         return
     for section, kind in sections.items():
-        if section in values:
-            declaration.open(kind, name)
-            _rows(declaration, kind, values[section], f"{path}.{section}", cluster=name)
+        if found.has(section):
+            _rows(declaration, kind, found, section, cluster=name)
 
 
 def _rows(
-    declaration: Declaration, kind: Kind, given: object, path: str, cluster: str = ""
+    declaration: Declaration, kind: Kind, found: Section, section: str, cluster: str = ""
 ) -> None:
     declaration.open(kind, cluster)
-    for index, row in enumerate(_list(given, path)):
-        place = f"{path}[{index}]"
-        if isinstance(row, dict) and all(isinstance(key, str) for key in row):
-            declaration.add(kind, row, place=place, cluster=cluster)
-        else:
-            declaration.errors.add(
-                place, _("%(row)s is no %(kind)s.") % {"row": shown(row), "kind": kind.label}
-            )
-
-
-def _list(value: object, path: str) -> list[object]:
-    if not isinstance(value, list):
-        raise InvalidProblem(
-            _("%(path)s is %(value)s; it must be a list") % {"path": path, "value": shown(value)}
-        )
-    return value
-
-
-def _mapping(value: object, path: str, known: tuple[str, ...]) -> Mapping[str, Any]:
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise InvalidProblem(
-            _("%(path)s is %(value)s; it must be a mapping of keys to values")
-            % {"path": path or _("the document"), "value": shown(value)}
-        )
-    unknown = [key for key in value if key not in known]
-    if unknown:
-        where = f"{path}.{unknown[0]}" if path else unknown[0]
-        raise InvalidProblem(
-            _("%(key)s is not a key of the format; remove it or use one of: %(known)s")
-            % {"key": where, "known": ", ".join(known)}
-        )
-    return value
+    for index, row in enumerate(found.items(section)):
+        place = f"{found.path_of(section)}[{index}]"
+        try:
+            declaration.add(kind, Section.at(row, place).values, place=place, cluster=cluster)
+        except InvalidProblem as error:
+            declaration.errors.add(place, str(error))
 
 
 def _lines(text: str, places: list[str]) -> dict[str, int]:

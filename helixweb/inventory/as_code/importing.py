@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 from django.db import transaction
-from django.utils.translation import gettext as _
 from rest_framework.exceptions import PermissionDenied, ValidationError
 
 from helixweb.common.actor import together
@@ -100,10 +99,8 @@ def import_declaration(
         _refuse(_unknown_names(outcome.all_steps, site))
         if expected and outcome.digest != expected:
             raise Conflicting(
-                _(
-                    "The site was changed since it was compared with the file, so nothing was "
-                    "done; compare them again."
-                )
+                "The site was changed since it was compared with the file, so nothing was done; "
+                "compare them again."
             )
         written = apply(outcome.all_steps)
         _refuse(_bad_rows(written))
@@ -129,8 +126,8 @@ def _read_checkpoints(declaration: Declaration) -> None:
     ]
     for count, (key, row) in enumerate(lacking):
         if count == MOST_READ:
-            told = _("At most %(count)s models of one file are read; give this one's numbers.")
-            declaration.errors.add(row.place, told % {"count": MOST_READ})
+            told = f"At most {MOST_READ} models of one file are read; give this one's numbers."
+            declaration.errors.add(row.place, told)
             return
         try:
             facts = read_checkpoint(row.values["checkpoint"])
@@ -150,11 +147,8 @@ def _check_site_role(found: Iterable[Step]) -> None:
     for step in found:
         if step.kind is MODELS or (step.kind is CLUSTERS and step.action is Action.ADD):
             raise PermissionDenied(
-                _(
-                    "%(kind)s %(name)s: models, and clusters that are new, need the role operator "
-                    "on the whole site; ask an administrator for it."
-                )
-                % {"kind": step.kind.label, "name": repr(step.name)}
+                f"{step.kind.label} {step.name!r}: models, and clusters that are new, need the "
+                "role operator on the whole site; ask an administrator for it."
             )
 
 
@@ -169,19 +163,15 @@ def _unknown_names(found: Sequence[Step], site: Site) -> Errors:
     for step in found:
         missing = [name for name in step.kind.required if name not in step.after]
         if step.action is Action.ADD and missing:
-            told = _("%(kind)s %(name)s is new and lacks %(keys)s; add it.") % {
-                "kind": step.kind.label,
-                "name": repr(step.name),
-                "keys": ", ".join(missing),
-            }
+            told = f"{step.kind.label} {step.name!r} is new and lacks {', '.join(missing)}; add it."
             errors.add(step.place, told)
         if step.cluster and step.cluster not in known["clusters"]:
-            told = _("there is no cluster %(name)s; declare it in the file or make it first")
-            errors.add(step.place, told % {"name": repr(step.cluster)})
+            told = f"there is no cluster {step.cluster!r}; declare it in the file or make it first"
+            errors.add(step.place, told)
         model = step.after.get("model")
         if model is not None and model not in known["models"]:
-            told = _("profile %(name)s: there is no model %(model)s; declare it under models")
-            errors.add(step.place, told % {"name": repr(step.key[-1]), "model": repr(model)})
+            told = f"profile {step.key[-1]!r}: there is no model {model!r}; declare it under models"
+            errors.add(step.place, told)
     return errors
 
 
@@ -207,6 +197,6 @@ def _refuse(errors: Errors) -> None:
         return
     told: dict[str, list[str]] = dict(errors.told)
     if errors.left_out:
-        more = _("%(count)s more errors, which are like these or follow from them.")
-        told["…"] = [more % {"count": f"{errors.left_out:,}"}]
+        more = "more errors, which are like these or follow from them."
+        told["…"] = [f"{errors.left_out:,} {more}"]
     raise ValidationError(told)

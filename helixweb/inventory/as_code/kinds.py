@@ -8,7 +8,6 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import models
-from django.utils.translation import gettext as _
 
 from helixweb.inventory.columns import TAG_LENGTH, columns_of
 from helixweb.inventory.models import (
@@ -22,7 +21,7 @@ from helixweb.inventory.models import (
 )
 from helixweb.inventory.validators import validate_tag
 from planner import InvalidProblem
-from planner.document import shown
+from planner.document import shown, text
 
 FORMAT = "helixweb.inventory/1"
 
@@ -84,41 +83,38 @@ class Kind:
         return key == "tags" or (column := self._column(key)).null or column.blank
 
     def is_number(self, key: str) -> bool:
-        return key != "tags" and isinstance(
-            self._column(key), models.FloatField | models.IntegerField
-        )
+        return key != "tags" and isinstance(self._column(key), _NUMBERS)
 
     def clean(self, key: str, value: Any) -> Any:
-        """As a row has it. Raises ValidationError naming value and remedy."""
+        """As a row has it. Raises ValidationError, InvalidProblem."""
         if key == "tags":
             return _clean_tags(value)
         if key == "model":
-            return _clean_model(value)
+            return text(value, key)
         column = self._column(key)
         if value is None and not column.null:
-            raise ValidationError(_("It is empty; give a value or leave the key out."))
+            raise ValidationError("It is empty; give a value or leave the key out.")
         if value is None:
             return None
         if isinstance(column, models.JSONField):
             for validate in column.validators:  # they say more of an empty list than Django does
                 validate(value)
-        elif not isinstance(value, _types_of(column)) or (
-            isinstance(value, bool) is not isinstance(column, models.BooleanField)
-        ):
-            raise ValidationError(_wrong_type(column, value))
+        else:
+            types, expected = next(one[1:] for one in _TYPES if isinstance(column, one[0]))
+            if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
+                raise ValidationError(f"{shown(value)} is not allowed; give {expected}.")
         if isinstance(value, str) and any(
             each == "\0" or unicodedata.category(each) == "Cs" for each in value
         ):
             raise ValidationError(
-                _("%(value)s contains a character that no text has; remove it.")
-                % {"value": repr(value[:80])}
+                f"{value[:80]!r} contains a character that no text has; remove it."
             )
         try:
             if isinstance(column, models.IntegerField) and not float(value).is_integer():
-                raise ValidationError(_("%(value)s is no whole number.") % {"value": value})
+                raise ValidationError(f"{value} is no whole number.")
             return column.clean(value, None)
         except OverflowError as error:
-            raise ValidationError(_("The number is too large.")) from error
+            raise ValidationError("The number is too large.") from error
 
     def _column(self, key: str) -> "models.Field[Any, Any]":
         found = self.row._meta.get_field(self.column(key))
@@ -131,48 +127,23 @@ def name_of(key: tuple[str, ...]) -> str:
     return " -> ".join(key)
 
 
-def _types_of(column: "models.Field[Any, Any]") -> Any:
-    if isinstance(column, models.BooleanField):
-        return bool
-    return int | float if isinstance(column, models.FloatField | models.IntegerField) else str
-
-
-def _wrong_type(field: "models.Field[Any, Any]", value: Any) -> str:
-    if isinstance(field, models.BooleanField):
-        wanted = _("true or false")
-    elif isinstance(field, models.FloatField | models.IntegerField):
-        wanted = _("a number")
-    else:
-        wanted = _("text (in quotes if YAML reads it otherwise)")
-    return _("%(value)s is not allowed; give %(wanted)s.") % {
-        "value": shown(value),
-        "wanted": wanted,
-    }
+_NUMBERS = (models.FloatField, models.IntegerField)
+# What a file has for a column: the first that fits.
+_TYPES: tuple[tuple[Any, Any, str], ...] = (
+    (models.BooleanField, bool, "true or false"),
+    (_NUMBERS, (int, float), "a number"),
+    (models.Field, str, "text (in quotes if YAML reads it otherwise)"),
+)
 
 
 def _clean_tags(value: Any) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-        raise ValidationError(
-            _("%(value)s is no list of tags; give one, such as [fast, lab].")
-            % {"value": shown(value)}
-        )
+        raise ValidationError(f"{shown(value)} is no list of tags; give one, such as [fast, lab].")
     for tag in value:
         validate_tag(tag)
         if len(tag) > TAG_LENGTH:
-            raise ValidationError(
-                _("Tag %(tag)s has more than %(most)s characters.")
-                % {"tag": repr(tag[:40]), "most": TAG_LENGTH}
-            )
+            raise ValidationError(f"Tag {tag[:40]!r} has more than {TAG_LENGTH} characters.")
     return sorted(set(value))
-
-
-def _clean_model(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValidationError(
-            _("%(value)s is no name of a model; give one of the site's or of the file's.")
-            % {"value": shown(value)}
-        )
-    return value
 
 
 _ENDS = ("source", "target")
@@ -202,12 +173,12 @@ def cleaned(kind: Kind, values: Mapping[str, Any]) -> dict[str, Any]:
     for key in values:
         if key not in kind.keys:
             raise InvalidProblem(
-                _("%(key)s is not a key of one %(kind)s; remove it or use one of: %(known)s.")
-                % {"key": shown(key), "kind": kind.label, "known": ", ".join(kind.keys)}
+                f"{shown(key)} is not a key of one {kind.label}; remove it or use one of: "
+                f"{', '.join(kind.keys)}."
             )
     missing = [name for name in kind.key if name not in values]
     if missing:
-        raise InvalidProblem(_("%(key)s is missing; add it.") % {"key": missing[0]})
+        raise InvalidProblem(f"{missing[0]} is missing; add it.")
     clean = {}
     for key, value in values.items():
         try:
