@@ -14,8 +14,7 @@ from helixweb.deployment.coordinators import reports_of, senders_of
 from helixweb.deployment.joint_report import sent_bytes
 from helixweb.deployment.models import Deployment, LinkWeights
 from helixweb.inventory.models import BY_PEOPLE, Cluster, Link, Origin
-from helixweb.inventory.network import KnownLink
-from helixweb.inventory.presentation import cluster_network
+from helixweb.inventory.network import KnownLink, cluster_network
 from helixweb.inventory.services import measured_links, records
 from helixweb.planning.stored import kept, stored_problem
 from planner import COORDINATOR, SINK, SOURCE, EdgeFlow, Plan, Problem

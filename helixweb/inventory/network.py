@@ -1,6 +1,6 @@
 """The network of a cluster as people look at it: what counts for a pair, and a summary by region.
 
-Pure. A thousand nodes have a million pairs, so nothing here goes over all of them: regions are
+A thousand nodes have a million pairs, so nothing here goes over all of them: regions are
 summed up from their sizes, and pairs are looked up when they are shown.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from helixweb.inventory.models import Link, RegionLink
+from helixweb.inventory.models import Cluster, Link, RegionLink
 from planner import COORDINATOR
 
 Pair = tuple[str, str]
@@ -114,3 +114,13 @@ class Network:
             shortest_s=min(latencies, default=0.0),
             longest_s=max(latencies, default=0.0),
         )
+
+
+def cluster_network(cluster: Cluster) -> Network:
+    """What counts between its nodes, and a summary by region."""
+    return Network(
+        region_by_node=dict(cluster.nodes.values_list("name", "region")),
+        coordinator_region=cluster.coordinator_region,
+        links=cluster.links.all(),
+        region_links=cluster.region_links.all(),
+    )

@@ -12,7 +12,6 @@ from django.utils.translation import gettext as _
 
 from helixweb.common.queries import parsed_id
 from helixweb.inventory.models import Cluster, Node, NodeState, NodeTag, Profile
-from helixweb.inventory.presentation import gpu_and_memory
 from helixweb.inventory.stale_profiles import stale_profiles
 
 _COLUMNS = {"name": "name", "region": "region", "profile": "profile_name", "seen": "last_seen_at"}
@@ -61,6 +60,17 @@ def in_state(state: NodeState, *, now: datetime) -> Q:
         return declared
     is_lost = Q(last_seen_at__lt=lost_before)
     return ~declared & (is_lost if state is NodeState.LOST else ~is_lost)
+
+
+def gpu_and_memory(
+    gpus: Sequence[Mapping[str, Any]] | None, budget_bytes: float | None, profile: Profile | None
+) -> tuple[str, float]:
+    """As its agent detected, else as the profile says."""
+    if gpus is None or budget_bytes is None:
+        return (profile.gpu, profile.vram_bytes) if profile else ("", 0.0)
+    detected = Counter(gpu["name"] for gpu in gpus)
+    names = [f"{count} x {name}" if count > 1 else name for name, count in detected.items()]
+    return ", ".join(names) or "CPU", budget_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

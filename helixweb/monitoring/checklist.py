@@ -19,8 +19,8 @@ from helixweb.deployment.models import STANDING, Deployment, LatestReport, Profi
 from helixweb.deployment.profiling import nodes_to_measure, nodes_without_profile
 from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.inventory.models import Cluster, LanguageModel, NodeState
+from helixweb.inventory.network import cluster_network
 from helixweb.inventory.node_list import state_counts
-from helixweb.inventory.presentation import cluster_network
 from helixweb.monitoring.models import TracedRequest
 from helixweb.planning.models import Plan, PlanRun
 from runtime.protocol.phases import Phase

@@ -17,7 +17,7 @@ from process_doubles import HARDWARE, FakeAgent
 from rest_framework.test import APIClient
 
 from helixweb.inventory.as_code.kinds import FORMAT
-from helixweb.inventory.first_fits import fits_of_facts
+from helixweb.inventory.fits import fits_of_facts
 from helixweb.inventory.models import CheckpointLook, Cluster, LanguageModel
 from planner.domain.problem import Workload
 from planner.memory import kv_minimum, node_room

@@ -18,8 +18,8 @@ from helixweb.common.pages import list_page
 from helixweb.inventory.forms import ClusterForm, ImportForm
 from helixweb.inventory.join_form import JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, LanguageModel
+from helixweb.inventory.network import cluster_network
 from helixweb.inventory.node_list import cluster_counts, node_rows
-from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.services import demonstration, joining, problems, reachability
 from helixweb.inventory.services.errors import InventoryError
 from helixweb.inventory.views.editing import (

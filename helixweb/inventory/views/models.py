@@ -8,10 +8,9 @@ from django.utils.translation import gettext_lazy
 
 from helixweb.access.needs import SITE_OPERATOR, VIEWER, needs
 from helixweb.inventory.engines import engine_groups
-from helixweb.inventory.first_fits import fits_of_facts
+from helixweb.inventory.fits import fits_of_facts, fits_of_models
 from helixweb.inventory.model_form import LanguageModelForm
 from helixweb.inventory.models import LanguageModel, Node, Profile
-from helixweb.inventory.presentation import fits_of_models
 from helixweb.inventory.profile_view import profiles_memory
 from helixweb.inventory.services import checkpoint_reading
 from helixweb.inventory.views.editing import ResourcePages

@@ -20,8 +20,7 @@ from helixweb.common import events
 from helixweb.common.pages import page_of
 from helixweb.inventory.forms import LinkForm, RegionLinkForm, SharedBandwidthForm
 from helixweb.inventory.models import Cluster, Link, RegionLink, SharedBandwidth
-from helixweb.inventory.network import KnownLink, Network, Pair, RegionPair
-from helixweb.inventory.presentation import cluster_network
+from helixweb.inventory.network import KnownLink, Network, Pair, RegionPair, cluster_network
 from helixweb.inventory.signals import links_asked, links_at_work_asked
 from helixweb.inventory.views.editing import ResourcePages
 

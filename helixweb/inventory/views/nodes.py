@@ -26,6 +26,7 @@ from helixweb.common.pages import csv_file, page_of
 from helixweb.common.queries import parsed_id
 from helixweb.inventory.forms import NodeForm
 from helixweb.inventory.models import Change, Cluster, Node, NodeState
+from helixweb.inventory.network import cluster_network
 from helixweb.inventory.node_list import (
     CSV_COLUMNS,
     asked_of,
@@ -35,7 +36,6 @@ from helixweb.inventory.node_list import (
     nodes_matching,
     state_counts,
 )
-from helixweb.inventory.presentation import cluster_network
 from helixweb.inventory.services import bulk
 from helixweb.inventory.stale_profiles import measured_elsewhere
 from helixweb.inventory.views.changes import change_lines

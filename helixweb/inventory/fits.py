@@ -1,16 +1,19 @@
-"""Whether a model fits into each cluster, and how fast it may run, before anything is measured.
+"""Whether a model fits into each cluster: by its profiles or, before anything is measured, by what
+agents report, and then how fast it may run.
 
-Memory is that which agents report. Speeds come from what a node measured for another model, scaled
-by the bytes of a layer, or from the data sheet of its GPU.
+Such speeds come from what a node measured for another model, scaled by the bytes of a layer, or
+from the data sheet of its GPU.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from helixweb.inventory.models import Cluster, Node, Profile
-from helixweb.inventory.presentation import Fit
+from django.db.models import Count
+
+from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
 from helixweb.inventory.services.problems import domain_of
 from planner import (
     LayerLimits,
@@ -33,6 +36,90 @@ from planner.roofline import (
 from runtime.protocol.model_facts import ModelFacts
 
 _STEP_TOKENS = 16  # tokens of a page, and of the smallest step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """How often the layers of a model fit into a cluster: `layers` held at most, of `needed`.
+
+    `tokens_per_s` is what `nodes_with_speed` of the nodes compute together, network aside; it is
+    only forecast for a model without profiles.
+    """
+
+    cluster: Cluster
+    layers: int
+    needed: int
+    nodes: int
+    nodes_with_profile: int
+    gpus: tuple[tuple[str, int], ...]
+    tokens_per_s: float = 0.0
+    nodes_with_speed: int = 0
+
+    @property
+    def fits(self) -> bool:
+        return self.layers >= self.needed
+
+    @property
+    def copies(self) -> float:
+        return self.layers / self.needed
+
+
+def fits_of_models(scope: Any, models: Sequence[LanguageModel]) -> dict[int, list[Fit]]:
+    """By the model's id: every cluster in scope that has profiles for it. Three queries for all."""
+    profiles = (
+        Profile.objects.within(scope)
+        .filter(model__in=models)
+        .select_related("cluster")
+        .only("cluster", "cluster__name", "model", "name", "gpu", "max_layers", "memory")
+    )
+    of_pair: dict[tuple[int, int], dict[str, Profile]] = defaultdict(dict)
+    clusters: dict[int, Cluster] = {}
+    for profile in profiles:
+        of_pair[profile.model_id, profile.cluster_id][profile.name] = profile
+        clusters[profile.cluster_id] = profile.cluster
+    counts: dict[int, Counter[str]] = defaultdict(Counter)
+    rows = Node.unscoped.filter(cluster__in=clusters).order_by()
+    for row in rows.values("cluster", "profile_name").annotate(count=Count("pk")):
+        counts[row["cluster"]][row["profile_name"]] = row["count"]
+    fits: dict[int, list[Fit]] = {model.pk: [] for model in models}
+    for model in models:
+        for pk, cluster in sorted(clusters.items(), key=lambda item: item[1].name):
+            if (model.pk, pk) in of_pair:
+                fits[model.pk].append(_fit(cluster, model, of_pair[model.pk, pk], counts[pk]))
+    return fits
+
+
+def _fit(
+    cluster: Cluster, model: LanguageModel, profiles: Mapping[str, Profile], counts: Counter[str]
+) -> Fit:
+    """`counts`: how many nodes name each profile."""
+    known = {name: count for name, count in counts.items() if name in profiles}
+    gpus: Counter[str] = Counter()
+    for name, count in known.items():
+        gpus[profiles[name].gpu or name] += count
+    return Fit(
+        cluster=cluster,
+        layers=most_held(
+            [
+                _limits(profiles[name], num_layers=model.num_layers)
+                for name, count in known.items()
+                for _ in range(count)
+            ],
+            num_layers=model.num_layers,
+        ),
+        needed=model.num_layers,
+        nodes=counts.total(),
+        nodes_with_profile=sum(known.values()),
+        gpus=tuple(gpus.most_common()),
+    )
+
+
+def _limits(profile: Profile, *, num_layers: int) -> LayerLimits:
+    most = min(profile.max_layers, num_layers)
+    if profile.memory is None:
+        return LayerLimits(most, most, most, most)
+    ends = (profile.memory[end]["max_layers"] for end in ("first", "last", "both"))
+    return LayerLimits(most, *(min(most, end) for end in ends))
 
 
 def fits_of_facts(facts: ModelFacts) -> list[Fit]:
