@@ -89,7 +89,8 @@ class GroupForm(forms.Form):
 
     def clean_members(self) -> list[Any]:
         names = dict.fromkeys(self.cleaned_data["members"].split())
-        found = {user.get_username(): user for user in _users(names)}
+        users = get_user_model().objects.filter(username__in=names)
+        found = {user.get_username(): user for user in users}
         unknown = [name for name in names if name not in found]
         if unknown:
             raise forms.ValidationError(
@@ -97,10 +98,6 @@ class GroupForm(forms.Form):
                 % {"names": ", ".join(unknown[:5])}
             )
         return list(found.values())
-
-
-def _users(names: Any) -> Any:
-    return get_user_model().objects.filter(username__in=names)
 
 
 def _budget(label: Any, *, max_value: int = 2**31 - 1, **more: Any) -> forms.IntegerField:

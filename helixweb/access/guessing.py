@@ -12,7 +12,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from helixweb.access import audit
-from helixweb.common.addresses import address_of
+from helixweb.common.addresses import address_of, parsed_address
 from helixweb.common.auth import sha256_hex
 from helixweb.common.models import FailedLogins
 
@@ -80,16 +80,11 @@ def _oldest(now: datetime) -> datetime:
 
 
 def _whose(address: str) -> str:
-    """Of IPv6 the network: who has one address there, has them all."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network((found, NETWORK_BITS), strict=False))
+    """What is counted for the address: of IPv6 its network, all of which one client has."""
+    found = parsed_address(address)
+    if isinstance(found, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((found, NETWORK_BITS), strict=False))
+    return address if found is None else str(found)
 
 
 def _counters(request: Any, username: str) -> list[tuple[str, int]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rest_framework.throttling import BaseThrottle
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -24,15 +25,17 @@ def parsed_network(text: str) -> Network:
         ) from error
 
 
-def is_within(address: str, networks: Iterable[str]) -> bool:
-    """Whether the address belongs to one of them; none at all admit everybody."""
-    wanted = [ipaddress.ip_network(text) for text in networks]
-    if not wanted:
-        return True
+def parsed_address(text: str) -> Address | None:
+    """The address, an IPv4 address within IPv6 as IPv4; None for anything else."""
     try:
-        found = ipaddress.ip_address(address)
+        found = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
-        return False
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
-    return any(found in network for network in wanted)
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def is_within(address: str, networks: Iterable[str]) -> bool:
+    """True if the address belongs to one of the networks, or if there are none."""
+    wanted = [ipaddress.ip_network(text) for text in networks]
+    found = parsed_address(address)
+    return not wanted or (found is not None and any(found in network for network in wanted))

@@ -19,6 +19,10 @@ class ScopedForm(forms.Form):
                 field.queryset = within(field.queryset, scope)
 
 
+def _zones() -> list[Any]:
+    return [("", _("the browser's")), *((name, name) for name in zone_names())]
+
+
 class PreferencesForm(forms.Form):
     """What this browser keeps in cookies."""
 
@@ -27,13 +31,7 @@ class PreferencesForm(forms.Form):
         label=_("Theme"),
         choices=[("", _("as the system says")), ("light", _("light")), ("dark", _("dark"))],
     )
-    zone = forms.ChoiceField(required=False, label=_("Time zone"))
+    zone = forms.ChoiceField(required=False, label=_("Time zone"), choices=_zones)
     language = forms.ChoiceField(
         required=False, label=_("Language"), choices=[("", "English"), ("zh-hans", "简体中文")]
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        field = self.fields["zone"]
-        assert isinstance(field, forms.ChoiceField)  # noqa: S101 - declared above
-        field.choices = [("", _("the browser's")), *((name, name) for name in zone_names())]

@@ -8,7 +8,6 @@ not, and the CURVE handshake proves to each peer who answers.
 
 from collections.abc import Iterator
 from datetime import datetime
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -16,7 +15,7 @@ from django.conf import settings
 from django.db.models import Q
 from django.http import HttpRequest
 
-from helixweb.common.addresses import address_of
+from helixweb.common.addresses import address_of, parsed_address
 from helixweb.inventory.models import Coordinator, Node, NodeState
 from helixweb.inventory.services.errors import JoinRefused
 from runtime.protocol.endpoints import Place, parse_endpoint
@@ -33,11 +32,8 @@ class EndpointRefused(JoinRefused):
 def is_of_this_machine(request: HttpRequest) -> bool:
     """True if the request comes from the site's own machine, by loopback or by its own address."""
     came_from = address_of(request)
-    try:
-        is_loopback = ip_address(came_from).is_loopback
-    except ValueError:
-        return False
-    return is_loopback or came_from == request.META.get("SERVER_NAME")
+    found = parsed_address(came_from)
+    return found is not None and (found.is_loopback or came_from == request.META.get("SERVER_NAME"))
 
 
 def check_claims(row: Node | Coordinator, *, now: datetime, from_this_machine: bool) -> None:
