@@ -20,8 +20,7 @@ def client() -> APIClient:
 def exported(**query: Any) -> Document:
     answer = client().get(EXPORT, query)
     assert answer.status_code == 200, answer.content
-    document: Document = answer.json()
-    return document
+    return answer.json()
 
 
 def bring_in(document: Document, **query: Any) -> Any:

@@ -189,8 +189,7 @@ class FakeCoordinator(FakeProcess):
         self.serves = report.generation
         answer = self.http.post("/api/v1/coordinator/report", report.model_dump(mode="json"))
         assert answer.status_code == 200, answer.content
-        wanted: int = answer.json()["generation"]
-        return wanted
+        return answer.json()["generation"]
 
 
 class FakeCluster:

@@ -27,8 +27,7 @@ def collections() -> dict[str, type[ReadViewSet[Any]]]:
 @cache
 def openapi_document() -> dict[str, Any]:
     """Generated once; callers must not change it."""
-    document: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
-    return document
+    return SchemaGenerator().get_schema(request=None, public=True)
 
 
 @cache

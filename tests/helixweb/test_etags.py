@@ -30,8 +30,7 @@ def address(node: Node) -> str:
 
 
 def tag_of(api: APIClient, node: Node) -> str:
-    tag: str = api.get(address(node))["ETag"]
-    return tag
+    return api.get(address(node))["ETag"]
 
 
 def test_a_row_that_is_known_already_is_not_sent_again(api: APIClient, node: Node) -> None:

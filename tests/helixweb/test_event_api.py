@@ -29,8 +29,7 @@ def client(user: Any) -> AsyncClient:
 async def asked(client: AsyncClient, **query: Any) -> dict[str, Any]:
     answer: Any = await client.get(EVENTS, query)
     assert answer.status_code == 200, answer.content
-    found: dict[str, Any] = json.loads(b"".join([part async for part in answer]))
-    return found
+    return json.loads(b"".join([part async for part in answer]))
 
 
 def test_events_since_a_place_are_told_at_once(client: AsyncClient, cluster: Cluster) -> None:

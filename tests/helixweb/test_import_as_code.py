@@ -129,13 +129,11 @@ def test_any_inventory_comes_back_as_it_was(seed: int) -> None:
 
 
 def rules(document: Document, cluster: str = "tiny") -> list[Document]:
-    found: list[Document] = named(document, cluster)["alert_rules"]
-    return found
+    return named(document, cluster)["alert_rules"]
 
 
 def named(document: Document, cluster: str) -> Document:
-    found: Document = next(one for one in document["clusters"] if one["name"] == cluster)
-    return found
+    return next(one for one in document["clusters"] if one["name"] == cluster)
 
 
 def looked_at() -> Document:

@@ -38,8 +38,7 @@ def page(browser: Client, **query: Any) -> str:
 
 def figure(html: str, name: str) -> dict[str, Any]:
     found = re.search(rf'<script id="{name}-figure" type="application/json">(.*?)</script>', html)
-    content: dict[str, Any] = json.loads(found[1])
-    return content
+    return json.loads(found[1])
 
 
 def test_without_metrics_the_page_says_what_is_awaited(cluster: Cluster, browser: Client) -> None:

@@ -24,8 +24,7 @@ def curve(unit: str) -> list[dict[str, object]]:
         f"Served 40 {unit} by some after 1.0 s, with a flow of 100 tokens/s; no flow can exceed "
         "120 tokens/s."
     )
-    data: list[dict[str, object]] = chart.figure["data"]
-    return data
+    return chart.figure["data"]
 
 
 def test_tokens_per_second_share_the_flows_axis_and_others_have_their_own() -> None:

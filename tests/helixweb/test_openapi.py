@@ -63,8 +63,7 @@ def test_it_says_of_requests_what_is_refused(document: dict[str, Any]) -> None:
 
 
 def _parameters(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = dict(operations(document))[name]["parameters"]
-    return found
+    return dict(operations(document))[name]["parameters"]
 
 
 def test_long_work_is_answered_with_where_to_look(document: dict[str, Any]) -> None:

@@ -20,8 +20,7 @@ def prepared(data: Path) -> dict[str, Any]:
     environment["DJANGO_SETTINGS_MODULE"] = "helixweb.settings"
     done = subprocess.run(PREPARE, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    return json.loads(done.stdout)
 
 
 @pytest.mark.processes

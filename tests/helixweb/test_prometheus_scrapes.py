@@ -125,8 +125,7 @@ def test_it_scrapes_all_targets_and_evaluates_every_rule(
 
             def query(text: str) -> list[Any]:
                 answer = asked.get("/query", params={"query": text}).json()
-                found: list[Any] = answer.get("data", {}).get("result", [])
-                return found
+                return answer.get("data", {}).get("result", [])
 
             def log() -> str:
                 return (tmp_path / "log").read_text()

@@ -46,8 +46,7 @@ def world(db: None, made: dict[str, Any]) -> APIClient:
 def rows(api: APIClient, address: str, **parameters: Any) -> list[dict[str, Any]]:
     answer = api.get(address, parameters)
     assert answer.status_code == 200, (address, parameters, answer.content)
-    found: list[dict[str, Any]] = answer.json()["results"]
-    return found
+    return answer.json()["results"]
 
 
 def told(api: APIClient, address: str, **parameters: Any) -> dict[str, str]:
