@@ -62,14 +62,11 @@ def trained_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once(tmp_path_factory, "models", make)
 
 
-@pytest.fixture(scope="module")
-def browsed_site(
-    tmp_path_factory: pytest.TempPathFactory, blank_sqlite: Path
-) -> Iterator[BrowsedSite]:
-    """A site with its worker, for worlds that tests make in it; its alerts are looked after for as
-    long as it stands."""
-    folder = tmp_path_factory.mktemp("browsed")
-    with BrowsedSite.started(folder, blank_sqlite) as site:
+@pytest.fixture
+def browsed_site(tmp_path: Path, blank_sqlite: Path) -> Iterator[BrowsedSite]:
+    """A site with its worker, for a world that a test makes in it; its alerts are looked after for
+    as long as it stands."""
+    with BrowsedSite.started(tmp_path, blank_sqlite) as site:
         site.start_worker()
         yield site
 

@@ -47,14 +47,15 @@ return [...document.querySelectorAll("main :is(a, button, input, select, summary
   .filter((element) => element.checkVisibility({ visibilityProperty: true }) && isCut(element))
   .map((element) => `cut off: ${element.outerHTML.slice(0, 120)}`).slice(0, 3);
 """
-# All rules in two looks, which differ in width and theme. In the others those that ask for colours,
-# where there are charts: everything else takes its colours from the theme alone, at any width.
+# All rules in two looks, which differ in width and theme. In the others, which `make soak` adds,
+# those that ask for colours, where there are charts: everything else takes its colours from the
+# theme alone, at any width.
 PICTURES = os.environ.get("HELIX_SCREENSHOTS", "")
 COLOURS = ("color-contrast", "link-in-text-block")
-LOOKS = (
-    ("desk-light", 1280, "light", ()),
+Look = tuple[str, int, str, tuple[str, ...]]
+LOOKS: tuple[Look, ...] = (("desk-light", 1280, "light", ()), ("phone-dark", 390, "dark", ()))
+OTHER_LOOKS: tuple[Look, ...] = (
     ("desk-dark", 1280, "dark", COLOURS),
-    ("phone-dark", 390, "dark", ()),
     ("phone-light", 390, "light", COLOURS),
 )
 
@@ -64,19 +65,24 @@ LONGEST_ON_PHONE_PX = 3000
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 
+@pytest.mark.parametrize(
+    ("name", "looks"),
+    [("walk", LOOKS), pytest.param("other", OTHER_LOOKS, marks=pytest.mark.long)],
+    ids=["light desk and dark phone", "the other way round"],
+)
 def test_every_page_is_within_reach_of_everybody(
-    browsed_site: BrowsedSite, browser: webdriver.Chrome
+    browsed_site: BrowsedSite, browser: webdriver.Chrome, name: str, looks: Sequence[Look]
 ) -> None:
     person = Person(browser, browsed_site.url)
-    world = browsed_site.make_world("walk", chat_url="http://127.0.0.1:9", large=True)
-    assert [path for path, _ in problems(person, BARE, name="bare")] == [MISSING]
+    world = browsed_site.make_world(name, chat_url="http://127.0.0.1:9", large=True)
+    assert [path for path, _ in problems(person, BARE, looks, name="bare")] == [MISSING]
     log_in(person, f"{browsed_site.url}/login/link/{world['login_link']}/")
     pages = [page.format(**world) for page in (*PAGES, *LARGE)]
     for run in ("run", "large_run"):
         person.open(f"/plans/{world[run]}/")
         person.until(lambda: person.browser.find_elements("css selector", "#simulated-busy"))
         person.until(lambda: person.browser.find_elements("css selector", "#marginal-values"))
-    assert dict(problems(person, pages, name="full")) == {}
+    assert dict(problems(person, pages, looks, name="full")) == {}
     opened = names_of(path.split("?")[0] for path in (*pages, *BARE) if path != MISSING)
     assert FOR_PEOPLE - ANSWERS - opened == set()
 
@@ -89,7 +95,7 @@ def test_every_page_of_a_new_site_says_what_to_do_next(
         log_in(person, site.login_link())
         found: list[tuple[str, list[str]]] = []
         for path in EMPTY:
-            found += problems(person, [path], name="empty")
+            found += problems(person, [path], LOOKS, name="empty")
             if path not in ("/", "/changes/"):  # the latter lists the log-in
                 assert person.text("main .empty"), path
         assert dict(found) == {}
@@ -101,7 +107,9 @@ def log_in(person: Person, link: str) -> None:
     person.see("h1", "Overview")
 
 
-def problems(person: Person, paths: Sequence[str], *, name: str) -> Iterator[tuple[str, list[str]]]:
+def problems(
+    person: Person, paths: Sequence[str], looks: Sequence[Look], *, name: str
+) -> Iterator[tuple[str, list[str]]]:
     """Pages that axe, the window's size, or the console have something against, in each look.
 
     A page is loaded once and changes its look as when the window is resized and the theme switched.
@@ -122,7 +130,7 @@ def problems(person: Person, paths: Sequence[str], *, name: str) -> Iterator[tup
         )
         browser.execute_script(AXE)
         has_charts = bool(browser.find_elements(By.CSS_SELECTOR, ".chart"))
-        for look, width, theme, rules in LOOKS:
+        for look, width, theme, rules in looks:
             if rules and not has_charts and not PICTURES:
                 continue
             look_like(browser, width, theme)
