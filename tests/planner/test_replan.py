@@ -215,7 +215,9 @@ def most_served(problem, *, most_layers, rules=NO_RULES):
     )
 
 
-@pytest.mark.parametrize("name", ["n0", "n1", "n3"])
+@pytest.mark.parametrize(
+    "name", ["n0", *(pytest.param(name, marks=pytest.mark.long) for name in ("n1", "n3"))]
+)
 def test_the_front_of_served_tokens_is_what_trying_every_placement_finds(name):
     left = lost(CLUSTER, name)
     result = served(left)

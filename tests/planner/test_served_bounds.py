@@ -60,7 +60,7 @@ def with_room(problem, token_layers, *, rng):
 
 
 @pytest.mark.parametrize("policy", [RUNTIME_POLICY, PUBLISHED_POLICY])
-@pytest.mark.parametrize("token_layers", [60.0, 2000.0, 1e6])
+@pytest.mark.parametrize("token_layers", [60.0, pytest.param(2000.0, marks=pytest.mark.long), 1e6])
 @pytest.mark.parametrize("name", TINY)
 def test_no_placement_of_a_tiny_cluster_is_estimated_to_serve_more(name, token_layers, policy):
     speeds, num_layers = TINY[name]
