@@ -33,8 +33,10 @@ from helixweb.common.rest.bodies import BoundedBody, is_known
 PREFIX = "/api/v1/"
 PROCESS_PREFIXES = (f"{PREFIX}agent/", f"{PREFIX}coordinator/")
 HEARTBEAT = f"{PREFIX}agent/heartbeat"
-# So long a heartbeat waits for others that are answered with it.
+# So long a heartbeat waits for others that are answered with it; longer while so many such groups
+# are being answered, so that groups grow with the load.
 GATHERED_S = 0.05
+GROUPS = 2
 # Reading a large file takes seconds of the interpreter that all threads share.
 IMPORT_SUFFIX = "/import/"
 THREADS = {"people": 16, "processes": 8, "imports": 2}
@@ -55,6 +57,7 @@ class Gathering:
     ) -> None:
         self._answer_all = answer_all
         self._pool = pool
+        self._places = asyncio.Semaphore(GROUPS)
         self._waiting: list[Asked] = []
         self._answers: asyncio.Future[Sequence[Any]] | None = None
 
@@ -68,9 +71,10 @@ class Gathering:
 
     async def _answer_waiting(self) -> Sequence[Any]:
         await asyncio.sleep(GATHERED_S)
-        waiting, self._waiting, self._answers = self._waiting, [], None
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, self._answer_all, waiting)
+        async with self._places:
+            waiting, self._waiting, self._answers = self._waiting, [], None
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._pool, self._answer_all, waiting)
 
 
 class Application(ASGIHandler):

@@ -58,7 +58,7 @@ class Heartbeats:
         self._nodes = list(nodes)
         self._online: set[int] = set()
         self._observed: dict[int, dict[str, Any]] = {}
-        self._settled: set[int] = set()
+        self._unsettled: set[int] = set()
         self._orders: dict[int, LinkOrders] = {}
 
     def record(self, node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
@@ -69,7 +69,7 @@ class Heartbeats:
         observed = heartbeat.observed
         generation, assignment = self._standing[node.pk]
         entered = False
-        if is_news := self._is_news(node, heartbeat, now=now):
+        if self._is_news(node, heartbeat):
             self._online.discard(node.pk)
             with transaction.atomic():
                 (record_left if heartbeat.leaving else record_seen)(node, now)
@@ -78,7 +78,10 @@ class Heartbeats:
                 if assignment is not None and observed.generation == generation:
                     entered = _keep(assignment, observed, now=now)
         else:
-            self._online.add(node.pk)
+            if node.state_at(now) is NodeState.ONLINE:
+                self._online.add(node.pk)
+            else:
+                record_seen(node, now)
             if assignment is not None and observed.generation == generation:
                 self._observed[assignment.pk] = {"id": assignment.pk, **_columns(observed, now=now)}
         if observed.generation == generation and is_empty(observed) and node.pk in self._let_go:
@@ -88,9 +91,7 @@ class Heartbeats:
         if assignment is not None and (
             entered or heartbeat.leaving or assignment.deployment.status != Status.READY
         ):
-            if is_news or assignment.deployment_id not in self._settled:
-                settle(assignment.deployment_id, now=now)
-            self._settled.add(assignment.deployment_id)
+            self._unsettled.add(assignment.deployment_id)
         return generation
 
     def is_ordered(self, node: Node) -> bool:
@@ -104,23 +105,25 @@ class Heartbeats:
         return self._orders[cluster_id]
 
     def write(self, *, now: datetime) -> None:
-        """Rows that others have locked are left to the next heartbeat, so this waits for none."""
-        if not self._online:  # nor observed
-            return
+        """Store the rest. Rows that others have locked are left to the next heartbeat, so that is
+        not waited for."""
+        if self._online or self._observed:
+            with transaction.atomic():
+                record_online(self._online, now)
+                self._write_observed()
+        for deployment in sorted(self._unsettled):
+            settle(deployment, now=now)
+
+    def _write_observed(self) -> None:
         fields: list[Any] = [NodeAssignment._meta.get_field(name) for name in _VALUES]
-        with transaction.atomic():
-            record_online(self._online, now)
-            rows = NodeAssignment.unscoped.filter(pk__in=self._observed).order_by()
-            free = rows.select_for_update(no_key=True, skip_locked=True)
-            values = [
-                [
-                    field.get_db_prep_save(self._observed[pk][field.name], connection)
-                    for field in fields
-                ]
-                for pk in free.values_list("pk", flat=True)
-            ]
-            with connection.cursor() as cursor:
-                cursor.executemany(_UPDATE, values)
+        rows = NodeAssignment.unscoped.filter(pk__in=self._observed).order_by()
+        free = rows.select_for_update(no_key=True, skip_locked=True)
+        values = [
+            [field.get_db_prep_save(self._observed[pk][field.name], connection) for field in fields]
+            for pk in free.values_list("pk", flat=True)
+        ]
+        with connection.cursor() as cursor:
+            cursor.executemany(_UPDATE, values)
 
     @cached_property
     def _standing(self) -> dict[int, tuple[int, NodeAssignment | None]]:
@@ -137,10 +140,10 @@ class Heartbeats:
         rows = Profiling.unscoped.filter(state__in=STANDING, node__in=self._nodes)
         return frozenset(rows.order_by().values_list("node", flat=True))
 
-    def _is_news(self, node: Node, heartbeat: Heartbeat, *, now: datetime) -> bool:
+    def _is_news(self, node: Node, heartbeat: Heartbeat) -> bool:
         """Nearly always there is none: hundreds of nodes that report at once then hold up a
         database with one writer for less time."""
-        if heartbeat.leaving or heartbeat.looked or node.state_at(now) is not NodeState.ONLINE:
+        if heartbeat.leaving or heartbeat.looked:
             return True
         generation, assignment = self._standing[node.pk]
         if assignment is None or heartbeat.observed.generation != generation:
