@@ -27,10 +27,10 @@ from helixweb.deployment.pushing import wake_coordinators
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.draining import is_empty, note_drained
 from helixweb.deployment.settling import settle
-from helixweb.inventory.models import Node, NodeState
+from helixweb.inventory.models import Node
 from helixweb.inventory.services.checkpoint_reading import record_looks
 from helixweb.inventory.services.link_orders import LinkOrders, link_orders
-from helixweb.inventory.services.presence import record_left, record_online, record_seen
+from helixweb.inventory.services.presence import record_all_seen, record_left, record_seen
 from runtime.protocol.control import Heartbeat, ObservedState
 
 MESSAGE_LENGTH = 2000
@@ -56,7 +56,7 @@ class Heartbeats:
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._nodes = list(nodes)
-        self._online: set[int] = set()
+        self._heard: set[int] = set()
         self._observed: dict[int, dict[str, Any]] = {}
         self._unsettled: set[int] = set()
         self._orders: dict[int, LinkOrders] = {}
@@ -70,7 +70,7 @@ class Heartbeats:
         generation, assignment = self._standing[node.pk]
         entered = False
         if self._is_news(node, heartbeat):
-            self._online.discard(node.pk)
+            self._heard.discard(node.pk)
             with transaction.atomic():
                 (record_left if heartbeat.leaving else record_seen)(node, now)
                 record_looks(node, heartbeat.looked)
@@ -78,10 +78,7 @@ class Heartbeats:
                 if assignment is not None and observed.generation == generation:
                     entered = _keep(assignment, observed, now=now)
         else:
-            if node.state_at(now) is NodeState.ONLINE:
-                self._online.add(node.pk)
-            else:
-                record_seen(node, now)
+            self._heard.add(node.pk)
             if assignment is not None and observed.generation == generation:
                 self._observed[assignment.pk] = {"id": assignment.pk, **_columns(observed, now=now)}
         if observed.generation == generation and is_empty(observed) and node.pk in self._let_go:
@@ -107,9 +104,9 @@ class Heartbeats:
     def write(self, *, now: datetime) -> None:
         """Store the rest. Rows that others have locked are left to the next heartbeat, so that is
         not waited for."""
-        if self._online or self._observed:
+        if self._heard:
             with transaction.atomic():
-                record_online(self._online, now)
+                record_all_seen(self._heard, now)
                 self._write_observed()
         for deployment in sorted(self._unsettled):
             settle(deployment, now=now)

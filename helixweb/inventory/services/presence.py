@@ -18,6 +18,7 @@ from helixweb.inventory.services.joining import announce, check_fields, note, sa
 from runtime.protocol.control import AgentIdentity
 
 TOLD_TO_END = "told to end"
+_BACK = gettext_noop("%(name)s is online again.")
 
 
 def authenticate_agent(bearer: str) -> Node | Coordinator | None:
@@ -51,15 +52,20 @@ def record_seen(process: Node | Coordinator, now: datetime) -> None:
         rows.update(last_seen_at=now, silence_announced=False)
         process.last_seen_at = row.last_seen_at = now
         if before is not NodeState.ONLINE:
-            note(row, gettext_noop("%(name)s is online again."), now=now, text="online again")
+            note(row, _BACK, now=now, text="online again")
 
 
-def record_online(nodes: Collection[int], now: datetime) -> None:
-    """Note a sign of life of nodes that are online; call it in a transaction. Where something else
-    has locked the row, or has just announced the node's silence, that is left to its next one."""
-    rows = Node.unscoped.filter(pk__in=nodes, silence_announced=False).order_by()
-    free = rows.select_for_update(no_key=True, skip_locked=True).values_list("pk", flat=True)
-    Node.unscoped.filter(pk__in=list(free)).update(last_seen_at=now)
+def record_all_seen(nodes: Collection[int], now: datetime) -> None:
+    """Note signs of life of many nodes; call it in a transaction. A node whose row something else
+    has locked is left to its next sign of life."""
+    rows = Node.unscoped.filter(pk__in=nodes).defer("hardware", "reach").order_by()
+    free = list(rows.select_for_update(no_key=True, skip_locked=True))
+    rows = Node.unscoped.filter(pk__in=[row.pk for row in free])
+    rows.update(last_seen_at=now, silence_announced=False)
+    for row in free:
+        before, row.last_seen_at = row.state_at(now), now
+        if before is not NodeState.ONLINE:
+            note(row, _BACK, now=now, text="online again")
 
 
 def record_left(node: Node, now: datetime) -> None:
