@@ -6,13 +6,17 @@ brings one along (docs/decisions/0003-loops-in-c.md).
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import fields, is_dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 I64, REAL, POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 # Arrays that C can read as they lie in memory; ctypes refuses others.
@@ -42,6 +46,15 @@ class Packed:
             )
         )
 
+    @classmethod
+    def of(cls, record: "DataclassInstance", *, without: Collection[str] = ()) -> "Packed":
+        """A dataclass' numbers in the order of its fields, those of other dataclasses in place.
+
+        An array, or a tuple of int, is followed by how many numbers it has.
+        """
+        numbers = _numbers_of(record, "", without=without)
+        return cls(**dict(numbers))
+
     @property
     def address(self) -> int:
         return ctypes.addressof(self._struct)
@@ -50,6 +63,22 @@ class Packed:
         """The field as it is now."""
         read: int | float = getattr(self._struct, name)
         return read
+
+
+def _numbers_of(
+    record: "DataclassInstance", within: str, *, without: Collection[str] = ()
+) -> Iterator[tuple[str, Field]]:
+    for one in fields(record):
+        if one.name in without:
+            continue
+        name, value = f"{within}{one.name}", getattr(record, one.name)
+        if is_dataclass(value) and not isinstance(value, type):
+            yield from _numbers_of(value, f"{name}.")
+        elif isinstance(value, tuple | np.ndarray):
+            array = np.array(value, dtype=np.int64) if isinstance(value, tuple) else value
+            yield from ((name, array), (f"size of {name}", len(array)))
+        else:
+            yield name, float(value) if one.type is float else int(value)
 
 
 def _type_of(name: str, value: Field) -> type:

@@ -4,22 +4,29 @@ import ctypes
 import weakref
 from array import array
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.native import I64, INTEGERS, POINTER, REAL, REALS, Packed, function
 from planner.simulator.engine import (
     NUM_BUCKETS,
+    Counts,
     EngineSetup,
     EngineStatistics,
+    Floats,
     LinkStatistics,
-    NodeSetup,
     NodeStatistics,
     Occurrence,
     OccurrenceKind,
     StageVisit,
 )
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class _Occurrence(ctypes.Structure):
@@ -39,17 +46,13 @@ class Engine:
         """At time 0 with nothing running."""
         self._num_nodes, self._num_links = len(setup.nodes), 0
         self._occurrence = _Occurrence()
-        policy = _policy(setup)
+        policy = Packed.of(setup, without=("nodes", "shared_bytes_per_s"))
         # The library reads the tables where they are, so they must live as long as it does.
-        self._nodes = [_node(node) for node in setup.nodes]
-        layers = np.array(
-            [layers for node in setup.nodes for layers in node.segment_layers], dtype=np.int64
-        )
+        self._nodes = [Packed.of(node) for node in setup.nodes]
         self._engine = _new(
             policy.address,
             self._num_nodes,
             np.array([node.address for node in self._nodes], dtype=np.int64),
-            layers,
             len(setup.shared_bytes_per_s),
             np.array(setup.shared_bytes_per_s, dtype=np.float64),
         )
@@ -180,90 +183,29 @@ class Engine:
 
     def statistics(self) -> EngineStatistics:
         """What was counted until now."""
-        seconds, running = REAL(), REAL()
-        whole, gaps = np.zeros(6, dtype=np.int64), np.zeros(NUM_BUCKETS, dtype=np.int64)
-        node_sums = np.zeros((self._num_nodes, 4))
-        node_counts = np.zeros((self._num_nodes, 7), dtype=np.int64)
-        link_sums = np.zeros((self._num_links, 3))
-        link_peaks = np.zeros(self._num_links, dtype=np.int64)
-        _statistics(
-            self._engine,
-            ctypes.byref(seconds),
-            ctypes.byref(running),
-            *(whole, gaps, node_sums, node_counts, link_sums, link_peaks),
-        )
-        events, output_tokens, first_tokens, prompt_tokens, finished, preempted = whole.tolist()
+        gaps = np.zeros(NUM_BUCKETS, dtype=np.int64)
+        totals = _records(EngineStatistics, 1, whole=int, real=float)
+        nodes = _records(NodeStatistics, self._num_nodes, whole=Counts, real=Floats)
+        links = _records(LinkStatistics, self._num_links, whole=Counts, real=Floats)
+        _statistics(self._engine, totals.ctypes.data, gaps, nodes.ctypes.data, links.ctypes.data)
         return EngineStatistics(
-            seconds=seconds.value,
-            events=events,
-            output_tokens=output_tokens,
-            first_tokens=first_tokens,
-            prompt_tokens=prompt_tokens,
-            finished=finished,
-            preempted=preempted,
-            running_integral=running.value,
+            **dict(zip(totals.dtype.names or (), totals[0].item(), strict=True)),
             gaps=gaps,
-            nodes=NodeStatistics(
-                busy_s=node_sums[:, 0],
-                resident_integral=node_sums[:, 1],
-                waiting_integral=node_sums[:, 2],
-                kv_integral=node_sums[:, 3],
-                steps=node_counts[:, 0],
-                decode_steps=node_counts[:, 1],
-                decodes=node_counts[:, 2],
-                decodes_squared=node_counts[:, 3],
-                prompt_tokens=node_counts[:, 4],
-                kv_peak=node_counts[:, 5],
-                decodes_resident=node_counts[:, 6],
-            ),
-            links=LinkStatistics(
-                bytes=link_sums[:, 0],
-                busy_s=link_sums[:, 1],
-                waiting_integral=link_sums[:, 2],
-                waiting_peak=link_peaks,
-            ),
+            nodes=NodeStatistics(**{name: nodes[name] for name in nodes.dtype.names or ()}),
+            links=LinkStatistics(**{name: links[name] for name in links.dtype.names or ()}),
         )
 
 
-def _policy(setup: EngineSetup) -> Packed:
-    return Packed(
-        chunk_tokens=setup.chunk_tokens,
-        cap_floor=setup.cap_floor,
-        grouped=setup.grouped,
-        transmission=setup.transmission,
-        starvation_limit=setup.starvation_limit,
-        page_tokens=setup.page_tokens,
-        measures_waits=setup.measures_waits,
-        cap_divisor=float(setup.cap_divisor),
-        most_micro_batches=float(setup.most_micro_batches),
-        lane_share=float(setup.lane_share),
-        piece_bytes=float(setup.piece_bytes),
-        overhead_s=float(setup.overhead_s),
-        copy_s_per_token=float(setup.copy_s_per_token),
-        activation_bytes=float(setup.activation_bytes),
-        token_bytes=float(setup.token_bytes),
-    )
+def _records(
+    kind: "type[DataclassInstance]", count: int, *, whole: Any, real: Any
+) -> npt.NDArray[np.void]:
+    """C structs of the fields of those two types, in their order."""
+    numbers = {whole: np.int64, real: np.float64}
+    declared = [(one.name, numbers[one.type]) for one in fields(kind) if one.type in numbers]
+    return np.zeros(count, dtype=declared)
 
 
-def _node(node: NodeSetup) -> Packed:
-    return Packed(
-        num_segments=len(node.segment_layers),
-        prompt_limit=node.prompt_limit,
-        decode_limit=node.decode_limit,
-        pages=node.pages,
-        prompt_last=len(node.prompt.seconds) - 1,
-        decode_last=len(node.decode.seconds) - 1,
-        prompt_s=node.prompt.seconds,
-        decode_s=node.decode.seconds,
-        prompt_slope_s=float(node.prompt.slope_s),
-        decode_slope_s=float(node.decode.slope_s),
-        refusal_s=float(node.refusal_s),
-        least_decodes=node.least_decodes,
-        shared_s=float(node.shared_s),
-    )
-
-
-_new = function("simulator_new", POINTER, POINTER, I64, INTEGERS, INTEGERS, I64, REALS)
+_new = function("simulator_new", POINTER, POINTER, I64, INTEGERS, I64, REALS)
 _free = function("simulator_free", None, POINTER)
 _add_link = function("simulator_add_link", I64, POINTER, I64, I64, REAL, REAL, I64, POINTER)
 _admit = function("simulator_admit", I64, POINTER, I64, I64, I64, I64, POINTER, I64, I64)
@@ -275,8 +217,4 @@ _now = function("simulator_now", REAL, POINTER)
 _waits = function("simulator_waits", None, POINTER, I64, POINTER)
 _waiting = function("simulator_waiting", I64, POINTER, I64)
 _reset_statistics = function("simulator_reset_statistics", None, POINTER)
-_statistics = function(
-    "simulator_statistics",
-    None,
-    *(POINTER, POINTER, POINTER, INTEGERS, INTEGERS, REALS, INTEGERS, REALS, INTEGERS),
-)
+_statistics = function("simulator_statistics", None, POINTER, POINTER, INTEGERS, POINTER, POINTER)

@@ -81,13 +81,12 @@ class Transmission(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EngineSetup:
-    """Nodes, policy, and bandwidths that links share.
+    """Nodes, bandwidths that links share, and the policy in the order of the C struct `Policy`.
 
     0 means none for `chunk_tokens`, `cap_divisor`, `most_micro_batches` and `starvation_limit`.
     `measures_waits` of requests at their stages, which costs time.
     """
 
-    nodes: tuple[NodeSetup, ...]
     chunk_tokens: int
     cap_divisor: float
     most_micro_batches: float
@@ -103,6 +102,7 @@ class EngineSetup:
     copy_s_per_token: float
     activation_bytes: float
     token_bytes: float
+    nodes: tuple[NodeSetup, ...]
     shared_bytes_per_s: tuple[float, ...]
 
 
@@ -143,7 +143,7 @@ class NodeStatistics:
     """By node since the statistics began; integrals are over seconds.
 
     Sums over steps: of the decodes, of their square, of them times the resident requests. KV is
-    that of the pages held, in token-layers.
+    that of the pages held, in token-layers. Fields are in the order of the C struct.
     """
 
     busy_s: Floats

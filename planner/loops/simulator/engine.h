@@ -9,6 +9,7 @@
 #ifndef HELIXWEB_SIMULATOR_ENGINE_H
 #define HELIXWEB_SIMULATOR_ENGINE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 typedef int64_t i64;
@@ -68,22 +69,49 @@ typedef struct {
     i32 num_stages, room_stages, link_home, link_back, next_free, attempt, lost;
 } Request;
 
+/* These structs, Policy and those of statistics are as Python's of planner/simulator/engine.py. */
 typedef struct {
     const double *seconds;
-    i64 last;
+    i64 size;
     double slope_s;
 } StepTimes;
 
 typedef struct {
-    i32 first_segment, num_segments, position, busy, has_decodes;
-    i64 prompt_limit, decode_limit, least_decodes, waiting, resident, copied_tokens;
-    i64 pages, held, growth, arrivals; /* growth: pages for a block more of every holder */
+    const i64 *segment_layers;
+    i64 num_segments;
     StepTimes prompt, decode;
-    double refusal_s, shared_s, busy_since, busy_until, began_s, changed_s, step_s, away_s;
+    i64 prompt_limit, decode_limit, pages;
+    double refusal_s;
+    i64 least_decodes;
+    double shared_s;
+} NodeSetup;
+
+typedef struct {
+    double busy_s;
+    i64 steps, decode_steps, decodes, decodes_squared, decodes_resident, prompt_tokens;
+    double resident_integral, waiting_integral, kv_integral;
+    i64 kv_peak;
+} NodeStatistics;
+
+typedef struct {
+    double bytes, busy_s, waiting_integral;
+    i64 waiting_peak;
+} LinkStatistics;
+
+typedef struct {
+    double seconds;
+    i64 events, output_tokens, first_tokens, prompt_tokens, finished, preempted;
+    double running_integral;
+} Totals;
+
+typedef struct {
+    NodeSetup setup;
+    i32 first_segment, position, busy, has_decodes;
+    i64 waiting, resident, copied_tokens, held, growth, arrivals; /* growth: a block more for all */
+    double busy_since, busy_until, began_s, changed_s, step_s, away_s;
     List batch;
     i64 batch_count;
-    double busy_s, resident_integral, waiting_integral, held_integral;
-    i64 held_peak, steps, decode_steps, decodes, decodes_squared, decodes_resident, prompt_tokens;
+    NodeStatistics counted; /* KV in pages */
 } Node;
 
 typedef struct {
@@ -98,14 +126,14 @@ typedef struct {
     i32 active[2], open[2]; /* open: the message that the present step is filling */
     i32 source, target, due_lane, version, is_sending, num_shares;
     i32 *shares;
-    i64 overtaken, waiting, waiting_peak;
-    double bytes, busy_s, waiting_integral;
+    i64 overtaken, waiting;
+    LinkStatistics counted;
 } Link;
 
 typedef struct {
     double bandwidth, level;
     i32 *links;
-    i32 num_links, room_links;
+    i64 num_links, room_links;
 } Share;
 
 typedef struct {
@@ -114,14 +142,17 @@ typedef struct {
 } Occurrence;
 
 typedef struct {
-    i64 chunk_tokens, cap_floor, grouped, transmission, starvation_limit, page_tokens, measures_waits;
-    double cap_divisor, most_micro_batches, lane_share, piece_bytes, overhead_s, copy_s_per_token;
-    double activation_bytes, token_bytes;
+    i64 chunk_tokens;
+    double cap_divisor, most_micro_batches;
+    i64 cap_floor, grouped, transmission;
+    double lane_share, piece_bytes;
+    i64 starvation_limit, page_tokens, measures_waits;
+    double overhead_s, copy_s_per_token, activation_bytes, token_bytes;
 } Policy;
 
 typedef struct {
     double now, stats_since;
-    i64 order, events_done, queue_order;
+    i64 order, queue_order;
     int failed;   /* no memory */
     int any_lost; /* as long as none was, nobody looks for what is left of them */
     Policy policy;
@@ -134,16 +165,17 @@ typedef struct {
     Message *messages;
     Event *heap;
     Occurrence *occurred;
-    i32 num_nodes, num_shares, num_links, room_links, num_requests, room_requests, free_request;
-    i32 room_items, free_item, room_messages, free_message;
-    i64 num_events, room_events, num_occurred, first_occurred, room_occurred;
+    i32 num_nodes, num_shares, free_request, room_items, free_item, room_messages, free_message;
+    i64 num_links, room_links, num_requests, room_requests, num_events, room_events;
+    i64 num_occurred, first_occurred, room_occurred, running;
     List step_messages; /* of the present step or delivery, in order */
-    i64 output_tokens, first_tokens, prompt_tokens, finished, preempted, running;
-    double running_integral, running_changed_s;
+    double running_changed_s;
+    Totals counted;
     i64 gaps[NUM_BUCKETS];
 } Engine;
 
 /* pools.c */
+void *grown(void *array, i64 *room, i64 count, size_t size);
 void foresee(Engine *e, double time, i32 kind, i32 subject, i32 version);
 Event next_event(Engine *e);
 int reserve_items(Engine *e, i64 count);
@@ -164,10 +196,25 @@ void make_room(Engine *e, i32 node, i64 pages);
 void leave(Engine *e, i32 request);
 void refused(Engine *e, i32 request, i32 attempt);
 
-/* accounts.c */
-void account_node(Node *node, double now);
-void account_busy(Node *node, double now);
-void account_running(Engine *e);
+/* What is counted over time, brought up to the present before it changes. */
+static inline void account_node(Node *node, double now) {
+    double passed = now - node->changed_s;
+    node->counted.resident_integral += (double)node->resident * passed;
+    node->counted.kv_integral += (double)node->held * passed;
+    node->counted.waiting_integral += (double)node->waiting * passed;
+    node->changed_s = now;
+}
+
+static inline void account_busy(Node *node, double now) {
+    if (!node->busy) return;
+    node->counted.busy_s += now - node->busy_since;
+    node->busy_since = now;
+}
+
+static inline void account_running(Engine *e) {
+    e->counted.running_integral += (double)e->running * (e->now - e->running_changed_s);
+    e->running_changed_s = e->now;
+}
 
 /* links.c */
 i32 lane_of(const Engine *e, i32 item);
@@ -178,6 +225,7 @@ void link_due(Engine *e, i32 link, i32 version);
 void account_link(Link *link, double now);
 
 /* nodes.c */
+void append_item(Engine *e, List *list, i32 item);
 void step_done(Engine *e, i32 node);
 void receive(Engine *e, i32 message);
 

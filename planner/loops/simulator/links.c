@@ -11,8 +11,8 @@
 
 void account_link(Link *link, double now) {
     double passed = now - link->changed_s;
-    if (link->active[DECODES] >= 0 || link->active[PROMPTS] >= 0) link->busy_s += passed;
-    link->waiting_integral += (double)link->waiting * passed;
+    if (link->active[DECODES] >= 0 || link->active[PROMPTS] >= 0) link->counted.busy_s += passed;
+    link->counted.waiting_integral += (double)link->waiting * passed;
     link->changed_s = now;
 }
 
@@ -40,12 +40,7 @@ void add_to_message(Engine *e, i32 item, i32 link, i32 lane, double size) {
         e->messages[number].size += size;
     }
     Message *message = &e->messages[number];
-    e->items[item].next = -1;
-    if (message->items.last >= 0)
-        e->items[message->items.last].next = item;
-    else
-        message->items.first = item;
-    message->items.last = item;
+    append_item(e, &message->items, item);
     message->count++;
 }
 
@@ -89,7 +84,7 @@ static void divide(const Engine *e, Share *of) {
     for (;;) {
         double left = of->bandwidth;
         i32 takers = 0;
-        for (i32 i = 0; i < of->num_links; i++) {
+        for (i64 i = 0; i < of->num_links; i++) {
             const Link *link = &e->links[of->links[i]];
             if (!link->is_sending) continue;
             if (link->bandwidth <= level)
@@ -138,7 +133,7 @@ static void occupy(Engine *e, i32 number, int is_sending) {
     link->pace = fair_pace(e, link);
     for (i32 i = 0; i < link->num_shares; i++) {
         const Share *used = &e->shares[link->shares[i]];
-        for (i32 j = 0; j < used->num_links; j++) {
+        for (i64 j = 0; j < used->num_links; j++) {
             i32 other = used->links[j];
             if (other != number && e->links[other].is_sending)
                 set_pace(e, other, fair_pace(e, &e->links[other]));
@@ -242,7 +237,7 @@ void enqueue(Engine *e, i32 message) {
         if (link->active[lane] < 0) share(e, number);
     } else if (lane == DECODES && link->due_lane == PROMPTS)
         interrupt(e, number);
-    if (link->waiting > link->waiting_peak) link->waiting_peak = link->waiting;
+    if (link->waiting > link->counted.waiting_peak) link->counted.waiting_peak = link->waiting;
 }
 
 void link_due(Engine *e, i32 number, i32 version) {
@@ -259,7 +254,7 @@ void link_due(Engine *e, i32 number, i32 version) {
     }
     i32 message = link->active[lane];
     link->active[lane] = -1;
-    link->bytes += e->messages[message].size;
+    link->counted.bytes += e->messages[message].size;
     foresee(e, e->now + link->latency, ARRIVAL, message, 0);
     begin(e, number);
 }

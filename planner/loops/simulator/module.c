@@ -5,19 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct {
-    i64 num_segments, prompt_limit, decode_limit, pages, prompt_last, decode_last;
-    const double *prompt_s, *decode_s;
-    double prompt_slope_s, decode_slope_s, refusal_s;
-    i64 least_decodes;
-    double shared_s;
-} NodeSetup;
-
 void simulator_free(Engine *e);
 void simulator_reset_statistics(Engine *e);
 
 Engine *simulator_new(const Policy *policy, i64 num_nodes, const NodeSetup *const *setups,
-                      const i64 *segment_layers, i64 num_shares, const double *shared) {
+                      i64 num_shares, const double *shared) {
     i64 num_segments = 0;
     for (i64 i = 0; i < num_nodes; i++) num_segments += setups[i]->num_segments;
     Engine *e = calloc(1, sizeof(Engine));
@@ -35,25 +27,15 @@ Engine *simulator_new(const Policy *policy, i64 num_nodes, const NodeSetup *cons
         return 0;
     }
     for (i64 i = 0; i < num_shares; i++) e->shares[i].bandwidth = shared[i];
-    for (i64 i = 0; i < num_segments; i++)
-        e->segments[i] = (Segment){segment_layers[i], {-1, -1}, {-1, -1}};
-    i32 first = 0;
+    i32 segment = 0;
     for (i64 i = 0; i < num_nodes; i++) {
-        const NodeSetup *setup = setups[i];
         Node *node = &e->nodes[i];
-        node->first_segment = first;
-        node->num_segments = (i32)setup->num_segments;
-        node->prompt_limit = setup->prompt_limit;
-        node->decode_limit = setup->decode_limit;
-        node->pages = setup->pages;
-        node->refusal_s = setup->refusal_s;
-        node->least_decodes = setup->least_decodes;
-        node->shared_s = setup->shared_s;
-        node->prompt = (StepTimes){setup->prompt_s, setup->prompt_last, setup->prompt_slope_s};
-        node->decode = (StepTimes){setup->decode_s, setup->decode_last, setup->decode_slope_s};
+        node->setup = *setups[i];
+        node->first_segment = segment;
         node->batch = (List){-1, -1};
         node->step_s = node->away_s = NOT_YET;
-        first += node->num_segments;
+        for (i64 at = 0; at < node->setup.num_segments; at++)
+            e->segments[segment++] = (Segment){node->setup.segment_layers[at], {-1, -1}, {-1, -1}};
     }
     simulator_reset_statistics(e);
     return e;
@@ -79,28 +61,12 @@ void simulator_free(Engine *e) {
     free(e);
 }
 
-static int join(Share *share, i32 link) {
-    if (share->num_links == share->room_links) {
-        i32 room = share->room_links ? 2 * share->room_links : 16;
-        i32 *links = realloc(share->links, (size_t)room * sizeof(i32));
-        if (!links) return 0;
-        share->links = links;
-        share->room_links = room;
-    }
-    share->links[share->num_links++] = link;
-    return 1;
-}
-
 /* The number of the new link, -1 without memory. */
 i64 simulator_add_link(Engine *e, i64 source, i64 target, double bandwidth, double latency,
                        i64 num_shares, const i64 *shares) {
-    if (e->num_links == e->room_links) {
-        i32 room = e->room_links ? 2 * e->room_links : 64;
-        Link *links = realloc(e->links, (size_t)room * sizeof(Link));
-        if (!links) return -1;
-        e->links = links;
-        e->room_links = room;
-    }
+    Link *links = grown(e->links, &e->room_links, e->num_links, sizeof(Link));
+    if (!links) return -1;
+    e->links = links;
     Link *link = &e->links[e->num_links];
     memset(link, 0, sizeof(Link));
     link->source = (i32)source;
@@ -116,12 +82,16 @@ i64 simulator_add_link(Engine *e, i64 source, i64 target, double bandwidth, doub
     link->shares = calloc((size_t)num_shares + 1, sizeof(i32));
     if (!link->shares) return -1;
     link->num_shares = (i32)num_shares;
-    e->num_links++;
+    i64 number = e->num_links++;
     for (i64 i = 0; i < num_shares; i++) {
+        Share *share = &e->shares[shares[i]];
+        i32 *sharing = grown(share->links, &share->room_links, share->num_links, sizeof(i32));
+        if (!sharing) return -1;
+        share->links = sharing;
+        share->links[share->num_links++] = (i32)number;
         link->shares[i] = (i32)shares[i];
-        if (!join(&e->shares[shares[i]], e->num_links - 1)) return -1;
     }
-    return e->num_links - 1;
+    return number;
 }
 
 static i32 free_request(Engine *e) {
@@ -130,15 +100,11 @@ static i32 free_request(Engine *e) {
         e->free_request = e->requests[number].next_free;
         return number;
     }
-    if (e->num_requests == e->room_requests) {
-        i32 room = e->room_requests ? 2 * e->room_requests : 256;
-        Request *requests = realloc(e->requests, (size_t)room * sizeof(Request));
-        if (!requests) return -1;
-        e->requests = requests;
-        e->room_requests = room;
-    }
-    memset(&e->requests[e->num_requests], 0, sizeof(Request));
-    return e->num_requests++;
+    Request *requests = grown(e->requests, &e->room_requests, e->num_requests, sizeof(Request));
+    if (!requests) return -1;
+    e->requests = requests;
+    memset(&requests[e->num_requests], 0, sizeof(Request));
+    return (i32)e->num_requests++;
 }
 
 /* Send the tokens of the sequence on their way: 1, or 0 without memory. */
@@ -222,7 +188,7 @@ i64 simulator_advance(Engine *e, double until_s, Occurrence *occurrence) {
         }
         Event event = next_event(e);
         e->now = event.time;
-        e->events_done++;
+        e->counted.events++;
         if (event.kind == STEP_DONE)
             step_done(e, event.subject);
         else if (event.kind == LINK_DUE)
@@ -250,63 +216,36 @@ i64 simulator_waiting(const Engine *e, i64 node) { return e->nodes[node].waiting
 void simulator_reset_statistics(Engine *e) {
     double now = e->now;
     e->stats_since = e->running_changed_s = now;
-    e->output_tokens = e->first_tokens = e->prompt_tokens = e->finished = e->preempted = 0;
-    e->running_integral = 0.0;
+    e->counted = (Totals){.events = e->counted.events};
     memset(e->gaps, 0, sizeof(e->gaps));
     for (i32 i = 0; i < e->num_nodes; i++) {
         Node *node = &e->nodes[i];
-        node->busy_s = node->resident_integral = node->held_integral = node->waiting_integral = 0.0;
-        node->steps = node->decode_steps = node->decodes = node->decodes_squared = 0;
-        node->decodes_resident = node->prompt_tokens = 0;
-        node->held_peak = node->held;
+        node->counted = (NodeStatistics){.kv_peak = node->held};
         node->changed_s = node->busy_since = now;
     }
-    for (i32 i = 0; i < e->num_links; i++) {
+    for (i64 i = 0; i < e->num_links; i++) {
         Link *link = &e->links[i];
-        link->bytes = link->busy_s = link->waiting_integral = 0.0;
-        link->waiting_peak = link->waiting;
+        link->counted = (LinkStatistics){.waiting_peak = link->waiting};
         link->changed_s = now;
     }
 }
 
-/* Fills: whole counts 6, node sums 4 a node, node counts 7 a node, link sums 3 a link, peaks. */
-void simulator_statistics(Engine *e, double *seconds, double *running_integral, i64 *whole,
-                          i64 *gaps, double *node_sums, i64 *node_counts, double *link_sums,
-                          i64 *link_peaks) {
+/* Fills the totals, the gaps between tokens, and what was counted at each node and link. */
+void simulator_statistics(Engine *e, Totals *totals, i64 *gaps, NodeStatistics *nodes,
+                          LinkStatistics *links) {
     account_running(e);
-    *seconds = e->now - e->stats_since;
-    *running_integral = e->running_integral;
-    whole[0] = e->events_done;
-    whole[1] = e->output_tokens;
-    whole[2] = e->first_tokens;
-    whole[3] = e->prompt_tokens;
-    whole[4] = e->finished;
-    whole[5] = e->preempted;
+    *totals = e->counted;
+    totals->seconds = e->now - e->stats_since;
     memcpy(gaps, e->gaps, sizeof(e->gaps));
     for (i32 i = 0; i < e->num_nodes; i++) {
-        Node *node = &e->nodes[i];
-        account_node(node, e->now);
-        account_busy(node, e->now);
-        double *sums = node_sums + 4 * i;
-        i64 *counts = node_counts + 7 * i;
-        sums[0] = node->busy_s;
-        sums[1] = node->resident_integral;
-        sums[2] = node->waiting_integral;
-        sums[3] = node->held_integral * (double)e->policy.page_tokens;
-        counts[0] = node->steps;
-        counts[1] = node->decode_steps;
-        counts[2] = node->decodes;
-        counts[3] = node->decodes_squared;
-        counts[4] = node->prompt_tokens;
-        counts[5] = node->held_peak * e->policy.page_tokens;
-        counts[6] = node->decodes_resident;
+        account_node(&e->nodes[i], e->now);
+        account_busy(&e->nodes[i], e->now);
+        nodes[i] = e->nodes[i].counted;
+        nodes[i].kv_integral *= (double)e->policy.page_tokens;
+        nodes[i].kv_peak *= e->policy.page_tokens;
     }
-    for (i32 i = 0; i < e->num_links; i++) {
-        Link *link = &e->links[i];
-        account_link(link, e->now);
-        link_sums[3 * i] = link->bytes;
-        link_sums[3 * i + 1] = link->busy_s;
-        link_sums[3 * i + 2] = link->waiting_integral;
-        link_peaks[i] = link->waiting_peak;
+    for (i64 i = 0; i < e->num_links; i++) {
+        account_link(&e->links[i], e->now);
+        links[i] = e->links[i].counted;
     }
 }

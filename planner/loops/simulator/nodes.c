@@ -5,11 +5,12 @@
 #include <math.h>
 
 static double seconds(const StepTimes *times, i64 amount) {
-    if (amount <= times->last) return times->seconds[amount];
-    return times->seconds[times->last] + (double)(amount - times->last) * times->slope_s;
+    i64 last = times->size - 1;
+    if (amount <= last) return times->seconds[amount];
+    return times->seconds[last] + (double)(amount - last) * times->slope_s;
 }
 
-static void append(Engine *e, List *list, i32 item) {
+void append_item(Engine *e, List *list, i32 item) {
     e->items[item].next = -1;
     if (list->last >= 0)
         e->items[list->last].next = item;
@@ -32,7 +33,7 @@ static Stay *stay_of(Engine *e, i32 item) {
 static void wait(Engine *e, Segment *segment, i32 item) {
     e->items[item].order = ++e->queue_order;
     if (e->policy.measures_waits && !is_gone(e, item)) stay_of(e, item)->waited_s -= e->now;
-    append(e, e->items[item].tokens ? &segment->prompts : &segment->decodes, item);
+    append_item(e, e->items[item].tokens ? &segment->prompts : &segment->decodes, item);
 }
 
 /* Out of the batch with those whose requests have just lost their pages. */
@@ -42,7 +43,7 @@ static void drop_gone(Engine *e, Node *node, i64 *prompt_tokens, i64 *decodes) {
     while (item >= 0) {
         i32 following = e->items[item].next;
         if (!is_gone(e, item)) {
-            append(e, &node->batch, item);
+            append_item(e, &node->batch, item);
         } else {
             i64 tokens = e->items[item].tokens;
             *prompt_tokens -= tokens;
@@ -85,7 +86,7 @@ static void take(Engine *e, i32 number_of_node, i64 *taken_prompt_tokens, i64 *t
     Node *node = &e->nodes[number_of_node];
     const Policy *policy = &e->policy;
     account_node(node, e->now);
-    i64 decode_limit = node->decode_limit;
+    i64 decode_limit = node->setup.decode_limit;
     double number = micro_batches(policy, node);
     if (number > 0) {
         i64 cap = (i64)ceil((double)node->resident / number);
@@ -100,20 +101,20 @@ static void take(Engine *e, i32 number_of_node, i64 *taken_prompt_tokens, i64 *t
         i32 prompt = first_of(e, node, &segment->prompts);
         i32 decode = decodes < decode_limit ? first_of(e, node, &segment->decodes) : -1;
         if (prompt >= 0 &&
-            (prompts == node->prompt_limit ||
+            (prompts == node->setup.prompt_limit ||
              (policy->chunk_tokens && prompt_tokens + e->items[prompt].tokens > policy->chunk_tokens)))
             prompt = -1;
         if (prompt < 0 && decode < 0) break;
         if (decode < 0 || (prompt >= 0 && e->items[prompt].order < e->items[decode].order)) {
             prompts++;
             prompt_tokens += e->items[prompt].tokens;
-            append(e, &node->batch, take_first(e, &segment->prompts));
+            append_item(e, &node->batch, take_first(e, &segment->prompts));
         } else {
             const Item *taken = &e->items[decode];
             decodes++;
             if (needs_block(e, node, decode))
                 pages += e->requests[taken->request].stages[taken->stage].layers;
-            append(e, &node->batch, take_first(e, &segment->decodes));
+            append_item(e, &node->batch, take_first(e, &segment->decodes));
         }
         if (policy->measures_waits) stay_of(e, node->batch.last)->waited_s += e->now;
         node->batch_count++;
@@ -129,8 +130,8 @@ static void take(Engine *e, i32 number_of_node, i64 *taken_prompt_tokens, i64 *t
 static void next_batch(Engine *e, i32 number, i64 *prompt_tokens, i64 *decodes) {
     Node *node = &e->nodes[number];
     i32 position = node->position;
-    for (i32 offset = 1; offset <= node->num_segments; offset++) {
-        position = (node->position + offset) % node->num_segments;
+    for (i32 offset = 1; offset <= node->setup.num_segments; offset++) {
+        position = (node->position + offset) % node->setup.num_segments;
         const Segment *segment = &e->segments[node->first_segment + position];
         if (segment->decodes.first >= 0 || segment->prompts.first >= 0) break;
     }
@@ -147,14 +148,14 @@ static void start_step(Engine *e, i32 number) {
         next_batch(e, number, &prompt_tokens, &decodes);
     } while (!node->batch_count); /* all that waited there had lost their pages */
     i32 position = node->position;
-    double prompt_s = seconds(&node->prompt, prompt_tokens);
-    i64 charged = decodes < node->least_decodes ? node->least_decodes : decodes;
-    double decode_s = decodes ? seconds(&node->decode, charged) : 0.0;
+    double prompt_s = seconds(&node->setup.prompt, prompt_tokens);
+    i64 charged = decodes < node->setup.least_decodes ? node->setup.least_decodes : decodes;
+    double decode_s = decodes ? seconds(&node->setup.decode, charged) : 0.0;
     if (e->policy.chunk_tokens && prompt_tokens && !decodes) {
-        double least = seconds(&node->decode, node->least_decodes);
+        double least = seconds(&node->setup.decode, node->setup.least_decodes);
         if (prompt_s < least) prompt_s = least;
     }
-    double shared_s = prompt_tokens && decodes ? node->shared_s : 0.0;
+    double shared_s = prompt_tokens && decodes ? node->setup.shared_s : 0.0;
     double duration = (double)e->segments[node->first_segment + position].layers *
                       (prompt_s + decode_s - shared_s);
     if (position == 0) {
@@ -167,12 +168,12 @@ static void start_step(Engine *e, i32 number) {
     node->busy_since = node->began_s = e->now;
     node->busy_until = e->now + duration;
     foresee(e, node->busy_until, STEP_DONE, number, 0);
-    node->steps++;
-    node->decode_steps += decodes > 0;
-    node->decodes += decodes;
-    node->decodes_squared += decodes * decodes;
-    node->decodes_resident += decodes * node->resident;
-    node->prompt_tokens += prompt_tokens;
+    node->counted.steps++;
+    node->counted.decode_steps += decodes > 0;
+    node->counted.decodes += decodes;
+    node->counted.decodes_squared += decodes * decodes;
+    node->counted.decodes_resident += decodes * node->resident;
+    node->counted.prompt_tokens += prompt_tokens;
 }
 
 static void return_token(Engine *e, Node *node, i32 item) {
@@ -235,7 +236,7 @@ void step_done(Engine *e, i32 number) {
         node->step_s = averaged(node->step_s, node->busy_until - node->began_s);
     i32 item = node->batch.first;
     node->batch = (List){-1, -1};
-    if (node->position + 1 < node->num_segments) {
+    if (node->position + 1 < node->setup.num_segments) {
         Segment *segment = &e->segments[node->first_segment + node->position + 1];
         while (item >= 0) {
             i32 following = e->items[item].next;
@@ -251,7 +252,7 @@ void step_done(Engine *e, i32 number) {
 
 static void finish(Engine *e, i32 number) {
     leave(e, number);
-    e->finished++;
+    e->counted.finished++;
     occur(e, FINISHED, number);
 }
 
@@ -267,14 +268,14 @@ static void collect(Engine *e, i32 item) {
         }
         if (request->produced == 0) {
             request->first_token_s = e->now;
-            e->first_tokens++;
-            e->prompt_tokens += request->prompt_tokens;
+            e->counted.first_tokens++;
+            e->counted.prompt_tokens += request->prompt_tokens;
         } else {
             e->gaps[bucket_of(e->now - request->last_token_s)]++;
         }
         request->produced++;
         request->last_token_s = e->now;
-        e->output_tokens++;
+        e->counted.output_tokens++;
         if (request->produced == 1) occur(e, FIRST_TOKEN, number);
         if (request->produced == request->output_tokens) {
             finish(e, number);
@@ -320,7 +321,7 @@ void receive(Engine *e, i32 message) {
             continue;
         }
         i32 segment = 0; /* looked up only where there are several: it is far from here in memory */
-        if (node->num_segments > 1)
+        if (node->setup.num_segments > 1)
             segment = e->requests[arrived->request].stages[arrived->stage].segment;
         node->copied_tokens += arrived->tokens ? arrived->tokens : 1;
         if (e->policy.most_micro_batches > 0) came_back(e, node, item);

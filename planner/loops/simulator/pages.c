@@ -32,7 +32,7 @@ int needs_block(const Engine *e, const Node *node, i32 item) {
 static void hold(Node *node, Stay *stay, i64 blocks, i64 layers) {
     stay->blocks += blocks;
     node->held += blocks * layers;
-    if (node->held > node->held_peak) node->held_peak = node->held;
+    if (node->held > node->counted.kv_peak) node->counted.kv_peak = node->held;
 }
 
 static void give_back(Node *node, Stay *stay, i64 layers) {
@@ -51,7 +51,7 @@ int enter(Engine *e, i32 number, i32 item) {
     if (stay->blocks) return 1;
     i64 layers = request->stages[e->items[item].stage].layers;
     i64 blocks = (request->prefill_tokens + e->policy.page_tokens - 1) / e->policy.page_tokens;
-    if (blocks * layers + node->growth > node->pages - node->held) return 0;
+    if (blocks * layers + node->growth > node->setup.pages - node->held) return 0;
     stay->came = ++node->arrivals;
     node->growth += layers;
     hold(node, stay, blocks, layers);
@@ -64,7 +64,7 @@ void lose(Engine *e, i32 number, i32 which, i32 stage) {
     give_back(&e->nodes[number], &request->stays[stage], request->stages[stage].layers);
     if (request->lost) return;
     request->lost = e->any_lost = 1;
-    foresee(e, e->now + e->nodes[number].refusal_s, REFUSED, which, request->attempt);
+    foresee(e, e->now + e->nodes[number].setup.refusal_s, REFUSED, which, request->attempt);
 }
 
 static void preempt_youngest(Engine *e, i32 number) {
@@ -89,7 +89,7 @@ static void grow(Engine *e, i32 number, i32 item, int may_preempt) {
     Request *request = &e->requests[e->items[item].request];
     i32 stage = e->items[item].stage;
     i64 layers = request->stages[stage].layers;
-    while (may_preempt && !request->lost && node->pages - node->held < layers)
+    while (may_preempt && !request->lost && node->setup.pages - node->held < layers)
         preempt_youngest(e, number);
     if (!request->lost) hold(node, &request->stays[stage], 1, layers);
 }
@@ -98,7 +98,7 @@ static void grow(Engine *e, i32 number, i32 item, int may_preempt) {
    get theirs first. Who loses its own is still in the batch. */
 void make_room(Engine *e, i32 number, i64 pages) {
     Node *node = &e->nodes[number];
-    int scarce = pages > node->pages - node->held;
+    int scarce = pages > node->setup.pages - node->held;
     i64 before = 0;
     i32 next = node->batch.first;
     while (next >= 0) {
@@ -142,6 +142,6 @@ void leave(Engine *e, i32 which) {
 void refused(Engine *e, i32 which, i32 attempt) {
     if (e->requests[which].attempt != attempt) return; /* it had its last token before */
     leave(e, which);
-    e->preempted++;
+    e->counted.preempted++;
     occur(e, PREEMPTED, which);
 }

@@ -5,21 +5,26 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* The array with room for one more than `count`; NULL without memory. */
+void *grown(void *array, i64 *room, i64 count, size_t size) {
+    if (count < *room) return array;
+    i64 larger = *room ? 2 * *room : 64;
+    array = realloc(array, (size_t)larger * size);
+    if (array) *room = larger;
+    return array;
+}
+
 static int earlier(const Event *a, const Event *b) {
     return a->time < b->time || (a->time == b->time && a->order < b->order);
 }
 
 void foresee(Engine *e, double time, i32 kind, i32 subject, i32 version) {
-    if (e->num_events == e->room_events) {
-        i64 room = e->room_events ? 2 * e->room_events : 1024;
-        Event *heap = realloc(e->heap, (size_t)room * sizeof(Event));
-        if (!heap) {
-            e->failed = 1;
-            return;
-        }
-        e->heap = heap;
-        e->room_events = room;
+    Event *heap = grown(e->heap, &e->room_events, e->num_events, sizeof(Event));
+    if (!heap) {
+        e->failed = 1;
+        return;
     }
+    e->heap = heap;
     Event event = {time, ++e->order, kind, subject, version};
     i64 at = e->num_events++;
     while (at > 0) {
@@ -101,16 +106,12 @@ void drop_message(Engine *e, i32 message) {
 }
 
 void occur(Engine *e, i64 kind, i32 number) {
-    if (e->num_occurred == e->room_occurred) {
-        i64 room = e->room_occurred ? 2 * e->room_occurred : 64;
-        Occurrence *occurred = realloc(e->occurred, (size_t)room * sizeof(Occurrence));
-        if (!occurred) {
-            e->failed = 1;
-            return;
-        }
-        e->occurred = occurred;
-        e->room_occurred = room;
+    Occurrence *occurred = grown(e->occurred, &e->room_occurred, e->num_occurred, sizeof(Occurrence));
+    if (!occurred) {
+        e->failed = 1;
+        return;
     }
+    e->occurred = occurred;
     const Request *request = &e->requests[number];
     e->occurred[e->num_occurred++] =
         (Occurrence){kind, number, request->prompt_tokens + request->produced, e->now,
