@@ -36,9 +36,9 @@ from planner.placers.board import Board, Score
 from planner.placers.flow_meter import flow_under
 from planner.placers.flow_tables import flow_tables
 from planner.placers.interval_annealing import IntervalAnnealer
-from planner.placers.pattern_placing import improving
-from planner.placers.stage_patterns import AlignedStages
-from planner.placers.stop import ProgramLimits, Stop
+from planner.placers.pattern_search import improving_stages
+from planner.placers.stage_patterns import AlignedStages, free_kinds
+from planner.placers.stop import Stop
 from planner.plan_options import BASELINES, PlanOptions
 from planner.planning import (
     GUARDS,
@@ -301,14 +301,15 @@ def _by_patterns(
     num_layers = options.rules.open_layers(board.problem.model.num_layers)
     if board.stop.is_over() or num_layers == 0:
         return
-    program = AlignedStages(board.problem, board.options, num_layers=num_layers, spares=_SPARES)
-    limits = ProgramLimits(
-        seed=options.seed,
-        solver=board.options.pattern_solver,
-        stop=board.stop.within(options.time_limit_s * _PATTERN_SHARE),
+    program = AlignedStages(
+        free_kinds(board.problem, board.options),
+        num_layers=num_layers,
+        max_stages=options.rules.max_hops,
+        spares=_SPARES,
     )
-    for found in improving(program, above=above, below=below, limits=limits):
-        board.used(found.solver)
+    stop = board.stop.within(options.time_limit_s * _PATTERN_SHARE)
+    limits = replace(board.program_limits(options.seed), stop=stop)
+    for found in improving_stages(program, above=above, below=below, limits=limits):
         yield from program.placements(found)
 
 

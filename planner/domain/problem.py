@@ -1,7 +1,7 @@
 """A placement problem: a model, a workload, and the cluster that shall serve it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from planner.domain.cluster import Cluster
@@ -58,6 +58,11 @@ class Problem:
             sum(max(profile.tokens_per_s, default=0.0) for profile in profiles),
             Range(0, MAX_CLUSTER_TOKENS_PER_S),
         )
+
+    def only(self, names: Collection[str]) -> "Problem":
+        """The problem on these of its nodes."""
+        others = {node.name for node in self.cluster.nodes}.difference(names)
+        return replace(self, cluster=self.cluster.without(others))
 
     def profile_of(self, node_name: str) -> ComputeProfile:
         """The compute profile of a node; raises KeyError for an unknown node."""

@@ -12,8 +12,8 @@ from planner.capacity import allowed_layers, throughput_tokens_per_s
 from planner.domain.rules import PlacementRules
 from planner.multi_model.shares import ModelShare, NoDealFound
 from planner.placers.base import CancelToken, NeverCancelled
+from planner.placers.solvers import highs
 from planner.placers.solvers.base import LastSolution, MixedIntegerModel, SolveLimits, SolveOutcome
-from planner.placers.solvers.highs import HighsSolver
 
 _BISECTION_RELATIVE_WIDTH = 2e-3
 _DEAL_S = 1.0
@@ -187,9 +187,8 @@ def _works_per_needed(share: ModelShare, kinds: Sequence[Kind], *, flow: float) 
 
 def _solve(model: MixedIntegerModel) -> tuple[LastSolution, SolveOutcome]:
     watcher = LastSolution()
-    outcome = HighsSolver().solve(
+    outcome = highs.solve(
         model,
-        start=None,
         limits=SolveLimits(time_limit_s=_DEAL_S, relative_gap=1e-6, seed=0, node_limit=_NODE_LIMIT),
         watcher=watcher,
     )

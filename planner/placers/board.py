@@ -18,7 +18,7 @@ from planner.domain.problem import Problem
 from planner.placers.around_pins import AroundPins
 from planner.placers.base import Progress, SearchOptions, StopReason
 from planner.placers.flow_meter import FlowMeter
-from planner.placers.stop import Stop
+from planner.placers.stop import ProgramLimits, Stop
 
 NO_SOLVER = "none"
 
@@ -116,6 +116,12 @@ class Board:
     def used(self, solver: str) -> None:
         if solver not in self._solvers:
             self._solvers.append(solver)
+
+    def program_limits(self, seed: int) -> ProgramLimits:
+        """Of the pattern programs of a method; the board learns who solved them."""
+        return ProgramLimits(
+            seed=seed, solver=self.options.pattern_solver, stop=self.stop, used=self.used
+        )
 
     def offer(self, placement: Placement, *, by: str, bound_tokens_per_s: float = math.inf) -> None:
         """Take the placement if it is better and the bound if it is tighter; report either."""

@@ -1,10 +1,19 @@
-"""The highest flow for which stages can be chosen: bisection, first fractional, then whole."""
+"""Placing by stage patterns: for ever higher flows, stages chosen by an integer program.
 
-from collections.abc import Callable, Iterator
+The highest flow is found by bisection, first of fractional stages, then of whole ones.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from planner.placers.pattern_choice import choose_stages
-from planner.placers.patterns import PatternPool, StageNodes
+from planner.bounds.knapsack import knapsack_bound_tokens_per_s
+from planner.domain.placement import Placement
+from planner.placers.base import StopReason
+from planner.placers.board import Board
+from planner.placers.patterns import PatternPool, StageNodes, StagePattern
+from planner.placers.solvers.base import SolveLimits, packing_model
+from planner.placers.solvers.choice import solve
 from planner.placers.stages import filled_stages
 from planner.placers.stop import ProgramLimits
 
@@ -16,6 +25,9 @@ _LEAST_SHARE = 1e-3  # of the highest flow in question; stages that carry less a
 # anything on 100 to 1000 generated nodes do so within 8000.
 _MOST_PRICED = 8000
 _WHOLE = 1 - 1e-9
+_ENOUGH = 1e-6  # layers
+# Of one integer program. Nodes, not seconds: the same stages are found on any machine.
+_NODES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,53 +36,72 @@ class FoundStages:
 
     stages: tuple[StageNodes, ...]
     tokens_per_s: float
-    solver: str
+
+
+class PatternProgram(Protocol):
+    """A way to choose stages of `num_layers` layers together from a pool of patterns."""
+
+    @property
+    def pool(self) -> PatternPool: ...
+
+    @property
+    def num_layers(self) -> int: ...
+
+    def placements(self, found: FoundStages) -> Iterator[Placement]:
+        """Ways to order the stages and to give them nodes."""
+        ...
+
+
+def search_by_patterns(
+    board: Board, programs: Callable[[], Iterable[PatternProgram]], *, seed: int, by: str
+) -> StopReason:
+    """Offer the placements that the programs lead to.
+
+    Each program begins above what is known. Pinned nodes take no part; they join the stages that
+    are found, and these are laid around them.
+    """
+    below = knapsack_bound_tokens_per_s(board.problem)
+    board.begin_around_pins(by=by)
+    for program in programs():
+        limits = board.program_limits(seed)
+        for found in improving_stages(
+            program, above=board.tokens_per_s, below=below, limits=limits
+        ):
+            for placement in program.placements(found):
+                board.offer_free(placement, by=by)
+    return "heuristic"
 
 
 def improving_stages(
-    pool: PatternPool,
-    *,
-    num_layers: int,
-    above_tokens_per_s: float,
-    below_tokens_per_s: float,
-    limits: ProgramLimits,
+    program: PatternProgram, *, above: float, below: float, limits: ProgramLimits
 ) -> Iterator[FoundStages]:
-    """Ever better stages between the two flows, until no better ones can be chosen or time ends."""
-    if below_tokens_per_s <= above_tokens_per_s or not pool.kinds:
+    """Ever better stages that carry a flow between the two, links as the program sees them.
+
+    Ends when no better ones can be chosen or the time is over.
+    """
+    pool, num_layers = program.pool, program.num_layers
+    if below <= above or not pool.kinds:
         return
 
     def should_stop() -> bool:
         return limits.stop.is_over() or pool.num_priced >= _MOST_PRICED
 
-    low = above_tokens_per_s
-    high = _fractional_limit(
-        pool, num_layers=num_layers, low=low, high=below_tokens_per_s, should_stop=should_stop
-    )
-    least = max(low, _LEAST_SHARE * below_tokens_per_s)
+    low = above
+    high = _fractional_limit(program, low=low, high=below, should_stop=should_stop)
+    least = max(low, _LEAST_SHARE * below)
     step = _FIRST_STEP_DOWN
     target, has_found = high * (1 - _RELATIVE_STEP), False
     while high - low > _RELATIVE_STEP * high and target > least and not should_stop():
         target = max(target, low * (1 + _RELATIVE_STEP / 2))
-        found = None
+        chosen = None
         most = pool.most_layers(target, needed=num_layers, should_stop=should_stop)
         if most >= num_layers * _WHOLE:
-            choice = choose_stages(
-                pool,
-                flow=target,
-                num_layers=num_layers,
-                limits=limits,
-                should_stop=should_stop,
-            )
-            if choice.stages is not None:
-                stages = filled_stages(pool.kinds, choice.stages, num_layers=num_layers)
-                found = FoundStages(
-                    stages=stages,
-                    tokens_per_s=pool.carries(stages),
-                    solver=choice.solver,
-                )
-        if found is not None:
-            yield found
-            low, has_found = max(target, found.tokens_per_s), True
+            chosen = _chosen(program, flow=target, limits=limits, should_stop=should_stop)
+        if chosen is not None:
+            stages = filled_stages(pool.kinds, chosen, num_layers=num_layers)
+            carried = pool.carries(stages)
+            yield FoundStages(stages=stages, tokens_per_s=carried)
+            low, has_found = max(target, carried), True
             target = (low + high) / 2
         else:
             high = target
@@ -79,22 +110,92 @@ def improving_stages(
 
 
 def _fractional_limit(
-    pool: PatternPool,
-    *,
-    num_layers: int,
-    low: float,
-    high: float,
-    should_stop: Callable[[], bool],
+    program: PatternProgram, *, low: float, high: float, should_stop: Callable[[], bool]
 ) -> float:
     """The highest flow whose fractional stages hold every layer, from above."""
-    enough = num_layers * _WHOLE
-    if pool.most_layers(high, enough=enough, should_stop=should_stop) >= enough:
+    enough = program.num_layers * _WHOLE
+
+    def is_possible(flow: float) -> bool:
+        return program.pool.most_layers(flow, enough=enough, should_stop=should_stop) >= enough
+
+    if is_possible(high):
         return high
     least = max(low, _LEAST_SHARE * high)
     while high - low > _RELATIVE_STEP * high and high > least and not should_stop():
         middle = (low + high) / 2
-        if pool.most_layers(middle, enough=enough, should_stop=should_stop) >= enough:
+        if is_possible(middle):
             low = middle
         else:
             high = middle
     return high
+
+
+def _chosen(
+    program: PatternProgram,
+    *,
+    flow: float,
+    limits: ProgramLimits,
+    should_stop: Callable[[], bool],
+) -> list[StagePattern] | None:
+    """Stages that hold every layer at the flow, each as often as it is used; None: none found.
+
+    Maximises the layers held by whole numbers of the pool's patterns that carry the flow, as long
+    as that is below the model's:
+    sum over patterns of count of kind * y <= nodes of the kind; extra rows as the pool has them.
+    """
+    pool, num_layers = program.pool, program.num_layers
+    patterns, row_limits = pool.patterns_for(flow), pool.row_limits()
+
+    def most(pattern: StagePattern) -> int:
+        by_nodes = (int(row_limits[row] // amount) for row, amount in pattern.counts)
+        return min(min(by_nodes, default=num_layers), -(-num_layers // pattern.layers))
+
+    model = packing_model(
+        row_limits,
+        [
+            *((most(one), float(one.layers), pool.use_of_rows(one)) for one in patterns),
+            *((int(one.upper), one.value, one.use_of_rows) for one in pool.rows.extra_columns),
+        ],
+    )
+    watcher = _FirstThatHolds(num_layers, model.objective, should_stop)
+    solved = solve(
+        limits.solver,
+        model,
+        limits=SolveLimits(
+            time_limit_s=limits.stop.left_s,
+            relative_gap=1e-6,
+            seed=limits.seed,
+            node_limit=_NODES,
+        ),
+        watcher=watcher,
+    )
+    if watcher.found is None:
+        return None
+    limits.used(solved.solver)
+    counted = zip(patterns, watcher.found, strict=False)
+    return [pattern for pattern, count in counted for _ in range(count)]
+
+
+class _FirstThatHolds:
+    """Stops the solver at the first choice that holds every layer, or when none can."""
+
+    def __init__(
+        self, num_layers: int, layers_of: Sequence[float], should_stop: Callable[[], bool]
+    ) -> None:
+        self._enough = num_layers - _ENOUGH
+        self._layers_of = layers_of
+        self._should_stop = should_stop
+        self._bound = float("inf")
+        self.found: list[int] | None = None
+
+    def on_solution(self, values: Sequence[float]) -> None:
+        counts = [round(value) for value in values]
+        held = sum(layers * count for layers, count in zip(self._layers_of, counts, strict=True))
+        if self.found is None and held >= self._enough:
+            self.found = counts
+
+    def on_bound(self, upper_bound: float) -> None:
+        self._bound = min(self._bound, upper_bound)
+
+    def should_stop(self) -> bool:
+        return self.found is not None or self._bound < self._enough or self._should_stop()

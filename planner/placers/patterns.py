@@ -101,7 +101,7 @@ class PatternPool:
         self.families = families
         self.rows = rows
         self.num_priced = 0
-        self._patterns: dict[tuple[int, int, tuple[tuple[int, int], ...]], StagePattern] = {}
+        self._patterns: dict[StagePattern, None] = {}
         self._lengths_of = [
             sorted({layers for kind in family.kinds for layers in kinds[kind].tokens_per_s})
             for family in families
@@ -111,7 +111,7 @@ class PatternPool:
         """Those that carry the flow."""
         return [
             pattern
-            for pattern in self._patterns.values()
+            for pattern in self._patterns
             if self._countable_tokens_per_s(pattern, flow) >= flow * _REACHES
         ]
 
@@ -131,9 +131,9 @@ class PatternPool:
         nothing to offer are asked again only when no other has anything.
         """
         program = self._program()
-        known: set[tuple[int, int, tuple[tuple[int, int], ...]]] = set()
-        for pattern in self.patterns_for(flow):
-            known.add(_key(pattern))
+        carrying = self.patterns_for(flow)
+        known = set(carrying)
+        for pattern in carrying:
             self._add_to(program, pattern)
         everywhere = [
             (family, layers)
@@ -154,13 +154,12 @@ class PatternPool:
             if not fresh and len(promising) < len(everywhere):
                 fresh = ask(everywhere, spare=0.0)
             if not fresh:
-                for pattern in ask(everywhere, spare=max(0.0, value - needed)):
-                    self._patterns[_key(pattern)] = pattern
+                self._patterns |= dict.fromkeys(ask(everywhere, spare=max(0.0, value - needed)))
                 break
             promising = [(pattern.family, pattern.layers) for pattern in fresh]
+            known.update(fresh)
+            self._patterns |= dict.fromkeys(fresh)
             for pattern in fresh:
-                known.add(_key(pattern))
-                self._patterns[_key(pattern)] = pattern
                 self._add_to(program, pattern)
         return value
 
@@ -218,7 +217,7 @@ class PatternPool:
         flow: float,
         row_prices: Floats,
         places: list[tuple[int, int]],
-        known: set[tuple[int, int, tuple[tuple[int, int], ...]]],
+        known: set[StagePattern],
         *,
         spare: float,
         should_stop: Callable[[], bool],
@@ -229,7 +228,7 @@ class PatternPool:
             if should_stop():
                 break
             pattern = self._cheapest(number, layers, flow=flow, row_prices=row_prices)
-            if pattern is None or _key(pattern) in known:
+            if pattern is None or pattern in known:
                 continue
             price = sum(row_prices[kind] * count for kind, count in pattern.counts)
             use = self.families[number].use_of_rows
@@ -260,7 +259,3 @@ class PatternPool:
         return StagePattern(
             family=family_number, layers=layers, counts=tuple(sorted(counts.items()))
         )
-
-
-def _key(pattern: StagePattern) -> tuple[int, int, tuple[tuple[int, int], ...]]:
-    return pattern.family, pattern.layers, pattern.counts

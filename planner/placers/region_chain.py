@@ -20,8 +20,7 @@ from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.placers.base import SearchOptions, StopReason
 from planner.placers.board import Board
-from planner.placers.pattern_placing import PatternProgram, search_by_patterns
-from planner.placers.pattern_search import FoundStages
+from planner.placers.pattern_search import FoundStages, PatternProgram, search_by_patterns
 from planner.placers.patterns import (
     ExtraColumn,
     PatternFamily,

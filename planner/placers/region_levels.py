@@ -11,7 +11,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,8 +25,7 @@ from planner.link_matrix import Floats
 from planner.placers.base import SearchOptions, StopReason
 from planner.placers.board import Board
 from planner.placers.pattern_search import improving_stages
-from planner.placers.stage_patterns import free_kinds, stage_pool
-from planner.placers.stages import placement_of_stages
+from planner.placers.stage_patterns import AlignedStages, free_kinds
 from planner.placers.stop import ProgramLimits
 
 NAME = "region-levels"
@@ -55,11 +54,7 @@ def search_region_levels(board: Board, seed: int) -> StopReason:
     if len(members) < 2 or upper <= 0 or not any(map(_is_finite, bandwidths.values())):
         return "heuristic"
     groups = _groups(problem, board.options, members, bandwidths, bound_tokens_per_s=upper)
-    stages = _StagesOfGroups(
-        groups,
-        limits=ProgramLimits(seed=seed, solver=board.options.pattern_solver, stop=stop),
-        used=board.used,
-    )
+    stages = _StagesOfGroups(groups, limits=board.program_limits(seed))
     tables = np.array([group.tokens_per_s for group in groups])
     for levels in _best_orders(groups, tables, seed=seed, is_over=stop.is_over):
         for placement in _placements(groups, tables, levels, stages):
@@ -96,14 +91,9 @@ def _groups(
     *,
     bound_tokens_per_s: float,
 ) -> list[_Group]:
-    everyone = {node.name for node in problem.cluster.nodes}
     groups = []
     for name in sorted(members):
-        alone = replace(problem, cluster=problem.cluster.without(everyone - set(members[name])))
-        pinned = {n: held for n, held in options.rules.pinned.items() if n in members[name]}
-        kinds = free_kinds(
-            alone, replace(options, rules=replace(options.rules, pinned=pinned)), groups=None
-        )
+        kinds = free_kinds(problem.only(members[name]), options)
         groups.append(
             _Group(
                 kinds=kinds,
@@ -235,11 +225,8 @@ def _flow_and_lengths(
 class _StagesOfGroups:
     """Stages for a group's part of the model, by the pattern program; remembers what it found."""
 
-    def __init__(
-        self, groups: list[_Group], *, limits: ProgramLimits, used: Callable[[str], None]
-    ) -> None:
+    def __init__(self, groups: list[_Group], *, limits: ProgramLimits) -> None:
         self._groups = groups
-        self._used = used
         self._limits = limits
         self._found: dict[tuple[int, int, float], tuple[float, Placement | None]] = {}
 
@@ -251,17 +238,12 @@ class _StagesOfGroups:
         return self._found[key]
 
     def _search(self, group: int, *, layers: int, enough: float) -> tuple[float, Placement | None]:
-        kinds = self._groups[group].kinds
+        program = AlignedStages(self._groups[group].kinds, num_layers=layers)
         flow, placement = 0.0, None
         for found in improving_stages(
-            stage_pool(kinds, max_stages=None),
-            num_layers=layers,
-            above_tokens_per_s=0.0,
-            below_tokens_per_s=enough * _AMPLE,
-            limits=self._limits,
+            program, above=0.0, below=enough * _AMPLE, limits=self._limits
         ):
-            self._used(found.solver)
-            flow, placement = found.tokens_per_s, placement_of_stages(kinds, found.stages)
+            flow, (placement,) = found.tokens_per_s, program.placements(found)
             if flow >= enough:
                 break
         return min(flow, enough), placement

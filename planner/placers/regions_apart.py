@@ -36,7 +36,6 @@ def search_regions_apart(board: Board, seed: int) -> StopReason:
         )
         search_stage_patterns(own, seed)
         if own.placement is not None:
-            board.used(own.solver)
             layers |= own.placement.layers
     if layers:
         board.offer_free(Placement(layers=layers), by=NAME)

@@ -13,8 +13,7 @@ from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.placers.base import SearchOptions, StopReason
 from planner.placers.board import Board
-from planner.placers.pattern_placing import search_by_patterns
-from planner.placers.pattern_search import FoundStages
+from planner.placers.pattern_search import FoundStages, search_by_patterns
 from planner.placers.patterns import PatternFamily, PatternPool, Rows
 from planner.placers.stages import placement_of_stages
 
@@ -35,11 +34,20 @@ class AlignedStages:
     """
 
     def __init__(
-        self, problem: Problem, options: SearchOptions, *, num_layers: int, spares: int = 0
+        self,
+        kinds: list[NodeKind],
+        *,
+        num_layers: int,
+        max_stages: int | None = None,
+        spares: int = 0,
     ) -> None:
-        self._kinds = free_kinds(problem, options)
-        self.pool = stage_pool(self._kinds, max_stages=options.rules.max_hops, spares=spares)
+        """With `max_stages` one more row counts the stages."""
+        self._kinds = kinds
         self.num_layers = num_layers
+        use = {} if max_stages is None else {len(kinds): 1.0}
+        family = PatternFamily(kinds=tuple(range(len(kinds))), spares=spares, use_of_rows=use)
+        rows = Rows() if max_stages is None else Rows(extra_limits=(float(max_stages),))
+        self.pool = PatternPool(kinds, [family], rows)
 
     def placements(self, found: FoundStages) -> Iterator[Placement]:
         yield placement_of_stages(self._kinds, found.stages)
@@ -47,11 +55,10 @@ class AlignedStages:
 
 def _programs(problem: Problem, options: SearchOptions) -> Iterator[AlignedStages]:
     """For the whole model; with pins, for the layers that no pin holds too."""
-    num_layers = problem.model.num_layers
-    yield AlignedStages(problem, options, num_layers=num_layers)
+    kinds, num_layers = free_kinds(problem, options), problem.model.num_layers
     open_layers = options.rules.open_layers(num_layers)
-    if 0 < open_layers < num_layers:
-        yield AlignedStages(problem, options, num_layers=open_layers)
+    for layers in (num_layers, open_layers) if 0 < open_layers < num_layers else (num_layers,):
+        yield AlignedStages(kinds, num_layers=layers, max_stages=options.rules.max_hops)
 
 
 def free_kinds(
@@ -64,14 +71,3 @@ def free_kinds(
         for kind in kinds
     ]
     return [kind for kind in free if kind.names]
-
-
-def stage_pool(kinds: list[NodeKind], *, max_stages: int | None, spares: int = 0) -> PatternPool:
-    """Patterns of all kinds; with `max_stages` one more row counts the stages."""
-    rows = Rows()
-    use: dict[int, float] = {}
-    if max_stages is not None:
-        rows = Rows(extra_limits=(float(max_stages),))
-        use = {len(kinds): 1.0}
-    family = PatternFamily(kinds=tuple(range(len(kinds))), spares=spares, use_of_rows=use)
-    return PatternPool(kinds, [family], rows)

@@ -64,8 +64,12 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLimits:
-    """Who solves the integer programs of a search; `stop` is asked at least every 50 ms."""
+    """Who solves the integer programs of a search; `stop` is asked at least every 50 ms.
+
+    `used` is called with the solver, in words, of every program that found something.
+    """
 
     seed: int
     solver: SolverName
     stop: Stop
+    used: Callable[[str], None] = lambda _: None

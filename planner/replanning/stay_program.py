@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from planner.bounds.packing_program import PackingProgram
 from planner.domain.placement import LayerRange, Placement
-from planner.placers.solvers.base import LastSolution, MixedIntegerModel, SolveLimits
+from planner.placers.solvers.base import LastSolution, SolveLimits, packing_model
 from planner.placers.solvers.choice import solve
 from planner.placers.stop import ProgramLimits
 from planner.replanning.stay_groups import StayColumn
@@ -126,20 +126,13 @@ class StayProgram:
     def _choose(
         self, columns: Sequence[StayColumn], limits: ProgramLimits
     ) -> list[StayColumn] | None:
-        model = MixedIntegerModel()
-        terms: list[list[tuple[float, int]]] = [[] for _ in self._limits]
-        for column in columns:
-            variable = model.add_binary()
-            model.objective[variable] = self._value(column)
-            for row, use in self._use_of_rows(column).items():
-                terms[row].append((use, variable))
-        for row, limit in enumerate(self._limits):
-            model.add_at_most(terms[row], limit)
+        model = packing_model(
+            self._limits, [(1, self._value(one), self._use_of_rows(one)) for one in columns]
+        )
         watcher = LastSolution(limits.stop.is_over)
         solve(
             limits.solver,
             model,
-            start=None,
             limits=SolveLimits(
                 time_limit_s=math.inf,
                 relative_gap=_GAP_LAYERS / (self._value_of_layer * self._num_layers),

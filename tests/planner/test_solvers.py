@@ -10,20 +10,19 @@ from collections.abc import Sequence
 
 import pytest
 
+from planner.placers.solvers import gurobi, highs
 from planner.placers.solvers.base import (
     MixedIntegerModel,
     SolveLimits,
     SolverUnavailable,
 )
 from planner.placers.solvers.choice import solve
-from planner.placers.solvers.gurobi import GurobiSolver
-from planner.placers.solvers.highs import HighsSolver
 
-SOLVERS = [GurobiSolver(), HighsSolver()]
+SOLVERS = [gurobi, highs]
 LIMITS = SolveLimits(time_limit_s=60.0, relative_gap=0.0, seed=0)
 SPLIT_ROWS, SPLIT_COLUMNS = 20, 80
 
-both_solvers = pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.name)
+both_solvers = pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.NAME)
 
 
 class Recorder:
@@ -179,7 +178,7 @@ def too_large_for_the_free_licence() -> MixedIntegerModel:
 
 def gurobi_refuses(model: MixedIntegerModel) -> bool:
     try:
-        GurobiSolver().solve(model, start=None, limits=LIMITS, watcher=Recorder())
+        gurobi.solve(model, start=None, limits=LIMITS, watcher=Recorder())
     except SolverUnavailable:
         return True
     return False

@@ -5,7 +5,7 @@ one compressed row matrix, which both solvers take without a copy per row.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, Protocol
@@ -92,6 +92,25 @@ class MixedIntegerModel:
         self.row_upper.append(upper)
 
 
+def packing_model(
+    row_limits: Sequence[float], columns: Iterable[tuple[int, float, Mapping[int, float]]]
+) -> MixedIntegerModel:
+    """maximise sum of value * y, use of each row <= its limit, y in {0 .. upper}.
+
+    A column is (upper, value, use of rows).
+    """
+    model = MixedIntegerModel()
+    terms: list[list[tuple[float, int]]] = [[] for _ in row_limits]
+    for upper, value, use_of_rows in columns:
+        variable = model.add_integer(upper=upper)
+        model.objective[variable] = value
+        for row, use in use_of_rows.items():
+            terms[row].append((use, variable))
+    for row, limit in enumerate(row_limits):
+        model.add_at_most(terms[row], limit)
+    return model
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolveLimits:
     """When a solver stops by itself; one thread unless the machine is ours.
@@ -145,21 +164,3 @@ class SolveOutcome:
 
     upper_bound: float
     cause: StopCause
-
-
-class MipSolver(Protocol):
-    """One way to solve a model."""
-
-    @property
-    def name(self) -> str: ...
-
-    def solve(
-        self,
-        model: MixedIntegerModel,
-        *,
-        start: Sequence[float] | None,
-        limits: SolveLimits,
-        watcher: SolveWatcher,
-    ) -> SolveOutcome:
-        """Raises SolverUnavailable before any work is done, SolverFailed afterwards."""
-        ...

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 
+from planner.placers.solvers import highs
 from planner.placers.solvers.base import (
-    MipSolver,
     MixedIntegerModel,
     SolveLimits,
     SolveOutcome,
@@ -12,7 +14,6 @@ from planner.placers.solvers.base import (
     SolverUnavailable,
     SolveWatcher,
 )
-from planner.placers.solvers.highs import HighsSolver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,37 +28,29 @@ def solve(
     name: SolverName,
     model: MixedIntegerModel,
     *,
-    start: Sequence[float] | None,
+    start: Sequence[float] | None = None,
     limits: SolveLimits,
     watcher: SolveWatcher,
 ) -> SolvedBy:
-    """Solve by `name`; where Gurobi cannot run, HiGHS does, and `solver` of the answer says why."""
-    if name == "highs":
-        return _solve_with(HighsSolver(), model, start=start, limits=limits, watcher=watcher)
-    try:
-        return _solve_with(_gurobi(), model, start=start, limits=limits, watcher=watcher)
-    except SolverUnavailable as error:
-        refusal = str(error)
-    solved = _solve_with(HighsSolver(), model, start=start, limits=limits, watcher=watcher)
-    return SolvedBy(outcome=solved.outcome, solver=f"highs (gurobi: {refusal})")
+    """Solve by `name`; where Gurobi cannot run, HiGHS does, and `solver` of the answer says why.
+
+    Raises SolverFailed.
+    """
+    solver = highs.NAME
+    if name != "highs":
+        try:
+            gurobi = _gurobi()
+            outcome = gurobi.solve(model, start=start, limits=limits, watcher=watcher)
+            return SolvedBy(outcome=outcome, solver=gurobi.NAME)
+        except SolverUnavailable as error:
+            solver = f"{highs.NAME} (gurobi: {error})"
+    outcome = highs.solve(model, start=start, limits=limits, watcher=watcher)
+    return SolvedBy(outcome=outcome, solver=solver)
 
 
-def _gurobi() -> MipSolver:
+def _gurobi() -> ModuleType:
     """Loaded when it is asked for: it may not be installed, and takes a while to load."""
     try:
-        from planner.placers.solvers.gurobi import GurobiSolver
+        return import_module("planner.placers.solvers.gurobi")
     except ImportError as error:
         raise SolverUnavailable(f"not installed: {error}") from error
-    return GurobiSolver()
-
-
-def _solve_with(
-    solver: MipSolver,
-    model: MixedIntegerModel,
-    *,
-    start: Sequence[float] | None,
-    limits: SolveLimits,
-    watcher: SolveWatcher,
-) -> SolvedBy:
-    outcome = solver.solve(model, start=start, limits=limits, watcher=watcher)
-    return SolvedBy(outcome=outcome, solver=solver.name)

@@ -37,24 +37,24 @@ _set_handler = ctypes.pythonapi.PyOS_setsig
 _set_handler.restype, _set_handler.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
 
 
-class GurobiSolver:
-    """Solves by branch and cut; stops by `terminate`, called from its own callback."""
+NAME = "gurobi"
 
-    @property
-    def name(self) -> str:
-        return "gurobi"
 
-    def solve(
-        self,
-        model: MixedIntegerModel,
-        *,
-        start: Sequence[float] | None,
-        limits: SolveLimits,
-        watcher: SolveWatcher,
-    ) -> SolveOutcome:
-        return run_watched(
-            lambda channel: _solve(model, start=start, limits=limits, channel=channel), watcher
-        )
+def solve(
+    model: MixedIntegerModel,
+    *,
+    start: Sequence[float] | None = None,
+    limits: SolveLimits,
+    watcher: SolveWatcher,
+) -> SolveOutcome:
+    """Solves by branch and cut; stops by `terminate`, called from its own callback.
+
+    Raises SolverUnavailable before any work is done.
+    Raises SolverFailed afterwards.
+    """
+    return run_watched(
+        lambda channel: _solve(model, start=start, limits=limits, channel=channel), watcher
+    )
 
 
 def _solve(

@@ -25,24 +25,23 @@ _CAUSES: dict[highspy.HighsModelStatus, StopCause] = {
 }
 
 
-class HighsSolver:
-    """Solves by branch and cut; stops by an interrupt that its callbacks ask for."""
+NAME = "highs"
 
-    @property
-    def name(self) -> str:
-        return "highs"
 
-    def solve(
-        self,
-        model: MixedIntegerModel,
-        *,
-        start: Sequence[float] | None,
-        limits: SolveLimits,
-        watcher: SolveWatcher,
-    ) -> SolveOutcome:
-        return run_watched(
-            lambda channel: _solve(model, start=start, limits=limits, channel=channel), watcher
-        )
+def solve(
+    model: MixedIntegerModel,
+    *,
+    start: Sequence[float] | None = None,
+    limits: SolveLimits,
+    watcher: SolveWatcher,
+) -> SolveOutcome:
+    """Solves by branch and cut; stops by an interrupt that its callbacks ask for.
+
+    Raises SolverFailed.
+    """
+    return run_watched(
+        lambda channel: _solve(model, start=start, limits=limits, channel=channel), watcher
+    )
 
 
 def _solve(
