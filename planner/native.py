@@ -24,7 +24,7 @@ INTEGERS = np.ctypeslib.ndpointer(np.int64, flags="C")
 REALS = np.ctypeslib.ndpointer(np.float64, flags="C")
 Field: TypeAlias = "int | float | npt.NDArray[np.int64] | npt.NDArray[np.float64]"
 
-_EDITION = 17  # that of loops/module.c
+_EDITION = 18  # that of loops/module.c
 
 
 class Packed:
@@ -50,7 +50,7 @@ class Packed:
     def of(cls, record: "DataclassInstance", *, without: Collection[str] = ()) -> "Packed":
         """A dataclass' numbers in the order of its fields, those of other dataclasses in place.
 
-        An array, or a tuple of int, is followed by how many numbers it has.
+        An array, or a tuple of int, is followed by its shape.
         """
         numbers = _numbers_of(record, "", without=without)
         return cls(**dict(numbers))
@@ -58,6 +58,11 @@ class Packed:
     @property
     def address(self) -> int:
         return ctypes.addressof(self._struct)
+
+    @property
+    def _as_parameter_(self) -> int:
+        """What ctypes passes where a pointer is declared."""
+        return self.address
 
     def value(self, name: str) -> int | float:
         """The field as it is now."""
@@ -76,7 +81,8 @@ def _numbers_of(
             yield from _numbers_of(value, f"{name}.")
         elif isinstance(value, tuple | np.ndarray):
             array = np.array(value, dtype=np.int64) if isinstance(value, tuple) else value
-            yield from ((name, array), (f"size of {name}", len(array)))
+            yield name, np.ascontiguousarray(array)
+            yield from ((f"{name}.{axis}", size) for axis, size in enumerate(array.shape))
         else:
             yield name, float(value) if one.type is float else int(value)
 

@@ -63,7 +63,7 @@ def sustained(model: Model, load: Load, tables: Tables) -> Sustained:
         decode_slope=tables.slope_s_K,
         return_s=load.return_s,
     )
-    _sustained(model.as_array(), packed.address, 0.0, work, result)
+    _sustained(model.as_array(), packed, 0.0, work, result)
     return Sustained(*result.tolist())
 
 

@@ -1,8 +1,6 @@
 /* Cheapest covers by dynamic programming; planner/bounds/cover.py explains them. */
 
-#include <stdint.h>
-
-typedef int64_t i64;
+#include "loops.h"
 
 /* Writes price_of and last_item, (at_least + 1) rows of target + 1 each. */
 void cheapest_covers(i64 num_items, const i64 *units, const double *prices,

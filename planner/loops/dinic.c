@@ -1,10 +1,9 @@
 /* A maximum flow by Dinic's algorithm: shortest augmenting paths, a phase for each length. Exact,
    because capacities are integers. */
 
-#include <stdint.h>
-#include <stdlib.h>
+#include "loops.h"
 
-typedef int64_t i64;
+#include <stdlib.h>
 
 typedef struct {
     i64 *starts, *heads, *rest, *twins; /* edges by tail; twins[e] is the edge back */

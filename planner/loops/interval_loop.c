@@ -5,13 +5,19 @@
    what all layers together lack to the target; the least covered layer alone would say too little.
    With `spares` the fastest node of every layer does not count: what is left when a node fails. */
 
-#include <stdint.h>
+#include "loops.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-typedef int64_t i64;
-
-static i64 next_random(i64 state) { return state * 48271 % 2147483647; }
+/* As planner.placers.loops.IntervalTask has it; `rows` and `ends` are sizes of arrays. */
+typedef struct {
+    i64 num_layers, target;
+    const i64 *speeds;
+    i64 n, row;
+    const i64 *limits;
+    i64 rows, ends, spares;
+} IntervalTask;
 
 static i64 shortfall(i64 target, i64 covered) { return covered < target ? target - covered : 0; }
 
@@ -55,11 +61,12 @@ static i64 limit_of(const i64 *limits, i64 node, i64 first, i64 held, i64 num_la
 }
 
 /* Returns the least sum of shortfalls found, or -1 without memory. */
-i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 spares, i64 row, const i64 *speeds,
-                     const i64 *limits, const double *logarithms, i64 num_logarithms, i64 moves,
-                     double hot, double cooling, i64 seed, i64 *first, i64 *held, i64 *best_first,
-                     i64 *best_held)
+i64 anneal_intervals(const IntervalTask *task, const Cooling *cooling, i64 *first, i64 *held,
+                     i64 *best_first, i64 *best_held)
 {
+    i64 n = task->n, num_layers = task->num_layers, target = task->target, spares = task->spares;
+    i64 row = task->row;
+    const i64 *speeds = task->speeds, *limits = task->limits;
     size_t size = (spares > 0 ? 2 : 1) * (size_t)num_layers * sizeof(i64);
     i64 *now = calloc(2 * (size_t)num_layers, sizeof(i64)), *before = malloc(size);
     if (now == NULL || before == NULL) {
@@ -68,16 +75,16 @@ i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 spares, i64 row, con
         return -1;
     }
     Cover c = {n, row, target, spares, speeds, first, held, now, now + num_layers};
-    i64 missing = num_layers * target, random = seed;
+    i64 missing = num_layers * target, random = cooling->first_random;
     for (i64 node = 0; node < n; node++) {
         best_first[node] = first[node];
         best_held[node] = held[node];
         missing += cover(&c, first[node], held[node], speeds[node * row + held[node]]);
     }
     i64 best = missing;
-    double temperature = hot * (double)target;
-    for (i64 move = 0; move < moves && best > 0; move++) {
-        temperature *= cooling;
+    double temperature = cooling->hot * (double)target;
+    for (i64 move = 0; move < cooling->moves && best > 0; move++) {
+        temperature *= cooling->cooling;
         random = next_random(random);
         i64 kind = random % 8;
         random = next_random(random);
@@ -120,7 +127,7 @@ i64 anneal_intervals(i64 n, i64 num_layers, i64 target, i64 spares, i64 row, con
         }
         delta += cover(&c, u_first, u_held, speeds[u * row + u_held]);
         random = next_random(random);
-        i64 accepted = (double)delta <= temperature * logarithms[random % num_logarithms];
+        i64 accepted = (double)delta <= temperature * cooling->minus_logarithms[random % cooling->num_logarithms];
         first[u] = accepted ? u_first : old_u_first;
         held[u] = accepted ? u_held : old_u_held;
         if (v >= 0) {

@@ -11,14 +11,25 @@
    Threshold accepting: a change for the worse is taken when it costs less than a random part of a
    threshold, which sinks to 0 over the moves. */
 
-#include <stdint.h>
+#include "loops.h"
+
 #include <stdlib.h>
 
-typedef int64_t i64;
+/* As planner.placers.loops.MoveTask has it; links: (n + 1) x (n + 1), the coordinator last, or 0 x 0. */
+typedef struct {
+    i64 num_layers, target;
+    const i64 *speeds;
+    i64 n, row;
+    const i64 *limits;
+    i64 limits_rows, limits_ends;
+    const i64 *running; /* first and end of each node */
+    i64 running_rows, running_ends, budget, penalty, charge;
+    const i64 *links;
+    i64 links_rows, links_ends;
+} MoveTask;
 
 typedef struct {
-    i64 n, num_layers, target, row, charge;
-    const i64 *speeds, *links; /* links: (n + 1) x (n + 1), the coordinator last; or NULL */
+    const MoveTask *task;
     i64 *firsts, *ends;
     i64 *coverage;           /* by layer */
     i64 *carried;            /* by node: what it adds to the coverage of its layers */
@@ -26,20 +37,9 @@ typedef struct {
     i64 num_affected;
 } State;
 
-static i64 next_random(i64 state) { return state * 48271 % 2147483647; }
-
-static i64 least(i64 a, i64 b) { return a < b ? a : b; }
-
-static i64 most(i64 a, i64 b) { return a > b ? a : b; }
-
-static i64 to_load(i64 first, i64 end, i64 old_first, i64 old_end)
-{
-    return end - first - most(0, least(end, old_end) - most(first, old_first));
-}
-
 static i64 lack(const State *s, i64 carried)
 {
-    return carried < s->target ? s->target - carried + s->charge : 0;
+    return carried < s->task->target ? s->task->target - carried + s->task->charge : 0;
 }
 
 /* Add sign * what the node carries to the layers it holds; returns by how much the lack grows. */
@@ -57,15 +57,16 @@ static i64 cover(State *s, i64 node, i64 sign)
 /* What a node computes, and receives and sends at most: it meets others where ranges meet. */
 static i64 measure(const State *s, i64 node)
 {
-    i64 first = s->firsts[node], end = s->ends[node], n = s->n;
-    i64 speed = s->speeds[node * s->row + end - first];
-    if (s->links == NULL || first == end) return speed;
-    i64 received = first == 0 ? s->links[n * (n + 1) + node] : 0;
-    i64 sent = end == s->num_layers ? s->links[node * (n + 1) + n] : 0;
+    i64 first = s->firsts[node], end = s->ends[node], n = s->task->n;
+    i64 speed = s->task->speeds[node * s->task->row + end - first];
+    const i64 *links = s->task->links;
+    if (s->task->links_rows == 0 || first == end) return speed;
+    i64 received = first == 0 ? links[n * (n + 1) + node] : 0;
+    i64 sent = end == s->task->num_layers ? links[node * (n + 1) + n] : 0;
     for (i64 other = 0; other < n; other++) {
         if (s->firsts[other] == s->ends[other]) continue;
-        if (s->ends[other] == first) received += s->links[other * (n + 1) + node];
-        if (s->firsts[other] == end) sent += s->links[node * (n + 1) + other];
+        if (s->ends[other] == first) received += links[other * (n + 1) + node];
+        if (s->firsts[other] == end) sent += links[node * (n + 1) + other];
     }
     return least(speed, least(received, sent));
 }
@@ -76,8 +77,8 @@ static void find_affected(State *s, i64 changed, const i64 *nodes, const i64 *ne
 {
     s->num_affected = 0;
     for (i64 k = 0; k < changed; k++) s->affected[s->num_affected++] = nodes[k];
-    if (s->links == NULL) return;
-    for (i64 other = 0; other < s->n; other++) {
+    if (s->task->links_rows == 0) return;
+    for (i64 other = 0; other < s->task->n; other++) {
         i64 first = s->firsts[other], end = s->ends[other], meets = 0;
         if (first == end || other == nodes[0] || other == nodes[changed - 1]) continue;
         for (i64 k = 0; k < changed; k++) {
@@ -91,22 +92,22 @@ static void find_affected(State *s, i64 changed, const i64 *nodes, const i64 *ne
 
 /* Returns the energy reached, or -1 without memory. Columns of `limits` are by the ends of the model
    that a node holds. */
-i64 anneal_moves(i64 n, i64 num_layers, i64 target, i64 row, const i64 *speeds, const i64 *limits,
-                 const i64 *links, const i64 *old_firsts, const i64 *old_ends, i64 budget, i64 penalty,
-                 i64 charge, i64 threshold, i64 iterations, i64 seed,
-                 i64 *firsts, i64 *ends)
+i64 anneal_moves(const MoveTask *task, i64 threshold, i64 iterations, i64 seed, i64 *firsts,
+                 i64 *ends)
 {
+    i64 n = task->n, num_layers = task->num_layers, target = task->target, row = task->row;
+    i64 budget = task->budget, penalty = task->penalty;
+    const i64 *speeds = task->speeds, *limits = task->limits, *running = task->running;
     i64 *memory = calloc((size_t)(num_layers + 3 * n), sizeof(i64));
     if (memory == NULL) return -1;
-    State s = {.n = n, .num_layers = num_layers, .target = target,
-               .row = row, .charge = charge, .speeds = speeds, .links = links, .firsts = firsts, .ends = ends};
+    State s = {.task = task, .firsts = firsts, .ends = ends};
     s.coverage = memory;
     s.carried = s.coverage + num_layers;
     s.affected = s.carried + n;
     s.before = s.affected + n;
     i64 moved = 0, random = seed, energy = num_layers * lack(&s, 0);
     for (i64 node = 0; node < n; node++) {
-        moved += to_load(firsts[node], ends[node], old_firsts[node], old_ends[node]);
+        moved += to_load(firsts[node], ends[node], running[2 * node], running[2 * node + 1]);
         s.carried[node] = measure(&s, node);
         energy += cover(&s, node, 1);
     }
@@ -120,7 +121,7 @@ i64 anneal_moves(i64 n, i64 num_layers, i64 target, i64 row, const i64 *speeds, 
         i64 kind = random % 10;
         random = next_random(random);
         i64 first = firsts[node], end = ends[node];
-        i64 old_first = old_firsts[node], old_end = old_ends[node];
+        i64 old_first = running[2 * node], old_end = running[2 * node + 1];
         if (kind == 0) {
             first += random % 2 ? 1 : -1;
         } else if (kind == 1) {
@@ -145,8 +146,8 @@ i64 anneal_moves(i64 n, i64 num_layers, i64 target, i64 row, const i64 *speeds, 
             end = ends[other];
         } else if (kind == 6) {
             i64 other = random % n;
-            first = old_firsts[other];
-            end = old_ends[other];
+            first = running[2 * other];
+            end = running[2 * other + 1];
         } else if (kind == 7) {
             i64 layer = random % num_layers;
             for (i64 tried = 0; tried < num_layers && s.coverage[layer] >= target; tried++)
@@ -185,8 +186,8 @@ i64 anneal_moves(i64 n, i64 num_layers, i64 target, i64 row, const i64 *speeds, 
         }
         for (i64 k = 0; k < changed; k++) {
             i64 i = nodes[k];
-            new_moved += to_load(new_firsts[k], new_ends[k], old_firsts[i], old_ends[i]) -
-                         to_load(firsts[i], ends[i], old_firsts[i], old_ends[i]);
+            new_moved += to_load(new_firsts[k], new_ends[k], running[2 * i], running[2 * i + 1]) -
+                         to_load(firsts[i], ends[i], running[2 * i], running[2 * i + 1]);
             before_firsts[k] = firsts[i];
             before_ends[k] = ends[i];
         }

@@ -15,11 +15,24 @@
    regions: chains that 1e6 moves did not find without credit are found in most tries with 0.3 to 0.5
    of a layer, in few with a whole one. */
 
-#include <stdint.h>
+#include "loops.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-typedef int64_t i64;
+/* As planner.placers.loops.StageTask has it; `limits` has no rows where the model's ends cost nothing. */
+typedef struct {
+    i64 num_layers, target, max_stages;
+    const i64 *speeds;
+    i64 n, row;
+    const i64 *links;
+    i64 links_rows, links_columns;
+    const i64 *neighbours;
+    i64 neighbours_rows, num_neighbours;
+    double weight;
+    const i64 *limits;
+    i64 limits_rows, limits_ends;
+} StageTask;
 
 enum { TAKEN, LINKED, UNLINKED, LENGTH, PARTS, CROSSING, FREED, OPENED, ENDS };
 
@@ -27,7 +40,8 @@ enum { PARTS_OF_LAYER = 1024 };
 static const double CREDIT = 0.4, ALL_HELD = -1000.0;
 
 typedef struct {
-    i64 n, num_layers, target, row, max_stages;
+    i64 n, target, row;
+    const StageTask *task;
     const i64 *speeds, *links, *limits; /* limits: NULL where the model's ends cost nothing */
     i64 *next_slot, *prev_slot, *slot_of, *head, *next_node, *prev_node, *sums, *lengths, *deficits, *parts;
     i64 *left, *right, *left_room, *right_room, *carried, *parents, *queue, *free_slots;
@@ -35,8 +49,6 @@ typedef struct {
     i64 ends[2]; /* the slots whose lengths are those of the first and the last stage */
     i64 log[4 * 96], tails[12];
 } Chain;
-
-static i64 next_random(i64 state) { return state * 48271 % 2147483647; }
 
 /* Lower the rooms to equal shares that add up to the target, where they are more than it. */
 static void share_out(i64 target, i64 *rooms, i64 count)
@@ -103,8 +115,6 @@ static i64 gather(const Chain *c, i64 slot, i64 *nodes, i64 *rooms)
     share_out(c->target, rooms, count);
     return count;
 }
-
-static i64 least(i64 x, i64 y) { return x < y ? x : y; }
 
 static i64 augment(Chain *c, i64 num_left, i64 num_right)
 {
@@ -461,18 +471,17 @@ static i64 settle_ends(Chain *c, i64 count)
     return count;
 }
 
-static double lack_of(const Chain *c, double weight)
+static double lack_of(const Chain *c)
 {
-    i64 missing = c->num_layers - c->layers, excess = c->n - c->num_free - c->max_stages;
-    if (missing < 0) missing = 0;
-    if (excess < 0) excess = 0;
-    return (double)(missing + excess) + weight * (double)c->deficit / (double)c->target;
+    i64 missing = most(0, c->task->num_layers - c->layers);
+    i64 excess = most(0, c->n - c->num_free - c->task->max_stages);
+    return (double)(missing + excess) + c->task->weight * (double)c->deficit / (double)c->target;
 }
 
-static double energy_of(const Chain *c, double weight)
+static double energy_of(const Chain *c)
 {
-    double lack = lack_of(c, weight);
-    if (c->layers >= c->num_layers) return lack + ALL_HELD;
+    double lack = lack_of(c);
+    if (c->layers >= c->task->num_layers) return lack + ALL_HELD;
     return lack - CREDIT * (double)c->all_parts / (double)PARTS_OF_LAYER;
 }
 
@@ -487,21 +496,19 @@ static i64 last_of_run(const Chain *c, i64 first, i64 steps, i64 avoid)
     return last;
 }
 
-static double anneal(Chain *c, const i64 *neighbours, i64 num_neighbours, const double *logarithms,
-                     i64 num_logarithms, i64 moves, double hot, double cooling, double weight,
-                     i64 random, i64 *best_ranks)
+static double anneal(Chain *c, const Cooling *cooling, i64 *best_ranks)
 {
-    i64 n = c->n;
-    double energy = energy_of(c, weight), best = lack_of(c, weight), temperature = hot;
-    for (i64 move = 0; move < moves && best > 0.0; move++) {
-        temperature *= cooling;
+    i64 n = c->n, num_neighbours = c->task->num_neighbours, random = cooling->first_random;
+    double energy = energy_of(c), best = lack_of(c), temperature = cooling->hot;
+    for (i64 move = 0; move < cooling->moves && best > 0.0; move++) {
+        temperature *= cooling->cooling;
         random = next_random(random);
         i64 kind = random % 16, num_tails;
         random = next_random(random);
         i64 u = random % n, v;
         random = next_random(random);
         if (num_neighbours > 0 && kind % 2 == 0)
-            v = neighbours[u * num_neighbours + random % num_neighbours];
+            v = c->task->neighbours[u * num_neighbours + random % num_neighbours];
         else
             v = random % n;
         i64 a = c->slot_of[u], b = c->slot_of[v];
@@ -524,11 +531,11 @@ static double anneal(Chain *c, const i64 *neighbours, i64 num_neighbours, const 
         num_tails = settle_ends(c, num_tails);
         for (i64 index = 0; index < num_tails; index++)
             set_deficit(c, c->tails[index], crossing_deficit(c, c->tails[index]));
-        double proposed = energy_of(c, weight);
+        double proposed = energy_of(c);
         random = next_random(random);
-        if (proposed - energy <= temperature * logarithms[random % num_logarithms]) {
+        if (proposed - energy <= temperature * cooling->minus_logarithms[random % cooling->num_logarithms]) {
             energy = proposed;
-            double lack = lack_of(c, weight);
+            double lack = lack_of(c);
             if (lack < best) {
                 best = lack;
                 write_ranks(c, best_ranks);
@@ -541,17 +548,13 @@ static double anneal(Chain *c, const i64 *neighbours, i64 num_neighbours, const 
 }
 
 /* Returns the least lack found, or -1 without memory. */
-double anneal_stages(i64 n, i64 num_layers, i64 target, i64 max_stages, i64 row, const i64 *speeds,
-                     const i64 *links, const i64 *limits, const i64 *neighbours,
-                     i64 num_neighbours, const double *logarithms, i64 num_logarithms, i64 moves, double hot,
-                     double cooling, double weight, i64 seed, i64 *ranks, i64 *best_ranks)
+double anneal_stages(const StageTask *task, const Cooling *cooling, i64 *ranks, i64 *best_ranks)
 {
-    i64 slots = n + 1, widest = slots / 2 + 1;
+    i64 n = task->n, row = task->row, slots = n + 1, widest = slots / 2 + 1;
     i64 *memory = malloc((size_t)(17 * slots + n * row + widest * widest) * sizeof(i64));
     if (memory == NULL) return -1.0;
-    Chain chain = {.n = n, .num_layers = num_layers, .target = target, .row = row,
-                   .max_stages = max_stages,
-                   .speeds = speeds, .links = links, .limits = limits};
+    Chain chain = {.n = n, .target = task->target, .row = row, .task = task, .speeds = task->speeds,
+                   .links = task->links, .limits = task->limits_rows ? task->limits : NULL};
     i64 *next = memory;
     i64 **sequences[] = {&chain.next_slot, &chain.prev_slot, &chain.slot_of, &chain.head,
                          &chain.next_node, &chain.prev_node, &chain.lengths, &chain.deficits,
@@ -567,8 +570,7 @@ double anneal_stages(i64 n, i64 num_layers, i64 target, i64 max_stages, i64 row,
     chain.carried = next + n * row;
     begin(&chain, ranks);
     write_ranks(&chain, best_ranks);
-    double best = anneal(&chain, neighbours, num_neighbours, logarithms, num_logarithms, moves, hot,
-                         cooling, weight, seed, best_ranks);
+    double best = anneal(&chain, cooling, best_ranks);
     write_ranks(&chain, ranks);
     free(memory);
     return best;

@@ -22,15 +22,11 @@ typedef struct {
     const i64 *running; /* first and end of the layers that each node holds now */
 } Task;
 
-/* How to search: a layer to load costs a share `charge` of the score, one beyond `budget` `penalty`
-   more. */
+/* A layer to load costs a share `charge` of the score, one beyond `budget` `penalty` more. */
 typedef struct {
-    i64 moves, budget;
-    double charge, penalty, hot, cooling;
-    i64 first_random;
-    const double *minus_logarithms;
-    i64 num_logarithms;
-} Cooling;
+    i64 budget;
+    double charge, penalty;
+} Loading;
 
 /* `stage_of` every node, IDLE for none; `lengths` has room for num_layers stages. */
 typedef struct {
@@ -45,10 +41,9 @@ typedef struct {
     double *share, *layers, *step_s, *room, *limit, *edge_share, *bandwidth, *latency, *crowding, *carried, *work;
 } Space;
 
-/* Park and Miller's generator. */
 static i64 draw(i64 *state, i64 choices)
 {
-    *state = *state * 48271 % 2147483647;
+    *state = next_random(*state);
     return *state % choices;
 }
 
@@ -249,9 +244,6 @@ static double score_of(const Task *task, Space *space, Stages *tried, double eno
     return score;
 }
 
-static i64 least(i64 one, i64 other) { return one < other ? one : other; }
-static i64 most(i64 one, i64 other) { return one > other ? one : other; }
-
 /* Layers that nodes hold in these stages and not now. */
 static i64 loaded(const Task *task, i64 *ends, const Stages *tried)
 {
@@ -261,9 +253,8 @@ static i64 loaded(const Task *task, i64 *ends, const Stages *tried)
     for (i64 node = 0; node < task->nodes; node++) {
         i64 stage = tried->stage_of[node];
         if (stage == IDLE) continue;
-        i64 end = ends[stage], first = end - tried->lengths[stage];
         const i64 *now = task->running + 2 * node;
-        total += end - first - most(0, least(end, now[1]) - most(first, now[0]));
+        total += to_load(ends[stage] - tried->lengths[stage], ends[stage], now[0], now[1]);
     }
     return total;
 }
@@ -286,13 +277,13 @@ static i64 lacking(const Task *task, const Stages *tried)
 }
 
 /* The score less what is to be loaded; below 0 what serves nothing, by what it lacks. */
-static double charged(const Task *task, const Cooling *cooling, Space *space, Stages *tried,
+static double charged(const Task *task, const Loading *loading, Space *space, Stages *tried,
                       double enough)
 {
-    if (!(cooling->penalty > 0)) return score_of(task, space, tried, enough);
+    if (!(loading->penalty > 0)) return score_of(task, space, tried, enough);
     i64 layers = loaded(task, space->starts, tried);
-    double cost = 1 + cooling->charge * (double)layers
-                  + cooling->penalty * (double)most(0, layers - cooling->budget);
+    double cost = 1 + loading->charge * (double)layers
+                  + loading->penalty * (double)most(0, layers - loading->budget);
     double score = score_of(task, space, tried, enough * cost);
     return score > 0 ? score / cost : -1 - (double)lacking(task, tried);
 }
@@ -397,7 +388,8 @@ static int move(const Task *task, i64 *state, Stages *stages)
 
 /* Returns the best score, or NAN without memory. `last` starts as the first candidate and ends as the
    last one taken; `best` ends as the best. */
-double anneal_estimate(const Task *task, const Cooling *cooling, Stages *last, Stages *best)
+double anneal_estimate(const Task *task, const Cooling *cooling, const Loading *loading, Stages *last,
+                       Stages *best)
 {
     Space space;
     char *memory = spread_out(&space, task->nodes, task->shares);
@@ -410,7 +402,7 @@ double anneal_estimate(const Task *task, const Cooling *cooling, Stages *last, S
     Stages tried = {0, numbers, numbers + task->nodes};
     space.worst = 0;
     i64 random_state = cooling->first_random;
-    double score = charged(task, cooling, &space, last, 0);
+    double score = charged(task, loading, &space, last, 0);
     double best_score = score, temperature = cooling->hot;
     copy(task, best, last);
     for (i64 number = 0; number < cooling->moves; number++, temperature *= cooling->cooling) {
@@ -419,8 +411,8 @@ double anneal_estimate(const Task *task, const Cooling *cooling, Stages *last, S
         i64 drawn = draw(&random_state, cooling->num_logarithms);
         double patience = temperature * cooling->minus_logarithms[drawn];
         double enough = score > 0 ? score * (1 - patience) : score;
-        double tried_score = charged(task, cooling, &space, &tried, enough);
-        if (!(tried_score > 0) && (score > 0 || !(cooling->penalty > 0))) continue;
+        double tried_score = charged(task, loading, &space, &tried, enough);
+        if (!(tried_score > 0) && (score > 0 || !(loading->penalty > 0))) continue;
         if (tried_score < enough) continue;
         copy(task, last, &tried);
         score = tried_score;

@@ -3,9 +3,7 @@
 #ifndef HELIXWEB_SUSTAINED_H
 #define HELIXWEB_SUSTAINED_H
 
-#include <stdint.h>
-
-typedef int64_t i64;
+#include "loops.h"
 
 /* As planner.estimate.model.Model.as_array writes it. */
 typedef struct {

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.capacity import allowed_limits, throughput_tokens_per_s
-from planner.chance import MINUS_LOGARITHMS, first_random
+from planner.chance import Schedule
 from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
@@ -210,19 +210,9 @@ class StageSearch:
         self, start: Stages, *, moves: int, hot: float, cold: float, seed: int, loading: Loading
     ) -> Searched:
         last, best = (_Buffers(start, num_layers=self._num_layers) for _ in range(2))
-        cooling = Packed(
-            moves=moves,
-            budget=loading.budget_layers,
-            charge=loading.charge,
-            penalty=loading.penalty,
-            hot=hot,
-            cooling=float((cold / hot) ** (1.0 / max(1, moves))),
-            first_random=first_random(seed),
-            minus_logarithms=MINUS_LOGARITHMS,
-            num_logarithms=len(MINUS_LOGARITHMS),
-        )
+        schedule = Schedule(moves=moves, hot=hot, cold=cold, seed=seed).packed()
         score: float = _anneal_estimate(
-            self._task.address, cooling.address, last.packed.address, best.packed.address
+            self._task, schedule, Packed.of(loading), last.packed, best.packed
         )
         if math.isnan(score):
             raise MemoryError("no memory for annealing stages")
@@ -260,4 +250,4 @@ def _links(problem: Problem, names: Sequence[str]) -> tuple[Reals, Reals]:
     return bandwidth, latency
 
 
-_anneal_estimate = function("anneal_estimate", REAL, POINTER, POINTER, POINTER, POINTER)
+_anneal_estimate = function("anneal_estimate", REAL, *[POINTER] * 5)

@@ -9,14 +9,15 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
+from planner.chance import Schedule
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.placers.base import SearchOptions, StopReason
 from planner.placers.board import Board
 from planner.placers.flow_tables import FlowTables, flow_tables
-from planner.placers.loop_tasks import Annealed, Schedule
+from planner.placers.loops import Annealed, Energy, State
 from planner.placers.stop import Stop
 
 # Where between the best flow and the bound a try aims, at last at anything better; a success begins
@@ -27,9 +28,6 @@ _SHARES = (0.25, 0.5, 0.1, 0.75, 0.001)
 _LINKS_SHARING = (4, 64, 1, 256)
 _CHUNK_S = 0.05  # between two looks at the clock, on a machine as fast as `moves_per_s` says
 _MOST_CHUNK_MOVES = 4096
-
-Energy = TypeVar("Energy", int, float)
-State = TypeVar("State")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from planner.domain.cluster import COORDINATOR
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.link_matrix import link_capacities_tokens_per_s, shared_tokens_per_s
-from planner.placers.loop_tasks import IntegerArray
+from planner.placers.loops import IntegerArray
 
 _UNITS_OF_BOUND = 2**36
 # Sums of values that were rounded down one by one must still reach a target that equals them.

@@ -7,13 +7,13 @@ less. Pinned nodes cover their layers from the start and never move.
 
 import numpy as np
 
+from planner.chance import Schedule
 from planner.domain.placement import LayerRange, Placement
 from planner.placers.annealing import ALONE, Effort, Try, anneal_in_chunks, search_by_annealing
 from planner.placers.base import StopReason
 from planner.placers.board import Board
 from planner.placers.flow_tables import FlowTables
-from planner.placers.loop_tasks import Annealed, IntegerArray, IntervalTask, Range, Schedule
-from planner.placers.loops import anneal_intervals
+from planner.placers.loops import Annealed, IntegerArray, IntervalTask, Range, anneal_intervals
 from planner.placers.stop import Stop
 
 NAME = "interval-annealing"

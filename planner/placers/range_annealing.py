@@ -15,8 +15,7 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.link_matrix import link_capacities_tokens_per_s
-from planner.placers.loop_tasks import IntegerArray, MoveTask
-from planner.placers.loops import anneal_moves
+from planner.placers.loops import NO_INTEGERS, IntegerArray, MoveTask, anneal_moves
 
 _UNITS_PER_TOKEN = 1000
 _PENALTY_SHARE = 0.2
@@ -57,7 +56,6 @@ class RangeAnnealing:
     ) -> None:
         """`links` as `links_that_may_bind` has them; None anneals coverage alone."""
         self._problem = problem
-        self._running = running
         self._names = [node.name for node in problem.cluster.nodes]
         limits = {name: allowed_limits(problem, name, rules) for name in self._names}
         self._speeds_NJ = np.zeros(
@@ -71,7 +69,8 @@ class RangeAnnealing:
         self._limits_NE = np.array(
             [none if name in rules.pinned else limits[name] for name in self._names]
         )
-        self._links = links
+        self._running_N2 = np.array(self._ranges(running), dtype=np.int64)
+        self._links = NO_INTEGERS if links is None else links
         self._moves = self._moves_in_a_moment()
 
     def attempt(
@@ -96,7 +95,7 @@ class RangeAnnealing:
             target=target,
             speeds_NJ=self._speeds_NJ,
             limits_NE=self._limits_NE,
-            running=self._ranges(self._running),
+            running_N2=self._running_N2,
             budget_layers=budget_layers,
             penalty=max(1, int(target * _PENALTY_SHARE)),
             charge=int(target * _CHARGE_SHARE),
@@ -119,7 +118,7 @@ class RangeAnnealing:
 
     def _moves_in_a_moment(self) -> int:
         moves = min(_MOST_MOVES, _MOVES_PER_NODE * len(self._names))
-        if self._links is not None:
+        if self._links.size:
             # To measure a node takes a look at every other.
             moves = moves * _LOOKS_PER_MOVE // (_LOOKS_PER_MOVE + len(self._names))
         return moves

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from planner.chance import Schedule
 from planner.domain.placement import Placement
 from planner.placers.annealing import ALONE, Effort, Try, anneal_in_chunks, search_by_annealing
 from planner.placers.base import StopReason
 from planner.placers.board import Board
 from planner.placers.flow_tables import FlowTables
-from planner.placers.loop_tasks import Annealed, IntegerArray, Schedule, StageTask
-from planner.placers.loops import anneal_stages
+from planner.placers.loops import NO_INTEGERS, Annealed, IntegerArray, StageTask, anneal_stages
 from planner.placers.stage_chain import placement_of_chain, ranks_of
 from planner.placers.stop import Stop
 
@@ -62,7 +62,7 @@ class _StageAnnealer:
             links=tables.links,
             neighbours_NK=_neighbours(tables, seed=aim.seed),
             weight=_CROSSING_WEIGHT,
-            limits_NE=tables.limits_NE if tables.ends_cost_layers else None,
+            limits_NE=tables.limits_NE if tables.ends_cost_layers else NO_INTEGERS,
         )
 
         def loop(ranks: list[int], schedule: Schedule) -> Annealed[float, list[int]]:

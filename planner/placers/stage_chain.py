@@ -4,7 +4,7 @@ import numpy as np
 
 from planner.domain.placement import LayerRange, Placement
 from planner.placers.flow_tables import FlowTables
-from planner.placers.loop_tasks import IntegerArray
+from planner.placers.loops import IntegerArray
 
 
 def ranks_of(tables: FlowTables, placement: Placement) -> list[int]:

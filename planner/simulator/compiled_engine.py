@@ -50,7 +50,7 @@ class Engine:
         # The library reads the tables where they are, so they must live as long as it does.
         self._nodes = [Packed.of(node) for node in setup.nodes]
         self._engine = _new(
-            policy.address,
+            policy,
             self._num_nodes,
             np.array([node.address for node in self._nodes], dtype=np.int64),
             len(setup.shared_bytes_per_s),

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.chance import Schedule
 from planner.integer_flow import IntegerNetwork, integers, maximum_flow
 from planner.placers import loops
-from planner.placers.loop_tasks import IntervalTask, Schedule, StageTask
+from planner.placers.loops import NO_INTEGERS, IntervalTask, StageTask
 from tests.examples import examples
 
 
@@ -34,7 +35,7 @@ def random_stage_task(seed):
         target=int(rng.integers(1, 1500)),
         max_stages=int(rng.integers(1, n + 1)),
         speeds_NJ=speeds,
-        limits_NE=limits_with_ends(rng, limits) if seed % 3 else None,
+        limits_NE=limits_with_ends(rng, limits) if seed % 3 else NO_INTEGERS,
         links=links,
         neighbours_NK=rng.integers(0, n, size=(n, int(rng.integers(0, 3)))),
         weight=float(rng.choice([0.0, 1.0, 4.0])),
@@ -68,7 +69,7 @@ def lack_of_chain(task, ranks):
         def speeds(layers, nodes=nodes, ends=ends):
             return [
                 0
-                if task.limits_NE is not None and layers > task.limits_NE[node, ends]
+                if task.limits_NE.size and layers > task.limits_NE[node, ends]
                 else int(task.speeds_NJ[node, layers])
                 for node in nodes
             ]

@@ -10,7 +10,7 @@ from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.placers import loops
 from planner.placers.budgeted_moves import moved_layers
-from planner.placers.loop_tasks import MoveTask
+from planner.placers.loops import NO_INTEGERS, MoveTask
 from planner.placers.range_annealing import (
     RangeAnnealing,
     links_that_may_bind,
@@ -83,11 +83,11 @@ def test_the_energy_is_what_the_ranges_lack_counted_from_scratch(seed):
         target=int(rng.integers(1, 1500)),
         speeds_NJ=speeds,
         limits_NE=limits_with_ends(rng, limits * (rng.random(n) < 0.9)),
-        running=[ranges[0]] + [(first, first + 1) for first in firsts[1:]],
+        running_N2=np.array([ranges[0], *((first, first + 1) for first in firsts[1:])]),
         budget_layers=int(rng.integers(0, 12)),
         penalty=int(rng.integers(1, 900)),
         charge=int(rng.integers(0, 300)),
-        links=rng.integers(0, 900, size=(n + 1, n + 1)) if seed % 2 else None,
+        links=rng.integers(0, 900, size=(n + 1, n + 1)) if seed % 2 else NO_INTEGERS,
     )
     arguments = {"ranges": ranges, "threshold": 700, "moves": 600, "seed": seed + 1}
     energy, found = loops.anneal_moves(task, **arguments)
@@ -104,14 +104,14 @@ def energy_from_scratch(task, ranges):
     for layer in range(task.num_layers):
         covered = sum(carried(task, ranges, node) for node, layers in held if layer in layers)
         total += task.target - covered + task.charge if covered < task.target else 0
-    loaded = sum(len(set(layers) - set(range(*task.running[node]))) for node, layers in held)
+    loaded = sum(len(set(layers) - set(range(*task.running_N2[node]))) for node, layers in held)
     return total + task.penalty * max(0, loaded - task.budget_layers)
 
 
 def carried(task, ranges, node):
     first, end = ranges[node]
     speed = int(task.speeds_NJ[node, end - first])
-    if task.links is None:
+    if not task.links.size:
         return speed
     others = [(i, other) for i, other in enumerate(ranges) if other[0] < other[1]]
     received = sum(int(task.links[i, node]) for i, other in others if other[1] == first)
