@@ -75,10 +75,9 @@ def flow_value_by_second_method(
     graph = build_flow_graph(
         problem, placement, partial_inference=partial_inference, max_hops=max_hops
     )
-    if gates_of(problem, graph):
-        return flow_value_by_linear_program(
-            problem, placement, partial_inference=partial_inference, max_hops=max_hops
-        )
+    gates = gates_of(problem, graph)
+    if gates:
+        return solve_linear_flow(graph, gates).value_tokens_per_s
     return _value_by_preflow_push(graph)
 
 
@@ -97,11 +96,7 @@ def _value_by_preflow_push(graph: FlowGraph) -> float:
 
 
 def flow_value_by_linear_program(
-    problem: Problem,
-    placement: Placement,
-    *,
-    partial_inference: bool,
-    max_hops: int | None = None,
+    problem: Problem, placement: Placement, *, partial_inference: bool, max_hops: int | None = None
 ) -> float:
     """The max flow in tokens/s by HiGHS' simplex method on the linear program of the flow graph.
 
@@ -110,8 +105,7 @@ def flow_value_by_linear_program(
     graph = build_flow_graph(
         problem, placement, partial_inference=partial_inference, max_hops=max_hops
     )
-    gates = gates_of(problem, graph)
-    return solve_linear_flow(graph, gates).value_tokens_per_s
+    return solve_linear_flow(graph, gates_of(problem, graph)).value_tokens_per_s
 
 
 def _check_within(where: str, flow: float, capacity: float) -> None:

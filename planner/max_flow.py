@@ -11,7 +11,7 @@ from itertools import compress
 
 import numpy as np
 
-from planner.domain.flow import EdgeFlow, Flow, MinCut, NodeFlow, Price, SharedFlow
+from planner.domain.flow import EdgeFlow, Flow, MinCut, NodeFlow, Price, PriceKind, SharedFlow
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.flow_graph import (
@@ -24,7 +24,7 @@ from planner.flow_graph import (
     Gate,
     gates_of,
 )
-from planner.integer_flow import IntegerFlow, IntegerNetwork, maximum_flow
+from planner.integer_flow import IntegerNetwork, maximum_flow
 from planner.linear_flow import LinearFlow, solve_linear_flow
 
 # Augmenting paths end when no capacity is left, which floats do not reach: 0.1 + 0.2 - 0.3 is left
@@ -58,45 +58,33 @@ def max_flow(
     graphs = FlowGraphs(problem, partial_inference=partial_inference, max_hops=max_hops)
     graph = graphs.graph_of(placement)
     gates = gates_of(problem, graph)
-    whole = _integer_flow(graph)
-    flow_E = whole.flows / _UNITS_PER_TOKEN
-    if _keeps_to(gates, flow_E):
-        return Flow(
-            value_tokens_per_s=whole.value / _UNITS_PER_TOKEN,
-            edges=_edge_flows(graph, flow_E),
-            nodes=_node_flows(graph, flow_E),
-            min_cut=_min_cut(graph, whole),
-            shared=_shared_flows(gates, flow_E),
-        )
-    return _from_linear_flow(graph, gates, solve_linear_flow(graph, gates))
+    found = _solved(graph, gates)
+    return Flow(
+        value_tokens_per_s=found.value_tokens_per_s,
+        edges=_edge_flows(graph, found.flow_tokens_per_s_E),
+        nodes=_node_flows(graph, found.flow_tokens_per_s_E),
+        min_cut=(
+            _cut_by_prices(graph, found)
+            if isinstance(found, LinearFlow)
+            else _min_cut(graph, found)
+        ),
+        shared=_shared_flows(gates, found.flow_tokens_per_s_E),
+    )
 
 
 def flow_value_tokens_per_s(problem: Problem, graph: FlowGraph) -> float:
     """The value of `max_flow`, to the last bit; `graph` is the placement's."""
-    whole = _integer_flow(graph)
-    gates = gates_of(problem, graph)
-    if _keeps_to(gates, whole.flows / _UNITS_PER_TOKEN):
-        return whole.value / _UNITS_PER_TOKEN
-    return solve_linear_flow(graph, gates).value_tokens_per_s
+    return _solved(graph, gates_of(problem, graph)).value_tokens_per_s
 
 
 def flow_through_nodes(problem: Problem, graph: FlowGraph) -> FlowThroughNodes:
     """What `max_flow` says of nodes, without the time for connections; `graph`: the placement's."""
-    gates = gates_of(problem, graph)
-    whole = _integer_flow(graph)
-    flow_E = whole.flows / _UNITS_PER_TOKEN
-    if _keeps_to(gates, flow_E):
-        return FlowThroughNodes(
-            value_tokens_per_s=whole.value / _UNITS_PER_TOKEN,
-            nodes=_node_flows(graph, flow_E),
-            in_cut=frozenset(compress(graph.names, _crosses_cut(graph, whole))),
-        )
-    solved = solve_linear_flow(graph, gates)
-    prices = zip(graph.names, solved.edge_prices_E.tolist(), strict=False)
+    found = _solved(graph, gates_of(problem, graph))
+    is_cut = found.edge_prices_E > 0 if isinstance(found, LinearFlow) else found.crosses_cut_E
     return FlowThroughNodes(
-        value_tokens_per_s=solved.value_tokens_per_s,
-        nodes=_node_flows(graph, solved.flow_tokens_per_s_E),
-        in_cut=frozenset(name for name, price in prices if price > 0),
+        value_tokens_per_s=found.value_tokens_per_s,
+        nodes=_node_flows(graph, found.flow_tokens_per_s_E),
+        in_cut=frozenset(compress(graph.names, is_cut)),
     )
 
 
@@ -116,10 +104,19 @@ def mean_hops(flow: Flow) -> float:
     return sum(node.flow_tokens_per_s for node in flow.nodes.values()) / flow.value_tokens_per_s
 
 
-def _integer_flow(graph: FlowGraph) -> IntegerFlow:
-    """The max flow if bandwidth were not shared, in units."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AugmentedFlow:
+    """A max flow by augmenting paths; edge e leads out of what more flow could still reach."""
+
+    value_tokens_per_s: float
+    flow_tokens_per_s_E: Floats
+    crosses_cut_E: Bools
+
+
+def _solved(graph: FlowGraph, gates: tuple[Gate, ...]) -> _AugmentedFlow | LinearFlow:
+    """By augmenting paths, as if bandwidth were not shared; the linear program if it matters."""
     ample = np.minimum(graph.capacities_tokens_per_s, _AMPLE_TOKENS_PER_S)
-    return maximum_flow(
+    whole = maximum_flow(
         IntegerNetwork(
             num_vertices=graph.num_vertices,
             source=SOURCE_VERTEX,
@@ -129,47 +126,42 @@ def _integer_flow(graph: FlowGraph) -> IntegerFlow:
             capacities=(ample * _UNITS_PER_TOKEN).astype(np.int64),
         )
     )
+    flow_E = whole.flows / _UNITS_PER_TOKEN
+    if any(_used_bytes_per_s(gate, flow_E) > gate.bandwidth_bytes_per_s for gate in gates):
+        return solve_linear_flow(graph, gates)
+    is_reached = whole.from_source > 0
+    return _AugmentedFlow(
+        value_tokens_per_s=whole.value / _UNITS_PER_TOKEN,
+        flow_tokens_per_s_E=flow_E,
+        crosses_cut_E=is_reached[graph.tails] & ~is_reached[graph.heads],
+    )
 
 
 def _used_bytes_per_s(gate: Gate, flow_E: Floats) -> float:
     return float(gate.bytes_per_token_E @ flow_E)
 
 
-def _keeps_to(gates: tuple[Gate, ...], flow_E: Floats) -> bool:
-    return all(_used_bytes_per_s(gate, flow_E) <= gate.bandwidth_bytes_per_s for gate in gates)
-
-
-def _from_linear_flow(graph: FlowGraph, gates: tuple[Gate, ...], solved: LinearFlow) -> Flow:
-    count = len(graph.names)
+def _cut_by_prices(graph: FlowGraph, solved: LinearFlow) -> MinCut:
     prices = solved.edge_prices_E.tolist()
-    nodes = {name: price for name, price in zip(graph.names, prices, strict=False) if price > 0}
-    connections = {
-        ends: price
-        for ends, price in zip(graph.ends_of_connections(), prices[count:], strict=True)
-        if price > 0
-    }
-    return Flow(
-        value_tokens_per_s=solved.value_tokens_per_s,
-        edges=_edge_flows(graph, solved.flow_tokens_per_s_E),
-        nodes=_node_flows(graph, solved.flow_tokens_per_s_E),
-        shared=_shared_flows(gates, solved.flow_tokens_per_s_E),
-        min_cut=MinCut(
-            nodes=tuple(sorted(nodes)),
-            edges=tuple(sorted(connections)),
-            shared=tuple(sorted(solved.gate_prices)),
-            capacity_tokens_per_s=solved.value_tokens_per_s,
-            prices=(
-                *(Price(kind="node", name=(name,), price=nodes[name]) for name in sorted(nodes)),
-                *(
-                    Price(kind="connection", name=ends, price=connections[ends])
-                    for ends in sorted(connections)
-                ),
-                *(
-                    Price(kind="shared", name=(name,), price=solved.gate_prices[name])
-                    for name in sorted(solved.gate_prices)
-                ),
-            ),
+    priced: dict[PriceKind, dict[tuple[str, ...], float]] = {
+        "node": {(name,): price for name, price in zip(graph.names, prices, strict=False)},
+        "connection": dict(
+            zip(graph.ends_of_connections(), prices[len(graph.names) :], strict=True)
         ),
+        "shared": {(name,): price for name, price in solved.gate_prices.items()},
+    }
+    found = [
+        Price(kind=kind, name=name, price=price)
+        for kind, of_kind in priced.items()
+        for name, price in sorted(of_kind.items())
+        if price > 0
+    ]
+    return MinCut(
+        nodes=tuple(one.name[0] for one in found if one.kind == "node"),
+        edges=tuple((one.name[0], one.name[1]) for one in found if one.kind == "connection"),
+        shared=tuple(one.name[0] for one in found if one.kind == "shared"),
+        capacity_tokens_per_s=solved.value_tokens_per_s,
+        prices=tuple(found),
     )
 
 
@@ -207,17 +199,9 @@ def _node_flows(graph: FlowGraph, flow_E: Floats) -> dict[str, NodeFlow]:
     }
 
 
-def _crosses_cut(graph: FlowGraph, whole: IntegerFlow) -> Bools:
-    """[e]: whether edge e leads out of what more flow could still reach."""
-    is_reached = whole.from_source > 0
-    crosses: Bools = is_reached[graph.tails] & ~is_reached[graph.heads]
-    return crosses
-
-
-def _min_cut(graph: FlowGraph, whole: IntegerFlow) -> MinCut:
+def _min_cut(graph: FlowGraph, found: _AugmentedFlow) -> MinCut:
     """The edges that lead out of what more flow could still reach."""
-    crosses = _crosses_cut(graph, whole)
-    count = len(graph.names)
+    crosses, count = found.crosses_cut_E, len(graph.names)
     return MinCut(
         nodes=tuple(compress(graph.names, crosses[:count])),
         edges=tuple(sorted(compress(graph.ends_of_connections(), crosses[count:]))),

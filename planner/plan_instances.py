@@ -69,19 +69,18 @@ def plan_by_method(
         if options.method == INSTANCES:
             raise
         return _without_instances(run, str(error), start=start)
-    only = _instances_plan(restricted, options, placed, elapsed_s=run.stop.elapsed_s)
+    only = _checked(
+        restricted,
+        _joined(None, frozenset(one.node for one in placed.instances), restricted.model.num_layers),
+        options,
+        placed,
+        elapsed_s=run.stop.elapsed_s,
+    )
     progress(_incumbent(only, placed.output_tokens_per_s))
     if options.method == INSTANCES:
-        remark = _left_out(placed.smaller, options.rules)
-        forecast = MethodForecast(
-            method=INSTANCES, output_tokens_per_s=placed.output_tokens_per_s, remark=remark
-        )
-        return replace(
-            only,
-            method_choice=MethodChoice(
-                chosen=INSTANCES, candidates=(forecast,), degrees=placed.ranks
-            ),
-        )
+        forecast = _instances_forecast(placed, options.rules)
+        choice = MethodChoice(chosen=INSTANCES, candidates=(forecast,), degrees=placed.ranks)
+        return replace(only, method_choice=choice)
     return _best_of_all(run, placed, only, start=start)
 
 
@@ -133,13 +132,7 @@ def _best_of_all(
     """Half of the time goes to pipelines over all nodes, half to those beside the instances."""
     options = run.options
     half = replace(options, method=PIPELINES, time_limit_s=options.time_limit_s / 2)
-    candidates = [
-        MethodForecast(
-            method=INSTANCES,
-            output_tokens_per_s=placed.output_tokens_per_s,
-            remark=_left_out(placed.smaller, options.rules),
-        )
-    ]
+    candidates = [_instances_forecast(placed, options.rules)]
     plans: dict[str, tuple[float, Plan]] = {INSTANCES: (placed.output_tokens_per_s, only)}
     attempts: dict[str, Callable[[], tuple[float, Plan]]] = {
         PIPELINES: lambda: _pipelines(run, half, start=start),
@@ -237,29 +230,13 @@ def _beside(
         restricted_problem(problem, options.rules),
         _joined(rest.placement, taken, whole),
         options,
+        placed,
         placer=f"{rest.placer} beside instances",
         stop_reason=rest.stop_reason,
         solver=rest.solver,
         elapsed_s=run.stop.elapsed_s,
     )
-    value = placed.output_tokens_per_s + _forecast_of(rest)
-    return value, replace(plan, instances=placed.instances)
-
-
-def _instances_plan(
-    problem: Problem, options: PlanOptions, placed: PlacedInstances, *, elapsed_s: float
-) -> Plan:
-    nodes = frozenset(one.node for one in placed.instances)
-    plan = _checked(
-        problem,
-        _joined(None, nodes, problem.model.num_layers),
-        options,
-        placer="instances",
-        stop_reason="heuristic",
-        solver="none",
-        elapsed_s=elapsed_s,
-    )
-    return replace(plan, instances=placed.instances)
+    return placed.output_tokens_per_s + _forecast_of(rest), plan
 
 
 def _joined(pipelines: Placement | None, nodes: frozenset[str], num_layers: int) -> Placement:
@@ -278,24 +255,25 @@ def _checked(
     problem: Problem,
     placement: Placement,
     options: PlanOptions,
+    placed: PlacedInstances,
     *,
-    placer: str,
-    stop_reason: str,
-    solver: str,
+    placer: str = "instances",
+    stop_reason: str = "heuristic",
+    solver: str = "none",
     elapsed_s: float,
 ) -> Plan:
-    rules: PlacementRules = options.rules
-    return checked_plan(
+    plan = checked_plan(
         problem,
         placement,
         partial_inference=options.partial_inference,
-        max_hops=rules.max_hops,
+        max_hops=options.rules.max_hops,
         upper_bound_tokens_per_s=upper_bound_tokens_per_s(problem),
         placer=placer,
         solver=solver,
         stop_reason=stop_reason,
         elapsed_s=elapsed_s,
     )
+    return replace(plan, instances=placed.instances)
 
 
 def _forecast_of(plan: Plan) -> float:
@@ -314,15 +292,22 @@ def _incumbent(plan: Plan, value: float) -> Incumbent:
     )
 
 
-def _left_out(smaller: tuple[str, ...], rules: PlacementRules) -> str:
-    cannot = [name for name in smaller if name not in rules.pinned]
-    may_not = [name for name in smaller if name in rules.pinned]
-    told = []
-    if cannot:
-        told.append(f"left idle, as they cannot hold the model: {_named(cannot)}")
-    if may_not:
-        told.append(f"left idle, as they are pinned to a part of the model: {_named(may_not)}")
-    return "; ".join(told)
+def _instances_forecast(placed: PlacedInstances, rules: PlacementRules) -> MethodForecast:
+    """With the nodes that are left idle as its remark."""
+    cannot = [name for name in placed.smaller if name not in rules.pinned]
+    may_not = [name for name in placed.smaller if name in rules.pinned]
+    return MethodForecast(
+        method=INSTANCES,
+        output_tokens_per_s=placed.output_tokens_per_s,
+        remark="; ".join(
+            f"left idle, as they {why}: {_named(names)}"
+            for why, names in (
+                ("cannot hold the model", cannot),
+                ("are pinned to a part of the model", may_not),
+            )
+            if names
+        ),
+    )
 
 
 def _named(names: Sequence[str]) -> str:

@@ -48,29 +48,20 @@ class Interrupt:
 
 
 class LogProgress:
-    """One line for each better placement or bound; `goal` names its objective's value."""
+    """A line for each better placement or bound; `goal` names its objective's value.
 
-    def __init__(self, stream: TextIO, *, goal: str = FORECAST) -> None:
+    On a terminal, `is_live`, one line that is written over.
+    """
+
+    def __init__(self, stream: TextIO, *, goal: str = FORECAST, is_live: bool = False) -> None:
         self._stream = stream
         self._goal = goal
+        self._frame = ("\r\x1b[K", "") if is_live else ("", "\n")
 
     def __call__(self, incumbent: Incumbent, /) -> None:
-        print(_line(incumbent, goal=self._goal), file=self._stream, flush=True)
-
-
-class LiveProgress:
-    """One line that is written over; `end` leaves it."""
-
-    def __init__(self, stream: TextIO, *, goal: str = FORECAST) -> None:
-        self._stream = stream
-        self._goal = goal
-
-    def __call__(self, incumbent: Incumbent, /) -> None:
-        line = _line(incumbent, goal=self._goal)
-        print(f"\r\x1b[K{line}", end="", file=self._stream, flush=True)
-
-    def end(self) -> None:
-        print(file=self._stream, flush=True)
+        before, end = self._frame
+        line = f"{before}{_line(incumbent, goal=self._goal)}"
+        print(line, end=end, file=self._stream, flush=True)
 
 
 class JsonProgress:
@@ -100,11 +91,10 @@ def shown_progress(*, asked_for: bool, goal: str = FORECAST) -> Iterator[Progres
     if not asked_for:
         yield LogProgress(sys.stderr, goal=goal)
     elif sys.stdout.isatty():
-        live = LiveProgress(sys.stdout, goal=goal)
         try:
-            yield live
+            yield LogProgress(sys.stdout, goal=goal, is_live=True)
         finally:
-            live.end()
+            print(flush=True)
     else:
         yield JsonProgress(sys.stdout)
 

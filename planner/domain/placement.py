@@ -30,6 +30,12 @@ class LayerRange:
     def __str__(self) -> str:
         return f"[{self.first}, {self.end})"
 
+    def beyond(self, held: "LayerRange | None") -> int:
+        """How many of the layers `held` has not: to be loaded by a node that holds these."""
+        if held is None:
+            return len(self)
+        return len(self) - max(0, min(self.end, held.end) - max(self.first, held.first))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:

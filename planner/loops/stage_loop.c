@@ -116,65 +116,43 @@ static i64 gather(const Chain *c, i64 slot, i64 *nodes, i64 *rooms)
     return count;
 }
 
+/* What more can go from vertex v to w: nodes on the left, then those on the right. */
+static i64 residual(const Chain *c, i64 num_left, i64 num_right, i64 v, i64 w)
+{
+    if (v >= num_left) return c->carried[w * num_right + v - num_left];
+    return c->links[c->left[v] * (c->n + 1) + c->right[w - num_left]]
+           - c->carried[v * num_right + w - num_left];
+}
+
 static i64 augment(Chain *c, i64 num_left, i64 num_right)
 {
-    const i64 *links = c->links, width = c->n + 1;
-    i64 *left = c->left, *right = c->right, *carried = c->carried;
-    i64 *parents = c->parents, *queue = c->queue;
-    i64 first = 0, last = 0, end = -1;
-    for (i64 v = 0; v < num_left + num_right; v++) parents[v] = -1;
-    for (i64 k = 0; k < num_left; k++)
-        if (c->left_room[k] > 0) {
-            parents[k] = k;
-            queue[last++] = k;
-        }
+    i64 *parents = c->parents, *queue = c->queue, first = 0, last = 0, end = -1, v;
+    for (v = 0; v < num_left + num_right; v++) {
+        parents[v] = v < num_left && c->left_room[v] > 0 ? v : -1;
+        if (parents[v] == v) queue[last++] = v;
+    }
     while (first < last && end < 0) {
-        i64 v = queue[first++];
-        if (v < num_left) {
-            for (i64 m = 0; m < num_right; m++) {
-                i64 w = num_left + m;
-                if (parents[w] < 0 &&
-                    links[left[v] * width + right[m]] > carried[v * num_right + m]) {
-                    parents[w] = v;
-                    if (c->right_room[m] > 0) {
-                        end = w;
-                        break;
-                    }
-                    queue[last++] = w;
-                }
-            }
-        } else {
-            i64 m = v - num_left;
-            for (i64 k = 0; k < num_left; k++)
-                if (parents[k] < 0 && carried[k * num_right + m] > 0) {
-                    parents[k] = v;
-                    queue[last++] = k;
-                }
+        v = queue[first++];
+        i64 is_left = v < num_left, past = is_left ? num_left + num_right : num_left;
+        for (i64 w = is_left ? num_left : 0; w < past && end < 0; w++) {
+            if (parents[w] >= 0 || residual(c, num_left, num_right, v, w) <= 0) continue;
+            parents[w] = v;
+            queue[last++] = w;
+            if (is_left && c->right_room[w - num_left] > 0) end = w;
         }
     }
     if (end < 0) return 0;
-    i64 push = c->right_room[end - num_left], v = end;
-    while (parents[v] != v) {
-        i64 p = parents[v], spare;
-        if (v >= num_left) {
-            i64 m = v - num_left;
-            spare = links[left[p] * width + right[m]] - carried[p * num_right + m];
-        } else {
-            spare = carried[v * num_right + p - num_left];
-        }
-        push = least(push, spare);
-        v = p;
-    }
+    i64 push = c->right_room[end - num_left];
+    for (v = end; parents[v] != v; v = parents[v])
+        push = least(push, residual(c, num_left, num_right, parents[v], v));
     push = least(push, c->left_room[v]);
     c->left_room[v] -= push;
     c->right_room[end - num_left] -= push;
-    for (v = end; parents[v] != v; v = parents[v]) {
-        i64 p = parents[v];
+    for (v = end; parents[v] != v; v = parents[v])
         if (v >= num_left)
-            carried[p * num_right + v - num_left] += push;
+            c->carried[parents[v] * num_right + v - num_left] += push;
         else
-            carried[v * num_right + p - num_left] -= push;
-    }
+            c->carried[v * num_right + parents[v] - num_left] -= push;
     return push;
 }
 

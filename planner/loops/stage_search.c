@@ -49,37 +49,27 @@ static i64 draw(i64 *state, i64 choices)
 
 static i64 most_edges(i64 nodes) { return nodes * nodes / 4 + 2 * nodes + 2; }
 
-static void *take(char **place, size_t bytes)
-{
-    void *taken = *place;
-    *place += (bytes + 15) / 16 * 16;
-    return taken;
-}
-
+/* The memory that the arrays of `space` are in, NULL if there is none; each number has 8 bytes. */
 static char *spread_out(Space *space, i64 n, i64 shares)
 {
-    size_t i = (size_t)(n + 1) * 8, e = (size_t)most_edges(n) * 8;
-    char *memory = malloc(9 * (i + 16) + 7 * (e + 16) + 6 * i + 3 * (size_t)shares * 8 + 128);
-    if (memory == NULL) return NULL;
-    char *place = memory;
-    space->group = take(&place, i);
-    space->table = take(&place, i);
-    space->order = take(&place, i);
-    space->starts = take(&place, i);
-    space->share = take(&place, i);
-    space->layers = take(&place, i);
-    space->step_s = take(&place, i);
-    space->room = take(&place, i);
-    space->limit = take(&place, i);
-    space->tails = take(&place, e);
-    space->heads = take(&place, e);
-    space->edge_share = take(&place, e);
-    space->bandwidth = take(&place, e);
-    space->latency = take(&place, e);
-    space->crowding = take(&place, e);
-    space->carried = take(&place, (size_t)shares * 8);
-    space->taken = take(&place, 2 * (size_t)shares * 8);
-    space->work = take(&place, e + 6 * i);
+    i64 i = n + 1, e = most_edges(n), sum = 0;
+    struct {
+        void *array; /* where the pointer to it is */
+        i64 size;
+    } parts[] = {
+        {&space->group, i}, {&space->table, i}, {&space->order, i}, {&space->starts, i},
+        {&space->share, i}, {&space->layers, i}, {&space->step_s, i}, {&space->room, i},
+        {&space->limit, i}, {&space->tails, e}, {&space->heads, e}, {&space->edge_share, e},
+        {&space->bandwidth, e}, {&space->latency, e}, {&space->crowding, e},
+        {&space->carried, shares}, {&space->taken, 2 * shares}, {&space->work, e + 6 * i},
+    };
+    size_t count = sizeof parts / sizeof *parts;
+    for (size_t part = 0; part < count; part++) sum += parts[part].size;
+    char *memory = malloc((size_t)sum * 8), *place = memory;
+    for (size_t part = 0; memory != NULL && part < count; part++) {
+        memcpy(parts[part].array, &place, sizeof place);
+        place += parts[part].size * 8;
+    }
     return memory;
 }
 

@@ -54,9 +54,8 @@ def plan_on(
 
     Raises ModelDoesNotFit, NoPlacementFound and LimitsNotKept.
     """
-    others = {node.name for node in share.problem.cluster.nodes} - nodes
     plan = compute_plan(
-        replace(share.problem, cluster=share.problem.cluster.without(others)),
+        share.problem.only(nodes),
         options=replace(options, time_limit_s=seconds),
         cancel=cancel,
         start=start,

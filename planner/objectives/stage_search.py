@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.capacity import allowed_limits, throughput_tokens_per_s
+from planner.capacity import allowed_limits, speeds_by_layers
 from planner.chance import Schedule
 from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import LayerRange, Placement
@@ -96,12 +96,11 @@ class StageSearch:
         self.bandwidth, self.latency = _links(problem, self.names)
         # N nodes; columns j are layers held, 0 .. J - 1. E are the ends of the model that a stage
         # has (`planner.capacity.LayerLimits`): 0 none, 1 the first layer, 2 the last, 3 both.
-        width = max((one.middle for one in limits_NE), default=0) + 1
-        speeds_NJ, limits_NJ = (np.zeros((len(self.names), width)) for _ in range(2))
+        speeds_NJ = speeds_by_layers(problem, self.names, limits_NE)
+        width, limits_NJ = speeds_NJ.shape[1], np.zeros_like(speeds_NJ)
         rooms_ENJ = np.zeros((4, len(self.names), width))
         for row, (name, one) in enumerate(zip(self.names, limits_NE, strict=True)):
             for held in range(1, one.middle + 1):
-                speeds_NJ[row, held] = throughput_tokens_per_s(problem, name, held)
                 for at in range(4):
                     rooms_ENJ[at, row, held] = estimator.figures.room(
                         name, held=held, layers=held, ends=(at % 2 == 1, at >= 2)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from planner.domain.cluster import Cluster
-from planner.domain.placement import LayerRange, Placement
+from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 
@@ -29,7 +29,11 @@ def aligned_to(
     for names in _groups_of_like_nodes(problem, rules):
         ranges = [placement.layers.get(name) for name in names]
         costs = [
-            [_layers_to_load(running.layers.get(name), held) for held in ranges] for name in names
+            [
+                0.0 if held is None else float(held.beyond(running.layers.get(name)))
+                for held in ranges
+            ]
+            for name in names
         ]
         for name, column in zip(names, assignment(costs), strict=True):
             layers.pop(name, None)
@@ -129,11 +133,3 @@ def _have_like_links(
         for (way, end), quality in named.get(one, {}).items()
     }
     return swapped == named.get(other, {})
-
-
-def _layers_to_load(before: LayerRange | None, after: LayerRange | None) -> float:
-    if after is None:
-        return 0.0
-    if before is None:
-        return float(len(after))
-    return float(len(after) - max(0, min(after.end, before.end) - max(after.first, before.first)))

@@ -11,7 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
-from planner.capacity import LayerLimits, allowed_limits, throughput_tokens_per_s
+from planner.capacity import (
+    LayerLimits,
+    allowed_limits,
+    speeds_by_layers,
+    throughput_tokens_per_s,
+)
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
@@ -39,13 +44,8 @@ class AroundPins:
         limits = self._limits
         self._longest_free = max((one.middle for one in limits.values()), default=0)
         self._ends_cost_layers = any(min(one) < one.middle for one in limits.values())
-        self._speeds_of: dict[str, list[float]] = {
-            name: [
-                throughput_tokens_per_s(problem, name, layers) if 0 < layers <= one.middle else 0.0
-                for layers in range(self._longest_free + 1)
-            ]
-            for name, one in limits.items()
-        }
+        speeds_NJ = speeds_by_layers(problem, list(limits), list(limits.values()))
+        self._speeds_of = dict(zip(limits, speeds_NJ.tolist(), strict=True))
         self._pinned_speed: dict[tuple[int, int], float] = {}
         for name, pin in self._pinned.items():
             place = pin.first, len(pin)

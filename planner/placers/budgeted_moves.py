@@ -16,10 +16,7 @@ from planner.domain.rules import PlacementRules
 
 def moved_layers(running: Placement, placement: Placement) -> int:
     """Layers that nodes must load: held in `placement` and not in `running`."""
-    return sum(
-        len(held) - _common(held, running.layers.get(name))
-        for name, held in placement.layers.items()
-    )
+    return sum(held.beyond(running.layers.get(name)) for name, held in placement.layers.items())
 
 
 def climb(
@@ -73,9 +70,3 @@ def _other_range(
     end = chance.choice([*ends, min(first + limit, problem.model.num_layers)])
     held = LayerRange(first=first, end=end)
     return held if limits.allow(held, num_layers=num_layers) else placement.layers.get(name)
-
-
-def _common(held: LayerRange, before: LayerRange | None) -> int:
-    if before is None:
-        return 0
-    return max(0, min(held.end, before.end) - max(held.first, before.first))

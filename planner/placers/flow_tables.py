@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.capacity import allowed_limits, throughput_tokens_per_s
+from planner.capacity import allowed_limits, speeds_by_layers, throughput_tokens_per_s
 from planner.domain.cluster import COORDINATOR
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
-from planner.link_matrix import link_capacities_tokens_per_s, shared_tokens_per_s
+from planner.link_matrix import Floats, link_capacities_tokens_per_s, shared_tokens_per_s
 from planner.placers.loops import IntegerArray
 
 _UNITS_OF_BOUND = 2**36
@@ -87,26 +87,25 @@ def flow_tables(
     `links_sharing` of them were in use at once.
     """
     unit = bound_tokens_per_s / _UNITS_OF_BOUND
+
+    def in_units(tokens_per_s: Floats) -> IntegerArray:
+        return (np.minimum(tokens_per_s, bound_tokens_per_s) / unit).astype(np.int64)
+
     nodes = [node for node in problem.cluster.nodes if node.name not in rules.pinned]
-    limits = [allowed_limits(problem, node.name, rules) for node in nodes]
-    longest = max((one.middle for one in limits), default=0)
-    speeds = np.zeros((len(nodes), longest + 1), dtype=np.int64)
-    for index, node in enumerate(nodes):
-        for layers in range(1, limits[index].middle + 1):
-            speed = throughput_tokens_per_s(problem, node.name, layers)
-            speeds[index, layers] = int(min(speed, bound_tokens_per_s) / unit)
+    names = [node.name for node in nodes]
+    limits = [allowed_limits(problem, name, rules) for name in names]
     regions = sorted({node.region for node in nodes})
-    ends = [*(node.name for node in nodes), COORDINATOR]
+    ends = [*names, COORDINATOR]
     capacities = link_capacities_tokens_per_s(problem, ends)
     if problem.cluster.shared:
         capacities = np.minimum(capacities, shared_tokens_per_s(problem, ends) / links_sharing)
     return FlowTables(
-        names=tuple(node.name for node in nodes),
+        names=tuple(names),
         num_layers=problem.model.num_layers,
         unit_tokens_per_s=unit,
-        speeds_NJ=speeds,
+        speeds_NJ=in_units(speeds_by_layers(problem, names, limits)),
         limits_NE=np.array(limits, dtype=np.int64).reshape(len(nodes), 4),
-        links=(np.minimum(capacities, bound_tokens_per_s) / unit).astype(np.int64),
+        links=in_units(capacities),
         region_N=np.array([regions.index(node.region) for node in nodes], dtype=np.int64),
         links_sharing=links_sharing,
         pinned=tuple(

@@ -162,7 +162,7 @@ def _estimate(
     if not refused:
         tokens_per_s = instances * static_tokens_per_s(
             machine.latency[degree],
-            [_at_most(one, longest) for one in requests],
+            [at_most(one, longest) for one in requests],
             room_tokens=room_tokens,
             most_requests=memory.most_requests,
         )
@@ -175,7 +175,8 @@ def _estimate(
     )
 
 
-def _at_most(request: Lengths, longest: Lengths) -> Lengths:
+def at_most(request: Lengths, longest: Lengths) -> Lengths:
+    """The request cut to the prompt and the answer of the longest."""
     return Lengths(
         prompt_tokens=min(request.prompt_tokens, longest.prompt_tokens),
         output_tokens=min(request.output_tokens, longest.output_tokens),

@@ -8,7 +8,7 @@ exact max flow says what is true.
 import numpy as np
 
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
-from planner.capacity import LayerLimits, allowed_limits, throughput_tokens_per_s
+from planner.capacity import allowed_limits, speeds_by_layers
 from planner.chance import first_random
 from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import LayerRange, Placement
@@ -57,18 +57,11 @@ class RangeAnnealing:
         """`links` as `links_that_may_bind` has them; None anneals coverage alone."""
         self._problem = problem
         self._names = [node.name for node in problem.cluster.nodes]
-        limits = {name: allowed_limits(problem, name, rules) for name in self._names}
-        self._speeds_NJ = np.zeros(
-            (len(self._names), 1 + max(one.middle for one in limits.values())), dtype=np.int64
-        )
-        for number, name in enumerate(self._names):
-            for layers in range(1, limits[name].middle + 1):
-                speed = throughput_tokens_per_s(problem, name, layers)
-                self._speeds_NJ[number, layers] = int(speed * _UNITS_PER_TOKEN)
-        none = LayerLimits(0, 0, 0, 0)
-        self._limits_NE = np.array(
-            [none if name in rules.pinned else limits[name] for name in self._names]
-        )
+        limits = [allowed_limits(problem, name, rules) for name in self._names]
+        speeds_NJ = speeds_by_layers(problem, self._names, limits)
+        self._speeds_NJ: IntegerArray = (speeds_NJ * _UNITS_PER_TOKEN).astype(np.int64)
+        self._limits_NE = np.array(limits)
+        self._limits_NE[[name in rules.pinned for name in self._names]] = 0
         self._running_N2 = np.array(self._ranges(running), dtype=np.int64)
         self._links = NO_INTEGERS if links is None else links
         self._moves = self._moves_in_a_moment()

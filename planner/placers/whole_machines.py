@@ -7,7 +7,7 @@ profile's `instance_times` of that degree; for the whole machine else the layer 
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 
 from planner.capacity import holds_model, layer_limits
 from planner.domain.instance import (
@@ -17,7 +17,7 @@ from planner.domain.instance import (
     InstanceTimes,
     PlannedInstance,
 )
-from planner.domain.layer_times import LayerTimes, Points
+from planner.domain.layer_times import Points
 from planner.domain.problem import Problem
 from planner.domain.profile import ComputeProfile
 from planner.latency_fit import Timing, fit_latency_model
@@ -29,6 +29,7 @@ from planner.placers.instances import (
     Machine,
     NoDegree,
     WholeModel,
+    at_most,
     degree_estimates,
 )
 from planner.simulator.instances import InstanceSpec, simulate_instances
@@ -169,25 +170,13 @@ def _derived(problem: Problem, node_name: str) -> LatencyModel:
     """Equations 3 and 4 fitted to what a stage of all layers takes."""
     layers = problem.model.num_layers
     times = layer_times_of(problem, node_name).held(layers, has_head=True)
-    prefills = [
-        Timing(batch=batch, tokens=tokens, seconds=layers * _prompt_s(times, batch * tokens))
-        for batch in _BATCHES
-        for tokens in _LENGTHS
-    ]
-    decodes = [
-        Timing(batch=batch, tokens=tokens, seconds=layers * _decode_s(times, batch))
-        for batch in _BATCHES
-        for tokens in _LENGTHS
-    ]
+    prefills, decodes = [], []
+    for batch, tokens in product(_BATCHES, _LENGTHS):
+        prompt_s = _rising(times.prompt_s(batch * tokens), batch * tokens, times.prompt)
+        decode_s = _rising(times.decode_s(batch), batch, times.decode)
+        prefills.append(Timing(batch=batch, tokens=tokens, seconds=layers * prompt_s))
+        decodes.append(Timing(batch=batch, tokens=tokens, seconds=layers * decode_s))
     return fit_latency_model(prefills, decodes)
-
-
-def _prompt_s(times: LayerTimes, tokens: int) -> float:
-    return _rising(times.prompt_s(tokens), tokens, times.prompt)
-
-
-def _decode_s(times: LayerTimes, sequences: int) -> float:
-    return _rising(times.decode_s(sequences), sequences, times.decode)
 
 
 def _rising(seconds: float, amount: int, points: Points) -> float:
@@ -211,14 +200,7 @@ def _requests(problem: Problem, *, seed: int) -> tuple[list[Lengths], Lengths]:
         prompt_tokens=sorted(one.prompt_tokens for one in sample)[at],
         output_tokens=sorted(one.output_tokens for one in sample)[at],
     )
-    cut = [
-        Lengths(
-            prompt_tokens=min(one.prompt_tokens, longest.prompt_tokens),
-            output_tokens=min(one.output_tokens, longest.output_tokens),
-        )
-        for one in sample
-    ]
-    return cut, longest
+    return [at_most(one, longest) for one in sample], longest
 
 
 def _if_known(one: DegreeEstimate, problem: Problem) -> DegreeEstimate:

@@ -20,12 +20,6 @@ class StayGroup:
     held: LayerRange | None
     names: tuple[str, ...]
 
-    def layers_to_load(self, new: LayerRange) -> int:
-        """How many of the layers a node of the group does not hold yet."""
-        if self.held is None:
-            return len(new)
-        return len(new) - max(0, min(new.end, self.held.end) - max(new.first, self.held.first))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StayColumn:

@@ -101,7 +101,7 @@ class StayPatterns:
         return StayColumn(
             range=LayerRange(first=first, end=first + layers),
             held=tuple(sorted(held, key=lambda one: (one[0], one[1].first, one[1].end))),
-            layers_to_load=sum(self.groups[group].layers_to_load(part) for group, part in held),
+            layers_to_load=sum(part.beyond(self.groups[group].held) for group, part in held),
             tokens_per_s=min(carried.values()),
         )
 

@@ -67,7 +67,7 @@ class Loads:
             known = np.array(
                 [
                     [
-                        group.layers_to_load(LayerRange(first=first, end=first + layers))
+                        LayerRange(first=first, end=first + layers).beyond(group.held)
                         for first in range(self.num_layers - layers + 1)
                     ]
                     for group in self.groups
@@ -137,13 +137,7 @@ class PricedLength:
 
     def holders(self, row: int, first: int) -> list[Holder]:
         """Those of the cover whose price is the least."""
-        held = LayerRange(first=first, end=first + self._layers)
-        return [
-            (group, held)
-            for kind, count in enumerate(self._covers_CK[row].tolist())
-            if count
-            for group, _ in self._cheapest(kind, first)[:count]
-        ]
+        return self.holders_beside({}, np.array([row]), first)[1]
 
     def holders_beside(
         self, taken: Mapping[int, int], rows: Integers, first: int

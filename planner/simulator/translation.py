@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.capacity import kv_room_token_layers
+from planner.capacity import kv_room_token_layers, shared_bytes_per_token
 from planner.domain.cluster import COORDINATOR
 from planner.domain.errors import InvalidPlacement
 from planner.domain.layer_times import LayerTimes, Points
@@ -189,12 +189,11 @@ class Links:
 
     def _shares(self, source: str, target: str) -> list[int]:
         """Numbers of the shared bandwidths that what goes from source to target takes."""
-        used = []
-        for number, (shared, members) in enumerate(self._members):
-            ours, theirs = (source, target) if shared.direction == "egress" else (target, source)
-            if ours in members and (shared.scope == "nic" or theirs not in members):
-                used.append(number)
-        return used
+        return [
+            number
+            for number, (shared, members) in enumerate(self._members)
+            if shared_bytes_per_token(self._problem, shared, source, target, members=members) > 0
+        ]
 
     def _vertex(self, name: str) -> int:
         return self._numbering.number_of.get(name, len(self._numbering.names))
