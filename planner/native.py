@@ -24,7 +24,7 @@ INTEGERS = np.ctypeslib.ndpointer(np.int64, flags="C")
 REALS = np.ctypeslib.ndpointer(np.float64, flags="C")
 Field: TypeAlias = "int | float | npt.NDArray[np.int64] | npt.NDArray[np.float64]"
 
-_EDITION = 18  # that of loops/module.c
+_EDITION = 19  # that of loops/module.c
 
 
 class Packed:
@@ -37,9 +37,8 @@ class Packed:
     def __init__(self, **fields: Field) -> None:
         """Raises TypeError for an array that C cannot read as it lies in memory."""
         self._arrays = [value for value in fields.values() if isinstance(value, np.ndarray)]
-        declared = [(name, _type_of(name, value)) for name, value in fields.items()]
-        struct = type("_Struct", (ctypes.Structure,), {"_fields_": declared})
-        self._struct: ctypes.Structure = struct(
+        declared = tuple((name, _type_of(name, value)) for name, value in fields.items())
+        self._struct: ctypes.Structure = _struct_of(declared)(
             *(
                 value.ctypes.data if isinstance(value, np.ndarray) else value
                 for value in fields.values()
@@ -68,6 +67,11 @@ class Packed:
         """The field as it is now."""
         read: int | float = getattr(self._struct, name)
         return read
+
+
+@functools.lru_cache(maxsize=64)
+def _struct_of(declared: tuple[tuple[str, type], ...]) -> type[ctypes.Structure]:
+    return type("_Struct", (ctypes.Structure,), {"_fields_": list(declared)})
 
 
 def _numbers_of(

@@ -17,7 +17,7 @@ from planner.domain.problem import Problem
 from planner.placers.base import SearchOptions, StopReason
 from planner.placers.board import Board
 from planner.placers.flow_tables import FlowTables, flow_tables
-from planner.placers.loops import Annealed, Energy, State
+from planner.placers.loops import AnnealedStages
 from planner.placers.stop import Stop
 
 # Where between the best flow and the bound a try aims, at last at anything better; a success begins
@@ -142,13 +142,13 @@ def _shares(
 
 
 def anneal_in_chunks(
-    loop: Callable[[State, Schedule], Annealed[Energy, State]],
+    loop: Callable[[list[int], Schedule], AnnealedStages],
     *,
-    start: State,
+    start: list[int],
     schedule: Schedule,
     chunk_moves: int,
     stop: Stop,
-) -> Annealed[Energy, State]:
+) -> AnnealedStages:
     """Run a loop by chunks of its schedule, so that the clock and a cancel are heard."""
     annealed = best = loop(start, _chunk(schedule, done=0, chunk_moves=chunk_moves))
     for done in range(chunk_moves, schedule.moves, chunk_moves):

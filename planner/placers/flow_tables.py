@@ -36,7 +36,7 @@ class FlowTables:
 
     `speeds_NJ[i, j]` is T_j, `links[i, k]` the capacity from i to k, index n the coordinator, both
     in flow units and cut to the bound; `unit_tokens_per_s` is what one unit is; `limits_NE` as in
-    `IntervalTask`. Shared bandwidth is divided among `links_sharing` links.
+    `RangeTask`. Shared bandwidth is divided among `links_sharing` links.
     """
 
     names: tuple[str, ...]

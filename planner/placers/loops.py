@@ -3,33 +3,30 @@
 Tasks have the fields of the C structs, in their order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 
-from planner.chance import Schedule
+from planner.chance import Schedule, first_random
+from planner.domain.placement import LayerRange, Placement
 from planner.native import I64, INTEGERS, POINTER, REAL, Packed, function
 
 IntegerArray: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 NO_INTEGERS: IntegerArray = np.zeros((0, 0), dtype=np.int64)
 
-Energy = TypeVar("Energy", int, float)
-State = TypeVar("State")
-Range: TypeAlias = tuple[int, int]
-"""(first layer, layers held)"""
 Ends: TypeAlias = tuple[int, int]
 """(first layer, end); equal when nothing is held"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Annealed(Generic[Energy, State]):
-    """Where a loop ended: the least energy found, its state, and the state to go on from."""
+class AnnealedStages:
+    """Where a loop ended: the least energy found, its ranks, and those to go on from."""
 
-    energy: Energy
-    best: State
-    last: State
+    energy: float
+    best: list[int]
+    last: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +36,7 @@ class StageTask:
     `speeds_NJ[i, j]` is T_j of node i, 0 where it cannot hold j layers. `links[i, k]` is the
     capacity from node i to node k, index n being the coordinator. `neighbours[i]` are nodes worth
     sharing a stage or a crossing with, K for every node. `weight` is what an impassable crossing
-    costs, in missing layers. `limits_NE` as in IntervalTask; empty where the model's ends cost no
+    costs, in missing layers. `limits_NE` as in RangeTask; empty where the model's ends cost no
     layers.
     """
 
@@ -54,29 +51,15 @@ class StageTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntervalTask:
-    """Ranges for n nodes that shall cover every layer with `target`; as in StageTask.
-
-    A node never holds more than `limits_NE[i, e]` layers, and none while `limits_NE[i, 0]` is 0.
-    e is 0 in the middle of the model, 1 with its first layer, 2 with its last, 3 with both
-    (`planner.capacity.LayerLimits`). With `spares`
-    1 (not 0) they shall cover every layer also without the fastest node that holds it.
-    """
-
-    num_layers: int
-    target: int
-    speeds_NJ: IntegerArray
-    limits_NE: IntegerArray
-    spares: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveTask:
+class RangeTask:
     """Ranges (first, end) near the `running_N2` ones that shall carry `target` over every layer.
 
-    Speeds and limits as in IntervalTask. Each layer to load beyond `budget_layers` costs `penalty`,
-    each layer that lacks anything costs `charge` beside what it lacks. `links` as in StageTask;
-    empty where they pass all that nodes compute and ranges need not meet.
+    Speeds as in StageTask. A node never holds more than `limits_NE[i, e]` layers, and none while
+    `limits_NE[i, 0]` is 0. e is 0 in the middle of the model, 1 with its first layer, 2 with its
+    last, 3 with both (`planner.capacity.LayerLimits`). Each layer to load beyond `budget_layers`
+    costs `penalty`, each layer that lacks anything costs `charge` beside what it lacks. With
+    `spares` 1 (not 0) every layer shall have its target without the fastest node that holds it too.
+    `links` as in StageTask; empty where they pass all that nodes compute and ranges need not meet.
     """
 
     num_layers: int
@@ -87,53 +70,50 @@ class MoveTask:
     budget_layers: int
     penalty: int
     charge: int
+    spares: int
     links: IntegerArray
 
 
-def anneal_stages(
-    task: StageTask, *, ranks: list[int], schedule: Schedule
-) -> Annealed[float, list[int]]:
+def anneal_stages(task: StageTask, *, ranks: list[int], schedule: Schedule) -> AnnealedStages:
     """Anneal from the stage numbers `ranks` of every node, -1 for nodes in no stage."""
     last, best = (np.array(ranks, dtype=np.int64) for _ in range(2))
     energy: float = _anneal_stages(Packed.of(task), schedule.packed(), last, best)
     if energy < 0:
         raise MemoryError("no memory for annealing stages")
-    return Annealed(energy=energy, best=best.tolist(), last=last.tolist())
+    return AnnealedStages(energy=energy, best=best.tolist(), last=last.tolist())
 
 
-def anneal_intervals(
-    task: IntervalTask, *, ranges: list[Range], schedule: Schedule
-) -> Annealed[int, list[Range]]:
-    """Anneal from `ranges`, one for every node."""
-    last, best = _columns(ranges), _columns(ranges)
-    missing: int = _anneal_intervals(Packed.of(task), schedule.packed(), *last, *best)
-    if missing < 0:
-        raise MemoryError("no memory for annealing intervals")
-    return Annealed(energy=missing, best=_pairs(best), last=_pairs(last))
-
-
-def anneal_moves(
-    task: MoveTask, *, ranges: list[Ends], threshold: int, moves: int, seed: int
+def anneal_ranges(
+    task: RangeTask, *, ranges: list[Ends], hot: int, cold: int = 0, moves: int, seed: int
 ) -> tuple[int, list[Ends]]:
     """The energy reached, 0 ending the search, and the ranges then; starts from `ranges`.
 
-    `seed` is in 1 .. 2**31 - 2.
+    Meanwhile the threshold sinks from `hot` to `cold`.
     """
-    columns = _columns(ranges)
-    energy: int = _anneal_moves(Packed.of(task), threshold, moves, seed, *columns)
+    firsts, ends = (np.array([one[side] for one in ranges], dtype=np.int64) for side in (0, 1))
+    energy: int = _anneal_ranges(
+        Packed.of(task), hot, cold, moves, first_random(seed), firsts, ends
+    )
     if energy < 0:
-        raise MemoryError("no memory for annealing moves")
-    return energy, _pairs(columns)
+        raise MemoryError("no memory for annealing ranges")
+    return energy, list(zip(firsts.tolist(), ends.tolist(), strict=True))
 
 
-def _columns(ranges: Sequence[tuple[int, int]]) -> list[IntegerArray]:
-    return [np.array([one[side] for one in ranges], dtype=np.int64) for side in (0, 1)]
+def ends_of(names: Sequence[str], layers: Mapping[str, LayerRange]) -> list[Ends]:
+    """What the nodes hold, as the loop has it."""
+    held = [layers.get(name) for name in names]
+    return [(0, 0) if one is None else (one.first, one.end) for one in held]
 
 
-def _pairs(columns: list[IntegerArray]) -> list[tuple[int, int]]:
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+def placement_of(names: Sequence[str], ranges: Sequence[Ends]) -> Placement:
+    """The placement that the loop's ranges are."""
+    layers = {
+        name: LayerRange(first=first, end=end)
+        for name, (first, end) in zip(names, ranges, strict=True)
+        if end > first
+    }
+    return Placement(layers=layers)
 
 
 _anneal_stages = function("anneal_stages", REAL, POINTER, POINTER, INTEGERS, INTEGERS)
-_anneal_intervals = function("anneal_intervals", I64, POINTER, POINTER, *[INTEGERS] * 4)
-_anneal_moves = function("anneal_moves", I64, POINTER, I64, I64, I64, INTEGERS, INTEGERS)
+_anneal_ranges = function("anneal_ranges", I64, POINTER, *[I64] * 4, INTEGERS, INTEGERS)

@@ -9,17 +9,23 @@ import numpy as np
 
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.capacity import allowed_limits, speeds_by_layers
-from planner.chance import first_random
 from planner.domain.cluster import COORDINATOR
-from planner.domain.placement import LayerRange, Placement
+from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.link_matrix import link_capacities_tokens_per_s
-from planner.placers.loops import NO_INTEGERS, IntegerArray, MoveTask, anneal_moves
+from planner.placers.loops import (
+    NO_INTEGERS,
+    IntegerArray,
+    RangeTask,
+    anneal_ranges,
+    ends_of,
+    placement_of,
+)
 
 _UNITS_PER_TOKEN = 1000
 _PENALTY_SHARE = 0.2
-_CHARGE_SHARE = 0.3
+CHARGE_SHARE = 0.3
 _MOVES_PER_NODE = 50_000
 _MOST_MOVES = 2_000_000
 _LOOKS_PER_MOVE = 4
@@ -62,7 +68,7 @@ class RangeAnnealing:
         self._speeds_NJ: IntegerArray = (speeds_NJ * _UNITS_PER_TOKEN).astype(np.int64)
         self._limits_NE = np.array(limits)
         self._limits_NE[[name in rules.pinned for name in self._names]] = 0
-        self._running_N2 = np.array(self._ranges(running), dtype=np.int64)
+        self._running_N2 = np.array(ends_of(self._names, running.layers), dtype=np.int64)
         self._links = NO_INTEGERS if links is None else links
         self._moves = self._moves_in_a_moment()
 
@@ -83,7 +89,7 @@ class RangeAnnealing:
         arguments give the same answer.
         """
         target = max(1, int(target_tokens_per_s * _UNITS_PER_TOKEN))
-        task = MoveTask(
+        task = RangeTask(
             num_layers=self._problem.model.num_layers,
             target=target,
             speeds_NJ=self._speeds_NJ,
@@ -91,23 +97,18 @@ class RangeAnnealing:
             running_N2=self._running_N2,
             budget_layers=budget_layers,
             penalty=max(1, int(target * _PENALTY_SHARE)),
-            charge=int(target * _CHARGE_SHARE),
+            charge=int(target * CHARGE_SHARE),
+            spares=0,
             links=self._links,
         )
-        _, ranges = anneal_moves(
+        _, ranges = anneal_ranges(
             task,
-            ranges=self._ranges(start),
-            threshold=int(target * hotness),
+            ranges=ends_of(self._names, start.layers),
+            hot=int(target * hotness),
             moves=max(1, int(effort * self._moves)),
-            seed=first_random(seed),
+            seed=seed,
         )
-        return Placement(
-            layers={
-                name: LayerRange(first=first, end=end)
-                for name, (first, end) in zip(self._names, ranges, strict=True)
-                if end > first
-            }
-        )
+        return placement_of(self._names, ranges)
 
     def _moves_in_a_moment(self) -> int:
         moves = min(_MOST_MOVES, _MOVES_PER_NODE * len(self._names))
@@ -115,7 +116,3 @@ class RangeAnnealing:
             # To measure a node takes a look at every other.
             moves = moves * _LOOKS_PER_MOVE // (_LOOKS_PER_MOVE + len(self._names))
         return moves
-
-    def _ranges(self, placement: Placement) -> list[tuple[int, int]]:
-        held = [placement.layers.get(name) for name in self._names]
-        return [(0, 0) if layers is None else (layers.first, layers.end) for layers in held]

@@ -16,7 +16,13 @@ from planner.placers.annealing import ALONE, Effort, Try, anneal_in_chunks, sear
 from planner.placers.base import StopReason
 from planner.placers.board import Board
 from planner.placers.flow_tables import FlowTables
-from planner.placers.loops import NO_INTEGERS, Annealed, IntegerArray, StageTask, anneal_stages
+from planner.placers.loops import (
+    NO_INTEGERS,
+    AnnealedStages,
+    IntegerArray,
+    StageTask,
+    anneal_stages,
+)
 from planner.placers.stage_chain import placement_of_chain, ranks_of
 from planner.placers.stop import Stop
 
@@ -65,7 +71,7 @@ class _StageAnnealer:
             limits_NE=tables.limits_NE if tables.ends_cost_layers else NO_INTEGERS,
         )
 
-        def loop(ranks: list[int], schedule: Schedule) -> Annealed[float, list[int]]:
+        def loop(ranks: list[int], schedule: Schedule) -> AnnealedStages:
             return anneal_stages(task, ranks=ranks, schedule=schedule)
 
         known = ranks_of(tables, aim.best) if aim.best is not None else []

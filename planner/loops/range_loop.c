@@ -1,4 +1,4 @@
-/* The loop of range annealing: ranges near the running ones that carry a target over every layer.
+/* The loop of range annealing: ranges, perhaps near running ones, that carry a target over every layer.
 
    energy = sum over layers of lack(coverage) + penalty * max(0, layers to load - budget),
 
@@ -6,16 +6,17 @@
    lacks much better than many that lack little, which is what leads to none. Coverage is the sum over
    the nodes that hold a layer of T_i(held_i) or, with links, of what such a node receives and sends
    at most, if that is less. With links, nodes are taken to meet only where ranges meet, as if partial
-   inference were not allowed: what gains by it here rarely passes the links.
+   inference were not allowed: what gains by it here rarely passes the links. With `spares` the fastest
+   node of every layer does not count: what is left when a node fails.
 
    Threshold accepting: a change for the worse is taken when it costs less than a random part of a
-   threshold, which sinks to 0 over the moves. */
+   threshold, which sinks from `hot` to `cold` over the moves. */
 
 #include "loops.h"
 
 #include <stdlib.h>
 
-/* As planner.placers.loops.MoveTask has it; links: (n + 1) x (n + 1), the coordinator last, or 0 x 0. */
+/* As planner.placers.loops.RangeTask has it; links: (n + 1) x (n + 1), the coordinator last, or 0 x 0. */
 typedef struct {
     i64 num_layers, target;
     const i64 *speeds;
@@ -23,15 +24,15 @@ typedef struct {
     const i64 *limits;
     i64 limits_rows, limits_ends;
     const i64 *running; /* first and end of each node */
-    i64 running_rows, running_ends, budget, penalty, charge;
+    i64 running_rows, running_ends, budget, penalty, charge, spares;
     const i64 *links;
     i64 links_rows, links_ends;
-} MoveTask;
+} RangeTask;
 
 typedef struct {
-    const MoveTask *task;
+    const RangeTask *task;
     i64 *firsts, *ends;
-    i64 *coverage;           /* by layer */
+    i64 *coverage, *fastest; /* by layer; the fastest node's part, 0 where all count */
     i64 *carried;            /* by node: what it adds to the coverage of its layers */
     i64 *affected, *before;  /* nodes whose carried flow a change touches; what it was */
     i64 num_affected;
@@ -42,16 +43,35 @@ static i64 lack(const State *s, i64 carried)
     return carried < s->task->target ? s->task->target - carried + s->task->charge : 0;
 }
 
-/* Add sign * what the node carries to the layers it holds; returns by how much the lack grows. */
-static i64 cover(State *s, i64 node, i64 sign)
+static i64 fastest_at(const State *s, i64 layer)
+{
+    i64 fastest = 0;
+    for (i64 node = 0; node < s->task->n; node++)
+        if (s->firsts[node] <= layer && layer < s->ends[node])
+            fastest = most(fastest, s->carried[node]);
+    return fastest;
+}
+
+/* Add `amount` to the layers that the node holds; returns by how much the lack grows. */
+static i64 cover(State *s, i64 node, i64 amount)
 {
     i64 grown = 0;
     for (i64 layer = s->firsts[node]; layer < s->ends[node]; layer++) {
-        grown -= lack(s, s->coverage[layer]);
-        s->coverage[layer] += sign * s->carried[node];
-        grown += lack(s, s->coverage[layer]);
+        grown -= lack(s, s->coverage[layer] - s->fastest[layer]);
+        s->coverage[layer] += amount;
+        if (s->task->spares > 0 && amount > s->fastest[layer]) s->fastest[layer] = amount;
+        if (amount < 0 && s->task->spares > 0 && -amount == s->fastest[layer])
+            s->fastest[layer] = fastest_at(s, layer);
+        grown += lack(s, s->coverage[layer] - s->fastest[layer]);
     }
     return grown;
+}
+
+static i64 uncover(State *s, i64 node)
+{
+    i64 amount = s->carried[node];
+    s->carried[node] = 0;
+    return cover(s, node, -amount);
 }
 
 /* What a node computes, and receives and sends at most: it meets others where ranges meet. */
@@ -92,24 +112,25 @@ static void find_affected(State *s, i64 changed, const i64 *nodes, const i64 *ne
 
 /* Returns the energy reached, or -1 without memory. Columns of `limits` are by the ends of the model
    that a node holds. */
-i64 anneal_moves(const MoveTask *task, i64 threshold, i64 iterations, i64 seed, i64 *firsts,
-                 i64 *ends)
+i64 anneal_ranges(const RangeTask *task, i64 hot, i64 cold, i64 iterations, i64 seed, i64 *firsts,
+                  i64 *ends)
 {
     i64 n = task->n, num_layers = task->num_layers, target = task->target, row = task->row;
     i64 budget = task->budget, penalty = task->penalty;
     const i64 *speeds = task->speeds, *limits = task->limits, *running = task->running;
-    i64 *memory = calloc((size_t)(num_layers + 3 * n), sizeof(i64));
+    i64 *memory = calloc((size_t)(2 * num_layers + 3 * n), sizeof(i64));
     if (memory == NULL) return -1;
     State s = {.task = task, .firsts = firsts, .ends = ends};
     s.coverage = memory;
-    s.carried = s.coverage + num_layers;
+    s.fastest = s.coverage + num_layers;
+    s.carried = s.fastest + num_layers;
     s.affected = s.carried + n;
     s.before = s.affected + n;
     i64 moved = 0, random = seed, energy = num_layers * lack(&s, 0);
     for (i64 node = 0; node < n; node++) {
         moved += to_load(firsts[node], ends[node], running[2 * node], running[2 * node + 1]);
         s.carried[node] = measure(&s, node);
-        energy += cover(&s, node, 1);
+        energy += cover(&s, node, s.carried[node]);
     }
     energy += penalty * most(0, moved - budget);
     for (i64 iteration = 0; iteration < iterations && energy > 0; iteration++) {
@@ -181,8 +202,8 @@ i64 anneal_moves(const MoveTask *task, i64 threshold, i64 iterations, i64 seed, 
         i64 change = 0, new_moved = moved;
         find_affected(&s, changed, nodes, new_firsts, new_ends);
         for (i64 k = 0; k < s.num_affected; k++) {
-            change += cover(&s, s.affected[k], -1);
             s.before[k] = s.carried[s.affected[k]];
+            change += uncover(&s, s.affected[k]);
         }
         for (i64 k = 0; k < changed; k++) {
             i64 i = nodes[k];
@@ -197,24 +218,24 @@ i64 anneal_moves(const MoveTask *task, i64 threshold, i64 iterations, i64 seed, 
         }
         for (i64 k = 0; k < s.num_affected; k++) {
             s.carried[s.affected[k]] = measure(&s, s.affected[k]);
-            change += cover(&s, s.affected[k], 1);
+            change += cover(&s, s.affected[k], s.carried[s.affected[k]]);
         }
         change += penalty * (most(0, new_moved - budget) - most(0, moved - budget));
         random = next_random(random);
-        i64 room = threshold - threshold * iteration / iterations;
+        i64 room = hot - (hot - cold) * iteration / iterations;
         if (change <= room * (random % 1024) / 1024) {
             moved = new_moved;
             energy += change;
             continue;
         }
-        for (i64 k = 0; k < s.num_affected; k++) cover(&s, s.affected[k], -1);
+        for (i64 k = 0; k < s.num_affected; k++) uncover(&s, s.affected[k]);
         for (i64 k = 0; k < changed; k++) {
             firsts[nodes[k]] = before_firsts[k];
             ends[nodes[k]] = before_ends[k];
         }
         for (i64 k = 0; k < s.num_affected; k++) {
             s.carried[s.affected[k]] = s.before[k];
-            cover(&s, s.affected[k], 1);
+            cover(&s, s.affected[k], s.before[k]);
         }
     }
     free(memory);
