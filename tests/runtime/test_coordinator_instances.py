@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,12 +63,13 @@ def desired(
     generation: int = 1,
     total: int | None = None,
     stages: dict[str, LayerRange] | None = None,
+    model_name: str = "llama",
     **changes: Any,
 ) -> CoordinatorDesired:
     plan = ServingPlan(
         deployment_id=1,
         generation=generation,
-        model_name="llama",
+        model_name=model_name,
         checkpoint="/model",
         num_layers=4,
         partial_inference=True,
@@ -83,15 +84,37 @@ def desired(
     return CoordinatorDesired(generation=generation, plan=plan, **changes)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Coordinator:
-    """Its OpenAI application, with instances and pipelines behind it; there is no helixweb."""
+    """Its OpenAI application, with instances and pipelines behind it; there is no helixweb.
+
+    `there`: the servers of the instances, by name. `layers`: of the pipelines' stages.
+    """
 
     service: InstanceService
     app: Starlette
     stats: RequestStats
     tracer: Tracer
     pipelines: Dispatcher
+    layers: dict[str, LayerRange]
+    there: dict[str, There]
+    model_name: str
+
+    @property
+    def report(self) -> CoordinatorReport:
+        return self.service.reported(NOTHING)
+
+    def serve(self, *names: str, **changes: Any) -> None:
+        """A plan of these instances, and of the pipelines if there are some."""
+        instances = [served(name, self.there[name]) for name in names]
+        of_all = {"stages": self.layers, "model_name": self.model_name}
+        self.service.serve(desired(*instances, **of_all | changes))
+
+    def release(self, name: str) -> None:
+        """The instance gives the answers that it held."""
+        engine = self.there[name].engine
+        assert engine is not None
+        engine.released.set()
 
     async def ask(self, **body: Any) -> Any:
         asked = {"model": "llama", "prompt": "hello", "max_tokens": 3, **body}
@@ -107,18 +130,18 @@ class Coordinator:
 
 @asynccontextmanager
 async def coordinator(
-    stages: ScriptedStages | None = None,
-    checkpoint: Path | None = None,
+    there: dict[str, There],
+    pipelines: tuple[ScriptedStages, Path] | None,
     *,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float],
+    model_name: str,
 ) -> AsyncIterator[Coordinator]:
-    """`stages` serve the model of `checkpoint`; without them there is no pipeline."""
     tracer = Tracer(traces_per_s=100, clock=clock, unix_time=time.time)
-    there = ScriptedStages(lambda _: []) if stages is None else stages
-    dispatcher, stats = make_dispatcher(there, clock=clock, tracer=tracer)
-    if checkpoint is not None:
-        dispatcher.serve(make_serving(checkpoint, model_name="llama", clock=clock))
-    pipelines = PipelineBackend(
+    stages = ScriptedStages(lambda _: []) if pipelines is None else pipelines[0]
+    dispatcher, stats = make_dispatcher(stages, clock=clock, tracer=tracer)
+    if pipelines is not None:
+        dispatcher.serve(make_serving(pipelines[1], model_name=model_name, clock=clock))
+    pipeline_backend = PipelineBackend(
         dispatcher=dispatcher,
         unix_time=time.time,
         new_answer_id=lambda: "0001",
@@ -134,17 +157,17 @@ async def coordinator(
                 asking=asking,
                 relaying=relaying,
                 token_timeout_s=PATIENCE_S,
-                pipelines=LocalPipelines(pipelines),
+                pipelines=LocalPipelines(pipeline_backend),
                 tracer=tracer,
                 clock=clock,
             )
         )
 
         def backend() -> Backend:
-            return pipelines if service.serving is None else service.serving.backend
+            return pipeline_backend if service.serving is None else service.serving.backend
 
         ticking = asyncio.create_task(service.tick())
-        stepping = asyncio.create_task(step_forever(there, dispatcher))
+        stepping = asyncio.create_task(step_forever(stages, dispatcher))
         try:
             yield Coordinator(
                 service=service,
@@ -152,6 +175,9 @@ async def coordinator(
                 stats=stats,
                 tracer=tracer,
                 pipelines=dispatcher,
+                layers={} if pipelines is None else {"n": LayerRange(first=0, end=4)},
+                there=there,
+                model_name=model_name,
             )
         finally:
             for task in (ticking, stepping):
@@ -173,410 +199,346 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("checkpoint"))
 
 
-def three_letters(_: list[int]) -> list[int]:
-    return [65, 66, 67, EOS]
+def three_letters(checkpoint: Path) -> tuple[ScriptedStages, Path]:
+    """Pipelines that answer everything so."""
+    return ScriptedStages(lambda _: [65, 66, 67, EOS]), checkpoint
+
+
+def with_instances(
+    models: dict[str, str],
+    check: Callable[[Coordinator], Awaitable[None]],
+    *,
+    serves: Sequence[str] | None = None,
+    pipelines: tuple[ScriptedStages, Path] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    model_name: str = "llama",
+) -> None:
+    """`check` a coordinator beside stand-ins, by name: "m:mode=held" is model m and its behaviour.
+
+    Those that it `serves` (all, if none are named) are open then, and `pipelines`: stages, and the
+    checkpoint of their model. With none of both it serves nothing yet.
+    """
+
+    async def life() -> None:
+        with ExitStack() as stack:
+            there = {name: stack.enter_context(stand_in(model)) for name, model in models.items()}
+            async with coordinator(there, pipelines, clock=clock, model_name=model_name) as here:
+                names = models if serves is None else serves
+                if names:
+                    here.serve(*names)
+                    await here.is_open(*names, *((PIPELINES,) if pipelines else ()))
+                await check(here)
+
+    run(life())
 
 
 def test_requests_go_to_instances_and_are_counted_as_those_of_pipelines() -> None:
-    async def check() -> None:
-        with ExitStack() as stack:
-            a, b = (stack.enter_context(stand_in("m")) for _ in range(2))
-            async with coordinator() as here:
-                here.service.serve(desired(served("a", a), served("b", b)))
-                await here.is_open("a", "b")
-                told = await here.ask(stream=True)
-                assert told.status == 200
-                assert told.headers["x-helix-instance"] in ("a", "b")
-                whole = await here.ask()
-                assert whole.status == 200
-                assert here.stats.requests_total == 2
-                assert here.stats.output_tokens_total == 6
-                assert here.stats.prompt_tokens_total > 0
-                report = here.service.reported(NOTHING)
-                assert report.serving
-                assert report.message == ""
-                assert sum(one.answered_total for one in report.instances.values()) == 2
-                assert sum(one.tokens_total for one in report.nodes.values()) > 0
-                assert all(one.ready for one in report.nodes.values())
+    async def check(here: Coordinator) -> None:
+        told = await here.ask(stream=True)
+        assert told.status == 200
+        assert told.headers["x-helix-instance"] in ("a", "b")
+        whole = await here.ask()
+        assert whole.status == 200
+        assert here.stats.requests_total == 2
+        assert here.stats.output_tokens_total == 6
+        assert here.stats.prompt_tokens_total > 0
+        report = here.report
+        assert report.serving
+        assert report.message == ""
+        assert sum(one.answered_total for one in report.instances.values()) == 2
+        assert sum(one.tokens_total for one in report.nodes.values()) > 0
+        assert all(one.ready for one in report.nodes.values())
 
-    run(check())
+    with_instances({"a": "m", "b": "m"}, check)
 
 
 @pytest.mark.parametrize("name", ["llama", "meta-llama/Llama-3.1-8B"])
 def test_a_model_that_instances_serve_is_found_by_its_name(name: str) -> None:
-    async def check() -> None:
-        with ExitStack() as stack:
-            one = stack.enter_context(stand_in("m"))
-            async with coordinator() as here:
-                plan = desired(served("a", one))
-                assert plan.plan is not None
-                plan = plan.model_copy(
-                    update={"plan": plan.plan.model_copy(update={"model_name": name})}
-                )
-                here.service.serve(plan)
-                await here.is_open("a")
-                transport = httpx.ASGITransport(app=here.app)
-                async with openai.AsyncOpenAI(
-                    base_url="http://coordinator/v1",
-                    api_key=KEY,
-                    max_retries=0,
-                    http_client=httpx.AsyncClient(transport=transport),
-                ) as client:
-                    assert [model.id async for model in client.models.list()] == [name]
-                    assert (await client.models.retrieve(name)).id == name
-                    with pytest.raises(openai.NotFoundError, match="not served here") as caught:
-                        await client.models.retrieve("some/other")
-                assert caught.value.code == "model_not_found"
+    async def check(here: Coordinator) -> None:
+        transport = httpx.ASGITransport(app=here.app)
+        async with openai.AsyncOpenAI(
+            base_url="http://coordinator/v1",
+            api_key=KEY,
+            max_retries=0,
+            http_client=httpx.AsyncClient(transport=transport),
+        ) as client:
+            assert [model.id async for model in client.models.list()] == [name]
+            assert (await client.models.retrieve(name)).id == name
+            with pytest.raises(openai.NotFoundError, match="not served here") as caught:
+                await client.models.retrieve("some/other")
+        assert caught.value.code == "model_not_found"
 
-    run(check())
+    with_instances({"a": "m"}, check, model_name=name)
 
 
 def test_without_instances_pipelines_answer(checkpoint: Path) -> None:
-    async def check() -> None:
-        async with coordinator(ScriptedStages(three_letters), checkpoint) as here:
-            here.service.serve(desired(stages={"n": LayerRange(first=0, end=4)}))
-            told = await here.ask()
-            assert told.status == 200
-            assert "x-helix-instance" not in told.headers
-            assert here.service.reported(NOTHING) is NOTHING
+    async def check(here: Coordinator) -> None:
+        here.serve()
+        told = await here.ask()
+        assert told.status == 200
+        assert "x-helix-instance" not in told.headers
+        assert here.report is NOTHING
 
-    run(check())
+    with_instances({}, check, pipelines=three_letters(checkpoint))
 
 
 def test_until_an_instance_says_where_it_answers_that_is_what_is_told() -> None:
-    async def check() -> None:
-        async with coordinator() as here:
-            here.service.serve(desired(total=2))
-            report = here.service.reported(NOTHING)
-            assert not report.serving
-            assert report.message == "no instance has told where it answers yet"
+    async def check(here: Coordinator) -> None:
+        here.serve(total=2)
+        assert not here.report.serving
+        assert here.report.message == "no instance has told where it answers yet"
 
-    run(check())
+    with_instances({}, check)
 
 
 def test_one_that_fails_is_routed_around_and_told_of() -> None:
-    async def check() -> None:
-        with ExitStack() as stack:
-            broken = stack.enter_context(stand_in("m:mode=errors"))
-            well = stack.enter_context(stand_in("m"))
-            async with coordinator(clock=lambda: 100.0) as here:
-                here.service.serve(desired(served("a", broken), served("b", well)))
-                await here.is_open("a", "b")
-                answers = [await here.ask() for _ in range(4)]
-                assert {told.status for told in answers} == {200}
-                assert {told.headers["x-helix-instance"] for told in answers} == {"b"}
-                told = here.service.reported(NOTHING).instances["a"]
-                assert told.failed_total >= 1
-                assert "500" in told.message
-                assert not told.open  # it rests: by the clock of the test no time has passed
+    async def check(here: Coordinator) -> None:
+        answers = [await here.ask() for _ in range(4)]
+        assert {told.status for told in answers} == {200}
+        assert {told.headers["x-helix-instance"] for told in answers} == {"b"}
+        told = here.report.instances["a"]
+        assert told.failed_total >= 1
+        assert "500" in told.message
+        assert not told.open  # it rests: by the clock of the test no time has passed
 
-    run(check())
+    with_instances({"a": "m:mode=errors", "b": "m"}, check, clock=lambda: 100.0)
 
 
 @pytest.mark.parametrize("tokens", [-9, 10**17, "9", True])
 @pytest.mark.parametrize("stream", [True, False])
 def test_token_counts_that_cannot_be_are_counted_nowhere(tokens: object, stream: bool) -> None:
-    async def check() -> None:
-        with stand_in("m") as liar:
-            liar.engine.behaviour["usage"] = {"prompt_tokens": tokens, "completion_tokens": tokens}
-            async with coordinator() as here:
-                here.service.serve(desired(served("a", liar)))
-                await here.is_open("a")
-                told = await here.ask(stream=stream)
-                assert told.status == 200
-                report = here.service.reported(NOTHING)
-                assert report.instances["a"].answered_total == 1
-                assert report.instances["a"].output_tokens_total == (3 if stream else 0)
-                assert here.stats.prompt_tokens_total == 0
-                assert here.stats.spending.of(OWNER).prompt_tokens == 0
+    async def check(here: Coordinator) -> None:
+        usage = {"prompt_tokens": tokens, "completion_tokens": tokens}
+        here.there["a"].engine.behaviour["usage"] = usage
+        told = await here.ask(stream=stream)
+        assert told.status == 200
+        assert here.report.instances["a"].answered_total == 1
+        assert here.report.instances["a"].output_tokens_total == (3 if stream else 0)
+        assert here.stats.prompt_tokens_total == 0
+        assert here.stats.spending.of(OWNER).prompt_tokens == 0
 
-    run(check())
+    with_instances({"a": "m"}, check)
 
 
 def test_metrics_that_nobody_understands_are_told_with_the_instance() -> None:
-    async def check() -> None:
-        with stand_in("m:metrics=v9") as strange:
-            async with coordinator() as here:
-                here.service.serve(desired(served("a", strange)))
-                await here.is_open("a")
-                await wait_until(lambda: here.service.reported(NOTHING).instances["a"].message)
-                told = here.service.reported(NOTHING).instances["a"]
-                assert "no vllm:kv_cache_usage_perc or" in told.message
-                assert told.open
+    async def check(here: Coordinator) -> None:
+        await wait_until(lambda: here.report.instances["a"].message)
+        told = here.report.instances["a"]
+        assert "no vllm:kv_cache_usage_perc or" in told.message
+        assert told.open
 
-    run(check())
+    with_instances({"a": "m:metrics=v9"}, check)
 
 
 def test_pipelines_are_one_more_instance_whose_requests_they_count_themselves(
     checkpoint: Path,
 ) -> None:
-    async def check() -> None:
-        with stand_in("m:mode=errors") as one:
-            async with coordinator(ScriptedStages(three_letters), checkpoint) as here:
-                stages = {"n": LayerRange(first=0, end=4)}
-                here.service.serve(desired(served("a", one), stages=stages))
-                await here.is_open("a", PIPELINES)
-                told = [await here.ask(stream=True, max_tokens=4) for _ in range(3)]
-                assert {each.headers["x-helix-instance"] for each in told} == {PIPELINES}
-                assert len({each.text for each in told}) == 1
-                assert len(told[0].text) == 3
-                whole = await here.ask(max_tokens=4)
-                assert whole.body["choices"][0]["text"] == told[0].text
-                assert here.stats.output_tokens_total == 4 * 4  # with the stop token
-                assert here.stats.spending.of(OWNER).output_tokens == 4 * 4
-                report = here.service.reported(NOTHING)
-                assert report.instances[PIPELINES].answered_total == 4
-                assert report.instances[PIPELINES].output_tokens_total == 3 * 3 + 4
-                assert set(report.nodes) == {"a"}
-                assert here.pipelines.requests_here == 0
+    async def check(here: Coordinator) -> None:
+        told = [await here.ask(stream=True, max_tokens=4) for _ in range(3)]
+        assert {each.headers["x-helix-instance"] for each in told} == {PIPELINES}
+        assert len({each.text for each in told}) == 1
+        assert len(told[0].text) == 3
+        whole = await here.ask(max_tokens=4)
+        assert whole.body["choices"][0]["text"] == told[0].text
+        assert here.stats.output_tokens_total == 4 * 4  # with the stop token
+        assert here.stats.spending.of(OWNER).output_tokens == 4 * 4
+        assert here.report.instances[PIPELINES].answered_total == 4
+        assert here.report.instances[PIPELINES].output_tokens_total == 3 * 3 + 4
+        assert set(here.report.nodes) == {"a"}
+        assert here.pipelines.requests_here == 0
 
-    run(check())
+    with_instances({"a": "m:mode=errors"}, check, pipelines=three_letters(checkpoint))
 
 
 def test_a_stream_of_pipelines_tells_usage_where_its_client_asked_for_it(checkpoint: Path) -> None:
-    async def check() -> None:
-        with stand_in("m:mode=errors") as one:
-            async with coordinator(ScriptedStages(three_letters), checkpoint) as here:
-                stages = {"n": LayerRange(first=0, end=4)}
-                here.service.serve(desired(served("a", one), stages=stages))
-                await here.is_open("a", PIPELINES)
-                without = await here.ask(stream=True)
-                assert not any(event.get("usage") for event in without.events)
-                asked = await here.ask(stream=True, stream_options={"include_usage": True})
-                (usage,) = [event["usage"] for event in asked.events if event.get("usage")]
-                assert usage["completion_tokens"] == 3
-                ignoring = await here.ask(stream=True, user="me")
-                assert ignoring.headers.get("x-helixweb-ignored") == "user"
+    async def check(here: Coordinator) -> None:
+        without = await here.ask(stream=True)
+        assert not any(event.get("usage") for event in without.events)
+        asked = await here.ask(stream=True, stream_options={"include_usage": True})
+        (usage,) = [event["usage"] for event in asked.events if event.get("usage")]
+        assert usage["completion_tokens"] == 3
+        ignoring = await here.ask(stream=True, user="me")
+        assert ignoring.headers.get("x-helixweb-ignored") == "user"
 
-    run(check())
+    with_instances({"a": "m:mode=errors"}, check, pipelines=three_letters(checkpoint))
 
 
 def test_what_pipelines_refuse_is_refused_and_what_they_cannot_do_now_is_asked_elsewhere(
     checkpoint: Path,
 ) -> None:
-    async def check() -> None:
-        with stand_in("m") as well:
-            async with coordinator(ScriptedStages(three_letters), checkpoint) as here:
-                stages = {"n": LayerRange(first=0, end=4)}
-                here.service.serve(desired(served("a", well), stages=stages))
-                await here.is_open("a", PIPELINES)
-                here.service.serve(desired(served("a", well), stages=stages, draining=("a",)))
-                told = await here.ask(temperature=-1)
-                assert told.status == 400
-                assert told.instance == PIPELINES
-                assert told.body["error"]["param"] == "temperature"
-                here.pipelines.serve(None)
-                here.service.serve(desired(served("a", well), stages=stages))
-                answers = [await here.ask() for _ in range(4)]
-                assert {each.status for each in answers} == {200}
-                assert {each.headers["x-helix-instance"] for each in answers} == {"a"}
+    async def check(here: Coordinator) -> None:
+        here.serve("a", draining=("a",))
+        told = await here.ask(temperature=-1)
+        assert told.status == 400
+        assert told.instance == PIPELINES
+        assert told.body["error"]["param"] == "temperature"
+        here.pipelines.serve(None)
+        here.serve("a")
+        answers = [await here.ask() for _ in range(4)]
+        assert {each.status for each in answers} == {200}
+        assert {each.headers["x-helix-instance"] for each in answers} == {"a"}
 
-    run(check())
+    with_instances({"a": "m"}, check, pipelines=three_letters(checkpoint))
 
 
 def test_pipelines_beside_instances_count_tokens_and_leave_embeddings_to_others(
     checkpoint: Path,
 ) -> None:
-    async def check() -> None:
-        with stand_in("m:embeds=1") as one:
-            async with coordinator(ScriptedStages(three_letters), checkpoint) as here:
-                stages = {"n": LayerRange(first=0, end=4)}
-                here.service.serve(desired(served("a", one), stages=stages))
-                await here.is_open("a", PIPELINES)
-                asked = {"model": "llama", "input": "hello"}
-                told = [await ask(here.app, "/v1/embeddings", asked) for _ in range(3)]
-                assert {(each.status, each.instance) for each in told} == {(200, "a")}
-                assert here.stats.spending.of(OWNER).prompt_tokens == 3 * 3
-                here.service.serve(desired(served("a", one), stages=stages, draining=("a",)))
-                counted = await ask(here.app, "/tokenize", {"model": "llama", "prompt": "hello"})
-                assert (counted.instance, counted.body["count"]) == (PIPELINES, len("hello"))
-                wrong = await ask(here.app, "/tokenize", {"model": "llama", "prompt": ["a"]})
-                assert (wrong.status, wrong.instance) == (400, PIPELINES)
-                none = await ask(here.app, "/v1/embeddings", asked)
-                assert (none.status, none.body["error"]["code"]) == (404, "no_such_endpoint")
+    async def check(here: Coordinator) -> None:
+        asked = {"model": "llama", "input": "hello"}
+        told = [await ask(here.app, "/v1/embeddings", asked) for _ in range(3)]
+        assert {(each.status, each.instance) for each in told} == {(200, "a")}
+        assert here.stats.spending.of(OWNER).prompt_tokens == 3 * 3
+        here.serve("a", draining=("a",))
+        counted = await ask(here.app, "/tokenize", {"model": "llama", "prompt": "hello"})
+        assert (counted.instance, counted.body["count"]) == (PIPELINES, len("hello"))
+        wrong = await ask(here.app, "/tokenize", {"model": "llama", "prompt": ["a"]})
+        assert (wrong.status, wrong.instance) == (400, PIPELINES)
+        none = await ask(here.app, "/v1/embeddings", asked)
+        assert (none.status, none.body["error"]["code"]) == (404, "no_such_endpoint")
 
-    run(check())
+    with_instances({"a": "m:embeds=1"}, check, pipelines=three_letters(checkpoint))
 
 
 def test_a_client_that_hangs_up_ends_its_request_in_the_pipelines(checkpoint: Path) -> None:
-    async def check() -> None:
-        endless = ScriptedStages(lambda _: [65] * 200)
-        with stand_in("m:mode=errors") as one:
-            async with coordinator(endless, checkpoint) as here:
-                stages = {"n": LayerRange(first=0, end=4)}
-                here.service.serve(desired(served("a", one), stages=stages))
-                await here.is_open("a", PIPELINES)
-                gone = asyncio.Event()
-                asked = {"model": "llama", "prompt": "x", "max_tokens": 190, "stream": True}
-                await ask(
-                    here.app,
-                    "/v1/completions",
-                    asked,
-                    hang_up=gone,
-                    hear=lambda piece: gone.set() if b"A" in piece else None,
-                )
-                assert here.pipelines.requests_here == here.service.requests_here == 0
-                assert not endless.nodes_with_pages
+    endless = ScriptedStages(lambda _: [65] * 200)
 
-    run(check())
+    async def check(here: Coordinator) -> None:
+        gone = asyncio.Event()
+        asked = {"model": "llama", "prompt": "x", "max_tokens": 190, "stream": True}
+        await ask(
+            here.app,
+            "/v1/completions",
+            asked,
+            hang_up=gone,
+            hear=lambda piece: gone.set() if b"A" in piece else None,
+        )
+        assert here.pipelines.requests_here == here.service.requests_here == 0
+        assert not endless.nodes_with_pages
+
+    with_instances({"a": "m:mode=errors"}, check, pipelines=(endless, checkpoint))
 
 
 def test_requests_of_instances_have_time_lines_and_pipelines_tell_their_own(
     checkpoint: Path,
 ) -> None:
-    async def check() -> None:
-        with ExitStack() as stack:
-            broken = stack.enter_context(stand_in("m:mode=errors"))
-            well = stack.enter_context(stand_in("m"))
-            async with coordinator(ScriptedStages(three_letters), checkpoint) as here:
-                stages = {"n": LayerRange(first=0, end=4)}
-                here.service.serve(desired(served("a", broken), stages=stages))
-                await here.is_open("a", PIPELINES)
-                await here.ask(stream=True)
-                assert here.tracer.waiting() == ()  # stages are asked first
-                here.service.serve(desired(served("b", well), generation=2))
-                await here.is_open("b")
-                await here.ask(stream=True)
-                (told,) = here.tracer.waiting()
-                assert (told.outcome, told.generation, told.output_tokens) == ("stop", 2, 3)
-                assert [stage.node for stage in told.pipeline] == ["b"]
-                assert len(told.token_times_s) == 3
-                assert abs(told.arrived_at - time.time()) < 60
+    async def check(here: Coordinator) -> None:
+        here.serve("a")
+        await here.is_open("a", PIPELINES)
+        await here.ask(stream=True)
+        assert here.tracer.waiting() == ()  # stages are asked first
+        here.serve("b", generation=2, stages={})
+        await here.is_open("b")
+        await here.ask(stream=True)
+        (told,) = here.tracer.waiting()
+        assert (told.outcome, told.generation, told.output_tokens) == ("stop", 2, 3)
+        assert [stage.node for stage in told.pipeline] == ["b"]
+        assert len(told.token_times_s) == 3
+        assert abs(told.arrived_at - time.time()) < 60
 
-    run(check())
+    with_instances(
+        {"a": "m:mode=errors", "b": "m"}, check, serves=(), pipelines=three_letters(checkpoint)
+    )
 
 
 def test_more_than_an_instance_takes_wait_in_the_coordinators_line() -> None:
-    async def check() -> None:
-        with stand_in("m:mode=held") as a:
-            async with coordinator() as here:
-                here.service.serve(desired(served("a", a, most_requests=2)))
-                await here.is_open("a")
-                asking = [asyncio.create_task(here.ask(stream=True)) for _ in range(3)]
-                await wait_until(lambda: here.service.reported(NOTHING).requests_waiting == 1)
-                assert here.service.reported(NOTHING).instances["a"].requests == 2
-                assert a.engine is not None
-                a.engine.released.set()
-                assert [(await one).status for one in asking] == [200] * 3
+    async def check(here: Coordinator) -> None:
+        here.service.serve(desired(served("a", here.there["a"], most_requests=2)))
+        await here.is_open("a")
+        asking = [asyncio.create_task(here.ask(stream=True)) for _ in range(3)]
+        await wait_until(lambda: here.report.requests_waiting == 1)
+        assert here.report.instances["a"].requests == 2
+        here.release("a")
+        assert [(await one).status for one in asking] == [200] * 3
 
-    run(check())
+    with_instances({"a": "m:mode=held"}, check, serves=())
 
 
 def test_a_drained_node_gets_no_requests_and_a_pause_holds_them_all() -> None:
-    async def check() -> None:
-        with ExitStack() as stack:
-            a, b = (stack.enter_context(stand_in("m")) for _ in range(2))
-            both = served("a", a), served("b", b)
-            async with coordinator() as here:
-                here.service.serve(desired(*both))
-                await here.is_open("a", "b")
-                here.service.serve(desired(*both, draining=("a",)))
-                for _ in range(3):
-                    assert (await here.ask()).headers["x-helix-instance"] == "b"
-                progress = here.service.reported(NOTHING).draining["a"]
-                assert (progress.requests, progress.needed) == (0, False)
-                here.service.serve(desired(*both, paused=True))
-                waiting = asyncio.create_task(here.ask())
-                await wait_until(lambda: here.service.reported(NOTHING).requests_waiting == 1)
-                assert here.service.reported(NOTHING).paused
-                here.service.serve(desired(*both))
-                assert (await waiting).status == 200
+    async def check(here: Coordinator) -> None:
+        here.serve("a", "b", draining=("a",))
+        for _ in range(3):
+            assert (await here.ask()).headers["x-helix-instance"] == "b"
+        progress = here.report.draining["a"]
+        assert (progress.requests, progress.needed) == (0, False)
+        here.serve("a", "b", paused=True)
+        waiting = asyncio.create_task(here.ask())
+        await wait_until(lambda: here.report.requests_waiting == 1)
+        assert here.report.paused
+        here.serve("a", "b")
+        assert (await waiting).status == 200
 
-    run(check())
+    with_instances({"a": "m", "b": "m"}, check)
 
 
-async def asked_long(here: Coordinator, old: There) -> asyncio.Task[Any]:
+async def asked_long(here: Coordinator) -> asyncio.Task[Any]:
     """A request at the instance "old", which alone is served and holds its answers."""
-    here.service.serve(desired(served("old", old)))
-    await here.is_open("old")
     asking = asyncio.create_task(here.ask(stream=True))
     await wait_until(lambda: here.service.requests_here == 1)
     return asking
 
 
 def test_the_plan_before_serves_on_until_the_next_ones_instances_are_up() -> None:
-    async def check() -> None:
-        with ExitStack() as stack:
-            old = stack.enter_context(stand_in("m:mode=held"))
-            new = stack.enter_context(stand_in("m"))
-            async with coordinator() as here:
-                long = await asked_long(here, old)
-                here.service.serve(desired(served("new", new), generation=2, total=2))
-                report = here.service.reported(NOTHING)
-                assert (report.coming_generation, report.coming_missing) == (2, ("new",))
-                group = here.service.serving
-                assert group is not None
-                assert group.plan.generation == 1
-                more = served("new", new), served("newer", new)
-                here.service.serve(desired(*more, generation=2))
-                await here.is_open("new", "newer")
-                assert (await here.ask()).headers["x-helix-instance"] in ("new", "newer")
-                report = here.service.reported(NOTHING)
-                assert (report.leaving_generation, report.leaving_requests) == (1, 1)
-                assert old.engine is not None
-                old.engine.released.set()
-                assert (await long).status == 200
-                await wait_until(lambda: here.service.reported(NOTHING).leaving_generation is None)
+    async def check(here: Coordinator) -> None:
+        long = await asked_long(here)
+        here.serve("new", generation=2, total=2)
+        assert (here.report.coming_generation, here.report.coming_missing) == (2, ("new",))
+        group = here.service.serving
+        assert group is not None
+        assert group.plan.generation == 1
+        here.serve("new", "newer", generation=2)
+        await here.is_open("new", "newer")
+        assert (await here.ask()).headers["x-helix-instance"] in ("new", "newer")
+        assert (here.report.leaving_generation, here.report.leaving_requests) == (1, 1)
+        here.release("old")
+        assert (await long).status == 200
+        await wait_until(lambda: here.report.leaving_generation is None)
 
-    run(check())
+    with_instances({"old": "m:mode=held", "new": "m", "newer": "m"}, check, serves=("old",))
 
 
 @pytest.mark.parametrize("next_instances", [True, False])
 def test_requests_of_a_plan_before_keep_their_node_from_being_free(next_instances: bool) -> None:
     """By instances or by pipelines alone, which know nothing of them."""
 
-    async def check() -> None:
-        with ExitStack() as stack:
-            old = stack.enter_context(stand_in("m:mode=held"))
-            new = stack.enter_context(stand_in("m"))
-            async with coordinator() as here:
-                long = await asked_long(here, old)
-                if next_instances:
-                    there = served("old", new), served("new", new)
-                    here.service.serve(desired(*there, generation=2, draining=("old",)))
-                    await here.is_open("new")
-                else:
-                    here.service.serve(CoordinatorDesired(generation=2, draining=("old",)))
-                told = NOTHING.model_copy(
-                    update={"draining": {"old": DrainProgress(requests=0, needed=False)}}
-                )
-                report = here.service.reported(told)
-                assert (report.leaving_generation, report.leaving_requests) == (1, 1)
-                assert report.draining["old"].requests == 1
-                assert old.engine is not None
-                old.engine.released.set()
-                assert (await long).status == 200
-                await wait_until(lambda: here.service.reported(told).leaving_generation is None)
-                assert here.service.reported(told).draining["old"].requests == 0
+    async def check(here: Coordinator) -> None:
+        long = await asked_long(here)
+        if next_instances:
+            here.serve("old", "new", generation=2, draining=("old",))
+            await here.is_open("new")
+        else:
+            here.service.serve(CoordinatorDesired(generation=2, draining=("old",)))
+        told = NOTHING.model_copy(
+            update={"draining": {"old": DrainProgress(requests=0, needed=False)}}
+        )
+        report = here.service.reported(told)
+        assert (report.leaving_generation, report.leaving_requests) == (1, 1)
+        assert report.draining["old"].requests == 1
+        here.release("old")
+        assert (await long).status == 200
+        await wait_until(lambda: here.service.reported(told).leaving_generation is None)
+        assert here.service.reported(told).draining["old"].requests == 0
 
-    run(check())
+    with_instances({"old": "m:mode=held", "new": "m"}, check, serves=("old",))
 
 
 def test_the_same_again_changes_nothing_and_nothing_ends_all() -> None:
-    async def check() -> None:
-        with stand_in("m") as a:
-            async with coordinator() as here:
-                here.service.serve(desired(served("a", a)))
-                await here.is_open("a")
-                group = here.service.serving
-                here.service.serve(desired(served("a", a)))
-                assert here.service.serving is group
-                here.service.serve(CoordinatorDesired(generation=2))
-                assert here.service.serving is None
-                assert (await here.ask()).status == 503
+    async def check(here: Coordinator) -> None:
+        group = here.service.serving
+        here.serve("a")
+        assert here.service.serving is group
+        here.service.serve(CoordinatorDesired(generation=2))
+        assert here.service.serving is None
+        assert (await here.ask()).status == 503
 
-    run(check())
+    with_instances({"a": "m"}, check)
 
 
 def test_a_close_refuses_new_requests_with_a_word_to_come_back() -> None:
-    async def check() -> None:
-        with stand_in("m") as a:
-            async with coordinator() as here:
-                here.service.serve(desired(served("a", a)))
-                await here.is_open("a")
-                here.service.close()
-                told = await here.ask()
-                assert told.status == 503
-                assert told.body["error"]["code"] == "stopping"
+    async def check(here: Coordinator) -> None:
+        here.service.close()
+        told = await here.ask()
+        assert told.status == 503
+        assert told.body["error"]["code"] == "stopping"
 
-    run(check())
+    with_instances({"a": "m"}, check)
