@@ -114,15 +114,20 @@ async def run(order: FrontOrder) -> list[dict[str, Any]]:
             for received in await transport.receive():
                 dispatcher.receive(received)
 
-    receiving = asyncio.create_task(receive())
+    async def see() -> None:
+        while True:
+            for sighting in await transport.sightings():
+                dispatcher.see(sighting)
+
+    working = asyncio.gather(receive(), see())
     try:
         await _until_ready(dispatcher)
         requests = await _offer(dispatcher, serving, order.arrivals)
         await _until_ended(requests, within_s=order.drain_s)
         traces = await _traces(tracer, dispatcher)
     finally:
-        receiving.cancel()
-        await asyncio.gather(receiving, return_exceptions=True)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
         transport.close()
     return [
         _told(one, arrival, traces.get(f"{one.id:016x}"))

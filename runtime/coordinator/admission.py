@@ -91,7 +91,7 @@ class Admission:
         Who is asked takes a turn of the router.
         """
         serving = request.next_serving
-        masked = serving.avoided_nodes(now=self._clock())
+        masked = serving.avoided_nodes()
         return serving.is_up and serving.choose(request.size_anew, masked=masked) is not None
 
     def leave_path(self, request: LiveRequest, *, traced: bool = False) -> None:
@@ -134,7 +134,7 @@ class Admission:
         if self.paused and not request.epoch:
             return False
         now = self._clock()
-        pipeline = serving.choose(request.size, masked=serving.avoided_nodes(now=now) | kept)
+        pipeline = serving.choose(request.size, masked=serving.avoided_nodes() | kept)
         if pipeline is None:
             return False
         serving.kv.admit(request.id, pipeline, size=request.size)

@@ -191,7 +191,7 @@ class PipelineBackend:
 
         `coming_generation` will take over from the one that serves, requests of
         `leaving_generation` still end, or its layers are being dropped; 0: there is none.
-        `silent_nodes` have not been heard of lately, or ever; requests go around them. Of those
+        `silent_nodes` answer no heartbeats, or have not reported; requests go around them. Of those
         whose loss was noticed `lost_nodes` says how.
         """
         plans = self._dispatcher.plans

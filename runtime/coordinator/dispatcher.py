@@ -85,7 +85,6 @@ class Dispatcher:
             admission=self._admission,
             recovery=self._recovery,
             link=self._link,
-            clock=clock,
             tracer=tracer,
             on_change=on_stage_change,
         )
@@ -128,8 +127,7 @@ class Dispatcher:
         """Nodes of the plan that are not heard of and not drained; none without a plan."""
         if self.serving is None:
             return []
-        now = self._clock()
-        return sorted(self.serving.silent_nodes(now=now) - self.serving.spared_nodes(now=now))
+        return sorted(self.serving.silent_nodes() - self.serving.spared_nodes())
 
     def losses(self) -> dict[str, str]:
         """How those nodes of the plan that are lost were found to be, in words."""
@@ -282,12 +280,10 @@ class Dispatcher:
     def expire(self) -> None:
         """End what has made no progress for the request timeout; call it about once a second.
 
-        Requests through a stage that has fallen silent go on elsewhere, or wait for it; those of a
-        plan that was to have gone by now go on under the one that serves.
+        Requests of a plan that was to have gone by now go on under the one that serves.
         """
         if self._tracer is not None:
             self._tracer.expire()
-        self._news.look_for_silence()
         self._recovery.tick()
         self.plans.look()
         self.draining.look()
@@ -317,7 +313,7 @@ class Dispatcher:
         """Which stages are missing and which links cut, for an error; empty when none is."""
         silent = self.silent_nodes()
         words = [f"no word from the stages of {', '.join(silent)}"] if silent else []
-        if self.serving is not None and (cut := self.serving.cut_words(now=self._clock())):
+        if self.serving is not None and (cut := self.serving.cut_words()):
             words.append(cut)
         return f" ({'; '.join(words)})" if words else ""
 

@@ -103,12 +103,11 @@ class Draining:
 
     def progress(self) -> dict[str, DrainProgress]:
         """Of every node that is to be drained."""
-        now = self._clock()
         return {
             node: DrainProgress(
                 requests=len(self._admission.running_through(node)),
                 needed=any(
-                    node not in plan.spared_nodes(now=now)
+                    node not in plan.spared_nodes()
                     for plan in self._plans.with_node(node)
                     if plan is not self._plans.leaving
                 ),
@@ -127,17 +126,14 @@ class Draining:
 
     def _move_what_runs(self, node: str) -> None:
         """What has another way; the rest stays as long as the stage does."""
-        now = self._clock()
         self._recovery.move_where_room(
             request
             for request in self._admission.running_through(node)
-            if node not in request.next_serving.nodes
-            or node in request.next_serving.spared_nodes(now=now)
+            if node not in request.next_serving.nodes or node in request.next_serving.spared_nodes()
         )
 
     def _let_go(self, node: str, *, life: bytes) -> None:
         """Its process, that is: another may be there by the time that this is read."""
-        now = self._clock()
         for plan in self._plans.with_node(node):
-            if node in plan.spared_nodes(now=now):
+            if node in plan.spared_nodes():
                 self._link.retire([node], generation=plan.generation, life=life)

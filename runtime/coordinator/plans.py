@@ -15,12 +15,13 @@ from runtime.coordinator.admission import Admission
 from runtime.coordinator.recovery import Recovery
 from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.routing import Routing
-from runtime.coordinator.serving import STATUS_TTL_S, Serving
+from runtime.coordinator.serving import Serving
 from runtime.coordinator.stage_link import StageLink
 from runtime.protocol.control import PeerAddress, ServingPlan
 
 NO_PLAN = "no plan is deployed; deploy one in the web interface"
 STOPPING = "the coordinator is stopping; ask again, or ask another one"
+RETIRED_AFTER_S = 5.0  # without a STATUS of a plan: no stage of it was missed
 logger = logging.getLogger(__name__)
 
 
@@ -179,7 +180,7 @@ class Plans:
                 self._retire(self.leaving)
                 self.leaving = None
         self._retired = [
-            retired for retired in self._retired if now - retired.heard_at <= STATUS_TTL_S
+            retired for retired in self._retired if now - retired.heard_at <= RETIRED_AFTER_S
         ]
 
     def _may_await(self, new: Serving, before: Serving) -> bool:
@@ -199,10 +200,10 @@ class Plans:
 
     def _may_take_over(self) -> bool:
         """Every stage of `coming` is there; or some fell silent again, but so did some of ours."""
-        coming, serving, now = self.coming, self.serving, self._clock()
+        coming, serving = self.coming, self.serving
         if coming is None or serving is None or not coming.is_up:
             return False
-        return not coming.silent_nodes(now=now) or bool(serving.silent_nodes(now=now))
+        return not coming.silent_nodes() or bool(serving.silent_nodes())
 
     def _take_over(self, old: Serving, new: Serving) -> None:
         logger.info("generation %d takes over from %d", new.generation, old.generation)

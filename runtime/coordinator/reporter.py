@@ -30,12 +30,12 @@ def build_report(
 ) -> CoordinatorReport:
     """Everything helixweb may know of this moment; pure but for the windows forgetting."""
     plans, coming = dispatcher.plans, dispatcher.plans.coming
-    nodes, lost = _nodes(plans, stats, now=now)
+    nodes, lost = _nodes(plans, stats)
     message = follower.trouble
     try:
         serving = dispatcher.ready_serving()
-        ready = serving.has_way(now=now)
-        message = message or serving.cut_words(now=now)
+        ready = serving.has_way()
+        message = message or serving.cut_words()
     except NotServing as error:
         ready = False
         message = message or str(error)
@@ -76,17 +76,15 @@ def build_report(
     )
 
 
-def _nodes(
-    plans: Plans, stats: RequestStats, *, now: float
-) -> tuple[dict[str, NodeTraffic], dict[str, str]]:
+def _nodes(plans: Plans, stats: RequestStats) -> tuple[dict[str, NodeTraffic], dict[str, str]]:
     """What the nodes of all plans do, and how those that are lost were found to be; a node in two
     plans as the newer one knows it."""
     nodes: dict[str, NodeTraffic] = {}
     lost: dict[str, str] = {}
     tokens_of = stats.node_tokens_total
     for plan in plans.present:
-        silent = plan.silent_nodes(now=now)
-        drained = silent & plan.spared_nodes(now=now)  # they need not be heard of
+        silent = plan.silent_nodes()
+        drained = silent & plan.spared_nodes()  # they need not be heard of
         nodes |= {
             node: NodeTraffic(
                 kv_estimate_token_layers=plan.kv.used_token_layers(node),
@@ -98,7 +96,7 @@ def _nodes(
             if node not in drained
         }
         lost = {node: how for node, how in lost.items() if node not in plan.nodes}
-        lost |= {node: how for node, how in plan.lost_nodes(now=now).items() if node not in drained}
+        lost |= {node: how for node, how in plan.lost_nodes().items() if node not in drained}
     return nodes, lost
 
 

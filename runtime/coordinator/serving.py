@@ -1,7 +1,6 @@
 """One deployed plan as the coordinator uses it: router, KV estimate, and which stages are up."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from itertools import pairwise
 
 from planner.domain.cluster import SINK, SOURCE
@@ -18,16 +17,6 @@ from runtime.protocol.control import PeerAddress, ServingPlan
 from runtime.protocol.data import StageStatus
 from runtime.protocol.reach import cannot_reach
 from runtime.transport.pulse import Loss, Sighting
-
-STATUS_TTL_S = 5.0  # stages send STATUS about once a second; for those that are not watched
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeState:
-    """What a stage said last, and when."""
-
-    status: StageStatus
-    heard_at: float
 
 
 class Serving:
@@ -65,10 +54,9 @@ class Serving:
         self.output_length = OutputLengthEstimate(
             mean_output_tokens=plan.workload.mean_output_tokens
         )
-        self._states: dict[str, NodeState] = {}
-        self._speaking: set[str] = set()  # nodes that were not silent when last looked at
-        self._watched: set[str] = set()
-        self._lost: dict[str, Loss] = {}
+        self._states: dict[str, StageStatus] = {}
+        self._alive: set[str] = set()  # nodes that answer heartbeats
+        self._lost: dict[str, Loss] = {}  # those that did, and do not now
         self._begun_anew: set[str] = set()  # whose process ended; another has not reported yet
         self._crowded: set[str] = set()  # full of others' requests, when last heard of
         self.cut: frozenset[Hop] = frozenset()  # links that stages say they cannot send on
@@ -118,7 +106,7 @@ class Serving:
         """Its stages are reached there from now on."""
         self.plan = self.plan.model_copy(update={"peers": peers})
 
-    def hear(self, node: str, status: StageStatus, *, now: float) -> str | None:
+    def hear(self, node: str, status: StageStatus) -> str | None:
         """Take a stage's STATUS. Returns what is wrong with it, None when it fits the plan."""
         held = self.plan.placement.layers.get(node)
         if held is None:
@@ -130,9 +118,8 @@ class Serving:
                 f"{node!r} has pages of {status.page_tokens} tokens, "
                 f"the plan says {self.plan.page_tokens}"
             )
-        self._states[node] = NodeState(status=status, heard_at=now)
+        self._states[node] = status
         self._begun_anew.discard(node)
-        self._speaking.add(node)
         self._crowded.discard(node)
         self.kv.set_capacity(node, token_layers=status.pages_total * status.page_tokens)
         self.kv.set_elsewhere(node, token_layers=status.pages_elsewhere * status.page_tokens)
@@ -147,15 +134,15 @@ class Serving:
         self._crowded.add(node)
 
     def see(self, sighting: Sighting) -> None:
-        """Whoever watches the processes has news of one. From now on its STATUS need not come."""
+        """Take news of a process from its heartbeats."""
         node = sighting.peer
         if node not in self.nodes:
             return
-        self._watched.add(node)
         if sighting.loss is None:
             self._lost.pop(node, None)
-            self._speaking.add(node)
+            self._alive.add(node)
             return
+        self._alive.discard(node)
         self._lost[node] = sighting.loss
         if sighting.loss is Loss.ENDED:
             self._begun_anew.add(node)
@@ -186,7 +173,7 @@ class Serving:
     def is_restarted(self, node: str, status: StageStatus) -> bool:
         """Whether `status` is of another process than what `node` said before."""
         before = self._states.get(node)
-        return before is not None and before.status.incarnation != status.incarnation
+        return before is not None and before.incarnation != status.incarnation
 
     def notice_restart(self, node: str, status: StageStatus) -> bool:
         """`status` is of another generation. Whether it shows, and this plan did not know, that the
@@ -204,32 +191,33 @@ class Serving:
             missing = [node for node in missing if node not in spared]
         return tuple(missing)
 
-    def silent_nodes(self, *, now: float) -> frozenset[str]:
-        """Nodes that are lost, or were not heard of within `STATUS_TTL_S`, or ever; requests avoid
-        them."""
-        return frozenset(node for node in self.nodes if self._is_silent(node, now=now))
+    def silent_nodes(self) -> frozenset[str]:
+        """Nodes that requests avoid: their process answers no heartbeats, or has not reported."""
+        up = self._alive.intersection(self._states) - self._begun_anew
+        return frozenset(self.nodes) - up
 
-    def spared_nodes(self, *, now: float) -> frozenset[str]:
+    def spared_nodes(self) -> frozenset[str]:
         """Those to be drained that requests can do without now, silent nodes left out, too."""
-        return self._spared(self.silent_nodes(now=now))
+        return self._spared(self.silent_nodes())
 
-    def avoided_nodes(self, *, now: float) -> frozenset[str]:
+    def avoided_nodes(self) -> frozenset[str]:
         """Nodes that no new request goes through."""
-        silent = self.silent_nodes(now=now)
+        silent = self.silent_nodes()
         return silent | self._spared(silent) | self._crowded
 
     def losses(self) -> dict[str, Loss]:
         """How those that are lost were found to be."""
         return dict(self._lost)
 
-    def lost_nodes(self, *, now: float) -> dict[str, str]:
+    def lost_nodes(self) -> dict[str, str]:
         """Nodes that have served this plan and do not now, and how that was noticed."""
-        silent = [node for node in self.silent_nodes(now=now) if node in self._states]
-        return {node: self._how_lost(node) for node in silent}
+        restarted = dict.fromkeys(self._begun_anew, "its process was restarted")
+        how = restarted | {node: str(loss) for node, loss in self._lost.items()}
+        return {node: words for node, words in how.items() if node in self._states}
 
-    def cut_words(self, *, now: float) -> str:
+    def cut_words(self) -> str:
         """Which links between nodes that are there are cut, and what to do; empty when none is."""
-        silent = self.silent_nodes(now=now)
+        silent = self.silent_nodes()
         endpoints = {peer.name: peer.endpoint for peer in self.plan.peers}
         cut = sorted(hop for hop in self.cut if silent.isdisjoint(hop))
         return "; ".join(
@@ -238,9 +226,9 @@ class Serving:
             if target in endpoints
         )
 
-    def has_way(self, *, now: float) -> bool:
+    def has_way(self) -> bool:
         """Whether a pipeline is left, around silent nodes and cut links."""
-        weights, silent = self.plan.routing_weights, self.silent_nodes(now=now)
+        weights, silent = self.plan.routing_weights, self.silent_nodes()
         return any(
             leads_past(
                 silent,
@@ -251,17 +239,6 @@ class Serving:
             for first, weight in weights[SOURCE].items()
         )
 
-    def newly_silent(self, *, now: float) -> tuple[str, ...]:
-        """Nodes that have fallen silent since this was asked last, each once."""
-        silent = self._speaking & self.silent_nodes(now=now)
-        self._speaking -= silent
-        return tuple(sorted(silent))
-
-    def _how_lost(self, node: str) -> str:
-        if node in self._lost:
-            return str(self._lost[node])
-        return "its process was restarted" if node in self._begun_anew else "it fell silent"
-
     def _spared(self, silent: frozenset[str]) -> frozenset[str]:
         return self._sparing.spared(
             self.draining.intersection(self.nodes),
@@ -269,11 +246,6 @@ class Serving:
             weights=self.plan.routing_weights,
             cut=self.cut,
         )
-
-    def _is_silent(self, node: str, *, now: float) -> bool:
-        if node not in self._states or node in self._lost or node in self._begun_anew:
-            return True
-        return node not in self._watched and now - self._states[node].heard_at > STATUS_TTL_S
 
 
 def links_of(pipeline: Pipeline) -> frozenset[Hop]:

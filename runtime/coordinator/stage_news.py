@@ -30,7 +30,6 @@ class StageNews:
         admission: Admission,
         recovery: Recovery,
         link: StageLink,
-        clock: Callable[[], float],
         tracer: Tracer | None,
         on_change: Callable[[], None],
     ) -> None:
@@ -39,31 +38,29 @@ class StageNews:
         self._admission = admission
         self._recovery = recovery
         self._link = link
-        self._clock = clock
         self._tracer = tracer
         self._on_change = on_change
         self._sightings: dict[str, Sighting] = {}  # the last of every peer
 
     def introduce(self, plan: Serving) -> None:
         """Tell a plan that was not there before what is known of its nodes."""
-        self._sightings = {
-            node: news for node, news in self._sightings.items() if self._plans.with_node(node)
-        }
+        peers = {peer.name for peer in self._plans.peers}
+        self._sightings = {node: news for node, news in self._sightings.items() if node in peers}
         for sighting in self._sightings.values():
             plan.see(sighting)
 
     def hear_status(self, sender: str, message: Message) -> None:
         """A stage serves the message's generation, with so much room."""
-        status, now = message.status, self._clock()
+        status = message.status
         plan = self._plans.of(message.generation)
         if status is None:
             return
         if plan is None:
             self._plans.hear_unknown(sender, message.generation)
             return
-        was_silent, was_shared = sender in plan.silent_nodes(now=now), plan.shares(sender)
+        was_silent, was_shared = sender in plan.silent_nodes(), plan.shares(sender)
         was_restarted = plan.is_restarted(sender, status)
-        wrong = plan.hear(sender, status, now=now)
+        wrong = plan.hear(sender, status)
         if wrong is not None:
             self._link.complain(wrong)
             return
@@ -78,7 +75,7 @@ class StageNews:
             if self._tracer is not None:
                 self._tracer.forget_clock(sender)
             self._recovery.lose_node(sender, "was restarted", plan=each)
-        if was_silent and sender not in plan.silent_nodes(now=now):
+        if was_silent and sender not in plan.silent_nodes():
             self._come_up(sender, plan)
         elif was_shared or plan.shares(sender):
             self._admission.let_in()  # others may have given pages back
@@ -102,10 +99,10 @@ class StageNews:
 
     def see(self, sighting: Sighting) -> None:
         """News of a process: at once its requests go on elsewhere, or it is used again."""
-        node, now = sighting.peer, self._clock()
+        node = sighting.peer
         self._sightings[node] = sighting
         plans = self._plans.with_node(node)
-        silent = [plan for plan in plans if node in plan.silent_nodes(now=now)]
+        silent = [plan for plan in plans if node in plan.silent_nodes()]
         for plan in plans:
             plan.see(sighting)
         if plans and sighting.loss is not None:
@@ -120,16 +117,9 @@ class StageNews:
         if len(silent) < len(plans) and sighting.loss is not None:
             self._recovery.lose_node(node, f"is lost, {sighting.loss}")
         for plan in silent:
-            if node not in plan.silent_nodes(now=now):
+            if node not in plan.silent_nodes():
                 self._come_up(node, plan)
         self._plans.look()
-
-    def look_for_silence(self) -> None:
-        """Requests through a stage that has fallen silent go on elsewhere, or wait for it."""
-        for plan in self._plans.present:
-            for node in plan.newly_silent(now=self._clock()):
-                self._recovery.lose_node(node, "fell silent", plan=plan)
-                self._on_change()
 
     def _come_up(self, node: str, plan: Serving) -> None:
         if plan is self._plans.coming:  # nothing runs or waits under it yet

@@ -36,6 +36,7 @@ from runtime.protocol.data import (
 from runtime.protocol.routes import Route
 from runtime.protocol.sampled import Logprobs, pack_sampled
 from runtime.transport.base import Received, UnknownPeer
+from runtime.transport.pulse import Loss, Sighting
 
 SPECIALS = ["<|bos|>", "<|eos|>", "<|user|>", "<|assistant|>", "<|system|>"]
 TEMPLATE = (
@@ -129,12 +130,19 @@ class Clock:
         return self.now
 
 
+def see(dispatcher: Dispatcher, *nodes: str, loss: Loss | None = None) -> None:
+    """News of these nodes' heartbeats: they are answered, or how the processes are lost."""
+    for node in nodes:
+        dispatcher.see(Sighting(peer=node, loss=loss, silent_s=0.05 if loss else 0.0))
+
+
 class ScriptedStages:
     """All stages of a plan. A prompt is answered by `script(prompt ids)`, a token per `step`."""
 
     def __init__(self, script: Callable[[list[int]], Iterable[int]]) -> None:
         self.script = script
         self.dispatcher: Dispatcher | None = None
+        self._met: set[tuple[Dispatcher, str]] = set()
         self.sent: list[tuple[str, Message]] = []
         self.held: dict[tuple[int, int], set[str]] = {}  # (request, epoch) -> nodes with pages
         self.routes: dict[tuple[int, int], Route] = {}
@@ -194,8 +202,14 @@ class ScriptedStages:
         generation: int | None = None,
         ranges: Mapping[str, tuple[int, int]] = RANGES,
     ) -> None:
-        """STATUS of the named nodes, or of all; `generation` None: of the one they all serve."""
+        """STATUS of the named nodes, or of all; `generation` None: of the one they all serve.
+
+        Before its first one a node has answered a heartbeat.
+        """
         for node in nodes or ranges:
+            if self.dispatcher is not None and (self.dispatcher, node) not in self._met:
+                self._met.add((self.dispatcher, node))
+                see(self.dispatcher, node)
             first, end = ranges[node]
             status = StageStatus(
                 incarnation=self.incarnations[node],

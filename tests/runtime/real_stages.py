@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from coordinator_doubles import RANGES
+from coordinator_doubles import RANGES, see
 from coordinator_rig import Rig, with_coordinator
 from stage_cluster import StageCluster
 
@@ -60,6 +60,7 @@ class RealStages:
         """Let every stage announce itself; they have the pages they have."""
         assert self.dispatcher is not None
         assert self.dispatcher.serving is not None
+        see(self.dispatcher, *RANGES)
         while self.dispatcher.serving.missing_nodes():
             self.step()
 

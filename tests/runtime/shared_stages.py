@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from coordinator_doubles import routing, serving_plan
+from coordinator_doubles import routing, see, serving_plan
 from emulated_cluster import LAYERS, NeverWaits, emulation_of
 
 from planner.domain.cluster import SINK, SOURCE
@@ -83,6 +83,7 @@ class Front:
             before=self.dispatcher.serving,
         )
         self.dispatcher.serve(self.serving)
+        see(self.dispatcher, *STAGES)
 
     def ask(self, *, seed: int, prompt_tokens: int = 20, output_tokens: int = 20) -> LiveRequest:
         return self.dispatcher.submit(

@@ -13,6 +13,7 @@ from coordinator_doubles import (
     WEIGHTS,
     ScriptedStages,
     routing,
+    see,
     serving_plan,
     write_checkpoint,
 )
@@ -81,26 +82,26 @@ def test_a_node_to_be_drained_is_gone_around_by_one_search_for_all_that_wait(ben
         before = weights.searches
         for _ in range(100):
             assert serving.is_up
-            serving.avoided_nodes(now=bench.clock.now)
+            serving.avoided_nodes()
         return weights.searches - before
 
     assert searches_for_many() == 0
     serving.draining = frozenset({"d"})
     assert searches_for_many() == 1
-    assert serving.avoided_nodes(now=bench.clock.now) == {"d"}
+    assert serving.avoided_nodes() == {"d"}
     serving.see(Sighting(peer="c", loss=Loss.SILENT, silent_s=1.0))
     assert searches_for_many() == 1
-    assert serving.avoided_nodes(now=bench.clock.now) == {"c"}, "all go by it now"
+    assert serving.avoided_nodes() == {"c"}, "all go by it now"
     serving.see(Sighting(peer="c", loss=None, silent_s=0.0))
     serving.cut = frozenset({("a", "c"), ("b", "c")})
     assert searches_for_many() == 1
-    assert not serving.avoided_nodes(now=bench.clock.now)
+    assert not serving.avoided_nodes()
     serving.cut = frozenset()
-    assert serving.avoided_nodes(now=bench.clock.now) == {"d"}
+    assert serving.avoided_nodes() == {"d"}
     weights = CountedWeights({SOURCE: {"a": 1.0}, "a": {"d": 1.0}, "d": {SINK: 1.0}})
     serving.plan = serving.plan.model_copy(update={"routing_weights": weights})
     assert searches_for_many() == 1
-    assert not serving.avoided_nodes(now=bench.clock.now), "no weight leads past it any more"
+    assert not serving.avoided_nodes(), "no weight leads past it any more"
 
 
 def test_new_requests_go_around_a_node_to_be_drained_and_its_own_end_there(bench: Bench) -> None:
@@ -169,9 +170,7 @@ def test_a_drained_node_takes_requests_while_the_way_around_it_is_silent(bench: 
     bench.dispatcher.draining.wish(["d"])
     bench.stages.restart("c")
     bench.stages.unreachable = {"c"}
-    bench.clock.now += 6.0
-    bench.stages.report("a", "b", "d")
-    bench.dispatcher.expire()
+    see(bench.dispatcher, "c", loss=Loss.SILENT)
     assert passes(bench.submit(), "d")
 
 

@@ -24,9 +24,9 @@ from runtime.coordinator.control_loop import report_forever
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plan_store import PlanStore, PlanStoreError
+from runtime.coordinator.plans import RETIRED_AFTER_S
 from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.reporter import build_report
-from runtime.coordinator.serving import STATUS_TTL_S
 from runtime.protocol.control import (
     AgentIdentity,
     CoordinatorDesired,
@@ -396,7 +396,7 @@ def test_the_report_says_which_plan_comes_and_which_leaves(
     assert (leaving.leaving_generation, leaving.leaving_requests) == (7, 1)
     while one.stages.step():
         pass
-    for seconds in (1, STATUS_TTL_S + 1):
+    for seconds in (1, RETIRED_AFTER_S + 1):
         assert one.report.leaving_generation == 7
         one.clock.now += seconds
         one.dispatcher.expire()
@@ -458,7 +458,7 @@ def test_if_the_old_plan_has_gone_meanwhile_the_new_one_serves_when_it_is_up(
     assert restarted.dispatcher.ready_serving().generation == 8
     restarted.clock.now += 1
     restarted.dispatcher.expire()
-    restarted.clock.now += STATUS_TTL_S + 1
+    restarted.clock.now += RETIRED_AFTER_S + 1
     restarted.dispatcher.expire()
     assert restarted.report.leaving_generation is None
 

@@ -10,13 +10,14 @@ from coordinator_doubles import (
     ScriptedStages,
     make_dispatcher,
     make_serving,
+    see,
     write_checkpoint,
 )
 from test_coordinator_dispatcher import Bench, drain
 
 from runtime.coordinator.live_request import LiveRequest, RequestFailed
-from runtime.coordinator.serving import STATUS_TTL_S
 from runtime.protocol.data import Kind, Reason
+from runtime.transport.pulse import Loss
 
 
 @pytest.fixture
@@ -93,9 +94,7 @@ def test_requests_through_a_silent_stage_go_on_elsewhere(bench: Bench) -> None:
     through_b = [request for request in requests if passes(request, "b")]
     assert 0 < len(through_b) < len(requests)
     bench.stages.freeze("b")
-    bench.clock.now += STATUS_TTL_S + 1
-    bench.stages.report("a", "c", "d")
-    bench.dispatcher.expire()
+    see(bench.dispatcher, "b", loss=Loss.SILENT)
     assert all(passes(request, "a") for request in requests)
     bench.run()
     for request in requests:
@@ -105,10 +104,8 @@ def test_requests_through_a_silent_stage_go_on_elsewhere(bench: Bench) -> None:
 def test_tokens_of_a_stage_that_wakes_up_late_are_not_taken_twice(bench: Bench) -> None:
     requests = [bench.submit() for _ in range(4)]
     bench.stages.step()
-    bench.clock.now += STATUS_TTL_S + 1
-    bench.stages.report("a", "c", "d")
-    bench.dispatcher.expire()
-    bench.stages.report("b")  # it was only slow, and its tokens of the first epoch still come
+    see(bench.dispatcher, "b", loss=Loss.SILENT)
+    see(bench.dispatcher, "b")  # it was only slow, and its tokens of the first epoch still come
     for request in requests:
         if request.epoch == 1:
             bench.stages.emit((request.id, 0), 99)
@@ -125,17 +122,15 @@ def test_with_no_way_left_a_request_waits_for_the_stage_and_names_it_when_it_sta
     bench.stages.step()
     for node in RANGES:
         bench.stages.freeze(node)
-    bench.clock.now += STATUS_TTL_S + 1
-    bench.dispatcher.expire()
+    see(bench.dispatcher, *RANGES, loss=Loss.SILENT)
     assert bench.dispatcher.requests_waiting == 2
     bench.stages.thaw()
-    bench.stages.report()
+    see(bench.dispatcher, *RANGES)
     bench.run()
     assert_whole(comes_back)
     assert_whole(stays_away)
     lost = bench.submit()
-    bench.clock.now += STATUS_TTL_S + 1
-    bench.dispatcher.expire()
+    see(bench.dispatcher, *RANGES, loss=Loss.SILENT)
     bench.clock.now += 121
     bench.dispatcher.expire()
     with pytest.raises(RequestFailed, match="no word from the stages of a, b, c, d"):

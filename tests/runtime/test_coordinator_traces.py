@@ -13,6 +13,7 @@ from coordinator_doubles import (
     make_dispatcher,
     make_serving,
     routing,
+    see,
     write_checkpoint,
 )
 from emulated_cluster import LAYERS, EmulatedCluster
@@ -257,6 +258,7 @@ def traces_of_emulated_stages(tmp_path: Path) -> list[RequestTrace]:
         routing=routing(),
     )
     dispatcher.serve(serving)
+    see(dispatcher, *layers)
 
     def turn() -> None:
         for stage in cluster.stages.values():

@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 
 import torch
-from coordinator_doubles import Clock, routing
+from coordinator_doubles import Clock, routing, see
 from stage_cluster import GENERATION, PAGE_TOKENS, StageCluster
 
 from planner.domain.cluster import SINK, SOURCE
@@ -104,6 +104,7 @@ def test_chats_through_overlapping_pipelines_get_the_tokens_of_the_whole_model(
         routing=routing(),
     )
     dispatcher.serve(serving)
+    see(dispatcher, *LAYERS)
 
     def turn() -> None:
         for stage in cluster.stages.values():

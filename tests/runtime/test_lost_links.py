@@ -69,14 +69,13 @@ def test_with_no_way_left_requests_wait_until_the_link_is_back(bench: Bench) -> 
 
 
 def test_the_report_names_the_link_that_leaves_no_way(bench: Bench) -> None:
-    now = bench.clock.now
     cannot_reach(bench, "a", "d")
-    assert bench.serving.has_way(now=now), "by b and c"
-    assert "a cannot reach d at 127.0.0.1:1" in bench.serving.cut_words(now=now)
+    assert bench.serving.has_way(), "by b and c"
+    assert "a cannot reach d at 127.0.0.1:1" in bench.serving.cut_words()
     cannot_reach(bench, "a", "c", "d")
     cannot_reach(bench, "b", "c")
-    assert not bench.serving.has_way(now=now)
-    assert "b cannot reach c at 127.0.0.1:1" in bench.serving.cut_words(now=now)
+    assert not bench.serving.has_way()
+    assert "b cannot reach c at 127.0.0.1:1" in bench.serving.cut_words()
     waiting = bench.submit()
     bench.clock.now += 1000.0
     bench.stages.report()
@@ -85,10 +84,10 @@ def test_the_report_names_the_link_that_leaves_no_way(bench: Bench) -> None:
         drain(waiting)
     cannot_reach(bench, "a", "d")
     cannot_reach(bench, "b")
-    assert bench.serving.has_way(now=now)
+    assert bench.serving.has_way()
     cannot_reach(bench, "c", "a", "b")
     cannot_reach(bench, "d", "a")
-    assert not bench.serving.has_way(now=now), "no last stage reaches a first one"
+    assert not bench.serving.has_way(), "no last stage reaches a first one"
 
 
 def test_a_restarted_stage_has_lost_no_link(bench: Bench) -> None:
