@@ -266,7 +266,6 @@ def serve(
             peers=assignment.peers,
             security=launch.data_security,
         )
-        sockets.tell_lost_links(generation=assignment.generation)
         transport = sockets if emulation is None else EmulatedLinks(sockets, emulation)
         closing.callback(transport.close)
         departure = Departure(shall_leave, within_s=launch.leave_within_s, clock=time.monotonic)
@@ -315,7 +314,7 @@ def _make_stage(
             relative_speed=launch.relative_speed,
             core_delay=delay_reader(),
             shared_cores=cores_shared_by(assignment.peers),
-            sightings=sockets.watch_coordinators().take,
+            sightings=sockets.watch_as_stage(generation=launch.assignment.generation).take,
             on_step=sockets.works_on,
             # of an emulated node only the links that it acts as having would say anything
             link_stats=dict if opened.backend.emulated else sockets.link_stats,

@@ -4,6 +4,10 @@ Each peer has a connection for heartbeats alone, so that no prompt delays them (
 that ended is found sooner: its kernel closes the connection, and a second one is refused
 (`port_check`). One broken connection proves nothing, so the check is repeated, with growing pauses,
 until the connection is back or the check is refused.
+
+A stage whose link to the next one is cut is in good health, and so is the other: neither would be
+missed, while what one sends the other is lost. So a stage watches whom it sends to, and tells its
+coordinators whom it cannot reach: at once, and then every second, as a message may be lost, too.
 """
 
 import contextlib
@@ -11,7 +15,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from ipaddress import ip_address
 from typing import Any
 
@@ -20,6 +24,8 @@ from zmq.utils.monitor import recv_monitor_message
 
 from runtime.protocol.beat_frames import decode_echo, encode_beat
 from runtime.protocol.control import PeerAddress
+from runtime.protocol.coordinators import is_coordinator
+from runtime.protocol.data import Message, encode
 from runtime.protocol.frame_error import FrameError
 from runtime.transport.port_check import Answer, PortCheck
 from runtime.transport.pulse import BEAT_INTERVAL_S, Loss, Pulse, Sighting
@@ -30,6 +36,8 @@ logger = logging.getLogger(__name__)
 _LATE_S = 0.1  # a turn of ours that comes later tells nothing of others
 _CHECK_TIMEOUT_S = 1.0
 _CHECK_PAUSES_S = (0.05, 2.0)  # the first after so long, each after twice as long, up to
+_COORDINATOR_BEAT_S = 1.0  # one may be watched by a thousand stages
+_TELLS_EVERY_S = 1.0
 _PEERS_AT_FULL_RATE = 200  # with more, each is beaten at more rarely: a beat costs some 60 us
 
 
@@ -51,6 +59,8 @@ class _Watched:
         self.target = _numeric(address.endpoint)
         self.check: PortCheck | None = None
         self.checked_s = 0.0
+        self.interval_s = _COORDINATOR_BEAT_S if is_coordinator(peer) else BEAT_INTERVAL_S
+        self.beat_s = 0.0  # when the next beat is due
         self.is_broken = False  # the connection, and was not made again
         self.next_check_s = 0.0
         self.check_pause_s = _CHECK_PAUSES_S[1]
@@ -68,20 +78,23 @@ class _Watched:
 
 
 class Watch:
-    """`socket_for` makes a socket to beat on, not connected yet; it is connected here. `wakeup` is
-    readable while there is news to `take`. A peer is beaten at every `interval_s`, or more rarely
-    where they are many."""
+    """Owned by a transport; the one that asks whether peers live.
+
+    `socket_for` makes a socket to beat on, not connected yet; it is connected here. `wakeup` is
+    readable while there is news to `take`. `lost_links` makes the message about stages that cannot
+    be reached: then coordinators get it, and `take` has news of coordinators only.
+    """
 
     def __init__(
         self,
         *,
         socket_for: Callable[[PeerAddress], Any],
-        interval_s: float = BEAT_INTERVAL_S,
+        lost_links: Callable[[Collection[str]], Message] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.wakeup = Wakeup()
         self._socket_for = socket_for
-        self._interval_s = interval_s
+        self._lost_links = lost_links
         self._clock = clock
         self._lock = threading.Lock()  # of what follows
         self._wanted: dict[str, PeerAddress] = {}
@@ -92,7 +105,9 @@ class Watch:
         self._watched: dict[str, _Watched] = {}
         self._poller = zmq.Poller()
         self._poller.register(self._own_wakeup.fd, zmq.POLLIN)
-        self._beat_s = clock()
+        self._due_s = clock()
+        self._lost: set[str] = set()  # stages; told from the first loss on
+        self._told_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
 
@@ -138,14 +153,17 @@ class Watch:
                 self._look(watched)
             self._check_port(watched)
         now_s = self._clock()
-        late_s = now_s - self._beat_s
+        late_s = now_s - self._due_s
         if late_s >= 0:
             crowd = max(1.0, len(self._watched) / _PEERS_AT_FULL_RATE)
-            self._beat_s = now_s + self._interval_s * crowd
             for watched in self._watched.values():
                 if late_s > _LATE_S:
                     watched.pulse.skip(late_s)
-                self._beat(watched)
+                if now_s >= watched.beat_s:
+                    watched.beat_s = now_s + watched.interval_s * crowd
+                    self._beat(watched)
+            dues = (watched.beat_s for watched in self._watched.values())
+            self._due_s = min(dues, default=now_s + BEAT_INTERVAL_S)
         for watched in self._watched.values():
             if watched.pulse.loss is None:
                 watched.pulse.judge(now_s=now_s)
@@ -155,6 +173,7 @@ class Watch:
             wanted, closing = self._wanted, self._closing
         if not closing:
             self._follow(wanted)
+            self._tell_lost_links()
         return not closing
 
     def _wait(self) -> set[Any]:
@@ -162,7 +181,9 @@ class Watch:
         for check in checks:
             self._poller.register(check.fd, zmq.POLLIN if check.is_connected else zmq.POLLOUT)
         wakes = [w.next_check_s for w in self._watched.values() if w.is_broken and not w.check]
-        wait_s = max(0.0, min((self._beat_s, *wakes)) - self._clock())
+        if self._told_s is not None:
+            wakes.append(self._told_s + _TELLS_EVERY_S)
+        wait_s = max(0.0, min((self._due_s, *wakes)) - self._clock())
         readable = {socket for socket, _ in self._poller.poll(int(wait_s * 1000) + 1)}
         for check in checks:
             self._poller.unregister(check.fd)
@@ -174,12 +195,15 @@ class Watch:
                 self._poller.unregister(watched.dealer)
                 self._poller.unregister(watched.monitor)
                 self._watched.pop(peer).close()
+                self._forget_link(peer)
         for peer, address in wanted.items():
             if peer not in self._watched:
                 watched = _Watched(peer, address, self._socket_for(address))
                 self._poller.register(watched.dealer, zmq.POLLIN)
                 self._poller.register(watched.monitor, zmq.POLLIN)
                 self._watched[peer] = watched
+                self._due_s = self._clock()
+                self._hurry_telling()
 
     def _beat(self, watched: _Watched) -> None:
         frame = encode_beat(watched.pulse.beat(now_s=self._clock()))
@@ -240,10 +264,44 @@ class Watch:
                 self._tell(watched, silent_s=watched.pulse.silent_s(now_s=now_s))
 
     def _tell(self, watched: _Watched, *, silent_s: float) -> None:
+        if self._lost_links is not None and not is_coordinator(watched.peer):
+            self._note_link(watched.peer, watched.pulse.loss)
+            return
         news = Sighting(peer=watched.peer, loss=watched.pulse.loss, silent_s=silent_s)
         with self._lock:
             self._news.append(news)
         self.wakeup.wake()
+
+    def _note_link(self, peer: str, loss: Loss | None) -> None:
+        if loss is None:
+            if peer in self._lost:
+                logger.warning("reached %r again", peer)
+            self._forget_link(peer)
+        else:
+            logger.warning("cannot reach %r: %s", peer, loss)
+            self._lost.add(peer)
+            self._told_s = float("-inf")
+
+    def _forget_link(self, peer: str) -> None:
+        self._lost.discard(peer)
+        self._hurry_telling()
+
+    def _hurry_telling(self) -> None:
+        if self._told_s is not None:
+            self._told_s = float("-inf")
+
+    def _tell_lost_links(self) -> None:
+        now_s = self._clock()
+        if self._lost_links is None or self._told_s is None:
+            return
+        if now_s < self._told_s + _TELLS_EVERY_S:
+            return
+        self._told_s = now_s
+        frames = encode(self._lost_links(self._lost))
+        for watched in self._watched.values():
+            if is_coordinator(watched.peer):
+                with contextlib.suppress(zmq.Again):  # it is told again in a second
+                    watched.dealer.send_multipart(frames, zmq.NOBLOCK)
 
 
 def _numeric(endpoint: str) -> _Address | None:

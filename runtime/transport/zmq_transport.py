@@ -10,6 +10,7 @@ import math
 import select
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import zmq
@@ -18,12 +19,12 @@ from runtime.protocol.control import LinkStats, PeerAddress
 from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import Message
 from runtime.protocol.data_security import DataSecurity
+from runtime.protocol.lost_links import lost_links_message
 from runtime.transport.base import PeerStalled, Received, UnknownPeer
 from runtime.transport.keys import KeyPair
 from runtime.transport.lanes import Dialled, Lanes
 from runtime.transport.link_report import link_stats
 from runtime.transport.link_scheduler import LinkOptions, LinkRule
-from runtime.transport.lost_links import LostLinks
 from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.urgent_connection import LaneFull
 from runtime.transport.watch import Watch
@@ -43,7 +44,6 @@ MAX_WAITING_MESSAGES = 10_000
 # Messages taken in one call, so that a flood cannot keep the caller from its own work.
 MAX_MESSAGES_PER_RECEIVE = 1000
 _BEATS_WAITING = 2  # what waits longer is stale
-_COORDINATOR_BEAT_S = 1.0
 
 
 class ZmqTransport:
@@ -66,8 +66,7 @@ class ZmqTransport:
         self._peers = Peers(peers, public_key=keys.public_key)
         self._closed = False
         self._watch: Watch | None = None
-        self._lost_links: LostLinks | None = None
-        self._coordinators: Watch | None = None
+        self._used: set[str] | None = None  # stages that something was sent to, if they are watched
         self._context = zmq.Context()
         self._authenticator = RetryingAuthenticator(self._context)
         self._authenticator.start()
@@ -124,40 +123,31 @@ class ZmqTransport:
         for name, address in before.items():
             if self._peers.by_name.get(name) != address:
                 self._lanes.drop_link(name)
-                if self._lost_links is not None:
-                    self._lost_links.drop(name)
-        self._follow_coordinators()
+                if self._used is not None:
+                    self._used.discard(name)
+        self._follow()
 
     def watch(self) -> Watch:
         """What tells whether peers are there; asked for at most once, whom to follow is told it."""
         if self._watch is not None:
             raise RuntimeError("the peers of this transport are watched already")
-        self._watch = Watch(socket_for=lambda address: self._socket_for(address, _BEATS_WAITING))
+        self._watch = Watch(socket_for=self._heartbeat_socket)
         return self._watch
 
-    def tell_lost_links(self, *, generation: int) -> None:
-        """Tell all coordinators from now on which stages that we send to we cannot reach."""
-        self._lost_links = LostLinks(
-            watch=self.watch(),
-            address_of=lambda peer: None if is_coordinator(peer) else self._peers.by_name.get(peer),
-            dial=lambda address: self._dialled(address, _BEATS_WAITING),
-            generation=generation,
-        )
-        self._follow_coordinators()
+    def watch_as_stage(self, *, generation: int) -> Watch:
+        """What tells whether coordinators are there; asked for at most once, instead of `watch`.
 
-    def watch_coordinators(self) -> Watch:
-        """What tells whether coordinators are there, whoever they are; asked for at most once.
-
-        They are beaten at rarely: one may be watched by a thousand stages.
+        The coordinators are told which stages that something is sent to cannot be reached.
         """
-        if self._coordinators is not None:
-            raise RuntimeError("the coordinators of this transport are watched already")
-        self._coordinators = Watch(
-            socket_for=lambda address: self._socket_for(address, _BEATS_WAITING),
-            interval_s=_COORDINATOR_BEAT_S,
+        if self._watch is not None:
+            raise RuntimeError("the peers of this transport are watched already")
+        self._watch = Watch(
+            socket_for=self._heartbeat_socket,
+            lost_links=partial(lost_links_message, generation=generation),
         )
-        self._follow_coordinators()
-        return self._coordinators
+        self._used = set()
+        self._follow()
+        return self._watch
 
     def measure(self, peer: str, *, limits: MeasuringLimits) -> bool:
         """Begin to find out what the link to `peer` does, which `link_stats` tells once it is
@@ -176,8 +166,9 @@ class ZmqTransport:
             return
         if peer not in self._peers.by_name:
             raise UnknownPeer(f"{peer!r} is not a peer of this deployment")
-        if self._lost_links is not None:
-            self._lost_links.use(peer)
+        if self._used is not None and peer not in self._used:
+            self._used.add(peer)
+            self._follow()
         if message.is_prefill or self._options.rule is LinkRule.FIFO:
             if not self._lanes.push(peer, message):
                 raise PeerStalled(
@@ -217,26 +208,22 @@ class ZmqTransport:
         if self._closed:
             return
         self._closed = True
-        if self._lost_links is not None:
-            self._lost_links.close()
-        if self._coordinators is not None:
-            self._coordinators.close()
         if self._watch is not None:
             self._watch.close()
         self._lanes.close()
         self._authenticator.stop()
         self._context.destroy(linger=0)  # a socket that a failure left open would hold `term` up
 
-    def _follow_coordinators(self) -> None:
-        present = {
-            name: address
-            for name, address in self._peers.by_name.items()
-            if is_coordinator(name) and name != self._name
-        }
-        if self._lost_links is not None:
-            self._lost_links.tell(present.values())
-        if self._coordinators is not None:
-            self._coordinators.follow(present)
+    def _follow(self) -> None:
+        """As a stage: watch the coordinators, and the stages that something was sent to."""
+        if self._watch is not None and self._used is not None:
+            self._watch.follow(
+                {
+                    name: address
+                    for name, address in self._peers.by_name.items()
+                    if name != self._name and (is_coordinator(name) or name in self._used)
+                }
+            )
 
     def _dial(self, peer: str) -> Dialled | None:
         address = self._peers.by_name.get(peer)
@@ -244,10 +231,8 @@ class ZmqTransport:
             return None  # left since; the link is forgotten or tried again
         return self._socket_for(address, MAX_WAITING_MESSAGES), address.endpoint
 
-    def _dialled(self, address: PeerAddress, most_waiting: int) -> Any:
-        dealer = self._socket_for(address, most_waiting)
-        dealer.connect(address.endpoint)  # which was parsed: nothing is left to refuse
-        return dealer
+    def _heartbeat_socket(self, address: PeerAddress) -> Any:
+        return self._socket_for(address, _BEATS_WAITING)
 
     def _socket_for(self, address: PeerAddress, most_waiting: int) -> Any:
         return sending_socket(
