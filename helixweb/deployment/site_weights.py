@@ -16,7 +16,7 @@ from helixweb.deployment.process_api import for_processes
 from helixweb.deployment.processes import ProcessView
 from helixweb.inventory.models import Coordinator, Node
 from helixweb.inventory.models_folder import WHOLE_FILES, commit_of, find_folder, is_served
-from runtime.checkpoints.hub import SITE, parse_hub_name
+from runtime.checkpoints.hub_names import SITE, parse_hub_name
 
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
 _MOST_BYTES = 4 << 20  # of one answer: clients ask for the rest

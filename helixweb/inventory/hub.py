@@ -13,11 +13,11 @@ from django.conf import settings
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.hub import (
+from runtime.checkpoints.hub import Repository
+from runtime.checkpoints.hub_names import (
     HubName,
     HubSettings,
     MissingFile,
-    Repository,
     gguf_remedy,
     parse_gguf_name,
     parse_hub_name,

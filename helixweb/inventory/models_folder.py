@@ -6,8 +6,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-from runtime.checkpoints.fetching import SMALL_FILES
 from runtime.checkpoints.tensor_holders import INDEX_FILE
+from runtime.checkpoints.weight_places import SMALL_FILES
 
 WHOLE_FILES = (*SMALL_FILES, INDEX_FILE)
 _SUFFIX = ".safetensors"

@@ -12,8 +12,13 @@ from planner.units import bytes_text
 from runtime.checkpoints.adding import add_checkpoint
 from runtime.checkpoints.downloading import download
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.fetching import Progress
-from runtime.checkpoints.hub import HubName, HubSettings, parse_gguf_name, parse_hub_name
+from runtime.checkpoints.fetch_progress import Progress
+from runtime.checkpoints.hub_names import (
+    HubName,
+    HubSettings,
+    parse_gguf_name,
+    parse_hub_name,
+)
 from runtime.checkpoints.metadata import gguf_file
 
 ResultT = TypeVar("ResultT")

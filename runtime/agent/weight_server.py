@@ -14,8 +14,8 @@ from typing import Any
 import zmq
 from pydantic import ValidationError
 
-from runtime.checkpoints.fetching import LISTING, SMALL_FILES
-from runtime.checkpoints.hub import parse_hub_name
+from runtime.checkpoints.hub_names import parse_hub_name
+from runtime.checkpoints.weight_places import LISTING, SMALL_FILES
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.membership.data_address import data_endpoint
 from runtime.protocol.control import StageAssignment

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.fetching import SMALL_FILES, Progress
+from runtime.checkpoints.fetch_progress import Progress
 from runtime.checkpoints.metadata import gguf_file
 from runtime.checkpoints.model_facts import read_facts
 from runtime.checkpoints.safetensors_header import read_entries
 from runtime.checkpoints.tensor_holders import INDEX_FILE, tensor_holders
+from runtime.checkpoints.weight_places import SMALL_FILES
 from runtime.platforms import AlreadyLocked, lock_file
 
 _COPIED = "copied"  # where a hub's partial folder has the commit

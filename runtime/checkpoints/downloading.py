@@ -14,10 +14,17 @@ from runtime.checkpoints.adding import (
     sha256_of,
 )
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.fetching import SMALL_FILES, Progress
-from runtime.checkpoints.hub import HubError, HubName, HubSettings, MissingFile, Repository
+from runtime.checkpoints.fetch_progress import Progress
+from runtime.checkpoints.hub import Repository
+from runtime.checkpoints.hub_names import (
+    HubError,
+    HubName,
+    HubSettings,
+    MissingFile,
+)
 from runtime.checkpoints.metadata import CONFIG
 from runtime.checkpoints.tensor_holders import INDEX_FILE, SINGLE_FILE, shard_names
+from runtime.checkpoints.weight_places import SMALL_FILES
 from runtime.whole_file import write_whole
 
 _MOST_SMALL_BYTES = 100_000_000

@@ -11,39 +11,42 @@ import itertools
 import json
 import logging
 import random
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.hub import (
+from runtime.checkpoints.fetch_progress import FetchProgress, Progress, Tell
+from runtime.checkpoints.hub import Repository
+from runtime.checkpoints.hub_names import (
     HubError,
     HubName,
     HubSettings,
     HubUnreachable,
     MissingFile,
-    Repository,
     name_at,
     parse_hub_name,
     weight_sources,
 )
-from runtime.checkpoints.metadata import (
-    CHAT_TEMPLATE,
-    CONFIG,
-    GENERATION_CONFIG,
-    TOKENIZER,
-    TOKENIZER_CONFIG,
-)
+from runtime.checkpoints.peer_stores import OpenPeers, PeerLost, PeerStores, no_peers
 from runtime.checkpoints.safetensors_header import (
     LENGTH_BYTES,
     TensorEntry,
     parse_header,
 )
 from runtime.checkpoints.tensor_holders import INDEX_FILE, SINGLE_FILE, shard_names
-from runtime.checkpoints.weight_store import TensorPart, WeightStore
+from runtime.checkpoints.tensor_runs import WantedTensor, fetch_run, place_of, runs_of
+from runtime.checkpoints.weight_places import (
+    LISTING,
+    MOST_SMALL_BYTES,
+    Places,
+    copy_small_files,
+    disk_errors,
+    of_first,
+    open_name,
+)
+from runtime.checkpoints.weight_store import WeightStore
 from runtime.protocol.weight_access import WeightAccess
 from runtime.protocol.weight_fetch import HUB_SOURCE, SITE_SOURCE, WeightFetch, peer_source
 from runtime.whole_file import write_whole
@@ -52,101 +55,8 @@ logger = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
-# config.json is written last: a folder that has it has all that the repository has of them
-SMALL_FILES = (TOKENIZER, TOKENIZER_CONFIG, GENERATION_CONFIG, CHAT_TEMPLATE, CONFIG)
-_MOST_SMALL_BYTES = 100_000_000
-LISTING = "listing.json"  # the file of each tensor of the repository
 _PAUSE_S = 0.1
-_TELL_BYTES = 8 << 20  # between two calls of `progress`
 _CHUNK_BYTES = 64 << 20  # at least, before it is looked what other nodes have
-
-# (bytes that are here, bytes wanted); may raise to stop
-Progress = Callable[[int, int], None]
-# is called with the state of a fetch after every few bytes
-Tell = Callable[[WeightFetch], None]
-
-
-class PeerLost(Exception):
-    """Another node stopped answering, or does not have what it said."""
-
-
-class PeerStores:
-    """Other nodes' stores of one commit of a repository. This one: none have any."""
-
-    @property
-    def are_there(self) -> bool:
-        """True if there are other nodes, which may have something now or later."""
-        return False
-
-    def look_again(self) -> None:
-        """Let `offers` give what they have now."""
-
-    def offers(self, names: Collection[str]) -> Mapping[str, tuple[str, int]]:
-        """For those of the tensors that a node has: the node, and the bytes of the file."""
-        return {}
-
-    def read(self, file: str) -> bytes | None:
-        """A small file of the commit; None if no node has it."""
-        return None
-
-    def stream(self, node: str, file: str, file_bytes: int) -> Iterator[bytes]:
-        """A file of `node`. Raises PeerLost."""
-        raise PeerLost(f"{node} has no {file}")
-
-    def leave(self, node: str) -> None:
-        """Ask this node for nothing more."""
-
-
-# the stores of other nodes for a repository and a commit
-OpenPeers = Callable[[str, str], AbstractContextManager[PeerStores]]
-
-
-def no_peers(repository: str, commit: str) -> AbstractContextManager[PeerStores]:
-    """An `OpenPeers` without any."""
-    return nullcontext(PeerStores())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    """A tensor that is not here, and where it lies in the file `file` of the repository."""
-
-    file: str
-    begin: int
-    end: int
-    part: TensorPart
-
-    @property
-    def at(self) -> int:
-        """Where the bytes that are still missing begin."""
-        return self.begin + self.part.held_bytes()
-
-    @property
-    def is_here(self) -> bool:
-        """True if no byte is missing."""
-        return self.part.path.is_file() and self.at == self.end
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """Where weights are looked for, in this order: other nodes' stores, then `sources`."""
-
-    sources: Sequence[HubSettings]
-    peers: OpenPeers = no_peers
-    tell: Tell = field(default=lambda _: None)
-    sleep: Callable[[float], None] = time.sleep
-
-    def first(self, name: HubName, act: Callable[[Repository, HubSettings], ResultT]) -> ResultT:
-        """What `act` returns for the first source that has what it asks for. Raises HubError."""
-        return _of_first(self.sources, lambda source: self._ask(name, source, act))
-
-    def _ask(
-        self,
-        name: HubName,
-        source: HubSettings,
-        act: Callable[[Repository, HubSettings], ResultT],
-    ) -> ResultT:
-        with _repository(name, source, self.sleep) as repository:
-            return act(repository, source)
 
 
 class FetchedCheckpoint:
@@ -184,7 +94,7 @@ class FetchedCheckpoint:
         or sends wrong bytes, and for a disk or quota that is too small.
         """
         names = set(names) & set(self.names())
-        with self._store.locked(lambda: self._wait(progress)), _disk_errors(self.folder):
+        with self._store.locked(lambda: self._wait(progress)), disk_errors(self.folder):
             missing = names - self._held.names()
             count = self._fetch(names, missing, progress) if missing else 0
             self._held.touch(names)
@@ -200,14 +110,15 @@ class FetchedCheckpoint:
             offered = _offered(offers)
             needed = sum(each.part.file_bytes - each.part.held_bytes() for each in wanted)
             self._store.make_room(needed + offered, keep=keep)
-            count = _Count(progress, self._places.tell, self._told, wanted, offered)
+            parts = [each.part for each in wanted]
+            count = FetchProgress(progress, self._places.tell, self._told, parts, offered)
             try:
                 refused = self._copy(peers, offers, count)
                 if refused:
                     more = self._wanted(refused)
                     count.expect(sum(each.end - each.at for each in more))
                     wanted += more
-                self._fetch_wanted(sorted(wanted, key=_place), peers, count)
+                self._fetch_wanted(sorted(wanted, key=place_of), peers, count)
             except OSError as error:
                 raise CheckpointError(
                     f"{self.folder} cannot be written: {error.strerror or error}; "
@@ -219,7 +130,7 @@ class FetchedCheckpoint:
         return count.total
 
     def _copy(
-        self, peers: PeerStores, offers: Mapping[str, tuple[str, int]], count: "_Count"
+        self, peers: PeerStores, offers: Mapping[str, tuple[str, int]], count: FetchProgress
     ) -> set[str]:
         """Take what other nodes have; returns the tensors that none of them sent whole."""
         left = dict(offers)
@@ -240,7 +151,7 @@ class FetchedCheckpoint:
                 left = again
         return offers.keys() - self._held.names()
 
-    def _wanted(self, names: Collection[str]) -> list[_Wanted]:
+    def _wanted(self, names: Collection[str]) -> list[WantedTensor]:
         """Where the site or the hub has these. Raises HubError."""
         files = self._files()
         wanted = []
@@ -254,7 +165,7 @@ class FetchedCheckpoint:
                 )
             entry, start = entries[name], LENGTH_BYTES + len(header)
             wanted.append(
-                _Wanted(
+                WantedTensor(
                     file=file,
                     begin=start + entry.begin,
                     end=start + entry.end,
@@ -263,7 +174,9 @@ class FetchedCheckpoint:
             )
         return wanted
 
-    def _fetch_wanted(self, wanted: Sequence[_Wanted], peers: PeerStores, count: "_Count") -> None:
+    def _fetch_wanted(
+        self, wanted: Sequence[WantedTensor], peers: PeerStores, count: FetchProgress
+    ) -> None:
         """From the site or the hub. Raises HubError and OSError.
 
         Nodes that start together need the same tensors, which none has yet. So each takes them in
@@ -281,8 +194,8 @@ class FetchedCheckpoint:
                 held = self._held.names()
                 rest = [each for each in chunk if each.part.name not in held]
                 count.begin(SITE_SOURCE if source.is_site else HUB_SOURCE)
-                for run in _runs(each for each in rest if not each.is_here):
-                    _fetch_run(repository, run, count)
+                for run in runs_of(each for each in rest if not each.is_here):
+                    fetch_run(repository, run, count)
                 header, entries = self._header(chunk[0].file)
                 if len(rest) == len(entries):
                     self._check_whole(repository, chunk[0].file, header, entries)
@@ -292,7 +205,9 @@ class FetchedCheckpoint:
         if chunks:
             self._places.first(self._name, fetch)
 
-    def _copy_instead(self, peers: PeerStores, wanted: Sequence[_Wanted], count: "_Count") -> None:
+    def _copy_instead(
+        self, peers: PeerStores, wanted: Sequence[WantedTensor], count: FetchProgress
+    ) -> None:
         """Of what is missing, take what other nodes have by now."""
         held = self._held.names()
         missing = {
@@ -303,12 +218,14 @@ class FetchedCheckpoint:
         refused = self._copy(peers, offers, count)
         count.expect(sum(missing[name] for name in refused))
 
-    def _chunks(self, wanted: Sequence[_Wanted], *, are_small: bool) -> list[list[_Wanted]]:
+    def _chunks(
+        self, wanted: Sequence[WantedTensor], *, are_small: bool
+    ) -> list[list[WantedTensor]]:
         """Those of one file, together if all of the file is wanted, as it has one checksum.
 
         `wanted` is sorted by place.
         """
-        chunks: list[list[_Wanted]] = []
+        chunks: list[list[WantedTensor]] = []
         for file, group in itertools.groupby(wanted, key=lambda one: one.file):
             of_file = list(group)
             if not are_small or len(of_file) == len(self._header(file)[1]):
@@ -336,7 +253,7 @@ class FetchedCheckpoint:
             header, data_bytes = self._places.first(
                 self._name,
                 lambda repository, _: repository.safetensors_header(
-                    file, most_bytes=_MOST_SMALL_BYTES
+                    file, most_bytes=MOST_SMALL_BYTES
                 ),
             )
         entries = parse_header(header, data_bytes=data_bytes, source=source)
@@ -380,7 +297,7 @@ class FetchedCheckpoint:
         listing = self.folder / LISTING
         if listing.is_file():
             return shard_names(json.loads(listing.read_bytes()), source=str(listing))
-        with _disk_errors(self.folder):
+        with disk_errors(self.folder):
             files = self._places.first(self._name, self._read_listing)
             write_whole(listing, json.dumps({"weight_map": files}).encode())
         return files
@@ -388,7 +305,7 @@ class FetchedCheckpoint:
     def _read_listing(self, repository: Repository, source: HubSettings) -> Mapping[str, str]:
         told = f"{self._name.repository}/{INDEX_FILE}"
         try:
-            index = _object(repository.read(INDEX_FILE, most_bytes=_MOST_SMALL_BYTES), source=told)
+            index = _object(repository.read(INDEX_FILE, most_bytes=MOST_SMALL_BYTES), source=told)
             return shard_names(index, source=told)
         except MissingFile:
             pass
@@ -452,209 +369,19 @@ def fetch_checkpoint(checkpoint: str, store: WeightStore, places: Places) -> Fet
         )
     places = replace(places, sources=tuple(names))
     try:
-        name = _of_first(places.sources, lambda source: _open(names[source], store, source, places))
+        name = of_first(
+            places.sources, lambda source: open_name(names[source], store, source, places)
+        )
     except (MissingFile, HubUnreachable):
         pinned = next((name for name in names.values() if name.is_pinned), None)
-        if pinned is None or not _copy_small_files(pinned, store, places):
+        if pinned is None or not copy_small_files(pinned, store, places):
             raise
         name = pinned
     return FetchedCheckpoint(name, store, places)
 
 
-def _of_first(sources: Sequence[HubSettings], ask: Callable[[HubSettings], ResultT]) -> ResultT:
-    """The answer of the first that has what is asked for. Raises HubError."""
-    why: HubError | None = None
-    for source in sources:
-        try:
-            return ask(source)
-        except HubError as error:
-            if isinstance(why, HubUnreachable):  # it may be the one that has it
-                kind = HubUnreachable if isinstance(error, MissingFile) else type(error)
-                error = kind(f"{why}; {error}")
-            if not isinstance(error, MissingFile | HubUnreachable):
-                raise error
-            logger.info("not from %s: %s", source.endpoint, error)
-            why = error
-    raise why or HubError("no place is known to fetch weights from; give a folder")
-
-
-def _open(name: HubName, store: WeightStore, source: HubSettings, places: Places) -> HubName:
-    """The name with the commit, whose small files are in the store then."""
-    commit = name.revision if name.is_pinned else None
-    if commit is None or not (store.folder(name.repository, commit).path / CONFIG).is_file():
-        try:
-            commit = _fetch_small_files(name, store, source, places.sleep)
-        except HubUnreachable as error:
-            commit = store.last_commit(name)
-            if commit is None:
-                raise
-            logger.warning("%s; using commit %s, which was fetched before", error, commit)
-    return HubName(repository=name.repository, revision=commit)
-
-
-def _copy_small_files(name: HubName, store: WeightStore, places: Places) -> bool:
-    """From other nodes; False if none has them."""
-    folder = store.folder(name.repository, name.revision).path
-    with places.peers(name.repository, name.revision) as peers, _disk_errors(store.path):
-        if peers.read(CONFIG) is None:
-            return False
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for file in (LISTING, *SMALL_FILES):
-            content = peers.read(file)
-            if content is not None:
-                write_whole(folder / file, content)
-    return (folder / CONFIG).is_file()
-
-
-def _fetch_small_files(
-    name: HubName, store: WeightStore, settings: HubSettings, sleep: Callable[[float], None]
-) -> str:
-    """Returns the commit."""
-    with (
-        _repository(name, settings, sleep) as repository,
-        _disk_errors(store.path),
-    ):
-        commit = repository.commit(CONFIG)
-        folder = store.folder(name.repository, commit).path
-        if not (folder / CONFIG).is_file():
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for file in SMALL_FILES:
-                try:
-                    content = repository.read(file, most_bytes=_MOST_SMALL_BYTES)
-                except MissingFile:
-                    if file == CONFIG:
-                        raise
-                    continue
-                write_whole(folder / file, content)
-        store.remember_commit(name, commit)
-    return commit
-
-
-@contextmanager
-def _repository(
-    name: HubName, settings: HubSettings, sleep: Callable[[float], None]
-) -> Iterator[Repository]:
-    if settings.offline:
-        raise HubUnreachable(
-            f"{name.repository} is not all on this machine, and HF_HUB_OFFLINE is set; unset it, "
-            "or give a folder"
-        )
-    with Repository(name, settings, sleep=sleep) as repository:
-        yield repository
-
-
-class _Count:
-    """The bytes of all wanted tensors, for `progress` and `tell`, called every few of them."""
-
-    def __init__(
-        self,
-        progress: Progress,
-        tell: Tell,
-        told: WeightFetch,
-        wanted: Sequence[_Wanted],
-        offered: int,
-    ) -> None:
-        """`told` is of fetches before, `offered` the bytes that other nodes have."""
-        self._progress, self._tell = progress, tell
-        self.total = sum(each.part.data_bytes for each in wanted) + offered
-        self.done = self._shown = sum(each.part.held_bytes() for each in wanted)
-        self._step = min(self.total // 200, _TELL_BYTES)
-        self._began_s, self._fetched = time.monotonic(), 0
-        needed = told.needed_bytes + self.total - self.done
-        self.told = told.model_copy(update={"needed_bytes": needed, "eta_s": None})
-        self._show()
-
-    def begin(self, source: str) -> None:
-        """What comes next is from there."""
-        self.told = self.told.model_copy(update={"source": source})
-
-    def counted(self, pieces: Iterable[bytes], source: str) -> Iterator[bytes]:
-        """The same bytes, counted as they pass."""
-        self.begin(source)
-        for piece in pieces:
-            yield piece
-            self.add(len(piece))
-
-    def expect(self, more: int) -> None:
-        """So many bytes more are wanted than was known."""
-        self.total += more
-        self.told = self.told.model_copy(update={"needed_bytes": self.told.needed_bytes + more})
-
-    def take_back(self, count: int) -> None:
-        """So many bytes of the source were deleted, as they were wrong or not whole."""
-        self._book(-count)
-        self._shown = self.done
-
-    def add(self, count: int) -> None:
-        """So many bytes of the source were stored."""
-        self._book(count)
-        if self.done - self._shown >= self._step or self.done == self.total:
-            self._shown = self.done
-            self._show()
-
-    def _book(self, count: int) -> None:
-        self.done += count
-        self._fetched += count
-        source, fetched = self.told.source, dict(self.told.fetched)
-        fetched[source] = fetched.get(source, 0) + count
-        stored = {name: size for name, size in fetched.items() if size}
-        self.told = self.told.model_copy(update={"fetched": stored})
-
-    def _show(self) -> None:
-        elapsed_s = time.monotonic() - self._began_s
-        left = self.total - self.done
-        eta_s = left * elapsed_s / self._fetched if self._fetched > 0 else None
-        self.told = self.told.model_copy(update={"eta_s": eta_s if left else None})
-        self._tell(self.told)
-        self._progress(self.done, self.total)
-
-
-def _place(wanted: _Wanted) -> tuple[str, int, int]:
-    return wanted.file, wanted.begin, wanted.end
-
-
 def _offered(offers: Mapping[str, tuple[str, int]]) -> int:
     return sum(file_bytes for _, file_bytes in offers.values())
-
-
-def _runs(wanted: Iterable[_Wanted]) -> Iterator[list[_Wanted]]:
-    """Those whose missing bytes lie side by side in one file."""
-    run: list[_Wanted] = []
-    for each in sorted(wanted, key=_place):
-        if run and (run[-1].file, run[-1].end) != (each.file, each.at):
-            yield run
-            run = []
-        run.append(each)
-    if run:
-        yield run
-
-
-def _fetch_run(repository: Repository, run: list[_Wanted], count: _Count) -> None:
-    """Raises HubError and OSError."""
-    with closing(repository.stream(run[0].file, run[0].at, run[-1].end)) as stream:
-        rest = b""
-        for each in run:
-            missing = each.end - each.at
-            with each.part.appending() as file:
-                while missing:
-                    rest = rest or next(stream)
-                    piece, rest = rest[:missing], rest[missing:]
-                    file.write(piece)
-                    missing -= len(piece)
-                    count.add(len(piece))
-        next(stream, None)  # reads the end of the answer, so that its connection is used again
-
-
-@contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
-    """What the system says of a disk, as a CheckpointError."""
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be written: {error.strerror or error}; free disk space, or choose "
-            "another --weights-dir"
-        ) from error
 
 
 def _object(content: bytes, *, source: str) -> Mapping[str, object]:

@@ -5,14 +5,11 @@ Redirects are followed; the token goes to the hub alone.
 """
 
 import hashlib
-import json
-import os
 import re
 import ssl
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
@@ -21,20 +18,20 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.hub_names import (
+    COMMIT,
+    HubError,
+    HubName,
+    HubSettings,
+    HubUnreachable,
+    MissingFile,
+)
+from runtime.checkpoints.repository_info import RepositoryInfo, parse_info
 from runtime.checkpoints.safetensors_header import LENGTH_BYTES, header_length
 from runtime.protocol.trust import trusting, why_untrusted
-from runtime.protocol.weight_access import SITE_PATH, WeightAccess
 
-ENDPOINT = "https://huggingface.co"
-SITE = "site"  # the revision of what a site has
-_PART = r"[A-Za-z0-9][\w.-]{0,95}"
-_NAME = re.compile(rf"(?P<repository>(?:{_PART}/)?{_PART})(?:@(?P<revision>{_PART}))?", re.ASCII)
-_GGUF = re.compile(rf"(?P<repository>{_PART}/{_PART})/(?P<file>{_PART}\.gguf)", re.ASCII)
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _TIMEOUT_S = 10.0
 _MOST_REDIRECTS = 5
-_SHOWN_FILES = 20
 _MOST_INFO_BYTES = 32_000_000
 _PLAIN = {"Accept-Encoding": "identity"}
 _MOST_TRIES = 6  # in a row without a byte
@@ -43,136 +40,8 @@ _LONGEST_PAUSE_S = 5.0
 _RETRIED = (408, 425, 429, 500, 502, 503, 504)
 
 
-class HubError(CheckpointError):
-    """A file of a repository that cannot be read; the message names it and the remedy."""
-
-
-class HubUnreachable(HubError):
-    """No answer, or none within several tries."""
-
-
-class MissingFile(HubError):
-    """The repository has no such file."""
-
-
 class _Retry(Exception):
     """An answer after which the same request can succeed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubName:
-    """A repository, and which revision of it: a branch, a tag or a commit."""
-
-    repository: str
-    revision: str = "main"
-
-    def __str__(self) -> str:
-        return f"{self.repository}@{self.revision}"
-
-    @property
-    def is_newest(self) -> bool:
-        """True if no other revision than the default branch is named."""
-        return self == HubName(repository=self.repository)
-
-    @property
-    def is_pinned(self) -> bool:
-        """True if the revision is a commit, which never changes."""
-        return _COMMIT.fullmatch(self.revision) is not None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepositoryInfo:
-    """What a hub says of one revision of a repository: its commit, and its files by path."""
-
-    commit: str
-    files: tuple[str, ...]
-
-    @property
-    def gguf_files(self) -> tuple[str, ...]:
-        """GGUF files outside of folders, sorted; none if the repository has safetensors."""
-        if any(file.endswith(".safetensors") for file in self.files):
-            return ()
-        return tuple(sorted(f for f in self.files if f.endswith(".gguf") and "/" not in f))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubSettings:
-    """Which hub to ask, by the environment variables of `huggingface_hub`; or a site, which speaks
-    the same API and has models by name or by path.
-
-    `ca`: certificates to trust beside the system's issuers.
-    """
-
-    endpoint: str = ENDPOINT
-    token: str = field(default="", repr=False)
-    offline: bool = False
-    is_site: bool = False
-    ca: Path | None = None
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "HubSettings":
-        """HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE."""
-        return cls(
-            endpoint=(environment.get("HF_ENDPOINT") or ENDPOINT).rstrip("/"),
-            token=environment.get("HF_TOKEN", "").strip(),
-            offline=environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"),
-        )
-
-    @property
-    def remedy(self) -> str:
-        """What to check when no answer comes."""
-        return "the site" if self.is_site else "HF_ENDPOINT"
-
-
-def parse_hub_name(text: str) -> HubName | None:
-    """`owner/model` or `model`, with `@revision` or without; None for anything else."""
-    found = _NAME.fullmatch(text)
-    if found is None or ".." in text or "--" in found["repository"]:
-        return None
-    return HubName(repository=found["repository"], revision=found["revision"] or "main")
-
-
-def parse_gguf_name(text: str) -> tuple[HubName, str] | None:
-    """The repository and the file of `owner/model/file.gguf`; None for anything else."""
-    found = _GGUF.fullmatch(text)
-    name = None if found is None else parse_hub_name(found["repository"])
-    return None if found is None or name is None else (name, found["file"])
-
-
-def gguf_remedy(repository: str, files: Sequence[str]) -> str:
-    """What to do with the GGUF files of a repository, of which nodes cannot fetch layers."""
-    shown = ", ".join(files[:_SHOWN_FILES]) + (", ..." if len(files) > _SHOWN_FILES else "")
-    return (
-        f"{repository} has its weights as GGUF ({shown}), of which nodes cannot fetch single "
-        f"layers; run `helixweb model pull {repository}/{files[0]}` on the site's machine, put "
-        "the file at the same path on every node, and give that path"
-    )
-
-
-def name_at(checkpoint: str, source: HubSettings) -> HubName | None:
-    """How `source` names a checkpoint: a hub has names alone, a site paths of its own, too.
-
-    None if it cannot have it: a site does not know of which branch or tag its copy is.
-    """
-    name = parse_hub_name(checkpoint)
-    if not source.is_site or (name is not None and name.is_pinned):
-        return name
-    if name is not None:
-        return HubName(repository=name.repository, revision=SITE) if name.is_newest else None
-    if checkpoint.startswith("/"):
-        return HubName(repository=checkpoint.strip("/"), revision=SITE)
-    return None
-
-
-def weight_sources(access: WeightAccess) -> tuple[HubSettings, ...]:
-    """Where to look, in this order: the site, the hub."""
-    site = HubSettings(
-        endpoint=access.site.rstrip("/") + SITE_PATH,
-        token=access.credential,
-        is_site=True,
-        ca=Path(access.ca) if access.ca else None,
-    )
-    return (*((site,) if access.site else ()), HubSettings.from_environment())
 
 
 class Repository:
@@ -238,7 +107,7 @@ class Repository:
                         content += part
                         if len(content) > _MOST_INFO_BYTES:
                             raise HubError(f"{url} is longer than {_MOST_INFO_BYTES} bytes")
-                return _parse_info(bytes(content), where=url)
+                return parse_info(bytes(content), where=url)
             except (httpx.TransportError, _Retry) as error:
                 self._again(tries, error, "")
 
@@ -432,7 +301,7 @@ class Repository:
             commit = hop.headers.get("X-Repo-Commit")
             if commit is None:
                 continue
-            if self._commit is None and _COMMIT.fullmatch(commit):
+            if self._commit is None and COMMIT.fullmatch(commit):
                 self._commit = commit
             if commit != self._commit:
                 raise HubError(
@@ -509,21 +378,6 @@ class _Tries:
             return False
         self._sleep(min(_FIRST_PAUSE_S * 2.0 ** (self._count - 1), _LONGEST_PAUSE_S))
         return True
-
-
-def _parse_info(content: bytes, *, where: str) -> RepositoryInfo:
-    """Raises HubError unless it is what the hub's API says of a model."""
-    try:
-        raw = json.loads(content)
-        commit, files = raw["sha"], tuple(str(one["rfilename"]) for one in raw["siblings"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        commit, files = None, ()
-    if not isinstance(commit, str) or _COMMIT.fullmatch(commit) is None:
-        raise HubError(
-            f"{where} names no commit; name one, as in owner/model@commit, or set HF_ENDPOINT to "
-            "a server with the API of Hugging Face's hub"
-        )
-    return RepositoryInfo(commit=commit, files=files)
 
 
 def _is_content_of(etag: str, content: bytes) -> bool:

@@ -5,14 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
-from runtime.checkpoints.fetching import (
-    FetchedCheckpoint,
-    OpenPeers,
-    Tell,
-    fetch_if_elsewhere,
-    no_peers,
-)
+from runtime.checkpoints.fetch_progress import Tell
+from runtime.checkpoints.fetching import FetchedCheckpoint, fetch_if_elsewhere
 from runtime.checkpoints.model_facts import read_sizes
+from runtime.checkpoints.peer_stores import OpenPeers, no_peers
 from runtime.protocol.weight_access import WeightAccess
 
 Progress = Callable[[int, int], None]  # bytes done, of all

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.hub import HubName
+from runtime.checkpoints.hub_names import HubName
 from runtime.checkpoints.safetensors_header import (
     LENGTH_BYTES,
     METADATA,

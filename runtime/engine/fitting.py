@@ -1,7 +1,7 @@
 """What a stage checks before it reads weights, whichever engine computes it."""
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
-from runtime.checkpoints.fetching import Tell
+from runtime.checkpoints.fetch_progress import Tell
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun
 from runtime.engine.limits import EngineLimits

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from runtime.checkpoints.fetching import Tell
+from runtime.checkpoints.fetch_progress import Tell
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun, Opened
 from runtime.engine.compute_dtype import compute_dtype, wire_dtype

@@ -7,7 +7,7 @@ import torch
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.fetching import Tell
+from runtime.checkpoints.fetch_progress import Tell
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun, Opened
 from runtime.engine.compute_dtype import compute_dtype, wire_dtype

@@ -15,8 +15,14 @@ import httpx
 import zmq
 from pydantic import ValidationError
 
-from runtime.checkpoints.fetching import OpenPeers, PeerLost, PeerStores, no_peers
-from runtime.checkpoints.hub import http_client, weight_sources
+from runtime.checkpoints.hub import http_client
+from runtime.checkpoints.hub_names import weight_sources
+from runtime.checkpoints.peer_stores import (
+    OpenPeers,
+    PeerLost,
+    PeerStores,
+    no_peers,
+)
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.weight_access import (
     PEERS_PATH,

@@ -12,8 +12,9 @@ from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.fetching import Places, fetch_checkpoint
-from runtime.checkpoints.hub import HubSettings, weight_sources
+from runtime.checkpoints.fetching import fetch_checkpoint
+from runtime.checkpoints.hub_names import HubSettings, weight_sources
+from runtime.checkpoints.weight_places import Places
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.protocol.weight_access import WeightAccess
 from tests.helixweb.looking import answered, contains, fresh

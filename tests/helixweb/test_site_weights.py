@@ -14,9 +14,10 @@ from rest_framework.test import APIClient
 from helixweb.deployment.profiling import cancel_profiling, order_profiling
 from helixweb.inventory.models import Cluster
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.fetching import Places, fetch_checkpoint, fetch_if_elsewhere
-from runtime.checkpoints.hub import weight_sources
+from runtime.checkpoints.fetching import fetch_checkpoint, fetch_if_elsewhere
+from runtime.checkpoints.hub_names import weight_sources
 from runtime.checkpoints.safetensors_header import read_entries
+from runtime.checkpoints.weight_places import Places
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.protocol.phases import Phase
 from runtime.protocol.weight_access import PEERS_PATH, SITE_PATH, WeightAccess

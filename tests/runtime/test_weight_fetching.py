@@ -21,14 +21,10 @@ from quantized_checkpoints import quantize
 
 from runtime.checkpoints import weight_store
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.fetching import (
-    FetchedCheckpoint,
-    Places,
-    fetch_checkpoint,
-    is_elsewhere,
-)
-from runtime.checkpoints.hub import HubSettings
+from runtime.checkpoints.fetching import FetchedCheckpoint, fetch_checkpoint, is_elsewhere
+from runtime.checkpoints.hub_names import HubSettings
 from runtime.checkpoints.model_facts import read_sizes
+from runtime.checkpoints.weight_places import Places
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.engine.loading import open_model

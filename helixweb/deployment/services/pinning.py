@@ -6,7 +6,7 @@ from dataclasses import replace
 from helixweb.inventory.hub import read_commit
 from helixweb.inventory.models_folder import commit_of, find_folder, is_served
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.hub import HubName, parse_hub_name
+from runtime.checkpoints.hub_names import HubName, parse_hub_name
 from runtime.checkpoints.metadata import CONFIG
 
 logger = logging.getLogger(__name__)

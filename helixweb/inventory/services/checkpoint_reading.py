@@ -22,7 +22,7 @@ from helixweb.inventory.hub import is_hub_name, read_hub
 from helixweb.inventory.models import CheckpointLook, LanguageModel, Node, NodeState
 from helixweb.inventory.services.errors import InventoryError
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.hub import parse_hub_name
+from runtime.checkpoints.hub_names import parse_hub_name
 from runtime.checkpoints.metadata import CONFIG
 from runtime.checkpoints.model_facts import read_facts
 from runtime.protocol.checkpoint_looks import LONGEST_PATH, MOST_LOOKS, LookAnswer, LookOrder
