@@ -79,7 +79,10 @@ class CannotMeasure(Exception):
 
 
 class LinkAnswers:
-    """Takes part in measurements that others begin by a connection to this process."""
+    """Answers link measurements of others; its process hands it their connections.
+
+    Takes part in measurements that others begin by a connection to this process.
+    """
 
     def __init__(self, *, may_measure: Callable[[], bool]) -> None:
         """`may_measure`: False while this machine has something better to do."""
@@ -117,7 +120,10 @@ class LinkAnswers:
 
 
 class LinkListener(LinkAnswers):
-    """Listens at a data port while its process has no other use for it."""
+    """Owns the data port of a node without a stage; the agent opens and closes it.
+
+    Listens at a data port while its process has no other use for it.
+    """
 
     def __init__(self, *, host: str, port: int, may_measure: Callable[[], bool]) -> None:
         super().__init__(may_measure=may_measure)

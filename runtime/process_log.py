@@ -20,7 +20,9 @@ def _nobody_hears(line: str) -> None:
 
 
 class ProcessLog:
-    """Two files at most, `path` and `path`.1; each up to `limit_bytes` and a line.
+    """Owns the log files of a child process; who starts it appends.
+
+    Two files at most, `path` and `path`.1; each up to `limit_bytes` and a line.
 
     `on_line` hears every line that a process writes.
     """

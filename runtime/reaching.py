@@ -28,7 +28,10 @@ _MOST_BUSY_AGAIN_S = 20.0
 
 
 class Reaching:
-    """What this process reaches. `run` it in the event loop that makes all other calls."""
+    """Owns which data ports of others are reachable; agent and coordinator run it.
+
+    What this process reaches. `run` it in the event loop that makes all other calls.
+    """
 
     def __init__(
         self,

@@ -12,8 +12,11 @@ from runtime.protocol.trace_context import CHAT, COMPLETION, TRACE, context_of
 
 
 class RequestIds:
-    """Middleware: while a request is answered both are in context. `tells_traces`: a span is told
-    of requests, so that whoever is asked next is a child of it."""
+    """ASGI middleware that gives each request its id and trace context.
+
+    Middleware: while a request is answered both are in context. `tells_traces`: a span is told
+    of requests, so that whoever is asked next is a child of it.
+    """
 
     def __init__(self, app: ASGIApp, *, tells_traces: bool = False) -> None:
         self._app = app

@@ -131,7 +131,10 @@ def check_server(server: str) -> None:
 
 
 class WebClient:
-    """An async context manager. `credential` may be set once registration gave one."""
+    """HTTP client for the site's process API; agents and coordinators own one.
+
+    An async context manager. `credential` may be set once registration gave one.
+    """
 
     def __init__(
         self,

@@ -31,7 +31,9 @@ def look(order: LookOrder) -> LookAnswer:
 
 
 class CheckpointLooks:
-    """Carries out the orders that stand, each once, in threads beside the agent's loop.
+    """Owns the threads that look at paths for the site; the agent calls it with each desired state.
+
+    Carries out the orders that stand, each once, in threads beside the agent's loop.
 
     A look at a file system that does not answer holds its thread, and nothing else: threads are
     not those that asyncio resolves names with, and the process ends without them. `on_change` is

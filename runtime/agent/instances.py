@@ -45,8 +45,11 @@ class _Kept:
 
 
 class InstanceManager:
-    """`on_change` is called when what is observed has changed. `is_free`: no stage runs. `on_line`
-    hears the names of instances with the lines of their logs."""
+    """Owns the whole-model instances of one node; the agent calls it.
+
+    `on_change` is called when what is observed has changed. `is_free`: no stage runs. `on_line`
+    hears the names of instances with the lines of their logs.
+    """
 
     def __init__(
         self,

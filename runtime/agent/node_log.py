@@ -38,7 +38,10 @@ _INSTANCE_LEVEL = re.compile(rf"^.{{0,60}}?\b({'|'.join(_LEVELS)})\b ")
 
 
 class NodeLog:
-    """The lines that were not told yet, `kept_lines` at most. Any thread may add some."""
+    """Owns the log lines that the site does not have yet; the agent adds and sends them.
+
+    The lines that were not told yet, `kept_lines` at most. Any thread may add some.
+    """
 
     def __init__(
         self, *, clock: Callable[[], float] = time.time, kept_lines: int = KEPT_LINES
@@ -111,7 +114,10 @@ class NodeLog:
 
 
 class NodeLogHandler(logging.Handler):
-    """Gives what this process logs to `log`, a line of text each."""
+    """Logging handler of the agent's process.
+
+    Gives what this process logs to `log`, a line of text each.
+    """
 
     def __init__(self, log: NodeLog) -> None:
         super().__init__()

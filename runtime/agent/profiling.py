@@ -126,7 +126,9 @@ def leave_to_measure(before: Traffic | None, now: Traffic | None, *, asked_s: fl
 
 
 class Profiling:
-    """At most one measurement at a time. `want` is called with what each heartbeat's answer says.
+    """Owns the process that measures this node; the agent calls it.
+
+    At most one measurement at a time. `want` is called with what each heartbeat's answer says.
 
     `traffic`: None while nothing is served here. `on_change` is called after each change.
     """

@@ -77,7 +77,10 @@ class StageSettings:
 
 
 class Supervisor:
-    """At most one stage process at a time. `start`, `add` and `stop` are called from one task."""
+    """Owns the stage process of one node; the agent and the whole-model server call it.
+
+    At most one stage process at a time. `start`, `add` and `stop` are called from one task.
+    """
 
     def __init__(
         self,

@@ -30,7 +30,9 @@ _MOST_WAITING = 16  # replies to one peer
 
 
 class WeightServer:
-    """Answers from `store` at a port of this machine, by a thread, until `close`.
+    """Owns the port that other nodes fetch weights from; the agent makes and closes it.
+
+    Answers from `store` at a port of this machine, by a thread, until `close`.
 
     No request is answered before `serve`.
     """

@@ -18,7 +18,10 @@ OPEN_PATHS = frozenset({"/health"})
 
 
 class ApiKeys:
-    """The keys admitted now; replaced whole when helixweb sends others."""
+    """Owns the API keys that are admitted; every OpenAI application asks it.
+
+    The keys admitted now; replaced whole when helixweb sends others.
+    """
 
     def __init__(
         self,

@@ -24,7 +24,10 @@ class Spent:
 
 
 class Spending:
-    """Keys are told apart by the hex SHA-256 of the whole."""
+    """Owns what each API key used lately; the access check and the dispatcher call it.
+
+    Keys are told apart by the hex SHA-256 of the whole.
+    """
 
     def __init__(self, *, unix_time: Callable[[], float] = time.time) -> None:
         self._unix_time = unix_time

@@ -55,7 +55,10 @@ class _Place(Generic[R]):
 
 
 class WaitingLine(Generic[R]):
-    """Requests that began anew stand in front of all others, in the order they were put there."""
+    """Owns the order in which requests wait; the admission of pipelines and of instances call it.
+
+    Requests that began anew stand in front of all others, in the order they were put there.
+    """
 
     def __init__(self) -> None:
         self._front: list[R] = []

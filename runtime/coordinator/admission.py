@@ -17,8 +17,11 @@ requests_logger = logging.getLogger("helix.requests")
 
 
 class Admission:
-    """Whatever ends a request goes through `end`, which gives back its KV estimate, tells every
-    stage of its path to forget it, and lets the next one in."""
+    """Owns which requests run and which wait; the dispatcher and its parts call it.
+
+    Whatever ends a request goes through `end`, which gives back its KV estimate, tells every
+    stage of its path to forget it, and lets the next one in.
+    """
 
     def __init__(
         self,

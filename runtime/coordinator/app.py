@@ -43,7 +43,9 @@ RequestT = TypeVar("RequestT", bound=GenerationRequest)
 
 
 class PipelineBackend:
-    """Answers by the pipelines of `dispatcher`.
+    """The endpoints of this process's pipelines; the OpenAI application calls it.
+
+    Answers by the pipelines of `dispatcher`.
 
     `new_seed` gives sampling seeds (64 bits) to requests that bring none.
     """

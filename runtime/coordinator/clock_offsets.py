@@ -38,7 +38,10 @@ class Exchange:
 
 
 class ClockOffsets:
-    """The last exchanges of every node."""
+    """Owns how far the clocks of stages are from ours; the tracer calls it.
+
+    The last exchanges of every node.
+    """
 
     def __init__(self) -> None:
         self._exchanges: dict[str, deque[Exchange]] = defaultdict(

@@ -18,7 +18,9 @@ _NO_CHARACTER = "\U0010ffff"  # what a tokenizer makes of it stands for all unkn
 
 
 class ControlTokens:
-    """Encodes text whose control tokens are genuine, except where `shield` hid them.
+    """Encodes prompts for a tokenizer so that text of clients makes no control tokens.
+
+    Encodes text whose control tokens are genuine, except where `shield` hid them.
 
     The tokenizer matches no control token by its own text. It has a second, secret name for each;
     `encode` writes these names where the template wrote the token.

@@ -49,7 +49,10 @@ GIVE_BACK_INTERVAL_S = 60.0
 
 
 class Coordinator:
-    """`serve` runs it. Make it within the event loop that it will run in."""
+    """Owns all parts of a coordinator's process; `main` makes it.
+
+    `serve` runs it. Make it within the event loop that it will run in.
+    """
 
     def __init__(
         self,

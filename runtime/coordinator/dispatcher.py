@@ -39,7 +39,10 @@ logger = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """All live requests of one coordinator, and the `plans` they run under."""
+    """Owns the requests of one coordinator; its HTTP endpoints and its message loop call it.
+
+    All live requests of one coordinator, and the `plans` they run under.
+    """
 
     def __init__(
         self,

@@ -33,7 +33,10 @@ class _Leaving:
 
 
 class Draining:
-    """Which nodes are to be left free, and how far that is."""
+    """Owns which nodes are to be left free; the dispatcher calls it.
+
+    Which nodes are to be left free, and how far that is.
+    """
 
     def __init__(
         self,

@@ -20,8 +20,11 @@ logger = logging.getLogger(__name__)
 
 
 class EmulatedSending:
-    """Implements `Sender` over `inner`. `call_at` runs a function at a time of `clock`, as an event
-    loop's does."""
+    """Owns the emulated links from a coordinator to stages; the dispatcher sends by it.
+
+    Implements `Sender` over `inner`. `call_at` runs a function at a time of `clock`, as an event
+    loop's does.
+    """
 
     def __init__(
         self,

@@ -56,7 +56,10 @@ class SharedParts:
 
 
 class InstanceGroup:
-    """`begin` looks after the instances until `close`; requests come by `backend`."""
+    """Owns the instances of one plan; `InstanceService` makes and closes it.
+
+    `begin` looks after the instances until `close`; requests come by `backend`.
+    """
 
     def __init__(
         self,

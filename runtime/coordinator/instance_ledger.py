@@ -35,8 +35,11 @@ class _Open:
 
 
 class InstanceLedger(Ledger):
-    """`pipelines`: by instance, its node as the one stage of all layers. `traced` is given every
-    request that ends at an instance."""
+    """Counts requests of instances as those of pipelines are counted; answers call it.
+
+    `pipelines`: by instance, its node as the one stage of all layers. `traced` is given every
+    request that ends at an instance.
+    """
 
     def __init__(
         self,

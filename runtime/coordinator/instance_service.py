@@ -16,7 +16,10 @@ _NONE_KNOWN = "no instance has told where it answers yet"
 
 
 class InstanceService:
-    """At most one group serves; another may be coming, and others end their requests."""
+    """Owns the instance groups of a coordinator, which calls it.
+
+    At most one group serves; another may be coming, and others end their requests.
+    """
 
     def __init__(self, around: SharedParts) -> None:
         self._around = around

@@ -57,8 +57,11 @@ def used_pairs(plan: ServingPlan) -> set[Ends]:
 
 
 class LinkRounds:
-    """When which round is due; times in seconds of one clock. The first is not due at once: who
-    has just begun to serve is left alone."""
+    """Owns when unused links are measured; the coordinator's loop asks it.
+
+    When which round is due; times in seconds of one clock. The first is not due at once: who
+    has just begun to serve is left alone.
+    """
 
     def __init__(self, *, now_s: float) -> None:
         self._number = 0

@@ -18,7 +18,10 @@ from runtime.protocol.openai import ApiError
 
 
 class LocalPipelines:
-    """Answers what the router of instances sends to `backend`."""
+    """The pipelines of this process as a target beside instances; the proxy calls it.
+
+    Answers what the router of instances sends to `backend`.
+    """
 
     def __init__(self, backend: PipelineBackend) -> None:
         self._backend = backend

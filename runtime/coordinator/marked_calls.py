@@ -48,7 +48,10 @@ EndFinder = Callable[[str], int | None]  # where a block of calls ends in text t
 
 
 class MarkedCalls:
-    """Reads one answer. What only looks like calls is text."""
+    """Reads tool calls that a model marks with control tokens; a `MessageReader` calls it.
+
+    Reads one answer. What only looks like calls is text.
+    """
 
     def __init__(
         self,

@@ -80,7 +80,9 @@ PLAIN = MessageForm()  # all is text
 
 
 class MessageReader:
-    """Of one choice, whole or part by part.
+    """Reads thoughts, text and tool calls from an answer; the answering task calls it.
+
+    Of one choice, whole or part by part.
 
     `call_ids` makes the ids of calls: unlike those of any other answer.
     """

@@ -17,7 +17,10 @@ TICK_S = 1.0
 
 
 class Pipelines:
-    """Stages send what `transport` receives."""
+    """Owns the dispatcher's loops and endpoints; coordinators and whole-model servers use it.
+
+    Stages send what `transport` receives.
+    """
 
     def __init__(self, dispatcher: Dispatcher, transport: AsyncZmqTransport) -> None:
         self.dispatcher = dispatcher

@@ -25,7 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 class PlanFollower:
-    """Applies desired states one by one; level-triggered, so the same one twice is harmless."""
+    """Owns which plan is wanted; the control loop calls it.
+
+    Applies desired states one by one; level-triggered, so the same one twice is harmless.
+    """
 
     def __init__(
         self,

@@ -27,7 +27,10 @@ class Stored(CoordinatorDesired):
 
 
 class PlanStore:
-    """One JSON file, replaced whole, readable by its owner only."""
+    """Owns the file with the last plan; the plan follower reads and writes it.
+
+    One JSON file, replaced whole, readable by its owner only.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

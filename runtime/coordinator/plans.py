@@ -34,7 +34,9 @@ class _Retired:
 
 
 class Plans:
-    """`serving` is None while there is no plan; `coming` and `leaving` only beside one that serves.
+    """Owns the plans of a coordinator and how one follows another; the dispatcher calls it.
+
+    `serving` is None while there is no plan; `coming` and `leaving` only beside one that serves.
 
     Waiting requests are all of `serving`, running ones of `serving` or of `leaving`.
     """

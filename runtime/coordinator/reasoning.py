@@ -28,7 +28,9 @@ class _State(Enum):
 
 
 class ThoughtReader:
-    """Takes the thoughts out of an answer, and has `rest` read what the model says.
+    """Separates reasoning from the answer; a `MessageReader` calls it.
+
+    Takes the thoughts out of an answer, and has `rest` read what the model says.
 
     `is_open`: the prompt ended with the opening tag. Line breaks next to the tags are left out.
     """

@@ -22,7 +22,10 @@ logger = logging.getLogger(__name__)
 
 
 class Recovery:
-    """Begins requests anew, in front of those that wait."""
+    """Moves requests whose stage, link or plan is gone; the dispatcher and its parts call it.
+
+    Begins requests anew, in front of those that wait.
+    """
 
     def __init__(
         self, *, admission: Admission, link: StageLink, clock: Callable[[], float]

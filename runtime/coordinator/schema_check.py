@@ -19,7 +19,10 @@ _TOO_COMPLEX = (
 
 
 class SchemaCheck:
-    """Looks at each schema in a process of its own; see `schema_probe`."""
+    """Owns the processes that try JSON schemas; the HTTP endpoints call it.
+
+    Looks at each schema in a process of its own; see `schema_probe`.
+    """
 
     def __init__(self) -> None:
         # by the SHA-256 of a schema, which may have megabytes; oldest use first

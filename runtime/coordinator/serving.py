@@ -20,7 +20,9 @@ from runtime.transport.pulse import Loss, Sighting
 
 
 class Serving:
-    """A plan with everything that is forgotten when another plan replaces it.
+    """Owns a deployed plan's router, KV estimate and stage states; `Plans` holds up to three.
+
+    A plan with everything that is forgotten when another plan replaces it.
 
     `followed_by` is the plan under which its requests go on once they have left their way.
     """

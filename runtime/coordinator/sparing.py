@@ -13,8 +13,11 @@ _Question = tuple[frozenset[str], frozenset[str], frozenset[Hop], Mapping[str, M
 
 
 class Sparing:
-    """It is asked for every request that waits, whenever one ends, and searches a graph per node:
-    so the last answers are kept."""
+    """Finds drained nodes that requests can do without; a `Serving` calls it.
+
+    It is asked for every request that waits, whenever one ends, and searches a graph per node:
+    so the last answers are kept.
+    """
 
     def __init__(self) -> None:
         self._answers: deque[tuple[_Question, frozenset[str]]] = deque(maxlen=_REMEMBERED)

@@ -34,7 +34,10 @@ class _Release:
 
 
 class StageLink:
-    """Remembers which requests were released lately, and what was complained of."""
+    """Sends frames to stages; the dispatcher and its parts call it.
+
+    Remembers which requests were released lately, and what was complained of.
+    """
 
     def __init__(self, *, transport: Sender, clock: Callable[[], float]) -> None:
         self._transport = transport

@@ -21,7 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 class StageNews:
-    """Keeps up what plans know of their stages, and has requests begin anew or go on."""
+    """Acts on STATUS messages and heartbeats of stages; the dispatcher calls it.
+
+    Keeps up what plans know of their stages, and has requests begin anew or go on.
+    """
 
     def __init__(
         self,

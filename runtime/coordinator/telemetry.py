@@ -60,7 +60,10 @@ def telemetry(environment: Mapping[str, str] = os.environ) -> "Telemetry | None"
 
 
 class Telemetry:
-    """Call it from one thread; what it is told is sent by another."""
+    """Owns the export of traces by OpenTelemetry; the tracer calls it.
+
+    Call it from one thread; what it is told is sent by another.
+    """
 
     def __init__(self, provider: "TracerProvider", ids: Any) -> None:
         self._provider = provider

@@ -58,7 +58,10 @@ def opening_of(dialect: ToolDialect) -> str:
 
 
 class ToolCallReader:
-    """Reads one answer as it grows, tagged or bare, with arguments as they come."""
+    """Reads tool calls written as JSON; a `MessageReader` calls it.
+
+    Reads one answer as it grows, tagged or bare, with arguments as they come.
+    """
 
     def __init__(self, dialect: ToolDialect) -> None:
         self._dialect = dialect
@@ -205,7 +208,10 @@ class _Call:
 
 
 class Braces:
-    """Follows JSON text to the end of the object it begins with."""
+    """Finds the end of a JSON object in growing text; `ToolCallReader` calls it.
+
+    Follows JSON text to the end of the object it begins with.
+    """
 
     def __init__(self) -> None:
         self._depth = 0

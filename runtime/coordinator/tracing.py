@@ -49,7 +49,9 @@ class _Asked:
 
 
 class Tracer:
-    """At most `traces_per_s` of the requests that end, in bursts of a few; 0: none.
+    """Owns the traces of ended requests; the dispatcher fills it, the report empties it.
+
+    At most `traces_per_s` of the requests that end, in bursts of a few; 0: none.
 
     `clock` is that of the dispatcher; `unix_time` says when a request arrived.
     """

@@ -79,7 +79,10 @@ class CountTokens(_Anthropic):
 
 
 class Messages(_Anthropic):
-    """One request to /v1/messages."""
+    """Translates Anthropic's Messages API; `Translated` makes one for each request.
+
+    One request to /v1/messages.
+    """
 
     target = "/v1/chat/completions"
 

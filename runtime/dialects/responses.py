@@ -29,7 +29,10 @@ _EVENT_NAMES = {
 
 
 class Responses:
-    """One request to /v1/responses."""
+    """Translates OpenAI's Responses API; `Translated` makes one for each request.
+
+    One request to /v1/responses.
+    """
 
     target = "/v1/chat/completions"
 

@@ -48,7 +48,10 @@ class Translation(Protocol):
 
 
 class Translated:
-    """`dialects` by their paths. Any request may bring its key in `x-api-key`."""
+    """ASGI middleware that serves other APIs by the chat endpoint.
+
+    `dialects` by their paths. Any request may bring its key in `x-api-key`.
+    """
 
     def __init__(self, app: ASGIApp, *, dialects: Mapping[str, Callable[[], Translation]]) -> None:
         self._app = app

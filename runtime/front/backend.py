@@ -60,7 +60,9 @@ class InstanceBackend:
 
 
 class FrontBackend(InstanceBackend):
-    """That of a front, whose /health tells how each instance is.
+    """The endpoints of a front; the OpenAI application calls it.
+
+    That of a front, whose /health tells how each instance is.
 
     Without a key it says no more than a load balancer asks: why an instance is not ready may quote
     its log.

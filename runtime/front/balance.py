@@ -36,7 +36,10 @@ class Trouble:
 
 
 class Balance:
-    """Knows every request under way; `router` is told of each."""
+    """Owns the requests at all instances and chooses one for each; the proxy's answers call it.
+
+    Knows every request under way; `router` is told of each.
+    """
 
     def __init__(
         self,

@@ -7,8 +7,11 @@ from runtime.front.target import InstanceFailed
 
 
 class Lateness:
-    """Of one stream. Comments say that a server lives, not that it writes: before the first token
-    they are believed for `first_s`, after it for `next_s`."""
+    """Decides whether a stream's next token is late; its answer asks it.
+
+    Of one stream. Comments say that a server lives, not that it writes: before the first token
+    they are believed for `first_s`, after it for `next_s`.
+    """
 
     def __init__(self, *, first_s: float, next_s: float, clock: Callable[[], float]) -> None:
         self._patience_s, self._next_s = first_s, next_s

@@ -25,7 +25,10 @@ class Waiter:
 
 
 class Turns:
-    """The line."""
+    """Owns the requests that wait for an instance; the balance calls it.
+
+    The line.
+    """
 
     def __init__(self) -> None:
         self._line: WaitingLine[Waiter] = WaitingLine()

@@ -32,8 +32,11 @@ _READING, _ARE_READ = 0, 1
 
 
 class EngineLog:
-    """Reads a log line by line. `progress` is the share of the weights that is read, null when that
-    is not what goes on; `step` is what goes on, empty if the log does not say."""
+    """Owns what an engine's log says of its start; its `ServerProcess` feeds it.
+
+    Reads a log line by line. `progress` is the share of the weights that is read, null when that
+    is not what goes on; `step` is what goes on, empty if the log does not say.
+    """
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -70,7 +70,10 @@ class Probed(Protocol):
 
 
 class WatchedInstance:
-    """One that is not ours to start: only asked. It seems to drain while it `is_shut`."""
+    """Owns the state of an instance that another process runs; the router reads it.
+
+    One that is not ours to start: only asked. It seems to drain while it `is_shut`.
+    """
 
     def __init__(
         self,
@@ -120,7 +123,9 @@ class WatchedInstance:
 
 
 class SupervisedInstance:
-    """A process of ours: started, asked, started again with a back-off, drained, ended.
+    """Owns a server process and its state; agents and fronts run it, the router reads it.
+
+    A process of ours: started, asked, started again with a back-off, drained, ended.
 
     `requests_under_way`: how many requests were sent to it from here and have not ended.
     `produced_s`: when, by `clock`, one of them last got a token.

@@ -31,7 +31,9 @@ logger = logging.getLogger(__name__)
 
 
 class ServerProcess:
-    """At most one process at a time, whose log is `directory`/NAME.log; `on_line` hears its lines.
+    """Owns one server process; a `SupervisedInstance` starts and ends it.
+
+    At most one process at a time, whose log is `directory`/NAME.log; `on_line` hears its lines.
 
     Its id is kept in `directory`, so that what an earlier life of this process left running is
     ended before another is started: it would hold the port and the GPUs.

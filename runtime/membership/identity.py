@@ -53,7 +53,10 @@ class Identity(BaseModel):
 
 
 class DataDir:
-    """The files of one process. All are readable by their owner alone and replaced whole."""
+    """Owns the data directory of one process; agent and coordinator read and write it.
+
+    The files of one process. All are readable by their owner alone and replaced whole.
+    """
 
     def __init__(self, path: Path) -> None:
         """Makes the directory. Raises DataDirError."""

@@ -67,7 +67,10 @@ class Left(Exception):
 
 
 class Turns:
-    """Asks the agent before each step that is timed."""
+    """Asks the agent whether a step may be timed; the measurement calls it.
+
+    Asks the agent before each step that is timed.
+    """
 
     def __init__(self, *, answers: BinaryIO, events: BinaryIO) -> None:
         self._answers = answers

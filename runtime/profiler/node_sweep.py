@@ -97,7 +97,10 @@ def sweep_shapes(
 
 
 class NodeSweep:
-    """Steps of one layer of a checkpoint, and of several."""
+    """Times steps of a checkpoint's layers on this node; the measuring process runs it.
+
+    Steps of one layer of a checkpoint, and of several.
+    """
 
     def __init__(
         self,

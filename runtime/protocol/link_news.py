@@ -15,7 +15,10 @@ _EVERY_S = 10.0  # one more, in the long run
 
 
 class LinkNews:
-    """Keeps what was told last of the links of one process, by the peer sent to."""
+    """Decides when changed link rates are reported early; stage and agent ask it.
+
+    Keeps what was told last of the links of one process, by the peer sent to.
+    """
 
     def __init__(self) -> None:
         self._told: dict[str, float] = {}  # bytes/s

@@ -13,8 +13,11 @@ from runtime.transport.zmq_transport import ZmqTransport
 
 
 class AsyncZmqTransport:
-    """Same as ZmqTransport, but `receive` is awaited, and peers are watched. One task receives at
-    a time, and one hears `sightings`."""
+    """The transport of a process with an event loop; the coordinator owns one.
+
+    Same as ZmqTransport, but `receive` is awaited, and peers are watched. One task receives at
+    a time, and one hears `sightings`.
+    """
 
     def __init__(
         self,

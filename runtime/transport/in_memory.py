@@ -53,7 +53,10 @@ class InMemoryNetwork:
 
 
 class InMemoryTransport:
-    """Implements `Transport`."""
+    """A process's end of an `InMemoryNetwork`; tests use it in place of sockets.
+
+    Implements `Transport`.
+    """
 
     def __init__(self, network: InMemoryNetwork, name: str) -> None:
         self._network = network

@@ -51,8 +51,11 @@ def set_pace(connection: socket.socket, bytes_per_s: float | None) -> None:
 
 
 class KernelLink:
-    """The connection of `dealer`, which is not connected yet, to `port`. For one thread, which
-    calls `follow` when `monitor` is readable, and `close` before the dealer is closed."""
+    """Reads and paces one TCP connection in the kernel; the lanes' thread calls it.
+
+    The connection of `dealer`, which is not connected yet, to `port`. For one thread, which
+    calls `follow` when `monitor` is readable, and `close` before the dealer is closed.
+    """
 
     def __init__(self, dealer: Any, *, port: int) -> None:
         self.monitor = dealer.get_monitor_socket(zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)

@@ -85,9 +85,12 @@ class _Link:
 
 
 class Lanes:
-    """`router` is handed over to this thread; `dial` makes a socket for a peer by name and says
+    """Owns the thread and sockets that messages come and go by; a transport calls it.
+
+    `router` is handed over to this thread; `dial` makes a socket for a peer by name and says
     where to connect it, or gives None when it is no peer any more. Of urgent messages to one peer
-    at most `most_kept` wait for an answer."""
+    at most `most_kept` wait for an answer.
+    """
 
     def __init__(
         self,

@@ -67,8 +67,11 @@ class _Standing:
 
 
 class LinkPace:
-    """Of a directed link. Times in seconds; `bytes_per_s` and `rtt_s` are None before they are
-    known, and `pace`, of all that the link carries, while it need not be bounded."""
+    """Owns the rate and pace of one link; its scheduler calls it.
+
+    Of a directed link. Times in seconds; `bytes_per_s` and `rtt_s` are None before they are
+    known, and `pace`, of all that the link carries, while it need not be bounded.
+    """
 
     def __init__(self) -> None:
         self.bytes_per_s: float | None = None

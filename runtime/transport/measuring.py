@@ -30,7 +30,10 @@ class MeasuringLimits:
 
 
 class Measuring:
-    """One measurement of the link to `peer`, whose scheduler has nothing else to do."""
+    """Fills an unused link to find its rate; the lanes' thread calls it.
+
+    One measurement of the link to `peer`, whose scheduler has nothing else to do.
+    """
 
     def __init__(
         self, peer: str, scheduler: LinkScheduler, *, limits: MeasuringLimits, now_s: float

@@ -24,7 +24,10 @@ class Answer(Enum):
 
 
 class PortCheck:
-    """Never blocks: call `answer` whenever `fd` is ready to be read or written."""
+    """Finds out whether a port still listens; the heartbeat thread calls it.
+
+    Never blocks: call `answer` whenever `fd` is ready to be read or written.
+    """
 
     def __init__(self, address: tuple[str, int], family: socket.AddressFamily) -> None:
         """`address` is numeric, so that no name is looked up."""

@@ -47,7 +47,10 @@ class Sighting:
 
 
 class Pulse:
-    """Of one peer. `loss`: how it is lost; None as long as it is there, or was never heard."""
+    """Owns the heartbeats of one peer; `Watch` calls it.
+
+    Of one peer. `loss`: how it is lost; None as long as it is there, or was never heard.
+    """
 
     def __init__(self) -> None:
         self.loss: Loss | None = None

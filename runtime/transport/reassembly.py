@@ -15,7 +15,10 @@ Whole = tuple[Bytes, Bytes]  # the frames of a message: head, payload
 
 
 class Reassembly:
-    """At most one message is incomplete at a time, so memory is bounded."""
+    """Owns the message that chunks of one peer are put together to; the lanes' thread calls it.
+
+    At most one message is incomplete at a time, so memory is bounded.
+    """
 
     def __init__(self) -> None:
         self.out_of_order = 0  # chunks repeated or after a gap, since the start

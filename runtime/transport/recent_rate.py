@@ -4,7 +4,10 @@ import math
 
 
 class RecentRate:
-    """Times in seconds of one clock that does not go back; in `fades_s` a sum fades to 1/e."""
+    """Bytes per second of the last moments; link schedulers call it.
+
+    Times in seconds of one clock that does not go back; in `fades_s` a sum fades to 1/e.
+    """
 
     def __init__(self, *, fades_s: float = 2.0) -> None:
         self._fades_s = fades_s

@@ -12,7 +12,9 @@ _UNKNOWN_S_PER_ROW = 0.05
 
 
 class Turns:
-    """A turn lasts from when messages were taken to when the next are asked for.
+    """Owns how long the process has worked without asking for messages; heartbeats report it.
+
+    A turn lasts from when messages were taken to when the next are asked for.
 
     Turns that run a step of many rows may last longer than those of few. One thread takes turns,
     another may ask; each value is written whole. Seconds of `clock`.

@@ -35,7 +35,10 @@ class Went:
 
 
 class UrgentConnection:
-    """`dealer` is handed over; `fd` is readable when there may be something to hear."""
+    """Owns the socket of one link's urgent lane; the lanes' and the sender's thread call it.
+
+    `dealer` is handed over; `fd` is readable when there may be something to hear.
+    """
 
     def __init__(
         self, peer: str, dealer: Any, *, most_kept: int, clock: Callable[[], float]

@@ -5,7 +5,10 @@ import os
 
 
 class Wakeup:
-    """A pipe whose reading end is readable from a `wake` to the next `clear`."""
+    """Wakes a thread that polls file descriptors; threads that queue work call it.
+
+    A pipe whose reading end is readable from a `wake` to the next `clear`.
+    """
 
     def __init__(self) -> None:
         self.fd, self._write_fd = os.pipe()

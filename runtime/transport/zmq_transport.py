@@ -47,7 +47,10 @@ _BEATS_WAITING = 2  # what waits longer is stale
 
 
 class ZmqTransport:
-    """Implements `Transport`; `name` is ours, `bind` like tcp://127.0.0.1:9000 (port 0: any)."""
+    """Owns the sockets and threads of a process's data plane; stages send and receive by it.
+
+    Implements `Transport`; `name` is ours, `bind` like tcp://127.0.0.1:9000 (port 0: any).
+    """
 
     def __init__(
         self,
