@@ -18,11 +18,11 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.instances.latency_sweep import measure_latencies
 from planner.latency_fit import Timing, errors_of, fit_extended_model, fit_latency_model
 from planner.latency_model import Fit
 from runtime.models.config import read_config
 from runtime.models.weights import load_decoder
-from runtime.profiler.latency_sweep import measure_latencies
 
 _WANTED = 0.10
 _CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}

@@ -9,13 +9,14 @@ import random
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from runtime.agent.checkpoint_looks import CheckpointLooks
 from runtime.agent.instance_specs import InstanceSettings
 from runtime.agent.instances import InstanceManager, goes_on, with_instances
 from runtime.agent.metrics import metrics_page
 from runtime.agent.node_log import NodeLog, tell_log
-from runtime.agent.profiling import Profiling, Traffic, node_traffic, profiling_settings
+from runtime.agent.profiling import Profiling, Traffic, node_traffic
 from runtime.agent.reconcile import (
     AddGeneration,
     KillStage,
@@ -108,7 +109,9 @@ class Agent:
             on_line=node.log.add_instance_line,
         )
         self._profiling = Profiling(
-            settings=profiling_settings(node.announcement, stages),
+            settings=stages,
+            host=urlsplit(node.announcement.data_endpoint).hostname or "",
+            emulated=node.announcement.hardware.emulated,
             traffic=self._traffic,
             on_change=self._to_tell.set,
         )

@@ -10,18 +10,16 @@ import logging
 import os
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
 
 import psutil
 from pydantic import ValidationError
 
 from runtime.agent.reconcile import LocalState
-from runtime.agent.supervisor import PROFILE_COMMAND, StageSettings
+from runtime.agent.supervisor import StageSettings
 from runtime.instances.health import Condition
-from runtime.protocol.control import AgentIdentity
-from runtime.protocol.engines import AUTOMATIC, EngineSettings
+from runtime.protocol.engines import EngineSettings
 from runtime.protocol.instance_orders import ObservedInstance
 from runtime.protocol.phases import Phase
 from runtime.protocol.profiling import (
@@ -39,7 +37,6 @@ from runtime.protocol.profiling_pipe import (
     ProfilingLaunch,
     parse_profiling_event,
 )
-from runtime.protocol.weight_access import WeightAccess
 
 logger = logging.getLogger(__name__)
 
@@ -59,34 +56,6 @@ class Traffic:
     heard_s: float
     steps: int
     is_busy: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfilingSettings:
-    """What a stage of this node would have. `host`: of the address that other nodes dial."""
-
-    host: str
-    memory_budget_bytes: int
-    relative_speed: float
-    threads: int
-    emulated: bool = False
-    weights: WeightAccess | None = None
-    engine: EngineSettings = AUTOMATIC
-    command: Sequence[str] = PROFILE_COMMAND
-
-
-def profiling_settings(announcement: AgentIdentity, stage: StageSettings) -> ProfilingSettings:
-    """As a stage of one rank would have them."""
-    return ProfilingSettings(
-        host=urlsplit(announcement.data_endpoint).hostname or "",
-        memory_budget_bytes=stage.budget_bytes(ranks=1),
-        relative_speed=stage.relative_speed,
-        threads=stage.threads,
-        emulated=announcement.hardware.emulated,
-        weights=stage.weights,
-        engine=stage.engine,
-        command=stage.profile_command,
-    )
 
 
 def stage_traffic(local: LocalState, *, now_s: float) -> Traffic | None:
@@ -130,18 +99,22 @@ class Profiling:
 
     At most one measurement at a time. `want` is called with what each heartbeat's answer says.
 
-    `traffic`: None while nothing is served here. `on_change` is called after each change.
+    `settings` are those that a stage of one rank would have; `host` is of the address that other
+    nodes dial. `traffic`: None while nothing is served here. `on_change` is called after each
+    change.
     """
 
     def __init__(
         self,
         *,
-        settings: ProfilingSettings,
+        settings: StageSettings,
+        host: str,
+        emulated: bool = False,
         traffic: Callable[[], Traffic | None],
         on_change: Callable[[], None],
     ) -> None:
         self.progress: ProfilingProgress | None = None
-        self._settings = settings
+        self._settings, self._host, self._emulated = settings, host, emulated
         self._traffic = traffic
         self._on_change = on_change
         self._measuring: asyncio.Task[None] | None = None
@@ -179,12 +152,12 @@ class Profiling:
 
     async def _measure(self, order: ProfileOrder) -> None:
         began_s, self._waited_s = time.monotonic(), 0.0
-        if self._settings.emulated:
+        if self._emulated:
             self._fail(order, "an emulated node takes its times from a profile; none is measured")
             return
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._settings.command,
+                *self._settings.profile_command,
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=DEVNULL,
@@ -193,7 +166,7 @@ class Profiling:
                 limit=_LINE_LIMIT_BYTES,
             )
         except OSError as error:
-            self._fail(order, f"cannot start {self._settings.command[0]}: {error}")
+            self._fail(order, f"cannot start {self._settings.profile_command[0]}: {error}")
             return
         try:
             await self._converse(process, order, began_s=began_s)
@@ -209,7 +182,7 @@ class Profiling:
             raise RuntimeError("the measuring process was started without pipes")
         launch = ProfilingLaunch(
             order=order,
-            memory_budget_bytes=self._settings.memory_budget_bytes,
+            memory_budget_bytes=self._settings.budget_bytes(ranks=1),
             relative_speed=self._settings.relative_speed,
             threads=self._settings.threads,
             weights=self._settings.weights,
@@ -267,7 +240,7 @@ class Profiling:
             update={
                 "seconds": seconds,
                 "waited_s": self._waited_s,
-                "nic_bytes_per_s": nic_bytes_per_s(self._settings.host),
+                "nic_bytes_per_s": nic_bytes_per_s(self._host),
             }
         )
         logger.info("measured this node in %.0f s", seconds)

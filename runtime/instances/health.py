@@ -31,7 +31,6 @@ class Step(StrEnum):
 
 LOOK_EVERY_S = 1.0
 _LOG_ENDS = "; its log ends: "
-_ALIVE = frozenset({Condition.STARTING, Condition.READY, Condition.UNWELL})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

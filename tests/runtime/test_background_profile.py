@@ -19,13 +19,13 @@ from planner.domain.node_memory import KvMinimum
 from planner.latency_fit import Timing, fit_extended_model
 from runtime.agent.profiling import (
     Profiling,
-    ProfilingSettings,
     Traffic,
     leave_to_measure,
     node_traffic,
     stage_traffic,
 )
 from runtime.agent.reconcile import LocalState
+from runtime.agent.supervisor import StageSettings
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.profiler import background, step_times
 from runtime.profiler.background import Left, Turns, check_node, measure_node, rest_s
@@ -44,8 +44,14 @@ from runtime.protocol.profiling_pipe import (
     parse_profiling_event,
 )
 
-SETTINGS = ProfilingSettings(
-    host="127.0.0.1", memory_budget_bytes=50_000_000, relative_speed=0.5, threads=1
+SETTINGS = StageSettings(
+    name="n",
+    bind="tcp://127.0.0.1:1",
+    secret_key_file="",
+    public_key="",
+    memory_budget_bytes=50_000_000,
+    relative_speed=0.5,
+    threads=1,
 )
 
 
@@ -116,15 +122,17 @@ def test_a_node_is_not_measured_while_an_instance_on_it_is_at_work(
 class Watched:
     """A `Profiling` over `fake_profiler`, with traffic as the test says."""
 
-    def __init__(self, directory: Path, *, settings: ProfilingSettings = SETTINGS) -> None:
+    def __init__(self, directory: Path, *, emulated: bool = False) -> None:
         self.record = directory / "answers"
         self.traffic: Callable[[], Traffic | None] = lambda: None
         self.changed = asyncio.Event()
         self.phases: list[ProfilingPhase] = []
         self.profiling = Profiling(
             settings=replace(
-                settings, command=(sys.executable, fake_profiler.__file__, str(self.record))
+                SETTINGS, profile_command=(sys.executable, fake_profiler.__file__, str(self.record))
             ),
+            host="127.0.0.1",
+            emulated=emulated,
             traffic=lambda: self.traffic(),
             on_change=self._remember,
         )
@@ -211,10 +219,7 @@ def test_a_measurement_that_fails_says_why(tmp_path: Path, behaviour: str, told:
 
 def test_an_emulated_node_has_nothing_to_measure(tmp_path: Path) -> None:
     async def life() -> None:
-        settings = ProfilingSettings(
-            host="127.0.0.1", memory_budget_bytes=1, relative_speed=1, threads=1, emulated=True
-        )
-        measured = Watched(tmp_path, settings=settings)
+        measured = Watched(tmp_path, emulated=True)
         measured.profiling.want(order())
         await measured.until(ProfilingPhase.FAILED)
         await measured.profiling.stop()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.instances.latency_sweep import measure_latencies
 from planner.domain.node_memory import KvMinimum
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
@@ -30,7 +31,6 @@ from runtime.profiler.compute import (
     least_bytes,
     throughput_tokens_per_s,
 )
-from runtime.profiler.latency_sweep import measure_latencies
 from runtime.profiler.main import main
 from runtime.profiler.rehearsal import Beside
 from runtime.profiler.step_times import (
