@@ -37,7 +37,7 @@ from runtime.protocol.emulation import EmulatedLink, EmulatedNetwork, Emulation
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.routes import Sampling
 from runtime.transport.base import Received
-from runtime.transport.pulse import Sighting
+from runtime.transport.heartbeats import PeerEvent
 
 REQUEST_TIMEOUT_S = 600.0
 _GENERATION = 1
@@ -214,7 +214,7 @@ class VirtualCluster:
         self.serving = self._make_serving()
         self.dispatcher.serve(self.serving)
         for name in setup.placement.layers:
-            self.dispatcher.see(Sighting(peer=name, loss=None, silent_s=0.0))
+            self.dispatcher.see(PeerEvent(peer=name, loss=None, silent_s=0.0))
         self.stages: dict[str, Stage] = {}
         self._nodes: dict[str, _Node] = {}
         for name, held in setup.placement.layers.items():

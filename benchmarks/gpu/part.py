@@ -71,7 +71,7 @@ def stage(order: dict[str, Any]) -> dict[str, Any]:
         "engine": backend.engine,
         "gpu": torch.cuda.get_device_name() if is_gpu else "none",
         "capability": list(torch.cuda.get_device_capability()) if is_gpu else None,
-        "pages": backend.books.total,
+        "pages": backend.kv_manager.total,
         "is_pinned": host.empty(1, dtype=torch.uint8).is_pinned(),
         "ids": [_Generation(backend, [prompt]).run(order["tokens"]) for prompt in order["prompts"]],
     }
@@ -126,7 +126,7 @@ class _Generation:
             )
             self._done[number] += len(own)
             sequence = self._sequences[number]
-            self._backend.books.reserve(sequence.table, tokens=chunk.end)
+            self._backend.kv_manager.reserve(sequence.table, tokens=chunk.end)
             works.append(Work(sequence=sequence, chunk=chunk))
         result = self._backend.run(works)
         if result.failed:
@@ -146,7 +146,7 @@ class _Generation:
 
     def release(self) -> None:
         for sequence in self._sequences:
-            self._backend.books.release(sequence.table)
+            self._backend.kv_manager.release(sequence.table)
 
 
 def _profile_of_a_decode(backend: Any, prompts: Prompts) -> dict[str, float]:

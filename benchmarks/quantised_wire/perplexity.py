@@ -131,9 +131,9 @@ def _logits(chain: list[tuple[range, StepRunner]], ids: list[int]) -> Tensor:
         chunk = Chunk(
             position=0, n_tokens=len(ids), payload=memoryview(payload), is_sampled=False, arrival=0
         )
-        runner.cache.books.reserve(sequence.table, tokens=chunk.end)
+        runner.cache.kv_manager.reserve(sequence.table, tokens=chunk.end)
         hidden_TD = runner.forward([Work(sequence=sequence, chunk=chunk)])
-        runner.cache.books.release(sequence.table)
+        runner.cache.kv_manager.release(sequence.table)
         payload = hidden_TD.contiguous().view(torch.uint8).numpy().tobytes()
     return runner.logits(hidden_TD)
 

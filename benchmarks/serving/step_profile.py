@@ -100,7 +100,7 @@ def _step(backend: ModelBackend, sequences: list[Sequence], *, position: int) ->
             is_sampled=True,
             arrival=0,
         )
-        backend.books.reserve(sequence.table, tokens=chunk.end)
+        backend.kv_manager.reserve(sequence.table, tokens=chunk.end)
         step.append(Work(sequence=sequence, chunk=chunk))
     backend.run(step)
 

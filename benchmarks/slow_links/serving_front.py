@@ -116,8 +116,8 @@ async def run(order: FrontOrder) -> list[dict[str, Any]]:
 
     async def see() -> None:
         while True:
-            for sighting in await transport.sightings():
-                dispatcher.see(sighting)
+            for peer_event in await transport.peer_events():
+                dispatcher.see(peer_event)
 
     working = asyncio.gather(receive(), see())
     try:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from runtime.engine.backend import ModelShape, StepResult
 from runtime.engine.emulated_runner import EmulatedRunner
-from runtime.engine.pages import PageBooks
+from runtime.engine.pages import KvCacheManager
 from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.protocol.data import DTYPE_BYTES
 
@@ -23,8 +23,8 @@ class WideRunner:
         return replace(self._inner.shape, hidden_size=self._hidden_size)
 
     @property
-    def books(self) -> PageBooks:
-        return self._inner.books
+    def kv_manager(self) -> KvCacheManager:
+        return self._inner.kv_manager
 
     @property
     def weights_bytes(self) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence as Items
 
 from runtime.engine.backend import Drawn, ModelShape, StepResult
-from runtime.engine.pages import PageBooks
+from runtime.engine.pages import KvCacheManager
 from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.protocol.data import DTYPE_BYTES, DType
 
@@ -18,7 +18,9 @@ class CountingBackend:
     engine = "counting"
 
     def __init__(self, layers: range, *, pages: int, page_tokens: int) -> None:
-        self.books = PageBooks(pages=pages, page_tokens=page_tokens, prepare=lambda pages: None)
+        self.kv_manager = KvCacheManager(
+            pages=pages, page_tokens=page_tokens, prepare=lambda pages: None
+        )
         self.shape = ModelShape(
             first=layers.start,
             end=layers.stop,

@@ -31,7 +31,7 @@ from runtime.protocol.routes import Sampling
 from runtime.protocol.sampled import SampledToken, unpack_sampled
 from runtime.protocol.trace_context import TRACE
 from runtime.transport.base import Received
-from runtime.transport.pulse import Sighting
+from runtime.transport.heartbeats import PeerEvent
 
 MIGRATE_AFTER_S = 30.0
 _FINISH: dict[Reason, FinishReason] = {Reason.STOP: "stop", Reason.LENGTH: "length"}
@@ -276,9 +276,9 @@ class Dispatcher:
                 f"{received.sender!r} sent a {message.kind.name} to the coordinator"
             )
 
-    def see(self, sighting: Sighting) -> None:
+    def see(self, peer_event: PeerEvent) -> None:
         """Act on news of a process: at once its requests go on elsewhere, or it is used again."""
-        self._news.see(sighting)
+        self._news.see(peer_event)
 
     def expire(self) -> None:
         """End what has made no progress for the request timeout; call it about once a second.

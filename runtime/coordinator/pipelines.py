@@ -38,7 +38,9 @@ class Pipelines:
             act_forever(
                 self._transport.receive, self.dispatcher.receive, peer_of=attrgetter("sender")
             ),
-            act_forever(self._transport.sightings, self.dispatcher.see, peer_of=attrgetter("peer")),
+            act_forever(
+                self._transport.peer_events, self.dispatcher.see, peer_of=attrgetter("peer")
+            ),
             self._expire(),
         ]
 

@@ -16,7 +16,7 @@ from runtime.coordinator.tokenizer import CheckpointTokenizer
 from runtime.protocol.control import PeerAddress, ServingPlan
 from runtime.protocol.data import StageStatus
 from runtime.protocol.reach import cannot_reach
-from runtime.transport.pulse import Loss, Sighting
+from runtime.transport.heartbeats import Loss, PeerEvent
 
 
 class Serving:
@@ -135,18 +135,18 @@ class Serving:
         """No request goes there before its next word of its room."""
         self._crowded.add(node)
 
-    def see(self, sighting: Sighting) -> None:
+    def see(self, peer_event: PeerEvent) -> None:
         """Take news of a process from its heartbeats."""
-        node = sighting.peer
+        node = peer_event.peer
         if node not in self.nodes:
             return
-        if sighting.loss is None:
+        if peer_event.loss is None:
             self._lost.pop(node, None)
             self._alive.add(node)
             return
         self._alive.discard(node)
-        self._lost[node] = sighting.loss
-        if sighting.loss is Loss.ENDED:
+        self._lost[node] = peer_event.loss
+        if peer_event.loss is Loss.ENDED:
             self._begun_anew.add(node)
 
     def hear_lost_links(self, node: str, peers: Collection[str]) -> frozenset[Hop]:

@@ -15,7 +15,7 @@ from runtime.coordinator.tracing import Tracer
 from runtime.protocol.data import Message
 from runtime.protocol.frame_error import FrameError
 from runtime.protocol.lost_links import unpack_lost_links
-from runtime.transport.pulse import Sighting
+from runtime.transport.heartbeats import PeerEvent
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +43,16 @@ class StageNews:
         self._link = link
         self._tracer = tracer
         self._on_change = on_change
-        self._sightings: dict[str, Sighting] = {}  # the last of every peer
+        self._peer_events: dict[str, PeerEvent] = {}  # the last of every peer
 
     def introduce(self, plan: Serving) -> None:
         """Tell a plan that was not there before what is known of its nodes."""
         peers = {peer.name for peer in self._plans.peers}
-        self._sightings = {node: news for node, news in self._sightings.items() if node in peers}
-        for sighting in self._sightings.values():
-            plan.see(sighting)
+        self._peer_events = {
+            node: news for node, news in self._peer_events.items() if node in peers
+        }
+        for peer_event in self._peer_events.values():
+            plan.see(peer_event)
 
     def hear_status(self, sender: str, message: Message) -> None:
         """A stage serves the message's generation, with so much room."""
@@ -100,25 +102,25 @@ class StageNews:
                 logger.info("%r reaches again whom it sends to", sender)
                 self._admission.let_in()
 
-    def see(self, sighting: Sighting) -> None:
+    def see(self, peer_event: PeerEvent) -> None:
         """News of a process: at once its requests go on elsewhere, or it is used again."""
-        node = sighting.peer
-        self._sightings[node] = sighting
+        node = peer_event.peer
+        self._peer_events[node] = peer_event
         plans = self._plans.with_node(node)
         silent = [plan for plan in plans if node in plan.silent_nodes()]
         for plan in plans:
-            plan.see(sighting)
-        if plans and sighting.loss is not None:
+            plan.see(peer_event)
+        if plans and peer_event.loss is not None:
             logger.warning(
                 "lost the stage of %r: %s; heard %.3f s before",
                 node,
-                sighting.loss,
-                sighting.silent_s,
+                peer_event.loss,
+                peer_event.silent_s,
             )
         if plans:
             self._on_change()
-        if len(silent) < len(plans) and sighting.loss is not None:
-            self._recovery.lose_node(node, f"is lost, {sighting.loss}")
+        if len(silent) < len(plans) and peer_event.loss is not None:
+            self._recovery.lose_node(node, f"is lost, {peer_event.loss}")
         for plan in silent:
             if node not in plan.silent_nodes():
                 self._come_up(node, plan)

@@ -3,9 +3,9 @@
 import logging
 from dataclasses import replace
 
-from runtime.engine.pages import BlockName, NoFreePages, PageBooks
+from runtime.engine.pages import BlockName, KvCacheManager, NoFreePages
 from runtime.engine.prefix import block_digests, block_names
-from runtime.engine.residents import Residents
+from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import Sequence
 from runtime.engine.shares import Shares
 from runtime.protocol.data import Reason
@@ -15,23 +15,23 @@ logger = logging.getLogger(__name__)
 
 
 class Admission:
-    """Reserves and shares pages of `books` for the sequences of one stage.
+    """Reserves and shares pages of `kv_manager` for the sequences of one stage.
 
-    `residents` are the requests that hold pages now; `shares` says what of the pages is kept from
-    one coordinator for another.
+    `running_requests` are the requests that hold pages now; `shares` says what of the pages is kept
+    from one coordinator for another.
     """
 
     def __init__(
         self,
-        books: PageBooks,
+        kv_manager: KvCacheManager,
         *,
         prefixes: PrefixRule,
-        residents: Residents,
+        running_requests: RunningRequests,
         shares: Shares,
     ) -> None:
-        self._books = books
+        self._kv_manager = kv_manager
         self._prefixes = prefixes
-        self._residents = residents
+        self._running_requests = running_requests
         self._shares = shares
         self.prefix_tokens_total = 0
 
@@ -46,17 +46,17 @@ class Admission:
             reused = self._find_prefix(sequence, token_ids)
         else:
             # a position inside a block is no shared prefix: then rows before it are missing
-            reused = position // self._books.page_tokens
+            reused = position // self._kv_manager.page_tokens
             names = self._names_of(sequence)[:reused]
-            if self._books.share(sequence.table, names) < reused:
-                self._books.release(sequence.table)
+            if self._kv_manager.share(sequence.table, names) < reused:
+                self._kv_manager.release(sequence.table)
                 return Reason.PREFIX_GONE
         if not self._fits(sequence):
-            self._books.release(sequence.table)
+            self._kv_manager.release(sequence.table)
             return Reason.NO_KV_PAGES
-        self._books.reserve(sequence.table, tokens=sequence.route.prompt_tokens)
+        self._kv_manager.reserve(sequence.table, tokens=sequence.route.prompt_tokens)
         self._shares.admit(sequence)
-        sequence.received = sequence.done = reused * self._books.page_tokens
+        sequence.received = sequence.done = reused * self._kv_manager.page_tokens
         sequence.published = reused
         self.prefix_tokens_total += sequence.received
         return Reason.NONE
@@ -68,20 +68,20 @@ class Admission:
         `sequence` itself.
         """
         try:
-            self._books.reserve(sequence.table, tokens=tokens)
+            self._kv_manager.reserve(sequence.table, tokens=tokens)
         except NoFreePages as error:
             logger.info("request %d: %s", sequence.key.request, error)
-            return max(self._residents.by_key.values(), key=lambda other: other.arrival)
+            return max(self._running_requests.by_key.values(), key=lambda other: other.arrival)
         return None
 
     def publish(self, sequence: Sequence) -> None:
         """Its whole blocks of the prompt that have been run may be shared from now on."""
-        done = min(sequence.done, sequence.route.prompt_tokens) // self._books.page_tokens
+        done = min(sequence.done, sequence.route.prompt_tokens) // self._kv_manager.page_tokens
         if done <= sequence.published:
             return
         names = self._names_of(sequence)
         for block in range(sequence.published, min(done, len(names))):
-            self._books.publish(sequence.table, block=block, name=names[block])
+            self._kv_manager.publish(sequence.table, block=block, name=names[block])
         sequence.published = done
 
     def _find_prefix(self, sequence: Sequence, token_ids: memoryview) -> int:
@@ -90,24 +90,24 @@ class Admission:
         if self._prefixes is not PrefixRule.REUSE:
             sequence.route = replace(route, block_digests=())  # the salt names no block
             return 0
-        page_tokens = self._books.page_tokens
+        page_tokens = self._kv_manager.page_tokens
         salt = route.block_digests[0] if route.block_digests else b""
         digests = block_digests(token_ids, page_tokens=page_tokens, hops=route.hops, salt=salt)
         sequence.route = replace(route, block_digests=digests)
         if sequence.key.epoch > 0:
             return 0  # restarted, perhaps because a later stage did not have the prefix
         most = (route.prompt_tokens - 1) // page_tokens
-        return self._books.share(sequence.table, self._names_of(sequence)[:most])
+        return self._kv_manager.share(sequence.table, self._names_of(sequence)[:most])
 
     def _fits(self, sequence: Sequence) -> bool:
         """Whether the prompt has room, and every resident can grow by a block beside it."""
         layers = sequence.end - sequence.first
-        blocks = -(-sequence.route.prompt_tokens // self._books.page_tokens)
+        blocks = -(-sequence.route.prompt_tokens // self._kv_manager.page_tokens)
         wanted = (blocks - sequence.table.blocks) * layers
-        room = self._books.available - self._shares.kept_from(sequence)
-        if wanted + self._residents.layers <= room:
+        room = self._kv_manager.available - self._shares.kept_from(sequence)
+        if wanted + self._running_requests.layers <= room:
             return True
-        self._shares.refuse(sequence, pages=wanted, total=self._books.total)
+        self._shares.refuse(sequence, pages=wanted, total=self._kv_manager.total)
         return False
 
     def _names_of(self, sequence: Sequence) -> list[BlockName]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from runtime.engine.kv_cache import KvPools
-from runtime.engine.pages import PageTable
+from runtime.engine.pages import BlockTable
 from runtime.models.compiled.library import DTYPES, MULTIPLE, Kernels, SpanRows, compiled_kernels
 from runtime.models.decoder import AttentionRule
 
@@ -28,7 +28,7 @@ class Span:
     position: int
     n_tokens: int
     first: int
-    table: PageTable
+    table: BlockTable
 
     @property
     def end(self) -> int:

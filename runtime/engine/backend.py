@@ -7,7 +7,7 @@ from typing import Protocol
 
 from runtime.engine.generation import Holdings
 from runtime.engine.limits import EngineLimits
-from runtime.engine.pages import PageBooks
+from runtime.engine.pages import KvCacheManager
 from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.protocol.data import DType, Reason
 from runtime.protocol.sampled import Logprobs
@@ -64,7 +64,7 @@ class Backend(Protocol):
     def shape(self) -> ModelShape: ...
 
     @property
-    def books(self) -> PageBooks:
+    def kv_manager(self) -> KvCacheManager:
         """The pages its requests' keys and values are in."""
 
     @property

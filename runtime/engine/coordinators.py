@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from planner.domain.cluster import COORDINATOR
 from runtime.protocol.coordinators import is_coordinator
-from runtime.transport.pulse import Loss, Sighting
+from runtime.transport.heartbeats import Loss, PeerEvent
 
 logger = logging.getLogger(__name__)
 
@@ -58,14 +58,14 @@ class Coordinators:
         self._living.add(name)
         return True
 
-    def see(self, sighting: Sighting, *, now_s: float) -> bool:
+    def see(self, peer_event: PeerEvent, *, now_s: float) -> bool:
         """Take news of its process; whether it is there, and had not been before."""
-        name = sighting.peer
-        if sighting.loss is None:
+        name = peer_event.peer
+        if peer_event.loss is None:
             self._silent_at_s.pop(name, None)
             self._lost.discard(name)
             return self.hear(name)
-        waits_s = 0.0 if sighting.loss is Loss.ENDED else SILENT_AFTER_S
+        waits_s = 0.0 if peer_event.loss is Loss.ENDED else SILENT_AFTER_S
         self._silent_at_s[name] = min(now_s + waits_s, self._silent_at_s.get(name, float("inf")))
         return False
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence as Items
 from runtime.engine.backend import Drawn, ModelShape, StepResult
 from runtime.engine.generation import NoRoom, Progress
 from runtime.engine.noise import mixed
-from runtime.engine.pages import PageBooks, PageTable
+from runtime.engine.pages import BlockTable, KvCacheManager
 from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.protocol.data import DTYPE_BYTES, DType, Reason
 from runtime.protocol.emulation import Emulation, EmulationRefused
@@ -42,7 +42,7 @@ class EmulatedRunner:
         self._held: frozenset[int] = frozenset(range(first, end))
         self._clock = clock
         self._sleep = sleep
-        self._books = PageBooks(
+        self._kv_manager = KvCacheManager(
             pages=emulation.pages(self._held, page_tokens=page_tokens),
             page_tokens=page_tokens,
             prepare=lambda pages: None,
@@ -60,8 +60,8 @@ class EmulatedRunner:
         )
 
     @property
-    def books(self) -> PageBooks:
-        return self._books
+    def kv_manager(self) -> KvCacheManager:
+        return self._kv_manager
 
     @property
     def held(self) -> frozenset[int]:
@@ -111,13 +111,13 @@ class EmulatedRunner:
         """See `Holdings`: what the profile leaves with so many layers."""
         held: set[int] = set().union(*ranges)
         try:
-            return self._emulation.pages(held, page_tokens=self._books.page_tokens)
+            return self._emulation.pages(held, page_tokens=self._kv_manager.page_tokens)
         except EmulationRefused as error:
             raise NoRoom(str(error)) from error
 
-    def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
+    def resize(self, pages: int, tables: Iterable[BlockTable]) -> None:
         """See `Holdings`."""
-        self._books.resize(pages, tables)
+        self._kv_manager.resize(pages, tables)
 
     def load(self, runs: Items[range], progress: Progress) -> Callable[[], None]:
         """See `Holdings`; at once, as a stage that is started emulated has its layers at once."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Protocol
 
-from runtime.engine.pages import PageTable
+from runtime.engine.pages import BlockTable
 from runtime.protocol.control import PeerAddress, StageAssignment
 
 # (done_bytes, total_bytes); may raise to end what it is told of
@@ -49,7 +49,7 @@ class Holdings(Protocol):
         Raises NoRoom when the longest request of one of them would not fit.
         """
 
-    def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
+    def resize(self, pages: int, tables: Iterable[BlockTable]) -> None:
         """Have so many pages; `tables` are all that hold some. What is in them stays.
 
         Raises NoFreePages, changing nothing, when they hold more.

@@ -11,7 +11,7 @@ from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.engine.generation import NoRoom, Progress
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import BudgetTooSmall, kv_pages, pages_in_free_memory
-from runtime.engine.pages import PageTable
+from runtime.engine.pages import BlockTable
 from runtime.engine.step_runner import StepRunner
 from runtime.free_memory import give_back_free_memory
 from runtime.models.free_memory import free_bytes
@@ -76,6 +76,6 @@ class RunnerHoldings(ABC):
         except BudgetTooSmall as error:
             raise NoRoom(str(error)) from error
 
-    def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
+    def resize(self, pages: int, tables: Iterable[BlockTable]) -> None:
         """See `Holdings`."""
         self._runner.cache.resize(pages, tables)

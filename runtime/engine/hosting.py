@@ -15,7 +15,7 @@ from typing import Protocol
 
 from runtime.engine.backend import CannotRun
 from runtime.engine.generation import Generation, Holdings, NoRoom, runs_of
-from runtime.engine.pages import PageBooks, PageTable
+from runtime.engine.pages import BlockTable, KvCacheManager
 from runtime.protocol.control import PeerAddress, StageStats
 from runtime.protocol.stage_pipe import (
     CannotAddEvent,
@@ -37,7 +37,7 @@ class Host(Protocol):
 
     def stats(self) -> StageStats: ...
 
-    def tables(self) -> Iterable[PageTable]:
+    def tables(self) -> Iterable[BlockTable]:
         """All that hold pages."""
 
     def make_room(self, pages: int) -> None:
@@ -55,7 +55,7 @@ class Hosting:
         first: Generation,
         *,
         host: Host,
-        books: PageBooks,
+        kv_manager: KvCacheManager,
         holdings: Holdings | None,
         tell: Callable[[StageEvent], None],
         meet: Callable[[tuple[PeerAddress, ...]], None],
@@ -63,7 +63,7 @@ class Hosting:
         self.ranges = {first.number: first.layers}
         self._hosted = {first.number: first}
         self._host = host
-        self._books = books
+        self._kv_manager = kv_manager
         self._holdings = holdings
         self._tell = tell
         self._meet = meet
@@ -107,7 +107,7 @@ class Hosting:
     def _begin(self, generation: Generation) -> bool:
         """Make room for the layers of one more, and load those that are missing; whether pages had
         to be given up."""
-        holdings, books = self._holdings, self._books
+        holdings, kv_manager = self._holdings, self._kv_manager
         try:
             if holdings is None:
                 raise NoRoom("ranks, and layers that the bridge runs, cannot be added to")
@@ -120,9 +120,9 @@ class Hosting:
             )
             return False
         holdings.keep(wanted)
-        shrinks = pages < books.total
+        shrinks = pages < kv_manager.total
         if shrinks:
-            logger.info("the KV cache shrinks from %d to %d pages", books.total, pages)
+            logger.info("the KV cache shrinks from %d to %d pages", kv_manager.total, pages)
             self._host.make_room(pages)
             holdings.resize(pages, self._host.tables())
         missing = runs_of(set(generation.layers).difference(holdings.held))
@@ -164,8 +164,8 @@ class Hosting:
         except NoRoom as error:
             logger.warning("the KV cache stays as it is: %s", error)
         else:
-            if pages > self._books.total:
-                logger.info("the KV cache grows from %d to %d pages", self._books.total, pages)
+            if pages > self._kv_manager.total:
+                logger.info("the KV cache grows from %d to %d pages", self._kv_manager.total, pages)
                 self._holdings.resize(pages, self._host.tables())
         oldest_first = sorted(generations, key=lambda each: each.number)
         peers = {peer.name: peer for generation in oldest_first for peer in generation.peers}

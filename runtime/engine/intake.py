@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from runtime.engine.residents import Residents
+from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import DTYPE_BYTES, DType, Entry, Flag, Kind, Message, Reason
@@ -60,7 +60,7 @@ class Admit(Protocol):
 
 
 class Intake:
-    """Lets requests in among `residents` and ends them; `forget` frees the pages of those.
+    """Lets requests in among `running_requests` and ends them; `forget` frees the pages of those.
 
     `ranges`: the layers of each generation that is served, at any time.
     """
@@ -70,7 +70,7 @@ class Intake:
         shape: StageShape,
         *,
         ranges: Mapping[int, range],
-        residents: Residents,
+        running_requests: RunningRequests,
         admit: Admit,
         forget: Callable[[Sequence], None],
         is_lost: Callable[[str], bool],
@@ -78,7 +78,7 @@ class Intake:
         """`is_lost`: whether a coordinator is; requests of it are refused."""
         self._shape = shape
         self._ranges = ranges
-        self.residents = residents
+        self.running_requests = running_requests
         self._admit = admit
         self._forget = forget
         self._is_lost = is_lost
@@ -129,7 +129,7 @@ class Intake:
 
     def end(self, key: RequestKey) -> None:
         """Forget a request, known or not; rows of it that still come are dropped silently."""
-        sequence = self.residents.remove(key)
+        sequence = self.running_requests.remove(key)
         if sequence is not None:
             self._forget(sequence)
         self._tombstones[key] = None
@@ -139,20 +139,20 @@ class Intake:
 
     def end_generation(self, generation: int, *, coordinator: str) -> None:
         """Forget all requests of that coordinator's under it."""
-        for key, sequence in list(self.residents.by_key.items()):
+        for key, sequence in list(self.running_requests.by_key.items()):
             if (sequence.generation, sequence.route.coordinator) == (generation, coordinator):
                 self.end(key)
 
     def end_orphans(self, *, silent_since_s: float) -> None:
         """Forget requests not heard of since then: their coordinator died and never released."""
-        for key, sequence in list(self.residents.by_key.items()):
+        for key, sequence in list(self.running_requests.by_key.items()):
             if sequence.heard_s < silent_since_s and not sequence.pending:
                 logger.warning("request %d epoch %d was abandoned", key.request, key.epoch)
                 self.end(key)
 
     def _release(self, key: RequestKey, *, sender: str) -> None:
         """End it, unless it is another coordinator's."""
-        sequence = self.residents.by_key.get(key)
+        sequence = self.running_requests.by_key.get(key)
         if sequence is not None and sequence.route.coordinator != sender:
             self._drop(Kind.RELEASE, sender)
         else:
@@ -160,7 +160,7 @@ class Intake:
 
     def _refusal(self, message: Message, entry: Entry, reason: Reason, *, sender: str) -> Refusal:
         key = RequestKey(request=entry.request, epoch=entry.epoch)
-        sequence = self.residents.by_key.get(key)
+        sequence = self.running_requests.by_key.get(key)
         route = entry.route if sequence is None else sequence.route
         coordinator = None if route is None else route.coordinator
         return Refusal(
@@ -193,7 +193,7 @@ class Intake:
         key = RequestKey(request=entry.request, epoch=entry.epoch)
         if key in self._tombstones:
             return Reason.NONE
-        sequence = self.residents.by_key.get(key)
+        sequence = self.running_requests.by_key.get(key)
         if message.kind == Kind.SAMPLED and Flag.FINISHED in entry.flags:
             self._finish(sequence, sender=sender)
             return Reason.NONE
@@ -219,7 +219,7 @@ class Intake:
                 )
                 if reason is not Reason.NONE:
                     return reason
-                self.residents.add(sequence)
+                self.running_requests.add(sequence)
             elif sequence.generation != message.generation:
                 raise _BadEntry(
                     f"rows of generation {message.generation}, it is of {sequence.generation}"
@@ -320,7 +320,7 @@ class Intake:
             arrival=self._next_arrival(),
         )
         known = sequence.received - entry.position
-        self.residents.append(sequence, chunk.split(known)[1] if known else chunk)
+        self.running_requests.append(sequence, chunk.split(known)[1] if known else chunk)
 
     def _next_arrival(self) -> int:
         self._arrivals += 1

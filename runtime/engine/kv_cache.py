@@ -14,7 +14,7 @@ from torch import Tensor
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.engine.page_memory import page_memory
-from runtime.engine.pages import PageBooks, PageMoves, PageTable
+from runtime.engine.pages import BlockTable, KvCacheManager, PageMoves
 from runtime.models.model_config import ModelConfig
 
 
@@ -48,7 +48,7 @@ class KvCache:
         most_pages: int = 0,
     ) -> None:
         self.page_tokens = page_tokens
-        self.books = PageBooks(pages=pages, page_tokens=page_tokens, prepare=self.clear)
+        self.kv_manager = KvCacheManager(pages=pages, page_tokens=page_tokens, prepare=self.clear)
         page_shape = (page_tokens, config.num_kv_heads, config.head_size)
         self._key, self._value = (
             page_memory(pages, page_shape, most=most_pages, dtype=config.dtype, device=device)
@@ -83,9 +83,9 @@ class KvCache:
         self.key_PSKH[pages] = 0
         self.value_PSKH[pages] = 0
 
-    def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
-        """Have `pages` from now on, those in use as they were; see `PageBooks.resize`."""
-        self.move(pages, self.books.resize(pages, tables))
+    def resize(self, pages: int, tables: Iterable[BlockTable]) -> None:
+        """Have `pages` from now on, those in use as they were; see `KvCacheManager.resize`."""
+        self.move(pages, self.kv_manager.resize(pages, tables))
 
     def move(self, pages: int, moves: PageMoves) -> None:
         """Have memory for `pages`, and what is in the moved ones where they are now."""

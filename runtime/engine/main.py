@@ -275,7 +275,7 @@ def serve(
             launch.name,
             assignment.first,
             assignment.end,
-            opened.backend.books.total,
+            opened.backend.kv_manager.total,
             opened.limits.max_batch_tokens,
             opened.device,
         )
@@ -314,7 +314,7 @@ def _make_stage(
             relative_speed=launch.relative_speed,
             core_delay=delay_reader(),
             shared_cores=cores_shared_by(assignment.peers),
-            sightings=sockets.watch_as_stage(generation=launch.assignment.generation).take,
+            peer_events=sockets.watch_as_stage(generation=launch.assignment.generation).take,
             on_step=sockets.works_on,
             # of an emulated node only the links that it acts as having would say anything
             link_stats=dict if opened.backend.emulated else sockets.link_stats,

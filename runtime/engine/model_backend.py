@@ -13,7 +13,7 @@ from torch import Tensor
 from runtime.engine.backend import Drawn, ModelShape, StepResult
 from runtime.engine.grammar import Grammar, GrammarError, Grammars, GrammarUnavailable
 from runtime.engine.host_memory import HostMemory
-from runtime.engine.pages import PageBooks
+from runtime.engine.pages import KvCacheManager
 from runtime.engine.sampled_row import SampledRow, TokenHistory
 from runtime.engine.sampling_batch import Pick, SamplingBatch
 from runtime.engine.sequence import RequestKey, Sequence, Work
@@ -54,8 +54,8 @@ class ModelBackend:
         )
 
     @property
-    def books(self) -> PageBooks:
-        return self._runner.cache.books
+    def kv_manager(self) -> KvCacheManager:
+        return self._runner.cache.kv_manager
 
     @property
     def weights_bytes(self) -> int:

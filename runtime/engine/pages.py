@@ -96,7 +96,7 @@ class PagePool:
         return PageMoves(before=before, after=after)
 
 
-class PageTable:
+class BlockTable:
     """The pages of one request on this stage: the same number of blocks for each layer it runs."""
 
     def __init__(self, *, num_layers: int) -> None:
@@ -153,7 +153,7 @@ class _NamedBlock:
     holders: int
 
 
-class PageBooks:
+class KvCacheManager:
     """Pool, tables and named blocks. `prepare` is called with pages before they are held again."""
 
     def __init__(
@@ -189,7 +189,7 @@ class PageBooks:
         """Pages a request may get: free ones, and those only kept."""
         return self.total - self.used
 
-    def reserve(self, table: PageTable, *, tokens: int) -> None:
+    def reserve(self, table: BlockTable, *, tokens: int) -> None:
         """Make room in `table` for the first `tokens` tokens of its request.
 
         Raises NoFreePages, taking none, when too few are available.
@@ -201,7 +201,7 @@ class PageBooks:
                 prepare(pages)
             table.append(pages)
 
-    def share(self, table: PageTable, names: Iterable[BlockName]) -> int:
+    def share(self, table: BlockTable, names: Iterable[BlockName]) -> int:
         """Put the blocks of `names` into an empty `table`, up to the first unknown; how many."""
         shared = 0
         for name in names:
@@ -216,13 +216,13 @@ class PageBooks:
             shared += 1
         return shared
 
-    def publish(self, table: PageTable, *, block: int, name: BlockName) -> None:
+    def publish(self, table: BlockTable, *, block: int, name: BlockName) -> None:
         """What `table` holds as `block` may be shared from now on, unless another is already."""
         if name not in self._named and table.names[block] is None:
             self._named[name] = _NamedBlock(pages=table.pages_of(block), holders=1)
             table.names[block] = name
 
-    def release(self, table: PageTable) -> None:
+    def release(self, table: BlockTable) -> None:
         """Give back all that `table` holds; blocks with a name are kept while there is room."""
         for index in reversed(range(table.blocks)):  # so that the end of a prompt goes first
             name = table.names[index]
@@ -236,7 +236,7 @@ class PageBooks:
                 self._cached += len(block.pages)
         table.clear()
 
-    def resize(self, pages: int, tables: Iterable[PageTable]) -> PageMoves:
+    def resize(self, pages: int, tables: Iterable[BlockTable]) -> PageMoves:
         """Have `pages` from now on; `tables` are all that hold some, and follow where theirs move.
 
         Blocks that no table holds are forgotten, least recently held first, as far as there is no
@@ -255,7 +255,7 @@ class PageBooks:
             block.pages = place_of[block.pages].tolist()
         return moves
 
-    def check(self, tables: Sequence[PageTable]) -> None:
+    def check(self, tables: Sequence[BlockTable]) -> None:
         """Raises KvCacheCorrupt unless free + held + kept pages are all pages, each once."""
         holders: Counter[BlockName] = Counter()
         pages: list[int] = []

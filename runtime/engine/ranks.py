@@ -35,7 +35,7 @@ from runtime.engine.follower import (
     Resize,
 )
 from runtime.engine.host_memory import HostMemory
-from runtime.engine.pages import PageBooks, PageTable
+from runtime.engine.pages import BlockTable, KvCacheManager
 from runtime.engine.rank_process import run_rank
 from runtime.engine.sequence import Work
 from runtime.engine.step_changes import TableSender
@@ -59,11 +59,11 @@ class LeadingCache:
         self._cache = cache
         self._tell = tell
         self._cleared: list[int] = []
-        cache.books.watch(self._cleared.extend)
+        cache.kv_manager.watch(self._cleared.extend)
 
     @property
-    def books(self) -> PageBooks:
-        return self._cache.books
+    def kv_manager(self) -> KvCacheManager:
+        return self._cache.kv_manager
 
     @property
     def nbytes(self) -> int:
@@ -81,9 +81,9 @@ class LeadingCache:
         self._cleared.clear()
         return cleared
 
-    def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
+    def resize(self, pages: int, tables: Iterable[BlockTable]) -> None:
         """See `StepCache`. Raises RankLost."""
-        moves = self.books.resize(pages, tables)
+        moves = self.kv_manager.resize(pages, tables)
         self._tell(Resize(cleared=self.take_cleared(), pages=pages, moves=moves))
         self._cache.move(pages, moves)
 

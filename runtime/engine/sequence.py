@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from runtime.engine.pages import PageTable
+from runtime.engine.pages import BlockTable
 from runtime.engine.span_record import SpanRecord
 from runtime.protocol.routes import Route, Sampling
 
@@ -57,7 +57,7 @@ class Sequence:
         self.route = route
         self.hop = hop
         self.arrival = arrival
-        self.table = PageTable(num_layers=self.end - self.first)
+        self.table = BlockTable(num_layers=self.end - self.first)
         self.pending: deque[Chunk] = deque()
         self.received = 0  # tokens of the sequence that have come so far
         self.done = 0  # tokens of the sequence whose rows were taken into a step or not needed

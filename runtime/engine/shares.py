@@ -10,7 +10,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
-from runtime.engine.residents import Residents
+from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import RequestKey, Sequence
 
 # A refused request is sent again about once a second. One that is not has gone elsewhere.
@@ -29,12 +29,12 @@ class Shares:
 
     def __init__(
         self,
-        residents: Residents,
+        running_requests: RunningRequests,
         *,
         coordinators: Callable[[], int],
         clock: Callable[[], float],
     ) -> None:
-        self._residents = residents
+        self._running_requests = running_requests
         self._coordinators = coordinators
         self._clock = clock
         self._claims: dict[str, _Claim] = {}  # by coordinator
@@ -42,7 +42,7 @@ class Shares:
     def held(self) -> dict[str, int]:
         """Pages that requests of each coordinator hold; one that several share counts for each."""
         held: dict[str, int] = {}
-        for sequence in self._residents.by_key.values():
+        for sequence in self._running_requests.by_key.values():
             owner = sequence.route.coordinator
             held[owner] = held.get(owner, 0) + sequence.table.blocks * sequence.table.num_layers
         return held

@@ -10,7 +10,7 @@ from collections.abc import Sequence as Items
 from runtime.engine.admission import Admission
 from runtime.engine.backend import Opened, StepResult
 from runtime.engine.batcher import Pick, pick_step
-from runtime.engine.clientele import Clientele
+from runtime.engine.coordinator_duties import CoordinatorDuties
 from runtime.engine.coordinators import Coordinators
 from runtime.engine.decode_cap import DecodeCap
 from runtime.engine.gathering import gathering_s
@@ -18,6 +18,7 @@ from runtime.engine.generation import Generation
 from runtime.engine.hosting import Hosting
 from runtime.engine.intake import Intake, StageShape
 from runtime.engine.link_cuts import LinkCuts
+from runtime.engine.outbox import Outbox
 from runtime.engine.outgoing import (
     Outgoing,
     Sampled,
@@ -25,16 +26,15 @@ from runtime.engine.outgoing import (
     rows_messages,
     sampled_messages,
 )
-from runtime.engine.pages import PageTable
+from runtime.engine.pages import BlockTable
 from runtime.engine.prompt_steps import PromptSteps
 from runtime.engine.reporting import Reporting
-from runtime.engine.residents import Residents
+from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.engine.shared_cores import SharedCores
 from runtime.engine.shares import Shares
 from runtime.engine.stage_counters import StageCounters
 from runtime.engine.stage_process import StageListeners, StageProcess
-from runtime.engine.telling import Telling
 from runtime.protocol.control import PeerAddress, StageStats
 from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import DTYPE_BYTES, Kind, Message, Reason
@@ -90,13 +90,13 @@ class Stage:
         self.is_held = False  # rows wait, but what none of them can do without is in work
         self._shape = shape = opened.backend.shape
         self._coordinators = Coordinators(peer.name for peer in peers)
-        self._telling = Telling(
+        self._outbox = Outbox(
             transport, incarnation=process.incarnation, coordinators=self._coordinators
         )
         self._hosting = Hosting(
             Generation(number=generation, layers=range(shape.first, shape.end), peers=peers),
             host=self,
-            books=self._backend.books,
+            kv_manager=self._backend.kv_manager,
             holdings=opened.holdings,
             tell=listeners.tell,
             meet=self._meeting(listeners.meet),
@@ -110,7 +110,7 @@ class Stage:
         self._take_requests_in()
         self._reporting = Reporting(
             interval_s=REPORT_INTERVAL_S,
-            tell_room=self._clientele.tell_room,
+            tell_room=self._duties.tell_room,
             tidy_up=self._tidy_up,
             stats=self.stats,
             link_stats=process.link_stats,
@@ -120,13 +120,18 @@ class Stage:
 
     def _take_requests_in(self) -> None:
         """Make what admits requests, and what is said to those who asked for them."""
-        books, shape = self._backend.books, self._shape
-        self._residents = Residents()
+        kv_manager, shape = self._backend.kv_manager, self._shape
+        self._running_requests = RunningRequests()
         shares = Shares(
-            self._residents, coordinators=lambda: self._coordinators.living, clock=self._clock
+            self._running_requests,
+            coordinators=lambda: self._coordinators.living,
+            clock=self._clock,
         )
         self._admission = Admission(
-            books, prefixes=self._options.prefixes, residents=self._residents, shares=shares
+            kv_manager,
+            prefixes=self._options.prefixes,
+            running_requests=self._running_requests,
+            shares=shares,
         )
         self._intake = Intake(
             StageShape(
@@ -138,18 +143,18 @@ class Stage:
                 max_context_tokens=self._limits.max_context_tokens,
             ),
             ranges=self._hosting.ranges,
-            residents=self._residents,
+            running_requests=self._running_requests,
             admit=self._admission.admit,
             forget=self._forget,
             is_lost=self._coordinators.is_lost,
         )
-        self._clientele = Clientele(
+        self._duties = CoordinatorDuties(
             self._coordinators,
             shares=shares,
-            telling=self._telling,
+            outbox=self._outbox,
             intake=self._intake,
             hosting=self._hosting,
-            books=books,
+            kv_manager=kv_manager,
             clock=self._clock,
         )
 
@@ -174,9 +179,9 @@ class Stage:
         if self._hosting.advance():
             self._pages_moved = True
             self._reporting.hurry()
-        if self._clientele.hear(self._process.sightings(), now_s=self._clock()):
+        if self._duties.hear(self._process.peer_events(), now_s=self._clock()):
             self._reporting.hurry()
-        self._reporting.tell(pages_used=self._backend.books.used, has_work=self.has_work)
+        self._reporting.tell(pages_used=self._backend.kv_manager.used, has_work=self.has_work)
 
     def _admit(self) -> None:
         arrived, unseen_s = self._receive()
@@ -188,9 +193,9 @@ class Stage:
         if departure is None or not departure.is_wanted():
             return False
         if departure.is_to_be_said():
-            self._telling.leaving(self._hosting.ranges)
+            self._outbox.leaving(self._hosting.ranges)
         return departure.is_over(
-            serves=bool(self._hosting.ranges), holds=bool(self._residents.by_key)
+            serves=bool(self._hosting.ranges), holds=bool(self._running_requests.by_key)
         )
 
     def add(self, generation: Generation) -> None:
@@ -223,7 +228,7 @@ class Stage:
         """Counters since the stage was made."""
         return self._counters.told(
             self._backend,
-            residents=self._residents,
+            running_requests=self._running_requests,
             decode_cap=self._decode_cap,
             shared_cores=self._shared_cores,
             prefix_tokens_total=self._admission.prefix_tokens_total,
@@ -232,21 +237,21 @@ class Stage:
 
     def check_pages(self) -> None:
         """Raises KvCacheCorrupt unless free, held and kept pages are all pages, each once."""
-        self._backend.books.check(self.tables())
+        self._backend.kv_manager.check(self.tables())
 
-    def tables(self) -> list[PageTable]:
+    def tables(self) -> list[BlockTable]:
         """All that hold pages."""
-        return [sequence.table for sequence in self._residents.by_key.values()]
+        return [sequence.table for sequence in self._running_requests.by_key.values()]
 
     def make_room(self, pages: int) -> None:
         """Have requests hold no more pages than so many; the youngest are restarted."""
-        while self._backend.books.used > pages:
-            residents = self._residents.by_key.values()
-            self._preempt(max(residents, key=lambda sequence: sequence.arrival))
+        while self._backend.kv_manager.used > pages:
+            running_requests = self._running_requests.by_key.values()
+            self._preempt(max(running_requests, key=lambda sequence: sequence.arrival))
 
     def _forget(self, sequence: Sequence) -> None:
         self._pages_moved = True
-        self._backend.books.release(sequence.table)
+        self._backend.kv_manager.release(sequence.table)
         self._backend.forget(sequence.key)
 
     def _patience_s(self) -> float:
@@ -261,7 +266,7 @@ class Stage:
         if self._shared_cores is None or away_s is None or not self._decode_cap.is_short_of_cores:
             return 0.0
         return gathering_s(
-            self._residents.by_key.values(),
+            self._running_requests.by_key.values(),
             steps_at_once=self._shared_cores.steps_at_once,
             most_decodes=self._limits.max_batch_tokens,
             away_s=away_s,
@@ -271,26 +276,29 @@ class Stage:
     @property
     def has_work(self) -> bool:
         """Whether rows wait to be run."""
-        return bool(self._residents.waiting)
+        return bool(self._running_requests.waiting)
 
     def _build_batch(self) -> list[Work]:
-        waiting = self._residents.waiting.values()
+        waiting = self._running_requests.waiting.values()
         ready = [sequence for sequence in waiting if self._backend.is_ready(sequence)]
         self.is_held = bool(waiting) and not ready
         picks = pick_step(
             ready,
             max_batch_tokens=self._limits.max_batch_tokens,
             min_prefill_tokens=self._limits.page_tokens,
-            decode_cap=self._decode_cap.limit(resident=self._residents.decoding),
+            decode_cap=self._decode_cap.limit(resident=self._running_requests.decoding),
             options=self._options,
             first_rows=self._first_rows(),
         )
         for pick in sorted(picks, key=lambda pick: pick.sequence.arrival):
             self._make_room(pick)
         return [
-            Work(sequence=pick.sequence, chunk=self._residents.take(pick.sequence, pick.n_tokens))
+            Work(
+                sequence=pick.sequence,
+                chunk=self._running_requests.take(pick.sequence, pick.n_tokens),
+            )
             for pick in picks
-            if pick.sequence.key in self._residents.by_key  # not preempted for an older one
+            if pick.sequence.key in self._running_requests.by_key  # not preempted for an older one
         ]
 
     def _first_rows(self) -> int | None:
@@ -298,13 +306,13 @@ class Stage:
         options = self._options
         if options.prompt_steps is PromptStepRule.BY_ROOM or options.prompts is PromptRule.WHOLE:
             return None
-        return self._link_cuts.first_rows(self._residents.waiting.values())
+        return self._link_cuts.first_rows(self._running_requests.waiting.values())
 
     def _make_room(self, pick: Pick) -> None:
         """Pages for the rows of `pick`, if need be those of the youngest requests."""
         sequence = pick.sequence
         tokens = sequence.pending[0].position + pick.n_tokens
-        while sequence.key in self._residents.by_key:
+        while sequence.key in self._running_requests.by_key:
             youngest = self._admission.grow(sequence, tokens=tokens)
             if youngest is None:
                 return
@@ -312,7 +320,7 @@ class Stage:
 
     def _preempt(self, sequence: Sequence) -> None:
         self._counters.preemptions += 1
-        self._clientele.give_up([sequence], Reason.PREEMPTED)
+        self._duties.give_up([sequence], Reason.PREEMPTED)
 
     def _run(self, step: list[Work]) -> StepResult | None:
         """What came of it; None: it failed, and its requests were given up."""
@@ -322,7 +330,7 @@ class Stage:
             result = self._backend.run(step)
         except Exception:
             logger.exception("a step of %d requests failed", len(step))
-            self._clientele.give_up((work.sequence for work in step), Reason.STAGE_ERROR)
+            self._duties.give_up((work.sequence for work in step), Reason.STAGE_ERROR)
             return None
         if (speed := self._process.relative_speed) < 1:
             own_s = self._clock() - began_s - (self._counters.delay_s() - delay_s)
@@ -340,7 +348,7 @@ class Stage:
 
     def _sampled(self, step: list[Work], result: StepResult) -> list[Sampled]:
         for index, reason in result.failed.items():
-            self._clientele.give_up([step[index].sequence], reason)
+            self._duties.give_up([step[index].sequence], reason)
         return [
             Sampled(
                 work=step[index],
@@ -385,9 +393,7 @@ class Stage:
             except (SendError, FrameError) as error:
                 logger.error("cannot send to %s: %s", outgoing.peer, error)
                 message = outgoing.message
-                self._clientele.end(
-                    message.entries, Reason.STAGE_ERROR, generation=message.generation
-                )
+                self._duties.end(message.entries, Reason.STAGE_ERROR, generation=message.generation)
 
     def _accept(self, message: Message, *, sender: str, unseen_s: float = 0.0) -> None:
         now_s = self._clock()
@@ -398,15 +404,15 @@ class Stage:
                 self._measure(message.payload)
                 return
             if message.kind == Kind.RETIRE:
-                if self._clientele.retire(message, sender=sender):
+                if self._duties.retire(message, sender=sender):
                     self._reporting.hurry()
                 return
             if message.kind == Kind.RELEASE:
-                self._clientele.tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)
-        self._clientele.refuse(
+                self._duties.tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)
+        self._duties.refuse(
             self._intake.accept(message, sender=sender, now_s=now_s, unseen_s=unseen_s)
         )
-        if self._shared_cores is not None and not self._residents.by_key:
+        if self._shared_cores is not None and not self._running_requests.by_key:
             self._shared_cores.pause()
         if message.kind in (Kind.ROWS, Kind.SAMPLED):
             self._observe_returns(message, now_s=now_s)
@@ -421,7 +427,7 @@ class Stage:
         """How long requests were away whose next token begins its way here."""
         for entry in message.entries:
             key = RequestKey(request=entry.request, epoch=entry.epoch)
-            sequence = self._residents.by_key.get(key)
+            sequence = self._running_requests.by_key.get(key)
             if sequence is not None and sequence.left_s is not None and sequence.is_decoding:
                 self._decode_cap.observe_return(now_s - sequence.left_s)
 

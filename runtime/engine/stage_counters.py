@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from runtime.engine.backend import Backend
 from runtime.engine.decode_cap import DecodeCap
-from runtime.engine.residents import Residents
+from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import Work
 from runtime.engine.shared_cores import SharedCores
 from runtime.protocol.control import LinkStats, StageStats
@@ -50,19 +50,19 @@ class StageCounters:
         self,
         backend: Backend,
         *,
-        residents: Residents,
+        running_requests: RunningRequests,
         decode_cap: DecodeCap,
         shared_cores: SharedCores | None,
         prefix_tokens_total: int,
         links: dict[str, LinkStats],
     ) -> StageStats:
         """With the state that the stage's parts are in now."""
-        books = backend.books
+        kv_manager = backend.kv_manager
         return StageStats(
-            kv_pages_total=books.total,
-            kv_pages_used=books.used,
-            kv_pages_cached=books.cached,
-            sequences=len(residents.by_key),
+            kv_pages_total=kv_manager.total,
+            kv_pages_used=kv_manager.used,
+            kv_pages_cached=kv_manager.cached,
+            sequences=len(running_requests.by_key),
             steps_total=self._steps,
             prompt_tokens_total=self._prompt_tokens,
             decode_tokens_total=self._decode_tokens,
@@ -71,7 +71,7 @@ class StageCounters:
             uptime_s=self.clock() - self.started_s,
             weights_bytes=backend.weights_bytes,
             kv_bytes=backend.kv_bytes,
-            decode_cap=decode_cap.limit(resident=residents.decoding),
+            decode_cap=decode_cap.limit(resident=running_requests.decoding),
             micro_batches=decode_cap.micro_batches,
             steps_at_once=None if shared_cores is None else shared_cores.bound,
             preemptions_total=self.preemptions,

@@ -9,7 +9,7 @@ from runtime.engine.shared_cores import SharedCores
 from runtime.protocol.control import LinkStats, PeerAddress, StageStats
 from runtime.protocol.measure_order import MeasureOrder
 from runtime.protocol.stage_pipe import StageEvent
-from runtime.transport.pulse import Sighting
+from runtime.transport.heartbeats import PeerEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class StageProcess:
     `relative_speed` below 1 makes a step last 1/relative_speed as long as it did, without its
     waiting for a core. `core_delay`: how long the thread that runs steps has so waited since it
     began, in seconds; None: that cannot be read. `shared_cores`: what finds out whether the
-    deployment's stages share this machine's cores; None: they do not. `sightings`: news of the
+    deployment's stages share this machine's cores; None: they do not. `peer_events`: news of the
     coordinators' processes. `on_step` gets the rows of every step that begins, so that a long one
     is not taken for a hang. `link_stats`: what is known of links; `measure` gets a coordinator's
     order to find out what an unused link does. `departure`: when the stage shall leave; None:
@@ -31,7 +31,7 @@ class StageProcess:
     relative_speed: float = 1.0
     core_delay: Callable[[], float] | None = None
     shared_cores: SharedCores | None = None
-    sightings: Callable[[], list[Sighting]] = list
+    peer_events: Callable[[], list[PeerEvent]] = list
     on_step: Callable[[int], None] = lambda _: None
     link_stats: Callable[[], dict[str, LinkStats]] = dict
     measure: Callable[[MeasureOrder], None] = lambda _: None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.engine.pages import PageTable
+from runtime.engine.pages import BlockTable
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.protocol.routes import Hop, Route, Sampling
 
@@ -46,7 +46,7 @@ class TableSender:
     """What the other ranks know of the page tables."""
 
     def __init__(self) -> None:
-        self._sent: dict[PageTable, _Sent] = {}
+        self._sent: dict[BlockTable, _Sent] = {}
         self._next_number = 0
 
     def change(self, step: Items[Work]) -> StepChange:
@@ -88,7 +88,7 @@ class TableCopies:
         self._sequences: dict[int, Sequence] = {}
 
     @property
-    def tables(self) -> dict[int, PageTable]:
+    def tables(self) -> dict[int, BlockTable]:
         return {number: sequence.table for number, sequence in self._sequences.items()}
 
     def works(self, change: StepChange) -> list[Work]:

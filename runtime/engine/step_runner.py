@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runtime.engine.host_memory import HostMemory, Parcel, Sent, host_memory
-from runtime.engine.pages import PageBooks, PageMoves, PageTable
+from runtime.engine.pages import BlockTable, KvCacheManager, PageMoves
 from runtime.engine.sequence import Work
 
 
@@ -35,10 +35,10 @@ class RunnerShape:
 
 
 class StepCache(Protocol):
-    """The memory of the pages that `books` gives out."""
+    """The memory of the pages that `kv_manager` gives out."""
 
     @property
-    def books(self) -> PageBooks: ...
+    def kv_manager(self) -> KvCacheManager: ...
 
     @property
     def nbytes(self) -> int: ...
@@ -47,8 +47,8 @@ class StepCache(Protocol):
     def claimed_bytes(self) -> int:
         """Of `nbytes`, at least so much is taken from the system."""
 
-    def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
-        """Have `pages` from now on, those in use as they were; see `PageBooks.resize`."""
+    def resize(self, pages: int, tables: Iterable[BlockTable]) -> None:
+        """Have `pages` from now on, those in use as they were; see `KvCacheManager.resize`."""
 
 
 class RankCache(StepCache, Protocol):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from runtime.engine.host_memory import Parcel
 from runtime.engine.page_memory import page_memory
-from runtime.engine.pages import PageBooks, PageMoves, PageTable
+from runtime.engine.pages import BlockTable, KvCacheManager, PageMoves
 
 
 class Binds(Protocol):
@@ -39,7 +39,7 @@ class VllmCache:
         self._models = models
         self._device = device
         self._given_out: list[int] = []
-        self.books = PageBooks(pages=pages, page_tokens=page_tokens, prepare=self.clear)
+        self.kv_manager = KvCacheManager(pages=pages, page_tokens=page_tokens, prepare=self.clear)
         self._memory = page_memory(
             pages, (page_bytes,), most=most_pages, dtype=torch.int8, device=device
         )
@@ -87,9 +87,9 @@ class VllmCache:
     def _zero(self, pages_P: Tensor) -> None:
         self.pool_PB.index_fill_(0, pages_P, 0)
 
-    def resize(self, pages: int, tables: Iterable[PageTable]) -> None:
-        """Have `pages` from now on, those in use as they were; see `PageBooks.resize`."""
-        self.move(pages, self.books.resize(pages, tables))
+    def resize(self, pages: int, tables: Iterable[BlockTable]) -> None:
+        """Have `pages` from now on, those in use as they were; see `KvCacheManager.resize`."""
+        self.move(pages, self.kv_manager.resize(pages, tables))
 
     def move(self, pages: int, moves: PageMoves) -> None:
         """Have memory for `pages`, and what is in the moved ones where they are now."""

@@ -2,7 +2,7 @@
 
 The bare model runs under a forward context whose attention metadata we make: no engine, scheduler
 or model runner of vLLM's. A call names the layers it runs, so requests enter and leave where their
-routes say, and each layer has pages of its own (`PageBooks`).
+routes say, and each layer has pages of its own (`KvCacheManager`).
 
 Legend: T rows of a stretch, R requests, W pages of the longest, L layers, D hidden, V vocabulary.
 """

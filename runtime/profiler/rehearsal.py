@@ -22,7 +22,7 @@ from runtime.engine.backend import ModelShape, Opened, StepResult
 from runtime.engine.grammar import Grammars
 from runtime.engine.limits import EngineLimits
 from runtime.engine.model_backend import ModelBackend
-from runtime.engine.pages import PageBooks
+from runtime.engine.pages import KvCacheManager
 from runtime.engine.sequence import RequestKey, Work
 from runtime.engine.sequence import Sequence as Resident
 from runtime.engine.stage import Stage
@@ -207,8 +207,8 @@ class _TimedBackend:
         return self._backend.shape
 
     @property
-    def books(self) -> PageBooks:
-        return self._backend.books
+    def kv_manager(self) -> KvCacheManager:
+        return self._backend.kv_manager
 
     @property
     def weights_bytes(self) -> int:

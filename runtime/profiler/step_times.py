@@ -182,7 +182,7 @@ def run_step(
         hops=(Hop(node="measured", first=0, end=layers),), sampling=_SAMPLING, prompt_tokens=1
     )
     payload = np.arange(n_tokens, dtype="<i4").data.cast("B")
-    books, step = runner.cache.books, []
+    kv_manager, step = runner.cache.kv_manager, []
     for request in range(requests):
         sequence = Sequence(
             key=RequestKey(request=request, epoch=0),
@@ -198,7 +198,7 @@ def run_step(
             is_sampled=True,
             arrival=request,
         )
-        books.reserve(sequence.table, tokens=chunk.end)
+        kv_manager.reserve(sequence.table, tokens=chunk.end)
         step.append(Work(sequence=sequence, chunk=chunk))
     seconds: list[float] = []
     while _is_unsure(seconds):
@@ -209,7 +209,7 @@ def run_step(
             torch.cuda.synchronize()
         seconds.append(clock() - began_s)
     for work in step:
-        books.release(work.sequence.table)
+        kv_manager.release(work.sequence.table)
     return StepRuns(least_s=min(seconds), median_s=statistics.median(seconds), runs=len(seconds))
 
 

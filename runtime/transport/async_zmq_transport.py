@@ -7,8 +7,8 @@ from runtime.protocol.control import LinkStats, PeerAddress
 from runtime.protocol.data import Message
 from runtime.protocol.data_security import DataSecurity
 from runtime.transport.base import Received
+from runtime.transport.heartbeats import PeerEvent
 from runtime.transport.keys import KeyPair
-from runtime.transport.pulse import Sighting
 from runtime.transport.zmq_transport import ZmqTransport
 
 
@@ -16,7 +16,7 @@ class AsyncZmqTransport:
     """The transport of a process with an event loop; the coordinator owns one.
 
     Same as ZmqTransport, but `receive` is awaited, and peers are watched. One task receives at
-    a time, and one hears `sightings`.
+    a time, and one hears `peer_events`.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class AsyncZmqTransport:
                 self._woken = None
         return received
 
-    async def sightings(self) -> list[Sighting]:
+    async def peer_events(self) -> list[PeerEvent]:
         """At least one piece of news of peers, oldest first. Safe to cancel: nothing is lost."""
         loop, something = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self._watch.wakeup.fd, something.set)

@@ -21,13 +21,13 @@ from runtime.protocol.data import Message
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.lost_links import lost_links_message
 from runtime.transport.base import PeerStalled, Received, UnknownPeer
+from runtime.transport.heartbeat_monitor import HeartbeatMonitor
 from runtime.transport.keys import KeyPair
 from runtime.transport.lanes import Dialled, Lanes
 from runtime.transport.link_report import link_stats
 from runtime.transport.link_scheduler import LinkOptions, LinkRule
 from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.urgent_connection import LaneFull
-from runtime.transport.watch import Watch
 from runtime.transport.zmq_sockets import (
     BindFailed,
     Peers,
@@ -68,7 +68,7 @@ class ZmqTransport:
         self._security = security
         self._peers = Peers(peers, public_key=keys.public_key)
         self._closed = False
-        self._watch: Watch | None = None
+        self._watch: HeartbeatMonitor | None = None
         self._used: set[str] | None = None  # stages that something was sent to, if they are watched
         self._context = zmq.Context()
         self._authenticator = RetryingAuthenticator(self._context)
@@ -130,21 +130,21 @@ class ZmqTransport:
                     self._used.discard(name)
         self._follow()
 
-    def watch(self) -> Watch:
+    def watch(self) -> HeartbeatMonitor:
         """What tells whether peers are there; asked for at most once, whom to follow is told it."""
         if self._watch is not None:
             raise RuntimeError("the peers of this transport are watched already")
-        self._watch = Watch(socket_for=self._heartbeat_socket)
+        self._watch = HeartbeatMonitor(socket_for=self._heartbeat_socket)
         return self._watch
 
-    def watch_as_stage(self, *, generation: int) -> Watch:
+    def watch_as_stage(self, *, generation: int) -> HeartbeatMonitor:
         """What tells whether coordinators are there; asked for at most once, instead of `watch`.
 
         The coordinators are told which stages that something is sent to cannot be reached.
         """
         if self._watch is not None:
             raise RuntimeError("the peers of this transport are watched already")
-        self._watch = Watch(
+        self._watch = HeartbeatMonitor(
             socket_for=self._heartbeat_socket,
             lost_links=partial(lost_links_message, generation=generation),
         )

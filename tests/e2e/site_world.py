@@ -416,8 +416,8 @@ def _heard_for_an_hour(now: datetime) -> None:
 
     for kind in (Node, Coordinator):
         kind.unscoped.filter(joined_at__isnull=False).update(last_seen_at=now + timedelta(hours=1))
-    telling = NodeAssignment.unscoped.filter(stats__isnull=False)
-    telling.update(updated_at=now + timedelta(hours=1))
+    outbox = NodeAssignment.unscoped.filter(stats__isnull=False)
+    outbox.update(updated_at=now + timedelta(hours=1))
 
 
 def _others(name: str, *, spare: Any, user: Any, plan: Any, now: datetime) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Day:
 
         until(lambda: not unfinished(), "every task has ended")
 
-    def books(self) -> dict[str, Any]:
+    def kv_manager(self) -> dict[str, Any]:
         diary = {
             "edits": self.person.edits,
             "added": self.person.added,
@@ -135,14 +135,18 @@ def work_under_fire(day: Day, *, kills: int, seed: int, mean_s: float) -> str:
             while not killer.done.is_set():
                 day.round()
         day.settle()
-        books = day.books()
-        assert not books["faults"], books["faults"]
-        until(lambda: len(set(reader.seen)) >= len(books["events"]), "the page read all events")
+        kv_manager = day.kv_manager()
+        assert not kv_manager["faults"], kv_manager["faults"]
+        until(
+            lambda: len(set(reader.seen)) >= len(kv_manager["events"]), "the page read all events"
+        )
     # By id, unless transactions that ran at once were committed in another order.
     in_order = reader.seen if not plane.commits_at_once else sorted(reader.seen)
     assert in_order == sorted(set(reader.seen)), "events came twice, or out of order"
     # A node that was not heard in time may have been told of since the books were read.
-    assert [event for event in in_order if event <= books["events"][-1]] == books["events"]
+    assert [event for event in in_order if event <= kv_manager["events"][-1]] == kv_manager[
+        "events"
+    ]
     wanted = day.person.look(f"deployments/{day.person.deployments[-1]}/")["generation"]
     until(lambda: set(day.doubles.generations.values()) == {wanted}, "every double heard of it")
     person = day.person

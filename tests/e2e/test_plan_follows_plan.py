@@ -42,8 +42,8 @@ from runtime.protocol.control import (
 )
 from runtime.protocol.routes import Sampling
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
+from runtime.transport.heartbeats import Loss
 from runtime.transport.keys import KeyPair
-from runtime.transport.pulse import Loss
 from tests.waiting import PATIENCE_S, until_async
 
 pytestmark = pytest.mark.e2e
@@ -160,9 +160,9 @@ class Front:
 
     async def see(self) -> None:
         while True:
-            for sighting in await self.transport.sightings():
-                self.silences += sighting.loss is Loss.SILENT
-                self.dispatcher.see(sighting)
+            for peer_event in await self.transport.peer_events():
+                self.silences += peer_event.loss is Loss.SILENT
+                self.dispatcher.see(peer_event)
 
     async def tick(self) -> None:
         while True:

@@ -36,7 +36,7 @@ from runtime.protocol.data import (
 from runtime.protocol.routes import Route
 from runtime.protocol.sampled import Logprobs, pack_sampled
 from runtime.transport.base import Received, UnknownPeer
-from runtime.transport.pulse import Loss, Sighting
+from runtime.transport.heartbeats import Loss, PeerEvent
 
 SPECIALS = ["<|bos|>", "<|eos|>", "<|user|>", "<|assistant|>", "<|system|>"]
 TEMPLATE = (
@@ -133,7 +133,7 @@ class Clock:
 def see(dispatcher: Dispatcher, *nodes: str, loss: Loss | None = None) -> None:
     """News of these nodes' heartbeats: they are answered, or how the processes are lost."""
     for node in nodes:
-        dispatcher.see(Sighting(peer=node, loss=loss, silent_s=0.05 if loss else 0.0))
+        dispatcher.see(PeerEvent(peer=node, loss=loss, silent_s=0.05 if loss else 0.0))
 
 
 class ScriptedStages:

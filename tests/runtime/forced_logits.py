@@ -52,7 +52,7 @@ def logits_of(
         chunk = Chunk(
             position=0, n_tokens=len(prompt), payload=payload, is_sampled=False, arrival=0
         )
-        runner.cache.books.reserve(sequence.table, tokens=chunk.end)
+        runner.cache.kv_manager.reserve(sequence.table, tokens=chunk.end)
         step = [Work(sequence=sequence, chunk=chunk)]
         if cut is cuts[-1]:
             return runner.logits(runner.forward(step))

@@ -28,8 +28,8 @@ from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.routes import Sampling
+from runtime.transport.heartbeats import Loss, PeerEvent
 from runtime.transport.in_memory import InMemoryNetwork
-from runtime.transport.pulse import Loss, Sighting
 
 FIRST, SECOND = "coordinator", "coordinator:2"
 GENERATION = 7
@@ -126,7 +126,7 @@ class SharedStages:
         self.now_s = 1000.0
         self._turns = itertools.count(1)
         names = tuple(coordinators)
-        self._news: dict[str, list[Sighting]] = {name: [] for name in STAGES}
+        self._news: dict[str, list[PeerEvent]] = {name: [] for name in STAGES}
         self.pages = pages
         self.most_used = 0
         runners = {
@@ -155,7 +155,7 @@ class SharedStages:
                 generation=GENERATION,
                 peers=addresses((*STAGES, *names)),
                 process=StageProcess(
-                    sightings=self._taker(name), clock=self.clock, sleep=lambda _: None
+                    peer_events=self._taker(name), clock=self.clock, sleep=lambda _: None
                 ),
             )
             for name, runner in runners.items()
@@ -184,7 +184,7 @@ class SharedStages:
     def see(self, name: str, loss: Loss | None) -> None:
         """What every stage sees of a coordinator's process."""
         for news in self._news.values():
-            news.append(Sighting(peer=name, loss=loss, silent_s=0.0))
+            news.append(PeerEvent(peer=name, loss=loss, silent_s=0.0))
 
     def kill(self, name: str) -> None:
         self.fronts.pop(name)
@@ -218,8 +218,8 @@ class SharedStages:
             stage.check_pages()
         return {name: stage.stats().kv_pages_used for name, stage in self.stages.items()}
 
-    def _taker(self, name: str) -> Callable[[], list[Sighting]]:
-        def take() -> list[Sighting]:
+    def _taker(self, name: str) -> Callable[[], list[PeerEvent]]:
+        def take() -> list[PeerEvent]:
             news, self._news[name] = self._news[name], []
             return news
 

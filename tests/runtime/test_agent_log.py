@@ -117,9 +117,9 @@ def test_lines_wait_while_helixweb_is_away_and_arrive_in_order() -> None:
 
     async def tell(web: FakeWeb) -> None:
         async with WebClient(web.url, credential="hlxn_1") as client:
-            telling = asyncio.create_task(tell_log(client, log, every_s=0.01))
+            outbox = asyncio.create_task(tell_log(client, log, every_s=0.01))
             await asyncio.to_thread(wait_until, lambda: len(web.log) >= 250, what="all told")
-            telling.cancel()
+            outbox.cancel()
 
     with FakeWeb() as web:
         web.credentials["hlxn_1"] = "a" * 32

@@ -10,7 +10,7 @@ from torch import Tensor
 from runtime.engine import attention
 from runtime.engine.attention import PagedAttention, Span
 from runtime.engine.kv_cache import KvPools
-from runtime.engine.pages import PageTable
+from runtime.engine.pages import BlockTable
 from runtime.models.compiled.library import compiled_kernels
 from runtime.models.decoder import AttentionRule
 
@@ -49,7 +49,7 @@ class Step:
         pages = iter(torch.randperm(LAYERS * sum(blocks), generator=dice).tolist())
         self.spans: list[Span] = []
         for index, length in enumerate((*lengths, 9)):
-            table = PageTable(num_layers=LAYERS)
+            table = BlockTable(num_layers=LAYERS)
             table.append([next(pages) for _ in range(LAYERS * blocks[index])])
             rows = 1 if index < len(lengths) else 3
             self.spans.append(Span(position=length - rows, n_tokens=rows, first=5, table=table))
@@ -133,7 +133,7 @@ def test_what_a_row_gets_does_not_depend_on_the_chunks_of_its_prompt(
     tokens, size = 75, 24
     dice = torch.Generator().manual_seed(7)
     blocks = -(-tokens // PAGE_TOKENS)
-    table = PageTable(num_layers=1)
+    table = BlockTable(num_layers=1)
     table.append(torch.randperm(blocks, generator=dice).tolist())
     fused_TAH = torch.randn(tokens, heads + 2 * kv_heads, size, generator=dice).to(dtype)
     rule = AttentionRule(scale=0.4, window=window)

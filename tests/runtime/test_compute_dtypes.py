@@ -147,8 +147,8 @@ def test_a_launch_is_computed_as_its_node_was_told_and_sent_as_its_deployment_wa
     assert backend.shape.dtype is DType.BFLOAT16
     plain = open_launch(launch.model_copy(update={"engine": EngineSettings()})).backend
     assert backend.weights_bytes == plain.weights_bytes * (2 if in_float32 else 1)
-    page = backend.kv_bytes / backend.books.total
-    assert page == plain.kv_bytes / plain.books.total * (2 if in_float32 else 1)
+    page = backend.kv_bytes / backend.kv_manager.total
+    assert page == plain.kv_bytes / plain.kv_manager.total * (2 if in_float32 else 1)
     told = launch.model_copy(
         update={"assignment": assignment.model_copy(update={"wire_dtype": "float16"})}
     )

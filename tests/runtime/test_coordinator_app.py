@@ -14,7 +14,7 @@ from starlette.routing import Route
 from runtime.api.request_body import MAX_BODY_BYTES
 from runtime.dialects import DIALECTS
 from runtime.protocol.data import Reason
-from runtime.transport.pulse import Loss, Sighting
+from runtime.transport.heartbeats import Loss, PeerEvent
 
 
 @pytest.fixture
@@ -347,7 +347,7 @@ def test_a_stream_that_waits_for_stages_says_so_in_comments_and_goes_on(
     async def visit(h: Rig) -> None:
         h.may_step.clear()
         for node in lost:
-            h.dispatcher.see(Sighting(peer=node, loss=Loss.ENDED, silent_s=0.0))
+            h.dispatcher.see(PeerEvent(peer=node, loss=Loss.ENDED, silent_s=0.0))
         body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "stream": True}
         lines: list[str] = []
         async with h.client.stream("POST", "/v1/chat/completions", json=body) as answer:
@@ -356,7 +356,7 @@ def test_a_stream_that_waits_for_stages_says_so_in_comments_and_goes_on(
                 if line == ": waiting" and not h.may_step.is_set():
                     assert h.dispatcher.requests_waiting == bool(lost)
                     for node in h.serving.nodes:
-                        h.dispatcher.see(Sighting(peer=node, loss=None, silent_s=0.0))
+                        h.dispatcher.see(PeerEvent(peer=node, loss=None, silent_s=0.0))
                         h.stages.restart(node)
                     h.may_step.set()
         assert ": waiting" in lines

@@ -10,7 +10,7 @@ from runtime.coordinator.live_request import Delta, RequestFailed
 from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull
 from runtime.coordinator.stage_link import StageLink
 from runtime.protocol.data import Entry, Kind
-from runtime.transport.pulse import Loss
+from runtime.transport.heartbeats import Loss
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from runtime.coordinator.serving import Serving
 from runtime.protocol.control import CoordinatorDesired, DrainProgress
 from runtime.protocol.data import Kind, Message
 from runtime.protocol.life import life_of
-from runtime.transport.pulse import Loss, Sighting
+from runtime.transport.heartbeats import Loss, PeerEvent
 
 LIFE = life_of(4)
 
@@ -89,10 +89,10 @@ def test_a_node_to_be_drained_is_gone_around_by_one_search_for_all_that_wait(ben
     serving.draining = frozenset({"d"})
     assert searches_for_many() == 1
     assert serving.avoided_nodes() == {"d"}
-    serving.see(Sighting(peer="c", loss=Loss.SILENT, silent_s=1.0))
+    serving.see(PeerEvent(peer="c", loss=Loss.SILENT, silent_s=1.0))
     assert searches_for_many() == 1
     assert serving.avoided_nodes() == {"c"}, "all go by it now"
-    serving.see(Sighting(peer="c", loss=None, silent_s=0.0))
+    serving.see(PeerEvent(peer="c", loss=None, silent_s=0.0))
     serving.cut = frozenset({("a", "c"), ("b", "c")})
     assert searches_for_many() == 1
     assert not serving.avoided_nodes()

@@ -17,7 +17,7 @@ from test_coordinator_dispatcher import Bench, drain
 
 from runtime.coordinator.live_request import LiveRequest, RequestFailed
 from runtime.protocol.data import Kind, Reason
-from runtime.transport.pulse import Loss
+from runtime.transport.heartbeats import Loss
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ from runtime.protocol.beat_frames import (
     is_beat_frame,
 )
 from runtime.protocol.frame_error import FrameError
-from runtime.transport.pulse import (
+from runtime.transport.heartbeats import (
     BEAT_INTERVAL_S,
     FIRST_TURN_S,
     LEAST_PATIENCE_S,
     LEAST_TURN_S,
     MOST_PATIENCE_S,
+    Heartbeats,
     Loss,
-    Pulse,
 )
 from runtime.transport.turns import Turns
 
@@ -30,7 +30,7 @@ class Peer:
     """A peer that is beaten at and echoes as told, on a clock of its own."""
 
     def __init__(self) -> None:
-        self.pulse = Pulse()
+        self.heartbeats = Heartbeats()
         self.now_s = 50.0
         self.under_way: list[tuple[float, int]] = []  # comes when, sequence
         self.turn_s = 0.0
@@ -44,13 +44,13 @@ class Peer:
         while self.now_s < until_s:
             if self.now_s >= next_beat_s:
                 next_beat_s += BEAT_INTERVAL_S
-                beat = self.pulse.beat(now_s=self.now_s)
+                beat = self.heartbeats.beat(now_s=self.now_s)
                 if round_trip_s is not None:
                     self.under_way.append((self.now_s + round_trip_s, beat.sequence))
             self._hear()
-            before = self.pulse.loss
-            self.pulse.judge(now_s=self.now_s)
-            if self.pulse.loss is not before:
+            before = self.heartbeats.loss
+            self.heartbeats.judge(now_s=self.now_s)
+            if self.heartbeats.loss is not before:
                 self.losses.append((self.now_s, Loss.SILENT))
             self.now_s += 0.01
 
@@ -67,17 +67,17 @@ class Peer:
                 echo = Echo(
                     sequence=sequence, turn_s=self.turn_s, longest_turn_s=self.longest_turn_s
                 )
-                self.pulse.hear(echo, now_s=self.now_s)
+                self.heartbeats.hear(echo, now_s=self.now_s)
 
 
 def test_a_peer_that_answers_is_there_and_one_that_was_never_heard_is_not_lost() -> None:
     quiet, there = Peer(), Peer()
     quiet.run(30, round_trip_s=None)
     there.run(30, round_trip_s=0.02)
-    assert quiet.pulse.loss is None
-    assert quiet.pulse.heard_s is None
+    assert quiet.heartbeats.loss is None
+    assert quiet.heartbeats.heard_s is None
     assert there.losses == []
-    assert there.pulse.heard_s == pytest.approx(there.now_s, abs=0.3)
+    assert there.heartbeats.heard_s == pytest.approx(there.now_s, abs=0.3)
 
 
 @pytest.mark.parametrize("round_trip_s", [0.001, 0.1, 0.4, 1.0])
@@ -100,13 +100,13 @@ def test_patience_grows_with_round_trips_that_vary_and_stays_within_its_bounds()
     dice = random.Random(3)
     peer = Peer()
     peer.run(5, round_trip_s=0.01)
-    assert peer.pulse.patience_s == LEAST_PATIENCE_S
+    assert peer.heartbeats.patience_s == LEAST_PATIENCE_S
     for _ in range(100):
         peer.run(3 * BEAT_INTERVAL_S, round_trip_s=dice.choice((0.01, 0.1, 0.2, 0.4)))
-    assert LEAST_PATIENCE_S < peer.pulse.patience_s <= MOST_PATIENCE_S
+    assert LEAST_PATIENCE_S < peer.heartbeats.patience_s <= MOST_PATIENCE_S
     assert peer.losses == []
     peer.run(60, round_trip_s=0.01)
-    assert peer.pulse.patience_s == LEAST_PATIENCE_S
+    assert peer.heartbeats.patience_s == LEAST_PATIENCE_S
 
 
 def test_who_was_slow_twice_may_be_slow_again_a_little_later() -> None:
@@ -116,12 +116,12 @@ def test_who_was_slow_twice_may_be_slow_again_a_little_later() -> None:
         peer.stall(0.9)
         peer.run(6, round_trip_s=0.01)
     assert len(peer.losses) == 2
-    assert peer.pulse.loss is None
+    assert peer.heartbeats.loss is None
     peer.stall(0.9)
     peer.run(6, round_trip_s=0.01)
     assert len(peer.losses) == 2
     peer.run(60, round_trip_s=0.01)
-    assert peer.pulse.patience_s == LEAST_PATIENCE_S
+    assert peer.heartbeats.patience_s == LEAST_PATIENCE_S
 
 
 @pytest.mark.parametrize("seconds", [0.8, 3.0, 8.0])
@@ -134,18 +134,20 @@ def test_who_was_cut_off_once_is_missed_as_soon_the_next_time(seconds: float) ->
         peer.run(12, round_trip_s=0.01)
         assert len(peer.losses) == before + 1
         assert peer.losses[-1][0] - before_s <= BEAT_INTERVAL_S + LEAST_PATIENCE_S + 0.05
-        assert peer.pulse.loss is None
+        assert peer.heartbeats.loss is None
 
 
 def test_a_peer_that_answers_again_is_there_again_and_old_answers_prove_nothing() -> None:
     peer = Peer()
     peer.run(10, round_trip_s=0.02)
     peer.run(4, round_trip_s=None)
-    assert peer.pulse.loss is Loss.SILENT
-    assert not peer.pulse.hear(Echo(sequence=10**6, turn_s=0, longest_turn_s=0), now_s=peer.now_s)
-    assert peer.pulse.loss is Loss.SILENT
+    assert peer.heartbeats.loss is Loss.SILENT
+    assert not peer.heartbeats.hear(
+        Echo(sequence=10**6, turn_s=0, longest_turn_s=0), now_s=peer.now_s
+    )
+    assert peer.heartbeats.loss is Loss.SILENT
     peer.run(1, round_trip_s=0.02)
-    assert peer.pulse.loss is None
+    assert peer.heartbeats.loss is None
 
 
 def test_a_link_slower_than_any_patience_is_given_more_instead_of_being_lost_for_ever() -> None:
@@ -161,24 +163,24 @@ def test_a_link_slower_than_any_patience_is_given_more_instead_of_being_lost_for
 def test_nobody_is_blamed_for_our_own_pause() -> None:
     peer = Peer()
     peer.run(10, round_trip_s=0.02)
-    peer.pulse.beat(now_s=peer.now_s)
+    peer.heartbeats.beat(now_s=peer.now_s)
     peer.now_s += 30
-    peer.pulse.skip(30)
-    peer.pulse.judge(now_s=peer.now_s)
-    assert peer.pulse.loss is None
+    peer.heartbeats.skip(30)
+    peer.heartbeats.judge(now_s=peer.now_s)
+    assert peer.heartbeats.loss is None
 
 
 def test_a_process_that_ended_is_lost_at_once_and_its_successor_is_met_without_prejudice() -> None:
     peer = Peer()
     peer.run(10, round_trip_s=0.02)
-    peer.pulse.end()
-    assert peer.pulse.loss is Loss.ENDED
+    peer.heartbeats.end()
+    assert peer.heartbeats.loss is Loss.ENDED
     for _ in range(6):
         peer.run(1, round_trip_s=0.02)
-        peer.pulse.end()
+        peer.heartbeats.end()
     peer.run(1, round_trip_s=0.02)
-    assert peer.pulse.loss is None
-    assert peer.pulse.patience_s <= MOST_PATIENCE_S
+    assert peer.heartbeats.loss is None
+    assert peer.heartbeats.patience_s <= MOST_PATIENCE_S
 
 
 def test_a_process_that_hangs_is_lost_although_it_answers_until_its_turn_ends() -> None:
@@ -186,13 +188,13 @@ def test_a_process_that_hangs_is_lost_although_it_answers_until_its_turn_ends() 
     peer.run(5, round_trip_s=0.02)
     peer.turn_s = LEAST_TURN_S - 0.1
     peer.run(1, round_trip_s=0.02)
-    assert peer.pulse.loss is None
+    assert peer.heartbeats.loss is None
     peer.turn_s = LEAST_TURN_S + 0.1
     peer.run(1, round_trip_s=0.02)
-    assert peer.pulse.loss is Loss.HANGS
+    assert peer.heartbeats.loss is Loss.HANGS
     peer.turn_s = 0.0
     peer.run(1, round_trip_s=0.02)
-    assert peer.pulse.loss is None
+    assert peer.heartbeats.loss is None
 
 
 def test_a_process_of_long_turns_is_given_its_time_and_so_is_the_first_turn_of_all() -> None:
@@ -203,8 +205,8 @@ def test_a_process_of_long_turns_is_given_its_time_and_so_is_the_first_turn_of_a
     slow.run(1, round_trip_s=0.02)
     new.longest_turn_s, new.turn_s = 0.0, FIRST_TURN_S - 0.1
     new.run(1, round_trip_s=0.02)
-    assert slow.pulse.loss is None
-    assert new.pulse.loss is None
+    assert slow.heartbeats.loss is None
+    assert new.heartbeats.loss is None
 
 
 def test_turns_are_measured_between_takings_and_waiting_is_none() -> None:

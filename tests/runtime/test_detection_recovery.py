@@ -6,22 +6,22 @@ import pytest
 from coordinator_doubles import RANGES, make_serving
 from test_coordinator_recovery import Bench, assert_whole, bench, passes
 
-from runtime.transport.pulse import Loss, Sighting
+from runtime.transport.heartbeats import Loss, PeerEvent
 
 __all__ = ["bench"]  # a fixture
 
 
-def lost(node: str, loss: Loss = Loss.ENDED) -> Sighting:
-    return Sighting(peer=node, loss=loss, silent_s=0.05)
+def lost(node: str, loss: Loss = Loss.ENDED) -> PeerEvent:
+    return PeerEvent(peer=node, loss=loss, silent_s=0.05)
 
 
-def there(*nodes: str) -> list[Sighting]:
-    return [Sighting(peer=node, loss=None, silent_s=0.0) for node in nodes or RANGES]
+def there(*nodes: str) -> list[PeerEvent]:
+    return [PeerEvent(peer=node, loss=None, silent_s=0.0) for node in nodes or RANGES]
 
 
-def see(bench: Bench, *sightings: Sighting) -> None:
-    for sighting in sightings:
-        bench.dispatcher.see(sighting)
+def see(bench: Bench, *peer_events: PeerEvent) -> None:
+    for peer_event in peer_events:
+        bench.dispatcher.see(peer_event)
 
 
 @pytest.mark.parametrize("loss", list(Loss))

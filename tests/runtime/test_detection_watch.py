@@ -16,9 +16,9 @@ import zmq
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data_security import DataSecurity
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
+from runtime.transport.heartbeat_monitor import HeartbeatMonitor
+from runtime.transport.heartbeats import Loss, PeerEvent
 from runtime.transport.keys import KeyPair
-from runtime.transport.pulse import Loss, Sighting
-from runtime.transport.watch import Watch
 from runtime.transport.zmq_sockets import (
     HEARTBEAT_INTERVAL_MS,
     receiving_socket,
@@ -35,15 +35,15 @@ WATCHER = KeyPair.generate()
 class Watching:
     """One who watches, and what it has seen so far."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: HeartbeatMonitor) -> None:
         self._watch = watch
-        self.seen: list[Sighting] = []
+        self.seen: list[PeerEvent] = []
 
     def follow(self, *peers: PeerAddress) -> None:
         self._watch.follow({peer.name: peer for peer in peers})
 
     def until(self, count: int) -> None:
-        """So many sightings, or more: a busy machine makes some of its own."""
+        """So many events, or more: a busy machine makes some of its own."""
         deadline_s = time.monotonic() + PATIENCE_S
         while len(self.seen) < count:
             assert time.monotonic() < deadline_s, f"no news after {self.seen}"
@@ -52,20 +52,20 @@ class Watching:
 
     def meets(self, *peers: str) -> None:
         """The first that is seen of each is that it is there."""
-        first: dict[str, Sighting] = {}
+        first: dict[str, PeerEvent] = {}
         while first.keys() != set(peers):
             self.until(len(self.seen) + 1)
-            first = {sighting.peer: sighting for sighting in reversed(self.seen)}
+            first = {peer_event.peer: peer_event for peer_event in reversed(self.seen)}
         assert all((one.loss, one.silent_s) == (None, 0.0) for one in first.values()), self.seen
 
     def until_last_is(self, loss: Loss | None, *, of: str = "peer") -> None:
-        """The latest sighting of that peer; on a busy machine others may come before it."""
+        """The latest event of that peer; on a busy machine others may come before it."""
         self.seen += self._watch.take()
         while self._last(of) is not loss:
             self.until(len(self.seen) + 1)
 
     def _last(self, peer: str) -> Loss | None:
-        return [sighting.loss for sighting in self.seen if sighting.peer == peer][-1]
+        return [peer_event.loss for peer_event in self.seen if peer_event.peer == peer][-1]
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_a_killed_process_is_seen_to_have_ended_and_one_that_freezes_to_be_silen
     watching.until_last_is(None)
     peer.process.kill()
     watching.until_last_is(Loss.ENDED)
-    assert all(sighting.silent_s > 0.0 for sighting in watching.seen[1:])
+    assert all(peer_event.silent_s > 0.0 for peer_event in watching.seen[1:])
 
 
 @pytest.mark.processes
@@ -242,7 +242,7 @@ def test_a_death_is_seen_although_the_connection_stood_before_anybody_looked(
     peer = start()
     port = peer.address.endpoint.rpartition(":")[2]
     with SlowContext() as context:
-        watch = Watch(
+        watch = HeartbeatMonitor(
             socket_for=lambda address: sending_socket(
                 context, address, keys=WATCHER, security=DataSecurity.CURVE, most_waiting=16
             )

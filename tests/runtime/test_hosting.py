@@ -11,7 +11,7 @@ from fake_web import wait_until
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.generation import Generation, Progress, runs_of
 from runtime.engine.hosting import Hosting
-from runtime.engine.pages import PageTable
+from runtime.engine.pages import BlockTable
 from runtime.protocol.control import PeerAddress, StageStats
 from runtime.protocol.emulation import Emulation
 from runtime.protocol.stage_pipe import (
@@ -62,17 +62,17 @@ class Rig:
         self.hosting = Hosting(
             generation(1, range(4)),
             host=self,
-            books=self.runner.books,
+            kv_manager=self.runner.kv_manager,
             holdings=self.runner,
             tell=self.events.append,
             meet=self.met.append,
         )
 
     def stats(self) -> StageStats:
-        books = self.runner.books
+        kv_manager = self.runner.kv_manager
         return StageStats(
-            kv_pages_total=books.total,
-            kv_pages_used=books.used,
+            kv_pages_total=kv_manager.total,
+            kv_pages_used=kv_manager.used,
             sequences=0,
             steps_total=0,
             prompt_tokens_total=0,
@@ -84,11 +84,11 @@ class Rig:
             emulated=True,
         )
 
-    def tables(self) -> Iterable[PageTable]:
+    def tables(self) -> Iterable[BlockTable]:
         return ()
 
     def make_room(self, pages: int) -> None:
-        assert self.runner.books.used <= pages
+        assert self.runner.kv_manager.used <= pages
 
     def until_told(self, *kinds: type[StageEvent]) -> None:
         """All those and no others, but for progress."""
@@ -118,10 +118,10 @@ def generation(number: int, layers: range) -> Generation:
 
 def test_pages_make_room_for_layers_before_they_come_and_get_it_back_when_others_go() -> None:
     rig = Rig()
-    assert rig.runner.books.total == 500
+    assert rig.runner.kv_manager.total == 500
     rig.hosting.order(generation(2, range(2, 6)))
     rig.hosting.advance()
-    assert (rig.runner.books.total, len(rig.runner.held)) == (300, 4)
+    assert (rig.runner.kv_manager.total, len(rig.runner.held)) == (300, 4)
     assert rig.hosting.ranges == {1: range(4)}
     rig.until_told(ReadyEvent)
     assert rig.hosting.ranges == {1: range(4), 2: range(2, 6)}
@@ -129,7 +129,7 @@ def test_pages_make_room_for_layers_before_they_come_and_get_it_back_when_others
     assert rig.runner.weights_bytes == 6 * MODEL.bytes_per_layer
     assert rig.hosting.retire(1)
     assert rig.runner.held == set(range(2, 6))
-    assert rig.runner.books.total == 500
+    assert rig.runner.kv_manager.total == 500
     assert not rig.hosting.retire(1)
     assert rig.told == [ReadyEvent, RetiredEvent]
     assert rig.names_met == [["node-1", "node-2"], ["node-2"]]
@@ -139,13 +139,13 @@ def test_one_that_still_loads_is_given_up_for_the_next() -> None:
     rig = Rig()
     rig.hosting.order(generation(2, range(2, 8)))
     rig.hosting.advance()
-    assert rig.runner.books.total == 100
+    assert rig.runner.kv_manager.total == 100
     rig.hosting.order(generation(3, range(2, 5)))
     rig.hosting.advance()
     rig.until_told(ReadyEvent)
     assert rig.hosting.ranges == {1: range(4), 3: range(2, 5)}
     assert rig.runner.held == set(range(5))
-    assert rig.runner.books.total == 400
+    assert rig.runner.kv_manager.total == 400
     (ready,) = (event for event in rig.events if isinstance(event, ReadyEvent))
     assert ready.generation == 3
 
@@ -169,7 +169,7 @@ def test_a_node_that_holds_no_more_layers_says_that_a_process_of_its_own_might()
     assert isinstance(refusal, CannotAddEvent)
     assert refusal.restart_helps
     assert "6 layers are assigned" in refusal.message
-    assert rig.runner.books.total == 500
+    assert rig.runner.kv_manager.total == 500
 
 
 def test_the_layers_of_the_last_generation_stay_for_the_next() -> None:
@@ -179,7 +179,7 @@ def test_the_layers_of_the_last_generation_stay_for_the_next() -> None:
     rig.hosting.order(generation(2, range(1, 3)))
     rig.until_told(RetiredEvent, ReadyEvent)
     assert rig.runner.held == {1, 2}
-    assert rig.runner.books.total == 700
+    assert rig.runner.kv_manager.total == 700
 
 
 def test_layers_are_loaded_in_as_few_runs_as_can_be() -> None:

@@ -10,12 +10,12 @@ from runtime.engine.kv_cache import KvCache
 from runtime.engine.page_memory import DevicePages, HostPages, copied
 from runtime.engine.pages import (
     BlockName,
+    BlockTable,
     KvCacheCorrupt,
+    KvCacheManager,
     NoFreePages,
-    PageBooks,
     PageMoves,
     PagePool,
-    PageTable,
 )
 from runtime.models.model_config import ModelConfig
 from tests.examples import examples
@@ -39,8 +39,8 @@ CONFIG = ModelConfig(
 CPU = torch.device("cpu")
 
 
-def make_cache(pages: int) -> PageBooks:
-    return KvCache(CONFIG, pages=pages, page_tokens=PAGE_TOKENS, device=CPU).books
+def make_cache(pages: int) -> KvCacheManager:
+    return KvCache(CONFIG, pages=pages, page_tokens=PAGE_TOKENS, device=CPU).kv_manager
 
 
 def names_of(prompt: int, blocks: int, *, num_layers: int) -> list[BlockName]:
@@ -49,7 +49,7 @@ def names_of(prompt: int, blocks: int, *, num_layers: int) -> list[BlockName]:
     ]
 
 
-def held(table: PageTable) -> list[int]:
+def held(table: BlockTable) -> list[int]:
     return table.pages_LB.ravel().tolist()
 
 
@@ -64,18 +64,18 @@ class PagesOfManyRequests(RuleBasedStateMachine):
         self.memory = KvCache(
             CONFIG, pages=30, page_tokens=PAGE_TOKENS, device=CPU, most_pages=self.most_pages
         )
-        self.cache = self.memory.books
-        self.tables: list[PageTable] = []
+        self.cache = self.memory.kv_manager
+        self.tables: list[BlockTable] = []
         self.tokens: list[int] = []
 
     @rule(num_layers=st.integers(1, 6))
     def open(self, num_layers: int) -> None:
-        self.tables.append(PageTable(num_layers=num_layers))
+        self.tables.append(BlockTable(num_layers=num_layers))
         self.tokens.append(0)
 
     @rule(num_layers=st.integers(1, 2), wanted=st.integers(0, 5), prompt=st.integers(0, 1))
     def open_with_a_known_prompt(self, num_layers: int, wanted: int, prompt: int) -> None:
-        table = PageTable(num_layers=num_layers)
+        table = BlockTable(num_layers=num_layers)
         shared = self.cache.share(table, names_of(prompt, wanted, num_layers=num_layers))
         assert table.blocks == shared <= wanted
         self.tables.append(table)
@@ -130,13 +130,13 @@ class PagesOfManyRequests(RuleBasedStateMachine):
         for table in prompts:
             self.cache.release(table)
 
-    def _share_known_prompts(self) -> list[PageTable]:
-        tables = [PageTable(num_layers=1), PageTable(num_layers=1)]
+    def _share_known_prompts(self) -> list[BlockTable]:
+        tables = [BlockTable(num_layers=1), BlockTable(num_layers=1)]
         for prompt, table in enumerate(tables):
             self.cache.share(table, names_of(prompt, 3, num_layers=1))
         return tables
 
-    def _contents(self, table: PageTable) -> torch.Tensor:
+    def _contents(self, table: BlockTable) -> torch.Tensor:
         pages_LB = torch.from_numpy(table.pages_LB)
         return torch.stack((self.memory.key_PSKH[pages_LB], self.memory.value_PSKH[pages_LB]))
 
@@ -197,8 +197,8 @@ def test_a_smaller_pool_forgets_prompts_that_nobody_holds_the_longest_unused_fir
         cache.release(published(cache, prompt=prompt, blocks=2))
     cache.resize(6, [held_now])
     assert (cache.total, cache.used, cache.cached) == (6, 2, 4)
-    assert cache.share(PageTable(num_layers=2), names_of(0, 2, num_layers=2)) == 0
-    assert cache.share(PageTable(num_layers=2), names_of(1, 2, num_layers=2)) == 2
+    assert cache.share(BlockTable(num_layers=2), names_of(0, 2, num_layers=2)) == 0
+    assert cache.share(BlockTable(num_layers=2), names_of(1, 2, num_layers=2)) == 2
 
 
 def test_a_page_given_back_twice_is_an_error() -> None:
@@ -218,22 +218,22 @@ def test_taking_more_pages_than_are_free_takes_none_and_says_how_many_there_are(
 
 def test_a_table_that_was_forgotten_is_noticed() -> None:
     cache = make_cache(8)
-    cache.reserve(PageTable(num_layers=2), tokens=5)
+    cache.reserve(BlockTable(num_layers=2), tokens=5)
     with pytest.raises(KvCacheCorrupt, match="4 pages are in use but the tables hold 0"):
         cache.check([])
 
 
 def test_a_request_takes_pages_only_for_the_layers_it_runs() -> None:
     cache = make_cache(100)
-    shallow, deep = PageTable(num_layers=1), PageTable(num_layers=5)
+    shallow, deep = BlockTable(num_layers=1), BlockTable(num_layers=5)
     cache.reserve(shallow, tokens=9)
     cache.reserve(deep, tokens=9)
     assert shallow.pages_LB.size == 3
     assert deep.pages_LB.size == 15
 
 
-def published(cache: PageBooks, *, prompt: int, blocks: int) -> PageTable:
-    table = PageTable(num_layers=2)
+def published(cache: KvCacheManager, *, prompt: int, blocks: int) -> BlockTable:
+    table = BlockTable(num_layers=2)
     cache.reserve(table, tokens=blocks * PAGE_TOKENS)
     for block, name in enumerate(names_of(prompt, blocks, num_layers=2)):
         cache.publish(table, block=block, name=name)
@@ -246,7 +246,7 @@ def test_a_prompt_whose_request_ended_is_found_again_up_to_where_it_differs() ->
     pages = first.pages_LB.copy()
     cache.release(first)
     assert (cache.used, cache.cached) == (0, 6)
-    again = PageTable(num_layers=2)
+    again = BlockTable(num_layers=2)
     wanted = [*names_of(0, 2, num_layers=2), *names_of(1, 1, num_layers=2)]
     assert cache.share(again, wanted) == 2
     assert (again.pages_LB == pages[:, :2]).all()
@@ -257,13 +257,13 @@ def test_pages_of_other_layers_are_not_found() -> None:
     cache = make_cache(20)
     cache.release(published(cache, prompt=0, blocks=1))
     name = BlockName(digest=names_of(0, 1, num_layers=2)[0].digest, first=1, end=3)
-    assert cache.share(PageTable(num_layers=2), [name]) == 0
+    assert cache.share(BlockTable(num_layers=2), [name]) == 0
 
 
 def test_two_requests_share_the_pages_of_one_prompt_and_the_last_one_lets_go() -> None:
     cache = make_cache(20)
     first = published(cache, prompt=0, blocks=2)
-    second = PageTable(num_layers=2)
+    second = BlockTable(num_layers=2)
     assert cache.share(second, names_of(0, 2, num_layers=2)) == 2
     cache.release(first)
     assert (cache.used, cache.cached) == (4, 0)
@@ -277,16 +277,16 @@ def test_kept_pages_go_to_whoever_needs_them_the_longest_unused_first() -> None:
     older, newer = published(cache, prompt=0, blocks=2), published(cache, prompt=1, blocks=2)
     cache.release(older)
     cache.release(newer)
-    cache.reserve(PageTable(num_layers=2), tokens=PAGE_TOKENS)
-    assert cache.share(PageTable(num_layers=2), names_of(0, 2, num_layers=2)) == 1
-    assert cache.share(PageTable(num_layers=2), names_of(1, 2, num_layers=2)) == 2
+    cache.reserve(BlockTable(num_layers=2), tokens=PAGE_TOKENS)
+    assert cache.share(BlockTable(num_layers=2), names_of(0, 2, num_layers=2)) == 1
+    assert cache.share(BlockTable(num_layers=2), names_of(1, 2, num_layers=2)) == 2
 
 
 def test_pages_that_are_held_are_never_given_away() -> None:
     cache = make_cache(8)
     published(cache, prompt=0, blocks=2)
     with pytest.raises(NoFreePages, match="6 pages wanted, 4 of 8 are available"):
-        cache.reserve(PageTable(num_layers=2), tokens=3 * PAGE_TOKENS)
+        cache.reserve(BlockTable(num_layers=2), tokens=3 * PAGE_TOKENS)
 
 
 def test_a_shared_block_that_lost_a_holder_is_noticed() -> None:

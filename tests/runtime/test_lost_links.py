@@ -178,7 +178,7 @@ def wait_until_heard(process: Process, peer: str) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
     watch = process.transport._watch
     assert watch is not None
-    while peer not in watch._watched or watch._watched[peer].pulse.heard_s is None:
+    while peer not in watch._watched or watch._watched[peer].heartbeats.heard_s is None:
         assert time.monotonic() < deadline_s, f"{peer} answers no heartbeat of {process.name}"
         time.sleep(0.01)
 

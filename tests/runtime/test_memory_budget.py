@@ -302,7 +302,7 @@ def answered(route: Route, stages: dict[str, Backend]) -> int:
         )
         chunk = Chunk(position=0, n_tokens=len(PROMPT), payload=payload, is_sampled=True, arrival=0)
         backend = stages[place.node]
-        backend.books.reserve(sequence.table, tokens=chunk.end)
+        backend.kv_manager.reserve(sequence.table, tokens=chunk.end)
         result = backend.run([Work(sequence=sequence, chunk=chunk)])
         payload = memoryview(bytes(result.rows.gather([(0, len(PROMPT))])))
     return result.drawn[0].token_id

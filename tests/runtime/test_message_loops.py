@@ -9,7 +9,7 @@ import pytest
 from runtime.coordinator.message_loops import act_forever
 from runtime.protocol.data import Kind, Message
 from runtime.transport.base import Received
-from runtime.transport.pulse import Sighting
+from runtime.transport.heartbeats import PeerEvent
 
 SENDERS = ("a", "bad", "b")
 
@@ -25,9 +25,9 @@ class Mail:
         message = Message(kind=Kind.NACK, generation=1)
         return [Received(sender=sender, message=message) for sender in SENDERS]
 
-    async def sightings(self) -> Sequence[Sighting]:
+    async def peer_events(self) -> Sequence[PeerEvent]:
         await self._once()
-        return [Sighting(peer=sender, loss=None, silent_s=0.0) for sender in SENDERS]
+        return [PeerEvent(peer=sender, loss=None, silent_s=0.0) for sender in SENDERS]
 
     async def _once(self) -> None:
         if self._is_read:
@@ -45,8 +45,8 @@ class Picky:
     def receive(self, received: Received) -> None:
         self._hear(received.sender)
 
-    def see(self, sighting: Sighting) -> None:
-        self._hear(sighting.peer)
+    def see(self, peer_event: PeerEvent) -> None:
+        self._hear(peer_event.peer)
 
     def _hear(self, sender: str) -> None:
         if sender == "bad":
@@ -56,7 +56,7 @@ class Picky:
             self.has_heard_all.set()
 
 
-@pytest.mark.parametrize("kind", ["messages", "sightings"])
+@pytest.mark.parametrize("kind", ["messages", "events of peers"])
 def test_what_cannot_be_acted_on_is_logged_and_left_out(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -65,7 +65,7 @@ def test_what_cannot_be_acted_on_is_logged_and_left_out(
         loop = (
             act_forever(mail.receive, picky.receive, peer_of=attrgetter("sender"))
             if kind == "messages"
-            else act_forever(mail.sightings, picky.see, peer_of=attrgetter("peer"))
+            else act_forever(mail.peer_events, picky.see, peer_of=attrgetter("peer"))
         )
         running = asyncio.create_task(loop)
         heard = asyncio.create_task(picky.has_heard_all.wait())

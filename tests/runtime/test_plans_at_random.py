@@ -15,7 +15,7 @@ from test_plans_side_by_side import NEW_RANGES, OLD, Change, assert_whole
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.refusals import NotServing, QueueFull
 from runtime.protocol.data import Reason
-from runtime.transport.pulse import Loss, Sighting
+from runtime.transport.heartbeats import Loss, PeerEvent
 
 SEEDS = range(75)
 STEPS = 120
@@ -76,7 +76,7 @@ class Weather(Change):
     def kill(self, node: str) -> None:
         self.dead.add(node)
         self.stages.freeze(node)
-        self.dispatcher.see(Sighting(peer=node, loss=Loss.ENDED, silent_s=0.1))
+        self.dispatcher.see(PeerEvent(peer=node, loss=Loss.ENDED, silent_s=0.1))
 
     def revive(self, node: str) -> None:
         """As a new process, of the newest generation alone."""
@@ -86,7 +86,7 @@ class Weather(Change):
             self.hosted[node] = {self.newest} & {
                 own for own, ranges in self.ranges.items() if node in ranges
             }
-            self.dispatcher.see(Sighting(peer=node, loss=None, silent_s=0.0))
+            self.dispatcher.see(PeerEvent(peer=node, loss=None, silent_s=0.0))
             self.speak(node)
 
     def refuse(self, reason: Reason) -> None:

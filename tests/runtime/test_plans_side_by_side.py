@@ -24,7 +24,7 @@ from runtime.coordinator.serving import Serving
 from runtime.protocol.control import PeerAddress, ServingPlan
 from runtime.protocol.data import Kind, Reason
 from runtime.protocol.routes import Sampling
-from runtime.transport.pulse import Loss, Sighting
+from runtime.transport.heartbeats import Loss, PeerEvent
 
 OLD, NEW, THIRD = 7, 8, 9
 NEW_RANGES = {"a": (0, 2), "b": (2, 6), "e": (0, 6)}  # c and d hold nothing any more
@@ -301,7 +301,7 @@ def test_a_lost_process_is_lost_to_both_plans(change: Change) -> None:
     change.stages.step()
     lost = [request for request in (*before, *after) if passes(request, "a")]
     assert {request.serving.generation for request in lost} == {OLD, NEW}
-    change.dispatcher.see(Sighting(peer="a", loss=Loss.ENDED, silent_s=0.1))
+    change.dispatcher.see(PeerEvent(peer="a", loss=Loss.ENDED, silent_s=0.1))
     assert all(generation_of(change, request) == NEW for request in lost)
     assert not any(passes(request, "a") for request in lost)
     change.run()
@@ -331,10 +331,10 @@ def test_a_new_plan_with_a_lost_stage_waits_unless_the_old_one_has_lost_one_too(
 ) -> None:
     change.follow()
     change.tell(NEW, "a", "e")
-    change.dispatcher.see(Sighting(peer="e", loss=Loss.ENDED, silent_s=0.1))
+    change.dispatcher.see(PeerEvent(peer="e", loss=Loss.ENDED, silent_s=0.1))
     change.tell(NEW, "b")
     assert change.dispatcher.open_serving() is change.old
-    change.dispatcher.see(Sighting(peer="d", loss=Loss.ENDED, silent_s=0.1))
+    change.dispatcher.see(PeerEvent(peer="d", loss=Loss.ENDED, silent_s=0.1))
     assert change.dispatcher.open_serving().generation == NEW
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.engine.residents import Residents
+from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.protocol.routes import Hop, Route, Sampling
 
@@ -42,29 +42,29 @@ def rows(sequence: Sequence, n_tokens: int) -> Chunk:
 def test_what_is_counted_as_requests_come_run_and_go_is_what_a_look_at_all_finds(
     acts: list[tuple[str, int, int]],
 ) -> None:
-    residents = Residents()
+    running_requests = RunningRequests()
     for act, request, n_tokens in acts:
         key = RequestKey(request=request, epoch=0)
-        sequence = residents.by_key.get(key)
+        sequence = running_requests.by_key.get(key)
         if act == "remove":
-            assert residents.remove(key) is sequence
+            assert running_requests.remove(key) is sequence
         elif act == "add" and sequence is None:
-            residents.add(make_sequence(request, prompt_tokens=n_tokens, layers=n_tokens))
+            running_requests.add(make_sequence(request, prompt_tokens=n_tokens, layers=n_tokens))
         elif act == "append" and sequence is not None:
-            residents.append(sequence, rows(sequence, n_tokens))
+            running_requests.append(sequence, rows(sequence, n_tokens))
         elif act == "take" and sequence is not None and sequence.pending:
-            residents.take(sequence, n_tokens)
-        all_of_them = residents.by_key.values()
-        assert set(residents.waiting) == {one.key for one in all_of_them if one.pending}
-        assert residents.decoding == sum(one.is_decoding for one in all_of_them)
-        assert residents.layers == sum(one.end - one.first for one in all_of_them)
+            running_requests.take(sequence, n_tokens)
+        all_of_them = running_requests.by_key.values()
+        assert set(running_requests.waiting) == {one.key for one in all_of_them if one.pending}
+        assert running_requests.decoding == sum(one.is_decoding for one in all_of_them)
+        assert running_requests.layers == sum(one.end - one.first for one in all_of_them)
 
 
 def test_a_request_whose_prompt_is_all_here_already_decodes_from_the_beginning() -> None:
-    residents = Residents()
+    running_requests = RunningRequests()
     sequence = make_sequence(1, prompt_tokens=4, layers=2)
     sequence.received = sequence.done = 4
-    residents.add(sequence)
-    assert residents.decoding == 1
-    residents.remove(sequence.key)
-    assert residents.decoding == 0
+    running_requests.add(sequence)
+    assert running_requests.decoding == 1
+    running_requests.remove(sequence.key)
+    assert running_requests.decoding == 0

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from test_coordinator_dispatcher import Clock
 
-from runtime.engine.pages import PageBooks
-from runtime.engine.residents import Residents
+from runtime.engine.pages import KvCacheManager
+from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import RequestKey, Sequence
 from runtime.engine.shares import Shares
 from runtime.protocol.routes import Hop, Route, Sampling
@@ -24,10 +24,12 @@ class Rig:
     """A stage of one layer and pages of one token."""
 
     def __init__(self, coordinators: int = 2) -> None:
-        self.residents = Residents()
-        self.books = PageBooks(pages=TOTAL, page_tokens=1, prepare=lambda pages: None)
+        self.running_requests = RunningRequests()
+        self.kv_manager = KvCacheManager(pages=TOTAL, page_tokens=1, prepare=lambda pages: None)
         self.clock = Clock()
-        self.shares = Shares(self.residents, coordinators=lambda: coordinators, clock=self.clock)
+        self.shares = Shares(
+            self.running_requests, coordinators=lambda: coordinators, clock=self.clock
+        )
         self._requests = 0
 
     def sequence(self, coordinator: str, *, epoch: int = 0, request: int | None = None) -> Sequence:
@@ -42,8 +44,8 @@ class Rig:
 
     def hold(self, coordinator: str, pages: int) -> None:
         sequence = self.sequence(coordinator)
-        self.books.reserve(sequence.table, tokens=pages)
-        self.residents.add(sequence)
+        self.kv_manager.reserve(sequence.table, tokens=pages)
+        self.running_requests.add(sequence)
 
     def refuse(self, sequence: Sequence, pages: int) -> None:
         self.shares.refuse(sequence, pages=pages, total=TOTAL)

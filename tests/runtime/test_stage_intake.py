@@ -17,8 +17,8 @@ from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_runner import ModelRunner
-from runtime.engine.pages import PageBooks, PageTable
-from runtime.engine.residents import Residents
+from runtime.engine.pages import BlockTable, KvCacheManager
+from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import RequestKey, Sequence
 from runtime.engine.stage import ORPHAN_AFTER_S, Stage
 from runtime.engine.stage_process import StageProcess
@@ -71,7 +71,7 @@ def make_intake() -> tuple[Intake, list[Sequence]]:
     intake = Intake(
         SHAPE,
         ranges={GENERATION: range(2)},
-        residents=Residents(),
+        running_requests=RunningRequests(),
         admit=admit_all,
         forget=forgotten.append,
         is_lost=lambda coordinator: False,
@@ -89,7 +89,7 @@ def test_a_request_stays_in_its_generation_and_ends_with_it() -> None:
     intake = Intake(
         SHAPE,
         ranges=ranges,
-        residents=Residents(),
+        running_requests=RunningRequests(),
         admit=admit_all,
         forget=forgotten.append,
         is_lost=lambda coordinator: False,
@@ -103,7 +103,7 @@ def test_a_request_stays_in_its_generation_and_ends_with_it() -> None:
     intake.accept(prompt(3), sender="coordinator", now_s=0.0)
     intake.end_generation(GENERATION, coordinator="coordinator")
     assert [sequence.key.request for sequence in forgotten] == [1, 3]
-    assert [key.request for key in intake.residents.by_key] == [2]
+    assert [key.request for key in intake.running_requests.by_key] == [2]
 
 
 def test_an_abandoned_request_is_forgotten_and_one_with_rows_to_run_is_not() -> None:
@@ -112,10 +112,10 @@ def test_an_abandoned_request_is_forgotten_and_one_with_rows_to_run_is_not() -> 
         assert intake.accept(prompt(request), sender="coordinator", now_s=now_s) == []
     for request in (1, 3):
         key = RequestKey(request=request, epoch=0)
-        intake.residents.take(intake.residents.by_key[key], 99)
+        intake.running_requests.take(intake.running_requests.by_key[key], 99)
     intake.end_orphans(silent_since_s=40.0)
     assert [sequence.key.request for sequence in forgotten] == [1]
-    assert {key.request for key in intake.residents.by_key} == {2, 3}
+    assert {key.request for key in intake.running_requests.by_key} == {2, 3}
 
 
 def test_a_request_that_ended_stays_ended_while_it_is_remembered() -> None:
@@ -125,7 +125,7 @@ def test_a_request_that_ended_stays_ended_while_it_is_remembered() -> None:
     intake.end(RequestKey(request=1, epoch=0))
     assert len(forgotten) == 1
     assert intake.accept(prompt(1), sender="coordinator", now_s=0.0) == []
-    assert intake.residents.by_key == {}
+    assert intake.running_requests.by_key == {}
 
 
 def test_only_so_many_ended_requests_are_remembered() -> None:
@@ -134,7 +134,7 @@ def test_only_so_many_ended_requests_are_remembered() -> None:
         intake.end(RequestKey(request=request, epoch=0))
     intake.accept(prompt(0), sender="coordinator", now_s=0.0)
     intake.accept(prompt(1), sender="coordinator", now_s=0.0)
-    assert [key.request for key in intake.residents.by_key] == [0]
+    assert [key.request for key in intake.running_requests.by_key] == [0]
 
 
 @pytest.mark.parametrize("payload_bytes", [0, 16, 19])
@@ -150,14 +150,14 @@ def test_a_prompt_shorter_than_it_says_is_refused(payload_bytes: int) -> None:
     )
     refusals = intake.accept(cut, sender="coordinator", now_s=0.0)
     assert [refusal.reason for refusal in refusals] == [Reason.STAGE_ERROR]
-    assert intake.residents.by_key == {}
+    assert intake.running_requests.by_key == {}
 
 
 def test_messages_a_stage_has_no_use_for_change_nothing() -> None:
     intake, _ = make_intake()
     nack = Message(kind=Kind.NACK, generation=GENERATION, entries=prompt(1).entries)
     assert intake.accept(nack, sender="coordinator", now_s=0.0) == []
-    assert intake.residents.by_key == {}
+    assert intake.running_requests.by_key == {}
 
 
 @pytest.fixture(scope="module")
@@ -258,14 +258,14 @@ def test_nobody_claims_to_know_what_the_kernel_does_not_tell(checkpoint: Path) -
 def test_an_idle_stage_checks_its_pages_once_for_what_came(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checks: list[PageBooks] = []
-    check = PageBooks.check
+    checks: list[KvCacheManager] = []
+    check = KvCacheManager.check
 
-    def counted(books: PageBooks, tables: Items[PageTable]) -> None:
-        checks.append(books)
-        check(books, tables)
+    def counted(kv_manager: KvCacheManager, tables: Items[BlockTable]) -> None:
+        checks.append(kv_manager)
+        check(kv_manager, tables)
 
-    monkeypatch.setattr(PageBooks, "check", counted)
+    monkeypatch.setattr(KvCacheManager, "check", counted)
     clock, network = ManualClock(), InMemoryNetwork()
     coordinator = network.join("coordinator")
     stage = make_stage(checkpoint, clock, network, 1.0)

@@ -74,7 +74,7 @@ def run_steps(runner: Runner) -> list[torch.Tensor]:
                 is_sampled=True,
                 arrival=0,
             )
-            runner.cache.books.reserve(sequence.table, tokens=chunk.end)
+            runner.cache.kv_manager.reserve(sequence.table, tokens=chunk.end)
             step.append(Work(sequence=sequence, chunk=chunk))
         hidden_TD = runner.forward(step)
         logits.append(runner.logits(hidden_TD[n_tokens - 1 :: n_tokens]))

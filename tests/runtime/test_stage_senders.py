@@ -7,7 +7,7 @@ import pytest
 
 from planner.domain.cluster import COORDINATOR
 from runtime.engine.intake import Intake, StageShape
-from runtime.engine.residents import Residents
+from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import RequestKey
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason
 from runtime.protocol.routes import Hop, Route, Sampling
@@ -40,7 +40,7 @@ def stage(name: str) -> Intake:
     return Intake(
         shape,
         ranges={GENERATION: range(hop.first, hop.end)},
-        residents=Residents(),
+        running_requests=RunningRequests(),
         admit=lambda *_sequence, **_rows: Reason.NONE,
         forget=lambda sequence: None,
         is_lost=lambda coordinator: False,
@@ -80,7 +80,7 @@ RELEASE = Message(
 
 
 def received(intake: Intake) -> int:
-    sequence = intake.residents.by_key.get(KEY)
+    sequence = intake.running_requests.by_key.get(KEY)
     return -1 if sequence is None else sequence.received
 
 
@@ -116,7 +116,7 @@ def test_a_stranger_cannot_end_a_request_with_a_malformed_entry() -> None:
     (entry,) = SAMPLED.entries
     ahead = replace(SAMPLED, entries=(replace(entry, position=50),))
     assert intake.accept(ahead, sender="b", now_s=0.0) == []
-    assert KEY in intake.residents.by_key
+    assert KEY in intake.running_requests.by_key
 
 
 def test_a_message_of_a_stranger_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

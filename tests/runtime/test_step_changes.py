@@ -15,7 +15,7 @@ from torch import Tensor
 
 from runtime.engine.follower import Order, take_part
 from runtime.engine.kv_cache import KvCache
-from runtime.engine.pages import BlockName, PageBooks, PageTable
+from runtime.engine.pages import BlockName, BlockTable, KvCacheManager
 from runtime.engine.ranks import LeadingRunner, RankGroup
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.engine.step_changes import TableCopies, TableSender
@@ -148,11 +148,11 @@ class StepsOfManyRequests(RuleBasedStateMachine):
         self.begun = 0
 
     @property
-    def books(self) -> PageBooks:
-        return self.mine.cache.books
+    def kv_manager(self) -> KvCacheManager:
+        return self.mine.cache.kv_manager
 
     @property
-    def tables(self) -> list[PageTable]:
+    def tables(self) -> list[BlockTable]:
         return [sequence.table for sequence in self.done]
 
     @rule(first=st.integers(0, LAYERS - 1), depth=st.integers(1, LAYERS), prompt=st.integers(0, 2))
@@ -160,7 +160,7 @@ class StepsOfManyRequests(RuleBasedStateMachine):
         sequence = sequence_of(self.begun, first, min(LAYERS, first + depth))
         self.begun += 1
         name = BlockName(digest=bytes([prompt]), first=sequence.first, end=sequence.end)
-        self.done[sequence] = self.books.share(sequence.table, [name]) * PAGE_TOKENS
+        self.done[sequence] = self.kv_manager.share(sequence.table, [name]) * PAGE_TOKENS
 
     @precondition(lambda self: self.done)
     @rule(data=st.data())
@@ -174,9 +174,9 @@ class StepsOfManyRequests(RuleBasedStateMachine):
             ids = data.draw(st.lists(st.integers(0, 1000), min_size=1, max_size=9))
             position = self.done[sequence]
             blocks = -(-(position + len(ids)) // PAGE_TOKENS) - sequence.table.blocks
-            if blocks * sequence.table.num_layers > self.books.available:
+            if blocks * sequence.table.num_layers > self.kv_manager.available:
                 continue
-            self.books.reserve(sequence.table, tokens=position + len(ids))
+            self.kv_manager.reserve(sequence.table, tokens=position + len(ids))
             works.append(work_of(sequence, position, ids))
             self.done[sequence] = position + len(ids)
         if not works:
@@ -195,13 +195,13 @@ class StepsOfManyRequests(RuleBasedStateMachine):
     def end(self, data: st.DataObject) -> None:
         sequence = data.draw(st.sampled_from([*self.done]))
         del self.done[sequence]
-        self.books.release(sequence.table)
+        self.kv_manager.release(sequence.table)
 
     @precondition(lambda self: self.done)
     @rule(data=st.data())
     def preempt(self, data: st.DataObject) -> None:
         sequence = data.draw(st.sampled_from([*self.done]))
-        self.books.release(sequence.table)
+        self.kv_manager.release(sequence.table)
         self.done[sequence] = 0
 
     @precondition(lambda self: self.done)
@@ -210,13 +210,13 @@ class StepsOfManyRequests(RuleBasedStateMachine):
         sequence = data.draw(st.sampled_from([*self.done]))
         if self.done[sequence] >= PAGE_TOKENS:
             name = BlockName(digest=bytes([prompt]), first=sequence.first, end=sequence.end)
-            self.books.publish(sequence.table, block=0, name=name)
+            self.kv_manager.publish(sequence.table, block=0, name=name)
 
     @precondition(lambda self: self.done)
     @rule(data=st.data())
     def end_one_and_give_up_its_room(self, data: st.DataObject) -> None:
         self.end(data)
-        self.runner.cache.resize(max(1, self.books.used), self.tables)
+        self.runner.cache.resize(max(1, self.kv_manager.used), self.tables)
 
     @rule()
     def grow(self) -> None:
@@ -226,7 +226,7 @@ class StepsOfManyRequests(RuleBasedStateMachine):
     def copies_are_of_requests_that_ran(self) -> None:
         tables = self.group.copies.tables.values()
         assert sum(table.num_layers for table in tables) <= LAYERS * self.begun
-        self.books.check(self.tables)
+        self.kv_manager.check(self.tables)
 
 
 TestStepsOfManyRequests = StepsOfManyRequests.TestCase
@@ -238,15 +238,15 @@ def test_copies_end_with_the_requests() -> None:
     runner = LeadingRunner(cast("RankGroup", group), mine)
     for number in range(10):
         sequence = sequence_of(number, 0, LAYERS)
-        mine.cache.books.reserve(sequence.table, tokens=1)
+        mine.cache.kv_manager.reserve(sequence.table, tokens=1)
         runner.forward([work_of(sequence, 0, [number])])
         assert len(group.copies.tables) == 1
-        mine.cache.books.release(sequence.table)
+        mine.cache.kv_manager.release(sequence.table)
 
 
 def test_a_decode_of_long_contexts_is_a_few_bytes_for_each_request() -> None:
     layers, requests, context, page_tokens = 30, 32, 2000, 16
-    books = PageBooks(
+    kv_manager = KvCacheManager(
         pages=layers * requests * (context // page_tokens + 1),
         page_tokens=page_tokens,
         prepare=lambda pages: None,
@@ -257,7 +257,7 @@ def test_a_decode_of_long_contexts_is_a_few_bytes_for_each_request() -> None:
     for position in (context - 1, context):  # the second step begins a block for each
         works = []
         for sequence in sequences:
-            books.reserve(sequence.table, tokens=position + 1)
+            kv_manager.reserve(sequence.table, tokens=position + 1)
             works.append(work_of(sequence, position, [7]))
         sizes.append(len(pickle.dumps(sender.change(works))))
     tables_bytes = sum(sequence.table.pages_LB.size for sequence in sequences) * 4

@@ -47,7 +47,7 @@ class ToyRunner(StepRunner):
 
     @property
     def cache(self) -> Any:
-        return SimpleNamespace(books=None, nbytes=0)
+        return SimpleNamespace(kv_manager=None, nbytes=0)
 
     @property
     def weights_bytes(self) -> int:

@@ -220,7 +220,7 @@ def step_of(runner: Any, spans: list[tuple[int, int, int]]) -> list[Work]:
             is_sampled=True,
             arrival=0,
         )
-        runner.cache.books.reserve(sequence.table, tokens=chunk.end)
+        runner.cache.kv_manager.reserve(sequence.table, tokens=chunk.end)
         step.append(Work(sequence=sequence, chunk=chunk))
     return step
 
@@ -248,7 +248,7 @@ def test_a_decode_step_has_one_copy_there_and_one_back_and_few_metadata(
     # at most one for each kind of layers in each stretch: full attention, and windows
     assert len(built) <= stretches * len(on_meta.model._kinds)
     for work in step:
-        on_meta.backend.books.release(work.sequence.table)
+        on_meta.backend.kv_manager.release(work.sequence.table)
 
 
 def test_a_recorded_step_has_no_more_copies(on_meta: Any) -> None:
@@ -267,7 +267,7 @@ def test_a_recorded_step_has_no_more_copies(on_meta: Any) -> None:
             on_meta.backend.run(step)
         assert [where for where, _ in crossings.seen] == [TO_DEVICE, TO_HOST], crossings.seen
         for work in step:
-            on_meta.backend.books.release(work.sequence.table)
+            on_meta.backend.kv_manager.release(work.sequence.table)
     on_meta.model._graphs = on_meta.model._embedding_graphs = None
     assert len(recorded) == 2
 
@@ -283,7 +283,7 @@ def test_a_step_of_prompts_has_no_more_copies(on_meta: Any) -> None:
     storages = {table.untyped_storage()._cdata for table in on_meta.stand_in.tables}
     assert len(storages) == 1, "tables of all layers are views of what was sent at once"
     for work in step:
-        on_meta.backend.books.release(work.sequence.table)
+        on_meta.backend.kv_manager.release(work.sequence.table)
 
 
 @pytest.mark.parametrize("name", ["Llama", "Gemma 3"])

@@ -7,7 +7,7 @@ work together.
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 
 
-class Residents:
+class RunningRequests:
     """Requests that hold pages. Their rows are queued and taken through it alone."""
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ class Loss(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class PeerEvent:
     """News of a peer: lost, and how; or there (again), `loss` None.
 
     `silent_s`: since when nothing good had been heard of it, 0 if it had never been heard.
@@ -46,8 +46,8 @@ class Sighting:
     silent_s: float
 
 
-class Pulse:
-    """Owns the heartbeats of one peer; `Watch` calls it.
+class Heartbeats:
+    """Owns the heartbeats of one peer; `HeartbeatMonitor` calls it.
 
     Of one peer. `loss`: how it is lost; None as long as it is there, or was never heard.
     """

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from runtime.engine.coordinators import Coordinators
 from runtime.engine.intake import Refusal
-from runtime.engine.pages import PageBooks
+from runtime.engine.pages import KvCacheManager
 from runtime.engine.sequence import Sequence
 from runtime.protocol.data import Entry, Flag, Kind, Message, StageStatus
 from runtime.protocol.life import life_of
@@ -17,7 +17,7 @@ from runtime.transport.base import SendError, Transport
 logger = logging.getLogger(__name__)
 
 
-class Telling:
+class Outbox:
     """Over `transport`, of the process `incarnation`. A coordinator that cannot be told is logged
     once."""
 
@@ -30,7 +30,11 @@ class Telling:
         self._unheard: set[str] = set()
 
     def status(
-        self, ranges: Mapping[int, range], books: PageBooks, *, elsewhere: Mapping[str, int]
+        self,
+        ranges: Mapping[int, range],
+        kv_manager: KvCacheManager,
+        *,
+        elsewhere: Mapping[str, int],
     ) -> None:
         """That it serves the generations of `ranges`, and its room, which they share.
 
@@ -42,9 +46,9 @@ class Telling:
                     incarnation=self.incarnation,
                     first=layers.start,
                     end=layers.stop,
-                    page_tokens=books.page_tokens,
-                    pages_total=books.total,
-                    pages_used=books.used,
+                    page_tokens=kv_manager.page_tokens,
+                    pages_total=kv_manager.total,
+                    pages_used=kv_manager.used,
                     pages_elsewhere=pages_elsewhere,
                 )
                 message = Message(kind=Kind.STATUS, generation=generation, status=status)

@@ -1,7 +1,7 @@
 """The thread that watches peers: whether their processes run, answer and make progress.
 
-Each peer has a connection for heartbeats alone, so that no prompt delays them (`pulse`). A process
-that ended is found sooner: its kernel closes the connection, and a second one is refused
+Each peer has a connection for heartbeats alone, so that no prompt delays them. A process that ended
+is found sooner: its kernel closes the connection, and a second one is refused
 (`port_check`). One broken connection proves nothing, so the check is repeated, with growing pauses,
 until the connection is back or the check is refused.
 
@@ -27,8 +27,8 @@ from runtime.protocol.control import PeerAddress
 from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import Message, encode
 from runtime.protocol.frame_error import FrameError
+from runtime.transport.heartbeats import BEAT_INTERVAL_S, Heartbeats, Loss, PeerEvent
 from runtime.transport.port_check import Answer, PortCheck
-from runtime.transport.pulse import BEAT_INTERVAL_S, Loss, Pulse, Sighting
 from runtime.transport.wakeup import Wakeup
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class _Watched:
             zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
         )
         dealer.connect(address.endpoint)  # only now: what the monitor does not see is never told
-        self.pulse = Pulse()
+        self.heartbeats = Heartbeats()
         self.target = _numeric(address.endpoint)
         self.check: PortCheck | None = None
         self.checked_s = 0.0
@@ -77,7 +77,7 @@ class _Watched:
             self.check = None
 
 
-class Watch:
+class HeartbeatMonitor:
     """Owned by a transport; the one that asks whether peers live.
 
     `socket_for` makes a socket to beat on, not connected yet; it is connected here. `wakeup` is
@@ -98,7 +98,7 @@ class Watch:
         self._clock = clock
         self._lock = threading.Lock()  # of what follows
         self._wanted: dict[str, PeerAddress] = {}
-        self._news: list[Sighting] = []
+        self._news: list[PeerEvent] = []
         self._closing = False
         # of this thread alone
         self._own_wakeup = Wakeup()
@@ -112,12 +112,12 @@ class Watch:
         self._thread.start()
 
     def follow(self, peers: Mapping[str, PeerAddress]) -> None:
-        """Watch exactly these from now on; one that moved is another."""
+        """HeartbeatMonitor exactly these from now on; one that moved is another."""
         with self._lock:
             self._wanted = dict(peers)
         self._own_wakeup.wake()
 
-    def take(self) -> list[Sighting]:
+    def take(self) -> list[PeerEvent]:
         """The news, oldest first."""
         self.wakeup.clear()
         with self._lock:
@@ -158,17 +158,17 @@ class Watch:
             crowd = max(1.0, len(self._watched) / _PEERS_AT_FULL_RATE)
             for watched in self._watched.values():
                 if late_s > _LATE_S:
-                    watched.pulse.skip(late_s)
+                    watched.heartbeats.skip(late_s)
                 if now_s >= watched.beat_s:
                     watched.beat_s = now_s + watched.interval_s * crowd
                     self._beat(watched)
             dues = (watched.beat_s for watched in self._watched.values())
             self._due_s = min(dues, default=now_s + BEAT_INTERVAL_S)
         for watched in self._watched.values():
-            if watched.pulse.loss is None:
-                watched.pulse.judge(now_s=now_s)
-                if watched.pulse.loss is not None:
-                    self._tell(watched, silent_s=watched.pulse.silent_s(now_s=now_s))
+            if watched.heartbeats.loss is None:
+                watched.heartbeats.judge(now_s=now_s)
+                if watched.heartbeats.loss is not None:
+                    self._tell(watched, silent_s=watched.heartbeats.silent_s(now_s=now_s))
         with self._lock:
             wanted, closing = self._wanted, self._closing
         if not closing:
@@ -206,7 +206,7 @@ class Watch:
                 self._hurry_telling()
 
     def _beat(self, watched: _Watched) -> None:
-        frame = encode_beat(watched.pulse.beat(now_s=self._clock()))
+        frame = encode_beat(watched.heartbeats.beat(now_s=self._clock()))
         with contextlib.suppress(zmq.Again):  # as good as lost: it will be missed
             watched.dealer.send(frame, zmq.NOBLOCK)
 
@@ -222,8 +222,8 @@ class Watch:
                 logger.warning("dropped what %s answered a heartbeat: %s", watched.peer, error)
                 continue
             now_s = self._clock()
-            before, silent_s = watched.pulse.loss, watched.pulse.silent_s(now_s=now_s)
-            if watched.pulse.hear(echo, now_s=now_s) or watched.pulse.loss is not before:
+            before, silent_s = watched.heartbeats.loss, watched.heartbeats.silent_s(now_s=now_s)
+            if watched.heartbeats.hear(echo, now_s=now_s) or watched.heartbeats.loss is not before:
                 self._tell(watched, silent_s=silent_s)
 
     def _look(self, watched: _Watched) -> None:
@@ -244,7 +244,7 @@ class Watch:
     def _check_port(self, watched: _Watched) -> None:
         """Check the port while the connection is broken or heartbeats are unanswered."""
         now_s = self._clock()
-        is_doubtful = watched.is_broken or watched.pulse.loss is Loss.SILENT
+        is_doubtful = watched.is_broken or watched.heartbeats.loss is Loss.SILENT
         if not is_doubtful or watched.target is None:
             watched.end_check()
             return
@@ -260,14 +260,14 @@ class Watch:
         watched.check_pause_s = min(2 * watched.check_pause_s, _CHECK_PAUSES_S[1])
         if answer is Answer.NONE_LISTENS:
             watched.is_broken = False  # the next connection is another process's
-            if watched.pulse.end():
-                self._tell(watched, silent_s=watched.pulse.silent_s(now_s=now_s))
+            if watched.heartbeats.end():
+                self._tell(watched, silent_s=watched.heartbeats.silent_s(now_s=now_s))
 
     def _tell(self, watched: _Watched, *, silent_s: float) -> None:
         if self._lost_links is not None and not is_coordinator(watched.peer):
-            self._note_link(watched.peer, watched.pulse.loss)
+            self._note_link(watched.peer, watched.heartbeats.loss)
             return
-        news = Sighting(peer=watched.peer, loss=watched.pulse.loss, silent_s=silent_s)
+        news = PeerEvent(peer=watched.peer, loss=watched.heartbeats.loss, silent_s=silent_s)
         with self._lock:
             self._news.append(news)
         self.wakeup.wake()
