@@ -15,7 +15,9 @@ logger = logging.getLogger(__name__)
 
 
 class Admission:
-    """Reserves and shares pages of `kv_manager` for the sequences of one stage.
+    """Owns which requests get pages; the stage's intake asks it.
+
+    Reserves and shares pages of `kv_manager` for the sequences of one stage.
 
     `running_requests` are the requests that hold pages now; `shares` says what of the pages is kept
     from one coordinator for another.

@@ -47,7 +47,9 @@ class _DecodeGroup:
 
 
 class PagedAttention:
-    """Stores the keys and values of the rows in `spans` and attends over their whole contexts.
+    """Attention of one step over paged keys and values; a `ModelRunner` makes one for each.
+
+    Stores the keys and values of the rows in `spans` and attends over their whole contexts.
 
     One object serves all layers of a step that the same requests run. `gather_tokens` bounds the
     tokens gathered at once for decodes (one request is always gathered whole).

@@ -19,7 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class CoordinatorDuties:
-    """Acts on what `coordinators` knows; the parts are the stage's."""
+    """Owns what a stage owes its coordinators; the stage's loop calls it.
+
+    Acts on what `coordinators` knows; the parts are the stage's.
+    """
 
     def __init__(
         self,

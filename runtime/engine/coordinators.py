@@ -15,7 +15,9 @@ SILENT_AFTER_S = 30.0
 
 
 class Coordinators:
-    """Times in seconds of one clock.
+    """Owns which coordinators a stage has and which live; the stage and its parts ask it.
+
+    Times in seconds of one clock.
 
     One lives from when it is first heard of until its process has ended, or was silent for
     `SILENT_AFTER_S`; from then on only its heartbeats tell that it is back: what it said before

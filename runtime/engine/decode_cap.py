@@ -17,7 +17,10 @@ _OWN_STEPS = 0.5
 
 
 class DecodeCap:
-    """Moving averages of step and away times, and the cap that follows from them."""
+    """Owns how many decodes a step may have; the stage asks it before each step.
+
+    Moving averages of step and away times, and the cap that follows from them.
+    """
 
     def __init__(self, options: EngineOptions) -> None:
         self._rule = options.decode_cap

@@ -14,7 +14,10 @@ _HEARD_WITHIN_S = 2.0
 
 
 class Departure:
-    """Times in seconds of `clock`. `is_wanted` says whether the stage was told to end."""
+    """Owns how a stage leaves after SIGTERM; the stage's loop asks it.
+
+    Times in seconds of `clock`. `is_wanted` says whether the stage was told to end.
+    """
 
     def __init__(
         self, is_wanted: Callable[[], bool], *, within_s: float, clock: Callable[[], float]

@@ -29,7 +29,9 @@ class _Sending:
 
 
 class LinkQueue:
-    """One directed link: transmits one message at a time; times of a monotonic clock.
+    """One emulated link; emulated coordinators and stages send through it.
+
+    One directed link: transmits one message at a time; times of a monotonic clock.
 
     With `decode_first`, messages of prompts wait for all others, and one that is being transmitted
     makes room for them after a whole number of `piece_s` (None: not before it is through).

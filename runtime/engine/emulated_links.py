@@ -21,7 +21,10 @@ _CLOSE_PATIENCE_S = 2.0
 
 
 class EmulatedLinks:
-    """Implements `Transport` over `inner`, whose receiving half is used as it is."""
+    """The transport of an emulated stage, as late as its links would be.
+
+    Implements `Transport` over `inner`, whose receiving half is used as it is.
+    """
 
     def __init__(
         self,

@@ -23,7 +23,10 @@ _DTYPE = DType.FLOAT16
 
 
 class EmulatedRunner:
-    """Implements `Backend` and `Holdings`. `clock` and `sleep` are in seconds."""
+    """The backend of an emulated stage, which takes the time a model would.
+
+    Implements `Backend` and `Holdings`. `clock` and `sleep` are in seconds.
+    """
 
     def __init__(
         self,

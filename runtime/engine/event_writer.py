@@ -12,7 +12,10 @@ _FLUSH_TIMEOUT_S = 2.0
 
 
 class EventWriter:
-    """`on_broken` is called, from the thread, when the reader is gone."""
+    """Owns the thread that writes a stage's events for its agent; all of the stage calls it.
+
+    `on_broken` is called, from the thread, when the reader is gone.
+    """
 
     def __init__(self, stream: BinaryIO, *, on_broken: Callable[[], None]) -> None:
         self._stream = stream

@@ -39,7 +39,10 @@ class HelixShare:
 
 
 class HelixPart:
-    """Implements `RankPart`."""
+    """One rank's share of a stage on our own decoder; its rank process calls it.
+
+    Implements `RankPart`.
+    """
 
     def __init__(self, share: HelixShare, *, rank: int, ranks: int, meeting: str) -> None:
         self.device = take_device(share.device_type, rank)

@@ -18,7 +18,10 @@ from runtime.models.free_memory import free_bytes
 
 
 class RunnerHoldings(ABC):
-    """Implements `Holdings` for `runner`, but for its layers. `sizes` are those it computes."""
+    """Changes a runner's pages while it serves; the base of what changes layers, too.
+
+    Implements `Holdings` for `runner`, but for its layers. `sizes` are those it computes.
+    """
 
     def __init__(
         self,

@@ -45,7 +45,9 @@ class Host(Protocol):
 
 
 class Hosting:
-    """The generations of one stage; `advance` is called between its steps.
+    """Owns the generations that a stage serves; the stage's loop calls it.
+
+    The generations of one stage; `advance` is called between its steps.
 
     `tell` gets what the agent shall know, `meet` the peers of all generations when they change.
     """

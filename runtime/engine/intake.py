@@ -60,7 +60,9 @@ class Admit(Protocol):
 
 
 class Intake:
-    """Lets requests in among `running_requests` and ends them; `forget` frees the pages of those.
+    """Owns how requests enter and leave a stage; the stage gives it each message.
+
+    Lets requests in among `running_requests` and ends them; `forget` frees the pages of those.
 
     `ranges`: the layers of each generation that is served, at any time.
     """

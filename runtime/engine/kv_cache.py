@@ -36,7 +36,10 @@ class KvPools:
 
 
 class KvCache:
-    """The pages' memory and the books over them. `most_pages`: that it is expected to become."""
+    """Owns the KV cache of our own decoders; a `ModelRunner` reads and writes it.
+
+    The pages' memory and the books over them. `most_pages`: that it is expected to become.
+    """
 
     def __init__(
         self,

@@ -10,7 +10,9 @@ _ASKED_EVERY_S = 0.25
 
 
 class LinkCuts:
-    """`row_bytes`: what one token weighs on a link. `steps` is told of every step.
+    """Decides how long prompt steps may be for the next link; the stage asks it.
+
+    `row_bytes`: what one token weighs on a link. `steps` is told of every step.
 
     `clock` is in seconds; `link_stats` by the peer sent to.
     """

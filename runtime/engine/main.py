@@ -148,7 +148,10 @@ def _choose_engine(line: bytes, is_stopped: Callable[[], bool]) -> str:
 
 
 class Orders:
-    """Generations to add, heard before or while there is a stage to add them to."""
+    """Owns the generations that the agent ordered; the thread that reads stdin fills it.
+
+    Generations to add, heard before or while there is a stage to add them to.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

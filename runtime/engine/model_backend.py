@@ -31,7 +31,10 @@ WIRE_DTYPES = {
 
 
 class ModelBackend:
-    """Implements `Backend` with the layers that `runner` runs."""
+    """The backend of a model: runs layers and samples; the stage calls it.
+
+    Implements `Backend` with the layers that `runner` runs.
+    """
 
     def __init__(self, runner: Runner, *, grammars: Grammars, engine: str = "") -> None:
         self._runner = runner

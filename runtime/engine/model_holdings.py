@@ -22,7 +22,10 @@ Read = Callable[[range, Progress], CompactDecoder]
 
 
 class ModelHoldings(RunnerHoldings):
-    """Implements `Holdings` for `runner`, which so far runs `decoder`."""
+    """Adds and drops layers of our own decoders; `Hosting` calls it between steps.
+
+    Implements `Holdings` for `runner`, which so far runs `decoder`.
+    """
 
     def __init__(
         self,

@@ -17,7 +17,10 @@ from runtime.models.decoder import Decoder, Rotation
 
 
 class ModelRunner(StepRunner):
-    """The decoder and the KV cache it writes. Used from one thread."""
+    """Runs steps on our own decoders; a `ModelBackend` owns one.
+
+    The decoder and the KV cache it writes. Used from one thread.
+    """
 
     def __init__(
         self,

@@ -18,8 +18,11 @@ logger = logging.getLogger(__name__)
 
 
 class Outbox:
-    """Over `transport`, of the process `incarnation`. A coordinator that cannot be told is logged
-    once."""
+    """Owns what a stage sends to its coordinators; the stage and its parts call it.
+
+    Over `transport`, of the process `incarnation`. A coordinator that cannot be told is logged
+    once.
+    """
 
     def __init__(
         self, transport: Transport, *, incarnation: int, coordinators: Coordinators

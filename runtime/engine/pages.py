@@ -42,7 +42,10 @@ class PageMoves:
 
 
 class PagePool:
-    """Which pages are free. Every page is free or in exactly one place."""
+    """Owns which pages are free; only the `KvCacheManager` calls it.
+
+    Which pages are free. Every page is free or in exactly one place.
+    """
 
     def __init__(self, *, total: int) -> None:
         self.total = total
@@ -97,7 +100,10 @@ class PagePool:
 
 
 class BlockTable:
-    """The pages of one request on this stage: the same number of blocks for each layer it runs."""
+    """Owns one request's pages; its sequence holds it.
+
+    The pages of one request on this stage: the same number of blocks for each layer it runs.
+    """
 
     def __init__(self, *, num_layers: int) -> None:
         self.num_layers = num_layers
@@ -154,7 +160,10 @@ class _NamedBlock:
 
 
 class KvCacheManager:
-    """Pool, tables and named blocks. `prepare` is called with pages before they are held again."""
+    """Owns which request has which pages; admission, intake and backends call it.
+
+    Pool, tables and named blocks. `prepare` is called with pages before they are held again.
+    """
 
     def __init__(
         self, *, pages: int, page_tokens: int, prepare: Callable[[list[int]], None]

@@ -16,7 +16,10 @@ _Point = tuple[float, float]  # tokens, seconds
 
 
 class PromptSteps:
-    """Sizes are `least` tokens times a power of two, below `most`. Times in seconds."""
+    """Owns how long prompt steps of each size took; `LinkCuts` and the stage call it.
+
+    Sizes are `least` tokens times a power of two, below `most`. Times in seconds.
+    """
 
     def __init__(self, *, least: int, most: int) -> None:
         self._sizes = [least << power for power in range(most.bit_length())]

@@ -89,7 +89,9 @@ class LeadingCache:
 
 
 class LeadingRunner:
-    """Runs rank 0's part of each step, `runner`, and has the other ranks run theirs.
+    """Runs a step on all ranks; the `ModelBackend` of a tensor-parallel stage owns one.
+
+    Runs rank 0's part of each step, `runner`, and has the other ranks run theirs.
 
     Implements `Runner`.
     """
@@ -140,7 +142,9 @@ class LeadingRunner:
 
 
 class RankGroup:
-    """Rank 0's hold on the others. Opened whole: all ranks have their weights in memory.
+    """Owns the processes of the other ranks; the stage's opening makes and closes it.
+
+    Rank 0's hold on the others. Opened whole: all ranks have their weights in memory.
 
     `free_bytes`: what each rank may still take of its device; on CPU they share what is free.
     """

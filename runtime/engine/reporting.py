@@ -11,8 +11,11 @@ from runtime.protocol.link_news import LOOK_EVERY_S, LinkNews
 
 
 class Reporting:
-    """`tell_room` tells coordinators; `on_report` gets what `stats` says, every `interval_s` of
-    `clock`, in seconds. `tidy_up` is called as often, before."""
+    """Owns when a stage reports; the stage's loop calls it.
+
+    `tell_room` tells coordinators; `on_report` gets what `stats` says, every `interval_s` of
+    `clock`, in seconds. `tidy_up` is called as often, before.
+    """
 
     def __init__(
         self,

@@ -8,7 +8,10 @@ from runtime.engine.sequence import Chunk, RequestKey, Sequence
 
 
 class RunningRequests:
-    """Requests that hold pages. Their rows are queued and taken through it alone."""
+    """Owns the requests of one stage and their queued rows; the stage and its parts call it.
+
+    Requests that hold pages. Their rows are queued and taken through it alone.
+    """
 
     def __init__(self) -> None:
         self.by_key: dict[RequestKey, Sequence] = {}

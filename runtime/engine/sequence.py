@@ -47,7 +47,10 @@ class Chunk:
 
 
 class Sequence:
-    """Mutable state of a request between steps. Its chunks are run in order, one per step."""
+    """One request on one stage; the intake makes it, steps run its chunks.
+
+    Mutable state of a request between steps. Its chunks are run in order, one per step.
+    """
 
     def __init__(
         self, *, key: RequestKey, generation: int, route: Route, hop: int, arrival: int

@@ -23,7 +23,9 @@ _IDLE = 0.5
 
 
 class SharedCores:
-    """The bound, from counters read about every `WINDOW_S` while requests are here.
+    """Bounds steps where stages share a machine's cores; the stage asks it.
+
+    The bound, from counters read about every `WINDOW_S` while requests are here.
 
     `threads`: cores that a step uses. The bound is `most` until the cores turn out to be short.
     """

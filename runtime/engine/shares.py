@@ -25,7 +25,10 @@ class _Claim:
 
 
 class Shares:
-    """`coordinators` says how many there are, `clock` is in seconds."""
+    """Owns how pages are divided among coordinators; admission and reports ask it.
+
+    `coordinators` says how many there are, `clock` is in seconds.
+    """
 
     def __init__(
         self,

@@ -53,7 +53,9 @@ _AT_ONCE_S = 1e-3  # a receive that takes longer has waited: what it gives has j
 
 
 class Stage:
-    """Runs the layers of the `opened` backend for the requests whose rows come in; the process's
+    """Owns one stage: admits requests, builds batches, runs and sends; `serve` runs it.
+
+    Runs the layers of the `opened` backend for the requests whose rows come in; the process's
     own thread calls `run`.
 
     It begins with one `generation`, whose peers are `peers`; others come beside it by `add`, if

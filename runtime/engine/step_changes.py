@@ -43,7 +43,10 @@ class _Sent:
 
 
 class TableSender:
-    """What the other ranks know of the page tables."""
+    """Owns what other ranks were told of block tables; rank 0 calls it.
+
+    What the other ranks know of the page tables.
+    """
 
     def __init__(self) -> None:
         self._sent: dict[BlockTable, _Sent] = {}
@@ -82,7 +85,10 @@ class TableSender:
 
 
 class TableCopies:
-    """The page tables of rank 0 as another rank knows them."""
+    """Owns another rank's copies of block tables; its process calls it.
+
+    The page tables of rank 0 as another rank knows them.
+    """
 
     def __init__(self) -> None:
         self._sequences: dict[int, Sequence] = {}

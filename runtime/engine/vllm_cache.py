@@ -24,7 +24,10 @@ class Binds(Protocol):
 
 
 class VllmCache:
-    """Pages of `page_bytes` bytes. `most_pages`: that it is expected to become."""
+    """Owns the KV cache of vLLM's layers; a `VllmRunner` reads and writes it.
+
+    Pages of `page_bytes` bytes. `most_pages`: that it is expected to become.
+    """
 
     def __init__(
         self,

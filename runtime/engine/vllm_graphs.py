@@ -118,7 +118,9 @@ class _Recorded:
 
 
 class DecodeGraphs:
-    """Graphs of steps in which each request has one row, through all of `n_layers` layers.
+    """Owns the recorded CUDA graphs of decode steps; a `VllmModel` plays them.
+
+    Graphs of steps in which each request has one row, through all of `n_layers` layers.
 
     `row`: one that they take, [1, D]; `sizes` are in rising order; `width`: pages of a request of
     `max_context_tokens`.

@@ -30,7 +30,10 @@ Make = Callable[[range], VllmModel]
 
 
 class VllmHoldings(RunnerHoldings):
-    """Implements `Holdings` for `runner`."""
+    """Adds and drops layers of vLLM's models; `Hosting` calls it between steps.
+
+    Implements `Holdings` for `runner`.
+    """
 
     def __init__(
         self,

@@ -50,7 +50,9 @@ class _Kind:
 
 
 class VllmModel:
-    """`config` and `weights` are of the checkpoint; `layers` are those it holds.
+    """One range of layers in vLLM's model code; a `VllmRunner` owns one or more.
+
+    `config` and `weights` are of the checkpoint; `layers` are those it holds.
 
     Raises CannotRun for a model whose stages exchange more than rows, or whose KV cache is not in
     pages of one size.

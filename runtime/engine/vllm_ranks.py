@@ -34,7 +34,10 @@ class VllmShare:
 
 
 class VllmPart:
-    """Implements `RankPart`. Raises CannotRun, CheckpointError."""
+    """One rank's share of a stage on vLLM; its rank process calls it.
+
+    Implements `RankPart`. Raises CannotRun, CheckpointError.
+    """
 
     def __init__(self, share: VllmShare, *, rank: int, ranks: int, meeting: str) -> None:
         torch.set_num_threads(share.threads)

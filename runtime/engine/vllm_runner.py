@@ -19,7 +19,10 @@ from runtime.engine.vllm_model import VllmModel
 
 
 class VllmRunner(StepRunner):
-    """Models side by side, each with some layers, and the KV cache that they write."""
+    """Runs steps on vLLM's layers; a `ModelBackend` owns one.
+
+    Models side by side, each with some layers, and the KV cache that they write.
+    """
 
     def __init__(
         self, model: VllmModel, cache: VllmCache, *, shape: RunnerShape, sizes: DecoderSizes

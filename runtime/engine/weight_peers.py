@@ -79,7 +79,10 @@ def peers_of(access: WeightAccess | None) -> OpenPeers:
 
 
 class LinkedStores(PeerStores):
-    """The stores at the other ends of `links`, for one commit of a repository."""
+    """Asks other nodes' agents for weights; a fetch calls it.
+
+    The stores at the other ends of `links`, for one commit of a repository.
+    """
 
     def __init__(self, links: "dict[str, _Link]", repository: str, commit: str) -> None:
         self._links = links
