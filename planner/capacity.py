@@ -3,9 +3,6 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE, SharedBandwidth
 from planner.domain.errors import PlannerError
 from planner.domain.placement import LayerRange, Placement, together
@@ -156,17 +153,6 @@ def throughput_tokens_per_s(problem: Problem, node_name: str, layers_held: int) 
     if layers_held > problem.model.num_layers:
         return 0.0
     return problem.profile_of(node_name).throughput_tokens_per_s(layers_held)
-
-
-def speeds_by_layers(
-    problem: Problem, names: Sequence[str], limits: Sequence[LayerLimits]
-) -> npt.NDArray[np.float64]:
-    """[i, j]: T_j of node i, 0 for more layers than it may hold in the middle of the model."""
-    speeds = np.zeros((len(names), 1 + max((one.middle for one in limits), default=0)))
-    for row, (name, one) in enumerate(zip(names, limits, strict=True)):
-        for layers in range(1, one.middle + 1):
-            speeds[row, layers] = throughput_tokens_per_s(problem, name, layers)
-    return speeds
 
 
 def link_capacity_tokens_per_s(problem: Problem, source: str, target: str) -> float:

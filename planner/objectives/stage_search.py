@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.capacity import allowed_limits, speeds_by_layers
+from planner.capacity import allowed_limits
 from planner.chance import Schedule
 from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import LayerRange, Placement
@@ -25,6 +25,7 @@ from planner.estimate.shared import Reals, SharedLinks
 from planner.link_matrix import links_between
 from planner.native import POINTER, REAL, Packed, function
 from planner.objectives.goal import Goal
+from planner.speed_table import speeds_by_layers
 from planner.timing import hop_s
 
 IDLE = -1

@@ -14,12 +14,12 @@ from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.capacity import (
     LayerLimits,
     allowed_limits,
-    speeds_by_layers,
     throughput_tokens_per_s,
 )
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
+from planner.speed_table import speeds_by_layers
 
 _RELATIVE_WIDTH = 1e-3
 # Speeds are added in floats: a stage of exactly the flow must not fail by the last bit.

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.capacity import allowed_limits, speeds_by_layers, throughput_tokens_per_s
+from planner.capacity import allowed_limits, throughput_tokens_per_s
 from planner.domain.cluster import COORDINATOR
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.link_matrix import Floats, link_capacities_tokens_per_s, shared_tokens_per_s
 from planner.placers.loops import IntegerArray
+from planner.speed_table import speeds_by_layers
 
 _UNITS_OF_BOUND = 2**36
 # Sums of values that were rounded down one by one must still reach a target that equals them.

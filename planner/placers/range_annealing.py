@@ -8,7 +8,7 @@ exact max flow says what is true.
 import numpy as np
 
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
-from planner.capacity import allowed_limits, speeds_by_layers
+from planner.capacity import allowed_limits
 from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
@@ -22,6 +22,7 @@ from planner.placers.loops import (
     ends_of,
     placement_of,
 )
+from planner.speed_table import speeds_by_layers
 
 _UNITS_PER_TOKEN = 1000
 _PENALTY_SHARE = 0.2

@@ -106,11 +106,11 @@ def step(stage, first, end, requests, n_tokens):
         sequence = Sequence(key=key, generation=1, route=route, hop=0, arrival=request)
         chunk = Chunk(position=context // 2 // requests, n_tokens=n_tokens, arrival=request,
                       payload=memoryview(payload), is_sampled=end == layers)
-        stage.backend.books.reserve(sequence.table, tokens=chunk.end)
+        stage.backend.kv_manager.reserve(sequence.table, tokens=chunk.end)
         works.append(Work(sequence=sequence, chunk=chunk))
     stage.backend.run(works)
     for work in works:
-        stage.backend.books.release(work.sequence.table)
+        stage.backend.kv_manager.release(work.sequence.table)
 
 def peak_of(run):
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
@@ -138,7 +138,7 @@ def measured(first, end, budget):
     return {
         "held": held, "step": max(prompts, decodes), "batch": batch,
         "told": stage.backend.weights_bytes + stage.backend.kv_bytes,
-        "kv_token_layers": stage.backend.books.total * stage.limits.page_tokens,
+        "kv_token_layers": stage.backend.kv_manager.total * stage.limits.page_tokens,
     }
 
 for stage in stages:
