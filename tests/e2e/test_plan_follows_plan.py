@@ -117,10 +117,10 @@ class Node:
                 await self.supervisor.stop()
             else:
                 again_s = look_again_at_s(self.desired, local)
+                # `wait_for` of Python 3.11 forgets a cancellation that comes with the change
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(
-                        self._changed.wait(), None if again_s is None else again_s - now_s
-                    )
+                    async with asyncio.timeout(None if again_s is None else again_s - now_s):
+                        await self._changed.wait()
 
 
 class Front:
