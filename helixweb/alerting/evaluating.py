@@ -176,7 +176,7 @@ def _write(alert: Alert, before: str, reading: Reading | None) -> None:
 
 
 def _is_silenced(alert: Alert, silences: Iterable[Silence]) -> bool:
-    """True if no channel is told; of an alert that was silenced its end is not told either."""
+    """True if no channel gets a message; nor does one about the end of a silenced alert."""
     if alert.state == State.RESOLVED:
         return alert.silenced
     is_silenced = any(

@@ -31,7 +31,7 @@ class AnnealedStages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTask:
-    """A chain of at most `max_stages` over n nodes that shall carry `target`; flows are integers.
+    """A chain of at most `max_stages` over n nodes that must carry `target`; flows are integers.
 
     `speeds_NJ[i, j]` is T_j of node i, 0 where it cannot hold j layers. `links[i, k]` is the
     capacity from node i to node k, index n being the coordinator. `neighbours[i]` are nodes worth
@@ -52,13 +52,13 @@ class StageTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeTask:
-    """Ranges (first, end) near the `running_N2` ones that shall carry `target` over every layer.
+    """Ranges (first, end) near the `running_N2` ones that must carry `target` over every layer.
 
     Speeds as in StageTask. A node never holds more than `limits_NE[i, e]` layers, and none while
     `limits_NE[i, 0]` is 0. e is 0 in the middle of the model, 1 with its first layer, 2 with its
     last, 3 with both (`planner.capacity.LayerLimits`). Each layer to load beyond `budget_layers`
     costs `penalty`, each layer that lacks anything costs `charge` beside what it lacks. With
-    `spares` 1 (not 0) every layer shall have its target without the fastest node that holds it too.
+    `spares` 1 (not 0) every layer must reach its target without the fastest node that holds it too.
     `links` as in StageTask; empty where they pass all that nodes compute and ranges need not meet.
     """
 

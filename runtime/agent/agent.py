@@ -92,7 +92,7 @@ class Agent:
         self._goodbye_within_s = goodbye_within_s
         self._desired: DesiredState | None = None
         self._to_reconcile, self._to_tell = asyncio.Event(), asyncio.Event()
-        self._news: object = None  # what pages shall see at once when it changes
+        self._news: object = None  # what pages must show at once when it changes
         self._link_news = LinkNews()
         self._heard_at: float | None = None
         self._heartbeats_failed_total = 0

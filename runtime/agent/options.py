@@ -12,8 +12,7 @@ from runtime.command_numbers import (
     ratio,
     size_bytes,
 )
-from runtime.protocol.addresses import ADVERTISE_HELP, DATA_HOST_HELP, advertised
-from runtime.protocol.data_security import DataSecurity
+from runtime.protocol.addresses import DATA_HOST_HELP, add_data_options
 from runtime.protocol.engines import ComputeDtype, Engine
 from runtime.protocol.join_tokens import TOKEN_HELP
 from runtime.protocol.stage_pipe import LEAVE_WITHIN_S
@@ -56,15 +55,7 @@ def _add_data_port(parser: argparse.ArgumentParser) -> None:
         help="TCP port that coordinators and other nodes dial (default: any free one, kept for "
         "later starts)",
     )
-    add("--advertise", type=advertised, metavar="HOST[:PORT]", help=ADVERTISE_HELP)
-    add(
-        "--data-security",
-        type=DataSecurity,
-        choices=tuple(DataSecurity),
-        default=DataSecurity.CURVE,
-        help="clear: data frames without encryption, on trusted networks faster than 1 Gb/s; the "
-        "same for all agents and the coordinator (default %(default)s)",
-    )
+    add_data_options(parser)
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
@@ -94,7 +85,7 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
         "--metrics-port",
         type=port_number,
         help="answer /metrics there, without a key and to this machine only (default: an agent "
-        "listens for no HTTP; the site's /metrics tells of all nodes)",
+        "listens for no HTTP; the site's /metrics has all nodes)",
     )
     add("--threads", type=positive_int, default=1, help="CPU threads (default %(default)s)")
     add(

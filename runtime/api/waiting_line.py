@@ -57,7 +57,7 @@ class _Place(Generic[R]):
 class WaitingLine(Generic[R]):
     """Owns the order in which requests wait; the admission of pipelines and of instances call it.
 
-    Requests that began anew stand in front of all others, in the order they were put there.
+    Requests that restarted stand in front of all others, in the order they were put there.
     """
 
     def __init__(self) -> None:

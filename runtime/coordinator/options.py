@@ -10,7 +10,7 @@ from runtime.api.client_address import Network, networks
 from runtime.command_numbers import port_number, positive_seconds
 from runtime.coordinator.dispatcher import MIGRATE_AFTER_S
 from runtime.coordinator.tracing import MOST_PER_REPORT
-from runtime.protocol.addresses import ADVERTISE_HELP, Advertised, advertised
+from runtime.protocol.addresses import Advertised, add_data_options
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.join_tokens import TOKEN_HELP
 from runtime.protocol.trust import CA_HELP, ca_file
@@ -88,15 +88,7 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
         help="port for stages (default: that of chat clients, if it stays, --host and --data-host "
         "are one address and frames are encrypted; else any, then kept)",
     )
-    add("--advertise", type=advertised, metavar="HOST[:PORT]", help=ADVERTISE_HELP)
-    add(
-        "--data-security",
-        type=DataSecurity,
-        choices=tuple(DataSecurity),
-        default=DataSecurity.CURVE,
-        help="clear: data frames without encryption, on trusted networks faster than 1 Gb/s; the "
-        "same for all agents and the coordinator (default %(default)s)",
-    )
+    add_data_options(parser)
 
 
 def _add_behaviour(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 class Recovery:
     """Moves requests whose stage, link or plan is gone; the dispatcher and its parts call it.
 
-    Begins requests anew, in front of those that wait.
+    Restarts requests, in front of those that wait.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 class StageNews:
     """Acts on STATUS messages and heartbeats of stages; the dispatcher calls it.
 
-    Keeps up what plans know of their stages, and has requests begin anew or go on.
+    Keeps up what plans know of their stages, and has requests restart or go on.
     """
 
     def __init__(

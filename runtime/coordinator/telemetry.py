@@ -62,7 +62,7 @@ def telemetry(environment: Mapping[str, str] = os.environ) -> "Telemetry | None"
 class Telemetry:
     """Owns the export of traces by OpenTelemetry; the tracer calls it.
 
-    Call it from one thread; what it is told is sent by another.
+    Call it from one thread; another sends what it gets.
     """
 
     def __init__(self, provider: "TracerProvider", ids: Any) -> None:

@@ -12,7 +12,7 @@ _ASKED_EVERY_S = 0.25
 class LinkCuts:
     """Decides how long prompt steps may be for the next link; the stage asks it.
 
-    `row_bytes`: what one token weighs on a link. `steps` is told of every step.
+    `row_bytes`: what one token weighs on a link. `steps` gets every step.
 
     `clock` is in seconds; `link_stats` by the peer sent to.
     """

@@ -23,7 +23,7 @@ class StageProcess:
     deployment's stages share this machine's cores; None: they do not. `peer_events`: news of the
     coordinators' processes. `on_step` gets the rows of every step that begins, so that a long one
     is not taken for a hang. `link_stats`: what is known of links; `measure` gets a coordinator's
-    order to find out what an unused link does. `departure`: when the stage shall leave; None:
+    order to find out what an unused link does. `departure`: when the stage is to leave; None:
     never. `clock` and `sleep` are in seconds.
     """
 
@@ -44,7 +44,7 @@ class StageProcess:
 class StageListeners:
     """Who hears of a stage within its process.
 
-    `on_report` gets its counters about once a second, `tell` what its agent shall know of
+    `on_report` gets its counters about once a second, `tell` what its agent must know of
     generations and coordinators, `meet` the peers of all generations when they change.
     """
 

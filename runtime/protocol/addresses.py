@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.endpoints import parse_endpoint
 
 _ELSEWHERE = "192.0.2.1"  # for documentation (RFC 5737): outside of every network
@@ -26,6 +27,19 @@ class Advertised:
 
     host: str
     port: int
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """--advertise and --data-security, of agents and coordinators alike."""
+    parser.add_argument("--advertise", type=advertised, metavar="HOST[:PORT]", help=ADVERTISE_HELP)
+    parser.add_argument(
+        "--data-security",
+        type=DataSecurity,
+        choices=tuple(DataSecurity),
+        default=DataSecurity.CURVE,
+        help="clear: data frames without encryption, on trusted networks faster than 1 Gb/s; the "
+        "same for all agents and the coordinator (default %(default)s)",
+    )
 
 
 def advertised(text: str) -> Advertised:

@@ -238,7 +238,7 @@ def _declaration(request: Request, given: dict[str, Any]) -> Declaration:
         for name in ("cluster", "kind"):
             if given.get(name) is not None:
                 raise ValidationError(
-                    {name: ["Only CSV is told so; a document says it itself. Leave it out."]}
+                    {name: ["Only CSV needs it; a document says it itself. Leave it out."]}
                 )
         return read_text(content) if media_type == YAML else read_document(body)
     name = "" if cluster is None else cluster.name
