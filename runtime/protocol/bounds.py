@@ -10,3 +10,7 @@ SmallCount = Annotated[int, Field(ge=0, lt=2**31)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 # Seconds since 1970, until the end of the year 9999: what a date can say.
 UnixTime = Annotated[float, Field(ge=0, le=253_402_300_799)]
+# Of frames between stages.
+Uint16 = Annotated[int, Field(ge=0, lt=2**16)]
+Uint32 = Annotated[int, Field(ge=0, lt=2**32)]
+Uint64 = Annotated[int, Field(ge=0, lt=2**64)]

@@ -1,14 +1,13 @@
-"""Frames between stages and to the coordinator: fixed little-endian binary, no pickle, no JSON.
+"""Frames between stages and to the coordinator: little-endian binary for each token, no pickle.
 
 A message is two ZeroMQ frames:
 
-    [header | entries | routes]  [payload]
+    [header | entries | JSON of routes or of a status]  [payload]
 
 One message carries every decode that goes to the same next hop in one step, another one the rows of
 prompts (flag PREFILL), so that a link can send decodes first. A request's route and
-sampling parameters travel with its first entry (flag ROUTE) and never again in the same epoch; what
-few requests need follows behind the route (flag EXTENDED), and then who is told of it, if that is
-not the first coordinator (flag ELSEWHERE).
+sampling parameters travel with its first entry (flag ROUTE) and never again in the same epoch.
+Only messages with routes, and STATUS, have JSON.
 
     kind      from -> to                    payload
     PROMPT    coordinator -> first stage    token ids, int32
@@ -36,26 +35,19 @@ is done when all that live have said it.
 """
 
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
+from typing import ClassVar
 
-from planner.domain.cluster import COORDINATOR
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from runtime.protocol.bounds import Uint32
 from runtime.protocol.frame_error import FrameError
-from runtime.protocol.routes import (
-    Route,
-    decode_extension,
-    decode_name,
-    decode_route,
-    encode_extension,
-    encode_name,
-    encode_route,
-)
+from runtime.protocol.routes import Route
 
-MAGIC = b"HLX1"
+MAGIC = b"HLX2"
 _HEADER = struct.Struct("<4sBBHIQ")  # magic, kind, dtype, entries, generation, payload bytes
 _ENTRY = struct.Struct("<QIIIBBH")  # request, epoch, position, n_tokens, hop, flags, reason
-_STATUS = struct.Struct("<IIIIII")
-_ELSEWHERE = struct.Struct("<I")  # behind it, unless it is 0
 
 MAX_ENTRIES = 65535
 
@@ -102,16 +94,12 @@ class Flag(IntFlag):
     ROUTE = 1  # a route follows for this entry
     PROMPT_END = 2  # the last row of this entry is to be sampled from
     FINISHED = 4  # SAMPLED: no token follows this one
-    EXTENDED = 8  # an extension follows the route of this entry; set and taken off here
     LOGPROBS = 16  # SAMPLED: logprobs of this token follow the token ids
     PREFILL = 32  # ROWS: of a prompt; they may wait where decodes must not
     TRACED = 64  # RELEASE: answer with a TRACE of the request
-    ELSEWHERE = 128  # a coordinator's name follows the route; set and taken off here
 
 
-# As numbers: operations on flags are slow, and these are for every token.
-_ROUTE, _EXTENDED, _ELSEWHERE_FLAG = int(Flag.ROUTE), int(Flag.EXTENDED), int(Flag.ELSEWHERE)
-_BEHIND_ROUTES = _EXTENDED | _ELSEWHERE_FLAG
+_ROUTE = int(Flag.ROUTE)  # operations on flags are slow, and this is for every token
 
 
 class Reason(IntEnum):
@@ -159,13 +147,35 @@ class StageStatus:
     hold them, or are next.
     """
 
-    incarnation: int
-    first: int
-    end: int
-    page_tokens: int
-    pages_total: int
-    pages_used: int
-    pages_elsewhere: int = 0
+    incarnation: Uint32
+    first: Uint32
+    end: Uint32
+    page_tokens: Uint32
+    pages_total: Uint32
+    pages_used: Uint32
+    pages_elsewhere: Uint32 = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tail:
+    """What follows the entries, as JSON: the routes of those with Flag.ROUTE, and a status."""
+
+    __pydantic_config__: ClassVar = ConfigDict(
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        revalidate_instances="always",
+        ser_json_bytes="base64",
+        val_json_bytes="base64",
+        defer_build=True,
+    )
+
+    routes: tuple[Route, ...] = ()
+    status: StageStatus | None = None
+
+
+_TAIL = TypeAdapter(_Tail)
+_NO_TAIL = _Tail()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +203,8 @@ def encode(message: Message) -> tuple[bytes, bytes | bytearray | memoryview]:
         raise FrameError(f"{len(message.entries)} entries; at most {MAX_ENTRIES} fit one message")
     try:
         return _encode_head(message), message.payload
-    except struct.error as error:
-        raise FrameError(f"a number does not fit its field: {error} in {message}") from error
+    except (struct.error, ValueError) as error:
+        raise FrameError(f"a value does not fit its field: {_why(error)} in {message}") from error
 
 
 def _encode_head(message: Message) -> bytes:
@@ -208,46 +218,31 @@ def _encode_head(message: Message) -> bytes:
             memoryview(message.payload).nbytes,
         )
     ]
-    routes = []
-    for entry in message.entries:
-        flags = int(entry.flags) & ~(_ROUTE | _BEHIND_ROUTES)
-        if entry.route is not None:
-            flags |= _ROUTE
-            routes.append(encode_route(entry.route))
-            extension = encode_extension(entry.route)
-            if extension:
-                flags |= _EXTENDED
-                routes.append(extension)
-            if entry.route.coordinator != COORDINATOR:
-                flags |= _ELSEWHERE_FLAG
-                routes.append(encode_name(entry.route.coordinator))
-        parts.append(
-            _ENTRY.pack(
-                entry.request,
-                entry.epoch,
-                entry.position,
-                entry.n_tokens,
-                entry.hop,
-                flags,
-                entry.reason,
-            )
+    parts += [
+        _ENTRY.pack(
+            entry.request,
+            entry.epoch,
+            entry.position,
+            entry.n_tokens,
+            entry.hop,
+            int(entry.flags) & ~_ROUTE | (_ROUTE if entry.route is not None else 0),
+            entry.reason,
         )
-    parts += routes
-    if message.status is not None:
-        status = message.status
-        parts.append(
-            _STATUS.pack(
-                status.incarnation,
-                status.first,
-                status.end,
-                status.page_tokens,
-                status.pages_total,
-                status.pages_used,
-            )
-        )
-        if status.pages_elsewhere:
-            parts.append(_ELSEWHERE.pack(status.pages_elsewhere))
+        for entry in message.entries
+    ]
+    routes = tuple(entry.route for entry in message.entries if entry.route is not None)
+    if routes or message.status is not None:
+        tail = _TAIL.validate_python(_Tail(routes=routes, status=message.status))
+        parts.append(_TAIL.dump_json(tail, exclude_defaults=True))
     return b"".join(parts)
+
+
+def _why(error: Exception) -> str:
+    """In one line, without what was read: that may be a prompt."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def decode(head: bytes | memoryview, payload: bytes | memoryview) -> Message:
@@ -260,24 +255,24 @@ def decode(head: bytes | memoryview, payload: bytes | memoryview) -> Message:
                 f"frame begins with {bytes(magic)!r}, not {MAGIC!r}; both ends must be of one "
                 "release"
             )
-        entries, offset = _decode_entries(view, count)
-        status = None
-        if kind == Kind.STATUS:
-            status, offset = _decode_status(view, offset)
+        end = _HEADER.size + count * _ENTRY.size
+        if end > len(view):
+            raise FrameError(f"malformed frame of {len(view)} bytes: {count} entries need {end}")
+        tail = _TAIL.validate_json(bytes(view[end:])) if len(view) > end else _NO_TAIL
         message = Message(
             kind=Kind(kind),
             generation=generation,
-            entries=entries,
+            entries=_decode_entries(view[_HEADER.size : end], tail.routes),
             dtype=DType(dtype),
             payload=payload,
-            status=status,
+            status=tail.status,
         )
     except FrameError:
         raise
-    except (struct.error, ValueError, UnicodeDecodeError) as error:
-        raise FrameError(f"malformed frame of {len(view)} bytes: {error}") from error
-    if offset != len(view):
-        raise FrameError(f"{len(view) - offset} bytes follow the end of the head frame")
+    except (struct.error, ValueError) as error:
+        raise FrameError(f"malformed frame of {len(view)} bytes: {_why(error)}") from error
+    if (message.status is None) == (kind == Kind.STATUS):
+        raise FrameError(f"a {message.kind.name} with the status {message.status}")
     if memoryview(payload).nbytes != payload_bytes:
         raise FrameError(
             f"payload has {memoryview(payload).nbytes} bytes, its header says {payload_bytes}"
@@ -285,22 +280,12 @@ def decode(head: bytes | memoryview, payload: bytes | memoryview) -> Message:
     return message
 
 
-def _decode_entries(view: memoryview, count: int) -> tuple[tuple[Entry, ...], int]:
-    """The entries, and where what follows their routes begins."""
-    offset = _HEADER.size + count * _ENTRY.size
-    entries = []
-    for at in range(_HEADER.size, offset, _ENTRY.size):
-        request, epoch, position, n_tokens, hop, bits, reason = _ENTRY.unpack_from(view, at)
-        route = None
-        if bits & _ROUTE:
-            route, offset = decode_route(view, offset)
-        if route is None and bits & _BEHIND_ROUTES:
-            raise FrameError("an entry has an extension or a coordinator but no route")
-        if route is not None and bits & _EXTENDED:
-            route, offset = decode_extension(view, offset, route)
-        if route is not None and bits & _ELSEWHERE_FLAG:
-            name, offset = decode_name(view, offset)
-            route = replace(route, coordinator=name)
+def _decode_entries(view: memoryview, routes: tuple[Route, ...]) -> tuple[Entry, ...]:
+    entries, left = [], iter(routes)
+    for request, epoch, position, n_tokens, hop, bits, reason in _ENTRY.iter_unpack(view):
+        route = next(left, None) if bits & _ROUTE else None
+        if route is None and bits & _ROUTE:
+            raise FrameError(f"{len(routes)} routes are fewer than entries that announce one")
         entries.append(
             Entry(
                 request=request,
@@ -308,28 +293,11 @@ def _decode_entries(view: memoryview, count: int) -> tuple[tuple[Entry, ...], in
                 position=position,
                 n_tokens=n_tokens,
                 hop=hop,
-                flags=Flag(bits & ~_BEHIND_ROUTES),
+                flags=Flag(bits),
                 reason=Reason(reason),
                 route=route,
             )
         )
-    return tuple(entries), offset
-
-
-def _decode_status(view: memoryview, offset: int) -> tuple[StageStatus, int]:
-    incarnation, first, end, page_tokens, total, used = _STATUS.unpack_from(view, offset)
-    offset += _STATUS.size
-    elsewhere = 0
-    if offset < len(view):
-        (elsewhere,) = _ELSEWHERE.unpack_from(view, offset)
-        offset += _ELSEWHERE.size
-    status = StageStatus(
-        incarnation=incarnation,
-        first=first,
-        end=end,
-        page_tokens=page_tokens,
-        pages_total=total,
-        pages_used=used,
-        pages_elsewhere=elsewhere,
-    )
-    return status, offset
+    if next(left, None) is not None:
+        raise FrameError(f"{len(routes)} routes are more than entries that announce one")
+    return tuple(entries)

@@ -268,7 +268,7 @@ def test_heartbeats_have_the_same_bytes_in_every_release() -> None:
     assert not is_beat_frame(b"HLL1")
 
 
-@pytest.mark.parametrize("frame", [b"", b"HLB1", b"HLX1" + bytes(8), b"HLB1" + bytes(9)])
+@pytest.mark.parametrize("frame", [b"", b"HLB1", b"HLX2" + bytes(8), b"HLB1" + bytes(9)])
 def test_what_is_no_heartbeat_is_refused(frame: bytes) -> None:
     with pytest.raises(FrameError, match="heartbeat"):
         decode_beat(frame)

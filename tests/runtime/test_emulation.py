@@ -283,7 +283,7 @@ def test_what_cannot_be_sent_is_logged_and_all_else_goes_on(
         sender.send("b", message_with_rows(1))
         assert len(receiver.receive(timeout_s=PATIENCE_S)) == 1
         assert "cannot send to nobody" in caplog.text
-        assert "cannot send to b: a number does not fit its field" in caplog.text
+        assert "cannot send to b: a value does not fit its field" in caplog.text
     finally:
         sender.close()
     assert not any(thread.name == "emulated-links" for thread in threading.enumerate())

@@ -120,14 +120,14 @@ def test_a_peer_of_another_protocol_version_is_named_and_does_no_harm(
     bob: ZmqTransport, dealer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     head, payload = encode(rows(9))
-    dealer.send_multipart([b"HLX2" + bytes(head)[4:], payload])
+    dealer.send_multipart([b"HLX1" + bytes(head)[4:], payload])
     dealer.send_multipart([b"HLL2" + encode_link_frame(Probe(stream=1, sequence=0, sent_us=0))[4:]])
     dealer.send_multipart([head, payload])
     assert take(bob, 1) == [9]
     assert bob.dropped_messages == 2
     (said,) = [record.message for record in caplog.records if "dropped" in record.message]
     assert "peer ada" in said
-    assert "b'HLX2', not b'HLX1'; both ends must be of one release" in said
+    assert "b'HLX1', not b'HLX2'; both ends must be of one release" in said
 
 
 def test_noise_through_the_socket_is_dropped_and_what_follows_arrives(
@@ -140,7 +140,7 @@ def test_noise_through_the_socket_is_dropped_and_what_follows_arrives(
     dealer.send_multipart([encode_link_frame(huge), b"head", bytes(100)])
     begins = [
         b"",
-        b"HLX1",
+        b"HLX2",
         b"HLL1",
         b"HLL1\1\0\0\0",
         b"HLL1\2\0\0\0",
