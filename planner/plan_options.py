@@ -13,7 +13,7 @@ from planner.domain.plan_forecast import LimitPercentile, Objective
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import RUNTIME_POLICY, ServingPolicy
-from planner.placers.base import InvalidOptions, PlacerName, SearchOptions
+from planner.placers.base import PLACERS, InvalidOptions, SearchOptions
 from planner.placers.petals import place_petals
 from planner.placers.separate_pipelines import place_separate_pipelines
 from planner.placers.solvers.base import SolverName
@@ -45,17 +45,7 @@ _OBJECTIVE = Option(
         "fewest_nodes": "Fewest nodes that meet a demand",
     },
 )
-_PLACER = Option(
-    "Placer",
-    choices={
-        "auto": "Automatic: all of them in turn",
-        "milp": "MILP of the Helix paper",
-        "stage-patterns": "Stage patterns, an integer program",
-        "region-chain": "Chains of regions",
-        "stage-annealing": "Annealing of stages",
-        "interval-annealing": "Annealing of staggered ranges",
-    },
-)
+_PLACER = Option("Placer", choices=PLACERS)
 _SOLVER = Option(
     "Solver",
     choices={
@@ -143,7 +133,7 @@ class PlanOptions:
     partial_inference: Annotated[
         bool, Option("Partial inference: a node may run only some of the layers it holds")
     ] = True
-    placer: Annotated[PlacerName, _PLACER] = "auto"
+    placer: Annotated[str, _PLACER] = "auto"
     solver: Annotated[SolverName, _SOLVER] = "auto"
     prune_degree: Annotated[
         Annotated[float, POSITIVE] | None,
@@ -182,6 +172,8 @@ class PlanOptions:
     def __post_init__(self) -> None:
         check_fields(self, error=InvalidOptions)
         self._check_method()
+        if self.placer not in PLACERS:
+            raise InvalidOptions(f"placer is {self.placer!r}; use one of: {', '.join(PLACERS)}")
         for name in self.baselines:
             if name not in BASELINES:
                 raise InvalidOptions(

@@ -1,5 +1,5 @@
-"""Drawings of the documentation: `python -m docs.figures` writes every one anew.
+"""Drawings of the documentation: `python -m docs.figures` writes all of them.
 
-Each module but `drawing` and `example` has `draw()`, which gives the SVG of the same name. What is
-computed in a drawing, the product's own code computes.
+Each module but `example` has `draw()`, which gives the SVG of the same name. What is computed in a
+drawing, the product's own code computes.
 """

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-NOT_DRAWINGS = {"__init__", "__main__", "drawing", "example"}
+NOT_DRAWINGS = {"__init__", "__main__", "example"}
 
 
 def names() -> list[str]:

@@ -1,6 +1,6 @@
 """What a decode waits on a slow link while a prompt passes: in one queue, and on its own lane."""
 
-from docs.figures.drawing import BLUE, FAINT, ORANGE, RED, Drawing
+from planner.commands.drawing import BLUE, FAINT, ORANGE, RED, Drawing
 
 # 100 Mb/s; a prompt of 13.3 MB; a decode of 53 kB every 50 ms: MoLink's case.
 RATE, PROMPT, DECODE, EVERY_S = 12.5e6, 13.3e6, 53e3, 0.05

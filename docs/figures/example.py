@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from planner.balanced_flow import balanced_flow
+from planner.commands.drawing import colours_by_name
 from planner.domain.flow import Flow
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
@@ -15,6 +16,7 @@ PLACEMENT = Placement(
     layers={node: LayerRange(first=first, end=end) for node, (first, end) in RANGES.items()}
 )
 LAYERS = 12
+KINDS = colours_by_name(("A100", "L4", "T4", "V100"))
 
 
 def problem() -> Problem:

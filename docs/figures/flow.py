@@ -1,7 +1,7 @@
 """The flow graph of that placement, with partial inference: what passes, and what limits it."""
 
-from docs.figures.drawing import FAINT, INK, KINDS, RED, Drawing
-from docs.figures.example import flow, gpus
+from docs.figures.example import KINDS, flow, gpus
+from planner.commands.drawing import FAINT, INK, RED, Drawing
 
 PLACES = {
     "source": (70, 150), "a": (240, 80), "b": (240, 220), "c": (430, 220), "d": (560, 80),

@@ -1,6 +1,6 @@
 """Pipelines of stages and whole-model instances behind one coordinator."""
 
-from docs.figures.drawing import BLUE, FAINT, GREEN, INK, ORANGE, Drawing
+from planner.commands.drawing import BLUE, FAINT, GREEN, INK, ORANGE, Drawing
 
 
 def draw() -> str:

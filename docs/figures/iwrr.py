@@ -1,6 +1,6 @@
 """Interleaved weighted round robin: who gets the next requests, by weights of the flow."""
 
-from docs.figures.drawing import BLUE, FAINT, GREEN, ORANGE, Drawing
+from planner.commands.drawing import BLUE, FAINT, GREEN, ORANGE, Drawing
 from planner.routers.iwrr import InterleavedWeightedRoundRobin
 
 WEIGHTS = {"a": 3.0, "b": 2.0, "c": 1.0}

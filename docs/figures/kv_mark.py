@@ -1,6 +1,6 @@
 """The KV estimate of a node and the mark up to which it is filled."""
 
-from docs.figures.drawing import BLUE, FAINT, GREEN, ORANGE, RED, SKY, Drawing
+from planner.commands.drawing import BLUE, FAINT, GREEN, ORANGE, RED, SKY, Drawing
 from planner.domain.pipeline import Pipeline, PipelineStage
 from planner.routers.base import RequestSize
 from planner.routers.kv_estimator import KvEstimator

@@ -1,7 +1,7 @@
 """One request that enters nodes in the middle of their layers."""
 
-from docs.figures.drawing import FAINT, KINDS, Drawing
-from docs.figures.example import LAYERS, RANGES, flow, gpus
+from docs.figures.example import KINDS, LAYERS, RANGES, flow, gpus
+from planner.commands.drawing import FAINT, Drawing
 
 LEFT, TOP, CELL, ROW = 120, 44, 44, 46
 PATH = (("a", 0, 6), ("c", 6, 8), ("e", 8, 12))

@@ -2,7 +2,8 @@
 
 import math
 
-from docs.figures.drawing import FAINT, KINDS, Drawing
+from docs.figures.example import KINDS
+from planner.commands.drawing import FAINT, Drawing
 from planner.domain.problem import Workload
 from planner.roofline import LayerShape, data_sheet, roofline_profile
 

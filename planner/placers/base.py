@@ -12,9 +12,15 @@ from planner.domain.rules import PlacementRules
 from planner.placers.solvers.base import SolverName
 
 START = "start"  # the placer of a placement that was given to a search
-PlacerName = Literal[
-    "auto", "milp", "stage-patterns", "region-chain", "stage-annealing", "interval-annealing"
-]
+# The methods by name, with the labels that people choose them by; `choice.METHODS` has each.
+PLACERS = {
+    "auto": "Automatic: all of them in turn",
+    "milp": "MILP of the Helix paper",
+    "stage-patterns": "Stage patterns, an integer program",
+    "region-chain": "Chains of regions",
+    "stage-annealing": "Annealing of stages",
+    "interval-annealing": "Annealing of staggered ranges",
+}
 StopReason = Literal["heuristic", "optimal", "bound reached", "time limit", "cancelled"]
 
 

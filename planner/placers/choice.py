@@ -1,6 +1,5 @@
-"""Methods by name."""
+"""Methods by the names in `base.PLACERS`."""
 
-from planner.placers.base import PlacerName
 from planner.placers.board import Method
 from planner.placers.interval_annealing import search_interval_annealing
 from planner.placers.milp import search_milp
@@ -9,7 +8,7 @@ from planner.placers.region_chain import search_region_chains
 from planner.placers.stage_annealing import search_stage_annealing
 from planner.placers.stage_patterns import search_stage_patterns
 
-METHODS: dict[PlacerName, Method] = {
+METHODS: dict[str, Method] = {
     "auto": search_by_all,
     "milp": search_milp,
     "stage-patterns": search_stage_patterns,

@@ -1,3 +1,5 @@
+import csv
+import io
 import json
 import os
 import re
@@ -5,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -14,9 +17,12 @@ from planner.__main__ import main
 from planner.balanced_flow import balanced_flow
 from planner.bounds import upper_bound_tokens_per_s
 from planner.max_flow import max_flow
+from planner.placers.base import PLACERS
 from planner.placers.budgeted_moves import moved_layers
+from planner.plan_options import BASELINES
 from planner.serialization import plan_from_text, plan_to_dict, problem_to_dict
 
+SVG = "{http://www.w3.org/2000/svg}"
 PROBLEM = tiny_problem(
     [[100.0, 60.0, 30.0], [50.0, 24.0], [50.0, 24.0], [30.0, 10.0]], num_layers=4
 )
@@ -177,11 +183,11 @@ def test_compare_tabulates_the_baselines_the_solver_and_published_placements(
     arguments = ["compare", str(problem_path), "--time-limit", "20"]
     assert main([*arguments, "--placements", str(published)]) == 0
     table = capsys.readouterr().out
-    rows = [line.split()[0] for line in table.splitlines()[2:5]]
-    assert rows == ["separate_pipelines", "swarm", "petals"]
+    rows = [line.split()[0] for line in table.splitlines() if not line.startswith(" ")]
+    assert rows[2:5] == ["separate_pipelines", "swarm", "petals"]
     assert "solve (" in table
     for name in ("separate_pipelines", "swarm", "petals"):
-        assert "(seeds 1, 2)" in table.split(f"\n{name}:\n")[1]
+        assert "(seeds 1, 2)" in re.split(rf"\n{name} .*\n  forecast", table)[1]
     right, wrong = (line for line in table.splitlines() if line.startswith("published:"))
     assert f"{flow:.1f}" in right
     assert "differs by 0.000 %" in right
@@ -193,6 +199,33 @@ def test_compare_says_how_to_simulate_the_baselines(problem_path, capsys):
     shown = capsys.readouterr().out
     assert "not simulated: give --time-limit to simulate" in shown
     assert "no time was left" not in shown
+
+
+def test_compare_runs_each_placer_and_writes_them_as_json_and_csv(problem_path, capsys):
+    arguments = ["compare", str(problem_path), "--objective", "flow", "--time-limit", "5"]
+    assert main([*arguments, "--placers", "all", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    flows = {row["name"]: row["flow_tokens_per_s"] for row in shown["placements"]}
+    by_placer = [name.split("(")[1].split(":")[0] for name in flows if name.startswith("solve")]
+    assert by_placer == list(PLACERS)
+    assert all(0 <= flow <= shown["bound_tokens_per_s"] * 1.0001 for flow in flows.values())
+    assert max(flows.values()) == pytest.approx(60)  # the best of all placements
+    assert main([*arguments, "--placers", "milp,region-chain", "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(rows) == len(BASELINES) + 2
+    for row in rows[: len(BASELINES)]:
+        assert float(row["flow_tokens_per_s"]) == flows[row["name"]]
+
+
+def test_compare_draws_a_bar_for_each_placement(problem_path, capsys):
+    assert main(["compare", str(problem_path), "--objective", "flow", "--svg"]) == 0
+    picture = ElementTree.fromstring(capsys.readouterr().out)  # noqa: S314 - our own
+    assert len(picture.findall(f"{SVG}rect")) == 1 + len(BASELINES)
+
+
+def test_compare_refuses_an_unknown_placer(problem_path, capsys):
+    assert main(["compare", str(problem_path), "--placers", "milp,oracle"]) == 2
+    assert "'oracle'" in only_line(capsys.readouterr().err)
 
 
 def test_a_published_placement_of_another_cluster_is_named(problem_path, tmp_path, capsys):

@@ -1,7 +1,6 @@
 import itertools
 import math
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +12,7 @@ from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.feasibility import ModelOutOfReach
 from planner.flow_check import check_flow
 from planner.max_flow import max_flow
-from planner.placers.base import InvalidOptions, NeverCancelled, PlacerName
+from planner.placers.base import PLACERS, InvalidOptions, NeverCancelled
 from planner.placers.board import NO_SOLVER
 from planner.placers.petals import place_petals
 from planner.placers.separate_pipelines import place_separate_pipelines
@@ -140,7 +139,7 @@ def test_a_clock_that_leaves_no_time_for_the_milp_leaves_the_best_baseline():
     assert plan.placer in ("swarm", "petals", "separate_pipelines")
 
 
-@pytest.mark.parametrize("placer", get_args(PlacerName))
+@pytest.mark.parametrize("placer", PLACERS)
 def test_no_placer_falls_below_the_best_baseline_or_above_the_best_placement(
     placer, best_of_uneven
 ):

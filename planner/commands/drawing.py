@@ -1,19 +1,25 @@
-"""SVG by hand: boxes, lines, arrows and words on a light ground, alike in every run."""
+"""Pictures in SVG: boxes, lines, arrows and words on a light ground, identical in every run."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
+from itertools import cycle
 
 INK, FAINT, GROUND = "#1d2b33", "#7a8b94", "#f7fafb"
-# After Okabe and Ito, told apart by readers who see colours differently; red only beside words.
+# After Okabe and Ito, for readers who see colours differently; red only beside words.
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE = (
     "#0072b2", "#e69f00", "#009e73", "#c1121f", "#56b4e9", "#9a5b8f",
 )  # fmt: skip
-KINDS = {"A100": BLUE, "L4": GREEN, "T4": ORANGE, "V100": PURPLE}
+
+
+def colours_by_name(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each name, again from the first one where there are more names."""
+    return dict(zip(sorted(set(names)), cycle((BLUE, GREEN, ORANGE, PURPLE, SKY)), strict=False))
 
 
 @dataclass(slots=True)
 class Drawing:
-    """`title` is what a reader is told who does not see it."""
+    """A picture of `width` by `height`; a screen reader reads its `title`."""
 
     width: int
     height: int
