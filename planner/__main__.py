@@ -1,5 +1,4 @@
-"""The planner's shell commands: solve, compare, explain, mix, replan, roofline,
-simulate.
+"""The planner's shell commands: solve, compare, draw, explain, mix, replan, roofline, simulate.
 
 Exit codes: 0 done (also when Ctrl-C ended the search early: the best plan so far is written),
 2 bad input or no plan, with one line on stderr, 130 when Ctrl-C came before there was any plan.
@@ -48,11 +47,12 @@ class _OneLineParser(argparse.ArgumentParser):
 
 def _commands() -> dict[str, tuple[Command, str]]:
     """By name. They import much, so not before Ctrl-C is heard."""
-    from planner.commands import compare, explain, mix, replan, roofline, simulate, solve
+    from planner.commands import compare, draw, explain, mix, replan, roofline, simulate, solve
 
     return {
         "solve": (solve, "compute a plan and write it to a file"),
         "compare": (compare, "tabulate the flow of every placer's placement"),
+        "draw": (draw, "draw a plan: who holds which layers, and what passes between them"),
         "explain": (explain, "say what limits a plan and what one more of each resource brings"),
         "mix": (mix, "plan several models on one cluster"),
         "simulate": (simulate, "forecast what a plan delivers under a workload"),

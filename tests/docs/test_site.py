@@ -69,7 +69,7 @@ def test_every_written_page_can_be_reached(site: Path) -> None:
 @pytest.mark.parametrize("name", names())
 def test_a_drawing_is_what_its_script_draws(name: str) -> None:
     assert (DOCS / "figures" / f"{name}.svg").read_text() == drawn(name), (
-        "draw it anew: python -m docs.figures"
+        "draw it again: python -m docs.figures"
     )
 
 

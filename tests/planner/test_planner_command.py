@@ -228,6 +228,24 @@ def test_compare_refuses_an_unknown_placer(problem_path, capsys):
     assert "'oracle'" in only_line(capsys.readouterr().err)
 
 
+def test_draw_shows_every_node_at_its_layers_and_what_passes_between(problem_path, tmp_path):
+    plan = plan_by_hand(PROBLEM, placement(n0=(0, 2), n1=(2, 4), n2=(2, 4)))
+    path, output = tmp_path / "plan.json", tmp_path / "plan.svg"
+    path.write_text(json.dumps(plan_to_dict(plan)))
+    assert main(["draw", str(problem_path), str(path), "--output", str(output)]) == 0
+    picture = ElementTree.fromstring(output.read_text())  # noqa: S314 - our own
+    boxes = [
+        (float(box.get("x")), float(box.get("width"))) for box in picture.findall(f"{SVG}rect")[1:]
+    ]
+    (left, half), *others = boxes
+    assert others == [(left + half + 2, half)] * 2
+    between = [edge for edge in plan.flow.edges if {edge.source, edge.target} <= {"n0", "n1", "n2"}]
+    assert len(picture.findall(f"{SVG}line")) == len(between) == 2
+    words = {text.text for text in picture.findall(f"{SVG}text")}
+    for node in plan.flow.nodes.values():
+        assert f"{node.flow_tokens_per_s:.1f} of {node.capacity_tokens_per_s:.1f}" in words
+
+
 def test_a_published_placement_of_another_cluster_is_named(problem_path, tmp_path, capsys):
     published = tmp_path / "x.published.json"
     entry = {"layers": {"n9": [0, 4]}, "max_flow_tokens_per_s": 1.0}
