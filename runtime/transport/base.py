@@ -1,4 +1,4 @@
-"""What a stage needs of its transport; `ZmqTransport` and `InMemoryTransport` both are one."""
+"""What a stage needs of its transport; `ZmqTransport` is one."""
 
 from dataclasses import dataclass
 from typing import Protocol

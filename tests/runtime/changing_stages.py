@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine_under_test import open_launch
+from in_memory_network import InMemoryNetwork
 from stage_cluster import GENERATION, OURS, PAGE_TOKENS, Answer, NeverWaits, StageCluster
 
 from runtime.engine.backend import Opened
@@ -14,7 +15,6 @@ from runtime.engine.stage_process import StageListeners
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.data import Kind, Message, StageStatus
 from runtime.protocol.stage_pipe import StageEvent, StageLaunch
-from runtime.transport.in_memory import InMemoryNetwork
 
 NEXT = GENERATION + 1
 CONTEXT_TOKENS = 128

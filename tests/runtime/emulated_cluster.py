@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import numpy as np
+from in_memory_network import InMemoryNetwork
 
 from planner.domain.layer_times import LayerTimes
 from planner.domain.model_spec import ModelSpec
@@ -16,7 +17,6 @@ from runtime.protocol.emulation import Emulation
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.transport.base import Received, Transport
-from runtime.transport.in_memory import InMemoryNetwork
 
 LAYERS = 8
 MODEL = ModelSpec(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from coordinator_doubles import routing, see, serving_plan
 from emulated_cluster import LAYERS, NeverWaits, emulation_of
+from in_memory_network import InMemoryNetwork
 
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.placement import LayerRange, Placement
@@ -29,7 +30,6 @@ from runtime.protocol.data import Kind, Message
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.routes import Sampling
 from runtime.transport.heartbeats import Loss, PeerEvent
-from runtime.transport.in_memory import InMemoryNetwork
 
 FIRST, SECOND = "coordinator", "coordinator:2"
 GENERATION = 7

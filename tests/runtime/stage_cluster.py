@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 import torch
 from engine_under_test import ENGINE, PAGE_TOKENS, backend_of, make_runner
+from in_memory_network import InMemoryNetwork
 
 from runtime.engine.backend import Backend, Opened
 from runtime.engine.limits import EngineLimits
@@ -18,7 +19,6 @@ from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason, Sta
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.transport.base import Received, Transport
-from runtime.transport.in_memory import InMemoryNetwork
 
 GENERATION = 7
 OURS = EngineOptions()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from emulated_cluster import LAYERS, MODEL, TIMES, EmulatedCluster, emulation_of
+from in_memory_network import InMemoryNetwork
 from pydantic import ValidationError
 
 from planner.domain.node_memory import EndRoom, NodeMemory
@@ -18,7 +19,6 @@ from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.routes import Hop, Route, Sampling
-from runtime.transport.in_memory import InMemoryNetwork
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, seed=7, max_tokens=9)
 PATIENCE_S = 90.0

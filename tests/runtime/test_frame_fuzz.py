@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from frame_mutations import Frames, mutated
+from in_memory_network import InMemoryNetwork
 from stage_cluster import StageCluster
 
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.data import Kind, Message, Reason, decode, encode
 from runtime.protocol.frame_error import FrameError
-from runtime.transport.in_memory import InMemoryNetwork
 
 LAYERS = {"a": (0, 2), "b": (1, 3), "c": (3, 4)}
 HOPS = [("a", 0, 2), ("b", 2, 3), ("c", 3, 4)]

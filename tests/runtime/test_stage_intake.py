@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from in_memory_network import InMemoryNetwork
 
 from runtime.engine.backend import Opened
 from runtime.engine.grammar import Grammars
@@ -28,7 +29,6 @@ from runtime.models.weights import load_decoder
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.routes import Hop, Route, Sampling
-from runtime.transport.in_memory import InMemoryNetwork
 
 GENERATION = 2
 SHAPE = StageShape(

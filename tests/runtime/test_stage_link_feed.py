@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from emulated_cluster import LAYERS, emulation_of
+from in_memory_network import InMemoryNetwork
 
 from planner.domain.cluster import COORDINATOR
 from planner.domain.layer_times import LayerTimes
@@ -23,7 +24,6 @@ from runtime.protocol.link_news import LOOK_EVERY_S, LinkNews
 from runtime.protocol.measure_order import MeasureOrder, pack_order
 from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.transport.base import UnknownPeer
-from runtime.transport.in_memory import InMemoryNetwork
 from runtime.transport.recent_rate import RecentRate
 
 TIMES = LayerTimes(prompt=((1, 0.001), (64, 0.01)), decode=((1, 0.005), (8, 0.005)))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import zmq
 from free_port import free_port
+from in_memory_network import InMemoryNetwork
 
 from runtime.membership.data_address import choose_port, data_endpoint
 from runtime.protocol.control import PeerAddress
@@ -20,7 +21,6 @@ from runtime.protocol.data import DType, Entry, Kind, Message, StageStatus, enco
 from runtime.protocol.data_security import DataSecurity
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.base import PeerStalled, Received, Transport, UnknownPeer
-from runtime.transport.in_memory import InMemoryNetwork
 from runtime.transport.keys import KeyFileError, KeyPair
 from runtime.transport.zmq_sockets import sending_socket
 from runtime.transport.zmq_transport import BindFailed, ZmqTransport

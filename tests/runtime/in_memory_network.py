@@ -1,4 +1,4 @@
-"""The same interface without sockets, for tests; every message goes through encode and decode."""
+"""A `Transport` without sockets; every message goes through encode and decode."""
 
 import threading
 import time
@@ -53,10 +53,7 @@ class InMemoryNetwork:
 
 
 class InMemoryTransport:
-    """A process's end of an `InMemoryNetwork`; tests use it in place of sockets.
-
-    Implements `Transport`.
-    """
+    """A process's end of an `InMemoryNetwork`. Implements `Transport`."""
 
     def __init__(self, network: InMemoryNetwork, name: str) -> None:
         self._network = network
