@@ -11,15 +11,13 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import BinaryIO, TypeVar
+from dataclasses import asdict
+from typing import BinaryIO
 
 import torch
 
 from planner.domain.errors import PlannerError
 from planner.domain.problem import Workload
-from planner.memory import kv_minimum
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine.backend import CannotRun
 from runtime.engine.choosing import (
@@ -29,15 +27,13 @@ from runtime.engine.choosing import (
     require_vllm,
     stdout_for_events,
 )
-from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
 from runtime.models.checkpoint import CheckpointError
-from runtime.models.free_memory import allocator_overhead_bytes, free_bytes
-from runtime.profiler.compute import compute_profile, least_bytes
 from runtime.profiler.measured_layers import MeasuredLayers, OwnLayers
-from runtime.profiler.node_sweep import NodeSweep, fitted_equation
-from runtime.profiler.rehearsal import Beside, NoAnswer, rehearse
-from runtime.profiler.step_times import REST_S, most_decodes
+from runtime.profiler.measurement import Measurement, Rehearse
+from runtime.profiler.node_sweep import FoundT, fitted_equation
+from runtime.profiler.rehearsal import NoAnswer, rehearse
+from runtime.profiler.step_times import REST_S
 from runtime.protocol.engines import Engine
 from runtime.protocol.profiling import MeasuredPoint, NodeMeasurement
 from runtime.protocol.profiling_pipe import (
@@ -58,12 +54,8 @@ _MOST_REPEATS = 3
 _PAGE_TOKENS, _MAX_BATCH_TOKENS = 16, 512  # as stages are deployed unless told otherwise
 
 
-Found = TypeVar("Found")
-Rehearse = Callable[..., Beside]
-
-
 class Left(Exception):
-    """The agent closed the pipe: nobody wants to know any more."""
+    """The agent closed the pipe: it needs no result any more."""
 
 
 class Turns:
@@ -78,7 +70,7 @@ class Turns:
         self._may_go = False
         self.repeated = 0
 
-    def take(self, done: float, run: Callable[[], Found]) -> Found:
+    def take(self, done: float, run: Callable[[], FoundT]) -> FoundT:
         """Time a step in a quiet moment; again when it was none. Raises Left.
 
         What the agent says of the last step is its leave for the next one, too.
@@ -140,7 +132,7 @@ def main(argv: list[str]) -> int:
     ) as error:  # fmt: skip
         turns.say(CannotMeasure(message=str(error).split("\n", maxsplit=1)[0]))
         return 1
-    except Exception as error:  # the last resort of a process whose stderr nobody reads
+    except Exception as error:  # the last resort of a process whose stderr is not read
         logger.exception("the measurement failed")
         words = str(error).split("\n", maxsplit=1)[0]
         turns.say(CannotMeasure(message=f"{type(error).__name__}: {words}"))
@@ -184,36 +176,20 @@ def measure_node(
     rehearse: Rehearse = rehearse,
 ) -> NodeMeasurement:
     """The profile of this machine for the order's checkpoint. Raises what `main` catches."""
-    order, prepared = launch.order, _prepare(launch, clock=clock, sleep=sleep)
-    checkpoint, layers, limits = prepared.checkpoint, prepared.layers, prepared.limits
-    workload, sweep, sizes = prepared.workload, prepared.sweep, layers.sizes
-    sweep.run(turns.take)
-    beside = turns.take(
-        1.0,
-        lambda: rehearse(checkpoint, layers, limits=limits, clock=clock, rest_s=REST_S),
-    )
+    order, measurement = launch.order, _prepare(launch, clock=clock, sleep=sleep)
+    measurement.run(turns.take, rehearse=rehearse)
     chosen = {} if order.kv_minimum is None else asdict(order.kv_minimum)
-    minimum = kv_minimum(workload, longest_tokens=limits.max_context_tokens, **chosen)
-    limits = replace(limits, reserve_bytes=allocator_overhead_bytes(layers.device))
-    profile = compute_profile(
+    minimum, budget_bytes = measurement.kv_minimum(**chosen), launch.memory_budget_bytes
+    profile = measurement.profile(
         "this node",
-        config=sizes,
-        limits=limits,
-        times=sweep.step_times(),
-        beside=beside,
-        workload=workload,
-        device_name=torch.cuda.get_device_name() if layers.device.type == "cuda" else "CPU",
-        memory_budget_bytes=launch.memory_budget_bytes,
+        memory_budget_bytes=budget_bytes,
         relative_speed=launch.relative_speed,
         kv_minimum=minimum,
     )
     if profile.layer_times is None:
-        needed = least_bytes(sizes, limits, kv_minimum=minimum)
-        raise ValueError(
-            f"this node may use {launch.memory_budget_bytes} bytes, which hold no layer of "
-            f"{checkpoint.name}; one layer and KV cache for {minimum} need {needed} bytes: raise "
-            "the memory budget, or lower the model's longest request"
-        )
+        why = measurement.why_no_layer(memory_budget_bytes=budget_bytes, kv_minimum=minimum)
+        raise ValueError(f"{why}: raise the memory budget, or lower the model's longest request")
+    stored, sweep = measurement.layers.stored, measurement.sweep
     model = sweep.latency_model()
     return NodeMeasurement(
         gpu=profile.gpu,
@@ -228,55 +204,36 @@ def measure_node(
         points=tuple(sweep.points),
         repeated=turns.repeated,
         checkpoint=order.checkpoint,
-        dtype=layers.stored.weights_type,
-        bytes_per_layer=float(layers.stored.bytes_per_layer),
+        dtype=stored.weights_type,
+        bytes_per_layer=float(stored.bytes_per_layer),
         engine="" if launch.engine.engine is Engine.AUTO else launch.engine.engine,
         interpolation_error=sweep.interpolation_error(),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Prepared:
-    checkpoint: Path
-    layers: MeasuredLayers
-    limits: EngineLimits
-    workload: Workload
-    sweep: NodeSweep
-
-
 def _prepare(
     launch: ProfilingLaunch, *, clock: Callable[[], float], sleep: Callable[[float], None]
-) -> _Prepared:
-    """What steps are timed with: the first layers of the checkpoint."""
+) -> Measurement:
+    """With the first layers of the checkpoint."""
     order = launch.order
     torch.set_num_threads(launch.threads)
     source = WeightSource.of(order.checkpoint, launch.weights)
     layers = _open_layers(source, launch)
-    sizes = layers.sizes
-    workload = Workload(
-        mean_prompt_tokens=order.mean_prompt_tokens, mean_output_tokens=order.mean_output_tokens
-    )
-    limits = EngineLimits(
-        page_tokens=_PAGE_TOKENS,
-        max_batch_tokens=_MAX_BATCH_TOKENS,
-        max_context_tokens=min(order.max_context_tokens, sizes.max_position_embeddings),
-    )
-    context_tokens = int(workload.mean_prompt_tokens + workload.mean_output_tokens / 2)
-    # a stage may serve beside it, and on a CPU the system ends processes that take too much
-    free = max(0, free_bytes(layers.device) - layers.deep_bytes)
-    room_bytes = min(launch.memory_budget_bytes, free)
-    pages = room_bytes // page_bytes(sizes, page_tokens=limits.page_tokens)
-    kv_room_tokens = float(pages * limits.page_tokens)
-    sweep = NodeSweep(
+    return Measurement(
+        source.folder,
         layers,
-        context_tokens=max(1, min(context_tokens, limits.max_context_tokens - 1)),
-        limits=limits,
-        decodes=most_decodes(kv_room_tokens, context_tokens=context_tokens),
+        workload=Workload(
+            mean_prompt_tokens=order.mean_prompt_tokens,
+            mean_output_tokens=order.mean_output_tokens,
+        ),
+        limits=EngineLimits(
+            page_tokens=_PAGE_TOKENS,
+            max_batch_tokens=_MAX_BATCH_TOKENS,
+            max_context_tokens=min(order.max_context_tokens, layers.sizes.max_position_embeddings),
+        ),
+        memory_budget_bytes=launch.memory_budget_bytes,
         clock=clock,
         rest=lambda step_s: sleep(rest_s(step_s, relative_speed=launch.relative_speed)),
-    )
-    return _Prepared(
-        checkpoint=source.folder, layers=layers, limits=limits, workload=workload, sweep=sweep
     )
 
 

@@ -29,7 +29,7 @@ from runtime.profiler.rehearsal import Beside
 from runtime.profiler.step_times import StepCost, StepTimes
 
 TARGET_OCCUPANCY = 0.3
-_LEAST_OF_LAYERS = 0.01  # of a step: so much is its layers' at least, whatever was measured
+_LEAST_OF_LAYERS = 0.01  # of a step: so much is its layers' at least, by any measurement
 
 
 def compute_profile(

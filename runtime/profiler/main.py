@@ -4,34 +4,27 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from planner.domain.node_memory import KvMinimum
 from planner.domain.problem import Workload
-from planner.domain.profile import ComputeProfile
-from planner.memory import DEFAULT_KV_REQUESTS, kv_minimum
+from planner.memory import DEFAULT_KV_REQUESTS
 from planner.serialization.problem_file import profile_to_dict
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.command_numbers import SIZE_HELP, positive_int, ratio, size_bytes
-from runtime.engine.compute_dtype import compute_dtype
-from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
 from runtime.models.checkpoint import CheckpointError
-from runtime.models.config import read_config
-from runtime.models.free_memory import allocator_overhead_bytes
 from runtime.models.model_config import ModelConfig
-from runtime.models.weights import load_decoder
-from runtime.profiler.compute import compute_profile, least_bytes
 from runtime.profiler.measured_layers import OwnLayers
-from runtime.profiler.rehearsal import NoAnswer, rehearse
-from runtime.profiler.step_times import REST_S, StepTimes, measure_step_times, most_decodes
-from runtime.protocol.engines import ComputeDtype
+from runtime.profiler.measurement import Measurement
+from runtime.profiler.node_sweep import FoundT
+from runtime.profiler.rehearsal import NoAnswer
+from runtime.profiler.step_times import REST_S
 
-_CHUNKS = (16, 64, 256)  # tokens of prompts that are timed, and as many as a batch has
 _TOKEN_BYTES = 4  # an int32 token id on the wire
 
 
@@ -74,108 +67,52 @@ def main(argv: list[str]) -> int:
 
 
 def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str, Any]:
-    config = read_config(arguments.checkpoint)
+    layers = OwnLayers(WeightSource(folder=arguments.checkpoint))
     workload = Workload(
         mean_prompt_tokens=arguments.mean_prompt_tokens,
         mean_output_tokens=arguments.mean_output_tokens,
     )
-    limits = EngineLimits(
-        page_tokens=arguments.page_tokens,
-        max_batch_tokens=arguments.max_batch_tokens,
-        max_context_tokens=arguments.max_context_tokens or config.max_position_embeddings,
-    )
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    config = config.computed_in(compute_dtype(ComputeDtype.AUTO, config.dtype_name, device))
-    times = _step_times(
+    measurement = Measurement(
         arguments.checkpoint,
-        config,
-        limits,
-        workload,
-        device=device,
-        most_bytes=max(node.memory_budget_bytes for node in nodes),
-    )
-    beside = rehearse(
-        arguments.checkpoint,
-        OwnLayers(WeightSource(folder=arguments.checkpoint)),
-        limits=limits,
+        layers,
+        workload=workload,
+        limits=EngineLimits(
+            page_tokens=arguments.page_tokens,
+            max_batch_tokens=arguments.max_batch_tokens,
+            max_context_tokens=(
+                arguments.max_context_tokens or layers.sizes.max_position_embeddings
+            ),
+        ),
+        memory_budget_bytes=max(node.memory_budget_bytes for node in nodes),
         clock=time.perf_counter,
-        rest_s=REST_S,
+        rest=lambda _: time.sleep(REST_S),
     )
-    minimum = kv_minimum(
-        workload,
-        longest_tokens=limits.max_context_tokens,
-        requests=arguments.kv_requests,
-        tokens=arguments.kv_tokens,
-    )
-    limits = replace(limits, reserve_bytes=allocator_overhead_bytes(device))
-    profiles = {
-        node.name: compute_profile(
+    measurement.run(_at_once)
+    minimum = measurement.kv_minimum(arguments.kv_requests, arguments.kv_tokens)
+    profiles = {}
+    for node in nodes:
+        profile = measurement.profile(
             node.name,
-            config=config,
-            limits=limits,
-            times=times,
-            beside=beside,
-            workload=workload,
-            device_name=torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
             memory_budget_bytes=node.memory_budget_bytes,
             relative_speed=node.relative_speed,
             kv_minimum=minimum,
         )
-        for node in nodes
-    }
-    for name, profile in profiles.items():
         if profile.max_layers == 0:
-            _warn_of_no_layer(name, profile, config, limits, minimum)
+            why = measurement.why_no_layer(
+                memory_budget_bytes=node.memory_budget_bytes, kv_minimum=minimum
+            )
+            print(f"{node.name}: {why}, fewer with a lower --max-context-tokens", file=sys.stderr)
+        profiles[node.name] = profile_to_dict(profile)
     return {
-        "model": model_numbers(arguments.checkpoint.resolve().name, config),
+        "model": model_numbers(arguments.checkpoint.resolve().name, layers.sizes),
         "workload": asdict(workload),
-        "compute_profiles": {name: profile_to_dict(one) for name, one in profiles.items()},
+        "compute_profiles": profiles,
     }
 
 
-def _warn_of_no_layer(
-    name: str,
-    profile: ComputeProfile,
-    config: ModelConfig,
-    limits: EngineLimits,
-    minimum: KvMinimum,
-) -> None:
-    needed = least_bytes(config, limits, kv_minimum=minimum)
-    print(
-        f"{name}: {profile.vram_bytes:.0f} bytes hold no layer; one layer and KV cache for "
-        f"{minimum} need {needed} bytes, fewer with a lower --max-context-tokens",
-        file=sys.stderr,
-    )
-
-
-def _step_times(
-    checkpoint: Path,
-    config: ModelConfig,
-    limits: EngineLimits,
-    workload: Workload,
-    *,
-    device: torch.device,
-    most_bytes: int,
-) -> StepTimes:
-    """Of one layer, with as many decodes as a node of `most_bytes` may have."""
-    decoder = load_decoder(
-        checkpoint, config, first=0, end=1, device=device, progress=lambda _done, _total: None
-    )
-    longest = min(limits.max_batch_tokens, limits.max_context_tokens)
-    context_tokens = min(
-        int(workload.mean_prompt_tokens + workload.mean_output_tokens / 2),
-        limits.max_context_tokens - 1,
-    )
-    pages = most_bytes // page_bytes(config, page_tokens=limits.page_tokens)
-    return measure_step_times(
-        decoder,
-        decodes=most_decodes(float(pages * limits.page_tokens), context_tokens=context_tokens),
-        prefill_tokens=tuple(sorted({min(size, longest) for size in (*_CHUNKS, longest)})),
-        context_tokens=context_tokens,
-        page_tokens=limits.page_tokens,
-        clock=time.perf_counter,
-        rest=lambda _: time.sleep(REST_S),
-    )
+def _at_once(_done: float, run: Callable[[], FoundT], /) -> FoundT:
+    """A `Turn` of a machine that serves nothing."""
+    return run()
 
 
 def model_numbers(name: str, config: ModelConfig) -> dict[str, Any]:

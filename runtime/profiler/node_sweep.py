@@ -11,6 +11,7 @@ after another.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol, TypeVar
 
 import torch
 
@@ -42,8 +43,13 @@ _NEAR_DECODES, _FAR_DECODES = (1, 4, 16), (1, 4)
 _MORE_PROMPTS = ((2, 64), (4, 16), (4, 64))
 _FEW_BATCHES = (2, 4)
 
-# Times a step in its turn: called with the share that is done, and what to run.
-Turn = Callable[[float, Callable[[], StepRuns]], StepRuns]
+FoundT = TypeVar("FoundT")
+
+
+class Turn(Protocol):
+    """Times something in its turn: gets the share that is done, and what to run."""
+
+    def __call__(self, done: float, run: Callable[[], FoundT], /) -> FoundT: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,13 +18,11 @@ from typing import Any
 
 import torch
 
-from runtime.engine.backend import ModelShape, Opened, StepResult
+from runtime.engine.backend import Opened, StepResult
 from runtime.engine.grammar import Grammars
 from runtime.engine.limits import EngineLimits
 from runtime.engine.model_backend import ModelBackend
-from runtime.engine.pages import KvCacheManager
-from runtime.engine.sequence import RequestKey, Work
-from runtime.engine.sequence import Sequence as Resident
+from runtime.engine.sequence import Work
 from runtime.engine.stage import Stage
 from runtime.engine.step_runner import StepRunner
 from runtime.profiler.measured_layers import MeasuredLayers
@@ -84,7 +82,7 @@ def rehearse(
         return Beside(head_s=0.0, handling_s=0.0, hop_s=0.0)
     runner = layers.last(limits, pages=REQUESTS * (limits.context_pages + 1))
     grammars = Grammars(checkpoint, vocab_size=layers.sizes.vocab_size)
-    backend = _TimedBackend(ModelBackend(runner, grammars=grammars), runner, clock=clock)
+    backend = _TimedBackend(runner, grammars=grammars, clock=clock)
     turns, rounds_s = _served(backend, limits=limits, clock=clock, rounds=rounds, rest_s=rest_s)
     return beside(turns, rounds_s)
 
@@ -191,53 +189,23 @@ class _WatchedTransport:
         self._transport.close()
 
 
-class _TimedBackend:
-    """Implements `Backend`: how long layers took in the last step, and what comes behind them."""
+class _TimedBackend(ModelBackend):
+    """Notes how long layers took in the last step, and what comes behind them."""
 
     def __init__(
-        self, backend: ModelBackend, runner: StepRunner, *, clock: Callable[[], float]
+        self, runner: StepRunner, *, grammars: Grammars, clock: Callable[[], float]
     ) -> None:
+        super().__init__(runner, grammars=grammars)
         self.layers_s = self.head_s = 0.0
-        self._backend = backend
-        self._runner = runner
+        self._timed = runner
         self._clock = clock
-
-    @property
-    def shape(self) -> ModelShape:
-        return self._backend.shape
-
-    @property
-    def kv_manager(self) -> KvCacheManager:
-        return self._backend.kv_manager
-
-    @property
-    def weights_bytes(self) -> int:
-        return self._backend.weights_bytes
-
-    @property
-    def kv_bytes(self) -> int:
-        return self._backend.kv_bytes
-
-    @property
-    def emulated(self) -> bool:
-        return self._backend.emulated
-
-    @property
-    def engine(self) -> str:
-        return self._backend.engine
-
-    def is_ready(self, sequence: Resident) -> bool:
-        return self._backend.is_ready(sequence)
 
     def run(self, step: Items[Work]) -> StepResult:
         began_s = self._clock()
-        hidden_TD = self._runner.forward(step)
+        hidden_TD = self._timed.forward(step)
         if hidden_TD.is_cuda:
             torch.cuda.synchronize()
         ran_s = self._clock()
-        result = self._backend.behind_layers(step, hidden_TD)
+        result = self.behind_layers(step, hidden_TD)
         self.layers_s, self.head_s = ran_s - began_s, self._clock() - ran_s
         return result
-
-    def forget(self, key: RequestKey) -> None:
-        self._backend.forget(key)

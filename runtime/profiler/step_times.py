@@ -13,11 +13,8 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from runtime.engine.kv_cache import KvCache
-from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.engine.step_runner import StepRunner
-from runtime.models.decoder import LoadedDecoder
 from runtime.protocol.routes import Hop, Route, Sampling
 
 SHALLOW, DEEP = 1, 5
@@ -97,64 +94,6 @@ class StepTimes:
 
     decode: dict[int, StepCost]
     prefill: dict[int, StepCost]
-
-
-def measure_step_times(
-    decoder: LoadedDecoder,
-    *,
-    decodes: int,
-    prefill_tokens: tuple[int, ...],
-    context_tokens: int,
-    page_tokens: int,
-    clock: Callable[[], float],
-    rest: Callable[[float], None],
-) -> StepTimes:
-    """Run each step several times, each after a `rest` as `run_step` has it, and keep the median.
-    `decoder` holds layer 0 of the checkpoint.
-
-    Steps of up to `decodes` decodes, which attend over `context_tokens`, are timed at few sizes,
-    and at further ones where interpolation between these is not close. Prefills begin their
-    prompt. `clock` in seconds.
-    """
-    deep = decoder.repeating(DEEP)
-    longest = max(context_tokens + 1, *prefill_tokens)
-    most_blocks = max(
-        max(decode_batches(decodes)) * -(-(context_tokens + 1) // page_tokens),
-        -(-longest // page_tokens),
-    )
-    cache = KvCache(
-        decoder.config,
-        pages=most_blocks * DEEP,
-        page_tokens=page_tokens,
-        device=decoder.device,
-    )
-    runner = ModelRunner(deep, cache, max_context_tokens=longest)
-
-    def cost(requests: int, position: int, n_tokens: int) -> StepCost:
-        shallow_s, deep_s = (
-            run_step(
-                runner,
-                layers=layers,
-                requests=requests,
-                position=position,
-                n_tokens=n_tokens,
-                clock=clock,
-                rest=rest,
-            ).median_s
-            for layers in (SHALLOW, DEEP)
-        )
-        return step_cost(shallow_s=shallow_s, deep_s=deep_s)
-
-    decode = {batch: cost(batch, context_tokens, 1) for batch in decode_batches(decodes)}
-    for _ in range(MOST_REFINEMENTS):
-        size = next_size({batch: found.seconds(DEEP) for batch, found in decode.items()})
-        if size is None:
-            break
-        decode[size] = cost(size, context_tokens, 1)
-    return StepTimes(
-        decode=decode,
-        prefill={tokens: cost(1, 0, tokens) for tokens in prefill_tokens},
-    )
 
 
 def step_cost(*, shallow_s: float, deep_s: float) -> StepCost:

@@ -28,7 +28,7 @@ Only messages with routes, and STATUS, have JSON.
 
 A stage may serve several generations of one checkpoint at once. It sends STATUS for each of them;
 the coordinator answers one that it wants no more with RETIRE, again each time. LOST_LINKS is of the
-stage, whatever generation its header has.
+stage, for any generation in its header.
 
 Of several coordinators each gets STATUS and LOST_LINKS, and of requests what is of its own; RETIRE
 is done when all that live have said it.
@@ -112,8 +112,8 @@ class Reason(IntEnum):
     UNKNOWN_REQUEST = 4  # NACK: no route for this (request, epoch) here
     WRONG_GENERATION = 5  # NACK: the stage does not serve this generation
     STAGE_ERROR = 6  # NACK: the step failed; the stage logs why
-    PREEMPTED = 7  # NACK: its pages went to an older request; to be begun anew with its tokens
-    PREFIX_GONE = 8  # NACK: pages of its prompt are no longer here; to be begun anew
+    PREEMPTED = 7  # NACK: its pages went to an older request; to be begun again with its tokens
+    PREFIX_GONE = 8  # NACK: pages of its prompt are no longer here; to be begun again
     NOT_A_NUMBER = 9  # NACK: the model's logits for it are no numbers
     GRAMMAR_FAILED = 10  # NACK: its answer cannot be kept within its grammar; the log says why
 
@@ -122,7 +122,7 @@ class Reason(IntEnum):
 class Entry:
     """`n_tokens` consecutive rows of a request, the first at `position` of its sequence.
 
-    `hop` is the index in the route of the stage that shall act on the entry. SAMPLED: `position`
+    `hop` is the index in the route of the stage that must act on the entry. SAMPLED: `position`
     is where the new token stands in the sequence, n_tokens is 1.
     """
 

@@ -34,7 +34,7 @@ class Sampling:
     Noise is seeded by (seed, position), so neither batch nor node changes the draw. Presence and
     frequency penalties (0: off) count the tokens sampled, repetition_penalty (1: off) those of the
     prompt as well, which come along as `prompt_ids` if it is on. `emitted_ids` are the tokens
-    sampled before a request was begun anew, if its sampling depends on them. `logit_bias`:
+    sampled before a request was begun again, if its sampling depends on them. `logit_bias`:
     (token id, bias). `logprobs`: how many alternatives are told with each token, None: nothing.
     `grammar`: a JSON schema the answer must follow; empty: none. No stop token is among the first
     `min_tokens`, unless the grammar leaves nothing else.

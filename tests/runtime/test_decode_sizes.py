@@ -28,7 +28,7 @@ def straight(size: float) -> float:
 
 
 def timed(step_s: Callable[[float], float], most: int) -> dict[int, float]:
-    """The sizes that a sweep times, as `measure_step_times` does."""
+    """The sizes that a sweep times, as `NodeSweep` does."""
     seconds = {size: step_s(size) for size in decode_batches(most)}
     for _ in range(4):
         size = next_size(seconds)
