@@ -2,20 +2,21 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from runtime.coordinator import harmony, marked_calls
-from runtime.coordinator.harmony import HarmonyReader
-from runtime.coordinator.marked_calls import deepseek_calls, mistral_calls, qwen_calls
+from runtime.coordinator import harmony, tool_calls
+from runtime.coordinator.harmony import read_channels
 from runtime.coordinator.message_pieces import (
     CallArguments,
     CallBegins,
+    Format,
     Piece,
     Reader,
-    TextReader,
     Thought,
+    until,
 )
-from runtime.coordinator.reasoning import TAGS, ThoughtReader
-from runtime.coordinator.tool_calls import ToolCallReader, ToolDialect
+from runtime.coordinator.reasoning import TAGS, read_thoughts
+from runtime.coordinator.tool_calls import ToolDialect, calls_format
 from runtime.protocol.openai_answers import (
     AssistantMessage,
     ChoiceFinish,
@@ -25,7 +26,7 @@ from runtime.protocol.openai_answers import (
 )
 from runtime.protocol.openai_tools import Tool
 
-MARKERS = frozenset({tag for tags in TAGS for tag in tags}) | harmony.MARKERS | marked_calls.MARKERS
+MARKERS = frozenset({tag for tags in TAGS for tag in tags}) | harmony.MARKERS | tool_calls.MARKERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,25 +56,14 @@ class MessageForm:
         return self.dialect is not None or self.thoughts is not None
 
     def reader(self) -> Reader:
-        rest = self._reader_of_calls()
-        if self.thoughts is None:
-            return rest
-        return ThoughtReader(self.thoughts.tags, is_open=self.thoughts.is_open, rest=rest)
-
-    def _reader_of_calls(self) -> Reader:
-        match self.dialect:
-            case None:
-                return TextReader()
-            case ToolDialect.HARMONY:
-                return HarmonyReader()
-            case ToolDialect.MISTRAL:
-                return mistral_calls()
-            case ToolDialect.DEEPSEEK:
-                return deepseek_calls()
-            case ToolDialect.QWEN_XML:
-                return qwen_calls(self.tools)
-            case ToolDialect.TAGGED | ToolDialect.BARE:
-                return ToolCallReader(self.dialect)
+        rest: Format = until
+        if self.dialect is ToolDialect.HARMONY:
+            rest = read_channels
+        elif self.dialect is not None:
+            rest = calls_format(self.dialect, self.tools)
+        if (marked := self.thoughts) is None:
+            return Reader(rest)
+        return Reader(partial(read_thoughts, tags=marked.tags, is_open=marked.is_open, rest=rest))
 
 
 PLAIN = MessageForm()  # all is text

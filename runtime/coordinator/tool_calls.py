@@ -3,24 +3,68 @@
 Hermes and Qwen put each call between tags, `<tool_call>{"name": ..., "arguments": {...}}
 </tool_call>`, anywhere in the text. Llama 3 answers with nothing but calls, `{"name": ...,
 "parameters": {...}}`, several divided by semicolons. A call that was forced by a schema is one bare
-object. What turns out to be no call is text.
+object. Of these the arguments are given out as they come.
+
+Mistral writes `[TOOL_CALLS]` before a list of calls in JSON, or before `NAME[ARGS]{...}`. DeepSeek
+writes NAME, a separator and the arguments between markers of its own, in a block of calls.
+Qwen3-Coder writes `<function=NAME><parameter=KEY>VALUE</parameter></function>` in `<tool_call>`.
+These are given out once they are whole. What turns out to be no call is text.
 """
 
 import json
 import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from typing import Any
 
-from runtime.coordinator.message_pieces import CallArguments, CallBegins, Piece, joined
-from runtime.coordinator.text_stream import overlap
+from runtime.coordinator.message_pieces import (
+    CallArguments,
+    CallBegins,
+    EndFinder,
+    Format,
+    Growing,
+    Piece,
+    Pieces,
+    until,
+)
+from runtime.protocol.openai_tools import Tool
 
 _OPENING, _CLOSING = "<tool_call>", "</tool_call>"
+_MISTRAL, _ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
+_DEEPSEEK, _DEEPSEEK_END, _CALL, _CALL_END, _SEPARATOR = (
+    f"<\uff5ctool\u2581{words}\uff5c>"
+    for words in (
+        "calls\u2581begin",
+        "calls\u2581end",
+        "call\u2581begin",
+        "call\u2581end",
+        "sep",
+    )
+)
+MARKERS = frozenset({
+    _MISTRAL, _ARGUMENTS, _OPENING, _CLOSING,
+    _DEEPSEEK, _DEEPSEEK_END, _CALL, _CALL_END, _SEPARATOR,
+})  # fmt: skip
 # Name first, as the families are taught; other orders are understood once the call is whole. Tried
 # whenever the answer grows, so bounded.
 _HEAD = re.compile(
     r'\s{0,99}\{\s{0,99}"name"\s{0,99}:\s{0,99}("(?:[^"\\]|\\.){1,256}")\s{0,99},\s{0,99}'
     r'"(?:arguments|parameters)"\s{0,99}:\s{0,99}(?=\{)'
 )
-_BETWEEN = " \n\r\t;"
+_DEEPSEEK_CALL = re.compile(
+    f"{_CALL}(?:function{_SEPARATOR})?(?P<name>[^<\n]{{1,256}}?)"
+    f"(?:{_SEPARATOR}|\n```json\n)(?P<arguments>.*?)(?:\n```)?{_CALL_END}",
+    re.DOTALL,
+)
+_MISTRAL_NAME = re.compile(r"\s*([\w.-]{1,256})")
+_QWEN_CALL = re.compile(r"<function=([^>\n]{1,256})>(.*?)</function>", re.DOTALL)
+_QWEN_PARAMETER = re.compile(r"<parameter=([^>\n]{1,256})>\n?(.*?)\n?</parameter>", re.DOTALL)
+_BETWEEN = " \n\r\t,;"
+_LONGEST_NAME = 512
+
+Calls = list[tuple[str, str]]  # names and arguments, these as JSON text
 
 
 class ToolDialect(Enum):
@@ -38,7 +82,7 @@ def dialect_of(template: str) -> ToolDialect | None:
     """What a chat template teaches its model; None: nothing that is understood here."""
     if "<|channel|>" in template:
         return ToolDialect.HARMONY
-    if "[TOOL_CALLS]" in template:
+    if _MISTRAL in template:
         return ToolDialect.MISTRAL
     if "tool\u2581calls\u2581begin" in template:
         return ToolDialect.DEEPSEEK
@@ -57,161 +101,119 @@ def opening_of(dialect: ToolDialect) -> str:
     return f"{_OPENING}\n" if dialect is ToolDialect.TAGGED else ""
 
 
-class ToolCallReader:
-    """Reads tool calls written as JSON; a `MessageReader` calls it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Blocks:
+    """How blocks of calls stand in the text: behind `opening`, up to where `ends` finds it.
 
-    Reads one answer as it grows, tagged or bare, with arguments as they come.
+    `calls_in` finds none where a block is not as it should be. With `closing`, a call in JSON is
+    given out as it comes, and that follows its arguments.
     """
 
-    def __init__(self, dialect: ToolDialect) -> None:
-        self._dialect = dialect
-        self._held = ""
-        self._call: _Call | None = None
-        self._calls = 0
-        self._is_text = False  # of bare calls: the answer turned out to be text
-
-    @property
-    def calls(self) -> int:
-        """Calls found so far."""
-        return self._calls
-
-    def push(self, text: str) -> list[Piece]:
-        """What `text`, which follows all before, makes certain."""
-        self._held += text
-        pieces: list[Piece] = []
-        while True:
-            found = self._read_call() if self._call is not None else self._read_text()
-            if found is None:
-                return joined(iter(pieces))
-            pieces += found
-
-    def flush(self) -> list[Piece]:
-        """What is still held; the end of the answer."""
-        pieces: list[Piece] = []
-        if self._call is not None and not self._call.is_begun:
-            pieces = self._finished_call(self._held, ended=False)
-        elif self._call is None and (self._calls == 0 or self._held.strip(_BETWEEN)):
-            pieces = [self._held]
-        self._held = ""
-        return joined(iter(pieces))
-
-    def _read_text(self) -> list[Piece] | None:
-        """What comes before the next call; None when more of the answer is needed."""
-        if self._is_text:
-            text, self._held = self._held, ""
-            return [text] if text else None
-        if self._dialect is ToolDialect.TAGGED:
-            return self._read_to_tag()
-        begun = self._held.lstrip(_BETWEEN)
-        if not begun:
-            return None
-        if begun.startswith("{"):
-            self._held = begun
-            self._call = _Call(index=self._calls)
-        else:
-            self._is_text = True
-        return []
-
-    def _read_to_tag(self) -> list[Piece] | None:
-        before, tag, after = self._held.partition(_OPENING)
-        if tag:
-            self._held = after
-            self._call = _Call(index=self._calls)
-        else:
-            keep = overlap(before, _OPENING)
-            before, self._held = before[: len(before) - keep], before[len(before) - keep :]
-        if self._calls and not before.strip():
-            before = ""  # the line ends between calls
-        return [before] if before else [] if tag else None
-
-    def _read_call(self) -> list[Piece] | None:
-        call = self._call
-        if call is None:
-            return None
-        if not call.is_begun:
-            head = _HEAD.match(self._held)
-            name = None if head is None else _name_in(head[1])
-            if head is None or name is None:
-                return self._read_whole(call)
-            call.is_begun = True
-            self._held = self._held[head.end() :]
-            self._calls += 1
-            return [CallBegins(index=call.index, name=name)]
-        if call.arguments_end:
-            return self._read_end()
-        taken = call.take_arguments(self._held)
-        arguments, self._held = self._held[:taken], self._held[taken:]
-        return [CallArguments(index=call.index, text=arguments)] if arguments else None
-
-    def _read_whole(self, call: "_Call") -> list[Piece] | None:
-        """A call whose name did not come first, once it is all there."""
-        if self._dialect is ToolDialect.TAGGED:
-            end, closing = call.tag_in(self._held), _CLOSING
-        else:
-            end, closing = call.brace_in(self._held), ""
-        if end is None:
-            return None
-        whole, self._held = self._held[:end], self._held[end + len(closing) :]
-        return self._finished_call(whole, ended=True)
-
-    def _read_end(self) -> list[Piece] | None:
-        """Past the brace and the tag behind the arguments."""
-        closing = "}" if self._dialect is ToolDialect.BARE else _CLOSING
-        at = self._held.find(closing)
-        if at < 0:
-            return None
-        self._held = self._held[at + len(closing) :]
-        self._call = None
-        return []
-
-    def _finished_call(self, whole: str, *, ended: bool) -> list[Piece]:
-        """A call whose name did not come first, or text that only began like one."""
-        tagged = self._dialect is ToolDialect.TAGGED
-        self._call = None
-        name, arguments = parsed_call(whole)
-        if name is None:
-            self._is_text = not tagged
-            tail = _CLOSING if ended else ""
-            return [f"{_OPENING}{whole}{tail}" if tagged else whole]
-        index, self._calls = self._calls, self._calls + 1
-        return [CallBegins(index=index, name=name), CallArguments(index=index, text=arguments)]
+    opening: str
+    ends: Callable[[], EndFinder]
+    calls_in: Callable[[str], Calls]
+    closing: str = ""
 
 
-class _Call:
-    """Where reading is within one call."""
+def calls_format(dialect: ToolDialect, tools: Sequence[Tool]) -> Format:
+    """How to read an answer of any dialect but gpt-oss's; `tools` say which values are no text."""
+    if dialect is ToolDialect.BARE:
+        return _read_bare
+    types = {tool.function.name: _types_in(tool.function.parameters or {}) for tool in tools}
+    tagged = partial(MarkerEnd, _CLOSING)
+    blocks = {
+        ToolDialect.TAGGED: _Blocks(
+            opening=_OPENING, ends=tagged, calls_in=_calls_of_json, closing=_CLOSING
+        ),
+        ToolDialect.MISTRAL: _Blocks(opening=_MISTRAL, ends=_JsonEnd, calls_in=_calls_of_mistral),
+        ToolDialect.DEEPSEEK: _Blocks(
+            opening=_DEEPSEEK, ends=partial(MarkerEnd, _DEEPSEEK_END), calls_in=_calls_of_deepseek
+        ),
+        ToolDialect.QWEN_XML: _Blocks(
+            opening=_OPENING, ends=tagged, calls_in=partial(_calls_of_qwen, types)
+        ),
+    }
+    return partial(_read_marked, blocks=blocks[dialect])
 
-    def __init__(self, *, index: int) -> None:
-        self.index = index
-        self.is_begun = False
-        self.arguments_end = False
-        self._braces = Braces()
-        self._braces_of_whole = Braces()
-        self._looked_at = 0  # characters of what is held, before the call has begun
 
-    def take_arguments(self, text: str) -> int:
-        """How many characters of `text` belong to the arguments."""
-        end = self._braces.closed_at(text)
-        self.arguments_end = end is not None
-        return len(text) if end is None else end
+def _read_marked(text: Growing, *, blocks: _Blocks) -> Pieces:
+    """Calls anywhere in the text; what only divides them is left out."""
+    calls = 0
+    while (yield from until(text, blocks.opening, between=_BETWEEN if calls else "")):
+        calls += yield from _read_block(text, blocks, index=calls)
 
-    def tag_in(self, held: str) -> int | None:
-        """Where in `held`, which only grows, the closing tag stands; None: not yet."""
-        at = held.find(_CLOSING, self._looked_at)
-        self._looked_at = max(0, len(held) - len(_CLOSING) + 1)
-        return None if at < 0 else at
 
-    def brace_in(self, held: str) -> int | None:
-        """Where in `held`, which only grows, the object that it begins with ends; None: not yet."""
-        before, self._looked_at = self._looked_at, len(held)
-        end = self._braces_of_whole.closed_at(held[before:])
-        return None if end is None else before + end
+def _read_bare(text: Growing) -> Pieces:
+    """Nothing but calls; from what is none on all is text."""
+    blocks = _Blocks(opening="", ends=_JsonEnd, calls_in=_calls_of_json, closing="}")
+    calls = 0
+    while True:
+        while not (begun := text.held.lstrip(_BETWEEN)) and not text.is_over:
+            yield None
+        if not begun.startswith("{"):
+            break
+        text.held = begun
+        found = yield from _read_block(text, blocks, index=calls)
+        if not found:
+            break
+        calls += found
+    yield from until(text, between=_BETWEEN if calls else "")
+
+
+def _read_block(
+    text: Growing, blocks: _Blocks, *, index: int
+) -> Generator[Piece | None, None, int]:
+    """One block; returns how many calls it holds, the first of them call `index`."""
+    end_in = blocks.ends()
+    while True:
+        if blocks.closing and (head := _head_of(text.held)) is not None:
+            name, length = head
+            yield CallBegins(index=index, name=name)
+            text.take(length)
+            yield from _read_arguments(text, index=index)
+            yield from until(text, blocks.closing, say=lambda _: "")
+            return 1
+        end = end_in(text.held)
+        if end is not None or text.is_over:
+            break
+        yield None
+    block = text.take(end)
+    calls = blocks.calls_in(block)
+    if not calls:
+        yield blocks.opening + block
+    for number, (name, arguments) in enumerate(calls, start=index):
+        yield CallBegins(index=number, name=name)
+        yield CallArguments(index=number, text=arguments)
+    return len(calls)
+
+
+def _read_arguments(text: Growing, *, index: int) -> Pieces:
+    """The JSON object that comes next, as it comes."""
+    braces = Braces()
+    while True:
+        end = braces.closed_at(text.held)
+        yield CallArguments(index=index, text=text.take(end))
+        if end is not None or text.is_over:
+            return
+        yield None
+
+
+def _head_of(held: str) -> tuple[str, int] | None:
+    """The name in the head of a call, and how long that is; None where there is none, or the name
+    holds half a character."""
+    head = _HEAD.match(held)
+    if head is None:
+        return None
+    try:
+        name: str = json.loads(head[1])
+        name.encode()
+    except ValueError:
+        return None
+    return name, head.end()
 
 
 class Braces:
-    """Finds the end of a JSON object in growing text; `ToolCallReader` calls it.
-
-    Follows JSON text to the end of the object it begins with.
-    """
+    """Finds the end of a JSON object in growing text."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -219,7 +221,7 @@ class Braces:
         self._escaped = False
 
     def closed_at(self, text: str) -> int | None:
-        """Where in `text` the object ends; None: not in it."""
+        """Where in `text`, the next part, the object ends; None: not in it."""
         for index, char in enumerate(text):
             if self._escaped:
                 self._escaped = False
@@ -237,26 +239,108 @@ class Braces:
         return None
 
 
-def _name_in(text: str) -> str | None:
-    """What a JSON text of a string says; None where it is none, or holds half a character."""
-    try:
-        name: str = json.loads(text)
-        name.encode()
-    except ValueError:
-        return None
-    return name
+class MarkerEnd:
+    """Finds the marker that a block ends with, and goes with it."""
+
+    def __init__(self, closing: str) -> None:
+        self._closing = closing
+        self._looked_at = 0
+
+    def __call__(self, held: str) -> int | None:
+        at = held.find(self._closing, self._looked_at)
+        self._looked_at = max(0, len(held) - len(self._closing) + 1)
+        return None if at < 0 else at + len(self._closing)
 
 
-def parsed_call(whole: str) -> tuple[str | None, str]:
-    """Name and arguments of a call; the name is None where it is none."""
+class _JsonEnd:
+    """The block ends with the list that it begins with, or with the object behind a name."""
+
+    def __init__(self) -> None:
+        self._braces = Braces()
+        self._looked_at = 0
+
+    def __call__(self, held: str) -> int | None:
+        if not self._looked_at:
+            begun = held.lstrip()
+            is_list = begun.startswith("[") and not begun.startswith(_ARGUMENTS)
+            at = held.find("[" if is_list else "{")
+            if at < 0:
+                return len(held) if len(held) > _LONGEST_NAME else None
+            self._looked_at = at
+        before, self._looked_at = self._looked_at, len(held)
+        end = self._braces.closed_at(held[before:])
+        return None if end is None else before + end
+
+
+def _calls_of_json(block: str) -> Calls:
+    """The one call that the block is."""
     try:
-        call = json.loads(whole)
+        call = json.loads(block.removesuffix(_CLOSING))
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-            return None, ""
+            return []
         name, arguments = call["name"], call.get("arguments", call.get("parameters", {}))
         if not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
         (name + arguments).encode()  # half a character cannot be sent
     except (ValueError, RecursionError):
-        return None, ""
-    return name, arguments
+        return []
+    return [(name, arguments)]
+
+
+def _calls_of_mistral(block: str) -> Calls:
+    if block.lstrip().startswith("["):
+        try:
+            listed = json.loads(block)
+        except (ValueError, RecursionError):
+            return []
+        calls = [call for each in listed for call in _calls_of_json(json.dumps(each))]
+        return calls if len(calls) == len(listed) else []
+    name, at = _MISTRAL_NAME.match(block), block.find("{")
+    if name is None or at < 0 or not _is_object(block[at:]):
+        return []
+    return [(name[1], block[at:].strip())]
+
+
+def _calls_of_deepseek(block: str) -> Calls:
+    found = [(call["name"], call["arguments"].strip()) for call in _DEEPSEEK_CALL.finditer(block)]
+    return found if all(_is_object(arguments) for _, arguments in found) else []
+
+
+def _calls_of_qwen(types: Mapping[str, Mapping[str, object]], block: str) -> Calls:
+    calls = []
+    for function in _QWEN_CALL.finditer(block):
+        name, known = function[1].strip(), types.get(function[1].strip(), {})
+        arguments = {
+            key.strip(): _value(text, known.get(key.strip(), "string"))
+            for key, text in _QWEN_PARAMETER.findall(function[2])
+        }
+        calls.append((name, json.dumps(arguments, ensure_ascii=False)))
+    return calls
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _types_in(schema: dict[str, Any]) -> dict[str, object]:
+    """The JSON types of an object's properties; None where the schema does not name one."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return {}
+    return {
+        key: each.get("type") if isinstance(each, dict) else None
+        for key, each in properties.items()
+    }
+
+
+def _value(text: str, kind: object) -> object:
+    """A parameter's value: JSON, unless it is a string or no JSON."""
+    if kind == "string":
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

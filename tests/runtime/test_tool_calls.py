@@ -9,7 +9,7 @@ import pytest
 
 from runtime.coordinator.message_pieces import CallArguments, CallBegins, Piece
 from runtime.coordinator.message_reader import MessageForm
-from runtime.coordinator.tool_calls import ToolCallReader, ToolDialect, dialect_of
+from runtime.coordinator.tool_calls import ToolDialect, dialect_of
 from runtime.protocol.openai_tools import Function, Tool
 
 TAGGED, BARE = ToolDialect.TAGGED, ToolDialect.BARE
@@ -78,6 +78,7 @@ CASES = [
     (TAGGED, f"Let me see.\n<tool_call>\n{CALL}\n</tool_call>", "Let me see.\n", 1),
     (TAGGED, f"<tool_call>{CALL}</tool_call>\n<tool_call>\n{CALL}\n</tool_call>\n", "", 2),
     (TAGGED, f"<tool_call>\n{TURNED}\n</tool_call>", "", 1),
+    (TAGGED, f"<tool_call>{CALL}</tool_call>\nIt is so.", "\nIt is so.", 1),
     (TAGGED, "a < b and <tool_ call", "a < b and <tool_ call", 0),
     (TAGGED, "<tool_call>no json</tool_call>!", "<tool_call>no json</tool_call>!", 0),
     (TAGGED, '<tool_call>{"name": 3}</tool_call>!', '<tool_call>{"name": 3}</tool_call>!', 0),
@@ -145,7 +146,7 @@ def test_what_never_becomes_a_call_takes_time_in_proportion_to_its_length(
     dialect: ToolDialect, begun: str
 ) -> None:
     """Counted in lines of the reader that are run."""
-    reader = ToolCallReader(dialect)
+    reader = MessageForm(dialect=dialect).reader()
     reader.push("<tool_call>" + begun if dialect is TAGGED else begun)
 
     def lines_of(pushes: int) -> int:
@@ -170,7 +171,7 @@ def test_what_never_becomes_a_call_takes_time_in_proportion_to_its_length(
 
 
 def test_arguments_are_given_out_as_they_come() -> None:
-    reader = ToolCallReader(TAGGED)
+    reader = MessageForm(dialect=TAGGED).reader()
     assert reader.push("<tool_call>\n") == []
     assert reader.push('{"name": "f", "argu') == []
     assert reader.push('ments": {"a": ') == [
