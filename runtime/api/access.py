@@ -70,11 +70,9 @@ class ApiKeys:
             raise _unauthorized("this API key has expired; make another in the web interface")
         if terms.networks and not is_within(address, map(ip_network, terms.networks)):
             raise ApiError(
-                status=403,
                 message=f"this API key may not be used from {address or 'there'}; it is for "
                 f"{', '.join(terms.networks)}",
                 code="ip_not_authorized",
-                type_="authentication_error",
             )
         self._names[given] = terms.key
         return given
@@ -162,16 +160,8 @@ def _reached(limit: int | None, spent: int) -> bool:
 
 
 def _unauthorized(message: str) -> ApiError:
-    return ApiError(
-        status=401, message=message, code="invalid_api_key", type_="authentication_error"
-    )
+    return ApiError(message=message, code="invalid_api_key")
 
 
 def _too_many(message: str, *, code: str, wait_s: float) -> ApiError:
-    return ApiError(
-        status=429,
-        message=message,
-        code=code,
-        type_="rate_limit_error",
-        retry_after_s=max(1.0, wait_s),
-    )
+    return ApiError(message=message, code=code, retry_after_s=max(1.0, wait_s))

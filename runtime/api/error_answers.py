@@ -43,10 +43,7 @@ async def _unexpected_error(http: Request, error: Exception) -> Response:
     """Starlette raises it again behind this answer, so the server logs the traceback."""
     return error_response(
         ApiError(
-            status=500,
-            message="the coordinator failed unexpectedly; its log says why",
-            code="internal_error",
-            type_="server_error",
+            message="the coordinator failed unexpectedly; its log says why", code="internal_error"
         )
     )
 

@@ -14,7 +14,6 @@ async def read_body(http: Request) -> bytes:
         size += len(part)
         if size > MAX_BODY_BYTES:
             raise ApiError(
-                status=413,
                 message=f"the request body is larger than {MAX_BODY_BYTES} bytes; shorten it",
                 code="request_too_large",
             )

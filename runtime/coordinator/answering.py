@@ -311,7 +311,6 @@ def failed(failure: RequestFailed) -> ApiError:
         status=500 if internal else 503,
         message=str(failure),
         code=failure.code,
-        type_="server_error",
         retry_after_s=None if internal else _RETRY_AFTER_S,
     )
 

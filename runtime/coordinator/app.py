@@ -114,7 +114,6 @@ class PipelineBackend:
             largest = max(prompt_ids)
             if largest >= serving.tokenizer.vocabulary_size:
                 raise ApiError(
-                    status=400,
                     message=f"token id {largest} is not in the vocabulary of this model; ids run "
                     f"from 0 to {serving.tokenizer.vocabulary_size - 1}",
                     param="prompt",
@@ -139,7 +138,6 @@ class PipelineBackend:
     async def embeddings(self, http: Request) -> Response:
         """Pipelines have none: their last stage computes tokens. Raises ApiError."""
         raise ApiError(
-            status=404,
             message="pipelines of stages compute no embeddings; deploy an embedding model as whole "
             "instances of an engine that has /v1/embeddings, such as vLLM",
             code="no_such_endpoint",
@@ -153,10 +151,7 @@ class PipelineBackend:
         request = parse_body(TokenizeRequest, content)
         if (request.messages is None) == (request.prompt is None):
             raise ApiError(
-                status=400,
-                message="give either 'messages' or 'prompt'",
-                param="messages",
-                code="invalid_value",
+                message="give either 'messages' or 'prompt'", param="messages", code="invalid_value"
             )
         serving = self._serving_of(request.model)
         if request.messages is not None:
@@ -252,9 +247,7 @@ class PipelineBackend:
                 )
             )
         except TokenizerError as error:
-            raise ApiError(
-                status=400, message=str(error), param="messages", code="invalid_value"
-            ) from error
+            raise ApiError(message=str(error), param="messages", code="invalid_value") from error
 
     async def _accept(self, body: bytes, kind: type[RequestT]) -> tuple[RequestT, Serving]:
         """The request and the plan that shall answer it, which must be of that model."""
@@ -346,7 +339,5 @@ def _dialect(request: ChatCompletionRequest, serving: Serving) -> ToolDialect | 
     try:
         dialect = serving.tokenizer.tool_dialect
     except TokenizerError as error:
-        raise ApiError(
-            status=400, message=str(error), param="tools", code="unsupported_value"
-        ) from error
+        raise ApiError(message=str(error), param="tools", code="unsupported_value") from error
     return ToolDialect.BARE if request.forced_call else dialect

@@ -17,15 +17,11 @@ def output_limit(
     context = serving.plan.max_context_tokens
     if prompt_tokens == 0:
         raise ApiError(
-            status=400,
-            message=f"{param!r} holds no tokens; write something",
-            param=param,
-            code="invalid_value",
+            message=f"{param!r} holds no tokens; write something", param=param, code="invalid_value"
         )
     room = context - prompt_tokens
     if room < 1:
         raise ApiError(
-            status=400,
             message=f"the prompt has {prompt_tokens} tokens, but this deployment's context holds "
             f"{context} for prompt and answer together; shorten it to at most {context - 1}",
             param=param,
@@ -36,7 +32,6 @@ def output_limit(
         return room if default_tokens is None else min(default_tokens, room)
     if asked > room:
         raise ApiError(
-            status=400,
             message=f"the prompt has {prompt_tokens} tokens and up to {asked} were asked for, but "
             f"this deployment's context holds {context} together; ask for at most {room}",
             param="max_tokens",

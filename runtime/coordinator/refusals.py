@@ -65,19 +65,7 @@ class NeverFits(Exception):
 def refused(error: NotServing | QueueFull | NeverFits) -> ApiError:
     """Why the dispatcher does not take a request."""
     if isinstance(error, NotServing):
-        return ApiError(
-            status=503,
-            message=str(error),
-            code="not_ready",
-            type_="server_error",
-            retry_after_s=NOT_READY_RETRY_S,
-        )
+        return ApiError(message=str(error), code="not_ready", retry_after_s=NOT_READY_RETRY_S)
     if isinstance(error, QueueFull):
-        return ApiError(
-            status=429,
-            message=str(error),
-            code="queue_full",
-            type_="rate_limit_error",
-            retry_after_s=error.retry_after_s,
-        )
-    return ApiError(status=400, message=str(error), code="kv_capacity_exceeded")
+        return ApiError(message=str(error), code="queue_full", retry_after_s=error.retry_after_s)
+    return ApiError(message=str(error), code="kv_capacity_exceeded")

@@ -24,7 +24,6 @@ def sampling_of(
         for token_id in token_ids:
             if token_id >= vocabulary:
                 raise ApiError(
-                    status=400,
                     message=f"{name!r} names token {token_id}, which is not in the vocabulary of "
                     f"this model; ids run from 0 to {vocabulary - 1}",
                     param=name,
@@ -32,7 +31,6 @@ def sampling_of(
                 )
     if request.min_tokens > max_tokens:
         raise ApiError(
-            status=400,
             message=f"'min_tokens' is {request.min_tokens}, but at most {max_tokens} tokens can "
             "come; lower it",
             param="min_tokens",

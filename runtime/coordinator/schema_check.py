@@ -34,7 +34,6 @@ class SchemaCheck:
         it; 503 where that could not be found out. `param` asked for it."""
         if util.find_spec("llguidance") is None:
             raise ApiError(
-                status=400,
                 message=f"{param!r} needs the library llguidance, which is not installed here; "
                 "pip install 'helixweb[grammar]' on coordinator and nodes, or let the answer be "
                 "free",
@@ -52,7 +51,6 @@ class SchemaCheck:
         complaint = self._complaints[digest]
         if complaint:
             raise ApiError(
-                status=400,
                 message=f"{param!r} asks for a schema that cannot be followed: {complaint}",
                 param=param,
                 code="invalid_value",
@@ -72,11 +70,9 @@ def _complaint_of(schema: str) -> str:
         )
     except subprocess.TimeoutExpired as error:
         raise ApiError(
-            status=503,
             message=f"the schema could not be looked at within {_WITHIN_S:g} s, as the "
             "coordinator's machine has too much to do; try again",
             code="overloaded",
-            type_="server_error",
             retry_after_s=_WITHIN_S,
         ) from error
     return _TOO_COMPLEX if probe.returncode else probe.stdout.decode()[:_LONGEST_COMPLAINT]

@@ -113,10 +113,7 @@ class ChatAnswer:
             part = _ChatPart.model_validate(content)
         except ValidationError as error:
             raise ApiError(
-                status=502,
-                message="the engine's answer is not a chat completion",
-                code="bad_answer",
-                type_="server_error",
+                message="the engine's answer is not a chat completion", code="bad_answer"
             ) from error
         self.token = self.token or part.id.rpartition("-")[2]
         self.model = part.model or self.model

@@ -186,7 +186,6 @@ def _prompt_of(prompt: AnthropicPrompt) -> Json:
     """Model, messages and tools, and whether to think. Raises ApiError."""
     if prompt.messages[-1].role == "assistant":
         raise ApiError(
-            status=400,
             message="the last message is the assistant's, and an answer that goes on with given "
             "words is not supported; end with a message of the user",
             param="messages",
@@ -240,7 +239,6 @@ def _tool_choice(request: MessagesRequest) -> object:
         return "required" if choice.type == "any" else "auto"
     if choice.name is None:
         raise ApiError(
-            status=400,
             message="required parameter 'tool_choice.name' is missing; name the tool",
             param="tool_choice.name",
             code="missing_required_parameter",

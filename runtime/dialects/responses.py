@@ -242,7 +242,6 @@ def _response_format(request: ResponsesRequest) -> Json | None:
         return None if wanted is None else {"type": wanted.type}
     if wanted.schema_ is None:
         raise ApiError(
-            status=400,
             message="required parameter 'text.format.schema' is missing; add it",
             param="text.format.schema",
             code="missing_required_parameter",

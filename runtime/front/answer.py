@@ -391,12 +391,7 @@ class Answer:
             known = [one.retry_after_s for one in full.values() if one.retry_after_s is not None]
             return all_full(told, retry_after_s=min(known, default=RETRY_AFTER_S))
         if reasons:
-            return ApiError(
-                status=502,
-                message=f"no instance could answer: {told}",
-                code="instances_failed",
-                type_="server_error",
-            )
+            return ApiError(message=f"no instance could answer: {told}", code="instances_failed")
         if self._proxy.balance.open_instances() and not self._attempts.unreachable:
             return all_full("nobody took it while it waited in line")
         states = {**self._proxy.balance.closed_words(), **every}

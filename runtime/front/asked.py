@@ -104,11 +104,9 @@ def read_asked(endpoint: Endpoint, content: bytes, *, model_name: str) -> Asked:
     try:
         body = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise ApiError(
-            status=400, message=f"the body is no JSON: {error}", code="invalid_json"
-        ) from error
+        raise ApiError(message=f"the body is no JSON: {error}", code="invalid_json") from error
     if not isinstance(body, dict):
-        raise ApiError(status=400, message="the body is no JSON object", code="invalid_json")
+        raise ApiError(message="the body is no JSON object", code="invalid_json")
     model = body.get("model")
     if model != model_name:
         raise model_not_found(model, available=model_name)
@@ -116,7 +114,6 @@ def read_asked(endpoint: Endpoint, content: bytes, *, model_name: str) -> Asked:
     part = next((part for part in parts if body.get(part)), None)
     if part is None:
         raise ApiError(
-            status=400,
             message=f"{parts[0]!r} is missing or empty; send one",
             param=parts[0],
             code="invalid_value",

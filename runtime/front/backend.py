@@ -49,10 +49,8 @@ class InstanceBackend:
         owner: str = http.state.owner
         if not self._proxy.balance.has_place(owner, most=MOST_UNDER_WAY):
             raise ApiError(
-                status=429,
                 message=f"{self._proxy.balance.here} requests are here; try again later",
                 code="queue_full",
-                type_="rate_limit_error",
                 retry_after_s=_RETRY_AFTER_S,
             )
         asked = replace(asked, asker=owner)

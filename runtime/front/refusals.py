@@ -24,20 +24,14 @@ def passed_on(refusal: Refused, instance: str) -> Response:
 
 def stopping() -> ApiError:
     return ApiError(
-        status=503,
-        message="the front is stopping; try again",
-        code="stopping",
-        type_="server_error",
-        retry_after_s=RETRY_AFTER_S,
+        message="the front is stopping; try again", code="stopping", retry_after_s=RETRY_AFTER_S
     )
 
 
 def all_full(told: str, *, retry_after_s: float = RETRY_AFTER_S) -> ApiError:
     return ApiError(
-        status=429,
         message=f"all instances are full ({told}); try again later",
         code="queue_full",
-        type_="rate_limit_error",
         retry_after_s=retry_after_s,
     )
 
@@ -48,30 +42,21 @@ def none_ready(states: Mapping[str, str], *, opens_in_s: float | None) -> ApiErr
     again_s = min(_LONGEST_RETRY_S, max(RETRY_AFTER_S, again_s))
     told = "; ".join(f"{name}: {words}" for name, words in states.items())
     return ApiError(
-        status=503,
         message=f"no instance is ready ({told}); try again in {again_s:.0f} s",
         code="not_ready",
-        type_="server_error",
         retry_after_s=again_s,
     )
 
 
 def too_slow(instance: str, error: TooSlow) -> ApiError:
-    return ApiError(
-        status=504,
-        message=f"instance {instance}: {error}, or for a stream",
-        code="too_slow",
-        type_="server_error",
-    )
+    return ApiError(message=f"instance {instance}: {error}, or for a stream", code="too_slow")
 
 
 def broken(instance: str, error: Exception) -> ApiError:
     return ApiError(
-        status=502,
         message=f"instance {instance} broke off: {error}; what was written so far stands, ask "
         "again for the rest",
         code="stream_broken",
-        type_="server_error",
     )
 
 

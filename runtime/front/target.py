@@ -72,7 +72,6 @@ class Lacks(Unfit):
 
     def __init__(self, endpoint: str) -> None:
         error = ApiError(
-            status=404,
             message=f"nothing that serves this model has {endpoint}; deploy a model that has, for "
             "example an embedding model in vLLM",
             code="no_such_endpoint",

@@ -34,23 +34,47 @@ _TOKEN_ID = re.compile("[0-9]{1,10}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
+# The HTTP status of errors by their code, where it is not 400.
+_STATUSES = {
+    "invalid_api_key": 401,
+    "ip_not_authorized": 403,
+    "model_not_found": 404,
+    "no_such_endpoint": 404,
+    "request_too_large": 413,
+    "insufficient_quota": 429,
+    "queue_full": 429,
+    "rate_limit_exceeded": 429,
+    "internal_error": 500,
+    "bad_answer": 502,
+    "instances_failed": 502,
+    "stream_broken": 502,
+    "not_ready": 503,
+    "overloaded": 503,
+    "stopping": 503,
+    "too_slow": 504,
+}
+_TYPES = {401: "authentication_error", 403: "authentication_error", 429: "rate_limit_error"}
+
+
 class ApiError(Exception):
-    """An answer that is an OpenAI error object; `status` is the HTTP status."""
+    """An answer that is an OpenAI error object. `status` is the HTTP status, by default that of the
+    `code`; `type_` by default that of the status."""
 
     def __init__(
         self,
         *,
-        status: int,
         message: str,
         code: str | None,
         param: str | None = None,
-        type_: str = "invalid_request_error",
+        status: int | None = None,
+        type_: str | None = None,
         retry_after_s: float | None = None,
     ) -> None:
         super().__init__(message)
-        self.status = status
+        self.status = status or _STATUSES.get(code or "", 400)
         self.message = message
-        self.type = type_
+        usual = "invalid_request_error" if self.status < 500 else "server_error"
+        self.type = type_ or _TYPES.get(self.status, usual)
         self.param = param
         self.code = code
         self.retry_after_s = retry_after_s
@@ -70,7 +94,6 @@ def model_not_found(name: object, *, available: str | None) -> ApiError:
     """404 for a model that is not served; `available`: the one that is."""
     told = "none yet; deploy one" if available is None else repr(available)
     return ApiError(
-        status=404,
         message=f"model {name!r} is not served here; available: {told}",
         param="model",
         code="model_not_found",
@@ -94,9 +117,7 @@ def parse_body(kind: type[BodyT], body: bytes) -> BodyT:
         return _parsed(kind, _read_json(body))
     except RecursionError as error:
         raise ApiError(
-            status=400,
-            message="the request body is nested too deeply; make it flatter",
-            code="invalid_json",
+            message="the request body is nested too deeply; make it flatter", code="invalid_json"
         ) from error
 
 
@@ -169,7 +190,6 @@ def _refuse_stray_fields(message: ChatMessage, *, where: str) -> None:
     """What a message of its role must have or cannot have. Raises ApiError 400."""
     if message.content is None and message.refusal is None and not message.tool_calls:
         raise ApiError(
-            status=400,
             message=f"required parameter '{where}.content' is missing; add it",
             param=f"{where}.content",
             code="missing_required_parameter",
@@ -216,7 +236,7 @@ def _refuse_tool_contradictions(request: ChatCompletionRequest) -> None:
 
 
 def _contradiction(param: str, message: str) -> ApiError:
-    return ApiError(status=400, message=message, param=param, code="invalid_value")
+    return ApiError(message=message, param=param, code="invalid_value")
 
 
 def _read_json(body: bytes) -> dict[str, object]:
@@ -226,11 +246,10 @@ def _read_json(body: bytes) -> dict[str, object]:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ApiError(
-            status=400, message=f"the request body is not JSON: {error}", code="invalid_json"
+            message=f"the request body is not JSON: {error}", code="invalid_json"
         ) from error
     if not isinstance(raw, dict):
         raise ApiError(
-            status=400,
             message=f"the request body is a JSON {type(raw).__name__}; send an object",
             code="invalid_type",
         )
@@ -240,7 +259,6 @@ def _read_json(body: bytes) -> dict[str, object]:
         except UnicodeEncodeError as error:
             half = error.object[error.start : error.start + 1]
             raise ApiError(
-                status=400,
                 message=f"the request body holds {half!r}, half of a surrogate pair; send whole "
                 "characters",
                 code="invalid_json",
@@ -255,7 +273,7 @@ def _unknown_parameter(kind: type[BaseModel], name: str) -> ApiError:
         near = difflib.get_close_matches(_cut(name), kind.model_fields, n=1)
         remedy = f"did you mean {near[0]!r}?" if near else "remove it"
         message = f"unknown parameter {_cut(name)!r}; {remedy}"
-    return ApiError(status=400, message=message, param=_cut(name), code="unknown_parameter")
+    return ApiError(message=message, param=_cut(name), code="unknown_parameter")
 
 
 def _refusal(raw: dict[str, object], error: ValidationError) -> ApiError:
@@ -269,10 +287,9 @@ def _refusal(raw: dict[str, object], error: ValidationError) -> ApiError:
     param = _cut(_parameter_path(raw, first["loc"]))
     if unknown:
         message = f"unknown parameter {param!r}; remove it"
-        return ApiError(status=400, message=message, param=param, code="unknown_parameter")
+        return ApiError(message=message, param=param, code="unknown_parameter")
     if first["type"] == "missing":
         return ApiError(
-            status=400,
             message=f"required parameter {param!r} is missing; add it",
             param=param,
             code="missing_required_parameter",
@@ -283,7 +300,6 @@ def _refusal(raw: dict[str, object], error: ValidationError) -> ApiError:
     )
     given = _cut(json.dumps(first["input"], ensure_ascii=False, default=str))
     return ApiError(
-        status=400,
         message=f"parameter {param!r} is {given}: {expected[0].lower()}{expected[1:]}",
         param=param,
         code="invalid_type" if first["type"].endswith("_type") else "invalid_value",
