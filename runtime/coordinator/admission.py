@@ -141,13 +141,13 @@ class Admission:
         if pipeline is None:
             return False
         serving.kv.admit(request.id, pipeline, size=request.size)
-        if request.first_token_at is None:
+        if not request.token_times:
             serving.load.admit(request.id, pipeline, size=request.size)
         else:
             serving.load.readmit(request.id, pipeline, size=request.size)
         request.follow(pipeline, now=now)
         self.running[request.id] = request
-        self._stats.routed(pipeline, prompt_tokens=len(request.prompt_ids), queue_s=request.queue_s)
+        self._stats.routed(request)
         self._link.send_prompt(request)
         return True
 

@@ -12,10 +12,11 @@ from heapq import nsmallest
 from planner.routers.base import RequestSize
 from runtime.coordinator.admission import Admission
 from runtime.coordinator.draining import Draining
-from runtime.coordinator.live_request import LiveRequest, Origin
+from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.plans import NO_PLAN, Plans
 from runtime.coordinator.recovery import Recovery
 from runtime.coordinator.refusals import NeverFits, NotServing
+from runtime.coordinator.request_life import Origin
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.stage_link import Sender, StageLink
@@ -366,35 +367,14 @@ class Dispatcher:
                 code="token_stream_broken",
             )
             return
-        now, spending = self._clock(), self._stats.spending
-        if request.first_token_at is None:
-            request.first_token_at = now
+        now = self._clock()
+        if not request.token_times:
             request.serving.load.first_token(request.id)
-            self._stats.first_token(
-                pipeline,
-                prompt_tokens=len(request.prompt_ids),
-                ttft_s=now - request.arrived_at,
-            )
-            spending.given(request.owner, prompt_tokens=len(request.prompt_ids), output_tokens=1)
-        else:
-            self._stats.next_token(pipeline, gap_s=now - request.progressed_at)
-            spending.given(request.owner, output_tokens=1)
-        request.progressed_at = now
+        self._stats.token(request, now_s=now)
         finish = _FINISH.get(entry.reason, "stop") if Flag.FINISHED in entry.flags else None
-        if request.accept(token_id, now=now, finish_reason=finish, logprobs=token.logprobs):
+        if request.accept(token_id, finish_reason=finish, logprobs=token.logprobs):
             request.serving.output_length.observe(len(request.token_ids))
-            self._stats.finished(
-                e2e_s=now - request.arrived_at,
-                ttft_s=request.first_token_at - request.arrived_at,
-                output_tokens=len(request.token_ids),
-            )
-            self._stats.counted(
-                queue_s=request.attempts[0].routed_s - request.arrived_at,
-                ttft_s=request.first_token_at - request.arrived_at,
-                e2e_s=now - request.arrived_at,
-                prompt_tokens=len(request.prompt_ids),
-                output_tokens=len(request.token_ids),
-            )
+            self._stats.finished(request, now_s=now)
             self._admission.end(request)
         else:
             request.serving.kv.grow(request.id, total_tokens=expected + 1)

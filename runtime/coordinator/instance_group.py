@@ -17,8 +17,8 @@ from planner.routers.answer_length import QuantileLength
 from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed
 from runtime.coordinator.instance_ledger import InstanceLedger
-from runtime.coordinator.instance_traces import EndedRequest, trace_of_ended
 from runtime.coordinator.local_pipelines import LocalPipelines
+from runtime.coordinator.request_life import RequestLife
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.tracing import Tracer
 from runtime.front.answer import Proxy, Waits
@@ -193,19 +193,9 @@ class InstanceGroup:
         said = self.instances[name].load.kv_room_tokens
         return said or self._served[name].kv_room_tokens
 
-    def _trace(self, ended: EndedRequest) -> None:
-        tracer = self._around.tracer
-        if tracer is not None and tracer.allows():
-            tracer.keep(
-                trace_of_ended(
-                    ended,
-                    generation=self.plan.generation,
-                    model_name=self.plan.model_name,
-                    arrived_at=tracer.unix_time_of(ended.arrived_s),
-                    pipelines=pipelines_of(self.plan),
-                ),
-                ended.context,
-            )
+    def _trace(self, life: RequestLife) -> None:
+        if self._around.tracer is not None:
+            self._around.tracer.ended_at_instances(life, self.plan)
 
     def _watched(self, name: str, probed: Probed, is_shut: Callable[[], bool]) -> WatchedInstance:
         return WatchedInstance(

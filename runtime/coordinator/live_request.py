@@ -1,21 +1,18 @@
 """One request from admission to its last token, and the text that grows from its tokens."""
 
 import asyncio
-from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.domain.pipeline import Pipeline
 from planner.routers.base import RequestSize
+from runtime.coordinator.request_life import Origin, RequestLife
 from runtime.coordinator.serving import Serving
-from runtime.coordinator.span_assembly import Attempt
 from runtime.coordinator.text_stream import AnswerText
-from runtime.protocol.logs import NO_REQUEST
 from runtime.protocol.openai_answers import FinishReason
 from runtime.protocol.routes import Sampling
 from runtime.protocol.sampled import Logprobs
-from runtime.protocol.trace_context import TraceContext
 
 
 class RequestFailed(Exception):
@@ -37,28 +34,13 @@ class Delta:
     stop_string: str | None = None  # that ended the answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Where a request comes from: `owner` is whose share it takes, and who has a lower `priority`
-    goes before it. Requests with another `prefix_salt` share no pages with it. `asked_as` is the id
-    that it came with, for the log, and `context` its place in the traces of others."""
-
-    owner: str = ""
-    prefix_salt: bytes = b""
-    priority: int = 0
-    asked_as: str = NO_REQUEST
-    context: TraceContext | None = None
-
-
-class LiveRequest:
+class LiveRequest(RequestLife):
     """Owns what is known of one request; the dispatcher makes and changes it, the answering task
     takes what `news` says has come.
 
-    `pipeline` is None until the request was routed, and kept when it ended. A new `epoch` makes
-    late frames of an earlier attempt recognisable; `turned_away` of them found the pages taken by
-    requests of another coordinator. It waits for a pipeline since `queued_at`; `attempts` are the
-    ways it went, `tokens_before` its tokens when the last began, `progressed_before` when it had
-    progressed by then, and `token_times` when they came. `outcome` is what a trace says of its end.
+    A new `epoch` makes late frames of an earlier attempt recognisable; `turned_away` of them found
+    the pages taken by requests of another coordinator. `tokens_before` are its tokens when the last
+    attempt began, `progressed_before` is when it had progressed by then.
     """
 
     def __init__(
@@ -73,25 +55,18 @@ class LiveRequest:
         arrived_at: float,
         origin: Origin,
     ) -> None:
+        super().__init__(arrived_at=arrived_at, origin=origin, prompt_tokens=len(prompt_ids))
         self.id = request_id
         self.serving = serving
         self.prompt_ids = tuple(prompt_ids)
         self.sampling = sampling
         self.size = size
-        self.origin = origin
         self.owner, self.priority = origin.owner, origin.priority
-        self.arrived_at = self.progressed_at = self.queued_at = arrived_at
         self.epoch = 0
-        self.pipeline: Pipeline | None = None
-        self.queue_s = 0.0
-        self.first_token_at: float | None = None
         self.token_ids: list[int] = []
-        self.token_times = array("d")
-        self.attempts: list[Attempt] = []
         self.tokens_before = 0
         self.progressed_before = 0.0
         self.turned_away = 0
-        self.outcome = "cancelled"
         self.ended = False
         self._text = text
         self.news = asyncio.Event()
@@ -103,27 +78,14 @@ class LiveRequest:
         return len(self.prompt_ids) + len(self.token_ids)
 
     @property
-    def ttft_s(self) -> float | None:
-        return None if self.first_token_at is None else self.first_token_at - self.arrived_at
-
-    @property
     def is_complete(self) -> bool:
         """Whether its last token has come."""
         return self.outcome in ("stop", "length")
 
     def follow(self, pipeline: Pipeline, *, now: float) -> None:
-        """It was routed."""
-        self.pipeline = pipeline
-        self.progressed_before, self.progressed_at = self.progressed_at, now
-        self.queue_s = now - self.arrived_at
+        self.progressed_before = self.progressed_at
         self.tokens_before = len(self.token_ids)
-        self.attempts.append(
-            Attempt(
-                queued_s=self.queued_at,
-                routed_s=now,
-                nodes=tuple(stage.node for stage in pipeline.stages),
-            )
-        )
+        super().follow(pipeline, now=now)
 
     @property
     def next_serving(self) -> Serving:
@@ -163,7 +125,6 @@ class LiveRequest:
         self,
         token_id: int,
         *,
-        now: float,
         finish_reason: FinishReason | None,
         logprobs: Logprobs | None = None,
     ) -> bool:
@@ -174,7 +135,6 @@ class LiveRequest:
         nothing.
         """
         self.token_ids.append(token_id)
-        self.token_times.append(now)
         is_stop = finish_reason == "stop" and token_id in self.sampling.stop_token_ids
         text = self._text.push(
             None if is_stop else token_id,

@@ -12,8 +12,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from planner.domain.cluster import SINK, SOURCE
-from planner.domain.pipeline import Pipeline
 from runtime.api.spending import Spending
+from runtime.coordinator.request_life import RequestLife
 from runtime.protocol.control import LATENCY_BOUNDS_S
 
 LENGTH_BOUNDS = tuple(2**power for power in range(18))
@@ -85,7 +85,7 @@ class Latency:
 
 
 class RequestStats:
-    """Counters and windows; the dispatcher tells it what happens, the reporter reads it.
+    """Owns counters and windows; dispatcher and ledger report to it, the reporter reads it.
 
     `spending` is counted beside, by the key that asked.
     """
@@ -126,69 +126,51 @@ class RequestStats:
         """A request is over, so: stop or length, cancelled, or the code of an error."""
         self.outcomes[outcome] += 1
 
-    def counted(
-        self,
-        *,
-        queue_s: float,
-        ttft_s: float,
-        e2e_s: float,
-        prompt_tokens: int | None,
-        output_tokens: int,
-    ) -> None:
-        """A request ended well whose tokens were seen coming: each of its parts, once.
-
-        `prompt_tokens` None: nobody told.
-        """
-        self.queued_s.add(queue_s)
-        self.prefill_s.add(max(0.0, ttft_s - queue_s))
-        self.decode_s.add(e2e_s - ttft_s)
-        if prompt_tokens is not None:
-            self.prompt_lengths.add(prompt_tokens)
-        self.output_lengths.add(output_tokens)
-
     def failed(self) -> None:
         """Accepted, but ended by an error of ours."""
         self.requests_failed_total += 1
 
-    def routed(self, pipeline: Pipeline, *, prompt_tokens: int, queue_s: float) -> None:
-        """A prompt was sent along `pipeline`."""
-        self.queue_s.add(queue_s)
-        self._pass(pipeline, tokens=prompt_tokens)
+    def routed(self, life: RequestLife) -> None:
+        """A prompt was sent along the request's pipeline."""
+        self.queue_s.add(life.queue_s)
+        self._pass(life, life.prompt_tokens or 0)
 
-    def first_token(self, pipeline: Pipeline, *, prompt_tokens: int, ttft_s: float) -> None:
-        """The prompt is done: its first output token is here."""
-        self.prompt_tokens_total += prompt_tokens
-        self.prompt_tokens.add(prompt_tokens)
-        self.ttft_s.add(ttft_s)
-        self._output(pipeline)
+    def token(self, life: RequestLife, *, now_s: float) -> None:
+        """The next output token came; with the first the prompt is read."""
+        if life.token_times:
+            self.itl_s.add(now_s - life.progressed_at)
+            self._read(life, output=1)
+        else:
+            self.ttft_s.add(now_s - life.arrived_at)
+            self._read(life, prompt=life.prompt_tokens or 0, output=1)
+        self._pass(life, 1)
+        life.note_token(now=now_s)
 
-    def prompt_read(self, pipeline: Pipeline, *, tokens: int) -> None:
-        """So long was the prompt of a request that an instance answered, as it says at the end."""
-        self.prompt_tokens_total += tokens
-        self.prompt_tokens.add(tokens)
-        self._pass(pipeline, tokens=tokens)
+    def read_late(self, life: RequestLife) -> None:
+        """How long the prompt was, and tokens not seen coming, as an instance says at the end."""
+        prompt, output = life.prompt_tokens or 0, life.unseen_tokens
+        self._read(life, prompt=prompt, output=output)
+        self._pass(life, prompt + output)
 
-    def answer_read(self, pipeline: Pipeline, *, tokens: int) -> None:
-        """An answer that came as a whole, whose tokens were not seen coming."""
-        self.output_tokens_total += tokens
-        self.output_tokens.add(tokens)
-        self._pass(pipeline, tokens=tokens)
+    def finished(self, life: RequestLife, *, now_s: float) -> None:
+        """It ended well: each of its parts counts once, unless its tokens were not seen coming.
 
-    def next_token(self, pipeline: Pipeline, *, gap_s: float) -> None:
-        self.itl_s.add(gap_s)
-        self._output(pipeline)
-
-    def finished(self, *, e2e_s: float, ttft_s: float, output_tokens: int) -> None:
-        """A request ended well; with one token it has no TPOT."""
+        With one token it has no TPOT.
+        """
+        e2e_s, ttft_s, tokens = now_s - life.arrived_at, life.ttft_s, len(life.token_times)
         self.ended.add(1)
         self.e2e_s.add(e2e_s)
-        if output_tokens > 1:
-            self.tpot_s.add((e2e_s - ttft_s) / (output_tokens - 1))
-
-    def finished_whole(self, *, e2e_s: float) -> None:
-        """A request ended well whose tokens were not seen coming."""
-        self.ended.add(1)
-        self.e2e_s.add(e2e_s)
+        if ttft_s is None:
+            return
+        if tokens > 1:
+            self.tpot_s.add((e2e_s - ttft_s) / (tokens - 1))
+        queue_s = life.attempts[0].routed_s - life.arrived_at
+        self.queued_s.add(queue_s)
+        self.prefill_s.add(max(0.0, ttft_s - queue_s))
+        self.decode_s.add(e2e_s - ttft_s)
+        if life.prompt_tokens is not None:
+            self.prompt_lengths.add(life.prompt_tokens)
+        self.output_lengths.add(life.output_tokens)
 
     @property
     def node_tokens_total(self) -> Counter[str]:
@@ -220,10 +202,17 @@ class RequestStats:
             return 5
         return min(60, max(1, math.ceil((waiting + 1) / rate)))
 
-    def _output(self, pipeline: Pipeline) -> None:
-        self.output_tokens_total += 1
-        self.output_tokens.add(1)
-        self._pass(pipeline, tokens=1)
+    def _read(self, life: RequestLife, *, prompt: int = 0, output: int = 0) -> None:
+        """Count tokens of the prompt and of the answer, also for the key that asked."""
+        if prompt:
+            self.prompt_tokens_total += prompt
+            self.prompt_tokens.add(prompt)
+        if output:
+            self.output_tokens_total += output
+            self.output_tokens.add(output)
+        self.spending.given(life.origin.owner, prompt_tokens=prompt, output_tokens=output)
 
-    def _pass(self, pipeline: Pipeline, *, tokens: int) -> None:
-        self._tokens_by_way[tuple(stage.node for stage in pipeline.stages)] += tokens
+    def _pass(self, life: RequestLife, tokens: int) -> None:
+        """Count tokens for the nodes and edges of the request's pipeline."""
+        if life.attempts:
+            self._tokens_by_way[life.attempts[-1].nodes] += tokens

@@ -93,6 +93,35 @@ def assemble(
     return line.done()
 
 
+def assemble_engines(journey: Journey, *, output_tokens: int) -> TimeLine:
+    """The line of a request that whole-model instances answered, one node for each attempt.
+
+    An engine does not tell what happens within it: from when it was asked until its first token,
+    with the prompt, is one part, and from there to its last token another.
+    """
+    line, tokens = _Line(arrived_s=journey.arrived_s), journey.token_times_s
+    asked_s = [attempt.routed_s for attempt in journey.attempts]
+    line.whole(PartKind.QUEUE, PartPhase.PROMPT, journey.arrived_s, (*asked_s, journey.ended_s)[0])
+    for attempt, again_s in zip(journey.attempts, asked_s[1:], strict=False):
+        line.whole(
+            PartKind.LOST, PartPhase.PROMPT, attempt.routed_s, again_s, node=attempt.nodes[0]
+        )
+    if asked_s:
+        node, first_s = journey.attempts[-1].nodes[0], (*tokens, journey.ended_s)[0]
+        line.whole(PartKind.ENGINE, PartPhase.PROMPT, asked_s[-1], first_s, node=node)
+        if tokens:
+            line.whole(
+                PartKind.ENGINE,
+                PartPhase.DECODE,
+                first_s,
+                tokens[-1],
+                node=node,
+                count=max(1, output_tokens),
+            )
+            line.whole(PartKind.ENDING, PartPhase.DECODE, tokens[-1], journey.ended_s)
+    return line.done()
+
+
 def _sent_before_received(
     stages: Sequence["_Visit"], *, routed_s: float, token_times_s: Sequence[float]
 ) -> None:
@@ -173,11 +202,22 @@ class _Line:
         if spans:
             self._rows.append(TraceRow(node=node, to=to, kind=kind, phase=phase, spans=spans))
 
-    def whole(self, kind: PartKind, phase: PartPhase, began_s: float, ended_s: float) -> None:
-        """One part and one bar at the coordinator; nothing for no time."""
+    def whole(
+        self,
+        kind: PartKind,
+        phase: PartPhase,
+        began_s: float,
+        ended_s: float,
+        *,
+        node: str = COORDINATOR,
+        count: int = 1,
+    ) -> None:
+        """One part and one bar; nothing for no time."""
         if ended_s > began_s:
-            self.part(COORDINATOR, kind, phase, ended_s - began_s, count=1)
-            self.row(COORDINATOR, kind, phase, np.array([began_s]), np.array([ended_s]))
+            self.part(node, kind, phase, ended_s - began_s, count=count)
+            begins_s, ends_s = began_s - self._arrived_s, ended_s - self._arrived_s
+            span = (*(round(at_s, 6) for at_s in (begins_s, ends_s, ended_s - began_s)), count)
+            self._rows.append(TraceRow(node=node, kind=kind, phase=phase, spans=(span,)))
 
     def transfer(self, node: str, to: str, left_s: float, came_s: float, rounds: int) -> None:
         """The way of the last token to the coordinator."""

@@ -1,4 +1,4 @@
-"""Tells an OpenTelemetry collector of requests, if OTEL_EXPORTER_OTLP_ENDPOINT names one.
+"""Sends traces of requests to an OpenTelemetry collector, if OTEL_EXPORTER_OTLP_ENDPOINT names one.
 
 Nothing of OpenTelemetry is loaded, and nothing is sent, without it. Spans are made of the traces
 that helixweb gets as well, when a request is over: the request, then queue, prefill and decode, and
@@ -31,13 +31,13 @@ class NoTelemetry(Exception):
 
 
 class Tells(Protocol):
-    """Whoever hears of traces; `context` None: the request came from nowhere."""
+    """Receives traces; `context` None: the client sent none."""
 
     def tell(self, trace: RequestTrace, context: TraceContext | None) -> None: ...
 
 
 def telemetry(environment: Mapping[str, str] = os.environ) -> "Telemetry | None":
-    """None: nobody asked for it. Raises NoTelemetry."""
+    """None: no collector is named. Raises NoTelemetry."""
     if not any(environment.get(name) for name in ENDPOINTS):
         return None
     try:
@@ -105,12 +105,12 @@ class Telemetry:
 
     def _phases(self, trace: RequestTrace, root: "Span") -> "dict[PartPhase, Span]":
         queue_s = min(trace.queue_s, trace.e2e_s)
-        self._child(trace, root, "queue", 0.0, queue_s).end(end_time=_at(trace, queue_s))
+        self._child(trace, root, "queue", 0.0).end(end_time=_at(trace, queue_s))
         if not trace.pipeline:
             return {}
-        phases = {PartPhase.PROMPT: self._child(trace, root, "prefill", queue_s, None)}
+        phases = {PartPhase.PROMPT: self._child(trace, root, "prefill", queue_s)}
         if trace.ttft_s is not None:
-            phases[PartPhase.DECODE] = self._child(trace, root, "decode", trace.ttft_s, None)
+            phases[PartPhase.DECODE] = self._child(trace, root, "decode", trace.ttft_s)
         return phases
 
     def _hop(self, trace: RequestTrace, row: TraceRow, parent: "Span") -> None:
@@ -118,7 +118,7 @@ class Telemetry:
         if not row.spans:
             return
         name = f"{row.kind.value} {row.node}" + (f" → {row.to}" if row.to else "")
-        span = self._child(trace, parent, name, row.spans[0][0], None)
+        span = self._child(trace, parent, name, row.spans[0][0])
         span.set_attribute("helix.node", row.node)
         if row.to:
             span.set_attribute("helix.to", row.to)
@@ -127,9 +127,7 @@ class Telemetry:
         span.set_attribute("helix.count", sum(count for _, _, _, count in row.spans))
         span.end(end_time=_at(trace, row.spans[-1][1]))
 
-    def _child(
-        self, trace: RequestTrace, parent: "Span", name: str, begins_s: float, end_s: float | None
-    ) -> "Span":
+    def _child(self, trace: RequestTrace, parent: "Span", name: str, begins_s: float) -> "Span":
         from opentelemetry.trace import set_span_in_context
 
         return self._tracer.start_span(
@@ -191,7 +189,7 @@ def _chosen_ids() -> Any:
     from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
     class ChosenIds(RandomIdGenerator):
-        """The ids that others were told already, for the next span."""
+        """Gives the next span the ids that were passed on already."""
 
         def __init__(self) -> None:
             self._chosen: TraceContext | None = None

@@ -1,5 +1,6 @@
 """Asks stages where the time of ended requests went, and keeps the answers for helixweb."""
 
+import secrets
 import zlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
@@ -8,12 +9,13 @@ from itertools import islice
 
 from runtime.coordinator.clock_offsets import ClockOffsets, Exchange
 from runtime.coordinator.live_request import LiveRequest
-from runtime.coordinator.span_assembly import Journey, assemble
+from runtime.coordinator.request_life import RequestLife
+from runtime.coordinator.span_assembly import Journey, TimeLine, assemble, assemble_engines
 from runtime.coordinator.telemetry import Tells
+from runtime.protocol.control import ServingPlan
 from runtime.protocol.data import Message
 from runtime.protocol.request_trace import RequestTrace, TraceStage
 from runtime.protocol.stage_spans import StageSpans, unpack_spans
-from runtime.protocol.trace_context import TraceContext
 
 BURST_S = 4.0  # of traces may be asked for at once
 PATIENCE_S = 5.0  # for a stage that does not answer
@@ -81,7 +83,7 @@ class Tracer:
             return False
         now = self._clock()
         in_queue = request.pipeline is None
-        tokens = tuple(request.token_times)
+        tokens = request.token_times
         asked = _Asked(
             request=request,
             journey=Journey(
@@ -89,7 +91,7 @@ class Tracer:
                 ended_s=tokens[-1] if request.is_complete and tokens else now,
                 attempts=tuple(request.attempts),
                 queued_s=request.queued_at if in_queue and request.attempts else None,
-                token_times_s=tokens,
+                token_times_s=tuple(tokens),
                 last_attempt_tokens=len(tokens) - request.tokens_before,
             ),
             asked_s=now,
@@ -99,6 +101,21 @@ class Tracer:
         if not asked.missing:
             self._finish(request.id)
         return bool(asked.missing)
+
+    def ended_at_instances(self, life: RequestLife, plan: ServingPlan) -> None:
+        """A request ended that whole-model instances had, or that waited for one."""
+        if not self.allows():
+            return
+        journey = Journey(
+            arrived_s=life.arrived_at,
+            ended_s=self._clock(),
+            attempts=tuple(life.attempts),
+            queued_s=None,
+            token_times_s=tuple(life.token_times),
+            last_attempt_tokens=len(life.token_times),
+        )
+        line = assemble_engines(journey, output_tokens=life.output_tokens)
+        self._keep(life, plan, journey, line, number=secrets.randbits(63))
 
     def hear(self, sender: str, message: Message) -> None:
         """A stage's TRACE. Raises FrameError for one that is malformed."""
@@ -146,16 +163,6 @@ class Tracer:
         self._allowance -= 1
         return True
 
-    def keep(self, trace: RequestTrace, context: TraceContext | None = None) -> None:
-        """For helixweb, of a request that no stage knows."""
-        self._waiting.append(_Packed.pack(trace))
-        if self._telemetry is not None:
-            self._telemetry.tell(trace, context)
-
-    def unix_time_of(self, at_s: float) -> float:
-        """Unix seconds of a moment of the tracer's clock."""
-        return self._unix_time() - (self._clock() - at_s)
-
     def delivered(self, traces: Collection[RequestTrace]) -> None:
         """helixweb has these."""
         known = {trace.request for trace in traces}
@@ -167,18 +174,29 @@ class Tracer:
         request, journey = asked.request, asked.journey
         offsets = {node: self._offsets.of(node) for node in asked.told}
         line = assemble(journey, asked.told, offsets)
-        arrived_s = journey.arrived_s
-        stages = request.pipeline.stages if request.pipeline else ()
+        self._keep(request, request.serving.plan, journey, line, number=request.id)
+
+    def _keep(
+        self,
+        life: RequestLife,
+        plan: ServingPlan,
+        journey: Journey,
+        line: TimeLine,
+        *,
+        number: int,
+    ) -> None:
+        """For helixweb, and for OpenTelemetry if a collector is known."""
+        arrived_s, stages = journey.arrived_s, life.pipeline.stages if life.pipeline else ()
         trace = RequestTrace(
-            request=f"{request.id:016x}",
-            generation=request.serving.plan.generation,
-            model_name=request.serving.plan.model_name,
-            arrived_at=self.unix_time_of(arrived_s),
-            outcome=request.outcome,
-            prompt_tokens=len(request.prompt_ids),
-            output_tokens=len(request.token_ids),
-            queue_s=request.queue_s if stages else journey.ended_s - arrived_s,
-            ttft_s=request.ttft_s,
+            request=f"{number:016x}",
+            generation=plan.generation,
+            model_name=plan.model_name,
+            arrived_at=self._unix_time() - (self._clock() - arrived_s),
+            outcome=life.outcome,
+            prompt_tokens=life.prompt_tokens or 0,
+            output_tokens=life.output_tokens,
+            queue_s=life.queue_s if stages else journey.ended_s - arrived_s,
+            ttft_s=life.ttft_s,
             e2e_s=journey.ended_s - arrived_s,
             attempts=max(1, len(journey.attempts)),
             pipeline=tuple(
@@ -190,4 +208,6 @@ class Tracer:
                 round(at - arrived_s, 6) for at in journey.token_times_s[:TOKEN_TIMES_KEPT]
             ),
         )
-        self.keep(trace, request.origin.context)
+        self._waiting.append(_Packed.pack(trace))
+        if self._telemetry is not None:
+            self._telemetry.tell(trace, life.origin.context)

@@ -19,6 +19,7 @@ from planner.domain.pipeline import Pipeline, PipelineStage
 from planner.serialization import plan_from_dict
 from runtime.agent import metrics as agent_metrics
 from runtime.coordinator import metrics as coordinator_metrics
+from runtime.coordinator.request_life import Origin, RequestLife
 from runtime.coordinator.request_stats import RequestStats
 from runtime.protocol.control import CoordinatorReport, LinkStats, NodeTraffic, ObservedState
 from runtime.protocol.instance_orders import InstanceTraffic
@@ -99,11 +100,12 @@ def coordinator_page() -> bytes:
     stats = RequestStats(window_s=10.0, clock=lambda: 0.0)
     pipeline = Pipeline(stages=(PipelineStage(node="tower", first=0, end=4),))
     stats.arrived()
-    stats.routed(pipeline, prompt_tokens=7, queue_s=0.1)
-    stats.first_token(pipeline, prompt_tokens=7, ttft_s=0.4)
-    stats.next_token(pipeline, gap_s=0.05)
-    stats.finished(e2e_s=0.45, ttft_s=0.4, output_tokens=2)
-    stats.counted(queue_s=0.1, ttft_s=0.4, e2e_s=0.45, prompt_tokens=7, output_tokens=2)
+    life = RequestLife(arrived_at=0.0, origin=Origin(), prompt_tokens=7)
+    life.follow(pipeline, now=0.1)
+    stats.routed(life)
+    stats.token(life, now_s=0.4)
+    stats.token(life, now_s=0.45)
+    stats.finished(life, now_s=0.45)
     stats.came_to("stop")
     instance = InstanceTraffic(
         node="mini",

@@ -14,6 +14,7 @@ from planner.domain.pipeline import Pipeline, PipelineStage
 from runtime.agent import metrics as agent_metrics
 from runtime.coordinator.instance_ledger import InstanceLedger
 from runtime.coordinator.metrics import metrics_page
+from runtime.coordinator.request_life import Origin, RequestLife
 from runtime.coordinator.request_stats import RequestStats
 from runtime.http_process import CannotListen, listen
 from runtime.instances.engine_load import read_load
@@ -62,14 +63,17 @@ def report(**changes: object) -> CoordinatorReport:
     return CoordinatorReport.model_validate(fields | changes)
 
 
+def life(*, routed_s: float = 0.0, prompt_tokens: int | None = None) -> RequestLife:
+    """Of a request that came at second 0 and was routed."""
+    begun = RequestLife(arrived_at=0.0, origin=Origin(), prompt_tokens=prompt_tokens)
+    begun.follow(Pipeline(stages=(PipelineStage(node="a", first=0, end=2),)), now=routed_s)
+    return begun
+
+
 def test_requests_are_told_under_the_names_of_vllm_and_can_be_read_as_its_own() -> None:
     stats = RequestStats(window_s=10.0, clock=Clock())
     for ttft_s in (0.2, 0.02, 3.0):
-        stats.first_token(
-            Pipeline(stages=(PipelineStage(node="a", first=0, end=2),)),
-            prompt_tokens=7,
-            ttft_s=ttft_s,
-        )
+        stats.token(life(prompt_tokens=7), now_s=ttft_s)
     for outcome in ("stop", "stop", "length", "cancelled", "timeout"):
         stats.came_to(outcome)
     stats.rejected()
@@ -101,7 +105,10 @@ def test_requests_are_told_under_the_names_of_vllm_and_can_be_read_as_its_own() 
 
 def test_parts_of_a_request_add_up_and_an_unknown_prompt_is_not_counted_as_none() -> None:
     stats = RequestStats(window_s=10.0, clock=Clock())
-    stats.counted(queue_s=0.5, ttft_s=2.0, e2e_s=5.0, prompt_tokens=None, output_tokens=4)
+    ended = life(routed_s=0.5)
+    for now_s in (2.0, 3.0, 4.0, 5.0):
+        stats.token(ended, now_s=now_s)
+    stats.finished(ended, now_s=5.0)
     found = read(metrics_page(report(), stats, model_name="tiny"))
     parts = ("queue", "prefill", "decode")
     seconds = [value(found, f"vllm:request_{part}_time_seconds_sum") for part in parts]

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from coordinator_doubles import Clock, write_checkpoint
+from coordinator_doubles import Clock, serving_plan, write_checkpoint
 from coordinator_rig import Rig, with_coordinator
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from starlette.applications import Starlette
@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from runtime.coordinator.request_life import Origin, RequestLife
 from runtime.coordinator.telemetry import NoTelemetry, telemetry
 from runtime.coordinator.tracing import Tracer
 from runtime.protocol.request_trace import RequestTrace
@@ -208,9 +209,11 @@ def test_a_request_that_ends_is_told_of_with_where_it_came_from(tmp_path: Path) 
 
     clock = Clock()
     tracer = Tracer(traces_per_s=5, clock=clock, unix_time=lambda: 1e9, telemetry=Hears())
-    tracer.keep(made_up_trace(1), context_of(PARENT, is_told=True, operation="chat"))
+    origin = Origin(context=context_of(PARENT, is_told=True, operation="chat"))
+    plan = serving_plan(tmp_path)
+    tracer.ended_at_instances(RequestLife(arrived_at=clock.now, origin=origin), plan)
     ((trace, context),) = told
-    assert trace.request == f"{1:016x}"
+    assert trace.model_name == plan.model_name
     assert context is not None
     assert context.came == PARENT
 
