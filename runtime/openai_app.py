@@ -5,7 +5,8 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Literal, Protocol, get_args
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -21,20 +22,13 @@ from runtime.dialects.translation import Translated
 from runtime.protocol.openai import model_not_found
 from runtime.request_ids import RequestIds
 
+Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize"]
+
 
 class Backend(Protocol):
     """What answers requests: pipelines of stages, or instances."""
 
-    async def chat(self, http: Request) -> ASGIApp:
-        """Raises ApiError."""
-
-    async def completion(self, http: Request) -> ASGIApp:
-        """Raises ApiError."""
-
-    async def embeddings(self, http: Request) -> ASGIApp:
-        """Raises ApiError."""
-
-    async def tokenize(self, http: Request) -> ASGIApp:
+    async def answer(self, endpoint: Endpoint, http: Request) -> ASGIApp:
         """Raises ApiError."""
 
     def model(self) -> dict[str, object] | None:
@@ -57,10 +51,10 @@ def assemble(
     endpoints = _Endpoints(backend)
     return Starlette(
         routes=[
-            Route("/v1/chat/completions", endpoints.chat, methods=["POST"]),
-            Route("/v1/completions", endpoints.completion, methods=["POST"]),
-            Route("/v1/embeddings", endpoints.embeddings, methods=["POST"]),
-            Route("/tokenize", endpoints.tokenize, methods=["POST"]),
+            *(
+                Route(endpoint, partial(endpoints.answer, endpoint), methods=["POST"])
+                for endpoint in get_args(Endpoint)
+            ),
             Route("/v1/models", endpoints.models, methods=["GET"]),
             Route("/v1/models/{name:path}", endpoints.model, methods=["GET"]),
             Route("/health", endpoints.health, methods=["GET"]),
@@ -79,17 +73,8 @@ class _Endpoints:
     def __init__(self, backend: Callable[[], Backend]) -> None:
         self._backend = backend
 
-    async def chat(self, http: Request) -> ASGIApp:
-        return await self._backend().chat(http)
-
-    async def completion(self, http: Request) -> ASGIApp:
-        return await self._backend().completion(http)
-
-    async def embeddings(self, http: Request) -> ASGIApp:
-        return await self._backend().embeddings(http)
-
-    async def tokenize(self, http: Request) -> ASGIApp:
-        return await self._backend().tokenize(http)
+    async def answer(self, endpoint: Endpoint, http: Request) -> ASGIApp:
+        return await self._backend().answer(endpoint, http)
 
     async def models(self, http: Request) -> Response:
         entry = self._entry()

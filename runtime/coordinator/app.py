@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from runtime.api.request_body import read_body
 from runtime.coordinator.answering import AnswerForm, LiveAnswer
@@ -26,6 +27,7 @@ from runtime.coordinator.schema_check import SchemaCheck
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import TokenizerError
 from runtime.coordinator.tool_calls import ToolDialect
+from runtime.openai_app import Endpoint
 from runtime.protocol.openai import ApiError, model_not_found, parse_body, parse_request
 from runtime.protocol.openai_parameters import (
     ChatCompletionRequest,
@@ -66,14 +68,25 @@ class PipelineBackend:
         # A text may take 200 times its size while it is encoded, and each thread keeps some of it.
         self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encoder")
 
-    async def chat(self, http: Request) -> LiveAnswer:
-        return await self.begin_chat(await read_body(http), owner=http.state.owner)
+    async def answer(self, endpoint: Endpoint, http: Request) -> ASGIApp:
+        body = await read_body(http)
+        if endpoint == "/tokenize":
+            return JSONResponse(await self.tokens_of(body))
+        return await self.begin(endpoint, body, owner=http.state.owner)
 
-    async def completion(self, http: Request) -> LiveAnswer:
-        return await self.begin_completion(await read_body(http), owner=http.state.owner)
+    async def begin(self, endpoint: Endpoint, body: bytes, *, owner: str) -> LiveAnswer:
+        """Submit a request of the key with that hash. Raises ApiError."""
+        if endpoint == "/v1/chat/completions":
+            return await self._begin_chat(body, owner=owner)
+        if endpoint == "/v1/completions":
+            return await self._begin_completion(body, owner=owner)
+        raise ApiError(  # their last stage computes tokens
+            message="pipelines of stages compute no embeddings; deploy an embedding model as whole "
+            "instances of an engine that has /v1/embeddings, such as vLLM",
+            code="no_such_endpoint",
+        )
 
-    async def begin_chat(self, body: bytes, *, owner: str) -> LiveAnswer:
-        """Submit it for the key with that hash. Raises ApiError."""
+    async def _begin_chat(self, body: bytes, *, owner: str) -> LiveAnswer:
         request, serving = await self._accept(body, ChatCompletionRequest)
         dialect = _dialect(request, serving)
         prompt_ids = await self._encoded_chat(
@@ -103,8 +116,7 @@ class PipelineBackend:
             unused=request.template_variables.keys() - serving.tokenizer.template_variables,
         )
 
-    async def begin_completion(self, body: bytes, *, owner: str) -> LiveAnswer:
-        """Submit it for the key with that hash. Raises ApiError."""
+    async def _begin_completion(self, body: bytes, *, owner: str) -> LiveAnswer:
         request, serving = await self._accept(body, CompletionRequest)
         prompt = request.single_prompt
         if isinstance(prompt, str):
@@ -134,17 +146,6 @@ class PipelineBackend:
             max_tokens=limit,
             endpoint_id="cmpl",
         )
-
-    async def embeddings(self, http: Request) -> Response:
-        """Pipelines have none: their last stage computes tokens. Raises ApiError."""
-        raise ApiError(
-            message="pipelines of stages compute no embeddings; deploy an embedding model as whole "
-            "instances of an engine that has /v1/embeddings, such as vLLM",
-            code="no_such_endpoint",
-        )
-
-    async def tokenize(self, http: Request) -> Response:
-        return JSONResponse(await self.tokens_of(await read_body(http)))
 
     async def tokens_of(self, content: bytes) -> dict[str, Any]:
         """The token ids of a chat or a text, as vLLM's /tokenize gives them. Raises ApiError."""

@@ -29,7 +29,7 @@ from runtime.front.target import Target
 from runtime.instances.asking import AskedInstance
 from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.health import Patience
-from runtime.instances.instance import Instance, Probed, WatchedInstance, look_after
+from runtime.instances.instance import Instance, Probed, look_after
 from runtime.protocol.control import ServingPlan
 from runtime.protocol.instance_orders import MOST_SAID, PIPELINES, InstanceTraffic, ServedInstance
 from runtime.protocol.instances import EngineTimes
@@ -197,8 +197,8 @@ class InstanceGroup:
         if self._around.tracer is not None:
             self._around.tracer.ended_at_instances(life, self.plan)
 
-    def _watched(self, name: str, probed: Probed, is_shut: Callable[[], bool]) -> WatchedInstance:
-        return WatchedInstance(
+    def _watched(self, name: str, probed: Probed, is_shut: Callable[[], bool]) -> Instance:
+        return Instance(
             name,
             probed=probed,
             clock=self._around.clock,

@@ -70,10 +70,8 @@ class LocalPipelines:
         yield Event(body=None)
 
     async def _begin(self, asked: Asked, passed_on: dict[str, str]) -> LiveAnswer:
-        is_chat = asked.endpoint == "/v1/chat/completions"
-        begin = self._backend.begin_chat if is_chat else self._backend.begin_completion
         try:
-            answer = await begin(_body(asked), owner=asked.asker)
+            answer = await self._backend.begin(asked.endpoint, _body(asked), owner=asked.asker)
         except ApiError as error:
             raise _meaning(error) from error
         passed_on.clear()  # those of an instance that was asked before

@@ -1,4 +1,4 @@
-"""Puts what the stages of a request told onto one time line. Pure.
+"""Puts what the stages of a request reported onto one time line. Pure.
 
 Durations come from the clock of one process each. Only how the time between two processes is
 divided among links needs their clocks compared: along a path that leaves the coordinator and comes
@@ -65,10 +65,10 @@ def assemble(
     """`told` is of the last attempt, by node; `offsets_s` a node's clock minus ours."""
     line = _Line(arrived_s=journey.arrived_s)
     ends = [*(attempt.queued_s for attempt in journey.attempts[1:]), journey.queued_s]
-    for attempt, begun_anew_s in zip(journey.attempts, ends, strict=False):
+    for attempt, lost_s in zip(journey.attempts, ends, strict=False):
         line.whole(PartKind.QUEUE, PartPhase.PROMPT, attempt.queued_s, attempt.routed_s)
-        if begun_anew_s is not None:
-            line.whole(PartKind.LOST, PartPhase.PROMPT, attempt.routed_s, begun_anew_s)
+        if lost_s is not None:
+            line.whole(PartKind.LOST, PartPhase.PROMPT, attempt.routed_s, lost_s)
     if journey.queued_s is not None or not journey.attempts:
         waiting_s = journey.arrived_s if journey.queued_s is None else journey.queued_s
         line.whole(PartKind.QUEUE, PartPhase.PROMPT, waiting_s, journey.ended_s)
@@ -140,7 +140,7 @@ _CAME, _UNSEEN, _BEGAN, _ENDED = range(4)
 
 
 class _Visit:
-    """What a stage told, on the coordinator's clock."""
+    """What a stage reported, on the coordinator's clock."""
 
     def __init__(self, *, name: str, spans: StageSpans, offset_s: float) -> None:
         self.name = name
@@ -174,33 +174,25 @@ class _Line:
     def done(self) -> TimeLine:
         return TimeLine(parts=tuple(self._parts), rows=tuple(self._rows))
 
-    def part(
+    def add(
         self,
         node: str,
         kind: PartKind,
         phase: PartPhase,
         seconds: float,
+        bars: tuple[NDArray[np.float64], NDArray[np.float64]],
         *,
-        count: int,
+        count: int = 1,
         to: str | None = None,
     ) -> None:
-        part = TracePart(node=node, to=to, kind=kind, phase=phase, seconds=seconds, count=count)
-        self._parts.append(part)
-
-    def row(
-        self,
-        node: str,
-        kind: PartKind,
-        phase: PartPhase,
-        began_s: NDArray[np.float64],
-        ended_s: NDArray[np.float64],
-        *,
-        to: str | None = None,
-    ) -> None:
-        """Bars from `began_s` to `ended_s`, [n] each; those without length are left out."""
+        """One part, and in a row of its own the bars from when to when; those without length are
+        left out."""
+        place = {"node": node, "to": to, "kind": kind, "phase": phase}
+        self._parts.append(TracePart(**place, seconds=seconds, count=count))
+        began_s, ended_s = bars
         spans = _bars(began_s - self._arrived_s, ended_s - self._arrived_s)
         if spans:
-            self._rows.append(TraceRow(node=node, to=to, kind=kind, phase=phase, spans=spans))
+            self._rows.append(TraceRow(**place, spans=spans))
 
     def whole(
         self,
@@ -213,17 +205,19 @@ class _Line:
         count: int = 1,
     ) -> None:
         """One part and one bar; nothing for no time."""
-        if ended_s > began_s:
-            self.part(node, kind, phase, ended_s - began_s, count=count)
-            begins_s, ends_s = began_s - self._arrived_s, ended_s - self._arrived_s
-            span = (*(round(at_s, 6) for at_s in (begins_s, ends_s, ended_s - began_s)), count)
-            self._rows.append(TraceRow(node=node, kind=kind, phase=phase, spans=(span,)))
+        seconds = ended_s - began_s
+        if seconds > 0:
+            place = {"node": node, "kind": kind, "phase": phase}
+            self._parts.append(TracePart(**place, seconds=seconds, count=count))
+            times_s = (began_s - self._arrived_s, ended_s - self._arrived_s, seconds)
+            span = (*(round(each, 6) for each in times_s), count)
+            self._rows.append(TraceRow(**place, spans=(span,)))
 
     def transfer(self, node: str, to: str, left_s: float, came_s: float, rounds: int) -> None:
         """The way of the last token to the coordinator."""
         phase = PartPhase.DECODE if rounds else PartPhase.PROMPT
-        self.part(node, PartKind.TRANSFER, phase, came_s - left_s, count=1, to=to)
-        self.row(node, PartKind.TRANSFER, phase, np.array([left_s]), np.array([came_s]), to=to)
+        bars = (np.array([left_s]), np.array([came_s]))
+        self.add(node, PartKind.TRANSFER, phase, came_s - left_s, bars, to=to)
 
 
 def _add_prompt(line: _Line, stages: Sequence[_Visit], *, routed_s: float) -> None:
@@ -244,32 +238,22 @@ def _add_prompt(line: _Line, stages: Sequence[_Visit], *, routed_s: float) -> No
         came_s = began_s + float(transfers_s[index])
         at_node_s = float(at_nodes_s[index])
         compute_s = min(stage.spans.tail_compute_s, at_node_s)
-        line.part(
+        transferred = np.array([began_s]), np.array([came_s])
+        line.add(
             names[index],
             PartKind.TRANSFER,
             phase,
             float(transfers_s[index]),
-            count=1,
+            transferred,
             to=stage.name,
         )
-        line.part(stage.name, PartKind.WAIT, phase, at_node_s - compute_s, count=1)
         chunks = stage.spans.chunks
-        line.part(stage.name, PartKind.COMPUTE, phase, compute_s, count=len(chunks))
-        line.row(
-            names[index],
-            PartKind.TRANSFER,
-            phase,
-            np.array([began_s]),
-            np.array([came_s]),
-            to=stage.name,
-        )
         began = np.array([chunk.began_s for chunk in chunks]) - stage.offset_s
         ended = np.array([chunk.ended_s for chunk in chunks]) - stage.offset_s
-        if len(chunks):
-            first_s = min(came_s, stage.spans.first_s - stage.offset_s)
-            since_s = np.concatenate([[first_s], ended[:-1]])
-            line.row(stage.name, PartKind.WAIT, phase, since_s, began)
-            line.row(stage.name, PartKind.COMPUTE, phase, began, ended)
+        first_s = min(came_s, stage.spans.first_s - stage.offset_s)
+        since_s = np.array([first_s, *ended])[: len(chunks)]
+        line.add(stage.name, PartKind.WAIT, phase, at_node_s - compute_s, (since_s, began))
+        line.add(stage.name, PartKind.COMPUTE, phase, compute_s, (began, ended), count=len(chunks))
 
 
 def _add_rounds(line: _Line, stages: Sequence[_Visit], count: int) -> None:
@@ -297,21 +281,12 @@ def _add_rounds(line: _Line, stages: Sequence[_Visit], count: int) -> None:
         waiting_s += float((began_s - stage.rounds[:count, _CAME]).sum())
         came_s = left_s[index] + each_s
         if names[index] != stage.name:
-            line.part(
-                names[index],
-                PartKind.TRANSFER,
-                phase,
-                transfer_s,
-                count=count,
-                to=stage.name,
-            )
-            line.row(names[index], PartKind.TRANSFER, phase, left_s[index], came_s, to=stage.name)
+            bars, sender = (left_s[index], came_s), names[index]
+            line.add(sender, PartKind.TRANSFER, phase, transfer_s, bars, count=count, to=stage.name)
         else:  # a pipeline of one stage hands its token to itself
             waiting_s += transfer_s
-        line.part(stage.name, PartKind.WAIT, phase, waiting_s, count=count)
-        line.part(stage.name, PartKind.COMPUTE, phase, compute_s, count=count)
-        line.row(stage.name, PartKind.WAIT, phase, came_s, began_s)
-        line.row(stage.name, PartKind.COMPUTE, phase, began_s, ended_s)
+        line.add(stage.name, PartKind.WAIT, phase, waiting_s, (came_s, began_s), count=count)
+        line.add(stage.name, PartKind.COMPUTE, phase, compute_s, (began_s, ended_s), count=count)
 
 
 def _none_negative(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -329,6 +304,8 @@ def _bars(
 ) -> tuple[tuple[float, float, float, int], ...]:
     """Neighbours together as one bar where there are more than fit."""
     count = len(began_s)
+    if not count:
+        return ()
     each = max(1, -(-count // MAX_BARS))
     first = np.arange(0, count, each)
     last = np.minimum(first + each, count) - 1

@@ -21,9 +21,8 @@ from starlette.types import Receive, Scope, Send
 
 from planner.routers.answer_length import AnswerLength
 from planner.routers.base import RequestSize
-from runtime.api.error_answers import error_response
 from runtime.api.events import usage_of
-from runtime.disconnect import no_more, unless_disconnected
+from runtime.disconnect import unless_disconnected
 from runtime.front.asked import Asked, TokenLengths
 from runtime.front.balance import Balance
 from runtime.front.client_stream import INSTANCE_HEADER, ClientStream
@@ -116,25 +115,22 @@ class Answer:
         self._attempts = _Attempts()
         self._passed_on: dict[str, str] = {}  # headers of the instance that answers
         self._came_s = 0.0
-        self._has_responded = False
         self._has_failed = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._came_s = asyncio.get_running_loop().time()
         ledger = self._proxy.ledger
         ledger.arrived(self._request, asker=self._asked.asker)
+        client = ClientStream(scope, send, self._passed_on)
         try:
             with self._proxy.balance.visit(self._asked.asker):
-                await unless_disconnected(self._unless_cut(scope, send), receive)
+                await unless_disconnected(self._unless_cut(client), receive)
         finally:
             ledger.gone(self._request, failed=self._has_failed)
 
-    async def _unless_cut(self, scope: Scope, send: Send) -> None:
+    async def _unless_cut(self, client: ClientStream) -> None:
         """The answer, or that the front stops."""
-        client = ClientStream(send, self._passed_on)
-        answering = asyncio.create_task(
-            self._stream(scope, send, client) if self._asked.stream else self._whole(scope, send)
-        )
+        answering = asyncio.create_task(self._answer(client))
         cut = asyncio.create_task(self._proxy.balance.cut.wait())
         try:
             await asyncio.wait({answering, cut}, return_when=asyncio.FIRST_COMPLETED)
@@ -145,80 +141,60 @@ class Answer:
             await asyncio.gather(answering, cut, return_exceptions=True)
         if not was_cut:
             answering.result()
-        elif client.is_open and not client.is_ended:
+        elif not client.is_ended:
             await client.fail(stopping())
-        elif not client.is_open and not self._has_responded:
-            await self._respond(error_response(stopping()), scope, send)
 
-    async def _respond(self, response: Response, scope: Scope, send: Send) -> None:
-        self._has_responded = True
-        await response(scope, no_more, send)
-
-    async def _whole(self, scope: Scope, send: Send) -> None:
-        proxy = self._proxy
-        response: Response
-        while (name := await self._next_instance(None)) is not None:
-            try:
-                body = await proxy.targets[name].whole(
-                    self._asked, patience_s=proxy.waits.answer_s, passed_on=self._passed_on
-                )
-            except (InstanceFailed, InstanceFull) as error:
-                self._note(name, error)
-            except Unfit as refusal:
-                self._attempts.unfit[name] = refusal
-            except Refused as refusal:
-                response = passed_on(refusal, name)
-                break
-            except TooSlow as error:
-                response = error_response(too_slow(name, error))
-                break
-            else:
-                self._began(name)
-                usage = usage_of(body)
-                proxy.balance.produced(name, 0 if usage is None else usage[1])
-                self._observe(usage)
-                if "model" in body:
-                    body["model"] = proxy.model_name
-                response = Response(
-                    json.dumps(body),
-                    media_type="application/json",
-                    headers={INSTANCE_HEADER: name, **self._passed_on},
-                )
-                break
-            finally:
-                proxy.balance.end(self._request)
-        else:
-            response = self._by_nobody()
-        await self._respond(response, scope, send)
-
-    async def _stream(self, scope: Scope, send: Send, client: ClientStream) -> None:
+    async def _answer(self, client: ClientStream) -> None:
+        """From the first instance that begins to give it."""
+        balance, attempts = self._proxy.balance, self._attempts
         while (name := await self._next_instance(client)) is not None:
+            response = None
             try:
-                await self._relay(name, client)
+                if self._asked.stream:
+                    await self._relay(name, client)
+                else:
+                    response = await self._whole(name)
             except (InstanceFailed, InstanceFull) as error:
                 self._note(name, error)
-                if client.has_tokens:
-                    self._proxy.balance.failed(name, str(error))
-                    self._has_failed = True
-                    await client.fail(broken(name, error))
-                    return
+                if not client.has_tokens:
+                    continue
+                balance.failed(name, str(error))
+                self._has_failed = True
+                await client.fail(broken(name, error))
             except Unfit as refusal:
-                self._attempts.unfit[name] = refusal
+                attempts.unfit[name] = refusal
+                continue
             except Refused as refusal:
-                if client.is_open:
-                    await client.fail(refused_late(refusal))
-                else:
-                    await self._respond(passed_on(refusal, name), scope, send)
-                return
-            else:
-                return
+                await client.fail(refused_late(refusal), passed_on(refusal, name))
+            except TooSlow as error:
+                await client.fail(too_slow(name, error))
             finally:
-                self._proxy.balance.end(self._request)
-        if client.is_open:
-            unfit = self._attempts.refusal
-            await client.fail(self._nobody() if unfit is None else refused_late(unfit))
+                balance.end(self._request)
+            if response is not None:
+                await client.respond(response)
             return
-        await self._respond(self._by_nobody(), scope, send)
+        if (unfit := attempts.refusal) is None:
+            await client.fail(self._why_none())
+        else:
+            await client.fail(refused_late(unfit), passed_on(unfit, next(reversed(attempts.unfit))))
+
+    async def _whole(self, name: str) -> Response:
+        """The answer of an instance to a request that does not stream."""
+        proxy = self._proxy
+        body = await proxy.targets[name].whole(
+            self._asked, patience_s=proxy.waits.answer_s, passed_on=self._passed_on
+        )
+        self._began(name)
+        usage = usage_of(body)
+        proxy.balance.produced(name, 0 if usage is None else usage[1])
+        self._observe(usage)
+        if "model" in body:
+            body["model"] = proxy.model_name
+        return Response(
+            json.dumps(body),
+            media_type="application/json",
+            headers={INSTANCE_HEADER: name, **self._passed_on},
+        )
 
     async def _relay(self, name: str, client: ClientStream) -> None:
         """Until the end of the stream. What comes before the first token waits for it."""
@@ -265,7 +241,7 @@ class Answer:
             clock=self._proxy.clock,
         )
 
-    async def _next_instance(self, client: ClientStream | None) -> str | None:
+    async def _next_instance(self, client: ClientStream) -> str | None:
         """Of those that were not tried; it has the request until `Balance.end`.
 
         One that arrived somewhere in vain does not wait for those that rest: it may be why they
@@ -288,7 +264,7 @@ class Answer:
         with turns.waiting(waiter):
             return await self._in_turn(waiter, client)
 
-    async def _in_turn(self, waiter: Waiter, client: ClientStream | None) -> str | None:
+    async def _in_turn(self, waiter: Waiter, client: ClientStream) -> str | None:
         """As soon as one takes it whose turn it is; None if that takes too long."""
         balance, clock = self._proxy.balance, asyncio.get_running_loop().time
         while not balance.is_closed:
@@ -310,7 +286,7 @@ class Answer:
                 async with asyncio.timeout(min(QUIET_S, left_s)):
                     await waiter.called.wait()
             except TimeoutError:
-                if client is not None and left_s > QUIET_S:
+                if self._asked.stream and left_s > QUIET_S:
                     await client.live(None)
         return None
 
@@ -353,7 +329,7 @@ class Answer:
             self._proxy.balance.failed(other, reason)
 
     def _doubt(self) -> None:
-        """Nobody answers: those that said they failed, or the request, are at fault."""
+        """No instance answers: those that said they failed, or the request, are at fault."""
         if not self._attempts.errored:
             return
         content = json.dumps(self._asked.body, sort_keys=True).encode()
@@ -372,14 +348,8 @@ class Answer:
             per_choice = max(1, output // self._asked.choices)
             self._proxy.lengths.observe(self._proxy.model_name, self._asked.asker, per_choice)
 
-    def _by_nobody(self) -> Response:
-        refusal = self._attempts.refusal
-        if refusal is None:
-            return error_response(self._nobody())
-        return passed_on(refusal, next(reversed(self._attempts.unfit)))
-
-    def _nobody(self) -> ApiError:
-        """Why nobody answers."""
+    def _why_none(self) -> ApiError:
+        """Why no instance answers."""
         self._has_failed = True
         if self._proxy.balance.is_closed and not self._attempts.reasons:
             return stopping()
@@ -393,6 +363,6 @@ class Answer:
         if reasons:
             return ApiError(message=f"no instance could answer: {told}", code="instances_failed")
         if self._proxy.balance.open_instances() and not self._attempts.unreachable:
-            return all_full("nobody took it while it waited in line")
+            return all_full("none took it while it waited in line")
         states = {**self._proxy.balance.closed_words(), **every}
         return none_ready(states, opens_in_s=self._proxy.balance.opens_in_s)

@@ -6,12 +6,12 @@ engine's to say.
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from runtime.openai_app import Endpoint
 from runtime.protocol.openai import ApiError, model_not_found
 from runtime.protocol.prefix_salts import prefix_salt
 
-Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize"]
 # Parts of a body of which one is the prompt, and the part of an answer that shows it is one.
 _PROMPTS: dict[Endpoint, tuple[str, ...]] = {
     "/v1/chat/completions": ("messages",),

@@ -11,9 +11,10 @@ from starlette.responses import JSONResponse, Response
 from runtime.api.access import ApiKeys
 from runtime.api.request_body import read_body
 from runtime.front.answer import Answer, Proxy
-from runtime.front.asked import Endpoint, read_asked
+from runtime.front.asked import read_asked
 from runtime.front.refusals import stopping
 from runtime.instances.instance import Instance
+from runtime.openai_app import Endpoint
 from runtime.protocol.openai import ApiError
 
 MOST_UNDER_WAY = 4096
@@ -27,22 +28,10 @@ class InstanceBackend:
         self._proxy = proxy
         self._numbers = itertools.count(1)
 
-    async def chat(self, http: Request) -> Answer:
-        return await self._answer(http, "/v1/chat/completions")
-
-    async def completion(self, http: Request) -> Answer:
-        return await self._answer(http, "/v1/completions")
-
-    async def embeddings(self, http: Request) -> Answer:
-        return await self._answer(http, "/v1/embeddings")
-
-    async def tokenize(self, http: Request) -> Answer:
-        return await self._answer(http, "/tokenize")
-
     def model(self) -> dict[str, object]:
         return {"id": self._proxy.model_name}
 
-    async def _answer(self, http: Request, endpoint: Endpoint) -> Answer:
+    async def answer(self, endpoint: Endpoint, http: Request) -> Answer:
         asked = read_asked(endpoint, await read_body(http), model_name=self._proxy.model_name)
         if self._proxy.balance.is_closed:
             raise stopping()

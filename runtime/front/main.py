@@ -41,7 +41,7 @@ from runtime.http_process import (
 from runtime.instances.asking import PROBE_TIMEOUT_S, AskedInstance
 from runtime.instances.command_lines import InstanceAddress, address_of, launch_of
 from runtime.instances.health import Patience
-from runtime.instances.instance import Instance, SupervisedInstance, WatchedInstance, look_after
+from runtime.instances.instance import Instance, SupervisedInstance, look_after
 from runtime.instances.process import ServerProcess
 from runtime.metrics_port import metrics_route
 from runtime.openai_app import assemble
@@ -224,7 +224,7 @@ def _instance(
 ) -> Instance:
     asked = AskedInstance(http, address)
     if isinstance(spec, UrlInstance):
-        return WatchedInstance(
+        return Instance(
             spec.name,
             probed=asked,
             clock=time.monotonic,

@@ -34,31 +34,6 @@ _TOLD_EVERY_S = 5  # how long a start has lasted
 logger = logging.getLogger(__name__)
 
 
-class Instance(Protocol):
-    """What a router needs to know of an instance, whoever starts it."""
-
-    @property
-    def state(self) -> State:
-        """How it is."""
-
-    @property
-    def ready_in_s(self) -> float | None:
-        """When it is expected to take requests, while it starts; None if nothing is known."""
-
-    @property
-    def load(self) -> EngineLoad:
-        """How full it says it is."""
-
-    async def run(self) -> None:
-        """Look after it until cancelled."""
-
-    async def stop(self) -> None:
-        """Drain and end it, if it is ours; returns when nothing of it runs here."""
-
-    def hurry(self) -> None:
-        """While it stops: wait for no request any more."""
-
-
 class Probed(Protocol):
     """What is asked how it is."""
 
@@ -69,10 +44,10 @@ class Probed(Protocol):
         """How full it says it is."""
 
 
-class WatchedInstance:
-    """Owns the state of an instance that another process runs; the router reads it.
+class Instance:
+    """Owns what is known of an instance; the router reads it.
 
-    One that is not ours to start: only asked. It seems to drain while it `is_shut`.
+    This one is not started here, only asked. It seems to drain while it `is_shut`.
     """
 
     def __init__(
@@ -94,38 +69,50 @@ class WatchedInstance:
 
     @property
     def state(self) -> State:
+        """How it is."""
         if self._state.condition is Condition.READY and self._is_shut():
             return replace(self._state, condition=Condition.DRAINING)
         return self._state
 
     @property
     def ready_in_s(self) -> float | None:
-        """Its start is not seen from here."""
+        """When it is expected to take requests, while it starts; None if nothing is known."""
         return None
 
     async def run(self) -> None:
+        """Look after it until cancelled."""
         while True:
             probe = await self._probed.health()
-            before, now_s = self._state, self._clock()
-            self._state = after_probe(before, probe, patience=self._patience, now_s=now_s)
-            _tell(self._name, before, self._state)
+            self._become(
+                after_probe(self._state, probe, patience=self._patience, now_s=self._clock())
+            )
             if self._state.condition is Condition.READY:
-                load = await self._probed.load()
-                _tell_complaint(self._name, self.load, load)
-                self.load = load
+                await self._ask_load()
             await asyncio.sleep(self._patience.look_every_s)
 
     async def stop(self) -> None:
-        """It goes on; it is only not asked any more."""
+        """Drain and end it, if it is ours; returns when nothing of it runs here."""
 
     def hurry(self) -> None:
-        """Nothing is waited for."""
+        """While it stops: wait for no request any more."""
+
+    def _become(self, state: State) -> None:
+        before, self._state = self._state, state
+        if before.condition is not state.condition:
+            why = f": {state.message}" if state.message else ""
+            level = logging.INFO if state.condition is not Condition.WAITING else logging.ERROR
+            logger.log(level, "instance %s is %s%s", self._name, state.condition, why)
+
+    async def _ask_load(self) -> None:
+        before, self.load = self.load, await self._probed.load()
+        if self.load.complaint and self.load.complaint != before.complaint:
+            logger.warning("instance %s: %s", self._name, self.load.complaint)
 
 
-class SupervisedInstance:
+class SupervisedInstance(Instance):
     """Owns a server process and its state; agents and fronts run it, the router reads it.
 
-    A process of ours: started, asked, started again with a back-off, drained, ended.
+    The process is started, asked, started again with a backoff, drained, ended.
 
     `requests_under_way`: how many requests were sent to it from here and have not ended.
     `produced_s`: when, by `clock`, one of them last got a token.
@@ -143,16 +130,13 @@ class SupervisedInstance:
         requests_under_way: Callable[[], int],
         produced_s: Callable[[], float | None] = lambda: None,
     ) -> None:
+        super().__init__(name, probed=asked, clock=clock, patience=patience)
         self.asked = asked
-        self.load = EngineLoad()
         self._state = State()
         self._failure = ""  # why it last ended; empty once it is ready
         self._start_took_s: float | None = None
-        self._name = name
         self._launch = launch
         self._process = process
-        self._clock = clock
-        self._patience = patience
         self._requests_under_way = requests_under_way
         self._produced_s = produced_s
         self._told_requests = 0  # by its metrics, when these last said it
@@ -218,11 +202,11 @@ class SupervisedInstance:
         async with self._looking:
             seen = await self._see()
             before = self._state
-            self._state, step = next_step(
+            state, step = next_step(
                 before, seen, wanted=self._wanted, patience=self._patience, now_s=self._clock()
             )
+            self._become(state)
             self._remember(before)
-            _tell(self._name, before, self._state)
             if step is Step.START:
                 await self._process.start(self._launch)
             elif step is Step.TERMINATE:
@@ -251,9 +235,7 @@ class SupervisedInstance:
             return Seen()
         probe = await self.asked.health()
         if not probe.trouble:
-            load = await self.asked.load()
-            _tell_complaint(self._name, self.load, load)
-            self.load = load
+            await self._ask_load()
             if self.load.requests is not None:
                 self._told_requests = self.load.requests
         requests = max(self._requests_under_way(), self._told_requests)
@@ -267,23 +249,11 @@ class SupervisedInstance:
 
 
 async def look_after(name: str, instance: Instance, *, again_s: float = LOOK_EVERY_S) -> None:
-    """Until cancelled. Whatever goes wrong with one instance is told, and keeps nobody from looking
-    after it again, or after the others."""
+    """Until cancelled. What goes wrong with one instance is logged; then it is looked after again,
+    as are the others."""
     while True:
         try:
             await instance.run()
-        except Exception:  # the last resort of a task that nobody waits for
+        except Exception:  # the last resort of a task that is not awaited
             logger.exception("instance %s could not be looked after for a moment", name)
             await asyncio.sleep(again_s)
-
-
-def _tell_complaint(name: str, before: EngineLoad, load: EngineLoad) -> None:
-    if load.complaint and load.complaint != before.complaint:
-        logger.warning("instance %s: %s", name, load.complaint)
-
-
-def _tell(name: str, before: State, state: State) -> None:
-    if before.condition is not state.condition:
-        why = f": {state.message}" if state.message else ""
-        level = logging.INFO if state.condition is not Condition.WAITING else logging.ERROR
-        logger.log(level, "instance %s is %s%s", name, state.condition, why)

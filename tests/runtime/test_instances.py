@@ -26,7 +26,7 @@ from instance_rig import (
 from runtime.instances.asking import AskedInstance, ask_health
 from runtime.instances.command_lines import InstanceAddress, address_of, launch_of
 from runtime.instances.health import Condition, Patience
-from runtime.instances.instance import WatchedInstance
+from runtime.instances.instance import Instance
 from runtime.instances.process import ServerProcess
 from runtime.protocol.instances import UrlInstance
 
@@ -235,7 +235,7 @@ def test_a_server_of_others_is_asked_and_never_touched(tmp_path: Path) -> None:
                 api_key="",
                 environment={"K": "k"},
             )
-            watched = WatchedInstance(
+            watched = Instance(
                 "u",
                 probed=AskedInstance(http, address),
                 clock=time.monotonic,
