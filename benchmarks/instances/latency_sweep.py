@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from planner.latency_fit import Timing
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
-from runtime.models.decoder import LoadedDecoder
+from runtime.models.decoder import Decoder
 from runtime.profiler.step_times import run_step
 
 
@@ -19,7 +19,7 @@ class LatencySweep:
 
 
 def measure_latencies(
-    decoder: LoadedDecoder,
+    decoder: Decoder,
     *,
     layers: int,
     batches: Sequence[int],

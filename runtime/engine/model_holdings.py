@@ -1,6 +1,5 @@
 """The layers and pages of a model that one process runs, changed while it serves."""
 
-import itertools
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Items
 from functools import partial
@@ -8,14 +7,13 @@ from functools import partial
 import torch
 
 from runtime.engine.backend import CannotRun
-from runtime.engine.generation import NoRoom, Progress, runs_of
+from runtime.engine.generation import NoRoom, Progress
 from runtime.engine.holdings import RunnerHoldings
 from runtime.engine.limits import EngineLimits
 from runtime.engine.model_runner import ModelRunner
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.compact_decoder import CompactDecoder
 from runtime.models.free_memory import MemoryTooSmall
-from runtime.models.joined_decoder import join
 
 # Layers of the stage's checkpoint, read for its device.
 Read = Callable[[range, Progress], CompactDecoder]
@@ -40,12 +38,12 @@ class ModelHoldings(RunnerHoldings):
             runner, decoder.config, limits=limits, memory_budget_bytes=memory_budget_bytes
         )
         self._own = runner
-        self._parts: tuple[CompactDecoder, ...] = (decoder,)
+        self._decoder = decoder  # what is loaded, of which `runner` may run less
         self._read = read
 
     @property
     def held(self) -> Collection[int]:
-        return set(itertools.chain.from_iterable(part.held for part in self._parts))
+        return self._decoder.held
 
     def load(self, runs: Items[range], progress: Progress) -> Callable[[], None]:
         """See `Holdings`."""
@@ -56,20 +54,14 @@ class ModelHoldings(RunnerHoldings):
         ]
 
         def put_into_place() -> None:
-            self._parts = (*self._parts, *parts)
+            for part in parts:
+                self._decoder = self._decoder.joined(part)
 
         return put_into_place
 
     def _keep(self, wanted: set[int]) -> None:
-        joined = join(
-            [
-                part.part(run.start, run.stop)
-                for part in self._parts
-                for run in runs_of(wanted.intersection(part.held))
-            ]
-        )
-        self._parts = joined.parts
-        self._own.run_with(joined)
+        self._decoder = self._decoder.only(wanted)
+        self._own.run_with(self._decoder)
 
     def _read_run(self, run: range, progress: Progress) -> CompactDecoder:
         try:

@@ -1,11 +1,11 @@
-"""Layers [first, end) of our own families, with embedding and output head where they belong.
+"""Layers of our own families, with embedding and output head where they belong.
 
 Legend: T tokens in the step, D hidden, N heads, K KV heads, H head size, V vocabulary,
 E = (N + 2 K) H, I intermediate. Where keys and values live is not this file's business: a layer
 hands them to `attend`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -67,27 +67,22 @@ class LayerWeights:
 class CompactDecoder:
     """A `Decoder` of our own families, run by a stage's backend.
 
-    `embedding_VD` only if first is 0, `head_VD` and `final_norm_D` only if end is the model's last.
-    Of several `ranks` each holds its pieces of the layers and its rows of the head; `config` tells
-    its own sizes, and hidden states and logits are whole on each.
+    `layers` by their numbers in the model. `embedding_VD` only with the first, `head_VD` and
+    `final_norm_D` only with the last. Of several `ranks` each holds its pieces of the layers and
+    its rows of the head; `config` has its sizes, hidden states and logits are whole on each.
     """
 
     config: CompactConfig
     ranks: Ranks
-    first: int
-    layers: tuple[LayerWeights, ...]
+    layers: Mapping[int, LayerWeights]
     embedding_VD: Tensor | None
     final_norm_D: Tensor | None
     head_VD: Tensor | None
     frequencies_F: Tensor
 
     @property
-    def end(self) -> int:
-        return self.first + len(self.layers)
-
-    @property
-    def held(self) -> range:
-        return range(self.first, self.end)
+    def held(self) -> Collection[int]:
+        return self.layers.keys()
 
     @property
     def device(self) -> torch.device:
@@ -96,7 +91,7 @@ class CompactDecoder:
     def embed(self, token_ids_T: Tensor) -> Tensor:
         """See `Decoder`. Raises ValueError where there is no embedding."""
         if self.embedding_VD is None:
-            raise ValueError(f"layers [{self.first}, {self.end}) have no embedding: not the first")
+            raise ValueError(f"no embedding: it goes with layer 0, held are {sorted(self.held)}")
         return functional.embedding(token_ids_T, self.embedding_VD)
 
     def rotation(self, positions_T: Tensor) -> Rotation:
@@ -113,7 +108,7 @@ class CompactDecoder:
         self, layer: int, hidden_TD: Tensor, *, rotation: Rotation, attend: Attend
     ) -> Tensor:
         config = self.config
-        weights = self.layers[layer - self.first]
+        weights = self.layers[layer]
         normed_TD = rms_norm(hidden_TD, weights.attention_norm_D, eps=config.rms_norm_eps)
         fused_TE = linear(normed_TD, weights.query_key_value_ED, weights.query_key_value_E)
         fused_TAH = fused_TE.view(len(fused_TE), -1, config.head_size)  # A = N + 2 K
@@ -139,29 +134,46 @@ class CompactDecoder:
     def logits(self, hidden_TD: Tensor) -> Tensor:
         """See `Decoder`. Raises ValueError where there is no head."""
         if self.final_norm_D is None or self.head_VD is None:
-            raise ValueError(f"layers [{self.first}, {self.end}) have no head: not the last")
+            raise ValueError(f"no head: it goes with the last layer, held are {sorted(self.held)}")
         normed_TD = rms_norm(hidden_TD, self.final_norm_D, eps=self.config.rms_norm_eps)
         logits_TV = linear(normed_TD, self.head_VD)
         return self.ranks.join(logits_TV, width=self.config.vocab_size).float()
 
-    def part(self, first: int, end: int) -> "CompactDecoder":
-        """Layers [first, end) of these alone, and what goes with them; the weights are shared."""
-        kept = slice(first - self.first, end - self.first)
-        has_head = end == self.config.num_layers
+    def joined(self, other: "CompactDecoder") -> "CompactDecoder":
+        """With the layers of `other` too, which has none of these, and what goes with them.
+
+        Where head and embedding are one table, they are so again though read apart.
+        """
+        if twice := self.layers.keys() & other.layers.keys():
+            raise ValueError(f"layers {sorted(twice)} are held twice")
+        embedding_VD = other.embedding_VD if self.embedding_VD is None else self.embedding_VD
+        final, head_VD = (other, other.head_VD) if self.head_VD is None else (self, self.head_VD)
+        if head_VD is not None and embedding_VD is not None and self.config.tie_word_embeddings:
+            head_VD = embedding_VD
         return replace(
             self,
-            first=first,
-            layers=self.layers[kept],
-            embedding_VD=self.embedding_VD if first == 0 else None,
+            layers={**self.layers, **other.layers},
+            embedding_VD=embedding_VD,
+            final_norm_D=final.final_norm_D,
+            head_VD=head_VD,
+        )
+
+    def only(self, wanted: Collection[int]) -> "CompactDecoder":
+        """Those layers that are in `wanted`, and what goes with them; the weights are shared."""
+        layers = {layer: one for layer, one in self.layers.items() if layer in wanted}
+        has_head = self.config.num_layers - 1 in layers
+        return replace(
+            self,
+            layers=layers,
+            embedding_VD=self.embedding_VD if 0 in layers else None,
             final_norm_D=self.final_norm_D if has_head else None,
             head_VD=self.head_VD if has_head else None,
         )
 
     def repeating(self, count: int) -> "CompactDecoder":
-        layer = self.layers[0]
-        layers = (layer,) * count
-        if count * layer.nbytes <= _CACHED_BYTES:
-            layers = (layer, *(layer.copied() for _ in range(count - 1)))
+        layer = next(iter(self.layers.values()))
+        are_copied = count * layer.nbytes <= _CACHED_BYTES
+        layers = {n: layer.copied() if n and are_copied else layer for n in range(count)}
         return replace(self, layers=layers)
 
 
@@ -192,22 +204,20 @@ def stack_layer(config: CompactConfig, layer: int, stack: Stack, shard: Shard) -
 def build_decoder(
     config: CompactConfig,
     *,
-    first: int,
-    layers: tuple[LayerWeights, ...],
+    layers: Mapping[int, LayerWeights],
     stack: Stack,
     ranks: Ranks,
     device: torch.device,
 ) -> CompactDecoder:
     """A decoder of `layers`, with embedding, norm and head where they belong."""
-    last = first + len(layers) == config.num_layers
     table = (config.vocab_size, config.hidden_size)
     each = -(-config.vocab_size // ranks.shard.ranks)
     start = min(config.vocab_size, ranks.shard.rank * each)
     rows = (start, min(config.vocab_size, start + each))
     embedding_VD = final_norm_D = head_VD = None
-    if first == 0:
+    if 0 in layers:
         embedding_VD = stack((Piece(name=EMBEDDING, shape=table, rows=(0, config.vocab_size)),))
-    if last:
+    if config.num_layers - 1 in layers:
         width = config.hidden_size
         final_norm_D = stack((Piece(name=FINAL_NORM, shape=(width,), rows=(0, width)),))
         if embedding_VD is not None and config.tie_word_embeddings:
@@ -218,7 +228,6 @@ def build_decoder(
     return CompactDecoder(
         config=shard_config(config, ranks.shard),
         ranks=ranks,
-        first=first,
         layers=layers,
         embedding_VD=embedding_VD,
         final_norm_D=final_norm_D,

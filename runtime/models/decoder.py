@@ -85,15 +85,5 @@ class Decoder(Protocol):
     def logits(self, hidden_TD: Tensor) -> Tensor:
         """hidden [T, D] after the last layer -> logits [T, V], float32. Only where that is."""
 
-
-class LoadedDecoder(Decoder, Protocol):
-    """As it comes from a checkpoint: layers [first, end)."""
-
-    @property
-    def first(self) -> int: ...
-
-    @property
-    def end(self) -> int: ...
-
     def repeating(self, count: int) -> Self:
-        """The first layer `count` times, for timing steps of as many layers."""
+        """Its first layer as layers [0, count), for timing steps of as many."""

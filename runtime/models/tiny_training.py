@@ -135,9 +135,9 @@ def _logits(
     def stack(pieces: Sequence[Piece]) -> Tensor:
         return torch.cat([tensors[piece.name] for piece in pieces])
 
-    layers = tuple(stack_layer(config, layer, stack, WHOLE) for layer in range(config.num_layers))
+    layers = {layer: stack_layer(config, layer, stack, WHOLE) for layer in range(config.num_layers)}
     decoder = build_decoder(
-        config, first=0, layers=layers, stack=stack, ranks=ALONE, device=torch.device("cpu")
+        config, layers=layers, stack=stack, ranks=ALONE, device=torch.device("cpu")
     )
     batch, length = inputs_BS.shape
 

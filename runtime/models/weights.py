@@ -14,7 +14,7 @@ from runtime.models.compact_decoder import (
     tensor_shapes,
 )
 from runtime.models.config import CompactConfig
-from runtime.models.decoder import LoadedDecoder
+from runtime.models.decoder import Decoder
 from runtime.models.free_memory import require_memory
 from runtime.models.model_config import ModelConfig
 from runtime.models.ranks import ALONE, Ranks
@@ -30,7 +30,7 @@ def load_decoder(
     device: torch.device,
     progress: Progress,
     ranks: Ranks = ALONE,
-) -> LoadedDecoder:
+) -> Decoder:
     """Layers [first, end), in `config.dtype` on `device`, wholly in memory when it returns.
 
     Raises CheckpointError for a range outside the model and for a tensor that is missing, not
@@ -108,15 +108,12 @@ def load_compact(
     def stack(pieces: Sequence[Piece]) -> Tensor:
         return files.stack(pieces, dtype=config.dtype, device=device)
 
-    layers = []
+    layers = {}
     for layer in range(first, end):
-        weights = stack_layer(config, layer, stack, ranks.shard)
-        layers.append(weights)
-        done_bytes += weights.nbytes
+        layers[layer] = stack_layer(config, layer, stack, ranks.shard)
+        done_bytes += layers[layer].nbytes
         progress(done_bytes, total_bytes)
-    decoder = build_decoder(
-        config, first=first, layers=tuple(layers), stack=stack, ranks=ranks, device=device
-    )
+    decoder = build_decoder(config, layers=layers, stack=stack, ranks=ranks, device=device)
     progress(total_bytes, total_bytes)
     return decoder
 

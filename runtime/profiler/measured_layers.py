@@ -13,7 +13,7 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.step_runner import StepRunner
 from runtime.models.config import read_config
-from runtime.models.decoder import LoadedDecoder
+from runtime.models.decoder import Decoder
 from runtime.models.model_config import ModelConfig
 from runtime.models.weights import load_decoder, wanted_tensors
 from runtime.profiler.step_times import DEEP
@@ -53,7 +53,7 @@ class OwnLayers:
 
     def __init__(self, source: WeightSource, chosen: ComputeDtype = ComputeDtype.AUTO) -> None:
         self._source = source
-        self._first: LoadedDecoder | None = None
+        self._first: Decoder | None = None
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.stored = read_config(source.folder)
         self._config = self.stored.computed_in(
@@ -79,7 +79,7 @@ class OwnLayers:
         """See `MeasuredLayers`."""
         return self._runner(self._layer(self._config.num_layers - 1), limits, pages=pages)
 
-    def _layer(self, layer: int) -> LoadedDecoder:
+    def _layer(self, layer: int) -> Decoder:
         self._source.fetch(
             partial(wanted_tensors, self._config, first=layer, end=layer + 1),
             read_bytes=0,
@@ -94,7 +94,7 @@ class OwnLayers:
             progress=lambda _done, _total: None,
         )
 
-    def _runner(self, decoder: LoadedDecoder, limits: EngineLimits, *, pages: int) -> ModelRunner:
+    def _runner(self, decoder: Decoder, limits: EngineLimits, *, pages: int) -> ModelRunner:
         cache = KvCache(
             self._config, pages=pages, page_tokens=limits.page_tokens, device=self.device
         )

@@ -72,7 +72,7 @@ def test_every_layer_gives_the_hidden_states_of_transformers(tmp_path: Path, fac
 def test_a_stage_in_the_middle_has_neither_embedding_nor_head(tmp_path: Path) -> None:
     make_tiny_checkpoint(tmp_path, sizes=SIZES, seed=2)
     decoder = load(tmp_path, 1, 3)
-    assert (decoder.first, decoder.end) == (1, 3)
+    assert list(decoder.held) == [1, 2]
     with pytest.raises(ValueError, match="no embedding"):
         decoder.embed(torch.tensor([1]))
     with pytest.raises(ValueError, match="no head"):
@@ -88,9 +88,9 @@ def test_a_layer_that_is_repeated_is_copied_where_a_cache_could_keep_it(
 
     def places(repeated: CompactDecoder) -> set[int]:
         assert len(repeated.layers) == 3
-        for layer in repeated.layers:
+        for layer in repeated.layers.values():
             assert torch.equal(layer.down_DI, decoder.layers[0].down_DI)
-        return {layer.down_DI.data_ptr() for layer in repeated.layers}
+        return {layer.down_DI.data_ptr() for layer in repeated.layers.values()}
 
     assert len(places(decoder.repeating(3))) == 3
     monkeypatch.setattr(compact_decoder, "_CACHED_BYTES", 3 * decoder.layers[0].nbytes - 1)

@@ -86,15 +86,10 @@ def held_bytes(cluster: ChangingStages, name: str) -> int:
     if IS_VLLM:
         return vllm_bytes(runner)
     decoder = runner.decoder
-    parts = getattr(decoder, "parts", (decoder,))
-    held = {}
-    for part in parts:
-        tables = (part.embedding_VD, part.final_norm_D, part.head_VD)
-        layers = (tensor for layer in part.layers for tensor in layer.tensors().values())
-        for tensor in (*tables, *layers):
-            if tensor is not None:
-                held[tensor.data_ptr()] = tensor.nbytes
-    return sum(held.values())
+    tables = (decoder.embedding_VD, decoder.final_norm_D, decoder.head_VD)
+    layers = (tensor for layer in decoder.layers.values() for tensor in layer.tensors().values())
+    held = (tensor for tensor in (*tables, *layers) if tensor is not None)
+    return sum({tensor.data_ptr(): tensor.nbytes for tensor in held}.values())
 
 
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["untied", "tied"], indirect=True)

@@ -190,7 +190,7 @@ def test_quantized_weights_are_computed_in_bfloat16_and_others_as_stored(tmp_pat
         config = read_config(path)
         assert config.dtype == dtype
         whole = load_whole(path)
-        held = sum(layer.nbytes for layer in whole.layers)
+        held = sum(layer.nbytes for layer in whole.layers.values())
         tables = (whole.embedding_VD, whole.final_norm_D, whole.head_VD)
         assert held + sum(table.nbytes for table in tables) == config.weights_bytes(0, LAYERS)
 

@@ -95,7 +95,7 @@ def test_a_rank_holds_its_share_of_the_weights(tmp_path: Path) -> None:
             path, config, first=2, end=4, device=CPU, progress=lambda *_: None, ranks=ranks
         )
         expected = shard_config(config, ranks.shard).weights_bytes(2, 4)
-        assert sum(layer.nbytes for layer in decoder.layers) == expected
+        assert sum(layer.nbytes for layer in decoder.layers.values()) == expected
         assert expected == pytest.approx(config.weights_bytes(2, 4) / 2, rel=0.05)
         assert decoder.config.num_kv_heads == 1
 

@@ -1,4 +1,4 @@
-"""A stage gets the tensors of its layers from a hub, whatever goes wrong on the way."""
+"""A stage gets the tensors of its layers from a hub, through all that goes wrong on the way."""
 
 import json
 import os
@@ -30,7 +30,7 @@ from runtime.checkpoints.weight_store import WeightStore
 from runtime.engine.loading import open_model
 from runtime.models.compact_decoder import CompactDecoder
 from runtime.models.config import read_config
-from runtime.models.decoder import LoadedDecoder
+from runtime.models.decoder import Decoder
 from runtime.models.hf_bridge import BridgedDecoder
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.models.weights import load_decoder, wanted_tensors
@@ -102,7 +102,7 @@ def node(tmp_path: Path, hub: HubServer) -> Node:
     return Node(tmp_path / "store", hub)
 
 
-def load(folder: Path, first: int, end: int) -> LoadedDecoder:
+def load(folder: Path, first: int, end: int) -> Decoder:
     return load_decoder(
         folder, read_config(folder), first=first, end=end, device=CPU, progress=lambda *_: None
     )
@@ -113,7 +113,9 @@ def assert_same(fetched: Path, original: Path, first: int, end: int) -> None:
     ours, theirs = load(fetched, first, end), load(original, first, end)
     assert isinstance(ours, CompactDecoder)
     assert isinstance(theirs, CompactDecoder)
-    for layer, expected in zip(ours.layers, theirs.layers, strict=True):
+    assert ours.held == theirs.held
+    for number, expected in theirs.layers.items():
+        layer = ours.layers[number]
         assert layer.rule == expected.rule
         held, wanted = layer.tensors(), expected.tensors()
         assert held.keys() == wanted.keys()
