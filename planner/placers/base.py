@@ -54,8 +54,8 @@ NEVER = NeverCancelled()
 class SearchOptions:
     """What every method of a search must honour.
 
-    `partial_inference` is Helix §4.4, constraint 4. `solver` is for the MILP and, where Gurobi is
-    demanded, for pattern programs. `prune_degree` is the average number of outgoing links between
+    `partial_inference` is Helix §4.4, constraint 4. `solver` is for the MILP and for
+    pattern programs. `prune_degree` is the average number of outgoing links between
     nodes that each keeps in the MILP (None: no pruning). A search ends when the flow is within
     `relative_gap` (0 to 1) of a proven bound.
     """
@@ -72,11 +72,6 @@ class SearchOptions:
             raise InvalidOptions(
                 f"relative_gap is {self.relative_gap}; it must be 0 or more and below 1"
             )
-
-    @property
-    def pattern_solver(self) -> SolverName:
-        """Pattern programs take Gurobi only when it is demanded."""
-        return "gurobi" if self.solver == "gurobi" else "highs"
 
 
 def equal_split(num_layers: int, num_stages: int) -> list[LayerRange]:

@@ -21,6 +21,7 @@ from planner.placers.flow_meter import FlowMeter
 from planner.placers.stop import ProgramLimits, Stop
 
 NO_SOLVER = "none"
+_THEN = ", then "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,18 +111,18 @@ class Board:
 
     @property
     def solver(self) -> str:
-        """Every solver that was used, in order."""
-        return ", then ".join(self._solvers) or NO_SOLVER
+        """Every solver that was used, in order, each with the first reason why not another."""
+        return _THEN.join(self._solvers) or NO_SOLVER
 
     def used(self, solver: str) -> None:
-        if solver not in self._solvers:
-            self._solvers.append(solver)
+        for one in solver.split(_THEN):
+            name, *_ = one.split(" ")
+            if not any(known.startswith(name) for known in self._solvers):
+                self._solvers.append(one)
 
     def program_limits(self, seed: int) -> ProgramLimits:
         """Of the pattern programs of a method; the board learns who solved them."""
-        return ProgramLimits(
-            seed=seed, solver=self.options.pattern_solver, stop=self.stop, used=self.used
-        )
+        return ProgramLimits(seed=seed, solver=self.options.solver, stop=self.stop, used=self.used)
 
     def offer(self, placement: Placement, *, by: str, bound_tokens_per_s: float = math.inf) -> None:
         """Take the placement if it is better and the bound if it is tighter; report either."""

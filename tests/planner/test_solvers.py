@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import random
 import signal
 import sys
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from planner.bounds.packing_program import PackingProgram
 from planner.placers.solvers import gurobi, highs
 from planner.placers.solvers.base import (
     MixedIntegerModel,
@@ -246,3 +248,22 @@ def test_highs_when_demanded_is_not_asked_twice():
     solved = solve("highs", model, start=None, limits=LIMITS, watcher=Recorder())
     assert solved.solver == "highs"
     assert math.isfinite(solved.outcome.upper_bound)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_gurobi_and_highs_agree_on_the_programs_of_bounds(seed):
+    rng = random.Random(seed)
+    limits = [rng.uniform(1, 9) for _ in range(6)]
+    program, model = PackingProgram(limits), MixedIntegerModel()
+    terms: list[list[tuple[float, int]]] = [[] for _ in limits]
+    for _ in range(15):
+        value, upper = rng.uniform(1, 5), rng.uniform(0.5, 3)
+        use_of_rows = {row: rng.uniform(0.1, 2) for row in rng.sample(range(6), 3)}
+        program.add_column(use_of_rows, value=value, upper=upper)
+        column = model.add_real(upper=upper, objective=value)
+        for row, use in use_of_rows.items():
+            terms[row].append((use, column))
+    for row, limit in enumerate(limits):
+        model.add_at_most(terms[row], limit)
+    by_gurobi = gurobi.solve(model, limits=LIMITS, watcher=Recorder())
+    assert by_gurobi.upper_bound == pytest.approx(program.solve().value)

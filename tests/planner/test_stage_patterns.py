@@ -12,15 +12,17 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster
 from planner.max_flow import max_flow
+from planner.placers.board import NO_SOLVER
 from planner.placers.stage_patterns import search_stage_patterns
 
 
-def search(problem, *, start=None, time_limit_s=20.0, **rules):
+def search(problem, *, start=None, time_limit_s=20.0, solver="auto", **rules):
     return searched(
         search_stage_patterns,
         problem,
         start=start,
         time_limit_s=time_limit_s,
+        solver=solver,
         rules=PlacementRules(**rules),
     )
 
@@ -46,8 +48,9 @@ def best_aligned_flow(problem, *, max_stages):
     return best
 
 
+@pytest.mark.parametrize("solver", ["gurobi", "highs"])
 @pytest.mark.parametrize("seed", range(20))
-def test_no_aligned_placement_is_better_by_more_than_the_bisection_step(seed):
+def test_no_aligned_placement_is_better_by_more_than_the_bisection_step(seed, solver):
     rng = random.Random(seed)
     tables = [
         [rng.uniform(1, 20) for _ in range(rng.randint(1, 4))] for _ in range(rng.randint(1, 3))
@@ -57,7 +60,9 @@ def test_no_aligned_placement_is_better_by_more_than_the_bisection_step(seed):
     problem = tiny_problem(speeds, num_layers=num_layers)
     max_stages = rng.choice([2, 3, 6])
     best = best_aligned_flow(problem, max_stages=max_stages)
-    placed = search(problem, max_hops=max_stages).placement
+    answer = search(problem, solver=solver, max_hops=max_stages)
+    assert answer.solver in (solver, NO_SOLVER)
+    placed = answer.placement
     found = 0.0 if placed is None else flow_of(problem, placed)
     assert found <= best * (1 + 1e-9)
     assert found >= best * 0.99
