@@ -15,23 +15,15 @@ no number: one that is said again and again anyway.
 """
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from runtime.protocol.frame_error import FrameError
 
 LINK_MAGIC = b"HLL1"
-_CHUNK, _PROBE, _ACK, _URGENT, _URGENT_PROBE = 1, 2, 3, 4, 5
 _KIND = struct.Struct("<4sB3x")  # magic, kind
-# stream, sequence, offset in the payload, payload bytes of the whole message, sent at (us)
-_CHUNK_BODY = struct.Struct("<IQQQQ")
-_PROBE_BODY = struct.Struct("<IQQ")  # stream, next sequence, sent at (us)
-# stream, expected, follows, delivered bytes, received at (us, receiver's clock), sent at (echo, us)
-_ACK_BODY = struct.Struct("<IQQQQQ")
-_URGENT_BODY = struct.Struct("<IQQB")  # stream, sequence, sent at (us), whether it asks for an ack
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Part of a message: `offset` into a payload of `payload_bytes`. Times are in microseconds."""
 
     stream: int
@@ -41,8 +33,7 @@ class Chunk:
     sent_us: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class Probe(NamedTuple):
     """Asks for an ack; `sequence` is that of the chunk that will come next."""
 
     stream: int
@@ -50,9 +41,8 @@ class Probe:
     sent_us: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Urgent:
-    """The number of a whole message on the urgent lane."""
+class Urgent(NamedTuple):
+    """The number of a whole message on the urgent lane, and whether it asks for an ack."""
 
     stream: int
     sequence: int
@@ -60,8 +50,7 @@ class Urgent:
     asks: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UrgentProbe:
+class UrgentProbe(NamedTuple):
     """Like a probe, of the urgent lane."""
 
     stream: int
@@ -72,8 +61,7 @@ class UrgentProbe:
 LinkFrame = Chunk | Probe | Urgent | UrgentProbe  # what a receiver answers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ack:
+class Ack(NamedTuple):
     """`expected` is the next sequence of `stream` the receiver can use; it has all before it.
 
     `follows` is the sequence after what is answered; if less is expected, something was lost.
@@ -86,6 +74,17 @@ class Ack:
     delivered_bytes: int
     received_us: int
     sent_us: int
+
+
+# by the number of their kind, with the form of their fields
+_KINDS: dict[int, tuple[type[LinkFrame | Ack], struct.Struct]] = {
+    1: (Chunk, struct.Struct("<IQQQQ")),
+    2: (Probe, struct.Struct("<IQQ")),
+    3: (Ack, struct.Struct("<IQQQQQ")),
+    4: (Urgent, struct.Struct("<IQQB")),
+    5: (UrgentProbe, struct.Struct("<IQQ")),
+}
+_NUMBERS = {kind: (number, form) for number, (kind, form) in _KINDS.items()}
 
 
 def ack_of(answered: LinkFrame, *, expected: int, delivered_bytes: int, received_us: int) -> Ack:
@@ -102,33 +101,9 @@ def ack_of(answered: LinkFrame, *, expected: int, delivered_bytes: int, received
 
 def encode_link_frame(frame: LinkFrame | Ack) -> bytes:
     """A header, or a whole probe or ack. Raises FrameError for what does not fit."""
+    number, form = _NUMBERS[type(frame)]
     try:
-        match frame:
-            case Chunk():
-                return _KIND.pack(LINK_MAGIC, _CHUNK) + _CHUNK_BODY.pack(
-                    frame.stream, frame.sequence, frame.offset, frame.payload_bytes, frame.sent_us
-                )
-            case Probe():
-                return _KIND.pack(LINK_MAGIC, _PROBE) + _PROBE_BODY.pack(
-                    frame.stream, frame.sequence, frame.sent_us
-                )
-            case Urgent():
-                return _KIND.pack(LINK_MAGIC, _URGENT) + _URGENT_BODY.pack(
-                    frame.stream, frame.sequence, frame.sent_us, frame.asks
-                )
-            case UrgentProbe():
-                return _KIND.pack(LINK_MAGIC, _URGENT_PROBE) + _PROBE_BODY.pack(
-                    frame.stream, frame.sequence, frame.sent_us
-                )
-            case Ack():
-                return _KIND.pack(LINK_MAGIC, _ACK) + _ACK_BODY.pack(
-                    frame.stream,
-                    frame.expected,
-                    frame.follows,
-                    frame.delivered_bytes,
-                    frame.received_us,
-                    frame.sent_us,
-                )
+        return _KIND.pack(LINK_MAGIC, number) + form.pack(*frame)
     except struct.error as error:
         raise FrameError(f"a number does not fit its field: {error} in {frame}") from error
 
@@ -142,38 +117,15 @@ def decode_link_frame(frame: bytes | memoryview) -> LinkFrame | Ack:
     """Raises FrameError for anything that `encode_link_frame` does not make."""
     view = memoryview(frame)
     try:
-        magic, kind = _KIND.unpack_from(view, 0)
+        magic, number = _KIND.unpack_from(view, 0)
         if magic != LINK_MAGIC:
             raise FrameError(f"link frame begins with {bytes(magic)!r}, not {LINK_MAGIC!r}")
-        body = view[_KIND.size :]
-        if kind == _CHUNK:
-            stream, sequence, offset, payload_bytes, sent_us = _CHUNK_BODY.unpack(body)
-            return Chunk(
-                stream=stream,
-                sequence=sequence,
-                offset=offset,
-                payload_bytes=payload_bytes,
-                sent_us=sent_us,
-            )
-        if kind in (_PROBE, _URGENT_PROBE):
-            stream, sequence, sent_us = _PROBE_BODY.unpack(body)
-            probe = Probe if kind == _PROBE else UrgentProbe
-            return probe(stream=stream, sequence=sequence, sent_us=sent_us)
-        if kind == _URGENT:
-            stream, sequence, sent_us, asks = _URGENT_BODY.unpack(body)
-            if asks not in (0, 1):
-                raise FrameError(f"an urgent message asks for an ack with {asks}, not 0 or 1")
-            return Urgent(stream=stream, sequence=sequence, sent_us=sent_us, asks=bool(asks))
-        if kind == _ACK:
-            stream, expected, follows, delivered, received_us, sent_us = _ACK_BODY.unpack(body)
-            return Ack(
-                stream=stream,
-                expected=expected,
-                follows=follows,
-                delivered_bytes=delivered,
-                received_us=received_us,
-                sent_us=sent_us,
-            )
+        if number not in _KINDS:
+            raise FrameError(f"link frame of unknown kind {number}")
+        kind, form = _KINDS[number]
+        decoded = kind(*form.unpack(view[_KIND.size :]))
     except struct.error as error:
         raise FrameError(f"malformed link frame of {len(view)} bytes: {error}") from error
-    raise FrameError(f"link frame of unknown kind {kind}")
+    if isinstance(decoded, Urgent) and decoded.asks not in (0, 1):
+        raise FrameError(f"an urgent message asks for an ack with {decoded.asks:d}, not 0 or 1")
+    return decoded

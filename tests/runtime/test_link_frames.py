@@ -1,4 +1,4 @@
-"""Chunks, probes and acks have fixed bytes; whatever else comes is refused, never misread."""
+"""Chunks, probes and acks have fixed bytes; all else is refused, never misread."""
 
 import contextlib
 
