@@ -1,7 +1,6 @@
 """Downloads a model of a hub into a folder, whole: safetensors, config.json and the tokenizer; or
 one GGUF file."""
 
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -23,11 +22,9 @@ from runtime.checkpoints.hub_names import (
     MissingFile,
 )
 from runtime.checkpoints.metadata import CONFIG
-from runtime.checkpoints.tensor_holders import INDEX_FILE, SINGLE_FILE, shard_names
-from runtime.checkpoints.weight_places import SMALL_FILES
+from runtime.checkpoints.tensor_holders import INDEX_FILE, SINGLE_FILE
+from runtime.checkpoints.weight_places import fetch_small_files, read_index
 from runtime.whole_file import write_whole
-
-_MOST_SMALL_BYTES = 100_000_000
 
 
 def download(
@@ -56,7 +53,7 @@ def download(
                 repository, part, [gguf] if gguf else _tensor_files(repository, part), progress
             )
             if not gguf:
-                _download_small(repository, part)
+                fetch_small_files(repository, part)
     return commit
 
 
@@ -104,21 +101,10 @@ def _download(
             )
 
 
-def _download_small(repository: Repository, folder: Path) -> None:
-    for file in SMALL_FILES:
-        try:
-            write_whole(folder / file, repository.read(file, most_bytes=_MOST_SMALL_BYTES))
-        except MissingFile:
-            if file == CONFIG:
-                raise
-
-
 def _tensor_files(repository: Repository, folder: Path) -> list[str]:
     """Of the repository; `folder` has their index then, if there is one. Raises CheckpointError."""
-    told = repository.told(INDEX_FILE)
-    try:
-        content = repository.read(INDEX_FILE, most_bytes=_MOST_SMALL_BYTES)
-    except MissingFile:
+    index = read_index(repository)
+    if index is None:
         try:
             repository.file_bytes(SINGLE_FILE)
         except MissingFile:
@@ -127,13 +113,13 @@ def _tensor_files(repository: Repository, folder: Path) -> list[str]:
                 "model with safetensors"
             ) from None
         return [SINGLE_FILE]
-    try:
-        files = sorted(set(shard_names(json.loads(content), source=told).values()))
-    except (ValueError, RecursionError, AttributeError) as error:
-        raise HubError(f"{told} is not JSON: {error}; choose another checkpoint") from None
+    content, holders = index
+    files = sorted(set(holders.values()))
     wrong = next((file for file in files if not file.endswith(".safetensors")), None)
     if wrong is not None:
-        raise HubError(f"{told} names {wrong[:80]!r}; only safetensors are downloaded")
+        raise HubError(
+            f"{repository.told(INDEX_FILE)} names {wrong[:80]!r}; only safetensors are downloaded"
+        )
     write_whole(folder / INDEX_FILE, content)
     return files
 

@@ -45,6 +45,7 @@ from runtime.checkpoints.weight_places import (
     disk_errors,
     of_first,
     open_name,
+    read_index,
 )
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.protocol.weight_access import WeightAccess
@@ -303,12 +304,8 @@ class FetchedCheckpoint:
         return files
 
     def _read_listing(self, repository: Repository, source: HubSettings) -> Mapping[str, str]:
-        told = f"{self._name.repository}/{INDEX_FILE}"
-        try:
-            index = _object(repository.read(INDEX_FILE, most_bytes=MOST_SMALL_BYTES), source=told)
-            return shard_names(index, source=told)
-        except MissingFile:
-            pass
+        if (index := read_index(repository)) is not None:
+            return index[1]
         try:
             _, entries = self._header(SINGLE_FILE)
         except MissingFile:
@@ -382,13 +379,3 @@ def fetch_checkpoint(checkpoint: str, store: WeightStore, places: Places) -> Fet
 
 def _offered(offers: Mapping[str, tuple[str, int]]) -> int:
     return sum(file_bytes for _, file_bytes in offers.values())
-
-
-def _object(content: bytes, *, source: str) -> Mapping[str, object]:
-    try:
-        raw = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise HubError(f"{source} is not JSON: {error}; choose another checkpoint") from None
-    if not isinstance(raw, dict):
-        raise HubError(f"{source} is not a JSON object; choose another checkpoint")
-    return raw

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -29,6 +29,8 @@ from runtime.checkpoints.hub_names import (
 from runtime.checkpoints.repository_info import RepositoryInfo, parse_info
 from runtime.checkpoints.safetensors_header import LENGTH_BYTES, header_length
 from runtime.protocol.trust import trusting, why_untrusted
+
+ResultT = TypeVar("ResultT")
 
 _TIMEOUT_S = 10.0
 _MOST_REDIRECTS = 5
@@ -93,23 +95,17 @@ class Repository:
 
     def info(self) -> RepositoryInfo:
         """The commit and the files of the revision, by the hub's API. Raises HubError."""
-        repository, tries = quote(self._name.repository), self._tries()
-        path = f"api/models/{repository}"
+        path = f"api/models/{quote(self._name.repository)}"
         if not self._name.is_newest:
             path += f"/revision/{quote(self._name.revision, safe='')}"
         url = f"{self._settings.endpoint}/{path}"
-        while True:
-            try:
-                with self._errors(""), self._client.stream("GET", url, headers=_PLAIN) as answer:
-                    self._refuse(answer, "")
-                    content = bytearray()
-                    for part in answer.iter_raw():
-                        content += part
-                        if len(content) > _MOST_INFO_BYTES:
-                            raise HubError(f"{url} is longer than {_MOST_INFO_BYTES} bytes")
-                return parse_info(bytes(content), where=url)
-            except (httpx.TransportError, _Retry) as error:
-                self._again(tries, error, "")
+
+        def ask() -> RepositoryInfo:
+            with self._errors(""), self._client.stream("GET", url, headers=_PLAIN) as answer:
+                self._refuse(answer, "")
+                return parse_info(_whole(answer, url, _MOST_INFO_BYTES), where=url)
+
+        return self._tried("", ask)
 
     def sha256(self, file: str) -> str | None:
         """Of a whole file that was asked for before, where the hub says it: for large ones."""
@@ -119,22 +115,11 @@ class Repository:
     def read(self, file: str, *, most_bytes: int) -> bytes:
         """A whole small file, checked by the hub's checksum. Raises HubError, MissingFile."""
 
-        def read_once() -> bytes:
+        def ask() -> bytes:
             with self._opened(file, {}) as answer:
-                content = bytearray()
-                for part in answer.iter_raw():
-                    content += part
-                    if len(content) > most_bytes:
-                        raise HubError(f"{self.told(file)} is longer than {most_bytes} bytes")
-                return bytes(content)
+                return _whole(answer, self.told(file), most_bytes)
 
-        tries = self._tries()
-        while True:
-            try:
-                content = read_once()
-                break
-            except (httpx.TransportError, _Retry) as error:
-                self._again(tries, error, file)
+        content = self._tried(file, ask)
         etag = self._etags.get(file, "")
         if not _is_content_of(etag, content):
             raise HubError(
@@ -171,13 +156,12 @@ class Repository:
 
     def file_bytes(self, file: str) -> int:
         """The size of a file. Raises HubError, MissingFile."""
-        tries = self._tries()
-        while True:
-            try:
-                with self._opened(file, {"Range": "bytes=0-0"}) as answer:
-                    return self._check_range(answer, file, 0, 1)
-            except (httpx.TransportError, _Retry) as error:
-                self._again(tries, error, file)
+
+        def ask() -> int:
+            with self._opened(file, {"Range": "bytes=0-0"}) as answer:
+                return self._check_range(answer, file, 0, 1)
+
+        return self._tried(file, ask)
 
     def safetensors_header(self, file: str, *, most_bytes: int) -> tuple[bytes, int]:
         """The header of a file as JSON, and the bytes of data behind it.
@@ -243,6 +227,15 @@ class Repository:
             and self._commit is None
             and self._name.is_newest
         )
+
+    def _tried(self, file: str, ask: Callable[[], ResultT]) -> ResultT:
+        """The result of `ask`, called again after what may succeed later. Raises HubError."""
+        tries = self._tries()
+        while True:
+            try:
+                return ask()
+            except (httpx.TransportError, _Retry) as error:
+                self._again(tries, error, file)
 
     def _again(self, tries: "_Tries", error: Exception, file: str) -> None:
         """Wait before the next try. Raises HubUnreachable once there were too many."""
@@ -378,6 +371,16 @@ class _Tries:
             return False
         self._sleep(min(_FIRST_PAUSE_S * 2.0 ** (self._count - 1), _LONGEST_PAUSE_S))
         return True
+
+
+def _whole(answer: httpx.Response, told: str, most_bytes: int) -> bytes:
+    """The body of an answer. Raises HubError for a longer one."""
+    content = bytearray()
+    for part in answer.iter_raw():
+        content += part
+        if len(content) > most_bytes:
+            raise HubError(f"{told} is longer than {most_bytes} bytes")
+    return bytes(content)
 
 
 def _is_content_of(etag: str, content: bytes) -> bool:

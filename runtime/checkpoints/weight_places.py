@@ -1,8 +1,9 @@
 """Where the weights of a repository are looked for, and its small files."""
 
+import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from runtime.checkpoints.metadata import (
     TOKENIZER_CONFIG,
 )
 from runtime.checkpoints.peer_stores import OpenPeers, no_peers
+from runtime.checkpoints.tensor_holders import INDEX_FILE, shard_names
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.whole_file import write_whole
 
@@ -82,7 +84,7 @@ def open_name(name: HubName, store: WeightStore, source: HubSettings, places: Pl
     commit = name.revision if name.is_pinned else None
     if commit is None or not (store.folder(name.repository, commit).path / CONFIG).is_file():
         try:
-            commit = _fetch_small_files(name, store, source, places.sleep)
+            commit = _newest_small_files(name, store, source, places.sleep)
         except HubUnreachable as error:
             commit = store.last_commit(name)
             if commit is None:
@@ -105,7 +107,32 @@ def copy_small_files(name: HubName, store: WeightStore, places: Places) -> bool:
     return (folder / CONFIG).is_file()
 
 
-def _fetch_small_files(
+def fetch_small_files(repository: Repository, folder: Path) -> None:
+    """Raises HubError, MissingFile without a config.json, and OSError."""
+    for file in SMALL_FILES:
+        try:
+            write_whole(folder / file, repository.read(file, most_bytes=MOST_SMALL_BYTES))
+        except MissingFile:
+            if file == CONFIG:
+                raise
+
+
+def read_index(repository: Repository) -> tuple[bytes, Mapping[str, str]] | None:
+    """The index of a repository as it is, and the file of each tensor; None if it has none.
+
+    Raises CheckpointError.
+    """
+    told = repository.told(INDEX_FILE)
+    try:
+        content = repository.read(INDEX_FILE, most_bytes=MOST_SMALL_BYTES)
+        return content, shard_names(json.loads(content), source=told)
+    except MissingFile:
+        return None
+    except (ValueError, RecursionError, AttributeError) as error:
+        raise HubError(f"{told} is not a JSON object: {error}; choose another checkpoint") from None
+
+
+def _newest_small_files(
     name: HubName, store: WeightStore, settings: HubSettings, sleep: Callable[[float], None]
 ) -> str:
     """Returns the commit."""
@@ -117,14 +144,7 @@ def _fetch_small_files(
         folder = store.folder(name.repository, commit).path
         if not (folder / CONFIG).is_file():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for file in SMALL_FILES:
-                try:
-                    content = repository.read(file, most_bytes=MOST_SMALL_BYTES)
-                except MissingFile:
-                    if file == CONFIG:
-                        raise
-                    continue
-                write_whole(folder / file, content)
+            fetch_small_files(repository, folder)
         store.remember_commit(name, commit)
     return commit
 
