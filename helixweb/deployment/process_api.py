@@ -142,7 +142,12 @@ class HeartbeatView(AgentView):
         if own.is_ordered(node):
             order = follow_profiling(node, heartbeat.profiling, now=now)
         to_reach, to_measure = follow_reach(
-            node, heartbeat.reach, heard_at=heard_at, now=now, orders_of=own.link_orders
+            node,
+            heartbeat.reach,
+            heard_at=heard_at,
+            now=now,
+            orders_of=own.link_orders,
+            keep=own.keep_reach,
         )
         if heartbeats is None:
             own.write(now=now)

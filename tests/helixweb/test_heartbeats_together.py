@@ -8,18 +8,23 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.core.cache import cache
 from django.db import OperationalError, connection
 from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
+from helixweb.common.models import Event
 from helixweb.common.rest.handler import HEARTBEAT, Application
-from helixweb.deployment.models import NodeAssignment
+from helixweb.deployment.models import NodeAssignment, Status
 from helixweb.deployment.process_api import HeartbeatView
 from helixweb.deployment.services.heartbeats import Heartbeats
-from helixweb.inventory.models import Node
+from helixweb.deployment.tasks import tend_deployments
+from helixweb.inventory.models import Change, Node
 from helixweb.inventory.services import presence
 from runtime.protocol.control import Heartbeat, ObservedState
 from runtime.protocol.phases import Phase
+from runtime.protocol.reach import Reach
 from tests.helixweb.process_doubles import STATS, FakeCluster, FakeProcess, served
 from tests.helixweb.test_rest_handler import asked, closing, scope_of
 
@@ -31,10 +36,10 @@ def credential_of(process: FakeProcess) -> str:
     return sent.removeprefix("Bearer ")
 
 
-def body(**observed: Any) -> bytes:
+def body(reach: Reach | None = None, **observed: Any) -> bytes:
     stage = STATS.model_copy(update={"steps_total": 4711})
     fields = {"generation": 1, "phase": Phase.READY, "stage": stage, **observed}
-    return Heartbeat(observed=ObservedState(**fields)).model_dump_json().encode()
+    return Heartbeat(observed=ObservedState(**fields), reach=reach).model_dump_json().encode()
 
 
 @pytest.fixture
@@ -103,24 +108,57 @@ def test_a_heartbeat_that_is_not_stored_is_not_answered_as_if_it_were(
     assert [status for status, _ in send(bodies)] == [503] * len(bodies)
 
 
+def queries_of(joined: FakeCluster, *names: str, reach: Reach | None = None) -> int:
+    """How many answer a heartbeat of each of these nodes."""
+    requests = [
+        RequestFactory().post(
+            HEARTBEAT,
+            body(reach=reach),
+            content_type="application/json",
+            headers={"Authorization": f"Bearer {credential_of(joined.agents[name])}"},
+        )
+        for name in names
+    ]
+    with CaptureQueriesContext(connection) as captured, HeartbeatView.together(requests):
+        for request in requests:
+            answer = HeartbeatView.as_view()(request).render()
+            assert json.loads(answer.content)["generation"] == 1
+    return len(captured)
+
+
+def silent_for_a_minute() -> None:
+    Node.unscoped.update(last_seen_at=timezone.now() - timedelta(minutes=1), silence_announced=True)
+
+
 def test_many_cost_no_more_queries_than_one(joined: FakeCluster) -> None:
     served(joined)
+    queries_of(joined, "tower", "laptop", "mini")  # what it says first is news
+    assert queries_of(joined, "tower", "laptop", "mini") == queries_of(joined, "tower")
 
-    def queries(*names: str) -> int:
-        requests = [
-            RequestFactory().post(
-                HEARTBEAT,
-                body(),
-                content_type="application/json",
-                headers={"Authorization": f"Bearer {credential_of(joined.agents[name])}"},
-            )
-            for name in names
-        ]
-        with CaptureQueriesContext(connection) as captured, HeartbeatView.together(requests):
-            for request in requests:
-                answer = HeartbeatView.as_view()(request).render()
-                assert json.loads(answer.content)["generation"] == 1
-        return len(captured)
 
-    queries("tower", "laptop", "mini")  # what it says first is news
-    assert queries("tower", "laptop", "mini") == queries("tower")
+def test_many_that_come_back_cost_no_more_queries_than_one(joined: FakeCluster) -> None:
+    served(joined)
+    queries_of(joined, "tower", "laptop", "mini")
+    costs = []
+    for names in (("tower",), ("tower", "laptop")):  # mini stays silent
+        silent_for_a_minute()
+        cache.clear()
+        costs.append(queries_of(joined, *names, reach=Reach(tried=f"{len(names)}", listens=True)))
+    assert costs[0] == costs[1]
+    tried = Node.unscoped.filter(reach__tried="2")
+    assert sorted(tried.values_list("name", flat=True)) == ["laptop", "tower"]
+    back = Change.unscoped.filter(text="online again")
+    assert sorted(back.values_list("name", flat=True)) == ["laptop", "tower", "tower"]
+    told = Event.objects.filter(type="node", data__said="%(name)s is online again.")
+    assert told.count() == 3
+
+
+def test_heartbeats_cost_no_more_while_other_nodes_are_lost(joined: FakeCluster) -> None:
+    deployment = served(joined)
+    queries_of(joined, "tower", "laptop")
+    usual = queries_of(joined, "tower", "laptop")
+    Node.unscoped.filter(name="mini").update(last_seen_at=timezone.now() - timedelta(minutes=1))
+    tend_deployments()
+    deployment.refresh_from_db()
+    assert deployment.status == Status.DEGRADED
+    assert queries_of(joined, "tower", "laptop") == usual

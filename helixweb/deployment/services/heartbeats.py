@@ -21,24 +21,23 @@ from helixweb.deployment.models import (
     NodeAssignment,
     PhaseChange,
     Profiling,
-    Status,
 )
 from helixweb.deployment.pushing import wake_coordinators
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.draining import is_empty, note_drained
 from helixweb.deployment.settling import settle
-from helixweb.inventory.models import Node
+from helixweb.inventory.models import Coordinator, Node, NodeState, lost_after
 from helixweb.inventory.services.checkpoint_reading import record_looks
 from helixweb.inventory.services.link_orders import LinkOrders, link_orders
 from helixweb.inventory.services.presence import record_all_seen, record_left, record_seen
+from helixweb.inventory.services.reachability import keep_reach
 from runtime.protocol.control import Heartbeat, ObservedState
 
 MESSAGE_LENGTH = 2000
 # Columns of an assignment that a heartbeat is compared with.
 _READ = (
     "node", "node_name", "instances", "observed_instances", "observed_generation", "phase",
-    "message", "loaded_ratio", "deployment__generation", "deployment__status",
-    "deployment__cluster",
+    "message", "loaded_ratio", "deployment__generation", "deployment__cluster",
 )  # fmt: skip
 # What a heartbeat without news changes, as long as the row is in the phase that it reports.
 _UPDATE = """
@@ -58,7 +57,9 @@ class Heartbeats:
         self._nodes = list(nodes)
         self._heard: set[int] = set()
         self._observed: dict[int, dict[str, Any]] = {}
+        self._reached: list[Node] = []
         self._unsettled: set[int] = set()
+        self._back: set[int] = set()
         self._orders: dict[int, LinkOrders] = {}
 
     def record(self, node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
@@ -68,7 +69,7 @@ class Heartbeats:
         """
         observed = heartbeat.observed
         generation, assignment = self._standing[node.pk]
-        entered = False
+        entered, was_online = False, node.state_at(now) is NodeState.ONLINE
         if self._is_news(node, heartbeat):
             self._heard.discard(node.pk)
             with transaction.atomic():
@@ -83,17 +84,22 @@ class Heartbeats:
                 self._observed[assignment.pk] = {"id": assignment.pk, **_columns(observed, now=now)}
         if observed.generation == generation and is_empty(observed) and node.pk in self._let_go:
             note_drained(node, now=now)
-        # Until all is well, at every heartbeat and not only at a change: of two last nodes that
-        # report in transactions that do not see each other, neither would find the other ready.
-        if assignment is not None and (
-            entered or heartbeat.leaving or assignment.deployment.status != Status.READY
-        ):
+        if assignment is not None and (entered or heartbeat.leaving):
             self._unsettled.add(assignment.deployment_id)
+        elif assignment is not None and not was_online:
+            self._back.add(assignment.deployment_id)
         return generation
 
     def is_ordered(self, node: Node) -> bool:
         """True if an order to measure it stands."""
         return node.pk in self._ordered
+
+    def keep_reach(self, process: Node | Coordinator) -> None:
+        """Store its `reach`, with the others' if it is one of the nodes without news."""
+        if isinstance(process, Node) and process.pk in self._heard:
+            self._reached.append(process)
+        else:
+            keep_reach(process)
 
     def link_orders(self, cluster_id: int) -> LinkOrders:
         """Read once for all nodes of the cluster."""
@@ -106,9 +112,14 @@ class Heartbeats:
         not waited for."""
         if self._heard:
             with transaction.atomic():
-                record_all_seen(self._heard, now)
+                free = record_all_seen(self._heard, now)
+                reached = [node for node in self._reached if node.pk in free]
+                Node.unscoped.bulk_update(reached, ["reach"], batch_size=100)
                 self._write_observed()
-        for deployment in sorted(self._unsettled):
+        # Committed above, so of two last nodes the second to settle sees both. Settling reads all
+        # nodes: while more are silent, it is left to the worker, which does so every two seconds.
+        back = {pk for pk in self._back if not _has_silent(pk, now=now)}
+        for deployment in sorted(self._unsettled | back):
             settle(deployment, now=now)
 
     def _write_observed(self) -> None:
@@ -163,6 +174,11 @@ def _standing_of(nodes: Sequence[Node]) -> dict[int, tuple[int, NodeAssignment |
     others = {node.cluster_id for node in nodes if node.pk not in found}
     generations = {cluster: current_generation(cluster) for cluster in others}
     return {node.pk: found.get(node.pk) or (generations[node.cluster_id], None) for node in nodes}
+
+
+def _has_silent(deployment_id: int, *, now: datetime) -> bool:
+    rows = NodeAssignment.unscoped.filter(deployment=deployment_id)
+    return rows.filter(node__last_seen_at__lt=now - lost_after()).exists()
 
 
 def _keep(assignment: NodeAssignment, observed: ObservedState, *, now: datetime) -> bool:

@@ -1,6 +1,8 @@
 """What coordinators report: kept, announced, and drawn conclusions from."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 from django.utils.translation import gettext_noop
@@ -41,7 +43,11 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
     told = report.model_dump(mode="json", exclude={"traces", "reach"})
     with transaction.atomic():
         before = LatestReport.unscoped.filter(coordinator=coordinator).first()
-        is_news = before is None or any(before.says(field) != told[field] for field in _STANDING)
+        is_news = (
+            before is None
+            or any(before.says(field) != told[field] for field in _STANDING)
+            or _open(before.says("instances")) != _open(told["instances"])
+        )
         record_seen(coordinator, now)
         book_spending(coordinator, report, before, now=now)
         LatestReport.unscoped.update_or_create(
@@ -65,6 +71,11 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
                 nudge_page(deployment)
                 repair_after_commit(deployment.pk)
     return current_generation(coordinator.cluster_id)
+
+
+def _open(instances: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """The servers that take requests."""
+    return {name for name, one in instances.items() if one["open"]}
 
 
 def follow_change(cluster_id: int, report: CoordinatorReport, *, now: datetime) -> None:

@@ -4,7 +4,7 @@ import itertools
 import secrets
 import shlex
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,7 +21,7 @@ from helixweb.common.auth import sha256_hex
 from helixweb.common.sentences import sentence
 from helixweb.inventory.columns import NAME_LENGTH, VERSION_LENGTH
 from helixweb.inventory.models import Change, Cluster, Coordinator, JoinToken, Node
-from helixweb.inventory.services.change_log import record
+from helixweb.inventory.services.change_log import change_of, record, record_all
 from helixweb.inventory.services.endpoint_claims import check_claims
 from helixweb.inventory.services.errors import JoinRefused, NameTaken
 from planner import COORDINATOR
@@ -193,12 +193,7 @@ def said_of(identity: AgentIdentity | RegisterRequest, *, is_node: bool) -> dict
 
 def announce(row: Node | Coordinator, *, now: datetime, said: Mapping[str, Any]) -> None:
     """Tell open pages how the process is; `said` is a `sentence`."""
-    kind = "node" if isinstance(row, Node) else "coordinator"
-    events.emit(
-        f"cluster:{row.cluster_id}",
-        "node",
-        {kind: row.pk, "name": row.name, "state": row.state_at(now), **said},
-    )
+    events.emit(*_event(row, now=now, said=said))
 
 
 def note(
@@ -208,6 +203,20 @@ def note(
     announce(row, now=now, said=sentence(message, name=row.name, **values))
     if text:
         record(row, Change.Action.NOTED, text=text)
+
+
+def note_all(rows: Sequence[Node | Coordinator], message: str, *, now: datetime, text: str) -> None:
+    """As `note` of each of them, with two statements."""
+    events.emit_all(_event(row, now=now, said=sentence(message, name=row.name)) for row in rows)
+    record_all(change_of(row, Change.Action.NOTED, text=text) for row in rows)
+
+
+def _event(
+    row: Node | Coordinator, *, now: datetime, said: Mapping[str, Any]
+) -> tuple[str, str, dict[str, Any]]:
+    kind = "node" if isinstance(row, Node) else "coordinator"
+    content = {kind: row.pk, "name": row.name, "state": row.state_at(now), **said}
+    return f"cluster:{row.cluster_id}", "node", content
 
 
 def check_fields(row: Node | Coordinator) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -14,7 +15,7 @@ from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Change, Coordinator, Node, NodeState
 from helixweb.inventory.services.change_log import record, values_of
 from helixweb.inventory.services.endpoint_claims import KINDS, check_claims
-from helixweb.inventory.services.joining import announce, check_fields, note, said_of
+from helixweb.inventory.services.joining import announce, check_fields, note, note_all, said_of
 from runtime.protocol.control import AgentIdentity
 
 TOLD_TO_END = "told to end"
@@ -55,17 +56,19 @@ def record_seen(process: Node | Coordinator, now: datetime) -> None:
             note(row, _BACK, now=now, text="online again")
 
 
-def record_all_seen(nodes: Collection[int], now: datetime) -> None:
+def record_all_seen(nodes: Collection[int], now: datetime) -> frozenset[int]:
     """Note signs of life of many nodes; call it in a transaction. A node whose row something else
-    has locked is left to its next sign of life."""
+    has locked is left to its next sign of life; returns the others, which are locked now."""
     rows = Node.unscoped.filter(pk__in=nodes).defer("hardware", "reach").order_by()
     free = list(rows.select_for_update(no_key=True, skip_locked=True))
     rows = Node.unscoped.filter(pk__in=[row.pk for row in free])
     rows.update(last_seen_at=now, silence_announced=False)
-    for row in free:
-        before, row.last_seen_at = row.state_at(now), now
-        if before is not NodeState.ONLINE:
-            note(row, _BACK, now=now, text="online again")
+    back = [row for row in free if row.state_at(now) is not NodeState.ONLINE]
+    for row in back:
+        row.last_seen_at = now
+    if back:
+        note_all(back, _BACK, now=now, text="online again")
+    return frozenset(row.pk for row in free)
 
 
 def record_left(node: Node, now: datetime) -> None:
@@ -137,10 +140,11 @@ def announce_silent(now: datetime) -> int:
     count = 0
     for kind in KINDS:
         silent = kind.unscoped.filter(last_seen_at__lt=silent_since, silence_announced=False)
-        for row in silent:
-            with transaction.atomic():
-                if not silent.filter(pk=row.pk).update(silence_announced=True):
-                    continue
-                note(row, gettext_noop("%(name)s fell silent."), now=now, text="fell silent")
-                count += 1
+        if not silent.exists():
+            continue
+        with transaction.atomic():
+            rows: list[Any] = list(silent.select_for_update(no_key=True, skip_locked=True))
+            kind.unscoped.filter(pk__in=[row.pk for row in rows]).update(silence_announced=True)
+            note_all(rows, gettext_noop("%(name)s fell silent."), now=now, text="fell silent")
+        count += len(rows)
     return count

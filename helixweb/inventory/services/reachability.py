@@ -69,18 +69,20 @@ def follow_reach(
     heard_at: datetime | None,
     now: datetime,
     orders_of: Callable[[int], LinkOrders] | None = None,
+    keep: Callable[[Node | Coordinator], None] | None = None,
 ) -> tuple[tuple[str, ...] | None, LinksToMeasure | None]:
     """Store what a process reports; returns the endpoints that it must try, and measure.
 
     None if it has tried them, was asked a moment ago, or reports nothing: an earlier release, or a
     process that leaves. What was reported before is then deleted, since nothing would update it.
-    `heard_at` is when it was heard before; `orders_of` gives the `link_orders` of a cluster.
+    `heard_at` is when it was heard before; `orders_of` gives the `link_orders` of a cluster; `keep`
+    stores a changed `reach` later, if no pair broke or came back.
     """
     if reach is None:
         if process.reach:
             type(process).unscoped.filter(pk=process.pk).update(reach={})
         return None, None
-    _record(process, reach, now=now)
+    _record(process, reach, now=now, keep=keep or keep_reach)
     if reach.measured:
         record_measured(process, reach.measured, now=now)
         found = look_up_orders(process.cluster_id, now=now)
@@ -93,19 +95,31 @@ def follow_reach(
     return None if digest_of(wanted) == reach.tried else wanted, to_measure
 
 
-def _record(process: Node | Coordinator, reach: Reach, *, now: datetime) -> None:
+def keep_reach(process: Node | Coordinator) -> None:
+    """Store its `reach`."""
+    type(process).unscoped.filter(pk=process.pk).update(reach=process.reach)
+
+
+def _record(
+    process: Node | Coordinator,
+    reach: Reach,
+    *,
+    now: datetime,
+    keep: Callable[[Node | Coordinator], None],
+) -> None:
     """Announces the first pair that broke or came back."""
     # What earlier releases do not say stays unsaid.
     told: dict[str, Any] = reach.model_dump(mode="json", exclude={"measured"}, exclude_unset=True)
     if process.reach == told:
         return
+    before = frozenset(process.reach.get("failing", ()))
+    process.reach = told
+    broken, back = reach.failing.keys() - before, before - reach.failing.keys()
+    if not broken and not back:
+        keep(process)
+        return
     with transaction.atomic():
-        type(process).unscoped.filter(pk=process.pk).update(reach=told)
-        before = frozenset(process.reach.get("failing", ()))
-        process.reach = told
-        broken, back = reach.failing.keys() - before, before - reach.failing.keys()
-        if not broken and not back:
-            return
+        keep_reach(process)
         found = parties(process.cluster_id, now=now)
         names = {party.endpoint: party.name for party in found}
         for_weights = {party.weights_endpoint: party.name for party in found}
