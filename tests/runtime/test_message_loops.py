@@ -77,3 +77,35 @@ def test_what_cannot_be_acted_on_is_logged_and_left_out(
 
     asyncio.run(run())
     assert "of 'bad' could not be acted on" in caplog.text
+
+
+def test_answers_go_on_while_there_is_always_another_message() -> None:
+    calls = 0
+
+    async def run() -> None:
+        answered = asyncio.Event()
+
+        async def receive() -> Sequence[Received]:
+            nonlocal calls
+            calls += 1
+            if calls > 100:
+                raise RuntimeError("nothing else got a turn")
+            return [Received(sender="a", message=Message(kind=Kind.NACK, generation=1))]
+
+        async def answer() -> None:
+            answered.set()
+
+        def act(_: Received) -> None:
+            if calls == 1:
+                answering.append(asyncio.create_task(answer()))
+
+        answering: list[asyncio.Task[None]] = []
+        running = asyncio.create_task(act_forever(receive, act, peer_of=attrgetter("sender")))
+        waiting = asyncio.create_task(answered.wait())
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        running.cancel()
+        outcome, _ = await asyncio.gather(running, waiting, return_exceptions=True)
+        assert isinstance(outcome, asyncio.CancelledError)
+
+    asyncio.run(run())
+    assert calls < 5
