@@ -258,9 +258,8 @@ class VirtualCluster:
         sampling = entry.route.sampling
         produced = _CLIENT_LIMIT - sampling.max_tokens
         left = self._output_tokens[entry.request] - produced
-        return replace(
-            entry, route=replace(entry.route, sampling=replace(sampling, max_tokens=left))
-        )
+        route = replace(entry.route, sampling=replace(sampling, max_tokens=left))
+        return entry._replace(route=route)
 
     def _new_number(self) -> int:
         number = next(self._numbers)

@@ -36,7 +36,7 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.sequence import Work
-from runtime.engine.stage import Stage
+from runtime.engine.stage import Stage, _Ran
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes
 from runtime.models.weights import load_decoder
@@ -123,16 +123,16 @@ class TimedStage(Stage):
         with self.parts.part("build batch"):
             return super()._build_batch()
 
-    def _run(self, step: list[Work]) -> StepResult | None:
+    def _run(self, step: list[Work]) -> _Ran | None:
         self.parts.begin_run()
         with self.parts.part("run"):
-            result = super()._run(step)
+            ran = super()._run(step)
         self.parts.end_run()
-        return result
+        return ran
 
-    def _send_rows_and_tokens(self, step: list[Work], result: StepResult) -> None:
+    def _send_rows_and_tokens(self, step: list[Work], ran: _Ran) -> None:
         with self.parts.part("send"):
-            super()._send_rows_and_tokens(step, result)
+            super()._send_rows_and_tokens(step, ran)
 
 
 def main() -> None:

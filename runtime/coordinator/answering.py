@@ -7,7 +7,6 @@ up, whether it streams, waits, or had not even been sent a header.
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -288,18 +287,35 @@ async def arriving(
     for request in requests:
         request.news = news
     going = dict(enumerate(requests))
-    while going:
-        news.clear()
-        arrived = [(index, delta) for index, each in going.items() for delta in each.take()]
-        for index, delta in arrived:
-            if delta.finish_reason is not None:
-                del going[index]
-        if not arrived:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(quiet_s):
-                    await news.wait()
-                continue
-        yield arrived
+    loop = asyncio.get_running_loop()
+    spoke_s = loop.time()
+    rings = asyncio.Event()
+
+    def ring() -> None:
+        rings.set()
+        news.set()
+
+    alarm = loop.call_at(spoke_s + quiet_s, ring)  # a timer for each token would cost more
+    try:
+        while going:
+            news.clear()
+            arrived = [(index, delta) for index, each in going.items() for delta in each.take()]
+            for index, delta in arrived:
+                if delta.finish_reason is not None:
+                    del going[index]
+            if arrived:
+                yield arrived
+                spoke_s = loop.time()
+            elif not rings.is_set():
+                await news.wait()
+            else:
+                rings.clear()
+                if loop.time() >= spoke_s + quiet_s:
+                    yield arrived
+                    spoke_s = loop.time()
+                alarm = loop.call_at(spoke_s + quiet_s, ring)
+    finally:
+        alarm.cancel()
 
 
 def failed(failure: RequestFailed) -> ApiError:

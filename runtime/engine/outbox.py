@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Items
-from dataclasses import replace
 
 from runtime.engine.coordinators import Coordinators
 from runtime.engine.intake import Refusal
@@ -66,7 +65,7 @@ class Outbox:
     def refusals(self, refusals: Items[Refusal]) -> None:
         """Why requests cannot go on, to whom they belong; to all where that is not known."""
         for refusal in refusals:
-            entry = replace(refusal.entry, reason=refusal.reason, flags=Flag.NONE, route=None)
+            entry = refusal.entry._replace(reason=refusal.reason, flags=Flag.NONE, route=None)
             message = Message(kind=Kind.NACK, generation=refusal.generation, entries=(entry,))
             if refusal.coordinator is None:
                 self.everybody(message)

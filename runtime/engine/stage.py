@@ -6,6 +6,7 @@ One thread, no spinning: it blocks on the transport while nothing waits to be ru
 import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from dataclasses import dataclass
 
 from runtime.engine.admission import Admission
 from runtime.engine.backend import Opened, StepResult
@@ -50,6 +51,15 @@ ORPHAN_AFTER_S = 600.0  # far longer than the coordinator waits for a silent req
 _IDLE_WAIT_S = 0.2  # how long a stop may go unnoticed
 _LOOK_AGAIN_S = 5e-3  # whether what all requests here wait for is made
 _AT_ONCE_S = 1e-3  # a receive that takes longer has waited: what it gives has just come
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ran:
+    """What came of a step, and when it ran."""
+
+    result: StepResult
+    began_s: float
+    ended_s: float
 
 
 class Stage:
@@ -172,9 +182,9 @@ class Stage:
         if self._gathering_s() > 0:
             return  # `_admit` waits for more decodes
         batch = self._build_batch()
-        result = self._run(batch) if batch else None
-        if result is not None:
-            self._send_rows_and_tokens(batch, result)
+        ran = self._run(batch) if batch else None
+        if ran is not None:
+            self._send_rows_and_tokens(batch, ran)
 
     def _look_around(self) -> None:
         """Follow generations that come and go, hear of coordinators, and report."""
@@ -324,7 +334,7 @@ class Stage:
         self._counters.preemptions += 1
         self._duties.give_up([sequence], Reason.PREEMPTED)
 
-    def _run(self, step: list[Work]) -> StepResult | None:
+    def _run(self, step: list[Work]) -> "_Ran | None":
         """What came of it; None: it failed, and its requests were given up."""
         self._process.on_step(sum(work.chunk.n_tokens for work in step))
         began_s, delay_s = self._clock(), self._counters.delay_s()
@@ -338,15 +348,18 @@ class Stage:
             own_s = self._clock() - began_s - (self._counters.delay_s() - delay_s)
             self._process.sleep(max(0.0, own_s) * (1 / speed - 1))
         self._counters.delayed(since_s=delay_s)
-        self._count(step, began_s=began_s)
-        return result
+        return _Ran(result=result, began_s=began_s, ended_s=self._clock())
 
-    def _send_rows_and_tokens(self, step: list[Work], result: StepResult) -> None:
+    def _send_rows_and_tokens(self, step: list[Work], ran: "_Ran") -> None:
+        """Other processes wait for theirs: they get it before the step is counted here."""
         for work in step:
             self._admission.publish(work.sequence)
-        rule = self._options.messages
-        self._send(rows_messages(step, result.rows, dtype=self._shape.dtype, rule=rule))
-        self._send(sampled_messages(self._sampled(step, result), rule=rule))
+        rule, result = self._options.messages, ran.result
+        own = self._send(rows_messages(step, result.rows, dtype=self._shape.dtype, rule=rule))
+        own += self._send(sampled_messages(self._sampled(step, result), rule=rule))
+        self._count(step, began_s=ran.began_s, ended_s=ran.ended_s)
+        for message in own:
+            self._accept(message, sender=self._name)
 
     def _sampled(self, step: list[Work], result: StepResult) -> list[Sampled]:
         for index, reason in result.failed.items():
@@ -362,22 +375,21 @@ class Stage:
             for index, drawn in result.drawn.items()
         ]
 
-    def _count(self, step: list[Work], *, began_s: float) -> None:
-        now_s = self._clock()
-        busy_s = now_s - began_s
+    def _count(self, step: list[Work], *, began_s: float, ended_s: float) -> None:
+        busy_s = ended_s - began_s
         self._counters.ran(step, busy_s=busy_s)
         self._link_cuts.observe(step, step_s=busy_s)
         for work in step:
-            work.sequence.left_s = now_s
+            work.sequence.left_s = ended_s
             work.sequence.spans.ran(
                 began_s=began_s,
-                ended_s=now_s,
+                ended_s=ended_s,
                 n_tokens=work.chunk.n_tokens,
                 is_prompt=work.is_prompt,
             )
         if _decode_tokens(step):
             self._decode_cap.observe_step(busy_s)
-            self._observe_cores(now_s=now_s)
+            self._observe_cores(now_s=ended_s)
 
     def _observe_cores(self, *, now_s: float) -> None:
         under_way = self._decode_cap.micro_batches
@@ -385,10 +397,12 @@ class Stage:
             self._shared_cores.look(now_s=now_s, micro_batches=under_way)
             self._decode_cap.observe_cores(self._shared_cores.steps_at_once)
 
-    def _send(self, messages: list[Outgoing]) -> None:
+    def _send(self, messages: list[Outgoing]) -> list[Message]:
+        """Returns those that are for this stage itself."""
+        own = []
         for outgoing in messages:
             if outgoing.peer == self._name:
-                self._accept(outgoing.message, sender=self._name)
+                own.append(outgoing.message)
                 continue
             try:
                 self._transport.send(outgoing.peer, outgoing.message)
@@ -396,6 +410,7 @@ class Stage:
                 logger.error("cannot send to %s: %s", outgoing.peer, error)
                 message = outgoing.message
                 self._duties.end(message.entries, Reason.STAGE_ERROR, generation=message.generation)
+        return own
 
     def _accept(self, message: Message, *, sender: str, unseen_s: float = 0.0) -> None:
         now_s = self._clock()

@@ -37,7 +37,7 @@ is done when all that live have said it.
 import struct
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -118,12 +118,18 @@ class Reason(IntEnum):
     GRAMMAR_FAILED = 10  # NACK: its answer cannot be kept within its grammar; the log says why
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+# By their numbers: to make them is slow.
+_FLAGS = tuple(map(Flag, range(256)))  # of the field's one byte
+_REASONS = tuple(Reason)
+
+
+class Entry(NamedTuple):
     """`n_tokens` consecutive rows of a request, the first at `position` of its sequence.
 
     `hop` is the index in the route of the stage that must act on the entry. SAMPLED: `position`
     is where the new token stands in the sequence, n_tokens is 1.
+
+    Three are made for each token; a frozen dataclass takes several times as long to make.
     """
 
     request: int
@@ -293,8 +299,8 @@ def _decode_entries(view: memoryview, routes: tuple[Route, ...]) -> tuple[Entry,
                 position=position,
                 n_tokens=n_tokens,
                 hop=hop,
-                flags=Flag(bits),
-                reason=Reason(reason),
+                flags=_FLAGS[bits],
+                reason=_REASONS[reason] if reason < len(_REASONS) else Reason(reason),
                 route=route,
             )
         )

@@ -114,7 +114,7 @@ def test_a_stranger_cannot_end_a_request_with_a_malformed_entry() -> None:
     intake = stage("a")
     intake.accept(PROMPT, sender=COORDINATOR, now_s=0.0)
     (entry,) = SAMPLED.entries
-    ahead = replace(SAMPLED, entries=(replace(entry, position=50),))
+    ahead = replace(SAMPLED, entries=(entry._replace(position=50),))
     assert intake.accept(ahead, sender="b", now_s=0.0) == []
     assert KEY in intake.running_requests.by_key
 
