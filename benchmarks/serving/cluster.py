@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -69,9 +69,12 @@ def running_chain(
     engine: EngineSettings = AUTOMATIC,
     max_batch_tokens: int = 512,
     emulation: Path | None = None,
+    stage_program: Sequence[str] = ("-m", "runtime", "stage"),
+    shares_port: bool = False,
 ) -> Iterator[Running]:
     """As many equal stages one behind the other, ready to serve; with `emulation`, the file of a
-    node, they run no model."""
+    node, they run no model. `stage_program`: what Python runs for each. `shares_port`: clients
+    and stages reach the coordinator at one port."""
     names = [f"node-{index}" for index in range(stages)]
     borders = [index * num_layers // stages for index in range(stages + 1)]
     layers = dict(zip(names, pairwise(borders), strict=True))
@@ -129,15 +132,16 @@ def running_chain(
                 engine=engine,
             )
             emulated = [] if emulation is None else [f"--emulate={emulation}"]
-            started.append(_start("stage", folder / f"{name}.log", environment, *emulated))
+            log = folder / f"{name}.log"
+            started.append(_start(log, environment, *stage_program, *emulated))
             _tell(started[-1], launch)
-        port = free_port()
+        port = ports[COORDINATOR] if shares_port else free_port()
         _write_coordinator(folder / COORDINATOR, plan, data_port=ports[COORDINATOR])
         started.append(
             _start(
-                "coordinator",
                 folder / "coordinator.log",
                 environment,
+                *("-m", "runtime", "coordinator"),
                 "--server=http://127.0.0.1:9",  # no site is there: it goes by what it has
                 f"--data-dir={folder / COORDINATOR}",
                 f"--port={port}",
@@ -154,13 +158,12 @@ def running_chain(
             process.wait(60)
 
 
-def _start(
-    program: str, log: Path, environment: dict[str, str], *options: str
-) -> subprocess.Popen[bytes]:
-    """Its log goes to `log`, what it tells its agent to a file `.events` beside it."""
+def _start(log: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen[bytes]:
+    """Python with these arguments. Its log goes to `log`, what it tells its agent to a file
+    `.events` beside it."""
     with log.open("wb") as errors, log.with_suffix(".events").open("wb") as events:
         return subprocess.Popen(
-            [sys.executable, "-m", "runtime", program, *options],
+            [sys.executable, *arguments],
             stdin=subprocess.PIPE,
             stdout=events,
             stderr=errors,
@@ -195,7 +198,7 @@ def await_ready(url: str, started: list[subprocess.Popen[bytes]], folder: Path) 
     while time.monotonic() < deadline:
         for process in started:
             if process.poll() is not None:
-                raise RuntimeError(f"{process.args} ended; its log is in {folder}")
+                raise RuntimeError(f"{process.args!r} ended; its log is in {folder}")
         try:
             if httpx.get(f"{url}/health", timeout=5).status_code == httpx.codes.OK:
                 return
