@@ -7,7 +7,8 @@ Fills a new site under DIR with a deployment of N nodes, all silent for a minute
 processes. Each agent sends heartbeats at times of a fixed schedule, but none while it waits for an
 answer. A delay is from the scheduled time to the answer; what was answered by 503 or after the end
 does not count. All nodes come back in the first seconds, which are reported separately. Beside them
-another process stores a coordinator's report a second, and monitors are open. All share the machine.
+another process stores a coordinator's report a second, and monitors are open. All share the
+machine.
 """
 
 import argparse
