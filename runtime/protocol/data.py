@@ -292,18 +292,8 @@ def _decode_entries(view: memoryview, routes: tuple[Route, ...]) -> tuple[Entry,
         route = next(left, None) if bits & _ROUTE else None
         if route is None and bits & _ROUTE:
             raise FrameError(f"{len(routes)} routes are fewer than entries that announce one")
-        entries.append(
-            Entry(
-                request=request,
-                epoch=epoch,
-                position=position,
-                n_tokens=n_tokens,
-                hop=hop,
-                flags=_FLAGS[bits],
-                reason=_REASONS[reason] if reason < len(_REASONS) else Reason(reason),
-                route=route,
-            )
-        )
+        why = _REASONS[reason] if reason < len(_REASONS) else Reason(reason)
+        entries.append(Entry(request, epoch, position, n_tokens, hop, _FLAGS[bits], why, route))
     if next(left, None) is not None:
         raise FrameError(f"{len(routes)} routes are more than entries that announce one")
     return tuple(entries)

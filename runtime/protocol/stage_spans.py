@@ -6,20 +6,22 @@ Little-endian: a head, the chunks of the prompt as doubles, then the rounds as f
 
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runtime.protocol.frame_error import FrameError
 
-# heard, heard unseen, told, first, last, last unseen, tail compute; chunks, rounds
-_HEAD = struct.Struct("<dddddddII")
+_TIMES = (
+    "heard_s", "heard_unseen_s", "told_s", "first_s", "last_s", "last_unseen_s", "tail_compute_s",
+)  # fmt: skip
+_HEAD = struct.Struct("<dddddddII")  # these; chunks, rounds
 _CHUNK = struct.Struct("<ddI")  # began, ended, tokens
 ROUND_FIELDS = 4  # came, unseen, began, ended
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkSpan:
+class ChunkSpan(NamedTuple):
     """A step that held `n_tokens` rows of the prompt; seconds of the stage's clock."""
 
     began_s: float
@@ -52,20 +54,11 @@ class StageSpans:
 def pack_spans(spans: StageSpans) -> bytes:
     """As a payload."""
     relative = spans.rounds - np.array([spans.first_s, 0.0, spans.first_s, spans.first_s])
+    times = (getattr(spans, name) for name in _TIMES)
     return b"".join(
         (
-            _HEAD.pack(
-                spans.heard_s,
-                spans.heard_unseen_s,
-                spans.told_s,
-                spans.first_s,
-                spans.last_s,
-                spans.last_unseen_s,
-                spans.tail_compute_s,
-                len(spans.chunks),
-                len(spans.rounds),
-            ),
-            *(_CHUNK.pack(chunk.began_s, chunk.ended_s, chunk.n_tokens) for chunk in spans.chunks),
+            _HEAD.pack(*times, len(spans.chunks), len(spans.rounds)),
+            *(_CHUNK.pack(*chunk) for chunk in spans.chunks),
             relative.astype("<f4").tobytes(),
         )
     )
@@ -75,7 +68,7 @@ def unpack_spans(payload: bytes | bytearray | memoryview) -> StageSpans:
     """Raises FrameError when the payload is cut short, too long, or holds no numbers."""
     view = memoryview(payload).cast("B")
     try:
-        heard, hidden, told, first, last, unseen, tail, n_chunks, n_rounds = _HEAD.unpack_from(view)
+        *times, n_chunks, n_rounds = _HEAD.unpack_from(view)
     except struct.error as error:
         raise FrameError(f"TRACE carries {len(view)} bytes: {error}") from error
     rounds_at = _HEAD.size + n_chunks * _CHUNK.size
@@ -84,23 +77,11 @@ def unpack_spans(payload: bytes | bytearray | memoryview) -> StageSpans:
             f"TRACE carries {len(view)} bytes for {n_chunks} chunks and {n_rounds} rounds"
         )
     rounds = np.frombuffer(view[rounds_at:], dtype="<f4").astype(np.float64)
+    of_head = dict(zip(_TIMES, times, strict=True))
+    first = of_head["first_s"]
     rounds = rounds.reshape(n_rounds, ROUND_FIELDS) + np.array([first, 0.0, first, first])
-    chunks = tuple(
-        ChunkSpan(began_s=began, ended_s=ended, n_tokens=n_tokens)
-        for began, ended, n_tokens in _CHUNK.iter_unpack(view[_HEAD.size : rounds_at])
-    )
-    times = [heard, hidden, told, first, last, unseen, tail]
-    times += [time for chunk in chunks for time in (chunk.began_s, chunk.ended_s)]
+    chunks = tuple(ChunkSpan(*each) for each in _CHUNK.iter_unpack(view[_HEAD.size : rounds_at]))
+    times += [time for chunk in chunks for time in chunk[:2]]
     if not (np.isfinite(times).all() and np.isfinite(rounds).all()):
         raise FrameError("TRACE carries times that are no numbers")
-    return StageSpans(
-        heard_s=heard,
-        heard_unseen_s=hidden,
-        told_s=told,
-        first_s=first,
-        last_s=last,
-        last_unseen_s=unseen,
-        tail_compute_s=tail,
-        chunks=chunks,
-        rounds=rounds,
-    )
+    return StageSpans(**of_head, chunks=chunks, rounds=rounds)
