@@ -39,16 +39,7 @@ from planner.placers.replicas import place_replicas
 from planner.placers.separate_pipelines import place_separate_pipelines_plus
 from planner.placers.stop import Stop
 from planner.plan_options import BASELINES, PlanOptions
-
-# What computing the answer's flow a second time takes; kept back from the search.
-_CHECK_S_PER_NODE = 6e-4
-# Of the time, where flow is not the objective: for the flow, by programs alone or another method,
-# and when all searching ends, by how long the simulations will take.
-_PROGRAMS_SHARE_OF_TIME, _FLOW_SHARE_OF_TIME = 0.25, 0.1
-_BOUND_SHARE_OF_TIME = 0.05
-_ESTIMATING_SHARE_OF_TIME = 0.2  # of the search for flow, to show what it finds
-_MOST_SEARCH_SHARE_OF_TIME = 0.6
-_LEAST_SEARCH_SHARE_OF_TIME = 0.5  # of what is left
+from planner.tuning.served import PlanningTuning as tuned
 
 # Candidates with all options: they take a millisecond, and no answer may be below them.
 GUARDS: dict[str, Callable[[Problem], Placement | None]] = {
@@ -93,7 +84,7 @@ def compute_plan(
         start=None if start is None else conform(problem, start, options.rules),
     )
     # Computing the answer's flow a second time is kept back from the search.
-    search_s = options.time_limit_s - _CHECK_S_PER_NODE * len(problem.cluster.nodes)
+    search_s = options.time_limit_s - tuned.CHECK_S_PER_NODE * len(problem.cluster.nodes)
     if options.objective == "flow":
         found = _largest_flow(
             problem,
@@ -184,16 +175,16 @@ def _plan_for_serving(
             problem,
             policy=options.policy,
             rules=options.rules,
-            should_stop=stop.within(limit_s * _BOUND_SHARE_OF_TIME).is_over,
+            should_stop=stop.within(limit_s * tuned.BOUND_SHARE_OF_TIME).is_over,
         ):
             serving.board.tighten_merit(bound)
     if simulates:
         left_s = search_s - stop.elapsed_s
         searching_s = min(
-            limit_s * _MOST_SEARCH_SHARE_OF_TIME - stop.elapsed_s,
+            limit_s * tuned.MOST_SEARCH_SHARE_OF_TIME - stop.elapsed_s,
             left_s - serving.expected_decision_s(),
         )
-        search_ends_s = stop.elapsed_s + max(left_s * _LEAST_SEARCH_SHARE_OF_TIME, searching_s)
+        search_ends_s = stop.elapsed_s + max(left_s * tuned.LEAST_SEARCH_SHARE_OF_TIME, searching_s)
     stop_reason = serving.run(stop.until(search_ends_s))
     decision = serving.decide(stop.until(search_s) if simulates else stop.within(0.0))
     if decision is None:
@@ -210,7 +201,7 @@ def placements_to_serve(
 ) -> list[Placement]:
     """The best by estimate, the best first; the rules are applied to `problem` already."""
     known = _Known(best=None, start=None)
-    options = replace(options, time_limit_s=max(stop.left_s, _CHECK_S_PER_NODE))
+    options = replace(options, time_limit_s=max(stop.left_s, tuned.CHECK_S_PER_NODE))
     serving, _ = _begun(problem, options, trials, known, stop=stop, progress=progress)
     serving.run(stop)
     return [trial.placement for trial in serving.ranked()]
@@ -246,16 +237,16 @@ def _begun(
     def offer_on_the_way(incumbent: Incumbent, /) -> None:
         nonlocal estimating_s
         bound, begun_s = incumbent.upper_bound_tokens_per_s, stop.elapsed_s
-        if estimating_s <= _ESTIMATING_SHARE_OF_TIME * begun_s or begun_s == 0:
+        if estimating_s <= tuned.ESTIMATING_SHARE_OF_TIME * begun_s or begun_s == 0:
             placer = f"{incumbent.placer}{FOR_FLOW}"
             serving.offer(incumbent.placement, placer=placer, bound_tokens_per_s=bound)
             estimating_s += stop.elapsed_s - begun_s
         board.tighten(bound)
 
-    check_s = _CHECK_S_PER_NODE * len(problem.cluster.nodes)
-    share, method = _FLOW_SHARE_OF_TIME, METHODS[options.placer]
+    check_s = tuned.CHECK_S_PER_NODE * len(problem.cluster.nodes)
+    share, method = tuned.FLOW_SHARE_OF_TIME, METHODS[options.placer]
     if options.placer == "auto":
-        share, method = _PROGRAMS_SHARE_OF_TIME, search_by_programs
+        share, method = tuned.PROGRAMS_SHARE_OF_TIME, search_by_programs
     found = _largest_flow(
         problem,
         options,

@@ -47,21 +47,9 @@ from planner.planning import (
     objective_of,
     serving_trials,
 )
+from planner.tuning.served import RobustTuning as tuned
 
 ROBUST = "robust"
-_SPARES = 1
-_PATTERN_SHARE, _PLAIN_SHARE = 0.3, 0.2  # of the time
-_ROUNDS = 60
-# Where between the best and the bound a round aims; a success begins again with the first.
-_SHARES = (0.25, 0.5, 0.1, 0.75, 0.02, 0.9)
-_MOST_FAILURES = 4 * len(_SHARES)  # in turn; as many longer rounds have not found more
-_FIRST_MOVES_PER_NODE, _MOST_MOVES = 1000, 2_000_000
-_CHUNK_MOVES = 4096
-# By the square of the nodes: every loss of every move is estimated, in a time that grows with them.
-_STAGE_MOVES = 500_000
-_HOTNESS = (0.02, 0.1, 0.005)
-_MOST_FAILED_ROUNDS = 4 * len(_HOTNESS)
-_FORECAST_SHARE = 0.3  # of the time at most, to simulate the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +149,7 @@ def survival_bounds_tokens_per_s(
     num_layers = problem.model.num_layers
     names = [node.name for node in problem.cluster.nodes]
     holdable = sum(min(allowed_layers(problem, name, rules), num_layers) for name in names)
-    if len(names) == 1 or holdable < (1 + _SPARES) * num_layers:
+    if len(names) == 1 or holdable < (1 + tuned.SPARES) * num_layers:
         yield 0.0
         return
     one_of_each = {node.compute_profile: node.name for node in problem.cluster.nodes}
@@ -174,7 +162,7 @@ def survival_bounds_tokens_per_s(
         node_kinds(problem, rules=rules),
         num_layers=num_layers,
         known_bound_tokens_per_s=known,
-        spares=_SPARES,
+        spares=tuned.SPARES,
     )
 
 
@@ -276,15 +264,16 @@ def _search_served(board: Board, options: PlanOptions) -> PlanForecast | None:
     arena.offer(board.placement)
     contest = Contest(trials, seed=options.seed)
     trial = trials.estimated(board.placement, placer=board.placer)
-    forecast_s = min(contest.expected_s(trial, ()), _FORECAST_SHARE * options.time_limit_s)
+    forecast_s = min(contest.expected_s(trial, ()), tuned.FORECAST_SHARE * options.time_limit_s)
     searching = stop.earlier(forecast_s)
     failed = 0
-    for number in range(_ROUNDS):
-        if searching.is_over() or failed >= _MOST_FAILED_ROUNDS:
+    for number in range(tuned.ROUNDS):
+        if searching.is_over() or failed >= tuned.MOST_FAILED_ROUNDS:
             break
         reached = board.merit
         arena.anneal(
-            moves=1 + _STAGE_MOVES // len(names) ** 2, hot=_HOTNESS[number % len(_HOTNESS)]
+            moves=1 + tuned.STAGE_MOVES // len(names) ** 2,
+            hot=tuned.HOTNESS[number % len(tuned.HOTNESS)],
         )
         if arena.best is not None:
             _offer(board, arena.best, by=STAGES)
@@ -305,9 +294,9 @@ def _by_patterns(
         free_kinds(board.problem, board.options),
         num_layers=num_layers,
         max_stages=options.rules.max_hops,
-        spares=_SPARES,
+        spares=tuned.SPARES,
     )
-    stop = board.stop.within(options.time_limit_s * _PATTERN_SHARE)
+    stop = board.stop.within(options.time_limit_s * tuned.PATTERN_SHARE)
     limits = replace(board.program_limits(options.seed), stop=stop)
     for found in improving_stages(program, above=above, below=below, limits=limits):
         yield from program.placements(found)
@@ -318,7 +307,7 @@ def _place_for_plain_value(board: Board, options: PlanOptions) -> Plan | None:
     can_survive = board.merit_bound != 0
     if board.stop.is_over() or (can_survive and board.is_at_bound()):
         return None
-    share = _PLAIN_SHARE if can_survive else 1.0
+    share = tuned.PLAIN_SHARE if can_survive else 1.0
     limit_s = min(options.time_limit_s * share, board.stop.left_s)
     try:
         plain = compute_plan(
@@ -339,25 +328,28 @@ def _anneal(board: Board, options: PlanOptions) -> None:
     if plain_bound <= 0 or board.placement is None:
         return
     tables = flow_tables(board.problem, options.rules, bound_tokens_per_s=plain_bound)
-    annealer = IntervalAnnealer(spares=_SPARES)
+    annealer = IntervalAnnealer(spares=tuned.SPARES)
     failed = 0
-    for number in range(_ROUNDS if tables.names else 0):
-        if board.is_done() or failed >= _MOST_FAILURES:
+    for number in range(tuned.ROUNDS if tables.names else 0):
+        if board.is_done() or failed >= tuned.MOST_FAILURES:
             break
         reached = board.merit
-        effort = 2 ** (failed // len(_SHARES))
+        effort = 2 ** (failed // len(tuned.SHARES))
         found = annealer.attempt(
             tables,
             Try(
-                target_tokens_per_s=reached + _SHARES[failed % len(_SHARES)] * (bound - reached),
+                target_tokens_per_s=reached
+                + tuned.SHARES[failed % len(tuned.SHARES)] * (bound - reached),
                 max_stages=len(tables.names),
                 number=number,
                 beside_pins=False,
                 seed=options.seed * 1009 + number,
-                moves=min(_MOST_MOVES, effort * _FIRST_MOVES_PER_NODE * len(tables.names)),
+                moves=min(
+                    tuned.MOST_MOVES, effort * tuned.FIRST_MOVES_PER_NODE * len(tables.names)
+                ),
                 best=board.placement,
             ),
-            chunk_moves=_CHUNK_MOVES,
+            chunk_moves=tuned.CHUNK_MOVES,
             stop=board.stop,
         )
         _offer(board, found, by="interval-annealing")

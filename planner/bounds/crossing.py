@@ -41,14 +41,8 @@ from planner.bounds.link_groups import LinkTable
 from planner.bounds.node_kinds import NodeKind, undominated_items
 from planner.bounds.packing_program import PackingProgram
 from planner.bounds.pattern import most_layers, units_rounded_up
+from planner.tuning.flow import CrossingBoundTuning as tuned
 
-_UNITS = 2000
-_MAX_ROUNDS = 150
-_MAX_PAIRS_PRICED = 8_000_000  # pairs of items in all rounds of one program; bounds its time
-_BISECTIONS = 13
-_LEAST_STEP = 2e-4
-_FIRST_STEP = 2e-3
-_WIDTH_CLASSES = (1, 2, 3, 5, 9)
 _GAINS = 1e-9
 _PROOF_RELATIVE_TOLERANCE = 1e-9
 
@@ -77,11 +71,11 @@ def crossing_bounds_tokens_per_s(
     """
     if len({kind.group for kind in kinds}) < 2:
         return
-    high, step = known_bound_tokens_per_s, _FIRST_STEP
+    high, step = known_bound_tokens_per_s, tuned.FIRST_STEP
     low = 0.0
-    for _ in range(_BISECTIONS):
+    for _ in range(tuned.BISECTIONS):
         target = high * (1 - step) if low <= 0 else (low + high) / 2
-        if target <= 0 or high - low <= _LEAST_STEP * high:
+        if target <= 0 or high - low <= tuned.LEAST_STEP * high:
             return
         if should_stop():
             return
@@ -106,7 +100,7 @@ class _Crossing:
         self._kinds = kinds
         self._groups = sorted({kind.group for kind in kinds})
         self._items = undominated_items(kinds, enough_tokens_per_s=flow)
-        self._units = units_rounded_up(self._items, unit_tokens_per_s=flow / _UNITS)
+        self._units = units_rounded_up(self._items, unit_tokens_per_s=flow / tuned.UNITS)
         self._kind_of: Integers = np.array([item.kind for item in self._items], dtype=np.int64)
         self._layers: Integers = np.array([item.layers for item in self._items], dtype=np.int64)
         group_number = {group: number for number, group in enumerate(self._groups)}
@@ -128,7 +122,7 @@ class _Crossing:
     def is_impossible(self, should_stop: Callable[[], bool]) -> bool:
         """True is proven; False may also mean that the search for a proof was given up."""
         uppers = np.array([column.upper for column in self._static])
-        rounds = min(_MAX_ROUNDS, _MAX_PAIRS_PRICED // len(self._items) ** 2)
+        rounds = min(tuned.MAX_ROUNDS, tuned.MAX_PAIRS_PRICED // len(self._items) ** 2)
         for _ in range(rounds):
             if should_stop():
                 return False
@@ -148,7 +142,7 @@ class _Crossing:
         return len(self._limits) - 1
 
     def _declare_rows(self) -> None:
-        classes = range(len(_WIDTH_CLASSES))
+        classes = range(len(tuned.WIDTH_CLASSES))
         groups = range(len(self._groups))
         self._gaps_row = self._row(1.0)
         self._mixed_row = self._row(0.0)
@@ -190,25 +184,28 @@ class _Crossing:
             if own.size == 0:
                 continue
             covers = cheapest_covers(
-                prices[own], self._units[own], target_units=_UNITS, at_least=_WIDTH_CLASSES[-1]
+                prices[own],
+                self._units[own],
+                target_units=tuned.UNITS,
+                at_least=tuned.WIDTH_CLASSES[-1],
             )
-            for width_class, width in enumerate(_WIDTH_CLASSES):
+            for width_class, width in enumerate(tuned.WIDTH_CLASSES):
                 rows = {self._pure_row[number]: 1.0}
                 rows |= dict.fromkeys(self._out_row[number][: width_class + 1], -1.0)
                 rows |= dict.fromkeys(self._in_row[number][: width_class + 1], -1.0)
-                gain = 1.0 - float(covers.price_of[width, _UNITS])
+                gain = 1.0 - float(covers.price_of[width, tuned.UNITS])
                 gain -= sum(row_prices[row] * use for row, use in rows.items())
                 best_gain = max(best_gain, gain)
                 if gain > _GAINS:
-                    chosen = covers.items_of(units=_UNITS, at_least=width)
+                    chosen = covers.items_of(units=tuned.UNITS, at_least=width)
                     cover = Counter({int(own[item]): count for item, count in chosen.items()})
                     has_fresh |= self._add(number, width_class, cover, rows)
         return best_gain, has_fresh
 
     def _add_mixed(self, prices: Floats, mixed_price: float) -> tuple[float, bool]:
         """For every group its cheapest cover with an item of another: two of these, then any."""
-        anything: CoverTable = cheapest_covers(prices, self._units, target_units=_UNITS)
-        left = np.maximum(0, _UNITS - self._units[:, None] - self._units[None, :])
+        anything: CoverTable = cheapest_covers(prices, self._units, target_units=tuned.UNITS)
+        left = np.maximum(0, tuned.UNITS - self._units[:, None] - self._units[None, :])
         total = prices[:, None] + prices[None, :] + anything.price_of[0][left]
         total[self._group_of[:, None] == self._group_of[None, :]] = np.inf
         best_gain, has_fresh = -math.inf, False
@@ -243,7 +240,7 @@ class _Crossing:
 
 def _least_classes(links_needed: float) -> list[tuple[int, int]]:
     """For every class at one end of a direct gap the least one at the other that lets F cross."""
-    widest = [*(after - 1 for after in _WIDTH_CLASSES[1:]), math.inf]
+    widest = [*(after - 1 for after in tuned.WIDTH_CLASSES[1:]), math.inf]
     pairs = []
     for out_class, out_width in enumerate(widest):
         for in_class, in_width in enumerate(widest):

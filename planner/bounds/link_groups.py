@@ -9,9 +9,9 @@ from planner.bounds.group_bandwidth import group_bandwidths
 from planner.capacity import link_capacity_tokens_per_s
 from planner.domain.problem import Problem
 from planner.link_matrix import links_between
+from planner.tuning.flow import LinkGroupsTuning as tuned
 
 Floats = npt.NDArray[np.float64]
-_LEAST_JUMP = 4.0
 
 
 class LinkTable:
@@ -70,7 +70,7 @@ def link_groups(problem: Problem, links: LinkTable) -> dict[str, str]:
         return regions
     jumps = capacities[1:] / capacities[:-1]
     widest = int(jumps.argmax())
-    if jumps[widest] < _LEAST_JUMP:
+    if jumps[widest] < tuned.LEAST_JUMP:
         return regions
     return _joined(links, at_least=float(capacities[widest + 1]))
 

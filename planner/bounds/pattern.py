@@ -40,12 +40,8 @@ from planner.bounds.cover import (
 )
 from planner.bounds.node_kinds import Item, NodeKind, undominated_items
 from planner.bounds.packing_program import PackingProgram
+from planner.tuning.flow import PatternBoundTuning as tuned
 
-_UNITS_OF_SLOWEST = 40
-_UNITS_MIN, _UNITS_MAX = 4000, 20000
-_UNITS_WITH_SPARES = 1500  # a cover with a spare costs one run for every item
-_MAX_ITERATIONS = 400
-_STEP = 2e-4  # relative; the program stops when it cannot lower the bound by that much
 # How far rounding in sums of prices may lean; a bound leans to "possible".
 _PROOF_RELATIVE_TOLERANCE = 1e-9
 
@@ -69,7 +65,7 @@ def pattern_bounds_tokens_per_s(
         kinds, top_tokens_per_s=known_bound_tokens_per_s, max_hops=max_hops, spares=spares
     )
     target = covers.top
-    for _ in range(_MAX_ITERATIONS):
+    for _ in range(tuned.MAX_ITERATIONS):
         priced = covers.priced(target)
         impossible = (
             priced.table.price_of[0] * num_layers * (1 - _PROOF_RELATIVE_TOLERANCE) > priced.budget
@@ -78,7 +74,7 @@ def pattern_bounds_tokens_per_s(
             # The first impossible target; every smaller flow may still be possible.
             first = int(np.argmax(impossible))
             yield first * covers.unit_tokens_per_s
-            target = first - max(1, int(first * _STEP))
+            target = first - max(1, int(first * tuned.STEP))
             if target < 1:
                 return
         elif priced.value >= num_layers or not covers.add(priced.table, target):
@@ -93,12 +89,12 @@ def most_layers(kinds: list[NodeKind], *, flow: float) -> float:
     """
     covers = _CoverProgram(kinds, top_tokens_per_s=flow)
     least = math.inf
-    for _ in range(_MAX_ITERATIONS):
+    for _ in range(tuned.MAX_ITERATIONS):
         priced = covers.priced(covers.top)
         price = float(priced.table.price_of[0, covers.top])
         if price > 0:
             least = min(least, priced.budget / price * (1 + _PROOF_RELATIVE_TOLERANCE))
-        if least <= priced.value * (1 + _STEP) or not covers.add(priced.table, covers.top):
+        if least <= priced.value * (1 + tuned.STEP) or not covers.add(priced.table, covers.top):
             break
     return least
 
@@ -125,9 +121,9 @@ class _CoverProgram:
     ) -> None:
         items = undominated_items(kinds, enough_tokens_per_s=top_tokens_per_s)
         slowest = min(item.tokens_per_s for item in items)
-        units = math.ceil(min(_UNITS_MAX, _UNITS_OF_SLOWEST * top_tokens_per_s / slowest))
+        units = math.ceil(min(tuned.UNITS_MAX, tuned.UNITS_OF_SLOWEST * top_tokens_per_s / slowest))
         self._spares = spares
-        self.top = _UNITS_WITH_SPARES if spares else max(_UNITS_MIN, units)
+        self.top = tuned.UNITS_WITH_SPARES if spares else max(tuned.UNITS_MIN, units)
         self.unit_tokens_per_s = top_tokens_per_s / self.top
         self._kind_of: Integers = np.array([item.kind for item in items], dtype=np.int64)
         self._layers: Integers = np.array([item.layers for item in items], dtype=np.int64)

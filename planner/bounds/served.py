@@ -53,6 +53,7 @@ from planner.estimate.estimate import Estimator
 from planner.estimate.load import TABLE_SIZE
 from planner.link_matrix import links_between
 from planner.timing import hop_s, layer_times_of
+from planner.tuning.served import ServedBoundTuning as tuned
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -64,12 +65,6 @@ _KNOTS = np.searchsorted(_EVERY_BATCH, _BATCHES)
 _BATCHES = np.r_[_BATCHES, TABLE_SIZE - 1]  # the last: any that are larger
 _LEAST_DECODES = 1e-6  # per token of output; answers of one token have none
 _FAR, _LEAST_S = 1e3, 1e-12
-_RATES, _SECONDS = 6, 17  # how often classes are doubled at first
-_LEAST_RATIO = 1.003  # of the ends of a class at last
-_IDLE, _LEAST_GAIN = 3, 4e-3  # divisions in a row that gain so little end a search
-_PRICES, _GOLDEN = 24, 0.382
-_MOST_ROUNDS = 200
-_PRECISION = 1e-4  # of a program
 _ROUNDING = 1 + 1e-9
 
 
@@ -86,9 +81,9 @@ def served_bounds_tokens_per_s(
         yield 0.0
         return
     search, bound, idle = _Search(ways), math.inf, 0
-    while (idle < _IDLE or ways.most_parts == 1) and not should_stop():
+    while (idle < tuned.IDLE or ways.most_parts == 1) and not should_stop():
         found = float(search.bound_tokens_per_s())
-        idle = 0 if found < bound * (1 - _LEAST_GAIN) else idle + 1
+        idle = 0 if found < bound * (1 - tuned.LEAST_GAIN) else idle + 1
         if found < bound:
             bound = found
             yield bound
@@ -126,7 +121,7 @@ class _Cells:
         low_C2, high_C2 = self.low_C2, self.high_C2
         for side in (0, 1):
             low, high = low_C2[:, side], high_C2[:, side]
-            is_wide = (low > 0) & (high < math.inf) & (high > low * _LEAST_RATIO)
+            is_wide = (low > 0) & (high < math.inf) & (high > low * tuned.LEAST_RATIO)
             middle = np.sqrt(np.where(is_wide, low, 1.0) * np.where(is_wide, high, 1.0))
             first_high, second_low = high_C2.copy(), low_C2[is_wide].copy()
             first_high[is_wide, side] = middle[is_wide]
@@ -157,8 +152,8 @@ class _Search:
         most_W = ways.layers_W * ways.tokens_per_s_WB.max(axis=1) / ways.num_layers
         most = float(np.maximum.reduceat(most_W, self._first_W) @ ways.count_K)
         shortest_s = ways.num_layers / float((ways.tokens_per_s_WB.T * ways.layers_W).max())
-        rates = [0.0, *(most * 0.5 ** np.arange(_RATES, -1, -1)).tolist()]
-        seconds = [0.0, *(shortest_s * 2.0 ** np.arange(_SECONDS)).tolist(), math.inf]
+        rates = [0.0, *(most * 0.5 ** np.arange(tuned.RATES, -1, -1)).tolist()]
+        seconds = [0.0, *(shortest_s * 2.0 ** np.arange(tuned.SECONDS)).tolist(), math.inf]
         pairs = [(r, s) for r in pairwise(rates) for s in pairwise(seconds)]
         self._cells = self._possible(
             _Cells(
@@ -205,8 +200,11 @@ class _Search:
         unit = float(value_CWB.max(initial=0.0)) or 1.0
         low_C, high_C = np.full(len(cells), math.log(1e-6)), np.full(len(cells), math.log(1e3))
         least_C = worth_C(np.zeros(len(cells)))
-        for _ in range(_PRICES):
-            inner_C = low_C + _GOLDEN * (high_C - low_C), high_C - _GOLDEN * (high_C - low_C)
+        for _ in range(tuned.PRICES):
+            inner_C = (
+                low_C + tuned.GOLDEN * (high_C - low_C),
+                high_C - tuned.GOLDEN * (high_C - low_C),
+            )
             left_C, right_C = (worth_C(unit * np.exp(inner)) for inner in inner_C)
             least_C = np.minimum(least_C, np.minimum(left_C, right_C))
             low_C = np.where(left_C < right_C, low_C, inner_C[0])
@@ -228,7 +226,7 @@ class _Search:
             use |= {own + 3 + kind: -float(ways.count_K[kind]) for kind in range(kinds)}
             program.add_column(use, value=0.0)
         least = math.inf
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(tuned.MOST_ROUNDS):
             solution = program.solve()
             prices_K = solution.row_prices[:kinds]
             own_CR = solution.row_prices[first:].reshape(count, 3 + kinds)
@@ -241,8 +239,8 @@ class _Search:
             proven = float(prices_K @ ways.count_K) + ways.most_parts * max(0.0, rent_C.max())
             least = min(least, proven)
             lack_CK = best_CK - prices_K - own_CR[:, 3:]
-            fresh = np.argwhere(lack_CK > _PRECISION * np.abs(best_CK).max())
-            if least <= solution.value * (1 + _PRECISION) or not len(fresh):
+            fresh = np.argwhere(lack_CK > tuned.PRECISION * np.abs(best_CK).max())
+            if least <= solution.value * (1 + tuned.PRECISION) or not len(fresh):
                 break
             for cell, kind in fresh.tolist():
                 ways_of_kind = np.flatnonzero(ways.kind_W == kind)

@@ -25,14 +25,13 @@ from planner.domain.plan_forecast import PlanForecast
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules, conform, restricted_problem
 from planner.max_flow import max_flow, mean_hops
-from planner.objectives.trial import Span
+from planner.objectives.contest import FINAL
 from planner.placers.base import PLACERS, InvalidOptions
 from planner.plan_options import BASELINES, PlanOptions
 from planner.planning import NoPlacementFound, compute_plan, serving_trials
 from planner.serialization import published_placements_from_text
 from planner.serialization.records import record_to_dict
 
-_SPAN = Span(warm_up=1.2, window=1.3)
 _SECONDS_PER_PLACER = 10.0
 
 
@@ -173,7 +172,7 @@ def _baselines(
             trial = trials.estimated(placement, placer=name)
             figures, reason = None, "give --time-limit to simulate"
             if simulates:
-                figures = trials.simulated(trial, seeds=seeds, span=_SPAN)
+                figures = trials.simulated(trial, seeds=seeds, span=FINAL)
                 reason = "no request of such lengths fits"
             forecast = trials.forecast(trial, figures)
             row = replace(row, forecast=forecast, not_simulated=reason)

@@ -14,10 +14,7 @@ from planner.multi_model.shares import ModelShare, NoDealFound
 from planner.placers.base import CancelToken, NeverCancelled
 from planner.placers.solvers import highs
 from planner.placers.solvers.base import LastSolution, MixedIntegerModel, SolveLimits, SolveOutcome
-
-_BISECTION_RELATIVE_WIDTH = 2e-3
-_DEAL_S = 1.0
-_NODE_LIMIT = 20
+from planner.tuning.served import DealTuning as tuned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +72,7 @@ def highest_deal(
             + ", ".join(f"{s.problem.model.name} ({s.problem.model.num_layers})" for s in shares)
             + "; add nodes or take fewer models"
         )
-    while high - low > _BISECTION_RELATIVE_WIDTH * high and not cancel.is_cancelled():
+    while high - low > tuned.BISECTION_RELATIVE_WIDTH * high and not cancel.is_cancelled():
         middle = (low + high) / 2
         found, is_impossible = _counts_for(shares, kinds, weights=weights, level=middle)
         if found is not None:
@@ -189,7 +186,9 @@ def _solve(model: MixedIntegerModel) -> tuple[LastSolution, SolveOutcome]:
     watcher = LastSolution()
     outcome = highs.solve(
         model,
-        limits=SolveLimits(time_limit_s=_DEAL_S, relative_gap=1e-6, seed=0, node_limit=_NODE_LIMIT),
+        limits=SolveLimits(
+            time_limit_s=tuned.DEAL_S, relative_gap=1e-6, seed=0, node_limit=tuned.NODE_LIMIT
+        ),
         watcher=watcher,
     )
     return watcher, outcome

@@ -15,12 +15,7 @@ from planner.multi_model.shares import NOT_PLANNED, ModelShare, served_by
 from planner.placers.base import CancelToken
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
-
-_TRY_SHARE_OF_TIME = 0.02
-_MOST_TRIES = 100
-_LEAST_GAIN = 1e-6
-# Of the worst level: promises know no links and no whole stages, so they may be too low as well.
-_LEAST_PROMISE = 0.7
+from planner.tuning.served import ExchangeTuning as tuned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +51,10 @@ def exchange_nodes(
     while has_gained and best.level_tokens_per_s < enough_tokens_per_s:
         has_gained = False
         for exchange in promising_exchanges(shares, kinds, best):
-            if tries >= _MOST_TRIES or stop.is_over():
+            if tries >= tuned.MOST_TRIES or stop.is_over():
                 return best
             tries += 1
-            seconds = min(stop.left_s, _TRY_SHARE_OF_TIME * options.time_limit_s)
+            seconds = min(stop.left_s, tuned.TRY_SHARE_OF_TIME * options.time_limit_s)
             changed = _changed(shares, best, exchange, options, seconds, stop)
             if changed is not None and _is_better(changed, best):
                 best, has_gained = changed, True
@@ -107,7 +102,7 @@ def promising_exchanges(
                     worst * (1 + (works[receiver][taken] - back[0]) / whole[receiver]),
                     levels[donor] * (1 - (works[donor][taken] - back[1]) / whole[donor]),
                 )
-                if promise > worst * _LEAST_PROMISE:
+                if promise > worst * tuned.LEAST_PROMISE:
                     exchange = Exchange(
                         receiver=receiver,
                         donor=donor,
@@ -161,5 +156,5 @@ def _changed(
 def _is_better(changed: Dealt, before: Dealt) -> bool:
     """By the worst level, then by the next."""
     return sorted(changed.levels_tokens_per_s) > [
-        level * (1 + _LEAST_GAIN) for level in sorted(before.levels_tokens_per_s)
+        level * (1 + tuned.LEAST_GAIN) for level in sorted(before.levels_tokens_per_s)
     ]

@@ -23,12 +23,7 @@ from planner.multi_model.shares import NOT_PLANNED, ModelMix, ModelShare, NoDeal
 from planner.placers.base import CancelToken
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
-
-_DEALS_SHARE_OF_TIME = 0.6
-_LEAST_SHARE_OF_TIME = 0.1
-_LEAST_LEVEL_SHARE = 0.1
-# By rounds: of the highest level, what a deal to fewer regions may cost; None deals for level.
-_REGIONS_MAY_COST = (None, 0.05, 0.2, None, 0.1, None)
+from planner.tuning.served import MixTuning as tuned
 
 
 def plan_models(
@@ -47,7 +42,7 @@ def plan_models(
     """
     check_shares(shares, options)
     stop = Stop(time_limit_s=options.time_limit_s, cancel=cancel, clock=clock)
-    dealing = stop.until(_DEALS_SHARE_OF_TIME * options.time_limit_s)
+    dealing = stop.until(tuned.DEALS_SHARE_OF_TIME * options.time_limit_s)
     shares = tuple(
         replace(share, problem=restricted_problem(share.problem, options.rules)) for share in shares
     )
@@ -91,8 +86,8 @@ def _best_of_deals(
                 shares,
                 nodes_of_models(kinds, deal, num_models=len(shares)),
                 options=options,
-                seconds=max(stop.left_s, _LEAST_SHARE_OF_TIME * options.time_limit_s)
-                / (len(_REGIONS_MAY_COST) - number)
+                seconds=max(stop.left_s, tuned.LEAST_SHARE_OF_TIME * options.time_limit_s)
+                / (len(tuned.REGIONS_MAY_COST) - number)
                 / len(shares),
                 cancel=stop,
             )
@@ -104,7 +99,7 @@ def _best_of_deals(
         levels = dealt.levels_tokens_per_s
         mean = sum(levels) / len(levels)
         weights[:] = [
-            weight * mean / max(level, _LEAST_LEVEL_SHARE * mean)
+            weight * mean / max(level, tuned.LEAST_LEVEL_SHARE * mean)
             for weight, level in zip(weights, levels, strict=True)
         ]
     if best is None:
@@ -125,7 +120,7 @@ def _deals(
     None but the first once the time for deals is over or the search is cancelled.
     """
     has_regions = len({kind.region for kind in kinds}) > 1
-    for number, regions_may_cost in enumerate(_REGIONS_MAY_COST):
+    for number, regions_may_cost in enumerate(tuned.REGIONS_MAY_COST):
         if number > 0 and stop.is_over():
             return
         try:

@@ -13,12 +13,7 @@ from planner.placers.base import SearchOptions
 from planner.placers.board import Board
 from planner.placers.stage_patterns import search_stage_patterns
 from planner.placers.stop import Stop
-
-_KEPT = 12
-_WALK_MOVES = (10, 30, 100)
-_WALK_HOTNESS = 0.01
-_HOP_LIMITS = (1.0, 1.15, 1.35, 1.6, 1.9, 2.3, 3.0)
-_PATTERNS_SHARE_OF_TIME = 0.3
+from planner.tuning.served import ArenaTuning as tuned
 
 
 class Arena:
@@ -81,7 +76,9 @@ class Arena:
             apart = replace(apart, cluster=apart.cluster.without(outside))
         fewest = self._fewest_stages(apart)
         most = min(len(nodes), self._problem.model.num_layers, self._rules.max_hops or len(nodes))
-        limits = sorted({min(most, max(fewest, round(fewest * share))) for share in _HOP_LIMITS})
+        limits = sorted(
+            {min(most, max(fewest, round(fewest * share))) for share in tuned.HOP_LIMITS}
+        )
         limits = [limits[len(limits) // 2], *limits, most]
         for limit in dict.fromkeys(limits):
             if stop.is_over() or (self._known and share.is_over()):
@@ -89,7 +86,7 @@ class Arena:
             found = Board(
                 apart,
                 SearchOptions(rules=PlacementRules(max_hops=limit)),
-                stop=stop.within(stop.left_s * _PATTERNS_SHARE_OF_TIME),
+                stop=stop.within(stop.left_s * tuned.PATTERNS_SHARE_OF_TIME),
             )
             search_stage_patterns(found, self._seed)
             if found.placement is not None:
@@ -119,8 +116,8 @@ class Arena:
             yield self._search.placement_of(
                 self._search.walked(
                     start,
-                    moves=_WALK_MOVES[number % len(_WALK_MOVES)],
-                    hot=_WALK_HOTNESS,
+                    moves=tuned.WALK_MOVES[number % len(tuned.WALK_MOVES)],
+                    hot=tuned.WALK_HOTNESS,
                     seed=self._seed * 1009 + self._rounds,
                 )
             )
@@ -129,7 +126,7 @@ class Arena:
         if score <= 0:
             return
         self._known[stages] = score
-        if len(self._known) > _KEPT:
+        if len(self._known) > tuned.KEPT:
             del self._known[min(self._known, key=self._known.__getitem__)]
 
     def _fewest_stages(self, problem: Problem) -> int:

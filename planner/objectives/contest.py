@@ -15,19 +15,10 @@ from dataclasses import dataclass
 from planner.domain.plan_forecast import SimulatedFigures
 from planner.objectives.trial import Span, Trial, Trials
 from planner.placers.stop import Stop
+from planner.tuning.served import ContestTuning as tuned
 
-_HEAT = Span(warm_up=0.8, window=0.6)
-_FINAL = Span(warm_up=1.2, window=1.3)
-_FINAL_SEEDS = 2
-_FINALISTS = 3
-_NEAR = 0.9  # of the leader's value in the heat; chance moves less
-# Estimates of two plans err by less than this against each other (a guard at most a fifth too low,
-# a leader at most a quarter too high, `estimate_accuracy`), so a guard below needs no simulation
-# where time is short.
-_FAR_BELOW = 0.6
-# Shorter runs show the ramp, in which plans of few requests lead: of het42's two best by 0.8 + 0.6
-# lifetimes both serve 1140, by 1.2 + 1.3 one 1150 and one 1410.
-_LEAST_LIFETIMES = 1.4
+_HEAT = Span(warm_up=tuned.HEAT_WARM_UP, window=tuned.HEAT_WINDOW)
+FINAL = Span(warm_up=tuned.FINAL_WARM_UP, window=tuned.FINAL_WINDOW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +39,7 @@ class Contest:
 
     def expected_s(self, best: Trial, guards: Sequence[Trial]) -> float:
         """About how long the heat of these and a final will take."""
-        return self._heat_s([best, *guards], _HEAT) + self._finals_s(best, _FINAL)
+        return self._heat_s([best, *guards], _HEAT) + self._finals_s(best, FINAL)
 
     def decide(
         self,
@@ -60,15 +51,15 @@ class Contest:
     ) -> Outcome:
         """`ranked` by estimate, best first; `neighbours` of the leader join while there is time."""
         due = [ranked[0], *(guard for guard in guards if guard is not ranked[0])]
-        if self._heat_s(due, _HEAT) + self._finals_s(ranked[0], _FINAL) > stop.left_s:
-            due = [trial for trial in due if trial.value >= _FAR_BELOW * ranked[0].value]
-        final_s = self._finals_s(ranked[0], _FINAL)
+        if self._heat_s(due, _HEAT) + self._finals_s(ranked[0], FINAL) > stop.left_s:
+            due = [trial for trial in due if trial.value >= tuned.FAR_BELOW * ranked[0].value]
+        final_s = self._finals_s(ranked[0], FINAL)
         has_final = self._heat_s(due, _HEAT) + final_s <= stop.left_s
         heat = _HEAT
         if not has_final:
             final_s = 0.0
-            heat = _FINAL.scaled(min(1.0, stop.left_s / self._heat_s(due, _FINAL)))
-        if heat.lifetimes < _LEAST_LIFETIMES:
+            heat = FINAL.scaled(min(1.0, stop.left_s / self._heat_s(due, FINAL)))
+        if heat.lifetimes < tuned.LEAST_LIFETIMES:
             return Outcome(trial=ranked[0], figures=None)
         standings = self._run_heat(due, heat, stop)
         if not standings:
@@ -81,13 +72,13 @@ class Contest:
         if not has_final or len(standings) < len(due):
             return standings[0]
         leader = self._value(standings[0])
-        finalists = standings[:_FINALISTS]
+        finalists = standings[: tuned.FINALISTS]
         finalists += [
             standing
-            for standing in standings[_FINALISTS:]
-            if standing.trial in guards and self._value(standing) >= _NEAR * leader
+            for standing in standings[tuned.FINALISTS :]
+            if standing.trial in guards and self._value(standing) >= tuned.NEAR * leader
         ]
-        return self._run_final(finalists, _FINAL, stop)
+        return self._run_final(finalists, FINAL, stop)
 
     def _run_heat(self, trials: Iterable[Trial], span: Span, stop: Stop) -> list[Outcome]:
         """Those that were done in time and served anything."""
@@ -127,10 +118,10 @@ class Contest:
 
     def _run_final(self, finalists: Sequence[Outcome], span: Span, stop: Stop) -> Outcome:
         """The best of the finalists, the leader of the heat where time ends before all ran."""
-        seeds = tuple(self._seed + number for number in range(1, 1 + _FINAL_SEEDS))
+        seeds = tuple(self._seed + number for number in range(1, 1 + tuned.FINAL_SEEDS))
         done: list[Outcome] = []
         for finalist in finalists:
-            if self._is_late(finalist.trial, span, stop, seeds=_FINAL_SEEDS):
+            if self._is_late(finalist.trial, span, stop, seeds=tuned.FINAL_SEEDS):
                 break
             figures = self._simulated(finalist.trial, seeds=seeds, span=span, stop=stop)
             if figures is not None:
@@ -157,7 +148,7 @@ class Contest:
         return sum(self._trials.simulation_s(trial, span) for trial in trials)
 
     def _finals_s(self, trial: Trial, span: Span) -> float:
-        return _FINALISTS * _FINAL_SEEDS * self._trials.simulation_s(trial, span)
+        return tuned.FINALISTS * tuned.FINAL_SEEDS * self._trials.simulation_s(trial, span)
 
     def _value(self, outcome: Outcome) -> float:
         if outcome.figures is None:

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from planner.capacity import layer_limits, most_held
 from planner.domain.problem import Problem
+from planner.tuning.served import PartitionsTuning as tuned
 
 Partition = tuple[tuple[str, ...], ...]
-
-_MOST_COPIES = 4
 
 
 def partitions(problem: Problem) -> list[Partition]:
@@ -29,7 +28,7 @@ def _groupings(problem: Problem) -> Iterator[list[list[str]]]:
     yield list(cluster.names_by(lambda node: node.region).values())
     by_both = list(cluster.names_by(lambda node: (node.region, node.compute_profile)).values())
     yield by_both
-    for copies in range(2, _MOST_COPIES + 1):
+    for copies in range(2, tuned.MOST_COPIES + 1):
         # Like nodes dealt out in turn, beginning where the last kind ended: parts of equal size.
         in_turn = [name for group in by_both for name in group]
         yield [in_turn[first::copies] for first in range(copies)]

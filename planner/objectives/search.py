@@ -33,29 +33,11 @@ from planner.placers.around_pins import AroundPins
 from planner.placers.base import StopReason
 from planner.placers.board import Board
 from planner.placers.stop import Stop
+from planner.tuning.served import ServedSearchTuning as tuned
 
 PLACER = "stages by estimate"
 COMPONENTS = "components by estimate"
 CLIMBED = "stages by simulation"
-_MOVES_PER_NODE = 150
-_MOST_ROUNDS = 12
-_IDLE_ROUNDS = 3
-_HOTNESS = (0.02, 0.1, 0.005)
-_DIVIDED_AFTER_ROUNDS = 2
-_HOPELESS = 0.8  # of the best value; components below are given up
-_SEEDING_SHARE_OF_TIME = 0.3
-_SHORT_OF_TIME = 0.6  # where less of it is left, hopeless components are given up a round sooner
-_MOVES_AT_ONCE = 5_000
-_PINS_SHARE_OF_TIME = 0.6
-_HOP_SHARES = (0.3, 0.45, 0.6, 0.8, 1.0)
-_IDLE_MOVES = 20
-_EXCHANGED_SHARE = 0.5
-_COMPARED = 200
-_SIMULATED = 24
-_ALIKE = 1e-6
-_PER_HOP = 1e-5  # of the value: among equals those of fewer hops are simulated first
-_WALKS = 45
-_WORTH_A_SIMULATION = 0.95  # of the estimate of the plan that a neighbour is to beat
 
 
 _Stage: TypeAlias = tuple[int, frozenset[tuple[tuple[str, str], int]]]
@@ -121,8 +103,8 @@ class ServingSearch:
         divisions = self._divisions()
         self._whole = divisions[0][0]
         if self._rules.pinned:
-            self._search_around_pins(stop.within(_PINS_SHARE_OF_TIME * limit_s))
-        seeding = stop.within(limit_s * _SEEDING_SHARE_OF_TIME)
+            self._search_around_pins(stop.within(tuned.PINS_SHARE_OF_TIME * limit_s))
+        seeding = stop.within(limit_s * tuned.SEEDING_SHARE_OF_TIME)
         arenas_left = sum(map(len, divisions))
         reached = []
         for division in divisions:
@@ -131,16 +113,16 @@ class ServingSearch:
                 arenas_left -= 1
             reached.append(self._offer_division(division, stop))
         idle = 0
-        for number in range(_MOST_ROUNDS):
+        for number in range(tuned.MOST_ROUNDS):
             before = self.best.value if self.best else 0.0
-            is_short = stop.left_s < _SHORT_OF_TIME * limit_s
-            if number >= (1 if is_short else _DIVIDED_AFTER_ROUNDS):
+            is_short = stop.left_s < tuned.SHORT_OF_TIME * limit_s
+            if number >= (1 if is_short else tuned.DIVIDED_AFTER_ROUNDS):
                 divisions = [
                     division
                     for division, value in zip(divisions, reached, strict=True)
-                    if len(division) == 1 or value >= _HOPELESS * before
+                    if len(division) == 1 or value >= tuned.HOPELESS * before
                 ]
-            if stop.is_over() or idle >= _IDLE_ROUNDS or not divisions:
+            if stop.is_over() or idle >= tuned.IDLE_ROUNDS or not divisions:
                 break
             divisions.sort(key=lambda division: -len(division))  # small arenas take less time
             reached = []
@@ -165,7 +147,7 @@ class ServingSearch:
             return None
         guards = [guard for guard in self._guards if guard.value > 0]
         outcome = self._contest.decide(
-            ranked[:_SIMULATED], guards, neighbours=self._neighbours, stop=stop
+            ranked[: tuned.SIMULATED], guards, neighbours=self._neighbours, stop=stop
         )
         if self._trials.goal.has_limits and outcome.figures is None:
             self._check_limits(outcome.trial)
@@ -177,8 +159,8 @@ class ServingSearch:
     def ranked(self) -> list[Trial]:
         """By estimate, the best first, without those that serve nothing or repeat another."""
         ranked = sorted(self._tried.values(), key=lambda trial: trial.value, reverse=True)
-        ranked = [trial for trial in ranked[:_COMPARED] if trial.value > 0]
-        ranked.sort(key=lambda trial: -trial.value * (1 - _PER_HOP * mean_hops(trial.flow)))
+        ranked = [trial for trial in ranked[: tuned.COMPARED] if trial.value > 0]
+        ranked.sort(key=lambda trial: -trial.value * (1 - tuned.PER_HOP * mean_hops(trial.flow)))
         return distinct(self._trials.problem, ranked)
 
     def _check_limits(self, best: Trial) -> None:
@@ -227,10 +209,10 @@ class ServingSearch:
         arena = self._whole
         if arena is None or trial.placement.components or not self._trials.goal.climbs:
             return
-        for placement in arena.walked_from(trial.placement, walks=_WALKS):
+        for placement in arena.walked_from(trial.placement, walks=tuned.WALKS):
             before = len(self._tried)
             found = self.offer(self._with_pins(placement), placer=CLIMBED)
-            if len(self._tried) > before and found.value >= _WORTH_A_SIMULATION * trial.value:
+            if len(self._tried) > before and found.value >= tuned.WORTH_A_SIMULATION * trial.value:
                 yield found
 
     def _with_pins(self, placement: Placement) -> Placement:
@@ -290,7 +272,7 @@ class ServingSearch:
         problem = self._trials.problem
         num_layers, nodes = problem.model.num_layers, len(problem.cluster.nodes)
         most = min(nodes, num_layers, self._rules.max_hops or nodes)
-        for hops in sorted({max(1, round(most * share)) for share in _HOP_SHARES}):
+        for hops in sorted({max(1, round(most * share)) for share in tuned.HOP_SHARES}):
             around = AroundPins(problem, replace(self._rules, max_hops=hops))
             for order in around.first_orders():
                 placement = around.laid(order, above_tokens_per_s=0.0)
@@ -303,12 +285,12 @@ class ServingSearch:
             if node.name not in self._rules.pinned
         }
         idle = 0
-        while self.best and most_of and idle < _IDLE_MOVES * nodes and not stop.is_over():
+        while self.best and most_of and idle < tuned.IDLE_MOVES * nodes and not stop.is_over():
             before = self.best
             layers = dict(before.placement.layers)
             name, other = chance.choice(list(most_of)), chance.choice(list(layers))
             moved = {name: layers[other]}
-            if other in most_of and name in layers and chance.random() < _EXCHANGED_SHARE:
+            if other in most_of and name in layers and chance.random() < tuned.EXCHANGED_SHARE:
                 moved[other] = layers[name]
             if all(
                 most_of[mover].allow(held, num_layers=num_layers) for mover, held in moved.items()
@@ -318,10 +300,10 @@ class ServingSearch:
 
     def _anneal(self, arena: Arena, number: int, stop: Stop) -> None:
         """A round in slices, so that the clock and a cancel are heard."""
-        left = _MOVES_PER_NODE * 2**number * len(arena.names)
+        left = tuned.MOVES_PER_NODE * 2**number * len(arena.names)
         while left > 0 and not stop.is_over():
-            moves = min(left, _MOVES_AT_ONCE)
-            arena.anneal(moves=moves, hot=_HOTNESS[number % len(_HOTNESS)])
+            moves = min(left, tuned.MOVES_AT_ONCE)
+            arena.anneal(moves=moves, hot=tuned.HOTNESS[number % len(tuned.HOTNESS)])
             left -= moves
 
 
@@ -334,9 +316,9 @@ def distinct(problem: Problem, trials: Iterable[Trial]) -> list[Trial]:
         shape = _shape(problem, trial.placement)
         if not any(
             shape == known
-            and abs(trial.value - other.value) <= _ALIKE * other.value
+            and abs(trial.value - other.value) <= tuned.ALIKE * other.value
             and abs(trial.flow.value_tokens_per_s - other.flow.value_tokens_per_s)
-            <= _ALIKE * other.flow.value_tokens_per_s
+            <= tuned.ALIKE * other.flow.value_tokens_per_s
             for other, known in zip(kept, shapes, strict=True)
         ):
             kept.append(trial)

@@ -26,25 +26,11 @@ from planner.placers.board import Score
 from planner.simulator.forecast import Forecast, Spread
 from planner.simulator.simulate import InvalidSimulation, SimulationOptions, simulate
 from planner.timing import timing_source
+from planner.tuning.served import TrialTuning as tuned
 from planner.workload.arrivals import poisson, requests
 from planner.workload.demand import Arrivals, Backlog, Demand
 from planner.workload.lengths import scaled_lengths
 from planner.workload.request import InvalidWorkload
-
-_TOKEN_HOPS_PER_S = 1.2e7
-_ROUTED_NODES_PER_S = 5e5
-# Fewer requests than these would compare chance, not plans.
-_LEAST_WARM_UP_REQUESTS, _LEAST_REQUESTS = 100.0, 400.0
-# Larger plans are simulated by a share of every stage.
-_MOST_SIMULATED_NODES = 64
-_LATENCY_TRIES = 8
-_LATENCY_STEP_DOWN = 0.7
-_LATENCY_PRECISION = 1.06
-# Plans that miss the limits by estimate rank below all others, and are tried nearly idle.
-_UNLIKELY = 1e-3
-_NEARLY_IDLE = 0.05
-_MOST_LONGER = 10.0
-
 
 _Key: TypeAlias = tuple[frozenset[tuple[str, LayerRange]], tuple[frozenset[str], ...]]
 
@@ -97,8 +83,8 @@ class Span:
     def for_requests_in_flight(self, held: float) -> "Span":
         """At least so long that some hundreds of requests are seen, however few fit at once."""
         return Span(
-            warm_up=max(self.warm_up, _LEAST_WARM_UP_REQUESTS / held),
-            window=max(self.window, _LEAST_REQUESTS / held),
+            warm_up=max(self.warm_up, tuned.LEAST_WARM_UP_REQUESTS / held),
+            window=max(self.window, tuned.LEAST_REQUESTS / held),
         )
 
     def scaled(self, share: float) -> "Span":
@@ -151,7 +137,7 @@ class Trials:
         keeps_limits = rate > 0
         if not keeps_limits and self.goal.has_limits:
             estimate = self._unlimited.of(placement, flow)
-            rate = _UNLIKELY * estimate.decode_tokens_per_s
+            rate = tuned.UNLIKELY * estimate.decode_tokens_per_s
         # Nodes of a component that lacks a layer would wait for it; nothing deploys them so.
         is_whole = all(
             min(coverage_tokens_per_s(self.problem, part)) > 0 for part in placement.parts
@@ -214,10 +200,10 @@ class Trials:
         full = trial.estimate.decode_tokens_per_s / self.problem.workload.mean_output_tokens
         offered = full
         if not trial.keeps_limits:
-            offered *= _NEARLY_IDLE
+            offered *= tuned.NEARLY_IDLE
         kept, missed = 0.0, math.inf
-        for _ in range(_LATENCY_TRIES):
-            longer = min(full / offered, _MOST_LONGER)  # so that as many requests are seen
+        for _ in range(tuned.LATENCY_TRIES):
+            longer = min(full / offered, tuned.MOST_LONGER)  # so that as many requests are seen
             found = self._runs(
                 trial,
                 replace(options, window_s=longer * options.window_s),
@@ -228,9 +214,9 @@ class Trials:
                 best, kept = found, offered
             else:
                 missed = offered
-            if (kept > 0 and missed <= _LATENCY_PRECISION * kept) or missed == math.inf:
+            if (kept > 0 and missed <= tuned.LATENCY_PRECISION * kept) or missed == math.inf:
                 break
-            offered = (kept + missed) / 2 if kept > 0 else _LATENCY_STEP_DOWN * offered
+            offered = (kept + missed) / 2 if kept > 0 else tuned.LATENCY_STEP_DOWN * offered
         return best
 
     def _keeps_limits(self, trial: Trial, found: SimulatedFigures) -> bool:
@@ -274,15 +260,20 @@ class Trials:
         tokens = trial.estimate.decode_tokens_per_s * lifetimes * self._lifetime_s(trial)
         requests = tokens / self.problem.workload.mean_output_tokens
         routed = requests * len(trial.placement.layers)
-        return tokens * mean_hops(trial.flow) / _TOKEN_HOPS_PER_S + routed / _ROUTED_NODES_PER_S
+        return (
+            tokens * mean_hops(trial.flow) / tuned.TOKEN_HOPS_PER_S
+            + routed / tuned.ROUTED_NODES_PER_S
+        )
 
     def _to_simulate(self, trial: Trial) -> Trial:
         """The trial, or of a large plan that of a share of every stage."""
-        if len(trial.placement.layers) <= _MOST_SIMULATED_NODES:
+        if len(trial.placement.layers) <= tuned.MOST_SIMULATED_NODES:
             return trial
         key = frozenset(trial.placement.layers.items()), trial.placement.components
         if key not in self._share_of:
-            placement = thinned(self.problem, trial.placement, most_nodes=_MOST_SIMULATED_NODES)
+            placement = thinned(
+                self.problem, trial.placement, most_nodes=tuned.MOST_SIMULATED_NODES
+            )
             share = self.estimated(placement, placer=trial.placer)
             self._share_of[key] = share if share.value > 0 else trial
         return self._share_of[key]

@@ -19,15 +19,7 @@ from planner.placers.board import Board
 from planner.placers.flow_tables import FlowTables, flow_tables
 from planner.placers.loops import AnnealedStages
 from planner.placers.stop import Stop
-
-# Where between the best flow and the bound a try aims, at last at anything better; a success begins
-# anew.
-_SHARES = (0.25, 0.5, 0.1, 0.75, 0.001)
-# As how many links share a bandwidth, in turn: those of a narrow crossing, of a wide one, and of
-# many crossings, each of which takes a little.
-_LINKS_SHARING = (4, 64, 1, 256)
-_CHUNK_S = 0.05  # between two looks at the clock, on a machine as fast as `moves_per_s` says
-_MOST_CHUNK_MOVES = 4096
+from planner.tuning.flow import AnnealingTuning as tuned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +34,7 @@ class Effort:
     most_s_per_try: float = math.inf
 
 
-# Where annealing is all that was asked for.
-ALONE = Effort(moves_per_node=20_000)
+ALONE = Effort(moves_per_node=tuned.ALONE_MOVES_PER_NODE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +80,7 @@ def search_by_annealing(
     moves = effort.moves_per_node * len(tables.names)
     if effort.most_s_per_try < math.inf:
         moves = min(moves, int(moves_per_s * effort.most_s_per_try))
-    most_failures = len(_SHARES) * len(views)
+    most_failures = len(tuned.SHARES) * len(views)
     for number, share in _shares(lambda: board.tokens_per_s, most_failures=most_failures):
         if board.is_done():
             break
@@ -105,7 +96,7 @@ def search_by_annealing(
                 moves=max(1, moves),
                 best=board.placement,
             ),
-            chunk_moves=max(1, min(_MOST_CHUNK_MOVES, int(moves_per_s * _CHUNK_S))),
+            chunk_moves=max(1, min(tuned.MOST_CHUNK_MOVES, int(moves_per_s * tuned.CHUNK_S))),
             stop=board.stop,
         )
         if placement is not None:
@@ -124,7 +115,7 @@ def _views(
             bound_tokens_per_s=bound_tokens_per_s,
             links_sharing=links_sharing,
         )
-        for links_sharing in (_LINKS_SHARING if problem.cluster.shared else (1,))
+        for links_sharing in (tuned.LINKS_SHARING if problem.cluster.shared else (1,))
     ]
 
 
@@ -137,7 +128,7 @@ def _shares(
         if failed == most_failures:
             return
         before = reached_tokens_per_s()
-        yield number, _SHARES[failed % len(_SHARES)]
+        yield number, tuned.SHARES[failed % len(tuned.SHARES)]
         failed = 0 if reached_tokens_per_s() > before else failed + 1
 
 

@@ -20,14 +20,11 @@ from planner.placers.loops import (
     ends_of,
     placement_of,
 )
-from planner.placers.range_annealing import CHARGE_SHARE
 from planner.placers.stop import Stop
+from planner.tuning.flow import IntervalAnnealingTuning as tuned
+from planner.tuning.flow import RangeAnnealingTuning
 
 NAME = "interval-annealing"
-# In flows on one layer, by turns. Measured on 100 generated nodes in one region, of four seeds each
-# at 0.1 % and 10 % of the way to the bound: 0.2 succeeds 4 and 3 times, 0.1 1 and 2 times.
-_HOTNESS = (0.2, 0.1, 0.35, 1.0)
-_MOVES_PER_S = 12e6  # measured on one of two busy cores
 
 
 def search_interval_annealing(board: Board, seed: int, *, effort: Effort = ALONE) -> StopReason:
@@ -47,7 +44,7 @@ class IntervalAnnealer:
         But the fastest node of a layer is looked for among all nodes.
         """
         slower = 1 + self._spares * len(tables.names) // 8
-        return _MOVES_PER_S / max(1, int(tables.limits_NE.max(initial=1)) // 8) / slower
+        return tuned.MOVES_PER_S / max(1, int(tables.limits_NE.max(initial=1)) // 8) / slower
 
     def attempt(self, tables: FlowTables, aim: Try, *, chunk_moves: int, stop: Stop) -> Placement:
         """From the ranges of the best so far; between chunks of moves the clock is heard."""
@@ -65,11 +62,11 @@ class IntervalAnnealer:
             running_N2=np.array(ranges, dtype=np.int64),
             budget_layers=len(names) * tables.num_layers,
             penalty=0,
-            charge=int(target * CHARGE_SHARE),
+            charge=int(target * RangeAnnealingTuning.CHARGE_SHARE),
             spares=self._spares,
             links=NO_INTEGERS,
         )
-        hot = int(target * _HOTNESS[aim.number % len(_HOTNESS)])
+        hot = int(target * tuned.HOTNESS[aim.number % len(tuned.HOTNESS)])
         for done in range(0, aim.moves, chunk_moves):
             moves = min(chunk_moves, aim.moves - done)
             missing, ranges = anneal_ranges(

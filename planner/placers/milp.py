@@ -20,17 +20,9 @@ from planner.placers.pruning import node_links, prune_links
 from planner.placers.solvers.base import SolveLimits, StopCause
 from planner.placers.solvers.choice import solve
 from planner.placers.stop import Stop
+from planner.tuning.flow import MilpTuning as tuned
 
 NAME = "milp"
-_SMALL_PHASES = 3
-_SMALL_PHASES_SHARE = 0.5
-# Measured on the published clusters: with 8 a 42-node model fits Gurobi's free licence; 5 and 12
-# found less in the same time.
-_SMALL_PHASE_DEGREE = 8.0
-
-
-# A bound is reported when it is tighter by this share.
-_BOUND_STEP_RELATIVE = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +101,7 @@ class _PhaseWatch:
     def on_bound(self, upper_bound: float) -> None:
         proven = upper_bound * self._built.flow_unit_tokens_per_s
         known = self._board.upper_bound_tokens_per_s
-        if self._proves_bounds and proven < known * (1 - _BOUND_STEP_RELATIVE):
+        if self._proves_bounds and proven < known * (1 - tuned.BOUND_STEP_RELATIVE):
             self._board.tighten(proven)
 
     def should_stop(self) -> bool:
@@ -153,11 +145,11 @@ def _solved(
 def _phases(board: Board, *, seed: int) -> Iterator[_Phase]:
     """A few small models in half of the time, then the one that was asked for."""
     prune_degree, left_s = board.options.prune_degree, board.stop.left_s
-    for number in range(_SMALL_PHASES):
-        share = _SMALL_PHASES_SHARE * (number + 1) / _SMALL_PHASES
+    for number in range(tuned.SMALL_PHASES):
+        share = tuned.SMALL_PHASES_SHARE * (number + 1) / tuned.SMALL_PHASES
         yield _Phase(
             partial_inference=False,
-            prune_degree=prune_degree or _SMALL_PHASE_DEGREE,
+            prune_degree=prune_degree or tuned.SMALL_PHASE_DEGREE,
             seed=seed + number,
             stop=board.stop.until(board.stop.time_limit_s - left_s * (1 - share)),
         )

@@ -16,18 +16,10 @@ from planner.placers.solvers.base import SolveLimits, packing_model
 from planner.placers.solvers.choice import solve
 from planner.placers.stages import filled_stages
 from planner.placers.stop import ProgramLimits
+from planner.tuning.flow import PatternSearchTuning as tuned
 
-_RELATIVE_STEP = 5e-4
-_FIRST_STEP_DOWN = 0.0025
-_MOST_STEP_DOWN = 0.3
-_LEAST_SHARE = 1e-3  # of the highest flow in question; stages that carry less are not looked for
-# Of one search. The published clusters take less than 1000; of chains of regions, those that find
-# anything on 100 to 1000 generated nodes do so within 8000.
-_MOST_PRICED = 8000
 _WHOLE = 1 - 1e-9
 _ENOUGH = 1e-6  # layers
-# Of one integer program. Nodes, not seconds: the same stages are found on any machine.
-_NODES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,15 +76,15 @@ def improving_stages(
         return
 
     def should_stop() -> bool:
-        return limits.stop.is_over() or pool.num_priced >= _MOST_PRICED
+        return limits.stop.is_over() or pool.num_priced >= tuned.MOST_PRICED
 
     low = above
     high = _fractional_limit(program, low=low, high=below, should_stop=should_stop)
-    least = max(low, _LEAST_SHARE * below)
-    step = _FIRST_STEP_DOWN
-    target, has_found = high * (1 - _RELATIVE_STEP), False
-    while high - low > _RELATIVE_STEP * high and target > least and not should_stop():
-        target = max(target, low * (1 + _RELATIVE_STEP / 2))
+    least = max(low, tuned.LEAST_SHARE * below)
+    step = tuned.FIRST_STEP_DOWN
+    target, has_found = high * (1 - tuned.RELATIVE_STEP), False
+    while high - low > tuned.RELATIVE_STEP * high and target > least and not should_stop():
+        target = max(target, low * (1 + tuned.RELATIVE_STEP / 2))
         chosen = None
         most = pool.most_layers(target, needed=num_layers, should_stop=should_stop)
         if most >= num_layers * _WHOLE:
@@ -105,7 +97,7 @@ def improving_stages(
             target = (low + high) / 2
         else:
             high = target
-            step = min(2 * step, _MOST_STEP_DOWN)
+            step = min(2 * step, tuned.MOST_STEP_DOWN)
             target = (low + high) / 2 if has_found else target * (1 - step)
 
 
@@ -120,8 +112,8 @@ def _fractional_limit(
 
     if is_possible(high):
         return high
-    least = max(low, _LEAST_SHARE * high)
-    while high - low > _RELATIVE_STEP * high and high > least and not should_stop():
+    least = max(low, tuned.LEAST_SHARE * high)
+    while high - low > tuned.RELATIVE_STEP * high and high > least and not should_stop():
         middle = (low + high) / 2
         if is_possible(middle):
             low = middle
@@ -165,7 +157,7 @@ def _chosen(
             time_limit_s=limits.stop.left_s,
             relative_gap=1e-6,
             seed=limits.seed,
-            node_limit=_NODES,
+            node_limit=tuned.NODES,
         ),
         watcher=watcher,
     )

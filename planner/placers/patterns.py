@@ -16,11 +16,8 @@ import numpy as np
 from planner.bounds.cover import Floats, Integers, cheapest_covers, cheapest_covers_with_spare
 from planner.bounds.node_kinds import NodeKind
 from planner.bounds.packing_program import PackingProgram
+from planner.tuning.flow import PatternsTuning as tuned
 
-_UNITS = 4000
-_MAX_ROUNDS = 60
-_CARRIED_RELATIVE_WIDTH = 1e-6
-_PAYS_OFF = 1e-6  # layers; a pattern that adds less to the program is not worth a column
 # Speeds are added in floats: a stage of exactly the target must not fail by the last bit.
 _REACHES = 1 - 1e-12
 
@@ -142,7 +139,7 @@ class PatternPool:
         ]
         promising = everywhere
         value = 0.0
-        for _ in range(_MAX_ROUNDS):
+        for _ in range(tuned.MAX_ROUNDS):
             solution = program.solve()
             value = solution.value
             if value >= enough or should_stop():
@@ -181,7 +178,7 @@ class PatternPool:
         low, high = 0.0, sum(speeds)
         if sum(min(speed, family.countable_tokens_per_s(high)) for speed in speeds) >= high:
             return high
-        while high - low > _CARRIED_RELATIVE_WIDTH * high:
+        while high - low > tuned.CARRIED_RELATIVE_WIDTH * high:
             middle = (low + high) / 2
             most = family.countable_tokens_per_s(middle)
             if sum(min(speed, most) for speed in speeds) >= middle:
@@ -233,7 +230,7 @@ class PatternPool:
             price = sum(row_prices[kind] * count for kind, count in pattern.counts)
             use = self.families[number].use_of_rows
             price += sum(row_prices[row] * amount for row, amount in use.items())
-            if layers - price > _PAYS_OFF - spare:
+            if layers - price > tuned.PAYS_OFF - spare:
                 found.append(pattern)
         return found
 
@@ -244,7 +241,9 @@ class PatternPool:
         family = self.families[family_number]
         most = min(flow, family.countable_tokens_per_s(flow))
         units_of = {
-            kind: int(min(most, self.kinds[kind].tokens_per_s[layers]) / flow * _UNITS / _REACHES)
+            kind: int(
+                min(most, self.kinds[kind].tokens_per_s[layers]) / flow * tuned.UNITS / _REACHES
+            )
             for kind in family.kinds
             if layers in self.kinds[kind].tokens_per_s
         }
@@ -254,7 +253,7 @@ class PatternPool:
         prices: Floats = np.array([row_prices[kind] for kind in useful])
         units: Integers = np.array([units_of[kind] for kind in useful], dtype=np.int64)
         find = cheapest_covers_with_spare if family.spares else cheapest_covers
-        cover = find(prices, units, target_units=_UNITS).order_of(units=_UNITS)
+        cover = find(prices, units, target_units=tuned.UNITS).order_of(units=tuned.UNITS)
         counts = Counter(useful[position] for position, _ in cover)
         return StagePattern(
             family=family_number, layers=layers, counts=tuple(sorted(counts.items()))

@@ -28,13 +28,7 @@ from planner.placers.region_levels import search_region_levels
 from planner.placers.regions_apart import search_regions_apart
 from planner.placers.stage_annealing import search_stage_annealing
 from planner.placers.stage_patterns import search_stage_patterns
-
-_FIRST_MOVES_PER_NODE = 2000
-_FIRST_S_PER_TRY = 0.5
-_ROUNDS = 12
-# The MILP proves placements of so few nodes best in seconds; on more it rarely does.
-_NODES_FOR_MILP = 8
-_ROUNDS_BEFORE_MILP = 2
+from planner.tuning.flow import PortfolioTuning as tuned
 
 
 def search_by_all(board: Board, seed: int) -> StopReason:
@@ -85,11 +79,11 @@ def _methods(board: Board) -> Iterator[Method]:
     slow_links = yield from _programs(board)
     if slow_links and not board.is_done():
         _charge_links(board)
-    few_nodes = len(board.problem.cluster.nodes) <= _NODES_FOR_MILP
-    for number in range(_ROUNDS_BEFORE_MILP if few_nodes else _ROUNDS):
+    few_nodes = len(board.problem.cluster.nodes) <= tuned.NODES_FOR_MILP
+    for number in range(tuned.ROUNDS_BEFORE_MILP if few_nodes else tuned.ROUNDS):
         effort = Effort(
-            moves_per_node=_FIRST_MOVES_PER_NODE * 2**number,
-            most_s_per_try=_FIRST_S_PER_TRY * 2**number,
+            moves_per_node=tuned.FIRST_MOVES_PER_NODE * 2**number,
+            most_s_per_try=tuned.FIRST_S_PER_TRY * 2**number,
         )
         if slow_links or not partial_inference or rules.max_hops is not None:
             yield partial(search_stage_annealing, effort=effort)

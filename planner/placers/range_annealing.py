@@ -23,13 +23,7 @@ from planner.placers.loops import (
     placement_of,
 )
 from planner.speed_table import speeds_by_layers
-
-_UNITS_PER_TOKEN = 1000
-_PENALTY_SHARE = 0.2
-CHARGE_SHARE = 0.3
-_MOVES_PER_NODE = 50_000
-_MOST_MOVES = 2_000_000
-_LOOKS_PER_MOVE = 4
+from planner.tuning.flow import RangeAnnealingTuning as tuned
 
 
 def links_that_may_bind(problem: Problem, *, partial_inference: bool) -> IntegerArray | None:
@@ -46,7 +40,7 @@ def links_that_may_bind(problem: Problem, *, partial_inference: bool) -> Integer
     capacities = link_capacities_tokens_per_s(problem, [*names, COORDINATOR])
     if partial_inference and bool((capacities >= needed).all()):
         return None
-    links: IntegerArray = (np.minimum(capacities, needed) * _UNITS_PER_TOKEN).astype(np.int64)
+    links: IntegerArray = (np.minimum(capacities, needed) * tuned.UNITS_PER_TOKEN).astype(np.int64)
     return links
 
 
@@ -66,7 +60,7 @@ class RangeAnnealing:
         self._names = [node.name for node in problem.cluster.nodes]
         limits = [allowed_limits(problem, name, rules) for name in self._names]
         speeds_NJ = speeds_by_layers(problem, self._names, limits)
-        self._speeds_NJ: IntegerArray = (speeds_NJ * _UNITS_PER_TOKEN).astype(np.int64)
+        self._speeds_NJ: IntegerArray = (speeds_NJ * tuned.UNITS_PER_TOKEN).astype(np.int64)
         self._limits_NE = np.array(limits)
         self._limits_NE[[name in rules.pinned for name in self._names]] = 0
         self._running_N2 = np.array(ends_of(self._names, running.layers), dtype=np.int64)
@@ -89,7 +83,7 @@ class RangeAnnealing:
         cost at first. `effort` 1 takes about a tenth of a second on a machine of 2024. The same
         arguments give the same answer.
         """
-        target = max(1, int(target_tokens_per_s * _UNITS_PER_TOKEN))
+        target = max(1, int(target_tokens_per_s * tuned.UNITS_PER_TOKEN))
         task = RangeTask(
             num_layers=self._problem.model.num_layers,
             target=target,
@@ -97,8 +91,8 @@ class RangeAnnealing:
             limits_NE=self._limits_NE,
             running_N2=self._running_N2,
             budget_layers=budget_layers,
-            penalty=max(1, int(target * _PENALTY_SHARE)),
-            charge=int(target * CHARGE_SHARE),
+            penalty=max(1, int(target * tuned.PENALTY_SHARE)),
+            charge=int(target * tuned.CHARGE_SHARE),
             spares=0,
             links=self._links,
         )
@@ -112,8 +106,8 @@ class RangeAnnealing:
         return placement_of(self._names, ranges)
 
     def _moves_in_a_moment(self) -> int:
-        moves = min(_MOST_MOVES, _MOVES_PER_NODE * len(self._names))
+        moves = min(tuned.MOST_MOVES, tuned.MOVES_PER_NODE * len(self._names))
         if self._links.size:
             # To measure a node takes a look at every other.
-            moves = moves * _LOOKS_PER_MOVE // (_LOOKS_PER_MOVE + len(self._names))
+            moves = moves * tuned.LOOKS_PER_MOVE // (tuned.LOOKS_PER_MOVE + len(self._names))
         return moves

@@ -31,12 +31,9 @@ from planner.placers.patterns import (
 from planner.placers.stage_patterns import free_kinds
 from planner.placers.stages import placement_of_stages
 from planner.placers.wide_stages import WideStages
+from planner.tuning.flow import RegionChainTuning as tuned
 
 NAME = "region-chain"
-_EVEN, _ONE_SIDED = 0.5, 1.0
-_MOST_PERMUTED = 6
-# A slow link is counted at this quantile of those that occur: few pairs have less.
-_LINK_QUANTILE = 0.1
 
 
 def search_region_chains(board: Board, seed: int) -> StopReason:
@@ -103,8 +100,8 @@ class _RegionChain:
             within = hops | {used: 1.0}
             for exponent, use in (
                 (0.0, within),
-                (_EVEN, within | {edges: 1.0, halves: -1.0, has_even: -1.0}),
-                (_ONE_SIDED, within | {edges: 1.0, crossings: -1.0}),
+                (tuned.EVEN, within | {edges: 1.0, halves: -1.0, has_even: -1.0}),
+                (tuned.ONE_SIDED, within | {edges: 1.0, crossings: -1.0}),
             ):
                 families.append(
                     PatternFamily(
@@ -128,7 +125,7 @@ class _RegionChain:
     def _ordered(self, of_group: Mapping[str, list[StageNodes]]) -> list[list[StageNodes]]:
         """The groups' stages, wide ones at their ends; the first order found with fewest faults."""
         orders: Iterator[Sequence[str]] = iter([sorted(of_group)])
-        if len(of_group) <= _MOST_PERMUTED:
+        if len(of_group) <= tuned.MOST_PERMUTED:
             orders = permutations(sorted(of_group))
         best: list[list[StageNodes]] = []
         fewest = math.inf
@@ -157,7 +154,7 @@ class _RegionChain:
 
 def _flips(count: int) -> Iterator[tuple[bool, ...]]:
     """Which groups to turn round: all combinations of few, none of many."""
-    if count > _MOST_PERMUTED:
+    if count > tuned.MOST_PERMUTED:
         yield (False,) * count
         return
     for number in range(2**count):
@@ -171,4 +168,4 @@ def _slow_link_tokens_per_s(links: LinkTable, groups: Mapping[str, str]) -> floa
     between = links.tokens_per_s[of_node[:, None] != of_node[None, :]]
     if between.size == 0:
         return None
-    return float(np.quantile(between, _LINK_QUANTILE))
+    return float(np.quantile(between, tuned.LINK_QUANTILE))

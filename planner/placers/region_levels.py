@@ -27,16 +27,9 @@ from planner.placers.board import Board
 from planner.placers.pattern_search import improving_stages
 from planner.placers.stage_patterns import AlignedStages, free_kinds
 from planner.placers.stop import ProgramLimits
+from planner.tuning.flow import RegionLevelsTuning as tuned
 
 NAME = "region-levels"
-_FLOWS_TABLED = 96
-_LEAST_SHARE = 1 / 256  # of the bound: slower than that a group is of no use
-_MOST_ENUMERATED = 4  # groups: 75 orders of levels
-_MOVES = 3000
-_HOT, _COLD = 0.1, 0.003  # of the flow
-_ORDERS_PLACED = 4
-_SHIFTS = 12
-_AMPLE = 1.02
 
 Levels = tuple[int, ...]
 """The level of every group, counted from 0 without gaps."""
@@ -114,7 +107,9 @@ def _estimate(kinds: list[NodeKind], *, num_layers: int, most_tokens_per_s: floa
     At a flow f a stage of m nodes that hold j layers, m * T_j >= f, has j / m layers a node.
     """
     carried = np.zeros(num_layers + 1)
-    for flow in np.geomspace(most_tokens_per_s * _LEAST_SHARE, most_tokens_per_s, _FLOWS_TABLED):
+    for flow in np.geomspace(
+        most_tokens_per_s * tuned.LEAST_SHARE, most_tokens_per_s, tuned.FLOWS_TABLED
+    ):
         layers = sum(
             kind.count
             * max(
@@ -138,13 +133,13 @@ def _best_orders(
             worth[levels] = _flow_and_lengths(groups, tables, levels)[0]
         return worth[levels]
 
-    if len(groups) <= _MOST_ENUMERATED:
+    if len(groups) <= tuned.MOST_ENUMERATED:
         for drawn in itertools.product(range(len(groups)), repeat=len(groups)):
             value(_without_gaps(drawn))
     else:
         anneal_levels(len(groups), value, seed=seed, is_over=is_over)
     best_first = sorted(worth, key=lambda levels: (-worth[levels], levels))
-    return [levels for levels in best_first[:_ORDERS_PLACED] if worth[levels] > 0]
+    return [levels for levels in best_first[: tuned.ORDERS_PLACED] if worth[levels] > 0]
 
 
 def anneal_levels(
@@ -161,7 +156,7 @@ def anneal_levels(
     chance = random.Random(seed)  # noqa: S311 - a search, not a secret
     levels = tuple(range(num_groups))
     here = value(levels)
-    for move in range(_MOVES):
+    for move in range(tuned.MOVES):
         if is_over():
             break
         changed = list(levels)
@@ -177,7 +172,7 @@ def anneal_levels(
             changed[group] = after + 1
         proposed = _without_gaps(tuple(changed))
         there = value(proposed)
-        heat = _HOT * (_COLD / _HOT) ** (move / _MOVES)
+        heat = tuned.HOT * (tuned.COLD / tuned.HOT) ** (move / tuned.MOVES)
         if there >= here - heat * chance.random() * abs(here):
             levels, here = proposed, there
 
@@ -241,7 +236,7 @@ class _StagesOfGroups:
         program = AlignedStages(self._groups[group].kinds, num_layers=layers)
         flow, placement = 0.0, None
         for found in improving_stages(
-            program, above=0.0, below=enough * _AMPLE, limits=self._limits
+            program, above=0.0, below=enough * tuned.AMPLE, limits=self._limits
         ):
             flow, (placement,) = found.tokens_per_s, program.placements(found)
             if flow >= enough:
@@ -256,7 +251,7 @@ def _placements(
     target, lengths = _flow_and_lengths(groups, tables, levels)
     num_levels = len(lengths)
     tried: set[tuple[int, ...]] = set()
-    for _ in range(_SHIFTS):
+    for _ in range(tuned.SHIFTS):
         if tuple(lengths) in tried or min(lengths) < 1:
             return
         tried.add(tuple(lengths))

@@ -25,17 +25,9 @@ from planner.placers.loops import (
 )
 from planner.placers.stage_chain import placement_of_chain, ranks_of
 from planner.placers.stop import Stop
+from planner.tuning.flow import StageAnnealingTuning as tuned
 
 NAME = "stage-annealing"
-# In missing layers, and temperatures in the same. Measured on 100 generated nodes in 10 regions: an
-# impassable crossing that costs 2 layers leads to chains sooner than one that costs 1, 5 or 10.
-_CROSSING_WEIGHT = 2.0
-_HOT, _WARM, _COLD = 0.3, 0.1, 0.03
-_NUM_NEIGHBOURS = 8
-# A move looks at four crossings; each costs what its stages' pairs of nodes cost.
-_S_PER_MOVE, _S_PER_PAIR = 0.8e-6, 0.12e-6
-_LAYERS_PER_STAGE = 2.7
-_LINKS_OF_A_CROSSING = 16
 
 
 def search_stage_annealing(board: Board, seed: int, *, effort: Effort = ALONE) -> StopReason:
@@ -48,8 +40,8 @@ def search_stage_annealing(board: Board, seed: int, *, effort: Effort = ALONE) -
 
 class _StageAnnealer:
     def moves_per_s(self, tables: FlowTables) -> float:
-        width = len(tables.names) / (tables.num_layers / _LAYERS_PER_STAGE)
-        return 1.0 / (_S_PER_MOVE + _S_PER_PAIR * width * width)
+        width = len(tables.names) / (tables.num_layers / tuned.LAYERS_PER_STAGE)
+        return 1.0 / (tuned.S_PER_MOVE + tuned.S_PER_PAIR * width * width)
 
     def attempt(
         self, tables: FlowTables, aim: Try, *, chunk_moves: int, stop: Stop
@@ -67,7 +59,7 @@ class _StageAnnealer:
             speeds_NJ=tables.speeds_NJ,
             links=tables.links,
             neighbours_NK=_neighbours(tables, seed=aim.seed),
-            weight=_CROSSING_WEIGHT,
+            weight=tuned.CROSSING_WEIGHT,
             limits_NE=tables.limits_NE if tables.ends_cost_layers else NO_INTEGERS,
         )
 
@@ -80,7 +72,10 @@ class _StageAnnealer:
             loop,
             start=_joined(known, seed=aim.seed) if goes_on else _drawn(tables, seed=aim.seed),
             schedule=Schedule(
-                moves=aim.moves, hot=_WARM if goes_on else _HOT, cold=_COLD, seed=aim.seed
+                moves=aim.moves,
+                hot=tuned.WARM if goes_on else tuned.HOT,
+                cold=tuned.COLD,
+                seed=aim.seed,
             ),
             chunk_moves=chunk_moves,
             stop=stop,
@@ -111,9 +106,9 @@ def _drawn(tables: FlowTables, *, seed: int) -> list[int]:
     chance = np.random.default_rng(seed)
     place_of_region = chance.permutation(int(tables.region_N.max(initial=0)) + 1)
     nodes = chance.permutation(n)
-    if tables.links_sharing <= _LINKS_OF_A_CROSSING:
+    if tables.links_sharing <= tuned.LINKS_OF_A_CROSSING:
         nodes = nodes[np.argsort(place_of_region[tables.region_N[nodes]], kind="stable")]
-    num_stages = max(1, min(n, round(tables.num_layers / _LAYERS_PER_STAGE)))
+    num_stages = max(1, min(n, round(tables.num_layers / tuned.LAYERS_PER_STAGE)))
     ranks = np.zeros(n, dtype=np.int64)
     ranks[nodes] = np.arange(n) * num_stages // n
     return [int(rank) for rank in ranks]
@@ -126,7 +121,7 @@ def _neighbours(tables: FlowTables, *, seed: int) -> IntegerArray:
         return np.zeros((n, 0), dtype=np.int64)
     chance = np.random.default_rng(seed)
     rows = [
-        chance.choice(np.flatnonzero(tables.region_N == region), _NUM_NEIGHBOURS)
+        chance.choice(np.flatnonzero(tables.region_N == region), tuned.NUM_NEIGHBOURS)
         for region in tables.region_N
     ]
     return np.array(rows, dtype=np.int64)

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from planner.bounds.node_kinds import NodeKind
 from planner.domain.placement import LayerRange, Placement
 from planner.placers.patterns import StageNodes, StagePattern
-
-_BEGUN_SHARE = 0.3
+from planner.tuning.flow import StagesTuning as tuned
 
 
 def stage_tokens_per_s(kinds: list[NodeKind], stage: StageNodes) -> float:
@@ -71,7 +70,7 @@ def placement_near(
             speed = kinds[number].tokens_per_s.get(stage.layers, 0.0)
             worth = {
                 region: min(before.get(region, 0.0) - here.get(region, 0.0), speed)
-                + _BEGUN_SHARE * speed * (region in begun)
+                + tuned.BEGUN_SHARE * speed * (region in begun)
                 for region, names in waiting[number].items()
                 if names
             }

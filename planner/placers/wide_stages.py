@@ -9,9 +9,7 @@ from planner.placers.pattern_search import FoundStages
 from planner.placers.patterns import PatternFamily, PatternPool, Rows, StageNodes
 from planner.placers.stage_patterns import free_kinds
 from planner.placers.stages import placement_near, placement_of_stages
-
-_EVEN = 0.5
-_NARROWER = (0.4,)  # of 0, 0.25, 0.3 and 0.4 only this one gained more than it cost
+from planner.tuning.flow import WideStagesTuning as tuned
 
 
 class WideStages:
@@ -28,15 +26,19 @@ class WideStages:
         self.num_layers = problem.model.num_layers
         self._region_of = {node.name: node.region for node in problem.cluster.nodes}
         first_row = len(self._kinds)
-        limits = [0.0] * len(_NARROWER)
+        limits = [0.0] * len(tuned.NARROWER)
         hops: dict[int, float] = {}
         if options.rules.max_hops is not None:
             hops = {first_row + len(limits): 1.0}
             limits.append(float(options.rules.max_hops))
         families = []
-        for exponent in (*_NARROWER, _EVEN, *(1 - narrower for narrower in _NARROWER)):
+        for exponent in (
+            *tuned.NARROWER,
+            tuned.EVEN,
+            *(1 - narrower for narrower in tuned.NARROWER),
+        ):
             use = dict(hops)
-            for row, narrower in enumerate(_NARROWER, start=first_row):
+            for row, narrower in enumerate(tuned.NARROWER, start=first_row):
                 if exponent <= narrower:
                     use[row] = 1.0
                 elif exponent >= 1 - narrower:
@@ -53,7 +55,7 @@ class WideStages:
 
     def placements(self, found: FoundStages) -> Iterator[Placement]:
         by_width = sorted(found.stages, key=self._exponent)
-        narrower = [stage for stage in by_width if self._exponent(stage) < _EVEN]
+        narrower = [stage for stage in by_width if self._exponent(stage) < tuned.EVEN]
         wider = by_width[: len(narrower) - 1 : -1]
         alternating = [stage for pair in zip(narrower, wider, strict=False) for stage in pair]
         stages = [*alternating, *wider[len(narrower) :]]

@@ -9,8 +9,7 @@ from planner.domain.plan_forecast import PlanForecast
 from planner.domain.problem import Problem
 from planner.placers.board import Objective, Score
 from planner.placers.budgeted_moves import moved_layers
-
-_BUDGET_SHARE = 0.25
+from planner.tuning.replanning import ReplanAnswersTuning as tuned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +121,7 @@ class Front:
             # As much by exchanging like nodes, perhaps, so the fewest bytes of a fresh start.
             alike = self.cheapest_from(fresh.value * (1 - 1e-9))
             whole = [self.layers_to_load(point.placement) for point in (fresh, alike or fresh)]
-        usual = {max(1, int(layers * _BUDGET_SHARE)) for layers in whole}
+        usual = {max(1, int(layers * tuned.BUDGET_SHARE)) for layers in whole}
         if asked_bytes is None:
             return sorted(usual, reverse=True)
         asked = int(asked_bytes / self._problem.model.bytes_per_layer)

@@ -11,28 +11,10 @@ from planner.placers.range_annealing import RangeAnnealing, links_that_may_bind
 from planner.placers.stop import Stop
 from planner.replanning.answers import Front, ReplanPoint
 from planner.replanning.options import ReplanOptions
+from planner.tuning.replanning import ReplanAroundTuning as tuned
 
 ANNEALED = "annealed"
 CLIMBED = "climbed"
-_REPAIR_SHARE = 0.5
-_REPAIR_EFFORT = 0.01
-_REPAIR_HOTNESS = (0.1, 0.4)
-_HOTNESS = (0.35, 0.5)
-# Links leave few ways from one good placement to the next, so tries that see them run hotter.
-_HOTNESS_ON_LINKS = (0.3, 1.0, 1.6)
-_COOL_HOTNESS = (0.1, 0.2, 0.3)
-_CLIMB_TRIES = 60
-_MISLED_SHARE = 0.01
-# A longer search from scratch may find more than the goal: so aim above the 3 % that may be lost.
-_GOAL_SHARES = (0.971, 0.98, 0.99, 1.0)
-_GOAL_EFFORT = 0.3
-# Where many layers must shift, long annealings from far above find what many short ones do not.
-# Nothing stops one on its way: it may be as long as a small part of the time is.
-_LONG_EFFORT_PER_S = 0.5
-_MOST_EFFORT = 8.0
-_PATIENCE = 60
-_LEAST_GAIN = 2e-3
-_STEP = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,29 +52,31 @@ class Around:
         self._annealings = [
             (RangeAnnealing(problem, front.running, rules=options.plan.rules, links=links), hotness)
             for links, hotness in (
-                [(None, _HOTNESS)]
+                [(None, tuned.HOTNESS)]
                 if may_bind is None
-                else [(may_bind, _HOTNESS_ON_LINKS), (None, _HOTNESS)]
+                else [(may_bind, tuned.HOTNESS_ON_LINKS), (None, tuned.HOTNESS)]
             )
         ]
-        self._long_effort = max(1.0, min(_LONG_EFFORT_PER_S * options.time_limit_s, _MOST_EFFORT))
+        self._long_effort = max(
+            1.0, min(tuned.LONG_EFFORT_PER_S * options.time_limit_s, tuned.MOST_EFFORT)
+        )
         # Links, hops or whole ranges took flow from an annealed end that its coverage promised.
         self._coverage_misleads = False
 
     def repair(self) -> None:
         """A first answer that carries flow when the zero-move one carries none."""
-        target = _REPAIR_SHARE * knapsack_bound_tokens_per_s(self._problem)
+        target = tuned.REPAIR_SHARE * knapsack_bound_tokens_per_s(self._problem)
         ends = [
             annealing.attempt(
                 self._kept,
                 target_tokens_per_s=max(self._front.value_of(self._kept), target),
                 budget_layers=self._problem.model.num_layers,
                 hotness=hotness,
-                effort=_REPAIR_EFFORT,
+                effort=tuned.REPAIR_EFFORT,
                 seed=self._options.plan.seed,
             )
             for annealing, _ in self._annealings
-            for hotness in _REPAIR_HOTNESS
+            for hotness in tuned.REPAIR_HOTNESS
         ]
         for end in ends:
             self._front.offer(end, method=ANNEALED)
@@ -106,7 +90,7 @@ class Around:
             _BudgetSearch(budget_layers=layers)
             for layers in self._front.budgets(fresh, self._options.budget_bytes)
         ]
-        goals = [_GoalSearch(share=share) for share in _GOAL_SHARES]
+        goals = [_GoalSearch(share=share) for share in tuned.GOAL_SHARES]
         for number in range(self._options.attempts):
             for search in budgets:
                 if not search.is_done and not stop.is_over():
@@ -125,10 +109,10 @@ class Around:
         annealing, _ = self._annealings[number % len(self._annealings)]
         end = annealing.attempt(
             self._kept if number % 3 == 2 else cheapest.placement,
-            target_tokens_per_s=goal * (1 + _LEAST_GAIN / 2),
+            target_tokens_per_s=goal * (1 + tuned.LEAST_GAIN / 2),
             budget_layers=layers - 1,
-            hotness=_COOL_HOTNESS[number // 3 % len(_COOL_HOTNESS)],
-            effort=_GOAL_EFFORT,
+            hotness=tuned.COOL_HOTNESS[number // 3 % len(tuned.COOL_HOTNESS)],
+            effort=tuned.GOAL_EFFORT,
             seed=self._options.plan.seed + number,
         )
         is_cheaper = self._front.layers_to_load(end) < layers
@@ -146,7 +130,7 @@ class Around:
         if fresh is not None:
             starts.append(fresh.placement)
         goal = self._front.most_value
-        is_close = before is not None and before.flow_tokens_per_s >= _GOAL_SHARES[1] * goal
+        is_close = before is not None and before.flow_tokens_per_s >= tuned.GOAL_SHARES[1] * goal
         turn, which = divmod(number, len(self._annealings))
         annealing, hotness = self._annealings[which]
         way = way_of(turn, num_hotness=len(hotness), num_starts=len(starts))
@@ -161,7 +145,7 @@ class Around:
         coverage = min(coverage_tokens_per_s(self._problem, end))
         if before is None or coverage > before.flow_tokens_per_s:
             flow = self._front.offer(end, method=ANNEALED).flow_tokens_per_s
-            self._coverage_misleads |= flow < coverage * (1 - _MISLED_SHARE)
+            self._coverage_misleads |= flow < coverage * (1 - tuned.MISLED_SHARE)
         if self._coverage_misleads:
             self._climb(search, number=number)
         search.learn(before, self._front.best_within(search.budget_layers))
@@ -175,7 +159,7 @@ class Around:
             rules=self._options.plan.rules,
             budget_layers=search.budget_layers,
             value_of=self._front.value_of,
-            tries=_CLIMB_TRIES,
+            tries=tuned.CLIMB_TRIES,
             seed=self._options.plan.seed + number,
         ):
             self._front.offer(better, method=CLIMBED)
@@ -192,9 +176,9 @@ class _BudgetSearch:
     def target_above(self, best: ReplanPoint | None, *, goal_tokens_per_s: float) -> float:
         """The next of the goal's shares; where that fails, every third time only half as far."""
         reached = best.flow_tokens_per_s if best is not None else 0.0
-        least = reached * (1 + _LEAST_GAIN)
-        shares = [share * goal_tokens_per_s for share in _GOAL_SHARES]
-        following = next((flow for flow in shares if flow > least), reached * (1 + _STEP))
+        least = reached * (1 + tuned.LEAST_GAIN)
+        shares = [share * goal_tokens_per_s for share in tuned.GOAL_SHARES]
+        following = next((flow for flow in shares if flow > least), reached * (1 + tuned.STEP))
         return (reached + following) / 2 if self.failures % 3 == 2 else following
 
     def learn(self, before: ReplanPoint | None, after: ReplanPoint | None) -> None:
@@ -202,7 +186,7 @@ class _BudgetSearch:
             before is None or after.flow_tokens_per_s > before.flow_tokens_per_s * (1 + 1e-6)
         )
         self.failures = 0 if gained else self.failures + 1
-        self.is_done = self.failures >= _PATIENCE
+        self.is_done = self.failures >= tuned.PATIENCE
 
 
 @dataclass(slots=True, kw_only=True)
@@ -216,4 +200,4 @@ class _GoalSearch:
     def learn(self, before: ReplanPoint, after: ReplanPoint | None) -> None:
         fell = after is not None and after.moved_bytes < before.moved_bytes
         self.failures = 0 if fell else self.failures + 1
-        self.is_done = self.failures >= _PATIENCE
+        self.is_done = self.failures >= tuned.PATIENCE

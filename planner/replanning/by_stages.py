@@ -10,19 +10,9 @@ from planner.replanning.options import ReplanOptions
 from planner.replanning.stay_groups import StayColumn
 from planner.replanning.stay_patterns import StayPatterns
 from planner.replanning.stay_program import StayProgram
+from planner.tuning.replanning import ReplanByStagesTuning as tuned
 
 STAGES_CHOSEN = "stages chosen"
-# What may be lost of the flow that a long search from scratch would find. That flow lies between
-# the most that is known and the bound: so far on the way, in this order.
-_SHARE = 0.97
-_WAYS = (0.5, 0.75, 0.35, 0.0, 1.0)
-# And then, where all that takes too many bytes, from there to one that often takes few.
-_STEP_DOWN = 0.03
-# A longer search from scratch often moves fewer bytes; an answer that loads no more than this share
-# of the budget is cheap in any case.
-_CHEAP_SHARE = 0.75
-# Links, which the program does not see, take more of its flow than this: it is of no use here.
-_MISLED_SHARE = 0.1
 
 
 class ByStages:
@@ -50,9 +40,9 @@ class ByStages:
         budget.
         """
         too_much = self._upper_bound
-        for way in _WAYS:
+        for way in tuned.WAYS:
             most = self._front.most_value
-            target = _SHARE * (most + way * (self._upper_bound - most))
+            target = tuned.SHARE * (most + way * (self._upper_bound - most))
             if target >= too_much or self._is_met(target, way=way, budget_layers=budget_layers):
                 continue
             if stop.is_over():
@@ -60,17 +50,17 @@ class ByStages:
             answer = self._solved(target, self._limits(stop))
             if answer is None:
                 too_much = target
-            elif answer.flow_tokens_per_s < target * (1 - _MISLED_SHARE):
+            elif answer.flow_tokens_per_s < target * (1 - tuned.MISLED_SHARE):
                 return
             elif self._front.layers_to_load(answer.placement) > budget_layers:
                 too_much = target
-        target = _SHARE * self._front.most_value
+        target = tuned.SHARE * self._front.most_value
         if self._layers_for(target) > budget_layers and not stop.is_over():
-            self._solved(target * (1 - _STEP_DOWN), self._limits(stop))
+            self._solved(target * (1 - tuned.STEP_DOWN), self._limits(stop))
 
     def _is_met(self, target: float, *, way: float, budget_layers: int) -> bool:
         """Whether a known answer carries the target and is cheap, or cheap enough for so much."""
-        share = 1.0 if way > _WAYS[0] else _CHEAP_SHARE
+        share = 1.0 if way > tuned.WAYS[0] else tuned.CHEAP_SHARE
         return self._layers_for(target) <= share * budget_layers
 
     def _layers_for(self, target: float) -> float:

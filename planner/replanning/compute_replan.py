@@ -44,13 +44,10 @@ from planner.replanning.around import Around
 from planner.replanning.by_stages import ByStages
 from planner.replanning.options import ReplanOptions
 from planner.replanning.served import ZERO_MOVES, AroundServed
+from planner.tuning.replanning import ReplanTuning as tuned
 
 FROM_SCRATCH = "from scratch"
 ALIGNED = "from scratch, like nodes exchanged"
-_SCRATCH_SHARE, _SERVED_SCRATCH_SHARE = 0.3, 0.2
-_STAGES_SHARE = 0.8
-_LEAST_SEARCH_SHARE = 0.6  # around what runs, of what is left after the search from scratch
-_OFFERED = 5  # of the best from scratch
 
 
 def zero_moves(
@@ -146,13 +143,13 @@ def _search_flow(
     around.repair()
     fresh, bound = None, upper_bound_tokens_per_s(problem)
     if not stop.is_over():
-        limit_s = min(options.plan.time_limit_s, stop.left_s * _SCRATCH_SHARE)
+        limit_s = min(options.plan.time_limit_s, stop.left_s * tuned.SCRATCH_SHARE)
         scratch = replace(options.plan, time_limit_s=limit_s)
         fresh, proven = _from_scratch(problem, front, options=scratch, stop=stop)
         bound = min(bound, proven)
     if not stop.is_over():
         ByStages(problem, options=options, front=front, upper_bound_tokens_per_s=bound).search(
-            stop.within(stop.left_s * _STAGES_SHARE),
+            stop.within(stop.left_s * tuned.STAGES_SHARE),
             budget_layers=min(front.budgets(fresh, options.budget_bytes)),
         )
     around.search(fresh, stop)
@@ -197,15 +194,17 @@ def _search_served(
             problem,
             options.plan,
             trials,
-            stop=stop.within(stop.left_s * _SERVED_SCRATCH_SHARE),
+            stop=stop.within(stop.left_s * tuned.SERVED_SCRATCH_SHARE),
             progress=hear,
         )
-        for placement in found[:_OFFERED]:
+        for placement in found[: tuned.OFFERED]:
             point = around.offer(placement, method=FROM_SCRATCH)
             fresh = fresh or point
             aligned = aligned_to(problem, placement, front.running, rules=rules)
             around.offer(aligned, method=ALIGNED)
-    search_s = max(stop.left_s * _LEAST_SEARCH_SHARE, stop.left_s - around.expected_decision_s())
+    search_s = max(
+        stop.left_s * tuned.LEAST_SEARCH_SHARE, stop.left_s - around.expected_decision_s()
+    )
     # Annealings need all the time there is; answers of fewer bytes are found on the way.
     around.search(max(front.budgets(fresh, options.budget_bytes)), stop.within(search_s))
     decision = around.decide(options.budget_bytes, stop)

@@ -22,21 +22,12 @@ from planner.placers.budgeted_moves import climb
 from planner.placers.stop import Stop
 from planner.replanning.answers import Front, ReplanPoint
 from planner.replanning.options import ReplanOptions
+from planner.tuning.replanning import ReplanServedTuning as tuned
 
 ZERO_MOVES = "zero moves"
 ANNEALED = "stages by estimate"
 CLIMBED = "climbed"
 SIMULATED = "stages by simulation"
-_REPAIR_MOVES_PER_NODE, _REPAIR_HOTNESS = 100, 0.1
-# Of an annealing: more nodes have more optima, but a move takes a time that grows with them.
-_MOVES_PER_NODE, _MOVES_BY_NODES, _MOST_EFFORT = 2000, 1_150_000, 4
-_GOAL_SHARE = 0.97
-_CLIMB_TRIES = 40
-_PATIENCE = 14  # every way twice
-_LEAST_GAIN = 1e-3
-_WALKS, _WALK_MOVES, _WALK_HOTNESS = 30, (10, 30, 100), 0.01
-_SIMULATED, _NEAREST = 12, 3
-_WORTH_A_SIMULATION = 0.95  # of the best estimate within the budget
 
 Start: TypeAlias = Literal["kept", "best", "good"]
 """What still stands, the best within the budget, or the cheapest that serves nearly the most."""
@@ -98,8 +89,8 @@ class AroundServed:
                     start,
                     number,
                     loading,
-                    hot=_REPAIR_HOTNESS,
-                    moves=_REPAIR_MOVES_PER_NODE * len(self._problem.cluster.nodes),
+                    hot=tuned.REPAIR_HOTNESS,
+                    moves=tuned.REPAIR_MOVES_PER_NODE * len(self._problem.cluster.nodes),
                 )
 
     def offer(self, placement: Placement, *, method: str) -> ReplanPoint:
@@ -112,10 +103,10 @@ class AroundServed:
         """Raise what is served within the budget of layers, until rounds in a row find nothing."""
         idle = 0
         for number in range(self._attempts):
-            if idle >= _PATIENCE:
+            if idle >= tuned.PATIENCE:
                 return
             way = _WAYS[number % len(_WAYS)]
-            effort = min(_MOST_EFFORT, 2 ** (number // len(_WAYS)))
+            effort = min(tuned.MOST_EFFORT, 2 ** (number // len(_WAYS)))
             before, nodes = self._value_within(budget), len(self._problem.cluster.nodes)
             start = self._start(way.start, budget)
             for part in range(len(start.parts)):
@@ -126,9 +117,9 @@ class AroundServed:
                     part,
                     Loading(budget_layers=budget, charge=way.charge),
                     hot=way.hotness,
-                    moves=effort * min(_MOVES_PER_NODE * nodes, _MOVES_BY_NODES // nodes),
+                    moves=effort * min(tuned.MOVES_PER_NODE * nodes, tuned.MOVES_BY_NODES // nodes),
                 )
-            idle = 0 if self._value_within(budget) > before * (1 + _LEAST_GAIN) else idle + 1
+            idle = 0 if self._value_within(budget) > before * (1 + tuned.LEAST_GAIN) else idle + 1
 
     def expected_decision_s(self) -> float:
         """About how long `decide` would like to take with what is known now."""
@@ -153,7 +144,7 @@ class AroundServed:
         if not within:
             return None
         within.sort(key=lambda point: -point.value)
-        worth = _WORTH_A_SIMULATION * within[0].value
+        worth = tuned.WORTH_A_SIMULATION * within[0].value
         method_of = {id(point.placement): point.method for point in within}
 
         def trials_of(points: Iterable[ReplanPoint]) -> list[Trial]:
@@ -162,10 +153,10 @@ class AroundServed:
 
         # What is near to what runs was perhaps chosen by simulation: there estimates know less.
         nearest = sorted(within, key=lambda point: (point.moved_bytes, -point.value))
-        ranked = trials_of(point for point in within[: 4 * _SIMULATED] if point.value >= worth)
+        ranked = trials_of(point for point in within[: 4 * tuned.SIMULATED] if point.value >= worth)
         outcome = self._contest.decide(
-            ranked[:_SIMULATED],
-            trials_of(nearest[:_NEAREST]),
+            ranked[: tuned.SIMULATED],
+            trials_of(nearest[: tuned.NEAREST]),
             neighbours=lambda trial: self._neighbours(trial, budget_layers),
             stop=stop,
         )
@@ -183,7 +174,7 @@ class AroundServed:
         if start == "best":
             point = self._front.best_within(budget_layers)
         elif start == "good":
-            point = self._front.cheapest_from(_GOAL_SHARE * self._front.most_value)
+            point = self._front.cheapest_from(tuned.GOAL_SHARE * self._front.most_value)
         return self._kept if point is None or point.value <= 0 else point.placement
 
     def _anneal(
@@ -245,7 +236,7 @@ class AroundServed:
             rules=self._rules,
             budget_layers=budget_layers,
             value_of=self._front.value_of,
-            tries=_CLIMB_TRIES,
+            tries=tuned.CLIMB_TRIES,
             seed=self._seed * 1009 + self._annealings,
         ):
             self.offer(better, method=CLIMBED)
@@ -255,7 +246,7 @@ class AroundServed:
         if not self._trials.goal.climbs:
             return
         parts = len(trial.placement.parts)
-        for number in range(_WALKS):
+        for number in range(tuned.WALKS):
             found = self._of_component(trial.placement, number % parts)
             if found is None:
                 return
@@ -263,8 +254,8 @@ class AroundServed:
             self._annealings += 1
             walked = search.walked(
                 stages,
-                moves=_WALK_MOVES[number % len(_WALK_MOVES)],
-                hot=_WALK_HOTNESS,
+                moves=tuned.WALK_MOVES[number % len(tuned.WALK_MOVES)],
+                hot=tuned.WALK_HOTNESS,
                 seed=self._seed * 1009 + self._annealings,
                 loading=self._left(Loading(budget_layers=budget_layers), others),
             )
@@ -272,5 +263,5 @@ class AroundServed:
             if walked == stages or self._front.layers_to_load(placement) > budget_layers:
                 continue
             neighbour = self._trials.estimated(placement, placer=SIMULATED)
-            if neighbour.value >= _WORTH_A_SIMULATION * trial.value:
+            if neighbour.value >= tuned.WORTH_A_SIMULATION * trial.value:
                 yield neighbour

@@ -9,11 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.bounds.node_kinds import NodeKind
+from planner.tuning.replanning import StayCoversTuning as tuned
 
 Integers = npt.NDArray[np.int64]
-
-# Of covers for one length: those of the fastest nodes, hence of the fewest, come first.
-_MOST_COVERS = 400
 
 
 class CoverTable:
@@ -38,7 +36,7 @@ class CoverTable:
             found: list[int] = []
             for cover in least_covers(speeds, self._free, flow):
                 found.append(self.row(layers, cover))
-                if len(found) == _MOST_COVERS:
+                if len(found) == tuned.MOST_COVERS:
                     break
             self.num_found += len(found)
             if found:

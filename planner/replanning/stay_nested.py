@@ -17,9 +17,7 @@ import numpy.typing as npt
 from planner.replanning.stay_covers import Integers
 from planner.replanning.stay_groups import Holder
 from planner.replanning.stay_prices import Floats, PricedLength
-
-# Of nested stages of one length at one place: no more are tried.
-_MOST_TRIED = 8
+from planner.tuning.replanning import StayNestedTuning as tuned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +90,9 @@ class PricedNested:
         Prices know no node twice, so where one would hold two of the stages others are taken.
         """
         for first in np.flatnonzero(self.price_NS.min(axis=0) < most_S).tolist():
-            for number in np.argsort(self.price_NS[:, first], kind="stable")[:_MOST_TRIED].tolist():
+            for number in np.argsort(self.price_NS[:, first], kind="stable")[
+                : tuned.MOST_TRIED
+            ].tolist():
                 if self.price_NS[number, first] >= most_S[first]:
                     break
                 price, held = self._held(number, first)

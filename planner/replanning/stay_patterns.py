@@ -21,16 +21,9 @@ from planner.replanning.stay_covers import CoverTable, few_nodes
 from planner.replanning.stay_groups import Holder, StayColumn, stay_groups
 from planner.replanning.stay_nested import Nested, PricedNested
 from planner.replanning.stay_prices import PAYS_OFF, Loads, PricedLength, Prices
+from planner.tuning.replanning import StayPatternsTuning as tuned
 
 _REACHES = 1 - 1e-12
-# A node that carries less of the flow beside shorter stages is not worth a nested stage.
-_LEAST_NESTED_SHARE = 0.01
-_MOST_OUTER = 2
-# Two nodes of a kind one after the other, beside shorter stages, hold no more layers together.
-_LONGEST_TWICE = 16
-# Where kinds are many, nested stages are not made once so many covers are known (counted anew for
-# every nested stage). The published 42 nodes need 14 000.
-_MOST_COVERS_TOGETHER = 20_000
 
 
 class StayPatterns:
@@ -109,9 +102,9 @@ class StayPatterns:
         """Those of one node over all layers, or two nodes over half of them each, first."""
         target = self.target_tokens_per_s
         longest = max((max(kind.tokens_per_s) for kind in self._kinds), default=0)
-        for outer in few_nodes(self._free, most=_MOST_OUTER):
+        for outer in few_nodes(self._free, most=tuned.MOST_OUTER):
             for layers in range(2, longest + 1):
-                if table.num_found >= _MOST_COVERS_TOGETHER:
+                if table.num_found >= tuned.MOST_COVERS_TOGETHER:
                     return
                 speeds = [
                     kind.tokens_per_s.get(layers, 0.0)
@@ -119,9 +112,11 @@ class StayPatterns:
                     for _ in range(count)
                 ]
                 carried = sum(speeds)
-                if min(speeds) <= 0 or not _LEAST_NESTED_SHARE * target < carried < target:
+                if min(speeds) <= 0 or not tuned.LEAST_NESTED_SHARE * target < carried < target:
                     continue
-                is_twice = sum(outer) == 1 and 2 * layers <= min(_LONGEST_TWICE, self.num_layers)
+                is_twice = sum(outer) == 1 and 2 * layers <= min(
+                    tuned.LONGEST_TWICE, self.num_layers
+                )
                 times = (1, 2) if is_twice else (1,)
                 rows = table.rows_of(target - carried, longest=times[-1] * layers - 1)
                 row = table.row(layers, outer)

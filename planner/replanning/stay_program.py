@@ -21,15 +21,7 @@ from planner.placers.stop import ProgramLimits
 from planner.replanning.stay_groups import StayColumn
 from planner.replanning.stay_patterns import StayPatterns
 from planner.replanning.stay_prices import Floats, Prices
-
-_MOST_ROUNDS = 60
-_MOST_COLUMNS = 10_000
-_FEW_FRESH = 60
-_NODES = 300
-_GAP_LAYERS = 0.5
-# The integer program takes only columns whose price exceeds their value by no more: a choice with
-# another one loads more beyond the linear program's optimum. First few, for these solve far sooner.
-_SPARE_LAYERS = (2.0, 8.0, 40.0)
+from planner.tuning.replanning import StayProgramTuning as tuned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +71,7 @@ class StayProgram:
         if prices is None:
             return None
         answer = None
-        for spare in _SPARE_LAYERS:
+        for spare in tuned.SPARE_LAYERS:
             columns = [column for column in self._columns if self._gain(column, prices) > -spare]
             chosen = self._choose(columns, limits) if columns else None
             answer = None if chosen is None else self._solution(chosen)
@@ -89,16 +81,16 @@ class StayProgram:
 
     def _generate(self, should_stop: Callable[[], bool]) -> Prices | None:
         """Columns for the linear program's optimum, and its prices; nested ones come last."""
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(tuned.MOST_ROUNDS):
             prices = self._prices(self._program.solve().row_prices)
             if should_stop():
                 return None
             priced = self._patterns.priced(prices)
             fresh = self._added(self._patterns.cheapest_stages(prices, priced))
-            if fresh < _FEW_FRESH:
+            if fresh < tuned.FEW_FRESH:
                 # Those without nesting are found far sooner; so they go first.
                 fresh += self._added(self._patterns.cheapest_nested(prices, priced))
-            if fresh == 0 or len(self._columns) >= _MOST_COLUMNS:
+            if fresh == 0 or len(self._columns) >= tuned.MOST_COLUMNS:
                 return prices
         return self._prices(self._program.solve().row_prices)
 
@@ -135,9 +127,9 @@ class StayProgram:
             model,
             limits=SolveLimits(
                 time_limit_s=math.inf,
-                relative_gap=_GAP_LAYERS / (self._value_of_layer * self._num_layers),
+                relative_gap=tuned.GAP_LAYERS / (self._value_of_layer * self._num_layers),
                 seed=limits.seed,
-                node_limit=_NODES,
+                node_limit=tuned.NODES,
             ),
             watcher=watcher,
         )

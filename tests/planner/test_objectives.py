@@ -19,7 +19,6 @@ from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.feasibility import conform
 from planner.generate import generated_cluster
 from planner.max_flow import routing_weights
-from planner.objectives import trial as trial_module
 from planner.objectives.goal import Goal, WithinLimits
 from planner.objectives.partitions import partitions
 from planner.objectives.search import LimitsNotKept, ServingSearch
@@ -34,6 +33,7 @@ from planner.planning import FOR_FLOW, compute_plan
 from planner.serialization.plan_file import plan_from_dict, plan_to_dict
 from planner.serialization.problem_file import problem_from_dict, problem_to_dict
 from planner.simulator.simulate import SimulationOptions, simulate
+from planner.tuning.served import TrialTuning
 from planner.workload.demand import Backlog
 from planner.workload.lengths import scaled_lengths
 
@@ -167,8 +167,8 @@ def serving_search(problem):
 
 
 def test_plans_of_equal_estimate_but_unlike_shape_are_both_simulated(monkeypatch):
-    monkeypatch.setattr(trial_module, "_LEAST_REQUESTS", 80.0)
-    monkeypatch.setattr(trial_module, "_LEAST_WARM_UP_REQUESTS", 20.0)
+    monkeypatch.setattr(TrialTuning, "LEAST_REQUESTS", 80.0)
+    monkeypatch.setattr(TrialTuning, "LEAST_WARM_UP_REQUESTS", 20.0)
     problem = tiny_problem([[400.0, 200.0], [60.0, 30.0], [60.0, 30.0], [20.0, 10.0]], num_layers=2)
     search, stop = serving_search(problem)
     joined = search.offer(place_separate_pipelines(problem), placer="joined", is_guard=True)

@@ -5,10 +5,10 @@ from tiny_problems import tiny_problem
 
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.serving_policy import RUNTIME_POLICY
-from planner.objectives import trial as trial_module
 from planner.objectives.goal import Goal
 from planner.objectives.thinning import thinned
 from planner.objectives.trial import Span, Trials
+from planner.tuning.served import TrialTuning
 from planner.workload import demand as demand_module
 
 NODES = 12
@@ -61,5 +61,5 @@ def test_what_a_share_serves_stands_for_the_whole(monkeypatch):
 
     monkeypatch.setattr(demand_module, "_LEAST_PROMPTS_IN_FLIGHT", 1000)  # KV room is the limit
     whole = served()
-    monkeypatch.setattr(trial_module, "_MOST_SIMULATED_NODES", NODES // 2)
+    monkeypatch.setattr(TrialTuning, "MOST_SIMULATED_NODES", NODES // 2)
     assert served() == pytest.approx(whole, rel=0.1)

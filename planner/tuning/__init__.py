@@ -1,0 +1,6 @@
+"""What searches are tuned by: every constant that trades time against quality, beside its reason.
+
+A reason is what was measured, or what the constant trades where it was not measured apart from the
+rest. `benchmarks/planner` measures all of them together: run `acceptance`, `decode_bars` and
+`replan` there after a change. Tolerances for rounding are no tuning, and stay where they are used.
+"""
