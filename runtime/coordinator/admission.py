@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from planner.routers.waiting import kept_for
 from runtime.api.waiting_line import WaitingLine
@@ -16,6 +17,7 @@ logger = logging.getLogger(__name__)
 requests_logger = logging.getLogger("helix.requests")
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Admission:
     """Owns which requests run and which wait; the dispatcher and its parts call it.
 
@@ -23,21 +25,13 @@ class Admission:
     stage of its path to forget it, and lets the next one in.
     """
 
-    def __init__(
-        self,
-        *,
-        link: StageLink,
-        stats: RequestStats,
-        clock: Callable[[], float],
-        tracer: Tracer | None,
-    ) -> None:
-        self._link = link
-        self._stats = stats
-        self._clock = clock
-        self._tracer = tracer
-        self.running: dict[int, LiveRequest] = {}
-        self.waiting: WaitingLine[LiveRequest] = WaitingLine()
-        self.paused = False  # only what ran before is let in
+    link: StageLink
+    stats: RequestStats
+    clock: Callable[[], float]
+    tracer: Tracer | None
+    running: dict[int, LiveRequest] = field(init=False, default_factory=dict)
+    waiting: WaitingLine[LiveRequest] = field(init=False, default_factory=WaitingLine)
+    paused: bool = field(init=False, default=False)  # only what ran before is let in
 
     @property
     def nodes_in_use(self) -> set[str]:
@@ -69,13 +63,13 @@ class Admission:
         elif self.waiting.has_place(request.owner, most=most):
             self.waiting.add(request, turn)
         else:
-            self._stats.rejected()
+            self.stats.rejected()
             raise QueueFull(
                 waiting=len(self.waiting),
                 own=self.waiting.waiting_of(request.owner),
-                retry_after_s=self._stats.retry_after_s(waiting=len(self.waiting)),
+                retry_after_s=self.stats.retry_after_s(waiting=len(self.waiting)),
             )
-        self._stats.arrived()
+        self.stats.arrived()
 
     def let_in(self) -> None:
         """In the order of the line in every component, so that no large request starves."""
@@ -102,16 +96,16 @@ class Admission:
         del self.running[request.id]
         request.serving.kv.release(request.id)
         request.serving.load.release(request.id, total_tokens=request.next_position)
-        self._link.release(request, traced=traced)
+        self.link.release(request, traced=traced)
 
     def end(self, request: LiveRequest) -> None:
         """Forget `request` everywhere and let others in; may be called again."""
         if request.ended:
             return
         request.ended = True
-        self._stats.came_to(request.outcome)
-        _log_end(request, now=self._clock())
-        traced = self._tracer is not None and self._tracer.ended(request)
+        self.stats.came_to(request.outcome)
+        _log_end(request, now=self.clock())
+        traced = self.tracer is not None and self.tracer.ended(request)
         if request.id in self.running:
             self.leave_path(request, traced=traced)
         else:
@@ -122,7 +116,7 @@ class Admission:
         """End it and tell its client why."""
         about = {"request_id": request.origin.asked_as, "request": f"{request.id:016x}"}
         logger.warning("request %d failed: %s", request.id, message, extra=about)
-        self._stats.failed()
+        self.stats.failed()
         request.fail(message, code=code)
         self.end(request)
 
@@ -136,7 +130,7 @@ class Admission:
             return False  # else those of the plan before would all take the first way to be up
         if self.paused and not request.epoch:
             return False
-        now = self._clock()
+        now = self.clock()
         pipeline = serving.choose(request.size, masked=serving.avoided_nodes() | kept)
         if pipeline is None:
             return False
@@ -147,8 +141,8 @@ class Admission:
             serving.load.readmit(request.id, pipeline, size=request.size)
         request.follow(pipeline, now=now)
         self.running[request.id] = request
-        self._stats.routed(request)
-        self._link.send_prompt(request)
+        self.stats.routed(request)
+        self.link.send_prompt(request)
         return True
 
 

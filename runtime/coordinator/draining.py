@@ -8,7 +8,7 @@ its generations when nothing runs through it any more, and ends then.
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runtime.coordinator.admission import Admission
 from runtime.coordinator.plans import Plans
@@ -32,34 +32,26 @@ class _Leaving:
     life: bytes
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Draining:
     """Owns which nodes are to be left free; the dispatcher calls it.
 
     Which nodes are to be left free, and how far that is.
     """
 
-    def __init__(
-        self,
-        *,
-        plans: Plans,
-        admission: Admission,
-        recovery: Recovery,
-        link: StageLink,
-        clock: Callable[[], float],
-        migrate_after_s: float,
-    ) -> None:
-        self._plans = plans
-        self._admission = admission
-        self._recovery = recovery
-        self._link = link
-        self._clock = clock
-        self._migrate_after_s = migrate_after_s
-        self._move_at: dict[str, float] = {}  # when what runs through a node to be drained moves
-        self._leaving: dict[str, _Leaving] = {}
+    plans: Plans
+    admission: Admission
+    recovery: Recovery
+    link: StageLink
+    clock: Callable[[], float]
+    migrate_after_s: float
+    # when what runs through a node to be drained moves
+    _move_at: dict[str, float] = field(init=False, default_factory=dict)
+    _leaving: dict[str, _Leaving] = field(init=False, default_factory=dict)
 
     def wish(self, nodes: Collection[str]) -> None:
         """These are to be drained, and no others; those that were and are not take requests."""
-        due = self._clock() + self._migrate_after_s
+        due = self.clock() + self.migrate_after_s
         before, self._move_at = (
             self._move_at,
             {node: self._move_at.get(node, due) for node in sorted(nodes)},
@@ -75,11 +67,11 @@ class Draining:
     def hear_leaving(self, node: str, message: Message) -> None:
         """The stage of `node`, which serves the message's generation, ends soon."""
         generation, life = message.generation, bytes(message.payload)
-        if self._plans.of(generation) is None:  # which is not served any more, or not known
-            self._link.retire([node], generation=generation, life=life)
+        if self.plans.of(generation) is None:  # which is not served any more, or not known
+            self.link.retire([node], generation=generation, life=life)
             return
         is_news = node not in self._leaving
-        self._leaving[node] = _Leaving(said_s=self._clock(), life=life)
+        self._leaving[node] = _Leaving(said_s=self.clock(), life=life)
         if is_news:
             logger.info("the stage of %r is about to end", node)
             self._tell_plans()
@@ -87,7 +79,7 @@ class Draining:
 
     def look(self) -> None:
         """Take the steps that are due; call it about once a second."""
-        now = self._clock()
+        now = self.clock()
         ended = [
             node
             for node, leaving in self._leaving.items()
@@ -101,18 +93,18 @@ class Draining:
         for node in sorted(due | self._leaving.keys()):
             self._move_what_runs(node)
         for node, leaving in self._leaving.items():
-            if not self._admission.running_through(node):
+            if not self.admission.running_through(node):
                 self._let_go(node, life=leaving.life)
 
     def progress(self) -> dict[str, DrainProgress]:
         """Of every node that is to be drained."""
         return {
             node: DrainProgress(
-                requests=len(self._admission.running_through(node)),
+                requests=len(self.admission.running_through(node)),
                 needed=any(
                     node not in plan.spared_nodes()
-                    for plan in self._plans.with_node(node)
-                    if plan is not self._plans.leaving
+                    for plan in self.plans.with_node(node)
+                    if plan is not self.plans.leaving
                 ),
             )
             for node in self._move_at
@@ -123,20 +115,20 @@ class Draining:
         return frozenset(self._move_at.keys() | self._leaving.keys())
 
     def _tell_plans(self) -> None:
-        for plan in self._plans.present:
+        for plan in self.plans.present:
             self.introduce(plan)
-        self._admission.let_in()
+        self.admission.let_in()
 
     def _move_what_runs(self, node: str) -> None:
         """What has another way; the rest stays as long as the stage does."""
-        self._recovery.move_where_room(
+        self.recovery.move_where_room(
             request
-            for request in self._admission.running_through(node)
+            for request in self.admission.running_through(node)
             if node not in request.next_serving.nodes or node in request.next_serving.spared_nodes()
         )
 
     def _let_go(self, node: str, *, life: bytes) -> None:
         """Its process, that is: another may be there by the time that this is read."""
-        for plan in self._plans.with_node(node):
+        for plan in self.plans.with_node(node):
             if node in plan.spared_nodes():
-                self._link.retire([node], generation=plan.generation, life=life)
+                self.link.retire([node], generation=plan.generation, life=life)

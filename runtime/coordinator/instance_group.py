@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 
 import httpx
@@ -270,13 +270,5 @@ def _latency(one: ServedInstance) -> LatencyModel | None:
 
 
 def _address(one: ServedInstance) -> InstanceAddress:
-    return InstanceAddress(
-        url=one.url,
-        model=one.model,
-        api_key=one.api_key,
-        lists_model=one.lists_model,
-        has_metrics=one.has_metrics,
-        tells_usage=one.tells_usage,
-        takes_cache_salt=one.takes_cache_salt,
-        certificate=one.certificate,
-    )
+    shared = [each.name for each in fields(InstanceAddress)]
+    return InstanceAddress(**{name: getattr(one, name) for name in shared})

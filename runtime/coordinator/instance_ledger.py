@@ -4,6 +4,7 @@ What went to the plan's own pipelines is left out: the dispatcher counts that.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from planner.domain.pipeline import Pipeline
 from runtime.coordinator.request_life import Origin, RequestLife
@@ -13,6 +14,7 @@ from runtime.protocol.instance_orders import PIPELINES
 from runtime.protocol.trace_context import TRACE
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class InstanceLedger(Ledger):
     """Counts requests of instances as those of pipelines are counted; answers call it.
 
@@ -20,24 +22,16 @@ class InstanceLedger(Ledger):
     request that ends at an instance.
     """
 
-    def __init__(
-        self,
-        *,
-        stats: RequestStats,
-        pipelines: Mapping[str, Pipeline],
-        clock: Callable[[], float],
-        traced: Callable[[RequestLife], None] = lambda life: None,
-    ) -> None:
-        self._traced = traced
-        self._stats = stats
-        self._pipelines = pipelines
-        self._clock = clock
-        self._open: dict[int, RequestLife] = {}
-        self._elsewhere: set[int] = set()  # at the plan's pipelines now
+    stats: RequestStats
+    pipelines: Mapping[str, Pipeline]
+    clock: Callable[[], float]
+    traced: Callable[[RequestLife], None] = lambda life: None
+    _open: dict[int, RequestLife] = field(init=False, default_factory=dict)
+    _elsewhere: set[int] = field(init=False, default_factory=set)  # at the plan's pipelines now
 
     def arrived(self, request: int, *, asker: str) -> None:
         origin = Origin(owner=asker, context=TRACE.get())
-        self._open[request] = RequestLife(arrived_at=self._clock(), origin=origin)
+        self._open[request] = RequestLife(arrived_at=self.clock(), origin=origin)
 
     def sent(self, request: int, instance: str) -> None:
         life = self._open[request]
@@ -46,14 +40,14 @@ class InstanceLedger(Ledger):
             return
         self._elsewhere.discard(request)
         if not life.attempts:
-            self._stats.arrived()
-        life.follow(self._pipelines[instance], now=self._clock())
-        self._stats.routed(life)
+            self.stats.arrived()
+        life.follow(self.pipelines[instance], now=self.clock())
+        self.stats.routed(life)
 
     def produced(self, request: int, tokens: int) -> None:
         if request not in self._elsewhere:
             for _ in range(tokens):
-                self._stats.token(self._open[request], now_s=self._clock())
+                self.stats.token(self._open[request], now_s=self.clock())
 
     def answered(self, request: int, usage: tuple[int, int] | None) -> None:
         life = self._open[request]
@@ -63,8 +57,8 @@ class InstanceLedger(Ledger):
         if usage is not None:
             life.prompt_tokens, output = usage
             life.unseen_tokens = max(0, output - len(life.token_times))
-            self._stats.read_late(life)
-        self._stats.finished(life, now_s=self._clock())
+            self.stats.read_late(life)
+        self.stats.finished(life, now_s=self.clock())
 
     def gone(self, request: int, *, failed: bool) -> None:
         life = self._open.pop(request)
@@ -73,9 +67,9 @@ class InstanceLedger(Ledger):
             return
         if failed:
             if not life.attempts:
-                self._stats.arrived()
-            self._stats.failed()
+                self.stats.arrived()
+            self.stats.failed()
             life.outcome = life.outcome if life.outcome == "stop" else "failed"
         if life.attempts or failed:
-            self._stats.came_to(life.outcome)
-        self._traced(life)
+            self.stats.came_to(life.outcome)
+        self.traced(life)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from planner.domain.errors import PlannerError
@@ -24,39 +25,32 @@ REFUSED = "the deployed plan cannot be served; its deployment's page says why"
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class PlanFollower:
     """Owns which plan is wanted; the control loop calls it.
 
     Applies desired states one by one; level-triggered, so the same one twice is harmless.
+
+    `serve_instances` hears of every desired state, before the stages' part is served.
+    `weights`: where tokenizers that are not on this machine come from.
     """
 
-    def __init__(
-        self,
-        *,
-        dispatcher: Dispatcher,
-        keys: ApiKeys,
-        store: PlanStore,
-        set_peers: Callable[[tuple[PeerAddress, ...]], None],
-        routing: Routing,
-        serve_instances: Callable[[CoordinatorDesired], None] = lambda _: None,
-        weights: Callable[[], WeightAccess] | None = None,
-    ) -> None:
-        """`serve_instances` hears of every desired state, before the stages' part is served.
-        `weights`: where tokenizers that are not on this machine come from."""
-        self._dispatcher = dispatcher
-        self._keys = keys
-        self._store = store
-        self._set_peers = set_peers
-        self._routing = routing
-        self._serve_instances = serve_instances
-        self._weights = weights
-        self._applying = asyncio.Lock()
-        self._desired: CoordinatorDesired | None = None
-        self._is_stored = True
-        self.generation = 0  # of the desired state that was applied last; 0 before the first
-        self._peers: tuple[PeerAddress, ...] | None = None
-        self.trouble = ""  # why the wanted plan is not served; empty when it is
-        self.refused_generation: int | None = None  # of that plan
+    dispatcher: Dispatcher
+    keys: ApiKeys
+    store: PlanStore
+    set_peers: Callable[[tuple[PeerAddress, ...]], None]
+    routing: Routing
+    serve_instances: Callable[[CoordinatorDesired], None] = lambda _: None
+    weights: Callable[[], WeightAccess] | None = None
+    _applying: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _desired: CoordinatorDesired | None = field(init=False, default=None)
+    _is_stored: bool = field(init=False, default=True)
+    # of the desired state that was applied last; 0 before the first
+    generation: int = field(init=False, default=0)
+    _peers: tuple[PeerAddress, ...] | None = field(init=False, default=None)
+    # why the wanted plan is not served; empty when it is
+    trouble: str = field(init=False, default="")
+    refused_generation: int | None = field(init=False, default=None)  # of that plan
 
     @property
     def is_applying(self) -> bool:
@@ -69,7 +63,7 @@ class PlanFollower:
         A broken store is logged, not fatal.
         """
         try:
-            stored = self._store.load()
+            stored = self.store.load()
         except PlanStoreError as error:
             logger.warning("%s", error)
             return
@@ -88,17 +82,17 @@ class PlanFollower:
         async with self._applying:
             if desired == self._desired:
                 return
-            self._keys.replace(desired.api_key_hashes)
-            self._keys.admit(desired.keys, peppers=desired.peppers)
+            self.keys.replace(desired.api_key_hashes)
+            self.keys.admit(desired.keys, peppers=desired.peppers)
             before = None if self._desired is None else self._desired.plan
             self._desired = desired
             await asyncio.to_thread(self._remember, desired)
-            self._dispatcher.draining.wish(desired.draining)
-            self._dispatcher.pause(paused=desired.paused)
-            self._serve_instances(desired)
+            self.dispatcher.draining.wish(desired.draining)
+            self.dispatcher.pause(paused=desired.paused)
+            self.serve_instances(desired)
             if desired.plan is None or not desired.plan.placement.layers:
                 self.trouble, self.refused_generation = "", None
-                self._dispatcher.serve(None)
+                self.dispatcher.serve(None)
             elif before is not None and _stages(before) == _stages(desired.plan):
                 self._reweigh(desired.plan)
             else:
@@ -123,16 +117,16 @@ class PlanFollower:
 
     def follow_peers(self) -> None:
         """Talk to the stages of all plans that there are; call it about once a second."""
-        peers = self._dispatcher.plans.peers
+        peers = self.dispatcher.plans.peers
         if peers != self._peers:
             self._peers = peers
-            self._set_peers(peers)
+            self.set_peers(peers)
 
     def _remember(self, desired: CoordinatorDesired) -> None:
-        serving = self._dispatcher.serving
+        serving = self.dispatcher.serving
         is_other = serving is not None and serving.generation != desired.generation
         try:
-            self._store.save(desired, before=serving.plan if serving and is_other else None)
+            self.store.save(desired, before=serving.plan if serving and is_other else None)
         except OSError as error:  # a full disk shall not stop serving
             if self._is_stored:
                 logger.error("the plan would not be known after a restart: %s", error)
@@ -141,14 +135,14 @@ class PlanFollower:
             self._is_stored = True
 
     def _reweigh(self, plan: ServingPlan) -> None:
-        known = self._dispatcher.plans.of(plan.generation)
+        known = self.dispatcher.plans.of(plan.generation)
         if known is None:
             return
         known.readdress(plan.peers)
         if known.plan.routing_weights == plan.routing_weights:
             return
         try:
-            self._dispatcher.plans.reweigh(plan, routing=self._routing)
+            self.dispatcher.plans.reweigh(plan, routing=self.routing)
         except PlannerError as error:
             logger.error("the weights stay as they were: %s", error)
             return
@@ -161,28 +155,28 @@ class PlanFollower:
             serving = Serving(
                 plan=plan,
                 tokenizer=tokenizer,
-                routing=self._routing,
-                before=self._dispatcher.serving,
+                routing=self.routing,
+                before=self.dispatcher.serving,
             )
         except (CheckpointError, TokenizerError, PlannerError, OSError) as error:
             self.trouble = f"plan of generation {plan.generation} cannot be served: {error}"
             self.refused_generation = plan.generation
             logger.error("%s", self.trouble)
             if not self._goes_on_beside(plan):
-                self._dispatcher.serve(None, why_none=REFUSED)
+                self.dispatcher.serve(None, why_none=REFUSED)
             return
         self.trouble, self.refused_generation = "", None
-        self._dispatcher.serve(serving, was_served=was_served)
+        self.dispatcher.serve(serving, was_served=was_served)
 
     def _tokenizer(self, checkpoint: str) -> CheckpointTokenizer:
         fetched = None
-        if self._weights is not None:
-            fetched = fetch_if_elsewhere(checkpoint, self._weights())
+        if self.weights is not None:
+            fetched = fetch_if_elsewhere(checkpoint, self.weights())
         return load_tokenizer(Path(checkpoint) if fetched is None else fetched.folder)
 
     def _goes_on_beside(self, plan: ServingPlan) -> bool:
         """Whether stages that load `plan` keep what serves now until they are told to forget it."""
-        serving = self._dispatcher.serving
+        serving = self.dispatcher.serving
         return serving is not None and _pages(plan) == _pages(serving.plan)
 
 

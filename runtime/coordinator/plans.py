@@ -9,7 +9,7 @@ docs/decisions/0006-requests-outlive-stages.md.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runtime.coordinator.admission import Admission
 from runtime.coordinator.recovery import Recovery
@@ -33,6 +33,7 @@ class _Retired:
     heard_at: float
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Plans:
     """Owns the plans of a coordinator and how one follows another; the dispatcher calls it.
 
@@ -41,28 +42,20 @@ class Plans:
     Waiting requests are all of `serving`, running ones of `serving` or of `leaving`.
     """
 
-    def __init__(
-        self,
-        *,
-        admission: Admission,
-        recovery: Recovery,
-        link: StageLink,
-        clock: Callable[[], float],
-        migrate_after_s: float,
-    ) -> None:
-        self._admission = admission
-        self._recovery = recovery
-        self._link = link
-        self._clock = clock
-        self._migrate_after_s = migrate_after_s
-        self.serving: Serving | None = None
-        self.coming: Serving | None = None
-        self.leaving: Serving | None = None
-        self._leave_by = 0.0
-        self._retired: list[_Retired] = []
-        self._why_none = NO_PLAN
-        self._holds = False  # new requests wait for the stages of a plan that is not up yet
-        self.is_closed = False  # no new requests are taken
+    admission: Admission
+    recovery: Recovery
+    link: StageLink
+    clock: Callable[[], float]
+    migrate_after_s: float
+    serving: Serving | None = field(init=False, default=None)
+    coming: Serving | None = field(init=False, default=None)
+    leaving: Serving | None = field(init=False, default=None)
+    is_closed: bool = field(init=False, default=False)  # no new requests are taken
+    _leave_by: float = field(init=False, default=0.0)
+    _retired: list[_Retired] = field(init=False, default_factory=list)
+    _why_none: str = field(init=False, default=NO_PLAN)
+    # new requests wait for the stages of a plan that is not up yet
+    _holds: bool = field(init=False, default=False)
 
     @property
     def present(self) -> tuple[Serving, ...]:
@@ -113,7 +106,7 @@ class Plans:
         return self.ready()
 
     def serve(self, new: Serving | None, *, why_none: str, was_served: bool) -> None:
-        """Serve another plan as soon as it is up, or none, and then say why to whoever asks.
+        """Serve another plan as soon as it is up, or none, and then say why to clients.
 
         Where stages cannot hold both, or clients could not ask before, the plan before is followed
         at once, and its requests wait. New ones wait too, if clients could ask before: under such a
@@ -133,12 +126,12 @@ class Plans:
             new.router.take_over(before.router)
             for plan in self.present:
                 plan.followed_by = new
-                self._retired.append(_Retired(plan=plan, heard_at=self._clock()))
-            self._recovery.hand_on(new)
-            self._recovery.move(self._admission.running.values())
+                self._retired.append(_Retired(plan=plan, heard_at=self.clock()))
+            self.recovery.hand_on(new)
+            self.recovery.move(self.admission.running.values())
         self.serving, self.coming, self.leaving = new, None, None
         self._why_none = why_none
-        self._link.forget_complaints()
+        self.link.forget_complaints()
 
     def reweigh(self, plan: ServingPlan, *, routing: Routing) -> None:
         """Route by the weights of `plan` from now on; requests that run stay where they are.
@@ -148,7 +141,7 @@ class Plans:
         known = self.of(plan.generation)
         if known is not None:
             known.reweigh(plan, routing=routing)
-            self._admission.let_in()
+            self.admission.let_in()
 
     def hear_unknown(self, sender: str, generation: int) -> None:
         """A stage serves a generation that is not present here.
@@ -158,7 +151,7 @@ class Plans:
         """
         for retired in self._retired:
             if retired.plan.generation == generation:
-                retired.heard_at = self._clock()
+                retired.heard_at = self.clock()
         if self.serving is None:
             return
         if generation < self.serving.generation:
@@ -166,17 +159,17 @@ class Plans:
         else:
             is_wanted = self.coming is None or generation > self.coming.generation
         if not is_wanted:
-            self._link.retire([sender], generation=generation)
+            self.link.retire([sender], generation=generation)
 
     def look(self) -> None:
         """Take the steps that are due; call it after news of stages and about once a second."""
-        now = self._clock()
+        now = self.clock()
         if self.serving is not None and self.coming is not None and self._may_take_over():
             self._take_over(self.serving, self.coming)
         if self.leaving is not None:
-            running = self._admission.running_under(self.leaving)
+            running = self.admission.running_under(self.leaving)
             if running and now >= self._leave_by:
-                self._recovery.move(running)
+                self.recovery.move(running)
                 running = []
             if not running:
                 self._retire(self.leaving)
@@ -192,7 +185,7 @@ class Plans:
     def _await(self, new: Serving) -> None:
         """Let it come, and nothing else: what was to come is dropped, what leaves goes at once."""
         if self.leaving is not None:
-            self._recovery.move(self._admission.running_under(self.leaving))
+            self.recovery.move(self.admission.running_under(self.leaving))
             self._retire(self.leaving)
             self.leaving = None
         if self.coming is not None:
@@ -212,21 +205,21 @@ class Plans:
         new.router.take_over(old.router)
         old.followed_by = new
         self.serving, self.coming, self.leaving = new, None, old
-        self._leave_by = self._clock() + self._migrate_after_s
-        self._link.forget_complaints()
-        self._recovery.hand_on(new)
+        self._leave_by = self.clock() + self.migrate_after_s
+        self.link.forget_complaints()
+        self.recovery.hand_on(new)
 
     def _retire(self, plan: Serving) -> None:
         logger.info("generation %d is retired", plan.generation)
-        self._retired.append(_Retired(plan=plan, heard_at=self._clock()))
-        self._link.retire(plan.nodes, generation=plan.generation)
+        self._retired.append(_Retired(plan=plan, heard_at=self.clock()))
+        self.link.retire(plan.nodes, generation=plan.generation)
 
     def _takes(self, plan: Serving) -> bool:
         return self._holds or plan.is_up
 
     def _fail_all(self) -> None:
-        for request in [*self._admission.waiting, *self._admission.running.values()]:
-            self._admission.fail(
+        for request in [*self.admission.waiting, *self.admission.running.values()]:
+            self.admission.fail(
                 request,
                 "the plan was replaced while the request ran; try again",
                 code="plan_replaced",

@@ -5,6 +5,7 @@ See docs/decisions/0006-requests-outlive-stages.md.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from planner.routers.base import Hop
 from runtime.coordinator.admission import Admission
@@ -21,19 +22,17 @@ _PASSING = frozenset({Reason.UNKNOWN_REQUEST, Reason.WRONG_GENERATION})
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Recovery:
     """Moves requests whose stage, link or plan is gone; the dispatcher and its parts call it.
 
     Restarts requests, in front of those that wait.
     """
 
-    def __init__(
-        self, *, admission: Admission, link: StageLink, clock: Callable[[], float]
-    ) -> None:
-        self._admission = admission
-        self._link = link
-        self._clock = clock
-        self._try_at_tick = False
+    admission: Admission
+    link: StageLink
+    clock: Callable[[], float]
+    _try_at_tick: bool = field(init=False, default=False)
 
     def lose_node(self, node: str, why: str, *, plan: Serving | None = None) -> None:
         """The stage of `node` is gone, or has forgotten what ran through it: begin that anew.
@@ -42,7 +41,7 @@ class Recovery:
         """
         lost = [
             request
-            for request in self._admission.running_through(node)
+            for request in self.admission.running_through(node)
             if plan is None or request.serving is plan
         ]
         if lost:
@@ -53,7 +52,7 @@ class Recovery:
         """Requests that need a link that is cut begin anew around it, or wait for it."""
         lost = [
             request
-            for request in self._admission.running.values()
+            for request in self.admission.running.values()
             if request.pipeline and cut & links_of(request.pipeline)
         ]
         words = ", ".join(f"{source} -> {target}" for source, target in sorted(cut))
@@ -63,9 +62,9 @@ class Recovery:
     def come_up(self, node: str, serving: Serving) -> None:
         """The stage of `node` was silent, or never heard, and is there."""
         logger.info("stage of %r is up in generation %d", node, serving.generation)
-        self._link.release_again(node)
+        self.link.release_again(node)
         self._end_what_never_fits()
-        self._admission.let_in()
+        self.admission.let_in()
 
     def move(self, requests: Iterable[LiveRequest]) -> None:
         """Requests that run go on under the plan that follows theirs, in the order they came."""
@@ -77,24 +76,24 @@ class Recovery:
     def move_where_room(self, requests: Iterable[LiveRequest]) -> None:
         """Requests that run go on by another way if it has room for them now; the others stay."""
         for request in sorted(requests, key=lambda request: request.arrived_at):
-            if self._admission.has_other_way(request):
+            if self.admission.has_other_way(request):
                 self._begin_anew([request])
 
     def hand_on(self, serving: Serving) -> None:
         """All that wait do so for another plan."""
-        for request in self._admission.waiting:
+        for request in self.admission.waiting:
             request.serving = serving
         self._end_what_never_fits()
-        self._admission.let_in()
+        self.admission.let_in()
 
     def refuse(self, sender: str, entry: Entry) -> None:
         """The stage of `sender` does not run what `entry` names."""
-        running = self._admission.running
+        running = self.admission.running
         request = running.get(entry.request)
         if request is None or entry.epoch != request.epoch or request.pipeline is None:
             return
         if sender not in {stage.node for stage in request.pipeline.stages}:
-            self._link.complain(f"{sender!r} refused a request that is not on its way through it")
+            self.link.complain(f"{sender!r} refused a request that is not on its way through it")
             return
         if entry.reason == Reason.NO_KV_PAGES and request.serving.shares(sender):
             self._turn_away(request, sender)
@@ -104,10 +103,10 @@ class Recovery:
             if entry.reason in _PASSING:
                 self._try_at_tick = True
             elif not running or entry.reason == Reason.PREFIX_GONE:
-                self._admission.let_in()
+                self.admission.let_in()
             return
         code, words = NACKS.get(entry.reason, ("refused", "refused the request; try again"))
-        self._admission.fail(request, f"node {sender!r} {words}", code=code)
+        self.admission.fail(request, f"node {sender!r} {words}", code=code)
 
     def miss_tokens(self, request: LiveRequest) -> bool:
         """Tokens of it were lost on the way here, with a connection that broke: it begins anew.
@@ -124,13 +123,13 @@ class Recovery:
         """Try again what was refused for a passing reason."""
         if self._try_at_tick:
             self._try_at_tick = False
-            self._admission.let_in()
+            self.admission.let_in()
 
     def _begin_anew(self, lost: Sequence[LiveRequest]) -> None:
         """In front of what waits, in their order."""
         for request in reversed(lost):
             self._route_again(request)
-        self._admission.let_in()
+        self.admission.let_in()
 
     def _turn_away(self, request: LiveRequest, node: str) -> None:
         """Requests of another coordinator have taken the pages: try elsewhere, or when there is
@@ -149,7 +148,7 @@ class Recovery:
             return False
         if reason == Reason.NO_KV_PAGES:
             is_first = request.epoch == request.turned_away
-            return is_first or len(self._admission.running) > 1
+            return is_first or len(self.admission.running) > 1
         return reason in (Reason.PREEMPTED, Reason.PREFIX_GONE) or reason in _PASSING
 
     def _has_begun_too_often(self, request: LiveRequest) -> bool:
@@ -160,13 +159,13 @@ class Recovery:
 
         No waiting helps a request that has outgrown every pipeline: it ends here.
         """
-        self._admission.leave_path(request)
-        request.begin_anew(now=self._clock())
-        self._admission.waiting.add_front(request)
+        self.admission.leave_path(request)
+        request.begin_anew(now=self.clock())
+        self.admission.waiting.add_front(request)
         self._end_if_too_large(request)
 
     def _end_what_never_fits(self) -> None:
-        for request in list(self._admission.waiting):
+        for request in list(self.admission.waiting):
             self._end_if_too_large(request)
 
     def _end_if_too_large(self, request: LiveRequest) -> None:
@@ -175,7 +174,7 @@ class Recovery:
         if not serving.is_up:
             return
         if request.next_position >= serving.plan.max_context_tokens:
-            self._admission.fail(
+            self.admission.fail(
                 request,
                 f"its {request.next_position} tokens so far leave no room in the "
                 f"{serving.plan.max_context_tokens} of the plan that was deployed meanwhile",
@@ -186,7 +185,7 @@ class Recovery:
         if not can_ever_serve(request.size):
             request.predict_least()  # it may be about to end
         if not can_ever_serve(request.size):
-            self._admission.fail(
+            self.admission.fail(
                 request,
                 f"its {request.next_position} tokens so far need more KV cache than any pipeline "
                 "of this cluster has; shorten the prompt or lower max_tokens",

@@ -1,4 +1,4 @@
-"""One port for chat clients, stages and nodes that measure: the first bytes tell who calls.
+"""One port for chat clients, stages and nodes that measure: the first bytes show which it is.
 
 A ZeroMQ greeting begins with 0xFF, which no HTTP request does. What stages send, which is tokens,
 is handed on to a private socket; who they are is proven there, as at a port of its own. A
@@ -23,7 +23,7 @@ from runtime.protocol.data_security import DataSecurity
 logger = logging.getLogger(__name__)
 
 GREETING = 0xFF  # the first byte of ZMTP, all versions since 2.0
-SILENT_S = 30.0  # whoever connects and says nothing for so long
+SILENT_S = 30.0  # a connection on which nothing comes for so long is closed
 
 
 def with_hosts(options: Options) -> Options:
@@ -149,13 +149,38 @@ class _Measured(asyncio.StreamReaderProtocol):
         self._outer.abort()
 
 
-class _Relayed(asyncio.Protocol):
-    """A stage's connection, handed on both ways; the end of either is the end of both."""
+class _Half(asyncio.Protocol):
+    """One side of a connection that is handed on: what comes is written to the `other` side."""
+
+    other: asyncio.Transport | None = None  # until that is open
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None:
+            self.other.write(data)
+
+    def pause_writing(self) -> None:
+        if self.other is not None:
+            self.other.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None:
+            self.other.resume_reading()
+
+
+class _Inner(_Half):
+    """The side at the private socket."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self.other is not None:
+            self.other.abort()  # what waits to be sent there is of a session that has ended
+
+
+class _Relayed(_Half):
+    """A stage's side; the end of either is the end of both."""
 
     def __init__(self, transport: asyncio.Transport, connections: set[Any]) -> None:
         self._transport = transport
         self._connections = connections
-        self._inner: _Inner | None = None
         self._opening: asyncio.Task[None] | None = None
         connections.add(self)
 
@@ -164,58 +189,25 @@ class _Relayed(asyncio.Protocol):
         self._opening = asyncio.get_running_loop().create_task(self._open(to, first))
 
     async def _open(self, to: PrivateSocket, first: bytes) -> None:
-        inner = _Inner(self._transport)
+        inner = _Inner()
+        inner.other = self._transport
         try:
-            inner.transport = await to.connect(inner)
+            self.other = await to.connect(inner)
         except OSError as error:
             logger.error("a stage's connection cannot be handed on: %s", error)
             self._transport.close()
             return
-        self._inner = inner
         if self._transport.is_closing():
-            inner.transport.close()
+            self.other.close()
             return
-        inner.transport.write(first)
+        self.other.write(first)
         self._transport.resume_reading()
-
-    def data_received(self, data: bytes) -> None:
-        if self._inner is not None:
-            self._inner.transport.write(data)
-
-    def pause_writing(self) -> None:
-        if self._inner is not None:
-            self._inner.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        if self._inner is not None:
-            self._inner.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._connections.discard(self)
-        if self._inner is not None:
-            self._inner.transport.close()  # once it has read all that the stage said
+        if self.other is not None:
+            self.other.close()  # once it has read all that the stage said
 
     def shutdown(self) -> None:
         """Called by uvicorn when it ends: requests have, by then."""
         self._transport.abort()
-
-
-class _Inner(asyncio.Protocol):
-    """The other half, at the private socket."""
-
-    transport: asyncio.Transport
-
-    def __init__(self, outer: asyncio.Transport) -> None:
-        self._outer = outer
-
-    def data_received(self, data: bytes) -> None:
-        self._outer.write(data)
-
-    def pause_writing(self) -> None:
-        self._outer.pause_reading()
-
-    def resume_writing(self) -> None:
-        self._outer.resume_reading()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._outer.abort()  # what waits to be sent there is of a session that has ended

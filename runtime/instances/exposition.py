@@ -33,16 +33,6 @@ class Sample:
     value: float
 
 
-def parse_exposition(page: str) -> tuple[Sample, ...]:
-    """All samples in order. Raises NoExposition."""
-    lines = enumerate(page.splitlines(), start=1)
-    return tuple(
-        _sample(text, number)
-        for number, line in lines
-        if (text := line.strip()) and not text.startswith("#")
-    )
-
-
 def samples_of(page: str, names: Iterable[str]) -> tuple[Sample, ...]:
     """Those of these names, one name after the other; no other line is looked at, so that a page of
     megabytes takes no time, unless there is none of them. Raises NoExposition."""

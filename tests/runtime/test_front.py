@@ -19,9 +19,9 @@ from front_rig import (
     client_get,
     with_front,
 )
+from prometheus_client.parser import text_string_to_metric_families
 
 from runtime.front.main import parse_options
-from runtime.instances.exposition import parse_exposition
 from runtime.instances.health import Condition, State
 
 
@@ -175,7 +175,11 @@ def test_metrics_tell_what_went_where_and_need_a_key() -> None:
                 await front.ask({**TEXT, "stream": stream})
         assert (await client_get(front, "/metrics", key="wrong")).status == 401
         page = (await client_get(front, "/metrics")).pieces[0].decode()
-        told = {(one.name, one.labels.get("instance")): one.value for one in parse_exposition(page)}
+        told = {
+            (one.name, one.labels.get("instance")): one.value
+            for family in text_string_to_metric_families(page)
+            for one in family.samples
+        }
         assert told["helix_front_requests", None] == 0
         for name, answers, failures, is_open in (("bad", 0, 1, 0), ("good", 4, 0, 1)):
             assert told["helix_front_answers_total", name] == answers

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from runtime.instances.engine_load import EngineLoad, read_load
-from runtime.instances.exposition import NoExposition, parse_exposition
+from runtime.instances.exposition import NoExposition, samples_of
 from runtime.instances.health import (
     Condition,
     Patience,
@@ -246,7 +246,7 @@ def test_a_room_that_is_no_number_of_tokens_is_not_believed(blocks: str) -> None
 )
 def test_what_is_no_metrics_page_is_told(page: str) -> None:
     with pytest.raises(NoExposition, match="line 1"):
-        parse_exposition(page)
+        samples_of(page, ["none"])
     assert "cannot be read" in read_load(page).complaint
 
 
@@ -275,7 +275,8 @@ def test_a_name_that_another_begins_with_is_not_that_one() -> None:
 
 
 def test_labels_are_unescaped() -> None:
-    (sample,) = parse_exposition('a:b_total{x="1, {2} \\"3\\" \\\\ \\n", y="",} 4e3')
+    page = 'a:b_total{x="1, {2} \\"3\\" \\\\ \\n", y="",} 4e3'
+    (sample,) = samples_of(page, ["a:b_total"])
     assert sample.labels == {"x": '1, {2} "3" \\ \n', "y": ""}
     assert sample.value == 4000
 
