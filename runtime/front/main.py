@@ -24,6 +24,7 @@ from planner.routers.answer_length import AnswerLength, DrawnLength, QuantileLen
 from planner.routers.instance_choice import INSTANCE_ROUTER_NAMES, make_instance_router
 from runtime.api.access import ApiKeys
 from runtime.command_numbers import port_number, positive_seconds
+from runtime.command_options import add_options, option
 from runtime.front.answer import Proxy, Waits
 from runtime.front.backend import FrontBackend
 from runtime.front.balance import Balance
@@ -64,15 +65,35 @@ logger = logging.getLogger(__name__)
 class Options:
     """The command line."""
 
-    instances: Path
-    data_dir: Path
-    host: str
-    port: int
-    router: str | None
-    lengths: str
-    quantile: float
+    instances: Path = option(
+        required=True,
+        type=Path,
+        metavar="FILE.json",
+        help="what there is (InstanceSet in runtime/protocol/instances.py)",
+    )
+    data_dir: Path = option(required=True, type=Path, help="keeps the logs of those started here")
+    host: str = option(default="127.0.0.1", help="address for clients (default %(default)s)")
+    port: int = option(
+        type=port_number, default=8100, help="port for clients (default %(default)s)"
+    )
+    router: str | None = option(choices=INSTANCE_ROUTER_NAMES, help="instead of the file's")
+    lengths: str = option(
+        choices=_PREDICTORS,
+        default="quantile",
+        help="how long answers are expected to be: drawn from those seen (the paper's), or a "
+        "quantile of them, which spreads work more evenly (default %(default)s)",
+    )
+    quantile: float = option(
+        type=float, default=0.6, help="of --lengths quantile (default %(default)g)"
+    )
+    answer_timeout_s: float = option(
+        flag="--answer-timeout",
+        type=positive_seconds,
+        default=900.0,
+        help="seconds within which an answer that does not stream must be whole (default "
+        "%(default)g)",
+    )
     request_timeout_s: float
-    answer_timeout_s: float
     shutdown_grace_s: float
 
 
@@ -254,33 +275,6 @@ def parse_options(argv: list[str]) -> Options:
         prog="python -m runtime front",
         description="One OpenAI-compatible endpoint over whole-model instances.",
     )
-    add = parser.add_argument
-    add(
-        "--instances",
-        required=True,
-        type=Path,
-        metavar="FILE.json",
-        help="what there is (InstanceSet in runtime/protocol/instances.py)",
-    )
-    add("--data-dir", required=True, type=Path, help="keeps the logs of those started here")
-    add("--host", default="127.0.0.1", help="address for clients (default %(default)s)")
-    add("--port", type=port_number, default=8100, help="port for clients (default %(default)s)")
-    add("--router", choices=INSTANCE_ROUTER_NAMES, help="instead of the file's")
-    add(
-        "--lengths",
-        choices=_PREDICTORS,
-        default="quantile",
-        help="how long answers are expected to be: drawn from those seen (the paper's), or a "
-        "quantile of them, which spreads work more evenly (default %(default)s)",
-    )
-    add("--quantile", type=float, default=0.6, help="of --lengths quantile (default %(default)g)")
-    add(
-        "--answer-timeout",
-        dest="answer_timeout_s",
-        type=positive_seconds,
-        default=900.0,
-        help="seconds within which an answer that does not stream must be whole (default "
-        "%(default)g)",
-    )
+    add_options(parser, Options)
     add_serving_options(parser, late="an instance that streams has failed", grace_s=30.0)
     return Options(**vars(parser.parse_args(argv)))

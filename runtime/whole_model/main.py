@@ -33,6 +33,7 @@ from runtime.command_numbers import (
     ratio,
     size_bytes,
 )
+from runtime.command_options import add_options, option
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.heap import bound_free_memory
 from runtime.coordinator.pipelines import Pipelines
@@ -82,20 +83,36 @@ class StageEnded(Exception):
 class Options:
     """The command line."""
 
-    checkpoint: Path
-    model_name: str
-    host: str
-    port: int
-    memory_budget_bytes: int | None
-    max_context_tokens: int | None
-    relative_speed: float
-    tensor_parallel: int
-    threads: int
+    checkpoint: Path = option(
+        required=True, type=Path, help="directory of a Hugging Face checkpoint, or a GGUF file"
+    )
+    model_name: str = option(help="what clients ask for (default: the directory's name)")
+    host: str = option(default=LOOPBACK, help="address for clients (default %(default)s)")
+    port: int = option(
+        type=port_number, default=8000, help="port for clients (default %(default)s)"
+    )
+    memory_budget_bytes: int | None = option(
+        type=size_bytes,
+        metavar="SIZE",
+        help=f"in {SIZE_HELP}; default: 90 %% of a GPU, or half of main memory",
+    )
+    max_context_tokens: int | None = option(
+        type=positive_int, help="default: that of the checkpoint"
+    )
+    relative_speed: float = option(type=ratio, default=1.0, help="below 1: slowed on purpose")
+    tensor_parallel: int = option(type=positive_int, default=1, help="ranks, a GPU each")
+    threads: int = option(
+        type=positive_int, default=1, help="of a stage on CPU (default %(default)s)"
+    )
+    emulate: Path | None = option(
+        type=Path, metavar="FILE.json", help="run no model: act as a node like that"
+    )
+    ssl_certfile: Path | None = option(
+        type=Path, metavar="FILE.pem", help="answer by HTTPS, presenting this"
+    )
+    ssl_keyfile: Path | None = option(type=Path, metavar="FILE.pem", help="its private key")
     request_timeout_s: float
     shutdown_grace_s: float
-    emulate: Path | None
-    ssl_keyfile: Path | None
-    ssl_certfile: Path | None
 
 
 def main(argv: list[str]) -> int:
@@ -279,30 +296,8 @@ def parse_options(argv: list[str]) -> Options:
         description="Serve one checkpoint with our engine alone: an OpenAI-compatible endpoint, "
         f"for clients that send the key in {API_KEY_VARIABLE}.",
     )
-    add = parser.add_argument
-    add(
-        "--checkpoint",
-        required=True,
-        type=Path,
-        help="directory of a Hugging Face checkpoint, or a GGUF file",
-    )
-    add("--model-name", help="what clients ask for (default: the directory's name)")
-    add("--host", default=LOOPBACK, help="address for clients (default %(default)s)")
-    add("--port", type=port_number, default=8000, help="port for clients (default %(default)s)")
-    add(
-        "--memory-budget-bytes",
-        type=size_bytes,
-        metavar="SIZE",
-        help=f"in {SIZE_HELP}; default: 90 %% of a GPU, or half of main memory",
-    )
-    add("--max-context-tokens", type=positive_int, help="default: that of the checkpoint")
-    add("--relative-speed", type=ratio, default=1.0, help="below 1: slowed on purpose")
-    add("--tensor-parallel", type=positive_int, default=1, help="ranks, a GPU each")
-    add("--threads", type=positive_int, default=1, help="of a stage on CPU (default %(default)s)")
+    add_options(parser, Options)
     add_serving_options(parser, late="a request fails", grace_s=20.0)
-    add("--emulate", type=Path, metavar="FILE.json", help="run no model: act as a node like that")
-    add("--ssl-certfile", type=Path, metavar="FILE.pem", help="answer by HTTPS, presenting this")
-    add("--ssl-keyfile", type=Path, metavar="FILE.pem", help="its private key")
     arguments = parser.parse_args(argv)
     arguments.model_name = arguments.model_name or arguments.checkpoint.resolve().name
     return Options(**vars(arguments))
