@@ -1,6 +1,6 @@
 """Turns a live request into OpenAI answers: one whole object, or server-sent events.
 
-Whoever answers a request also ends it: on the last token, on an error, and when the client hangs
+The response of a request also ends it: on the last token, on an error, and when the client hangs
 up, whether it streams, waits, or had not even been sent a header.
 """
 
@@ -15,11 +15,11 @@ from starlette.types import Receive, Scope, Send
 
 from runtime.api.error_answers import error_response
 from runtime.api.events import DONE, WAITING, stream_part, stream_start
-from runtime.coordinator.live_request import Delta, LiveRequest, RequestFailed
+from runtime.coordinator.live_request import Delta, LiveRequest
 from runtime.coordinator.logprobs import chat_logprobs, completion_logprobs
 from runtime.coordinator.message_reader import PLAIN, MessageForm, MessageReader
+from runtime.coordinator.refusals import RequestFailed
 from runtime.disconnect import no_more, unless_disconnected
-from runtime.protocol.openai import ApiError
 from runtime.protocol.openai_answers import (
     IGNORED_HEADER,
     Answer,
@@ -32,9 +32,6 @@ from runtime.protocol.openai_answers import (
     Usage,
 )
 
-_OF_THE_REQUEST = frozenset({"grammar_failed"})  # no retry changes it
-_INTERNAL = frozenset({"not_a_number", "stage_error", "token_stream_broken"})
-_RETRY_AFTER_S = 2.0
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 
@@ -263,7 +260,7 @@ class LiveAnswer:
         try:
             response = JSONResponse(await self.whole(), headers=headers)
         except RequestFailed as failure:
-            response = error_response(failed(failure), headers)
+            response = error_response(failure, headers)
         await response(scope, no_more, send)
 
     async def _send_stream(self, send: Send) -> None:
@@ -273,7 +270,7 @@ class LiveAnswer:
                 # a comment while a request waits for pages or for another stage
                 await send(stream_part(b"".join(map(_event, bodies)) or WAITING))
         except RequestFailed as failure:
-            await send(stream_part(_event(failed(failure).body())))
+            await send(stream_part(_event(failure.body())))
         await send(stream_part(DONE))
         await send(stream_part(b"", is_last=True))
 
@@ -316,19 +313,6 @@ async def arriving(
                 alarm = loop.call_at(spoke_s + quiet_s, ring)
     finally:
         alarm.cancel()
-
-
-def failed(failure: RequestFailed) -> ApiError:
-    """The error object of a request that was accepted and then failed."""
-    if failure.code in _OF_THE_REQUEST:
-        return ApiError(status=400, message=str(failure), code=failure.code)
-    internal = failure.code in _INTERNAL
-    return ApiError(
-        status=500 if internal else 503,
-        message=str(failure),
-        code=failure.code,
-        retry_after_s=None if internal else _RETRY_AFTER_S,
-    )
 
 
 def _usage(requests: Sequence[LiveRequest]) -> Usage:

@@ -21,7 +21,6 @@ from runtime.coordinator.limits import output_limit
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.message_reader import PLAIN, MessageForm
 from runtime.coordinator.openapi import openapi_document
-from runtime.coordinator.refusals import NeverFits, NotServing, QueueFull, refused
 from runtime.coordinator.sampling import sampling_of, seed_of_choice
 from runtime.coordinator.schema_check import SchemaCheck
 from runtime.coordinator.serving import Serving
@@ -260,10 +259,7 @@ class PipelineBackend:
 
     def _serving_of(self, model: str) -> Serving:
         """The plan that serves, which must be of that model. Raises ApiError."""
-        try:
-            serving = self._dispatcher.open_serving()
-        except NotServing as error:
-            raise refused(error) from error
+        serving = self._dispatcher.open_serving()
         if model != serving.plan.model_name:
             raise model_not_found(model, available=serving.plan.model_name)
         return serving
@@ -298,10 +294,10 @@ class PipelineBackend:
                         shows_markers=message.has_markers,
                     )
                 )
-        except (NotServing, QueueFull, NeverFits) as error:
+        except ApiError:
             for accepted in requests:
                 self._dispatcher.end(accepted)
-            raise refused(error) from error
+            raise
         form = AnswerForm(
             id=f"{endpoint_id}-{self._new_answer_id()}",
             endpoint="chat" if endpoint_id == "chatcmpl" else "completion",

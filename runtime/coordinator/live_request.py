@@ -7,20 +7,13 @@ from dataclasses import dataclass, replace
 
 from planner.domain.pipeline import Pipeline
 from planner.routers.base import RequestSize
+from runtime.coordinator.refusals import RequestFailed
 from runtime.coordinator.request_life import Origin, RequestLife
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.text_stream import AnswerText
 from runtime.protocol.openai_answers import FinishReason
 from runtime.protocol.routes import Sampling
 from runtime.protocol.sampled import Logprobs
-
-
-class RequestFailed(Exception):
-    """The request cannot go on; the message says why and what the client may do."""
-
-    def __init__(self, message: str, *, code: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

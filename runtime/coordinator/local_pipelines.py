@@ -7,9 +7,9 @@ from contextlib import aclosing
 from typing import Any
 
 from runtime.api.events import COMMENT, Event
-from runtime.coordinator.answering import LiveAnswer, failed
+from runtime.coordinator.answering import LiveAnswer
 from runtime.coordinator.app import TAKING, PipelineBackend
-from runtime.coordinator.live_request import RequestFailed
+from runtime.coordinator.refusals import RequestFailed
 from runtime.front.asked import Asked
 from runtime.front.target import Errored, Lacks, TooSlow, refusal
 from runtime.instances.engine_load import EngineLoad
@@ -52,7 +52,7 @@ class LocalPipelines:
         except TimeoutError as error:
             raise TooSlow(patience_s) from error
         except RequestFailed as failure:
-            raise _meaning(failed(failure)) from failure
+            raise _meaning(failure) from failure
         finally:
             answer.end()
 

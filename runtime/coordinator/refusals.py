@@ -3,7 +3,7 @@
 from runtime.protocol.data import Reason
 from runtime.protocol.openai import ApiError
 
-NOT_READY_RETRY_S = 2.0
+_RETRY_AFTER_S = 2.0
 
 NACKS = {  # reason -> (code, what the node did and what the client may do)
     Reason.NO_KV_PAGES: (
@@ -43,29 +43,39 @@ NACKS = {  # reason -> (code, what the node did and what the client may do)
 }
 
 
-class NotServing(Exception):
+_OF_THE_REQUEST = frozenset({"grammar_failed"})  # no retry changes it
+_INTERNAL = frozenset({"not_a_number", "stage_error", "token_stream_broken"})
+
+
+class RequestFailed(ApiError):
+    """A request was accepted and cannot go on; the message says why and what the client may do."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        status = 400 if code in _OF_THE_REQUEST else 500 if code in _INTERNAL else 503
+        retry_after_s = _RETRY_AFTER_S if status == 503 else None
+        super().__init__(message=message, code=code, status=status, retry_after_s=retry_after_s)
+
+
+class NotServing(ApiError):
     """There is no plan, or the first one's stages have not all reported yet."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message=message, code="not_ready", retry_after_s=_RETRY_AFTER_S)
 
-class QueueFull(Exception):
+
+class QueueFull(ApiError):
     """No route is free and enough requests wait already, in all or of this API key."""
 
     def __init__(self, *, waiting: int, own: int, retry_after_s: int) -> None:
-        super().__init__(
+        message = (
             f"all pipelines are full and {waiting} requests are waiting already, {own} of them of "
             f"this API key; try again in {retry_after_s} s"
         )
-        self.retry_after_s = retry_after_s
+        super().__init__(message=message, code="queue_full", retry_after_s=retry_after_s)
 
 
-class NeverFits(Exception):
+class NeverFits(ApiError):
     """The request needs more KV cache than any route has, even when idle."""
 
-
-def refused(error: NotServing | QueueFull | NeverFits) -> ApiError:
-    """Why the dispatcher does not take a request."""
-    if isinstance(error, NotServing):
-        return ApiError(message=str(error), code="not_ready", retry_after_s=NOT_READY_RETRY_S)
-    if isinstance(error, QueueFull):
-        return ApiError(message=str(error), code="queue_full", retry_after_s=error.retry_after_s)
-    return ApiError(message=str(error), code="kv_capacity_exceeded")
+    def __init__(self, message: str) -> None:
+        super().__init__(message=message, code="kv_capacity_exceeded")

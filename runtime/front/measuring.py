@@ -23,7 +23,7 @@ from runtime.command_numbers import positive_int
 from runtime.front.relay import InstanceTarget
 from runtime.front.sweep import ApiSweep, sweep_instance
 from runtime.front.target import InstanceFailed, InstanceFull, Refused
-from runtime.instances.asking import ask_load
+from runtime.instances.asking import AskedInstance
 from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.engine_load import EngineLoad
 from runtime.protocol.instances import UrlInstance
@@ -79,7 +79,7 @@ async def _measure(
             clock=time.perf_counter,
             rng=random.SystemRandom(),
         )
-        return sweep, await ask_load(http, address)
+        return sweep, await AskedInstance(http, address).load()
 
 
 def _address(text: str) -> str:

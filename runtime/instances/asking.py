@@ -33,81 +33,73 @@ class AskedInstance:
     address: InstanceAddress
 
     async def health(self) -> Probe:
-        """See `ask_health`."""
-        return await ask_health(self.http, self.address)
+        """/health, where there is one, and that /v1/models names the model, where it says so."""
+        address = self.address
+        try:
+            health = await self._get("/health")
+            if health.status_code != 404 and not health.is_success:
+                return Probe(trouble=f"/health answers {health.status_code}{_said(health)}")
+            if not address.lists_model:
+                return Probe()
+            models = await self._get("/v1/models")
+        except (httpx.HTTPError, httpx.InvalidURL, _NoAnswer) as error:
+            return Probe(trouble=f"{NO_ANSWER}: {error or type(error).__name__}")
+        if not models.is_success:
+            return Probe(trouble=f"/v1/models answers {models.status_code}{_said(models)}")
+        names = _names(models)
+        if names is None:
+            return Probe(trouble=f"/v1/models answers what is no list of models{_said(models)}")
+        if address.model not in names:
+            return Probe(
+                trouble=f"it does not serve {address.model!r} but {', '.join(names) or 'nothing'}"
+            )
+        return Probe()
 
     async def load(self) -> EngineLoad:
-        """See `ask_load`."""
-        return await ask_load(self.http, self.address)
+        """What /metrics says; nothing where the backend has none, or does not answer."""
+        if not self.address.has_metrics:
+            return EngineLoad()
+        try:
+            page = await self._get("/metrics")
+        except _NoAnswer as error:
+            return EngineLoad(complaint=str(error))
+        except (httpx.HTTPError, httpx.InvalidURL):
+            return EngineLoad()  # its health tells
+        if page.status_code == 404:
+            return EngineLoad(
+                complaint="it has no /metrics; only requests sent from here are counted"
+            )
+        if not page.is_success:
+            return EngineLoad(complaint=f"/metrics answers {page.status_code}{_said(page)}")
+        return read_load(page.text)
 
-
-async def ask_health(http: httpx.AsyncClient, address: InstanceAddress) -> Probe:
-    """/health, where there is one, and that /v1/models names the model, where it says so."""
-    try:
-        health = await _get(http, address, "/health")
-        if health.status_code != 404 and not health.is_success:
-            return Probe(trouble=f"/health answers {health.status_code}{_said(health)}")
-        if not address.lists_model:
-            return Probe()
-        models = await _get(http, address, "/v1/models")
-    except (httpx.HTTPError, httpx.InvalidURL, _NoAnswer) as error:
-        return Probe(trouble=f"{NO_ANSWER}: {error or type(error).__name__}")
-    if not models.is_success:
-        return Probe(trouble=f"/v1/models answers {models.status_code}{_said(models)}")
-    names = _names(models)
-    if names is None:
-        return Probe(trouble=f"/v1/models answers what is no list of models{_said(models)}")
-    if address.model not in names:
-        return Probe(
-            trouble=f"it does not serve {address.model!r} but {', '.join(names) or 'nothing'}"
-        )
-    return Probe()
-
-
-async def ask_load(http: httpx.AsyncClient, address: InstanceAddress) -> EngineLoad:
-    """What /metrics says; nothing where the backend has none, or does not answer."""
-    if not address.has_metrics:
-        return EngineLoad()
-    try:
-        page = await _get(http, address, "/metrics")
-    except _NoAnswer as error:
-        return EngineLoad(complaint=str(error))
-    except (httpx.HTTPError, httpx.InvalidURL):
-        return EngineLoad()  # its health tells
-    if page.status_code == 404:
-        return EngineLoad(complaint="it has no /metrics; only requests sent from here are counted")
-    if not page.is_success:
-        return EngineLoad(complaint=f"/metrics answers {page.status_code}{_said(page)}")
-    return read_load(page.text)
+    async def _get(self, path: str) -> httpx.Response:
+        """Raises _NoAnswer, httpx.HTTPError, httpx.InvalidURL."""
+        parts, size, address = [], 0, self.address
+        try:
+            async with (
+                asyncio.timeout(PROBE_TIMEOUT_S),
+                self.http.stream(
+                    "GET",
+                    f"{address.url}{path}",
+                    headers=headers_of(address),
+                    extensions=pinned_to(address),
+                ) as answer,
+            ):
+                async for part in answer.aiter_bytes():
+                    size += len(part)
+                    if size > MAX_PAGE_BYTES:
+                        raise _NoAnswer(f"{path} answers more than {MAX_PAGE_BYTES} bytes")
+                    parts.append(part)
+        except UnicodeError as error:  # what is no name of a host, as `xn--`
+            raise _NoAnswer(f"{address.url} is no address ({error})") from error
+        except TimeoutError as error:
+            raise _NoAnswer(f"{path} is not answered whole within {PROBE_TIMEOUT_S:g} s") from error
+        return httpx.Response(answer.status_code, content=b"".join(parts))
 
 
 def headers_of(address: InstanceAddress) -> dict[str, str]:
     return {"Authorization": f"Bearer {address.api_key}"} if address.api_key else {}
-
-
-async def _get(http: httpx.AsyncClient, address: InstanceAddress, path: str) -> httpx.Response:
-    """Raises _NoAnswer, httpx.HTTPError, httpx.InvalidURL."""
-    parts, size = [], 0
-    try:
-        async with (
-            asyncio.timeout(PROBE_TIMEOUT_S),
-            http.stream(
-                "GET",
-                f"{address.url}{path}",
-                headers=headers_of(address),
-                extensions=pinned_to(address),
-            ) as answer,
-        ):
-            async for part in answer.aiter_bytes():
-                size += len(part)
-                if size > MAX_PAGE_BYTES:
-                    raise _NoAnswer(f"{path} answers more than {MAX_PAGE_BYTES} bytes")
-                parts.append(part)
-    except UnicodeError as error:  # what is no name of a host, as `xn--`
-        raise _NoAnswer(f"{address.url} is no address ({error})") from error
-    except TimeoutError as error:
-        raise _NoAnswer(f"{path} is not answered whole within {PROBE_TIMEOUT_S:g} s") from error
-    return httpx.Response(answer.status_code, content=b"".join(parts))
 
 
 def _names(answer: httpx.Response) -> list[str] | None:

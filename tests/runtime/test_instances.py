@@ -23,7 +23,7 @@ from instance_rig import (
     wait_until,
 )
 
-from runtime.instances.asking import AskedInstance, ask_health
+from runtime.instances.asking import AskedInstance
 from runtime.instances.command_lines import InstanceAddress, address_of, launch_of
 from runtime.instances.health import Condition, Patience
 from runtime.instances.instance import Instance
@@ -208,7 +208,7 @@ def test_what_an_earlier_life_left_running_is_ended_first(tmp_path: Path) -> Non
 def test_an_address_where_nobody_answers_is_a_trouble_to_tell(url: str) -> None:
     async def test() -> None:
         async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
-            probe = await ask_health(http, InstanceAddress(url=url, model="m"))
+            probe = await AskedInstance(http, InstanceAddress(url=url, model="m")).health()
         assert probe.trouble.startswith("it does not answer: ")
 
     run(test())

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from instance_rig import wait_until
 
-from runtime.instances.asking import AskedInstance, ask_health, ask_load
+from runtime.instances.asking import AskedInstance
 from runtime.instances.command_lines import InstanceAddress, Launch
 from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import Patience, Probe
@@ -37,7 +37,9 @@ def asked(drops: Drops) -> tuple[Probe, EngineLoad]:
     async def test() -> tuple[Probe, EngineLoad]:
         transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=drops))
         async with httpx.AsyncClient(transport=transport, timeout=PATIENCE_S) as http:
-            return await ask_health(http, ADDRESS), await ask_load(http, ADDRESS)
+            return await AskedInstance(http, ADDRESS).health(), await AskedInstance(
+                http, ADDRESS
+            ).load()
 
     return asyncio.run(asyncio.wait_for(test(), PATIENCE_S))
 

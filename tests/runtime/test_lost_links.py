@@ -7,7 +7,8 @@ import pytest
 from dispatcher_bench import drain
 from test_coordinator_recovery import Bench, assert_whole, bench
 
-from runtime.coordinator.live_request import LiveRequest, RequestFailed
+from runtime.coordinator.live_request import LiveRequest
+from runtime.coordinator.refusals import RequestFailed
 from runtime.coordinator.serving import links_of
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message

@@ -10,7 +10,7 @@ from free_port import free_port
 from instance_rig import SERVED, run, supervised
 
 from runtime.agent.vllm_environment import vllm_command
-from runtime.instances.asking import ask_load
+from runtime.instances.asking import AskedInstance
 from runtime.instances.health import Condition, Patience
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.instances import VllmInstance
@@ -61,7 +61,7 @@ def test_it_starts_by_steps_answers_with_a_quiet_log_and_ends(
             assert {"starting", "weights are read"} <= steps
             address = instance.asked.address
             async with httpx.AsyncClient(timeout=300, trust_env=False) as http:
-                load = await ask_load(http, address)
+                load = await AskedInstance(http, address).load()
                 answer = await http.post(
                     f"{address.url}/v1/completions",
                     headers={"Authorization": f"Bearer {address.api_key}"},
