@@ -17,8 +17,8 @@ from coordinator_doubles import (
     serving_plan,
     write_checkpoint,
 )
+from plan_rig import Follower
 from test_coordinator_dispatcher import Bench, drain
-from test_coordinator_plan import Follower
 from test_coordinator_recovery import assert_whole, counting, passes
 
 from planner.domain.cluster import SINK, SOURCE
