@@ -3,13 +3,14 @@
 python benchmarks/serving/stamping_stage.py STAMPS [OPTIONS OF `python -m runtime stage`]
 
 It sends as a stage with a model does: straight over its transport. When the process ends it writes
-to STAMPS, as JSON, [request, position, seconds] for each token: the end of the step that drew it, on
+to STAMPS, as JSON, [request, position, seconds] for each token: the end of the step that drew it by
 the machine's monotonic clock.
 """
 
 import json
 import sys
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from pathlib import Path
 
@@ -24,12 +25,16 @@ _stamps: list[tuple[float, list[tuple[int, int]]]] = []
 class StampingRunner(EmulatedRunner):
     """Adds to `_stamps` when each step ended, and its tokens."""
 
-    def run(self, step: Items[Work]) -> StepResult:
-        result = super().run(step)
-        ended_s = time.monotonic()
+    def begin(self, step: Items[Work]) -> Callable[[], StepResult]:
+        begun = super().begin(step)
         tokens = [(work.sequence.key.request, work.chunk.end) for work in step]
-        _stamps.append((ended_s, tokens))
-        return result
+
+        def end() -> StepResult:
+            result = begun()
+            _stamps.append((time.monotonic(), tokens))
+            return result
+
+        return end
 
 
 def main() -> int:

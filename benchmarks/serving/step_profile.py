@@ -15,7 +15,7 @@ import statistics
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -100,9 +100,15 @@ class TimedBackend(ModelBackend):
 
     parts: Parts
 
-    def behind_layers(self, step: Items[Work], hidden_TD: Tensor) -> StepResult:
+    def behind_layers(self, step: Items[Work], hidden_TD: Tensor) -> Callable[[], StepResult]:
         with self.parts.part("sample"):
-            return super().behind_layers(step, hidden_TD)
+            begun = super().behind_layers(step, hidden_TD)
+
+        def result() -> StepResult:
+            with self.parts.part("sample"):
+                return begun()
+
+        return result
 
 
 class TimedStage(Stage):

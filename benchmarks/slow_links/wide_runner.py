@@ -1,5 +1,6 @@
 """A backend without a model whose rows weigh what a model's would: for links that are there."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import replace
 
@@ -45,8 +46,13 @@ class WideRunner:
     def is_ready(self, sequence: Sequence) -> bool:
         return self._inner.is_ready(sequence)
 
-    def run(self, step: Items[Work]) -> StepResult:
-        return replace(self._inner.run(step), rows=self._rows)
+    @property
+    def runs_beside(self) -> bool:
+        return self._inner.runs_beside
+
+    def begin(self, step: Items[Work]) -> Callable[[], StepResult]:
+        begun = self._inner.begin(step)
+        return lambda: replace(begun(), rows=self._rows)
 
     def forget(self, key: RequestKey) -> None:
         self._inner.forget(key)

@@ -85,8 +85,14 @@ class Backend(Protocol):
         """Whether rows of the request can be part of a step now; if not, they can be soon: asking
         has what they need made, beside the steps."""
 
-    def run(self, step: Items[Work]) -> StepResult:
-        """Run the layers each work asks for, and sample where a token follows."""
+    @property
+    def runs_beside(self) -> bool:
+        """Whether a device computes a step while the thread that began it goes on."""
+
+    def begin(self, step: Items[Work]) -> Callable[[], StepResult]:
+        """Run the layers each work asks for, and sample where a token follows; what it returns
+        waits for that when it is called, before the next step begins. Its requests may be forgotten
+        meanwhile."""
 
     def forget(self, key: RequestKey) -> None:
         """A request ended; known or not."""

@@ -90,7 +90,11 @@ class EmulatedRunner:
     def is_ready(self, sequence: Sequence) -> bool:
         return True
 
-    def run(self, step: Items[Work]) -> StepResult:
+    @property
+    def runs_beside(self) -> bool:
+        return True
+
+    def begin(self, step: Items[Work]) -> Callable[[], StepResult]:
         ends_s = self._clock() + step_s(step, self._emulation) * self._emulation.time_scale
         drawn, failed = {}, {}
         for index, work in enumerate(step):
@@ -104,8 +108,13 @@ class EmulatedRunner:
                 sampling, position=work.chunk.end, vocab_size=self._emulation.vocab_size
             )
             drawn[index] = Drawn(token_id=token_id)
-        self._sleep(max(0.0, ends_s - self._clock()))
-        return StepResult(rows=_NoRows(), drawn=drawn, failed=failed)
+        result = StepResult(rows=_NoRows(), drawn=drawn, failed=failed)
+
+        def end() -> StepResult:
+            self._sleep(max(0.0, ends_s - self._clock()))
+            return result
+
+        return end
 
     def forget(self, key: RequestKey) -> None:
         """Nothing is kept of a request but its pages."""

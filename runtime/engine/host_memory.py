@@ -54,14 +54,30 @@ class HostMemory:
         """An empty one for this device."""
         return Parcel(self)
 
+    @property
+    def copies_beside(self) -> bool:
+        """Whether the device copies while the thread that asked for it goes on."""
+        return self._pinned is not None
+
     def to_host(self, rows: Tensor) -> Tensor:
         """`rows` of the device, contiguous and complete; the same memory on a CPU."""
+        return self.start_to_host(rows)()
+
+    def start_to_host(self, rows: Tensor) -> Callable[[], Tensor]:
+        """Has `rows` copied; called, what it returns waits for them, and for nothing that the
+        device was given to do since."""
         if self._pinned is None:
-            return rows.cpu().contiguous()
+            on_host = rows.cpu().contiguous()
+            return lambda: on_host
         landed = self._pinned(tuple(rows.shape), rows.dtype)
         landed.copy_(rows, non_blocking=True)
-        torch.cuda.current_stream(self._device).synchronize()
-        return landed
+        copied = torch.cuda.current_stream(self._device).record_event()
+
+        def wait() -> Tensor:
+            copied.synchronize()
+            return landed
+
+        return wait
 
 
 class Sent:

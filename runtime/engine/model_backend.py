@@ -4,15 +4,17 @@ Legend: T rows of the step, R of them sampled from, D hidden, V vocabulary.
 """
 
 import logging
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from runtime.engine.backend import Drawn, ModelShape, StepResult
+from runtime.engine.backend import Drawn, ModelShape, Rows, StepResult
 from runtime.engine.grammar import Grammar, GrammarError, Grammars, GrammarUnavailable
-from runtime.engine.host_memory import HostMemory
 from runtime.engine.pages import KvCacheManager
 from runtime.engine.sampled_row import SampledRow, TokenHistory
 from runtime.engine.sampling_batch import Pick, SamplingBatch
@@ -80,39 +82,53 @@ class ModelBackend:
         begun = self._begun(sequence)
         return begun is None or begun.done()
 
+    @property
+    def runs_beside(self) -> bool:
+        return self._runner.host.copies_beside
+
     def run(self, step: Items[Work]) -> StepResult:
+        """Begin a step and wait for it."""
+        return self.begin(step)()
+
+    def begin(self, step: Items[Work]) -> Callable[[], StepResult]:
         return self.behind_layers(step, self._runner.forward(step))
 
-    def behind_layers(self, step: Items[Work], hidden_TD: Tensor) -> StepResult:
-        """What becomes of the rows of a step that has run through its layers."""
-        rows: dict[int, SampledRow] = {}
-        leaving_TD = hidden_TD.to(self._runner.shape.wire_dtype)
-        ends, drawn, failed = [], {}, self._overflowed(step, leaving_TD)
-        end = 0
+    def behind_layers(self, step: Items[Work], hidden_TD: Tensor) -> Callable[[], StepResult]:
+        """What becomes of the rows of a step that runs through its layers; called, it waits for
+        them."""
+        host, sampled, failed = self._runner.host, dict[int, _Sampled](), dict[int, Reason]()
+        ends, end = [], 0
         for index, work in enumerate(step):
             end += work.chunk.n_tokens
             if work.sequence.is_last_stage and work.chunk.is_sampled:
                 try:
-                    rows[index] = self._sampled_row(work)
+                    sampled[index] = self._sampled(work)
                 except GrammarError as error:
                     failed[index] = _grammar_failed(work, error)
                 else:
                     ends.append(end - 1)
-        result_rows = _TensorRows(leaving_TD, self._runner.host)
-        if rows:
-            logits_RV = self._runner.logits(self._runner.host.rows_at(hidden_TD, ends))
-            picks = SamplingBatch([*rows.values()]).sample(logits_RV, self._runner.host)
-            for index, pick in zip(rows, picks, strict=True):
+        left = self._leave(step, hidden_TD)
+        picked: Callable[[], list[Pick]] = list
+        if sampled:
+            logits_RV = self._runner.logits(host.rows_at(hidden_TD, ends))
+            picked = SamplingBatch([each.row for each in sampled.values()]).start(logits_RV, host)
+
+        def result() -> StepResult:
+            rows = left(failed)
+            drawn = {}
+            for (index, each), pick in zip(sampled.items(), picked(), strict=True):
                 if not pick.is_valid:
                     request = step[index].sequence.key.request
                     logger.error("request %d: its logits leave no token to pick", request)
                     failed[index] = Reason.NOT_A_NUMBER
                     continue
                 try:
-                    drawn[index] = self._drawn(step[index], pick)
+                    drawn[index] = each.drawn(pick)
                 except GrammarError as error:
                     failed[index] = _grammar_failed(step[index], error)
-        return StepResult(rows=result_rows, drawn=drawn, failed=failed)
+            return StepResult(rows=rows, drawn=drawn, failed=failed)
+
+        return result
 
     def forget(self, key: RequestKey) -> None:
         self._histories.pop(key, None)
@@ -120,15 +136,28 @@ class ModelBackend:
         if begun is not None:
             begun.cancel()
 
-    def _overflowed(self, step: Items[Work], leaving_TD: Tensor) -> dict[int, Reason]:
-        """The works whose rows cannot go on, by their index: float16 ends at 65504, which the rows
-        of some families exceed."""
+    def _leave(self, step: Items[Work], hidden_TD: Tensor) -> Callable[[dict[int, Reason]], Rows]:
+        """Has the rows of a step copied for the wire. What it returns waits for them, and adds to
+        what it is given the works whose rows cannot go on, by their index: float16 ends at 65504,
+        which the rows of some families exceed."""
+        shape, host = self._runner.shape, self._runner.host
+        leaving_TD = hidden_TD.to(shape.wire_dtype)
+        if all(work.sequence.is_last_stage for work in step):
+            return lambda _: _HostRows(partial(host.to_host, leaving_TD))
+        landing, finite = host.start_to_host(leaving_TD), None
+        if torch.float16 in (shape.dtype, shape.wire_dtype):
+            finite = host.start_to_host(leaving_TD.isfinite().all(-1))
+
+        def leave(failed: dict[int, Reason]) -> Rows:
+            if finite is not None:
+                failed.update(self._overflowed(step, finite()))
+            return _HostRows(landing)
+
+        return leave
+
+    def _overflowed(self, step: Items[Work], finite_T: Tensor) -> dict[int, Reason]:
         shape, failed = self._runner.shape, dict[int, Reason]()
-        leaves = any(not work.sequence.is_last_stage for work in step)
-        if not leaves or torch.float16 not in (shape.dtype, shape.wire_dtype):
-            return failed
         counts = [work.chunk.n_tokens for work in step]
-        finite_T = leaving_TD.isfinite().all(-1).cpu()
         for index, finite_R in enumerate(torch.split(finite_T, counts)):
             if not step[index].sequence.is_last_stage and not finite_R.all():
                 logger.error(
@@ -142,30 +171,17 @@ class ModelBackend:
                 failed[index] = Reason.NOT_A_NUMBER
         return failed
 
-    def _sampled_row(self, work: Work) -> SampledRow:
+    def _sampled(self, work: Work) -> "_Sampled":
         """How the row behind `work` is sampled. Raises GrammarError."""
         sampling = work.sampling
         grammar = self._grammar(work)
-        return SampledRow(
+        row = SampledRow(
             sampling=sampling,
             position=work.chunk.end,
             history=self._history(work.sequence.key, sampling),
             allowed=None if grammar is None else grammar.allowed(),
         )
-
-    def _drawn(self, work: Work, pick: Pick) -> Drawn:
-        """Take note of the token picked for `work`. Raises GrammarError."""
-        history = self._history(work.sequence.key, work.sampling)
-        grammar = self._grammar(work)
-        if history is not None:
-            history.add(pick.token_id)
-        if grammar is not None:
-            grammar.accept(pick.token_id)
-        return Drawn(
-            token_id=pick.token_id,
-            logprobs=pick.logprobs,
-            is_final=grammar is not None and grammar.is_complete,
-        )
+        return _Sampled(row=row, grammar=grammar)
 
     def _history(self, key: RequestKey, sampling: Sampling) -> TokenHistory | None:
         if not sampling.has_penalties:
@@ -198,18 +214,36 @@ def _grammar_failed(work: Work, error: GrammarError) -> Reason:
     return Reason.GRAMMAR_FAILED
 
 
-class _TensorRows:
-    """Implements `Rows`; `hidden_TD` on any device."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sampled:
+    """A row that is sampled, and the grammar that its request follows."""
 
-    def __init__(self, hidden_TD: Tensor, host: HostMemory) -> None:
-        self._hidden_TD = hidden_TD
-        self._host = host
+    row: SampledRow
+    grammar: Grammar | None
+
+    def drawn(self, pick: Pick) -> Drawn:
+        """Take note of the token that was picked. Raises GrammarError."""
+        history, grammar = self.row.history, self.grammar
+        if history is not None:
+            history.add(pick.token_id)
+        if grammar is not None:
+            grammar.accept(pick.token_id)
+        return Drawn(
+            token_id=pick.token_id,
+            logprobs=pick.logprobs,
+            is_final=grammar is not None and grammar.is_complete,
+        )
+
+
+class _HostRows:
+    """Implements `Rows`; `landing` waits for them to be on the host."""
+
+    def __init__(self, landing: Callable[[], Tensor]) -> None:
+        self._landing = landing
 
     def gather(self, spans: Items[tuple[int, int]]) -> memoryview:
         """The view keeps the tensor's memory alive until it is sent."""
-        hidden_TD = self._hidden_TD
-        if list(spans) == [(0, len(hidden_TD))]:
-            rows_TD = hidden_TD
-        else:
-            rows_TD = torch.cat([hidden_TD[start:end] for start, end in spans])
-        return self._host.to_host(rows_TD).view(torch.uint8).numpy().data.cast("B")
+        landed_TD = self._landing()
+        parts = [landed_TD[start:end] for start, end in spans]
+        rows_TD = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return rows_TD.view(torch.uint8).numpy().data.cast("B")

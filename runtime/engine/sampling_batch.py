@@ -67,9 +67,14 @@ class SamplingBatch:
 
         Waits for the device once, for all rows together; `memory` is that of its device.
         """
-        picked_RC = memory.to_host(self.pick(logits_RV, memory)).numpy()
-        return [
-            self._read(row, picked_C) for row, picked_C in zip(self._rows, picked_RC, strict=True)
+        return self.start(logits_RV, memory)()
+
+    def start(self, logits_RV: Tensor, memory: HostMemory) -> Callable[[], list[Pick]]:
+        """As `sample`; what it returns waits when it is called."""
+        picked = memory.start_to_host(self.pick(logits_RV, memory))
+        return lambda: [
+            self._read(row, picked_C)
+            for row, picked_C in zip(self._rows, picked().numpy(), strict=True)
         ]
 
     def pick(self, logits_RV: Tensor, memory: HostMemory) -> Tensor:

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from runtime.engine.admission import Admission
 from runtime.engine.backend import Opened, StepResult
@@ -46,10 +48,13 @@ from runtime.transport.base import Received, SendError, Transport
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 REPORT_INTERVAL_S = 1.0
 ORPHAN_AFTER_S = 600.0  # far longer than the coordinator waits for a silent request
 _IDLE_WAIT_S = 0.2  # how long a stop may go unnoticed
 _LOOK_AGAIN_S = 5e-3  # whether what all requests here wait for is made
+_BRING_ROWS = (Kind.PROMPT, Kind.ROWS, Kind.SAMPLED)
 _AT_ONCE_S = 1e-3  # a receive that takes longer has waited: what it gives has just come
 
 
@@ -99,6 +104,8 @@ class Stage:
             clock=self._clock, core_delay=process.core_delay, started_s=self._looked_s
         )
         self._pages_moved = False  # since they were last checked
+        # came during a step and waits for its end; since when, at the earliest
+        self._for_later: list[tuple[Received, float]] = []
         self.is_held = False  # rows wait, but what none of them can do without is in work
         self._shape = shape = opened.backend.shape
         self._coordinators = Coordinators(peer.name for peer in peers)
@@ -196,9 +203,23 @@ class Stage:
         self._reporting.tell(pages_used=self._backend.kv_manager.used, has_work=self.has_work)
 
     def _admit(self) -> None:
-        arrived, unseen_s = self._receive()
+        waiting, self._for_later = self._for_later, []
+        for received, since_s in waiting:
+            unseen_s = self._clock() - since_s
+            self._accept(received.message, sender=received.sender, unseen_s=unseen_s)
+        arrived, unseen_s = self._receive(self._patience_s())
         for received in arrived:
             self._accept(received.message, sender=received.sender, unseen_s=unseen_s)
+
+    def _admit_beside(self) -> None:
+        """Take rows in while a device computes a step. What ends requests waits until it is over:
+        theirs may be among its."""
+        arrived, unseen_s = self._receive(0.0)
+        for received in arrived:
+            if self._for_later or received.message.kind not in _BRING_ROWS:
+                self._for_later.append((received, self._looked_s - unseen_s))
+            else:
+                self._accept(received.message, sender=received.sender, unseen_s=unseen_s)
 
     def _has_left(self) -> bool:
         departure = self._process.departure
@@ -228,10 +249,10 @@ class Stage:
 
         return meet_all
 
-    def _receive(self) -> tuple[list[Received], float]:
+    def _receive(self, patience_s: float) -> tuple[list[Received], float]:
         """What has come, and for how long at most it may have lain there while a step ran."""
         looks_s = self._clock()
-        arrived = self._transport.receive(timeout_s=self._patience_s())
+        arrived = self._transport.receive(timeout_s=patience_s)
         unseen_s, self._looked_s = looks_s - self._looked_s, self._clock()
         has_waited = self._looked_s - looks_s > _AT_ONCE_S
         return arrived, 0.0 if has_waited else unseen_s
@@ -336,13 +357,15 @@ class Stage:
 
     def _run(self, step: list[Work]) -> "_Ran | None":
         """What came of it; None: it failed, and its requests were given up."""
-        self._process.on_step(sum(work.chunk.n_tokens for work in step))
+        rows = sum(work.chunk.n_tokens for work in step)
+        self._process.on_step(rows)
         began_s, delay_s = self._clock(), self._counters.delay_s()
-        try:
-            result = self._backend.run(step)
-        except Exception:
-            logger.exception("a step of %d requests failed", len(step))
-            self._duties.give_up((work.sequence for work in step), Reason.STAGE_ERROR)
+        begun = self._try(step, partial(self._backend.begin, step))
+        if begun is not None and self._backend.runs_beside:
+            self._admit_beside()
+            self._process.on_step(rows)  # messages were taken since it said so
+        result = None if begun is None else self._try(step, begun)
+        if result is None:
             return None
         if (speed := self._process.relative_speed) < 1:
             own_s = self._clock() - began_s - (self._counters.delay_s() - delay_s)
@@ -350,10 +373,20 @@ class Stage:
         self._counters.delayed(since_s=delay_s)
         return _Ran(result=result, began_s=began_s, ended_s=self._clock())
 
+    def _try(self, step: list[Work], act: Callable[[], T]) -> T | None:
+        """None: it failed, and the requests of `step` were given up."""
+        try:
+            return act()
+        except Exception:  # of a model's code or its device: the other requests go on
+            logger.exception("a step of %d requests failed", len(step))
+            self._duties.give_up((work.sequence for work in step), Reason.STAGE_ERROR)
+            return None
+
     def _send_rows_and_tokens(self, step: list[Work], ran: "_Ran") -> None:
         """Other processes wait for theirs: they get it before the step is counted here."""
         for work in step:
-            self._admission.publish(work.sequence)
+            if work.sequence.key in self._running_requests.by_key:
+                self._admission.publish(work.sequence)
         rule, result = self._options.messages, ran.result
         own = self._send(rows_messages(step, result.rows, dtype=self._shape.dtype, rule=rule))
         own += self._send(sampled_messages(self._sampled(step, result), rule=rule))

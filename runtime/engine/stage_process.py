@@ -21,10 +21,10 @@ class StageProcess:
     waiting for a core. `core_delay`: how long the thread that runs steps has so waited since it
     began, in seconds; None: that cannot be read. `shared_cores`: what finds out whether the
     deployment's stages share this machine's cores; None: they do not. `peer_events`: news of the
-    coordinators' processes. `on_step` gets the rows of every step that begins, so that a long one
-    is not taken for a hang. `link_stats`: what is known of links; `measure` gets a coordinator's
-    order to find out what an unused link does. `departure`: when the stage is to leave; None:
-    never. `clock` and `sleep` are in seconds.
+    coordinators' processes. `on_step` gets the rows of every step that begins, and again once
+    messages were taken beside it, so that a long one is not taken for a hang. `link_stats`: what is
+    known of links; `measure` gets a coordinator's order to find out what an unused link does.
+    `departure`: when the stage is to leave; None: never. `clock` and `sleep` are in seconds.
     """
 
     incarnation: int = 1

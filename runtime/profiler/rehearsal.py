@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Sequence as Items
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -200,12 +201,19 @@ class _TimedBackend(ModelBackend):
         self._timed = runner
         self._clock = clock
 
-    def run(self, step: Items[Work]) -> StepResult:
+    @property
+    def runs_beside(self) -> bool:
+        return False  # its times are of the step alone
+
+    def begin(self, step: Items[Work]) -> Callable[[], StepResult]:
+        return partial(self._timed_run, step)
+
+    def _timed_run(self, step: Items[Work]) -> StepResult:
         began_s = self._clock()
         hidden_TD = self._timed.forward(step)
         if hidden_TD.is_cuda:
             torch.cuda.synchronize()
         ran_s = self._clock()
-        result = self.behind_layers(step, hidden_TD)
+        result = self.behind_layers(step, hidden_TD)()
         self.layers_s, self.head_s = ran_s - began_s, self._clock() - ran_s
         return result

@@ -118,7 +118,9 @@ def test_the_runner_sleeps_for_the_step_stretched_by_the_time_scale() -> None:
         clock=lambda: 5.0,
         sleep=slept.append,
     )
-    runner.run([prompt(10)])
+    end = runner.begin([prompt(10)])
+    assert not slept
+    end()
     assert slept == [pytest.approx(3 * 4 * 0.1)]
 
 

@@ -157,7 +157,9 @@ def test_a_stage_says_how_much_a_step_has_to_do_before_it_runs() -> None:
     network.deliver(COORDINATOR, "a", prompt)
     turns = iter((False, False, False, True))
     stage.run(lambda: next(turns))
-    assert rows == [16, 5, 1], "the prompt in steps of at most sixteen, then a decode"
+    # when it begins, and again once messages were taken in beside it
+    assert rows[::2] == rows[1::2]
+    assert rows[::2] == [16, 5, 1], "the prompt in steps of at most sixteen, then a decode"
 
 
 def test_the_coordinators_orders_to_measure_are_passed_on_and_nobody_elses() -> None:

@@ -1,5 +1,8 @@
 """When a stage waits and when it does not: never while there is work, never busily without."""
 
+from collections.abc import Callable
+
+import pytest
 from emulated_cluster import LAYERS, emulation_of
 
 from runtime.engine.backend import Opened
@@ -35,7 +38,11 @@ class Diary:
             self.now_s += timeout_s
         return received
 
+    def on_sleep(self) -> None:
+        """Tests put in what they look at while a step computes."""
+
     def sleep(self, seconds: float) -> None:
+        self.on_sleep()
         self.events.append(("compute", seconds))
         self.now_s += seconds
 
@@ -43,7 +50,7 @@ class Diary:
         """Nothing is held."""
 
 
-def make_stage(diary: Diary) -> Stage:
+def make_stage(diary: Diary, *, on_step: Callable[[int], None] = lambda _: None) -> Stage:
     return Stage(
         "a",
         Opened(
@@ -60,15 +67,15 @@ def make_stage(diary: Diary) -> Stage:
         diary,
         EngineOptions(),
         generation=1,
-        process=StageProcess(clock=diary.clock, sleep=diary.sleep),
+        process=StageProcess(clock=diary.clock, sleep=diary.sleep, on_step=on_step),
     )
 
 
-def prompt(n_tokens: int) -> Received:
+def prompt(n_tokens: int, *, request: int = 1) -> Received:
     hops = (Hop(node="a", first=0, end=LAYERS // 2), Hop(node="b", first=LAYERS // 2, end=LAYERS))
     sampling = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=4)
     entry = Entry(
-        request=1,
+        request=request,
         epoch=0,
         position=0,
         n_tokens=n_tokens,
@@ -86,6 +93,12 @@ def prompt(n_tokens: int) -> Received:
     return Received(sender="coordinator", message=message)
 
 
+def release(request: int) -> Received:
+    entry = Entry(request=request, epoch=0, position=0, n_tokens=0, hop=0)
+    message = Message(kind=Kind.RELEASE, generation=1, entries=(entry,))
+    return Received(sender="coordinator", message=message)
+
+
 def test_a_stage_with_nothing_to_do_blocks_on_its_transport() -> None:
     diary = Diary()
     make_stage(diary).run(lambda: diary.now_s >= 10 * REPORT_INTERVAL_S)
@@ -98,9 +111,39 @@ def test_a_stage_with_nothing_to_do_blocks_on_its_transport() -> None:
 def test_what_a_step_made_is_sent_before_the_next_one_and_nothing_waits_for_it() -> None:
     diary = Diary()
     diary.inbox.append(prompt(20))
-    make_stage(diary).run(lambda: len(diary.events) > 10)
-    chunks = [event for event, _ in diary.events if event != "receive"][:6]
+    make_stage(diary).run(lambda: len(diary.events) > 18)
+    chunks = [event for event, _ in diary.events if event in ("compute", "send ROWS to b")][:6]
     assert chunks == ["compute", "send ROWS to b"] * 3
-    waits = [seconds for event, seconds in diary.events if event == "receive"]
-    assert waits[1:3] == [0.0, 0.0]  # rows still wait to be run
-    assert waits[3] > 0.0  # and now none do
+    ended = [at for at, (event, _) in enumerate(diary.events) if event == "send ROWS to b"][2]
+    waits = [
+        (at, seconds) for at, (event, seconds) in enumerate(diary.events) if event == "receive"
+    ]
+    assert all(seconds == 0.0 for at, seconds in waits[1:] if at < ended)  # rows wait to be run
+    assert next(seconds for at, seconds in waits if at > ended) > 0.0  # and now none do
+
+
+@pytest.mark.parametrize(
+    ("coming", "during", "after"), [("another prompt", 2, 2), ("its release", 1, 0)]
+)
+def test_rows_are_taken_in_while_a_step_computes_and_ends_of_requests_after_it(
+    coming: str, during: int, after: int
+) -> None:
+    diary = Diary()
+    diary.inbox.append(prompt(8))
+    to_come = [release(1) if coming == "its release" else prompt(8, request=2)]
+
+    def on_step(rows: int) -> None:
+        diary.events.append(("step", rows))
+        diary.inbox += to_come
+        to_come.clear()
+
+    stage = make_stage(diary, on_step=on_step)
+    diary.on_sleep = lambda: diary.events.append(("requests", stage.stats().sequences))  # type: ignore[method-assign]
+    stage.run(lambda: len(diary.events) > 20)
+    events = [event for event in diary.events if event[0] in ("receive", "step", "requests")]
+    begins = events.index(("step", 8))
+    # its rows are said again: who watches how long it lasts takes a receive for its end
+    expected = [("step", 8), ("receive", 0.0), ("step", 8), ("requests", during)]
+    assert events[begins : begins + 4] == expected
+    assert stage.stats().sequences == after
+    stage.check_pages()
