@@ -5,7 +5,6 @@ One thread, no spinning: it blocks on the transport while nothing waits to be ru
 
 import logging
 from collections.abc import Callable
-from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -15,8 +14,6 @@ from runtime.engine.backend import Opened, StepResult
 from runtime.engine.batcher import Pick, pick_step
 from runtime.engine.coordinator_duties import CoordinatorDuties
 from runtime.engine.coordinators import Coordinators
-from runtime.engine.decode_cap import DecodeCap
-from runtime.engine.gathering import gathering_s
 from runtime.engine.generation import Generation
 from runtime.engine.hosting import Hosting
 from runtime.engine.intake import Intake, StageShape
@@ -33,15 +30,16 @@ from runtime.engine.pages import BlockTable
 from runtime.engine.prompt_steps import PromptSteps
 from runtime.engine.reporting import Reporting
 from runtime.engine.running_requests import RunningRequests
-from runtime.engine.sequence import RequestKey, Sequence, Work
+from runtime.engine.sequence import Sequence, Work
 from runtime.engine.shared_cores import SharedCores
 from runtime.engine.shares import Shares
 from runtime.engine.stage_counters import StageCounters
 from runtime.engine.stage_process import StageListeners, StageProcess
+from runtime.engine.step_pace import StepPace
 from runtime.protocol.control import PeerAddress, StageStats
 from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import DTYPE_BYTES, Kind, Message, Reason
-from runtime.protocol.engine_options import EngineOptions, PromptRule, PromptStepRule
+from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.frame_error import FrameError
 from runtime.protocol.measure_order import unpack_order
 from runtime.transport.base import Received, SendError, Transport
@@ -97,8 +95,6 @@ class Stage:
         self._options = options
         self._process = process
         self._clock = process.clock
-        self._decode_cap = DecodeCap(options)
-        self._shared_cores = process.shared_cores
         self._looked_s = self._clock()  # when it last saw what had come
         self._counters = StageCounters(
             clock=self._clock, core_delay=process.core_delay, started_s=self._looked_s
@@ -120,12 +116,6 @@ class Stage:
             tell=listeners.tell,
             meet=self._meeting(listeners.meet),
         )
-        self._link_cuts = LinkCuts(
-            PromptSteps(least=self._limits.page_tokens, most=self._limits.max_batch_tokens),
-            row_bytes=shape.hidden_size * DTYPE_BYTES[shape.dtype],
-            link_stats=process.link_stats,
-            clock=self._clock,
-        )
         self._take_requests_in()
         self._reporting = Reporting(
             interval_s=REPORT_INTERVAL_S,
@@ -141,6 +131,7 @@ class Stage:
         """Make what admits requests, and what is said to those who asked for them."""
         kv_manager, shape = self._backend.kv_manager, self._shape
         self._running_requests = RunningRequests()
+        self._pace = self._make_pace()
         shares = Shares(
             self._running_requests,
             coordinators=lambda: self._coordinators.living,
@@ -177,6 +168,21 @@ class Stage:
             clock=self._clock,
         )
 
+    def _make_pace(self) -> StepPace:
+        return StepPace(
+            self._options,
+            running_requests=self._running_requests,
+            link_cuts=LinkCuts(
+                PromptSteps(least=self._limits.page_tokens, most=self._limits.max_batch_tokens),
+                row_bytes=self._shape.hidden_size * DTYPE_BYTES[self._shape.dtype],
+                link_stats=self._process.link_stats,
+                clock=self._clock,
+            ),
+            shared_cores=self._process.shared_cores,
+            most_decodes=self._limits.max_batch_tokens,
+            clock=self._clock,
+        )
+
     def run(self, stopped: Callable[[], bool]) -> None:
         """Serve until `stopped()`, or until it has left as its `departure` says."""
         while not stopped() and not self._has_left():
@@ -186,7 +192,7 @@ class Stage:
     def _step(self) -> None:
         """Admit what has come, build a batch, run and sample it, send what came of it."""
         self._admit()
-        if self._gathering_s() > 0:
+        if self._pace.gathering_s() > 0:
             return  # `_admit` waits for more decodes
         batch = self._build_batch()
         ran = self._run(batch) if batch else None
@@ -237,8 +243,7 @@ class Stage:
 
     def share_cores(self, shared_cores: SharedCores | None) -> None:
         """As at the start, with other peers; what was found out stays if there is still cause."""
-        if shared_cores is None or self._shared_cores is None:
-            self._shared_cores = shared_cores
+        self._pace.share_cores(shared_cores)
 
     def _meeting(
         self, meet: Callable[[tuple[PeerAddress, ...]], None]
@@ -262,8 +267,8 @@ class Stage:
         return self._counters.told(
             self._backend,
             running_requests=self._running_requests,
-            decode_cap=self._decode_cap,
-            shared_cores=self._shared_cores,
+            decode_cap=self._pace.decode_cap,
+            shared_cores=self._pace.shared_cores,
             prefix_tokens_total=self._admission.prefix_tokens_total,
             links=self._process.link_stats(),
         )
@@ -288,23 +293,10 @@ class Stage:
         self._backend.forget(sequence.key)
 
     def _patience_s(self) -> float:
-        longest_s = self._gathering_s() if self.has_work else _IDLE_WAIT_S
+        longest_s = self._pace.gathering_s() if self.has_work else _IDLE_WAIT_S
         if self.is_held:
             longest_s = max(longest_s, _LOOK_AGAIN_S)
         return max(0.0, min(longest_s, self._reporting.due_in_s))
-
-    def _gathering_s(self) -> float:
-        """How long the next step waits for decodes to join it; 0 where stages share no cores."""
-        away_s = self._decode_cap.away_s
-        if self._shared_cores is None or away_s is None or not self._decode_cap.is_short_of_cores:
-            return 0.0
-        return gathering_s(
-            self._running_requests.by_key.values(),
-            steps_at_once=self._shared_cores.steps_at_once,
-            most_decodes=self._limits.max_batch_tokens,
-            away_s=away_s,
-            now_s=self._clock(),
-        )
 
     @property
     def has_work(self) -> bool:
@@ -319,9 +311,9 @@ class Stage:
             ready,
             max_batch_tokens=self._limits.max_batch_tokens,
             min_prefill_tokens=self._limits.page_tokens,
-            decode_cap=self._decode_cap.limit(resident=self._running_requests.decoding),
+            decode_cap=self._pace.most_decodes(),
             options=self._options,
-            first_rows=self._first_rows(),
+            first_rows=self._pace.first_rows(),
         )
         for pick in sorted(picks, key=lambda pick: pick.sequence.arrival):
             self._make_room(pick)
@@ -333,13 +325,6 @@ class Stage:
             for pick in picks
             if pick.sequence.key in self._running_requests.by_key  # not preempted for an older one
         ]
-
-    def _first_rows(self) -> int | None:
-        """Most tokens of the next step of prompts that begin here."""
-        options = self._options
-        if options.prompt_steps is PromptStepRule.BY_ROOM or options.prompts is PromptRule.WHOLE:
-            return None
-        return self._link_cuts.first_rows(self._running_requests.waiting.values())
 
     def _make_room(self, pick: Pick) -> None:
         """Pages for the rows of `pick`, if need be those of the youngest requests."""
@@ -390,7 +375,8 @@ class Stage:
         rule, result = self._options.messages, ran.result
         own = self._send(rows_messages(step, result.rows, dtype=self._shape.dtype, rule=rule))
         own += self._send(sampled_messages(self._sampled(step, result), rule=rule))
-        self._count(step, began_s=ran.began_s, ended_s=ran.ended_s)
+        self._counters.ran(step, busy_s=ran.ended_s - ran.began_s)
+        self._pace.ran(step, began_s=ran.began_s, ended_s=ran.ended_s)
         for message in own:
             self._accept(message, sender=self._name)
 
@@ -407,28 +393,6 @@ class Stage:
             )
             for index, drawn in result.drawn.items()
         ]
-
-    def _count(self, step: list[Work], *, began_s: float, ended_s: float) -> None:
-        busy_s = ended_s - began_s
-        self._counters.ran(step, busy_s=busy_s)
-        self._link_cuts.observe(step, step_s=busy_s)
-        for work in step:
-            work.sequence.left_s = ended_s
-            work.sequence.spans.ran(
-                began_s=began_s,
-                ended_s=ended_s,
-                n_tokens=work.chunk.n_tokens,
-                is_prompt=work.is_prompt,
-            )
-        if _decode_tokens(step):
-            self._decode_cap.observe_step(busy_s)
-            self._observe_cores(now_s=ended_s)
-
-    def _observe_cores(self, *, now_s: float) -> None:
-        under_way = self._decode_cap.micro_batches
-        if self._shared_cores is not None and under_way is not None:
-            self._shared_cores.look(now_s=now_s, micro_batches=under_way)
-            self._decode_cap.observe_cores(self._shared_cores.steps_at_once)
 
     def _send(self, messages: list[Outgoing]) -> list[Message]:
         """Returns those that are for this stage itself."""
@@ -462,10 +426,7 @@ class Stage:
         self._duties.refuse(
             self._intake.accept(message, sender=sender, now_s=now_s, unseen_s=unseen_s)
         )
-        if self._shared_cores is not None and not self._running_requests.by_key:
-            self._shared_cores.pause()
-        if message.kind in (Kind.ROWS, Kind.SAMPLED):
-            self._observe_returns(message, now_s=now_s)
+        self._pace.came(message, now_s=now_s)
 
     def _measure(self, payload: bytes | bytearray | memoryview) -> None:
         try:
@@ -473,20 +434,8 @@ class Stage:
         except (FrameError, SendError) as error:
             logger.warning("measured no link: %s", error)
 
-    def _observe_returns(self, message: Message, *, now_s: float) -> None:
-        """How long requests were away whose next token begins its way here."""
-        for entry in message.entries:
-            key = RequestKey(request=entry.request, epoch=entry.epoch)
-            sequence = self._running_requests.by_key.get(key)
-            if sequence is not None and sequence.left_s is not None and sequence.is_decoding:
-                self._decode_cap.observe_return(now_s - sequence.left_s)
-
     def _tidy_up(self) -> None:
         self._intake.end_orphans(silent_since_s=self._clock() - ORPHAN_AFTER_S)
         if self._pages_moved and not self.has_work:
             self._pages_moved = False
             self.check_pages()
-
-
-def _decode_tokens(step: Items[Work]) -> int:
-    return sum(work.chunk.n_tokens for work in step if not work.is_prompt)
