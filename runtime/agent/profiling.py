@@ -11,7 +11,7 @@ import os
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import psutil
 from pydantic import ValidationError
@@ -123,7 +123,7 @@ class Profiling:
 
     def use_engine(self, engine: EngineSettings) -> None:
         """For measurements that begin from now on."""
-        self._settings = replace(self._settings, engine=engine)
+        self._settings = self._settings.model_copy(update={"engine": engine})
 
     def want(self, order: ProfileOrder | None) -> None:
         """Begin, go on, or end what is under way."""
@@ -170,7 +170,7 @@ class Profiling:
             return
         try:
             await self._converse(process, order, began_s=began_s)
-        except Exception as error:  # the last resort of a task that nobody waits for
+        except Exception as error:  # the last resort of a task that is not awaited
             logger.exception("this node could not be measured")
             self._fail(order, f"the measurement broke off: {type(error).__name__}: {error}")
         finally:
@@ -180,14 +180,7 @@ class Profiling:
         """Launch it and answer its questions until it has said its last word."""
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("the measuring process was started without pipes")
-        launch = ProfilingLaunch(
-            order=order,
-            memory_budget_bytes=self._settings.budget_bytes(ranks=1),
-            relative_speed=self._settings.relative_speed,
-            threads=self._settings.threads,
-            weights=self._settings.weights,
-            engine=self._settings.engine,
-        )
+        launch = ProfilingLaunch(order=order, **self._settings.of_launch(ProfilingLaunch, ranks=1))
         answer, left_with = launch.to_line(), self._traffic()
         while True:
             with contextlib.suppress(ConnectionError):  # it died; its exit says so

@@ -12,8 +12,9 @@ import os
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -21,17 +22,16 @@ from runtime.agent.reconcile import LocalState, RunningStage, after_failure
 from runtime.agent.stage_events import after_event
 from runtime.process_log import ProcessLog
 from runtime.protocol.control import StageAssignment
-from runtime.protocol.data_security import DataSecurity
-from runtime.protocol.engines import AUTOMATIC, EngineSettings
+from runtime.protocol.engines import EngineSettings
 from runtime.protocol.phases import Phase
 from runtime.protocol.stage_pipe import (
-    LEAVE_WITHIN_S,
     AddOrder,
+    Computing,
     FailedEvent,
+    StageBase,
     StageLaunch,
     parse_event,
 )
-from runtime.protocol.weight_access import WeightAccess
 
 logger = logging.getLogger(__name__)
 
@@ -41,30 +41,19 @@ _STOP_PATIENCE_S = 10.0
 _LINE_LIMIT_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageSettings:
-    """What every stage of this agent gets, whatever it is assigned (see StageLaunch).
+class StageSettings(StageBase):
+    """What stages of this agent have in common.
 
-    `command` starts one, `profile_command` the process that measures what one could do here.
+    `tensor_parallel`: the machine's own degree, which overrules a deployment's. `command` starts a
+    stage, `profile_command` the process that measures what one could do here.
     `gpu_budgets_bytes` are what a rank may use of each GPU, in their order; empty where one number
     is for the whole stage: without GPUs, or because a person gave it.
     """
 
-    name: str
-    bind: str
-    secret_key_file: str
-    public_key: str
-    memory_budget_bytes: int
-    relative_speed: float
-    threads: int
-    tensor_parallel: int | None = None  # the machine's own degree, whatever the deployment says
-    data_security: DataSecurity = DataSecurity.CURVE
+    tensor_parallel: int | None = None
     gpu_budgets_bytes: tuple[int, ...] = ()
-    leave_within_s: float = LEAVE_WITHIN_S
-    weights: WeightAccess | None = None
-    engine: EngineSettings = AUTOMATIC
-    command: Sequence[str] = STAGE_COMMAND
-    profile_command: Sequence[str] = PROFILE_COMMAND
+    command: tuple[str, ...] = STAGE_COMMAND
+    profile_command: tuple[str, ...] = PROFILE_COMMAND
 
     def budget_bytes(self, *, ranks: int) -> int:
         """For all ranks of a stage; each gets an equal part.
@@ -74,6 +63,11 @@ class StageSettings:
         if not self.gpu_budgets_bytes:
             return self.memory_budget_bytes
         return ranks * min(self.gpu_budgets_bytes[:ranks])
+
+    def of_launch(self, kind: type[Computing], *, ranks: int) -> dict[str, Any]:
+        """The fields of a launch of that `kind` which are the agent's to say."""
+        shared = {name: getattr(self, name) for name in kind.model_fields if hasattr(self, name)}
+        return {**shared, "memory_budget_bytes": self.budget_bytes(ranks=ranks)}
 
 
 class Supervisor:
@@ -102,7 +96,7 @@ class Supervisor:
 
     def use_engine(self, engine: EngineSettings) -> None:
         """For stages that are started from now on."""
-        self._settings = replace(self._settings, engine=engine)
+        self._settings = self._settings.model_copy(update={"engine": engine})
 
     async def start(self, assignment: StageAssignment) -> None:
         """Start a stage; what becomes of it shows in `local`. None may be running."""
@@ -233,20 +227,8 @@ class Supervisor:
         if settings.tensor_parallel is not None:
             degree = {"tensor_parallel": settings.tensor_parallel}
             assignment = assignment.model_copy(update=degree)
-        launch = StageLaunch(
-            assignment=assignment,
-            name=settings.name,
-            bind=settings.bind,
-            secret_key_file=settings.secret_key_file,
-            public_key=settings.public_key,
-            memory_budget_bytes=settings.budget_bytes(ranks=assignment.tensor_parallel),
-            relative_speed=settings.relative_speed,
-            threads=settings.threads,
-            data_security=settings.data_security,
-            leave_within_s=settings.leave_within_s,
-            weights=settings.weights,
-            engine=settings.engine,
-        )
+        fields = settings.of_launch(StageLaunch, ranks=assignment.tensor_parallel)
+        launch = StageLaunch(assignment=assignment, **fields)
         if process.stdin is None:
             raise RuntimeError("the stage was started without a pipe to its stdin")
         with contextlib.suppress(ConnectionError):  # it died at once; its exit says why

@@ -9,53 +9,40 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from runtime.protocol.engines import EngineSettings
-from runtime.protocol.message import Message
 from runtime.protocol.profiling import MeasuredPoint, NodeMeasurement, ProfileOrder
-from runtime.protocol.weight_access import WeightAccess
+from runtime.protocol.stage_pipe import Computing, JsonLine
 
 GO, AGAIN = b"go\n", b"again\n"
 
 
-class _Line(Message):
-    def to_line(self) -> bytes:
-        """One JSON object and a newline."""
-        return self.model_dump_json().encode() + b"\n"
-
-
-class ProfilingLaunch(_Line):
-    """What to measure, and what a stage of this node would have; see `StageLaunch`."""
+class ProfilingLaunch(Computing, JsonLine):
+    """What to measure, and what a stage of this node would have."""
 
     order: ProfileOrder
-    memory_budget_bytes: int = Field(gt=0)
-    relative_speed: float = Field(default=1.0, gt=0, le=1.0)
-    threads: int = Field(default=1, ge=1)
-    weights: WeightAccess | None = None
-    engine: EngineSettings = EngineSettings()
 
 
-class Asking(_Line):
+class Asking(JsonLine):
     """May the next step be timed? `done` is the share that was."""
 
     event: Literal["asking"] = "asking"
     done: float = Field(ge=0, le=1.0)
 
 
-class Measured(_Line):
+class Measured(JsonLine):
     """The result; the agent knows the rest of it."""
 
     event: Literal["measured"] = "measured"
     measurement: NodeMeasurement
 
 
-class Checked(_Line):
+class Checked(JsonLine):
     """The steps of an order's `check`, as long as they took here."""
 
     event: Literal["checked"] = "checked"
     points: tuple[MeasuredPoint, ...]
 
 
-class CannotMeasure(_Line):
+class CannotMeasure(JsonLine):
     """One line for people, with the remedy."""
 
     event: Literal["cannot_measure"] = "cannot_measure"

@@ -22,44 +22,56 @@ from runtime.protocol.weight_fetch import WeightFetch
 LEAVE_WITHIN_S = 20.0
 
 
-class _Line(Message):
+class JsonLine(Message):
+    """A message that is one line."""
+
     def to_line(self) -> bytes:
         """One JSON object and a newline."""
         return self.model_dump_json().encode() + b"\n"
 
 
-class StageLaunch(_Line):
-    """What the stage shall run and with what; the first line on its stdin.
+class Computing(Message):
+    """What each process gets that computes layers on a node.
 
-    `relative_speed` below 1 makes each step take 1/relative_speed as long (demo agents on one
-    machine). Told to end by SIGTERM, it waits for `leave_within_s` at most until its requests go on
-    elsewhere. `memory_budget_bytes` holds weights, activations and KV cache of all ranks together;
-    each has an equal part. Without `weights` none are fetched.
+    `memory_budget_bytes` holds weights, activations and KV cache of all ranks together; each has an
+    equal part. `relative_speed` below 1 makes each step take 1/relative_speed as long (demo agents
+    on one machine). Without `weights` none are fetched.
     """
 
-    assignment: StageAssignment
-    name: str = Field(min_length=1)
-    bind: ListenEndpoint
-    secret_key_file: str
-    public_key: CurveKey
     memory_budget_bytes: int = Field(gt=0)
     relative_speed: float = Field(default=1.0, gt=0, le=1.0)
     threads: int = Field(default=1, ge=1)
-    data_security: DataSecurity = DataSecurity.CURVE
-    leave_within_s: float = Field(default=LEAVE_WITHIN_S, gt=0)
     weights: WeightAccess | None = None
     engine: EngineSettings = EngineSettings()
 
 
-class AddOrder(_Line):
+class StageBase(Computing):
+    """What each stage of a node gets. Told to end by SIGTERM, it waits for `leave_within_s` at most
+    until its requests go on elsewhere."""
+
+    name: str = Field(min_length=1)
+    bind: ListenEndpoint
+    secret_key_file: str
+    public_key: CurveKey
+    data_security: DataSecurity = DataSecurity.CURVE
+    leave_within_s: float = Field(default=LEAVE_WITHIN_S, gt=0)
+
+
+class StageLaunch(StageBase, JsonLine):
+    """What the stage must run and with what; the first line on its stdin."""
+
+    assignment: StageAssignment
+
+
+class AddOrder(JsonLine):
     """Serve this generation beside the others: of the same checkpoint, by the same rules."""
 
     kind: Literal["add"] = "add"
     assignment: StageAssignment
 
 
-class LoadingEvent(_Line):
-    """Bytes of weights read so far for a generation, of all it shall read."""
+class LoadingEvent(JsonLine):
+    """Bytes of weights read so far for a generation, of all it must read."""
 
     event: Literal["loading"] = "loading"
     generation: int = Field(ge=1)
@@ -67,14 +79,14 @@ class LoadingEvent(_Line):
     total_bytes: int = Field(ge=0)
 
 
-class FetchingEvent(_Line):
+class FetchingEvent(JsonLine):
     """How far the stage is with weights that were not on its machine, of all its generations."""
 
     event: Literal["fetching"] = "fetching"
     fetch: WeightFetch
 
 
-class ReadyEvent(_Line):
+class ReadyEvent(JsonLine):
     """Weights are in memory, the KV pool is made, data frames of the generation are received."""
 
     event: Literal["ready"] = "ready"
@@ -82,28 +94,28 @@ class ReadyEvent(_Line):
     stats: StageStats
 
 
-class StatsEvent(_Line):
+class StatsEvent(JsonLine):
     """Once a second while serving."""
 
     event: Literal["stats"] = "stats"
     stats: StageStats
 
 
-class FailedEvent(_Line):
+class FailedEvent(JsonLine):
     """The stage cannot run the assignment and exits 1; `message` says what and the remedy."""
 
     event: Literal["failed"] = "failed"
     message: str
 
 
-class RetiredEvent(_Line):
+class RetiredEvent(JsonLine):
     """A generation is served no more, and what only it needed is forgotten."""
 
     event: Literal["retired"] = "retired"
     generation: int = Field(ge=1)
 
 
-class CannotAddEvent(_Line):
+class CannotAddEvent(JsonLine):
     """A generation cannot be served beside the others, which go on; `message` says why.
 
     `restart_helps`: a process of its own might.

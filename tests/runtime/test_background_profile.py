@@ -7,7 +7,6 @@ import os
 import random
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -48,7 +47,7 @@ SETTINGS = StageSettings(
     name="n",
     bind="tcp://127.0.0.1:1",
     secret_key_file="",
-    public_key="",
+    public_key="k" * 40,
     memory_budget_bytes=50_000_000,
     relative_speed=0.5,
     threads=1,
@@ -127,10 +126,9 @@ class Watched:
         self.traffic: Callable[[], Traffic | None] = lambda: None
         self.changed = asyncio.Event()
         self.phases: list[ProfilingPhase] = []
+        command = (sys.executable, fake_profiler.__file__, str(self.record))
         self.profiling = Profiling(
-            settings=replace(
-                SETTINGS, profile_command=(sys.executable, fake_profiler.__file__, str(self.record))
-            ),
+            settings=SETTINGS.model_copy(update={"profile_command": command}),
             host="127.0.0.1",
             emulated=emulated,
             traffic=lambda: self.traffic(),

@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 
 import fake_stage
@@ -56,10 +55,9 @@ class Supervised:
         self.log = ProcessLog(directory / "stage.log")
         self.states: list[LocalState] = []
         self.changed = asyncio.Event()
+        command = (sys.executable, fake_stage.__file__, str(self.record))
         self.supervisor = Supervisor(
-            settings=replace(
-                settings, command=(sys.executable, fake_stage.__file__, str(self.record))
-            ),
+            settings=settings.model_copy(update={"command": command}),
             log=self.log,
             on_change=self._remember,
             stop_patience_s=stop_patience_s,
@@ -129,7 +127,7 @@ def test_a_stage_that_runs_serves_the_next_generation_beside_until_the_one_befor
         assert supervised.pid == pid
         await supervised.supervisor.stop()
         assert supervised.supervisor.local == LocalState()
-        await supervised.supervisor.add(first)  # to nobody
+        await supervised.supervisor.add(first)  # no stage runs
         assert supervised.supervisor.local == LocalState()
 
     run(life())
@@ -223,7 +221,7 @@ def test_each_rank_gets_the_budget_of_a_gpu_of_its_own(
     tmp_path: Path, ranks: int, each_gib: int
 ) -> None:
     gpus = [Gpu(name="NVIDIA", memory_bytes=gib << 30) for gib in (80, 40, 80)]
-    settings = replace(SETTINGS, gpu_budgets_bytes=gpu_budgets_bytes(gpus))
+    settings = SETTINGS.model_copy(update={"gpu_budgets_bytes": gpu_budgets_bytes(gpus)})
     asked = assignment("tells its budget").model_copy(update={"tensor_parallel": ranks})
 
     async def life() -> None:
@@ -302,7 +300,7 @@ def test_noise_on_the_pipes_neither_stops_the_stage_nor_fills_the_disk(tmp_path:
 def test_a_command_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
     async def life() -> None:
         supervisor = Supervisor(
-            settings=replace(SETTINGS, command=(str(tmp_path / "missing"),)),
+            settings=SETTINGS.model_copy(update={"command": (str(tmp_path / "missing"),)}),
             log=ProcessLog(tmp_path / "stage.log"),
             on_change=lambda: None,
         )
