@@ -46,10 +46,10 @@ MAX_MESSAGES_PER_RECEIVE = 1000
 _BEATS_WAITING = 2  # what waits longer is stale
 
 
-class ZmqTransport:
-    """Owns the sockets and threads of a process's data plane; stages send and receive by it.
+class DataPlane:
+    """Owns the sockets and threads of a process's data plane; a transport adds how it receives.
 
-    Implements `Transport`; `name` is ours, `bind` like tcp://127.0.0.1:9000 (port 0: any).
+    `name` is ours, `bind` like tcp://127.0.0.1:9000 (port 0: any).
     """
 
     def __init__(
@@ -195,18 +195,6 @@ class ZmqTransport:
         """Until messages are taken again, it waits for some: that takes as long as it likes."""
         self._lanes.turns.rest()
 
-    def receive(self, *, timeout_s: float) -> list[Received]:
-        """All that is there; waits up to `timeout_s` for the first. Bad frames are dropped."""
-        self._lanes.turns.rest()
-        received = self._lanes.take(MAX_MESSAGES_PER_RECEIVE)
-        if not received and timeout_s > 0:
-            poller = select.poll()
-            poller.register(self.receive_fd, select.POLLIN)
-            poller.poll(math.ceil(timeout_s * 1000))
-            received = self._lanes.take(MAX_MESSAGES_PER_RECEIVE)
-        self._lanes.turns.begin()
-        return received
-
     def close(self) -> None:
         if self._closed:
             return
@@ -216,6 +204,13 @@ class ZmqTransport:
         self._lanes.close()
         self._authenticator.stop()
         self._context.destroy(linger=0)  # a socket that a failure left open would hold `term` up
+
+    def _take(self) -> list[Received]:
+        """All that is there; bad frames are dropped. The process's turn begins."""
+        self._lanes.turns.rest()
+        received = self._lanes.take(MAX_MESSAGES_PER_RECEIVE)
+        self._lanes.turns.begin()
+        return received
 
     def _follow(self) -> None:
         """As a stage: watch the coordinators, and the stages that something was sent to."""
@@ -245,3 +240,18 @@ class ZmqTransport:
             security=self._security,
             most_waiting=most_waiting,
         )
+
+
+class ZmqTransport(DataPlane):
+    """The transport of a process with a thread of its own: of stages. Implements `Transport`."""
+
+    def receive(self, *, timeout_s: float) -> list[Received]:
+        """All that is there; waits up to `timeout_s` for the first. Bad frames are dropped."""
+        received = self._take()
+        if not received and timeout_s > 0:
+            self.rest()
+            poller = select.poll()
+            poller.register(self.receive_fd, select.POLLIN)
+            poller.poll(math.ceil(timeout_s * 1000))
+            received = self._take()
+        return received

@@ -306,7 +306,7 @@ def test_a_coordinator_that_waits_for_messages_is_not_taken_to_hang() -> None:
         )
         receiving = asyncio.create_task(transport.receive())
         await asyncio.sleep(0)  # until the task waits
-        turn_s = transport._transport._lanes.turns.so_far_s()
+        turn_s = transport._lanes.turns.so_far_s()
         receiving.cancel()
         await asyncio.gather(receiving, return_exceptions=True)
         transport.close()
