@@ -1,5 +1,6 @@
 """The backend of `docs/extend/backend.md`: it computes nothing, tokens are their positions."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 from runtime.engine.backend import Drawn, ModelShape, StepResult
@@ -14,7 +15,7 @@ class CountingBackend:
     """Implements `Backend`; the stage that it is given to calls it from one thread."""
 
     weights_bytes = kv_bytes = 0
-    emulated = False
+    emulated = runs_beside = False
     engine = "counting"
 
     def __init__(self, layers: range, *, pages: int, page_tokens: int) -> None:
@@ -33,14 +34,14 @@ class CountingBackend:
     def is_ready(self, sequence: Sequence) -> bool:
         return True
 
-    def run(self, step: Items[Work]) -> StepResult:
+    def begin(self, step: Items[Work]) -> Callable[[], StepResult]:
         """A real backend runs layers `work.sequence.first` to `.end` on the rows of each work."""
         drawn = {
             index: Drawn(token_id=work.chunk.end % VOCAB_SIZE)
             for index, work in enumerate(step)
             if work.sequence.is_last_stage and work.chunk.is_sampled
         }
-        return StepResult(rows=_NoRows(), drawn=drawn)
+        return lambda: StepResult(rows=_NoRows(), drawn=drawn)
 
     def forget(self, key: RequestKey) -> None:
         """Nothing is kept of a request but its pages, which the stage frees."""
