@@ -34,25 +34,17 @@ def metrics_page(
 
 def _of_agent(node: str, age_s: float | None, failed: int) -> Iterator[Metric]:
     labels = {"node": node}
-    yield gauge(
-        "helix_agent_heartbeat_age_seconds",
-        "Since helixweb took a heartbeat of this agent",
-        [(labels, age_s)],
-    )
-    yield counter(
-        "helix_agent_heartbeats_failed_total",
-        "Heartbeats that helixweb did not take",
-        [(labels, failed)],
-    )
+    age = "Since helixweb took a heartbeat of this agent"
+    refused = "Heartbeats that helixweb did not take"
+    yield gauge("helix_agent_heartbeat_age_seconds", age, [(labels, age_s)])
+    yield counter("helix_agent_heartbeats_failed_total", refused, [(labels, failed)])
 
 
 def _of_state(observed: ObservedState, node: str) -> Iterator[Metric]:
     labels = {"node": node}
-    yield gauge(
-        "helix_agent_generation",
-        "Generation of the deployment that this agent acts on; 0: none",
-        [(labels, observed.generation)],
-    )
+    generation = "Generation of the deployment that this agent acts on; 0: none"
+    loaded = "Share of the weights that was read, while they are"
+    yield gauge("helix_agent_generation", generation, [(labels, observed.generation)])
     yield states(
         "helix_agent_phase",
         "1 at the phase the node is in",
@@ -60,46 +52,32 @@ def _of_state(observed: ObservedState, node: str) -> Iterator[Metric]:
         state=observed.phase.value,
         known=[phase.value for phase in Phase],
     )
-    yield gauge(
-        "helix_agent_loaded_ratio",
-        "Share of the weights that was read, while they are",
-        [(labels, observed.loaded_ratio)],
-    )
+    yield gauge("helix_agent_loaded_ratio", loaded, [(labels, observed.loaded_ratio)])
 
 
 def _of_stage(stage: StageStats, node: str, model_name: str) -> Iterator[Metric]:
     labels, model = {"node": node}, {"model_name": model_name, "node": node}
+    usage = "Share of the KV cache that is in use, 0 to 1"
+    preempted = "Sequences whose pages were taken for others"
     if stage.kv_pages_total > 0:
-        yield gauge(
-            "vllm:kv_cache_usage_perc",
-            "Share of the KV cache that is in use, 0 to 1",
-            [(model, stage.kv_pages_used / stage.kv_pages_total)],
-        )
-    yield counter(
-        "vllm:num_preemptions_total",
-        "Sequences whose pages were taken for others",
-        [(model, stage.preemptions_total)],
-    )
-    yield gauge(
+        share = stage.kv_pages_used / stage.kv_pages_total
+        yield gauge("vllm:kv_cache_usage_perc", usage, [(model, share)])
+    yield counter("vllm:num_preemptions_total", preempted, [(model, stage.preemptions_total)])
+    yield gauge("helix_agent_sequences", "Sequences in the stage", [(labels, stage.sequences)])
+    yield _of_kinds(
         "helix_agent_kv_pages",
         "Pages of the KV cache: in use, kept for a prompt that may come again, and all",
-        [
-            ({**labels, "kind": kind}, pages)
-            for kind, pages in (
-                ("used", stage.kv_pages_used),
-                ("cached", stage.kv_pages_cached),
-                ("total", stage.kv_pages_total),
-            )
-        ],
+        labels,
+        used=stage.kv_pages_used,
+        cached=stage.kv_pages_cached,
+        total=stage.kv_pages_total,
     )
-    yield gauge("helix_agent_sequences", "Sequences in the stage", [(labels, stage.sequences)])
-    yield gauge(
+    yield _of_kinds(
         "helix_agent_memory_bytes",
         "What the stage holds",
-        [
-            ({**labels, "kind": "weights"}, stage.weights_bytes),
-            ({**labels, "kind": "kv"}, stage.kv_bytes),
-        ],
+        labels,
+        weights=stage.weights_bytes,
+        kv=stage.kv_bytes,
     )
     for name, words, value in (
         ("steps", "Steps of the stage", stage.steps_total),
@@ -112,32 +90,32 @@ def _of_stage(stage: StageStats, node: str, model_name: str) -> Iterator[Metric]
         yield counter(f"helix_agent_{name}_total", words, [(labels, value)])
 
 
+def _of_kinds(name: str, words: str, labels: dict[str, str], **numbers: float) -> Metric:
+    return gauge(name, words, [({**labels, "kind": kind}, each) for kind, each in numbers.items()])
+
+
 def _of_links(links: dict[str, LinkStats], node: str) -> Iterator[Metric]:
-    ends = {peer: {"source": node, "target": peer} for peer in links}
+    ends = [({"source": node, "target": peer}, link) for peer, link in links.items()]
+    rate = "As measured; a floor until the link was seen full"
     yield gauge(
         "helix_agent_link_bandwidth_bytes_per_second",
-        "As measured; a floor until the link was seen full",
-        [(ends[peer], link.bandwidth_bytes_per_s) for peer, link in links.items()],
+        rate,
+        [(end, link.bandwidth_bytes_per_s) for end, link in ends],
     )
     yield gauge(
         "helix_agent_link_rtt_seconds",
         "Round trip of the idle link",
-        [(ends[peer], link.rtt_s) for peer, link in links.items()],
+        [(end, link.rtt_s) for end, link in ends],
     )
     yield gauge(
         "helix_agent_link_queueing_seconds",
         "How much longer the last round trip took",
-        [(ends[peer], link.queueing_s) for peer, link in links.items()],
+        [(end, link.queueing_s) for end, link in ends],
     )
-    yield counter(
-        "helix_agent_link_bytes_total",
-        "Sent, decodes and control urgently, prompts in bulk",
-        [
-            ({**ends[peer], "lane": lane}, sent)
-            for peer, link in links.items()
-            for lane, sent in (
-                ("urgent", link.urgent_bytes_total),
-                ("bulk", link.bulk_bytes_total),
-            )
-        ],
-    )
+    lanes = [
+        ({**end, "lane": lane}, sent)
+        for end, link in ends
+        for lane, sent in (("urgent", link.urgent_bytes_total), ("bulk", link.bulk_bytes_total))
+    ]
+    sent = "Sent, decodes and control urgently, prompts in bulk"
+    yield counter("helix_agent_link_bytes_total", sent, lanes)
