@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 
+from runtime.protocol.addresses import endpoint_of
+from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.instance_orders import AssignedInstance
 from runtime.protocol.instances import (
     HelixInstance,
@@ -19,7 +20,7 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSettings:
-    """What every instance of this agent gets, whatever it is assigned.
+    """What every instance of this agent gets, for any assignment.
 
     `host` is where they listen. `gpu_budgets_bytes` as in StageSettings; `gpus`: what
     CUDA_VISIBLE_DEVICES calls each GPU that this agent has, in their order; without any an
@@ -44,10 +45,7 @@ class InstanceSettings:
     @property
     def is_alone(self) -> bool:
         """Whether only this machine reaches what listens on `host`."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return parse_endpoint(endpoint_of(self.host, 0), listening=True).is_loopback
 
 
 def spec_of(

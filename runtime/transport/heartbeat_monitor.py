@@ -16,7 +16,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from ipaddress import ip_address
 from typing import Any
 
 import zmq
@@ -26,6 +25,7 @@ from runtime.protocol.beat_frames import decode_echo, encode_beat
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import Message, encode
+from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.frame_error import FrameError
 from runtime.transport.heartbeats import BEAT_INTERVAL_S, Heartbeats, Loss, PeerEvent
 from runtime.transport.port_check import Answer, PortCheck
@@ -306,16 +306,11 @@ class HeartbeatMonitor:
 
 def _numeric(endpoint: str) -> _Address | None:
     """Where `endpoint` leads if it says so without a name; None: that is known once connected."""
-    scheme, _, place = endpoint.partition("://")
-    host, _, port = place.rpartition(":")
-    if scheme != "tcp" or not port.isdecimal():
+    place = parse_endpoint(endpoint)
+    if place.address is None:
         return None
-    try:
-        address = ip_address(host.strip("[]"))
-    except ValueError:
-        return None
-    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-    return (str(address), int(port)), family
+    family = socket.AF_INET6 if place.address.version == 6 else socket.AF_INET
+    return (str(place.address), place.port), family
 
 
 def _other_end(fd: int) -> _Address | None:

@@ -9,7 +9,7 @@ whose key is not among ours does not get past the handshake. In clear it says it
 import math
 import select
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -130,27 +130,24 @@ class DataPlane:
                     self._used.discard(name)
         self._follow()
 
-    def watch(self) -> HeartbeatMonitor:
-        """What tells whether peers are there; asked for at most once, whom to follow is told it."""
+    def watch(
+        self, *, lost_links: Callable[[Collection[str]], Message] | None = None
+    ) -> HeartbeatMonitor:
+        """Reports whether the peers that it is told to follow are there; called once at most."""
         if self._watch is not None:
             raise RuntimeError("the peers of this transport are watched already")
-        self._watch = HeartbeatMonitor(socket_for=self._heartbeat_socket)
+        self._watch = HeartbeatMonitor(socket_for=self._heartbeat_socket, lost_links=lost_links)
         return self._watch
 
     def watch_as_stage(self, *, generation: int) -> HeartbeatMonitor:
-        """What tells whether coordinators are there; asked for at most once, instead of `watch`.
+        """Reports whether coordinators are there; called instead of `watch`.
 
-        The coordinators are told which stages that something is sent to cannot be reached.
+        It reports to them which stages that something is sent to cannot be reached.
         """
-        if self._watch is not None:
-            raise RuntimeError("the peers of this transport are watched already")
-        self._watch = HeartbeatMonitor(
-            socket_for=self._heartbeat_socket,
-            lost_links=partial(lost_links_message, generation=generation),
-        )
+        monitor = self.watch(lost_links=partial(lost_links_message, generation=generation))
         self._used = set()
         self._follow()
-        return self._watch
+        return monitor
 
     def measure(self, peer: str, *, limits: MeasuringLimits) -> bool:
         """Begin to find out what the link to `peer` does, which `link_stats` tells once it is
