@@ -4,13 +4,15 @@ from collections.abc import Iterator, Sequence
 
 from planner.capacity import layer_limits, most_held
 from planner.domain.problem import Problem
+from planner.timing import layer_times_of
 from planner.tuning.served import PartitionsTuning as tuned
 
 Partition = tuple[tuple[str, ...], ...]
 
 
 def partitions(problem: Problem) -> list[Partition]:
-    """By compute profile, by region, by both, and into 2 to 4 parts of equal mix; none twice.
+    """By compute profile, by region, by both, fast nodes and slow ones, and into 2 to 4 parts of
+    equal mix; none twice.
 
     Groups too small for the model join the smallest group with which they can hold it.
     """
@@ -28,10 +30,27 @@ def _groupings(problem: Problem) -> Iterator[list[list[str]]]:
     yield list(cluster.names_by(lambda node: node.region).values())
     by_both = list(cluster.names_by(lambda node: (node.region, node.compute_profile)).values())
     yield by_both
+    if len(cluster.names_by(lambda node: node.region)) == 1:
+        yield from _by_speed(problem)
     for copies in range(2, tuned.MOST_COPIES + 1):
         # Like nodes dealt out in turn, beginning where the last kind ended: parts of equal size.
         in_turn = [name for group in by_both for name in group]
         yield [in_turn[first::copies] for first in range(copies)]
+
+
+def _by_speed(problem: Problem) -> Iterator[list[list[str]]]:
+    """Fast kinds of nodes and slow ones: the two cuts that come nearest to halves of the layers.
+
+    Slow nodes delay every token of a part, which takes KV room on its fast ones too.
+    """
+    kinds = sorted(
+        problem.cluster.names_by(lambda node: node.compute_profile).values(),
+        key=lambda names: layer_times_of(problem, names[0]).decode_s(tuned.DECODES),
+    )
+    held = [sum(problem.profile_of(name).max_layers for name in names) for names in kinds]
+    cuts = sorted(range(1, len(kinds)), key=lambda cut: abs(sum(held[:cut]) - sum(held[cut:])))
+    for cut in cuts[: tuned.SPEED_CUTS]:
+        yield [[name for names in side for name in names] for side in (kinds[:cut], kinds[cut:])]
 
 
 def _joined(problem: Problem, groups: Sequence[Sequence[str]]) -> Partition:

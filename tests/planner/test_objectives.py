@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from simulated_clusters import cluster_problem
 from tiny_problems import placement, tiny_problem
 
 from planner.bounds import upper_bound_tokens_per_s
@@ -224,6 +225,17 @@ def test_partitions_hold_the_model_in_every_part():
     for parts in found:
         assert sorted(name for part in parts for name in part) == ["n0", "n1", "n2", "n3"]
         assert all(2 * len(part) >= 4 for part in parts)
+
+
+def test_fast_nodes_may_serve_apart_from_slow_ones():
+    """Kinds of one node that holds half of the model: two are fast, four are slow."""
+    decode_s = (0.001, 0.008, 0.009, 0.01, 0.011, 0.002)
+    problem = cluster_problem([(0.01, one_s) for one_s in decode_s], num_layers=4)
+    half = {
+        name: replace(profile, max_layers=2) for name, profile in problem.compute_profiles.items()
+    }
+    found = partitions(replace(problem, compute_profiles=half))
+    assert (("n0", "n5"), ("n1", "n2", "n3", "n4")) in [tuple(sorted(parts)) for parts in found]
 
 
 def test_a_hop_limit_holds_whatever_the_objective():
